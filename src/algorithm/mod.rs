@@ -1,0 +1,235 @@
+//! The algorithms: pure state machines, without I/O and without a clock.
+//!
+//! Each is one file with a state that answers three questions at a time `now` under a [`Quota`]
+//! (how many units are free, how long until so many are free, when does nothing matter any more)
+//! and takes two orders (spend, give back). Everything else, from exact waits to what a caller
+//! sees as [`Standing`](crate::Standing), is derived from these here.
+//!
+//! Asking never changes a state: a denial leaves nothing behind.
+
+mod fixed_window;
+mod math;
+mod ring;
+mod sliding_buckets;
+mod sliding_counter;
+mod sliding_log;
+mod token_bucket;
+
+use std::fmt;
+
+use crate::{clock::Timestamp, error::Error, quota::Quota, standing::Standing};
+
+pub(crate) use ring::Room;
+
+/// How units are counted. [The table of bounds](crate#choosing-an-algorithm) helps to choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// Every charge is remembered with its time: never more than the limit in any window.
+    /// About 10 bytes per admitted request.
+    #[default]
+    SlidingLog,
+    /// As the log, with times rounded up to `window / n`: never more than the limit in any window,
+    /// and a unit comes back up to `window / n` late. At most `n + 1` records of 10 bytes.
+    SlidingBuckets(u16),
+    /// Two counters, the older weighted by how much of its window still overlaps. Near the limit
+    /// on steady traffic, at most `2 * limit - 1` in any window.
+    SlidingCounter,
+    /// Refills at `limit / window` up to `burst` units (what GCRA computes): at most
+    /// `burst + limit` in any window.
+    TokenBucket {
+        /// The most units that can be spent at once.
+        burst: u64,
+    },
+    /// One counter that starts again at each multiple of the window: at most `2 * limit` in any
+    /// window, when bursts meet at an edge.
+    FixedWindow,
+}
+
+/// What an algorithm remembers of one charge so that it can give back what that charge still
+/// weighs, and nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mark(pub(crate) u64, pub(crate) u64, pub(crate) u64);
+
+/// A charge to give back: the quota under which it was made, how many units, and its mark.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spent {
+    pub(crate) quota: Quota,
+    pub(crate) units: u64,
+    pub(crate) mark: Mark,
+}
+
+/// A state, seen at one time under one quota.
+pub(crate) trait View {
+    /// Units that can be spent at once.
+    fn free(&self) -> u64;
+    /// The shortest wait, in microseconds, until `units` are free if nobody else spends; 0 if
+    /// they are. `units` is at most the capacity.
+    fn wait(&self, units: u64) -> u64;
+}
+
+/// The state machine of one algorithm.
+pub(crate) trait Machine: Default {
+    type View<'a>: View
+    where
+        Self: 'a;
+
+    /// What stands at `now` under `quota`. A state remembers when it was last changed, and `now`
+    /// is never earlier than that.
+    fn view(&self, quota: &Quota, now: Timestamp) -> Self::View<'_>;
+    /// Spends units, whether or not they are free.
+    fn spend(&mut self, quota: &Quota, now: Timestamp, units: u64, room: &dyn Room) -> Mark;
+    /// Gives back what a charge still weighs; says how many units that was.
+    fn give_back(&mut self, quota: &Quota, now: Timestamp, spent: &Spent) -> u64;
+    /// From when on this state is the same as none, under any quota.
+    fn expires_at(&self) -> Timestamp;
+    /// Units that have not come back at `now`, roughly: what forgetting this state would forgive.
+    fn owed(&self, now: Timestamp) -> u64;
+    /// Heap bytes that the state holds.
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+}
+
+/// Registers the algorithms: one line each. The text is the name in quotas and stored keys.
+macro_rules! algorithms {
+    ($($name:ident, $pattern:pat, $text:literal, $state:ty;)+) => {
+        /// The state of one key under one policy.
+        #[derive(Debug)]
+        pub(crate) enum State {
+            $($name($state),)+
+        }
+
+        impl State {
+            /// The state of a key that has spent nothing.
+            pub(crate) fn new(algorithm: Algorithm) -> Self {
+                match algorithm {
+                    $($pattern => Self::$name(<$state>::default()),)+
+                }
+            }
+
+            /// Units that can be spent at once.
+            pub(crate) fn free(&self, quota: &Quota, now: Timestamp) -> u64 {
+                match self {
+                    $(Self::$name(state) => state.view(quota, now).free(),)+
+                }
+            }
+
+            /// Where the key stands, and how long a charge of `units` has to wait.
+            pub(crate) fn standing(&self, quota: &Quota, now: Timestamp, units: u64) -> Standing {
+                match self {
+                    $(Self::$name(state) => standing(&state.view(quota, now), quota, units),)+
+                }
+            }
+
+            pub(crate) fn spend(&mut self, quota: &Quota, now: Timestamp, units: u64, room: &dyn Room) -> Mark {
+                match self {
+                    $(Self::$name(state) => state.spend(quota, now, units, room),)+
+                }
+            }
+
+            pub(crate) fn give_back(&mut self, quota: &Quota, now: Timestamp, spent: &Spent) -> u64 {
+                match self {
+                    $(Self::$name(state) => state.give_back(quota, now, spent),)+
+                }
+            }
+
+            pub(crate) fn expires_at(&self) -> Timestamp {
+                match self {
+                    $(Self::$name(state) => state.expires_at(),)+
+                }
+            }
+
+            pub(crate) fn owed(&self, now: Timestamp) -> u64 {
+                match self {
+                    $(Self::$name(state) => state.owed(now),)+
+                }
+            }
+
+            pub(crate) fn heap_bytes(&self) -> usize {
+                match self {
+                    $(Self::$name(state) => state.heap_bytes(),)+
+                }
+            }
+        }
+
+        impl Algorithm {
+            /// The name in text and in stored keys.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $($pattern => $text,)+
+                }
+            }
+        }
+    };
+}
+
+algorithms! {
+    SlidingLog, Algorithm::SlidingLog, "sliding-log", sliding_log::SlidingLog;
+    SlidingBuckets, Algorithm::SlidingBuckets(_), "sliding-buckets", sliding_buckets::SlidingBuckets;
+    SlidingCounter, Algorithm::SlidingCounter, "sliding-counter", sliding_counter::SlidingCounter;
+    TokenBucket, Algorithm::TokenBucket { .. }, "token-bucket", token_bucket::TokenBucket;
+    FixedWindow, Algorithm::FixedWindow, "fixed-window", fixed_window::FixedWindow;
+}
+
+/// Everything that a caller is told follows from what is free and how long a number of units takes.
+fn standing(view: &impl View, quota: &Quota, units: u64) -> Standing {
+    let capacity = quota.capacity();
+    let remaining = view.free();
+    let wait = |units| if units > remaining { view.wait(units) } else { 0 };
+    Standing {
+        limit: capacity,
+        remaining,
+        next_after: wait(capacity.min(remaining + 1)),
+        reset_after: wait(capacity),
+        retry_after: (units > remaining && units <= capacity).then(|| wait(units)),
+    }
+}
+
+impl Algorithm {
+    /// Checks what depends on the algorithm; limit and window are in bounds already.
+    pub(crate) fn validate(self, quota: &Quota) -> Result<(), Error> {
+        match self {
+            Self::SlidingLog | Self::SlidingBuckets(_) if quota.limit() > Quota::MAX_LOGGED => {
+                Err(Error::invalid(
+                    "limit",
+                    quota.limit(),
+                    "1 to 2147483648 for a sliding log or sliding buckets",
+                ))
+            }
+            Self::SlidingBuckets(n) if !(1..=1000).contains(&n) => {
+                Err(Error::invalid("number of sliding buckets", n, "1 to 1000"))
+            }
+            Self::TokenBucket { burst } => token_bucket::validate(quota, burst),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads a name with the parameter that some algorithms have: `token-bucket(20)`.
+    pub(crate) fn from_text(text: &str) -> Option<Self> {
+        let (name, parameter) = match text.split_once('(') {
+            Some((name, rest)) => (name, Some(rest.strip_suffix(')')?)),
+            None => (text, None),
+        };
+        match (name, parameter) {
+            ("sliding-log", None) => Some(Self::SlidingLog),
+            ("sliding-buckets", Some(n)) => Some(Self::SlidingBuckets(n.parse().ok()?)),
+            ("sliding-counter", None) => Some(Self::SlidingCounter),
+            ("token-bucket", Some(burst)) => Some(Self::TokenBucket { burst: burst.parse().ok()? }),
+            ("fixed-window", None) => Some(Self::FixedWindow),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            Self::SlidingBuckets(n) => write!(f, "({n})"),
+            Self::TokenBucket { burst } => write!(f, "({burst})"),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! A compact log of charges: what the sliding log and the sliding buckets have in common.
+//!
+//! A record is 10 bytes: when it was stamped, and how many units had been charged up to and
+//! including it. Running totals make the units of any stretch a subtraction, so what has left,
+//! what is free and how long a charge waits are binary searches. Records of one stamp merge.
+
+use std::collections::VecDeque;
+
+use super::{Mark, View};
+
+/// Whether a log may grow, by how many bytes: a bounded store says no when it is full.
+pub(crate) trait Room {
+    fn grow(&self, bytes: usize) -> bool;
+}
+
+/// Time modulo 2^48 microseconds (9 years, against windows of at most 400 days) and units
+/// modulo 2^32 (against limits of at most 2^31), little-endian.
+#[derive(Debug, Clone, Copy)]
+struct Record([u8; 10]);
+
+const TIME_BITS: u32 = 48;
+
+impl Record {
+    fn new(stamp: u64, total: u32) -> Self {
+        let mut bytes = [0; 10];
+        bytes[..8].copy_from_slice(&stamp.to_le_bytes());
+        bytes[6..].copy_from_slice(&total.to_le_bytes());
+        Self(bytes)
+    }
+
+    fn time_bits(self) -> u64 {
+        let [a, b, c, d, e, f, ..] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+    }
+
+    fn total(self) -> u32 {
+        let [.., a, b, c, d] = self.0;
+        u32::from_le_bytes([a, b, c, d])
+    }
+}
+
+/// The log of one key.
+#[derive(Debug, Default)]
+pub(crate) struct Ring {
+    /// Oldest first.
+    records: VecDeque<Record>,
+    /// The running total before the oldest record.
+    base: u32,
+    /// The time of the last change; records are dated relative to it.
+    seen: u64,
+    /// The window of the last change.
+    window: u64,
+    /// By how much records have been moved back: when the window grows from `w` to `w + d`, what
+    /// was charged before is moved back by `d`, so that it leaves when `w` had it leave.
+    shift: u64,
+}
+
+/// What a ring holds at one time, under one limit and window.
+pub(crate) struct Trailing<'a> {
+    ring: &'a Ring,
+    limit: u64,
+    window: u64,
+    now: u64,
+    /// The first record that still counts, and the running total before it.
+    first: usize,
+    base: u32,
+}
+
+impl Ring {
+    pub(crate) fn trailing(&self, limit: u64, window: u64, now: u64) -> Trailing<'_> {
+        // What was charged under another window leaves by the shorter of the two.
+        let window = window.min(self.window);
+        let seen = now.max(self.seen);
+        let left = |record: &Record| self.time(*record) + window <= seen;
+        // Mostly nothing has left, or a little at the front.
+        let first = match self.records.front() {
+            Some(record) if left(record) => self.records.partition_point(left),
+            _ => 0,
+        };
+        let base = first.checked_sub(1).map_or(self.base, |last| self.records[last].total());
+        Trailing { ring: self, limit, window, now, first, base }
+    }
+
+    /// Charges units at `stamp`, which is `now` or, when times are rounded up, later.
+    pub(crate) fn push(
+        &mut self,
+        window: u64,
+        now: u64,
+        stamp: impl FnOnce(u64) -> u64,
+        units: u64,
+        room: &dyn Room,
+    ) -> Mark {
+        self.forget(window, now);
+        self.rewindow(window);
+        self.seen = self.seen.max(now);
+        let newest = self.records.back().map_or(0, |last| self.time(*last));
+        let stamp = stamp(self.seen).max(newest);
+        let held = self.total().wrapping_sub(self.base);
+        // A forced charge stops counting where the running total would wrap.
+        let units = u32::try_from(units).unwrap_or(u32::MAX).min(u32::MAX - held);
+        let record = Record::new(stamp, self.total().wrapping_add(units));
+        if stamp == newest || !self.has_room(room) {
+            // One stamp, one record. Without room the newest record takes these units and their later time: they and the
+            // units it had come back late, never early.
+            self.records.pop_back();
+        }
+        self.records.push_back(record);
+        Mark(stamp + self.shift, 0, 0)
+    }
+
+    /// Gives back up to `units` of the record at the stamp in `mark`, if it still counts.
+    pub(crate) fn take_back(&mut self, window: u64, now: u64, mark: Mark, units: u64) -> u64 {
+        let trailing = self.trailing(0, window, now);
+        let (first, mut before) = (trailing.first, trailing.base);
+        let Some(stamp) = mark.0.checked_sub(self.shift) else { return 0 };
+        let index = self.records.partition_point(|record| self.time(*record) < stamp);
+        let Some(record) = self.records.get(index).copied() else { return 0 };
+        if index < first || self.time(record) != stamp {
+            return 0;
+        }
+        if index > first {
+            before = self.records[index - 1].total();
+        }
+        let units = units.min(u64::from(record.total().wrapping_sub(before))) as u32;
+        for record in self.records.range_mut(index..) {
+            let total = record.total().wrapping_sub(units);
+            record.0[6..].copy_from_slice(&total.to_le_bytes());
+        }
+        u64::from(units)
+    }
+
+    /// From when on nothing in here counts.
+    pub(crate) fn expires_at(&self) -> u64 {
+        self.records.back().map_or(0, |last| self.time(*last) + self.window)
+    }
+
+    /// Units that still count.
+    pub(crate) fn owed(&self, now: u64) -> u64 {
+        self.trailing(0, self.window, now).used()
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.records.capacity() * size_of::<Record>()
+    }
+
+    /// When a record was stamped: the time nearest to `seen` with these low bits.
+    fn time(&self, record: Record) -> u64 {
+        let ahead = record.time_bits().wrapping_sub(self.seen) << (u64::BITS - TIME_BITS);
+        let ahead = ahead.cast_signed() >> (u64::BITS - TIME_BITS);
+        self.seen.saturating_add_signed(ahead)
+    }
+
+    fn total(&self) -> u32 {
+        self.records.back().map_or(self.base, |last| last.total())
+    }
+
+    /// Drops what no longer counts, and memory that a burst of the past needed.
+    fn forget(&mut self, window: u64, now: u64) {
+        let trailing = self.trailing(0, window, now);
+        let (first, base) = (trailing.first, trailing.base);
+        self.records.drain(..first);
+        self.base = base;
+        if self.records.capacity() > 64 && self.records.len() < self.records.capacity() / 4 {
+            self.records.shrink_to(self.records.len() * 2);
+        }
+    }
+
+    fn rewindow(&mut self, window: u64) {
+        let growth = window.saturating_sub(self.window);
+        if growth > 0 && !self.records.is_empty() {
+            for index in 0..self.records.len() {
+                let record = self.records[index];
+                self.records[index] =
+                    Record::new(self.time(record).wrapping_sub(growth), record.total());
+            }
+            self.shift += growth;
+        }
+        self.window = window;
+    }
+
+    /// Makes room for one more record; by small steps, so that little is held in reserve.
+    fn has_room(&mut self, room: &dyn Room) -> bool {
+        if self.records.len() < self.records.capacity() {
+            return true;
+        }
+        let more = (self.records.len() / 8).max(4);
+        // The first record has nothing to merge with, so it is never refused.
+        if room.grow(more * size_of::<Record>()) || self.records.is_empty() {
+            self.records.reserve_exact(more);
+            return true;
+        }
+        false
+    }
+}
+
+impl Trailing<'_> {
+    fn used(&self) -> u64 {
+        u64::from(self.ring.total().wrapping_sub(self.base))
+    }
+}
+
+impl View for Trailing<'_> {
+    fn free(&self) -> u64 {
+        self.limit.saturating_sub(self.used())
+    }
+
+    fn wait(&self, units: u64) -> u64 {
+        let must_leave = (self.used() + units).saturating_sub(self.limit);
+        if must_leave == 0 {
+            return 0;
+        }
+        let left = |record: &Record| u64::from(record.total().wrapping_sub(self.base));
+        let records = &self.ring.records;
+        // Often the oldest record suffices.
+        let index = match records.get(self.first) {
+            Some(record) if left(record) >= must_leave => self.first,
+            _ => {
+                let (mut low, mut high) = (self.first, records.len() - 1);
+                while low < high {
+                    let middle = low.midpoint(high);
+                    if left(&records[middle]) < must_leave {
+                        low = middle + 1
+                    } else {
+                        high = middle
+                    }
+                }
+                low
+            }
+        };
+        (self.ring.time(records[index]) + self.window).saturating_sub(self.now)
+    }
+}

@@ -1,0 +1,38 @@
+//! Sliding log: every charge with its time. Never more than `limit` units in any window.
+
+use super::{
+    Machine, Mark, Room, Spent,
+    ring::{Ring, Trailing},
+};
+use crate::{clock::Timestamp, quota::Quota};
+
+#[derive(Debug, Default)]
+pub(crate) struct SlidingLog(Box<Ring>);
+
+impl Machine for SlidingLog {
+    type View<'a> = Trailing<'a>;
+
+    fn view(&self, quota: &Quota, now: Timestamp) -> Trailing<'_> {
+        self.0.trailing(quota.limit(), quota.window_micros(), now.as_micros())
+    }
+
+    fn spend(&mut self, quota: &Quota, now: Timestamp, units: u64, room: &dyn Room) -> Mark {
+        self.0.push(quota.window_micros(), now.as_micros(), |now| now, units, room)
+    }
+
+    fn give_back(&mut self, quota: &Quota, now: Timestamp, spent: &Spent) -> u64 {
+        self.0.take_back(quota.window_micros(), now.as_micros(), spent.mark, spent.units)
+    }
+
+    fn expires_at(&self) -> Timestamp {
+        Timestamp::from_micros(self.0.expires_at())
+    }
+
+    fn owed(&self, now: Timestamp) -> u64 {
+        self.0.owed(now.as_micros())
+    }
+
+    fn heap_bytes(&self) -> usize {
+        size_of::<Ring>() + self.0.heap_bytes()
+    }
+}

@@ -1,0 +1,101 @@
+//! What can go wrong. A denial is not here: it is a [`Decision`](crate::Decision).
+
+use std::{borrow::Cow, error::Error as StdError, fmt};
+
+type Source = Box<dyn StdError + Send + Sync>;
+
+/// Why a value was not accepted or a check could not be decided.
+///
+/// Ask [`kind`](Error::kind) or one of the `is_*` questions; the text is for people and names the
+/// field, the value and what is allowed.
+pub struct Error(Box<Report>);
+
+struct Report {
+    kind: ErrorKind,
+    message: Cow<'static, str>,
+    source: Option<Source>,
+}
+
+/// The kinds of [`Error`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A value that the caller gave is outside of what is allowed.
+    Invalid,
+    /// The store could not answer: it is down, out of reach, or answers with errors.
+    Unavailable,
+    /// Too many tasks already wait in this process for their turn.
+    QueueFull,
+    /// The deadline passed before a turn came.
+    Deadline,
+}
+
+impl Error {
+    /// An error of the given kind, for implementations of [`Store`](crate::store::Store).
+    pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self(Box::new(Report { kind, message: message.into(), source: None }))
+    }
+
+    /// The same error, with what caused it.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Source>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    pub(crate) fn invalid(field: &str, value: impl fmt::Debug, allowed: impl fmt::Display) -> Self {
+        Self::new(ErrorKind::Invalid, format!("{field} is {value:?}, allowed is {allowed}"))
+    }
+
+    /// What kind of error this is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Whether the caller gave a value that is not allowed.
+    #[must_use]
+    pub fn is_invalid(&self) -> bool {
+        self.kind() == ErrorKind::Invalid
+    }
+
+    /// Whether the store could not answer.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        self.kind() == ErrorKind::Unavailable
+    }
+
+    /// Whether the deadline passed before a turn came.
+    #[must_use]
+    pub fn is_deadline(&self) -> bool {
+        self.kind() == ErrorKind::Deadline
+    }
+
+    /// Whether too many tasks already wait for their turn.
+    #[must_use]
+    pub fn is_queue_full(&self) -> bool {
+        self.kind() == ErrorKind::QueueFull
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("message", &self.0.message)
+            .field("source", &self.0.source)
+            .finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}

@@ -1,0 +1,234 @@
+//! The handle that applications hold.
+
+mod queue;
+mod reservation;
+
+use std::{sync::Arc, time::Duration};
+
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+pub use self::reservation::{Reservation, Reserve};
+
+use self::queue::Queue;
+use crate::{
+    charge::Charge,
+    decision::{Decision, Receipt},
+    error::{Error, ErrorKind},
+    store::{Answer, MemoryConfig, MemoryStore, Request, Ruling, Store},
+};
+
+/// Decides whether keys may spend units. Cheap to clone; clones share the store.
+///
+/// ```
+/// use tollgate::{Decision, Limiter, Policy, Quota};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tollgate::Error> {
+/// let limiter = Limiter::in_memory();
+/// let second = Policy::new("per-second", Quota::per_second(10))?;
+/// let day = Policy::new("per-day", Quota::per_day(1_000))?;
+///
+/// // Both or neither is charged.
+/// match limiter.check([second.charge("alice", 1), day.charge("alice", 5)]).await? {
+///     Decision::Allowed(allowed) => println!("{:?} units left", allowed.remaining()),
+///     Decision::Denied(denied) => println!("come back in {:?}", denied.retry_after()),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A dropped future spends all or nothing; an answer that was lost on its way from a remote store
+/// may have spent. With the embedded store a check is decided at the first poll.
+#[derive(Debug, Clone)]
+pub struct Limiter(Arc<Core>);
+
+#[derive(Debug)]
+struct Core {
+    store: Box<dyn Store>,
+    queue: Queue,
+}
+
+/// The charges of one check, equal ones summed.
+pub(crate) type Charges<'p> = SmallVec<[Charge<'p>; 1]>;
+
+impl Limiter {
+    /// The most charges in one check.
+    pub const MAX_CHARGES: usize = 32;
+
+    /// The most tasks that wait in [`until_ready`](Self::until_ready) at once.
+    pub const MAX_WAITING: usize = 10_000;
+
+    /// A limiter over a store.
+    #[must_use]
+    pub fn new(store: impl Store) -> Self {
+        Self(Arc::new(Core { store: Box::new(store), queue: Queue::new(Self::MAX_WAITING) }))
+    }
+
+    /// A limiter for this process alone, over a [`MemoryStore`] of the default size.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        Self::new(MemoryStore::new(MemoryConfig::default()))
+    }
+
+    /// Admits and spends all charges, or spends none. Takes one charge or several.
+    ///
+    /// # Errors
+    ///
+    /// If there are more than [`MAX_CHARGES`](Self::MAX_CHARGES), or the store cannot answer; with
+    /// the embedded store it always can.
+    pub async fn check<'p>(
+        &self,
+        charges: impl IntoIterator<Item = Charge<'p>>,
+    ) -> Result<Decision<'p>, Error> {
+        let charges = sum(charges)?;
+        let ruling = self.0.store.call(Request::Acquire(&charges)).await?;
+        decide(charges, ruling)
+    }
+
+    /// What [`check`](Self::check) would say, spending nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    pub async fn peek<'p>(
+        &self,
+        charges: impl IntoIterator<Item = Charge<'p>>,
+    ) -> Result<Decision<'p>, Error> {
+        let charges = sum(charges)?;
+        let ruling = self.0.store.call(Request::Peek(&charges)).await?;
+        decide(charges, ruling)
+    }
+
+    /// As [`check`](Self::check), for work whose cost is known only when it is done: the units are
+    /// held, and can be given back or settled. Dropping the reservation keeps the charge.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Policy, Quota, Reserve};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tollgate::Error> {
+    /// let limiter = Limiter::in_memory();
+    /// let failed_logins = Policy::new("failed-logins", Quota::per_minute(3))?;
+    ///
+    /// match limiter.reserve(failed_logins.charge("alice", 1)).await? {
+    ///     Reserve::Held(attempt) => {
+    ///         let right_password = true;
+    ///         if right_password {
+    ///             attempt.refund().await?;
+    ///         }
+    ///     }
+    ///     Reserve::Denied(denied) => println!("locked for {:?}", denied.retry_after()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    pub async fn reserve<'p>(
+        &self,
+        charges: impl IntoIterator<Item = Charge<'p>>,
+    ) -> Result<Reserve<'p>, Error> {
+        Ok(match self.check(charges).await? {
+            Decision::Allowed(allowed) => Reserve::Held(self.hold(allowed.into_receipt())),
+            Decision::Denied(denied) => Reserve::Denied(denied),
+        })
+    }
+
+    /// The reservation that a receipt stands for, to refund or settle what a
+    /// [`check`](Self::check) has spent.
+    pub fn hold(&self, receipt: Receipt) -> Reservation {
+        Reservation::new(self.clone(), receipt)
+    }
+
+    /// Forgets what the keys of these charges have spent under their policies. Costs do not
+    /// matter.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    pub async fn reset<'p>(
+        &self,
+        charges: impl IntoIterator<Item = Charge<'p>>,
+    ) -> Result<(), Error> {
+        let charges = sum(charges)?;
+        self.0.store.call(Request::Reset(&charges)).await?;
+        Ok(())
+    }
+
+    /// Waits until all charges are admitted, for at most `within`: for jobs and clients that would
+    /// rather wait than be refused.
+    ///
+    /// Waiters for the same key under the same policy take turns in the order in which they came,
+    /// within this process; plain checks do not queue. A wait that cannot end in time is not
+    /// begun: the denial comes back at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check); if [`MAX_WAITING`](Self::MAX_WAITING) tasks wait already; or if
+    /// its turn did not come in time.
+    ///
+    /// # Panics
+    ///
+    /// If it has to wait outside of a tokio runtime with time enabled.
+    pub async fn until_ready<'p>(
+        &self,
+        charges: impl IntoIterator<Item = Charge<'p>>,
+        within: Duration,
+    ) -> Result<Decision<'p>, Error> {
+        let charges = sum(charges)?;
+        let deadline = Instant::now() + within.min(Duration::from_secs(86_400 * 365));
+        let _turn = self.0.queue.turn(&charges, deadline).await?;
+        loop {
+            let ruling = self.0.store.call(Request::Acquire(&charges)).await?;
+            let wait = match decide(charges.clone(), ruling)? {
+                Decision::Denied(denied) => match denied.retry_after() {
+                    Some(wait) if Instant::now() + wait <= deadline => wait,
+                    _ => return Ok(Decision::Denied(denied)),
+                },
+                allowed => return Ok(allowed),
+            };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Begins a check, for callers that want an answer at hand without a future.
+    pub(crate) fn begin(&self, charges: &Charges<'_>) -> Answer {
+        self.0.store.call(Request::Acquire(charges))
+    }
+
+    async fn give_back(&self, receipt: &Receipt) -> Result<Ruling, Error> {
+        self.0.store.call(Request::GiveBack(receipt)).await
+    }
+
+    async fn force(&self, charges: &Charges<'_>) -> Result<Ruling, Error> {
+        self.0.store.call(Request::Force(charges)).await
+    }
+}
+
+/// Collects the charges of one check and sums equal ones.
+pub(crate) fn sum<'p>(charges: impl IntoIterator<Item = Charge<'p>>) -> Result<Charges<'p>, Error> {
+    let mut summed = Charges::new();
+    for charge in charges {
+        if let Some(equal) = summed.iter_mut().find(|other| other.equals(&charge)) {
+            equal.add(&charge);
+        } else if summed.len() < Limiter::MAX_CHARGES {
+            summed.push(charge);
+        } else {
+            let allowed = format_args!("at most {}", Limiter::MAX_CHARGES);
+            return Err(Error::invalid("number of charges in a check", summed.len() + 1, allowed));
+        }
+    }
+    Ok(summed)
+}
+
+/// Joins charges with a store's answer, which must have a line for each.
+pub(crate) fn decide<'p>(charges: Charges<'p>, ruling: Ruling) -> Result<Decision<'p>, Error> {
+    if ruling.lines.len() != charges.len() {
+        let message = "the store answered another number of charges than it was asked";
+        return Err(Error::new(ErrorKind::Unavailable, message));
+    }
+    Ok(Decision::new(charges, ruling))
+}

@@ -1,0 +1,67 @@
+//! Units that are held until it is known what the work has cost.
+
+use super::Limiter;
+use crate::{
+    decision::{Denied, Receipt},
+    error::Error,
+};
+
+/// What came of [`Limiter::reserve`].
+#[derive(Debug)]
+#[must_use = "a reservation that nobody reads admits everything"]
+pub enum Reserve<'p> {
+    /// The units are held.
+    Held(Reservation),
+    /// At least one charge was refused, and none is held.
+    Denied(Denied<'p>),
+}
+
+/// Units that have been spent and can still be given back or settled, once.
+///
+/// Both take the reservation, and neither is ever repeated: a future that is dropped half-way may
+/// or may not have given back, but never twice. Dropping the reservation keeps the charge.
+#[derive(Debug)]
+#[must_use = "dropping a reservation keeps the charge"]
+pub struct Reservation {
+    limiter: Limiter,
+    receipt: Receipt,
+}
+
+impl Reservation {
+    pub(super) fn new(limiter: Limiter, receipt: Receipt) -> Self {
+        Self { limiter, receipt }
+    }
+
+    /// What was charged.
+    pub fn receipt(&self) -> &Receipt {
+        &self.receipt
+    }
+
+    /// Gives back what the charges still weigh, and says how many units that was: units that would
+    /// have come back by now anyway are not given back again.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot answer. The units may or may not have been given back.
+    pub async fn refund(self) -> Result<u64, Error> {
+        let ruling = self.limiter.give_back(&self.receipt).await?;
+        Ok(ruling.lines.iter().map(|line| line.units).sum())
+    }
+
+    /// Makes every charge of the reservation cost `units`: gives back the rest, or charges what is
+    /// missing now, which may exceed the limit.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot answer. The charges may or may not have been settled.
+    pub async fn settle(self, units: u64) -> Result<(), Error> {
+        let (back, more) = self.receipt.settle(units);
+        if !back.lines().is_empty() {
+            self.limiter.give_back(&back).await?;
+        }
+        if !more.is_empty() {
+            self.limiter.force(&more).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,66 @@
+//! What the shards of one store hold together, and what has been forgotten for want of room.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use crate::algorithm::Room;
+
+#[derive(Debug)]
+pub(super) struct Ledger {
+    bytes: AtomicUsize,
+    max_bytes: usize,
+    evicted: AtomicU64,
+    forgiven: AtomicU64,
+    overflowed: AtomicU64,
+}
+
+impl Ledger {
+    pub(super) fn new(max_bytes: usize) -> Self {
+        Self {
+            bytes: AtomicUsize::new(0),
+            max_bytes,
+            evicted: AtomicU64::new(0),
+            forgiven: AtomicU64::new(0),
+            overflowed: AtomicU64::new(0),
+        }
+    }
+
+    /// Something grew or shrank from `before` to `after` bytes.
+    pub(super) fn count(&self, before: usize, after: usize) {
+        if after > before {
+            self.bytes.fetch_add(after - before, Relaxed);
+        } else if before > after {
+            self.bytes.fetch_sub(before - after, Relaxed);
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    pub(super) fn forgive(&self, units: u64) {
+        self.evicted.fetch_add(1, Relaxed);
+        self.forgiven.fetch_add(units, Relaxed);
+    }
+
+    pub(super) fn overflow(&self) {
+        self.overflowed.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn evicted(&self) -> u64 {
+        self.evicted.load(Relaxed)
+    }
+
+    pub(super) fn forgiven(&self) -> u64 {
+        self.forgiven.load(Relaxed)
+    }
+
+    pub(super) fn overflowed(&self) -> u64 {
+        self.overflowed.load(Relaxed)
+    }
+}
+
+impl Room for Ledger {
+    fn grow(&self, bytes: usize) -> bool {
+        self.bytes() + bytes <= self.max_bytes
+    }
+}

@@ -1,0 +1,235 @@
+//! The embedded store: standings in this process, bounded in keys and in bytes.
+
+mod acquire;
+mod ledger;
+mod shard;
+
+use std::{
+    fmt,
+    hash::{BuildHasher, Hash, RandomState},
+    mem::discriminant,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+use smallvec::SmallVec;
+
+use self::{
+    ledger::Ledger,
+    shard::{Digest, Shard},
+};
+use super::{Answer, Line, Request, Ruling, Source, Store, Verdict};
+use crate::{
+    algorithm::{self, Mark, Room, State},
+    charge::Charge,
+    clock::{Clock, SystemClock, Timestamp},
+    decision::{Receipt, Spent},
+    key::Key,
+    quota::Quota,
+    standing::Standing,
+};
+
+/// Standings in this process: the store behind [`Limiter::in_memory`](crate::Limiter::in_memory).
+///
+/// It holds at most [`max_keys`](MemoryConfig::max_keys) keys (a key under a policy is one) in
+/// about [`max_bytes`](MemoryConfig::max_bytes) bytes. What has expired is reclaimed by the keys
+/// that come after it, a little each time: there is no background task and no long pause.
+///
+/// When it is full, a newcomer takes the place of an expired key, else of the one that has spent
+/// least of a small sample, but never of a key that is turning charges away: nobody gets a fresh
+/// quota by filling the store. If no key can go, the newcomers of one policy share a standing.
+/// A log that cannot grow for want of memory keeps its newest units together, so that they come
+/// back late, never early. [`stats`](Self::stats) counts all of this.
+#[derive(Debug)]
+pub struct MemoryStore {
+    shards: Box<[Padded]>,
+    keys_per_shard: usize,
+    ledger: Ledger,
+    clock: Arc<dyn Clock>,
+    secret: Secret,
+}
+
+/// A shard on cache lines of its own, so that threads on different shards do not disturb each
+/// other.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Padded(Mutex<Shard>);
+
+#[derive(Clone, Copy)]
+struct Secret(u64, u64);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// How much a [`MemoryStore`] holds, and which clock it reads.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct MemoryConfig {
+    /// The most keys (a key under a policy is one). The default is 1,000,000.
+    pub max_keys: usize,
+    /// The most bytes, about, in tables and logs. The default is 256 MiB.
+    pub max_bytes: usize,
+    /// Where the time comes from. The default is [`SystemClock`].
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for MemoryConfig {
+    fn default() -> Self {
+        Self { max_keys: 1_000_000, max_bytes: 256 << 20, clock: Arc::new(SystemClock::new()) }
+    }
+}
+
+impl MemoryConfig {
+    /// Holds at most this many keys, at least 1.
+    #[must_use]
+    pub fn max_keys(mut self, keys: usize) -> Self {
+        self.max_keys = keys;
+        self
+    }
+
+    /// Holds about this many bytes.
+    #[must_use]
+    pub fn max_bytes(mut self, bytes: usize) -> Self {
+        self.max_bytes = bytes;
+        self
+    }
+
+    /// Reads this clock.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+}
+
+/// What a [`MemoryStore`] holds, and what it had to forget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// Keys held, expired ones that have not been reclaimed included.
+    pub keys: usize,
+    /// Bytes held in tables and logs.
+    pub bytes: usize,
+    /// Keys evicted before they expired.
+    pub evicted: u64,
+    /// Units that evicted keys had not got back yet.
+    pub forgiven: u64,
+    /// Charges of newcomers that found no room and shared a standing.
+    pub overflowed: u64,
+}
+
+/// Shards are this small at most, so that no table ever takes long to grow.
+const KEYS_PER_SHARD: usize = 1024;
+/// With this many shards two threads rarely meet; a small store has fewer, to use all its room.
+const MAX_SHARDS: usize = 4096;
+
+impl MemoryStore {
+    /// An empty store.
+    #[must_use]
+    pub fn new(config: MemoryConfig) -> Self {
+        let MemoryConfig { max_keys, max_bytes, clock } = config;
+        let shards = (max_keys / KEYS_PER_SHARD).next_power_of_two().min(MAX_SHARDS);
+        let random = RandomState::new();
+        Self {
+            shards: (0..shards).map(|_| Padded::default()).collect(),
+            keys_per_shard: (max_keys / shards).max(1),
+            ledger: Ledger::new(max_bytes),
+            clock,
+            secret: Secret(random.hash_one(0), random.hash_one(1)),
+        }
+    }
+
+    /// What the store holds. It looks at every shard: ask now and then, not on every request.
+    #[must_use]
+    pub fn stats(&self) -> MemoryStats {
+        MemoryStats {
+            keys: (0..self.shards.len()).map(|index| self.lock(index).len()).sum(),
+            bytes: self.ledger.bytes() + self.shards.len() * size_of::<Padded>(),
+            evicted: self.ledger.evicted(),
+            forgiven: self.ledger.forgiven(),
+            overflowed: self.ledger.overflowed(),
+        }
+    }
+
+    fn digest(&self, charge: &Charge<'_>, key: &Key) -> Digest {
+        let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
+        charge.policy().id().hash(&mut hasher);
+        discriminant(&charge.quota().counted_by()).hash(&mut hasher);
+        key.hash(&mut hasher);
+        let digest = hasher.finish128();
+        Digest(digest.h1, digest.h2)
+    }
+
+    fn shard_of(&self, digest: Digest) -> usize {
+        digest.1 as usize & (self.shards.len() - 1)
+    }
+
+    /// A panic elsewhere leaves no half-made change behind, so a poisoned lock is still good.
+    fn lock(&self, index: usize) -> MutexGuard<'_, Shard> {
+        self.shards[index].0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give_back(&self, receipt: &Receipt, now: Timestamp) -> SmallVec<[Line; 1]> {
+        receipt.lines().iter().map(|spent| self.give_back_one(spent, now)).collect()
+    }
+
+    fn give_back_one(&self, spent: &Spent, now: Timestamp) -> Line {
+        let (charge, mark) = (spent.charge(), spent.mark());
+        let quota = charge.quota_in_force();
+        let digest = self.digest(charge, charge.key());
+        let mut shard = self.lock(self.shard_of(digest));
+        let (units, standing) = match shard.position(digest) {
+            None => (0, nothing_spent(&quota)),
+            Some(position) => {
+                let back = algorithm::Spent { quota: *charge.quota(), units: spent.units(), mark };
+                let give_back =
+                    |state: &mut State, _: &dyn Room| state.give_back(&quota, now, &back);
+                let units = shard.change(position, &self.ledger, give_back);
+                (units, shard.state(position).standing(&quota, now, 0))
+            }
+        };
+        Line { verdict: Verdict::Passed, units, standing, mark }
+    }
+
+    fn reset(&self, charges: &[Charge<'_>]) -> SmallVec<[Line; 1]> {
+        let line = |charge: &Charge<'_>| {
+            let digest = self.digest(charge, charge.key());
+            let mut shard = self.lock(self.shard_of(digest));
+            if let Some(position) = shard.position(digest) {
+                shard.remove(position, &self.ledger);
+            }
+            let standing = nothing_spent(charge.quota());
+            Line { verdict: Verdict::Passed, units: 0, standing, mark: Mark::default() }
+        };
+        charges.iter().map(line).collect()
+    }
+}
+
+impl Store for MemoryStore {
+    fn call(&self, request: Request<'_>) -> Answer {
+        let time = self.clock.now();
+        let lines = match request {
+            Request::Acquire(charges) => self.decide(charges, time, acquire::Mode::Acquire),
+            Request::Peek(charges) => self.decide(charges, time, acquire::Mode::Peek),
+            Request::Force(charges) => self.decide(charges, time, acquire::Mode::Force),
+            Request::GiveBack(receipt) => self.give_back(receipt, time),
+            Request::Reset(charges) => self.reset(charges),
+        };
+        Answer::ready(Ok(Ruling { time, source: Source::Local, lines }))
+    }
+}
+
+/// The standing of a key that has spent nothing.
+fn nothing_spent(quota: &Quota) -> Standing {
+    let capacity = quota.capacity();
+    Standing {
+        limit: capacity,
+        remaining: capacity,
+        next_after: 0,
+        reset_after: 0,
+        retry_after: None,
+    }
+}
