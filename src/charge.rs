@@ -45,10 +45,6 @@ impl<'p> Charge<'p> {
         }
     }
 
-    pub(crate) fn owned(policy: Policy, key: Key, cost: u64) -> Charge<'static> {
-        Charge::new(&policy, key, cost).into_owned()
-    }
-
     /// Takes as many units as are free, from `cost` to `most`: for work in batches.
     /// [`Outcome::granted`](crate::Outcome::granted) says how many.
     #[must_use]

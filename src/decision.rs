@@ -102,6 +102,27 @@ impl<'p> Decision<'p> {
         }
     }
 
+    /// A receipt for some units of the charge at `place`.
+    pub(crate) fn receipt(&self, place: usize, units: u64) -> Receipt {
+        let findings = self.findings();
+        let lines = findings.outcomes.get(place).map(|Outcome { charge, line }| Spent {
+            charge: charge.clone().into_owned(),
+            units: units.min(line.units),
+            mark: line.mark,
+        });
+        Receipt { time: findings.time, lines: lines.into_iter().collect() }
+    }
+
+    /// Notes where the key of the charge at `place` stands after a refund.
+    pub(crate) fn restate(&mut self, place: usize, standing: Standing) {
+        if let Self::Allowed(Allowed(findings)) = self {
+            if let Some(outcome) = findings.outcomes.get_mut(place) {
+                outcome.line.standing = standing;
+            }
+            findings.binding = findings.tightest();
+        }
+    }
+
     fn findings(&self) -> &Findings<'p> {
         match self {
             Self::Allowed(Allowed(findings)) | Self::Denied(Denied(findings)) => findings,

@@ -2,14 +2,17 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod algorithm;
+pub mod by;
 mod charge;
 mod clock;
 mod decision;
 mod error;
 mod key;
 mod limiter;
+mod middleware;
 mod policy;
 mod quota;
+mod rule;
 mod standing;
 pub mod store;
 
@@ -20,6 +23,8 @@ pub use decision::{Allowed, Decision, Denied, Outcome, Receipt, Spent};
 pub use error::{Error, ErrorKind};
 pub use key::{Identity, Key};
 pub use limiter::{Limiter, Reservation, Reserve};
+pub use middleware::{Headers, RateLimit, RateLimitLayer, Reset, ResponseBody, ResponseFuture};
 pub use policy::Policy;
 pub use quota::Quota;
+pub use rule::Rule;
 pub use standing::Standing;

@@ -199,7 +199,7 @@ impl Limiter {
         self.0.store.call(Request::Acquire(charges))
     }
 
-    async fn give_back(&self, receipt: &Receipt) -> Result<Ruling, Error> {
+    pub(crate) async fn give_back(&self, receipt: &Receipt) -> Result<Ruling, Error> {
         self.0.store.call(Request::GiveBack(receipt)).await
     }
 
@@ -209,19 +209,26 @@ impl Limiter {
 }
 
 /// Collects the charges of one check and sums equal ones.
-pub(crate) fn sum<'p>(charges: impl IntoIterator<Item = Charge<'p>>) -> Result<Charges<'p>, Error> {
+fn sum<'p>(charges: impl IntoIterator<Item = Charge<'p>>) -> Result<Charges<'p>, Error> {
     let mut summed = Charges::new();
     for charge in charges {
-        if let Some(equal) = summed.iter_mut().find(|other| other.equals(&charge)) {
-            equal.add(&charge);
-        } else if summed.len() < Limiter::MAX_CHARGES {
-            summed.push(charge);
-        } else {
+        add(&mut summed, charge);
+        if summed.len() > Limiter::MAX_CHARGES {
             let allowed = format_args!("at most {}", Limiter::MAX_CHARGES);
-            return Err(Error::invalid("number of charges in a check", summed.len() + 1, allowed));
+            return Err(Error::invalid("number of charges in a check", summed.len(), allowed));
         }
     }
     Ok(summed)
+}
+
+/// Adds a charge to those of a check; says at which place it is, perhaps summed with an equal one.
+pub(crate) fn add<'p>(charges: &mut Charges<'p>, charge: Charge<'p>) -> usize {
+    if let Some(place) = charges.iter().position(|other| other.equals(&charge)) {
+        charges[place].add(&charge);
+        return place;
+    }
+    charges.push(charge);
+    charges.len() - 1
 }
 
 /// Joins charges with a store's answer, which must have a line for each.

@@ -1,0 +1,156 @@
+//! The future of a response: decide, call, settle.
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http::{Request, Response, response};
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::{
+    ResponseBody,
+    config::{Admission, After, Config},
+    headers::Stamp,
+    settlement::{AtEnd, Hooks, Work},
+};
+use crate::{limiter::Charges, store::Answer};
+
+pin_project! {
+    /// The response, on its way.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct ResponseFuture<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        #[pin]
+        state: State<S, S::Future, S::Response, B>,
+    }
+}
+
+pin_project! {
+    #[project = StateProjection]
+    enum State<S, F, R, B> {
+        Denied { denial: Option<Response<Bytes>> },
+        // A remote store is asked. It holds the service that was ready when the request came.
+        Deciding { question: Option<Question<S, B>>, answer: Answer },
+        Calling { #[pin] future: F, after: Option<After> },
+        // The response is known, and charges are given back.
+        Settling { response: Option<R>, work: Work<(Stamp, Option<AtEnd>)> },
+    }
+}
+
+struct Question<S, B> {
+    charges: Charges<'static>,
+    hooks: Hooks,
+    config: Arc<Config>,
+    service: S,
+    request: Request<B>,
+}
+
+impl<S, B> ResponseFuture<S, B>
+where
+    S: Service<Request<B>>,
+{
+    pub(super) fn denied(denial: Response<Bytes>) -> Self {
+        Self { state: State::Denied { denial: Some(denial) } }
+    }
+
+    pub(super) fn calling(future: S::Future, after: Option<After>) -> Self {
+        Self { state: State::Calling { future, after } }
+    }
+
+    pub(super) fn deciding(
+        answer: Answer,
+        charges: Charges<'static>,
+        hooks: Hooks,
+        config: Arc<Config>,
+        service: S,
+        request: Request<B>,
+    ) -> Self {
+        let question = Some(Question { charges, hooks, config, service, request });
+        Self { state: State::Deciding { question, answer } }
+    }
+}
+
+impl<S, B, RB> Future for ResponseFuture<S, B>
+where
+    S: Service<Request<B>, Response = Response<RB>>,
+{
+    type Output = Result<Response<ResponseBody<RB>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.project().state;
+        loop {
+            let next = match state.as_mut().project() {
+                StateProjection::Denied { denial } => {
+                    let denial = denial.take().expect("polled after it was ready");
+                    return Poll::Ready(Ok(denial.map(ResponseBody::own)));
+                }
+                StateProjection::Deciding { question, answer } => {
+                    let ruling = ready!(Pin::new(answer).poll(cx));
+                    let question = question.take().expect("polled after it was ready");
+                    let Question { charges, hooks, config, mut service, request } = question;
+                    let (parts, body) = request.into_parts();
+                    match config.admit(charges, hooks, ruling, &parts) {
+                        Admission::Through(after) => {
+                            let request = Request::from_parts(parts, body);
+                            State::Calling { future: service.call(request), after }
+                        }
+                        Admission::Instead(denial) => State::Denied { denial: Some(denial) },
+                    }
+                }
+                StateProjection::Calling { future, after } => {
+                    let response = ready!(future.poll(cx))?;
+                    let (mut head, body) = response.into_parts();
+                    match after.take() {
+                        Some(After::Settle(settlement)) => {
+                            let work = settlement.at_head(&head);
+                            let response = Some(Response::from_parts(head, body));
+                            State::Settling { response, work }
+                        }
+                        Some(After::Stamp(stamp)) => {
+                            stamp.apply(&mut head.headers);
+                            return Poll::Ready(Ok(finish(head, body, None)));
+                        }
+                        None => return Poll::Ready(Ok(finish(head, body, None))),
+                    }
+                }
+                StateProjection::Settling { response, work } => {
+                    let (stamp, at_end) = ready!(work.as_mut().poll(cx));
+                    let response = response.take().expect("polled after it was ready");
+                    let (mut head, body) = response.into_parts();
+                    stamp.apply(&mut head.headers);
+                    return Poll::Ready(Ok(finish(head, body, at_end)));
+                }
+            };
+            state.set(next);
+        }
+    }
+}
+
+fn finish<RB>(
+    head: response::Parts,
+    body: RB,
+    at_end: Option<AtEnd>,
+) -> Response<ResponseBody<RB>> {
+    Response::from_parts(head, ResponseBody::inner(body, at_end))
+}
+
+impl<S, B> fmt::Debug for ResponseFuture<S, B>
+where
+    S: Service<Request<B>>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.state {
+            State::Denied { .. } => "ResponseFuture(denied)",
+            State::Deciding { .. } => "ResponseFuture(deciding)",
+            State::Calling { .. } => "ResponseFuture(calling)",
+            State::Settling { .. } => "ResponseFuture(settling)",
+        })
+    }
+}
