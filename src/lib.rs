@@ -1,4 +1,4 @@
-//! tollgate
+#![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod algorithm;
