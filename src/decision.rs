@@ -8,6 +8,7 @@ use crate::{
     algorithm::Mark,
     charge::Charge,
     clock::Timestamp,
+    few::{self, Few},
     policy::Policy,
     standing::Standing,
     store::{Line, Ruling, Source, Verdict},
@@ -48,10 +49,9 @@ pub struct Outcome<'p> {
 
 impl<'p> Decision<'p> {
     /// Joins charges with what the store answered.
-    pub(crate) fn new(charges: impl IntoIterator<Item = Charge<'p>>, ruling: Ruling) -> Self {
+    pub(crate) fn new(charges: Few<Charge<'p>>, ruling: Ruling) -> Self {
         let Ruling { time, source, lines } = ruling;
-        let outcomes = charges.into_iter().zip(lines);
-        let outcomes = outcomes.map(|(charge, line)| Outcome { charge, line }).collect();
+        let outcomes = few::join(charges, lines, |charge, line| Outcome { charge, line });
         let mut findings = Findings { outcomes, binding: None, time, source };
         if findings.binding_outcomes().all(|outcome| outcome.verdict() == Verdict::Passed) {
             findings.binding = findings.tightest();
