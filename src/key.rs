@@ -128,36 +128,42 @@ impl fmt::Debug for Key {
 }
 
 impl From<&[u8]> for Key {
+    #[inline]
     fn from(bytes: &[u8]) -> Self {
         Self::new(bytes)
     }
 }
 
 impl From<&str> for Key {
+    #[inline]
     fn from(text: &str) -> Self {
         Self::new(text.as_bytes())
     }
 }
 
 impl From<&String> for Key {
+    #[inline]
     fn from(text: &String) -> Self {
         Self::new(text.as_bytes())
     }
 }
 
 impl From<String> for Key {
+    #[inline]
     fn from(text: String) -> Self {
         Self::new(text.as_bytes())
     }
 }
 
 impl From<&HeaderValue> for Key {
+    #[inline]
     fn from(value: &HeaderValue) -> Self {
         Self::new(value.as_bytes())
     }
 }
 
 impl From<u64> for Key {
+    #[inline]
     fn from(number: u64) -> Self {
         Self::new(&number.to_be_bytes())
     }
@@ -165,6 +171,7 @@ impl From<u64> for Key {
 
 impl From<IpAddr> for Key {
     /// The address in its canonical form: an IPv4-mapped IPv6 address is IPv4.
+    #[inline]
     fn from(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(v4) => Self::new(&v4.octets()),
@@ -174,6 +181,7 @@ impl From<IpAddr> for Key {
 }
 
 impl From<&Key> for Key {
+    #[inline]
     fn from(key: &Key) -> Self {
         *key
     }
@@ -212,6 +220,7 @@ impl Identity {
 }
 
 impl<K: Into<Key>> From<K> for Identity {
+    #[inline]
     fn from(key: K) -> Self {
         Self::Known(key.into())
     }
@@ -219,6 +228,7 @@ impl<K: Into<Key>> From<K> for Identity {
 
 impl<I: Into<Identity>> From<Option<I>> for Identity {
     /// `None` is [`Identity::Unknown`].
+    #[inline]
     fn from(identity: Option<I>) -> Self {
         identity.map_or(Self::Unknown, Into::into)
     }

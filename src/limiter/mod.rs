@@ -209,8 +209,13 @@ impl Limiter {
 }
 
 /// Collects the charges of one check and sums equal ones.
+#[inline]
 pub(crate) fn sum<'p>(charges: impl IntoIterator<Item = Charge<'p>>) -> Result<Charges<'p>, Error> {
-    let mut summed = Charges::new();
+    let mut charges = charges.into_iter();
+    let mut summed = match charges.next() {
+        Some(first) => Charges::from_buf([first]),
+        None => Charges::new(),
+    };
     for charge in charges {
         if let Some(equal) = summed.iter_mut().find(|other| other.equals(&charge)) {
             equal.add(&charge);
@@ -225,6 +230,7 @@ pub(crate) fn sum<'p>(charges: impl IntoIterator<Item = Charge<'p>>) -> Result<C
 }
 
 /// Joins charges with a store's answer, which must have a line for each.
+#[inline]
 pub(crate) fn decide<'p>(charges: Charges<'p>, ruling: Ruling) -> Result<Decision<'p>, Error> {
     if ruling.lines.len() != charges.len() {
         let message = "the store answered another number of charges than it was asked";

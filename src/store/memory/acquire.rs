@@ -87,6 +87,7 @@ impl MemoryStore {
 }
 
 impl<'s> Locked<'s> {
+    #[inline]
     fn new(store: &'s MemoryStore, digests: &[Digest], now: Timestamp) -> Self {
         let mut numbers = few::build(digests.len(), |index| store.shard_of(digests[index]));
         numbers.sort_unstable();
@@ -96,6 +97,7 @@ impl<'s> Locked<'s> {
     }
 
     /// Finds each charge's standing. Newcomers to a full shard get a shared one.
+    #[inline]
     fn find(
         &mut self,
         charges: &[Charge<'_>],
@@ -120,6 +122,7 @@ impl<'s> Locked<'s> {
         })
     }
 
+    #[inline]
     fn place(&self, digest: Digest) -> Place {
         let number = self.store.shard_of(digest);
         let shard = self.shards.iter().position(|(other, _)| *other == number).unwrap_or(0);
@@ -164,6 +167,7 @@ impl<'s> Locked<'s> {
     }
 
     /// Spends the charge, unless there is too little free or it costs nothing.
+    #[inline]
     fn spend(&mut self, charge: &Charge<'_>, place: &Place, mode: Mode) -> Line {
         let (quota, now, ledger) = (charge.quota(), self.now, &self.store.ledger);
         let affordable = |free: u64| match mode {
