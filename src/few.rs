@@ -4,8 +4,7 @@ use smallvec::SmallVec;
 
 pub(crate) type Few<T> = SmallVec<[T; 1]>;
 
-/// A list of `len` items. One item is built in its place; collecting an iterator copies it several
-/// times and costs more than the decision itself.
+/// A list of `len` items. One item, the common case, does not go through an iterator.
 #[inline]
 pub(crate) fn build<T>(len: usize, mut item: impl FnMut(usize) -> T) -> Few<T> {
     if len == 1 { Few::from_buf([item(0)]) } else { (0..len).map(item).collect() }

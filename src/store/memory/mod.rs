@@ -155,7 +155,7 @@ impl MemoryStore {
     }
 
     fn digest(&self, charge: &Charge<'_>, key: &Key) -> Digest {
-        // One run of bytes: a hasher that is fed piece by piece takes about twice as long.
+        // One run of bytes, so that the hasher need not keep parts of words between writes.
         let mut run = [0; 9 + Key::MAX_RUN];
         run[..8].copy_from_slice(&charge.policy().id().to_le_bytes());
         run[8] = charge.quota().counted_by().number();
