@@ -7,6 +7,7 @@ mod charge;
 mod clock;
 mod decision;
 mod error;
+mod few;
 mod key;
 mod limiter;
 mod middleware;

@@ -35,6 +35,7 @@ pub(crate) struct Bucket {
 
 impl Bucket {
     /// Microseconds of refill until the debt is no more than `debt`, which it exceeds.
+    #[inline]
     fn wait_for_debt(&self, debt: u64) -> u64 {
         let (units, rest) = (self.debt - debt, self.credit);
         // ceil((units * window - rest) / limit), without leaving unsigned numbers
@@ -58,6 +59,7 @@ impl View for Bucket {
 impl Machine for TokenBucket {
     type View<'a> = Bucket;
 
+    #[inline]
     fn view(&self, quota: &Quota, now: Timestamp) -> Bucket {
         let (limit, window, burst) = (quota.limit(), quota.window_micros(), quota.capacity());
         let ahead = self.anchor.saturating_sub(now.as_micros());
@@ -81,6 +83,7 @@ impl Machine for TokenBucket {
         bucket
     }
 
+    #[inline]
     fn spend(&mut self, quota: &Quota, now: Timestamp, units: u64, _: &dyn Room) -> Mark {
         let mut bucket = self.view(quota, now);
         bucket.debt = bucket.debt.saturating_add(units).min(bucket.burst + bucket.limit);
@@ -118,6 +121,7 @@ impl Machine for TokenBucket {
 }
 
 impl TokenBucket {
+    #[inline]
     fn put(&mut self, bucket: Bucket, now: Timestamp) {
         self.anchor = self.anchor.max(now.as_micros());
         self.debt = bucket.debt;

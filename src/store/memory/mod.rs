@@ -6,12 +6,11 @@ mod shard;
 
 use std::{
     fmt,
-    hash::{BuildHasher, Hash, RandomState},
-    mem::discriminant,
+    hash::{BuildHasher, RandomState},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use siphasher::sip128::{Hasher128, SipHasher13};
+use siphasher::sip128::SipHasher13;
 use smallvec::SmallVec;
 
 use self::{
@@ -24,6 +23,7 @@ use crate::{
     charge::Charge,
     clock::{Clock, SystemClock, Timestamp},
     decision::{Receipt, Spent},
+    few,
     key::Key,
     quota::Quota,
     standing::Standing,
@@ -155,11 +155,14 @@ impl MemoryStore {
     }
 
     fn digest(&self, charge: &Charge<'_>, key: &Key) -> Digest {
-        let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
-        charge.policy().id().hash(&mut hasher);
-        discriminant(&charge.quota().counted_by()).hash(&mut hasher);
-        key.hash(&mut hasher);
-        let digest = hasher.finish128();
+        // One run of bytes, so that the hasher need not keep parts of words between writes.
+        let mut run = [0; 9 + Key::MAX_RUN];
+        run[..8].copy_from_slice(&charge.policy().id().to_le_bytes());
+        run[8] = charge.quota().counted_by().number();
+        let (key, len) = key.run();
+        run[9..].copy_from_slice(&key);
+        let hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
+        let digest = hasher.hash(&run[..9 + len]);
         Digest(digest.h1, digest.h2)
     }
 
@@ -173,7 +176,8 @@ impl MemoryStore {
     }
 
     fn give_back(&self, receipt: &Receipt, now: Timestamp) -> SmallVec<[Line; 1]> {
-        receipt.lines().iter().map(|spent| self.give_back_one(spent, now)).collect()
+        let lines = receipt.lines();
+        few::build(lines.len(), |index| self.give_back_one(&lines[index], now))
     }
 
     fn give_back_one(&self, spent: &Spent, now: Timestamp) -> Line {
