@@ -28,19 +28,19 @@ impl Bucket {
             return rational(0);
         }
         let paid = rational(now - self.changed) * rate(quota);
-        let debt = self.debt_under(quota) - paid;
-        debt.max(rational(0)).min(most(quota))
+        (self.debt_under(quota) - paid).max(rational(0))
     }
 
-    /// What of a unit has been paid already is known to one part in a window only.
+    /// The debt at the last change, as another quota sees it. What of a unit has been paid already
+    /// is known to one part in a window only.
     fn debt_under(&self, quota: &Quota) -> BigRational {
-        if micros(quota) == self.window {
-            return self.debt.clone();
-        }
         let parts = rational(micros(quota));
         let whole = self.debt.ceil();
-        let paid = (&whole - &self.debt) * &parts;
-        whole - paid.floor() / parts
+        let mut paid = &whole - &self.debt;
+        if micros(quota) != self.window {
+            paid = (paid * &parts).floor() / parts;
+        }
+        clamp(whole - paid, quota)
     }
 
     fn change(&mut self, quota: &Quota, now: u64, debt: BigRational) {
@@ -64,7 +64,7 @@ impl Model for Bucket {
     }
 
     fn spend(&mut self, quota: &Quota, now: u64, units: u64) -> Trace {
-        let debt = (self.debt(quota, now) + rational(units)).min(most(quota));
+        let debt = clamp(self.debt(quota, now) + rational(units), quota);
         self.change(quota, now, debt.clone());
         Trace { time: self.changed, debt }
     }
@@ -88,6 +88,10 @@ fn rate(quota: &Quota) -> BigRational {
     rational(quota.limit()) / rational(micros(quota))
 }
 
-fn most(quota: &Quota) -> BigRational {
-    rational(quota.capacity()) + rational(quota.limit())
+/// Nobody owes more than the burst and a window's refill: units beyond that are forgotten, and
+/// what of the next unit has been paid is kept.
+fn clamp(debt: BigRational, quota: &Quota) -> BigRational {
+    let most = rational(quota.capacity()) + rational(quota.limit());
+    let beyond = (debt.ceil() - most).max(rational(0));
+    debt - beyond
 }

@@ -92,11 +92,9 @@ impl Model for Log {
         }
         let request = self.requests.iter_mut().find(|request| request.time == time);
         let request = request.expect("just seen");
+        // A refund is no charge: neither the window nor the time of the key follows it.
         let given = request.units.min(paid.units);
         request.units -= given;
-        if given > 0 {
-            self.change(quota, now);
-        }
         given
     }
 }

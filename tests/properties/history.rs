@@ -74,6 +74,7 @@ pub(crate) struct Part(pub(crate) u64, pub(crate) u64);
 pub(crate) enum Change {
     Limit(Part),
     Window(Part),
+    Burst(Part),
     Back,
 }
 
@@ -84,7 +85,9 @@ impl Part {
 }
 
 pub(crate) fn histories(family: Family) -> impl Strategy<Value = History> {
-    let start = prop_oneof![Just(0), 0..20_000_u64, Just(1_700_000_000_000_000), Just(1 << 52)];
+    // Late enough that no request is dated before the epoch when a window grows.
+    let late = 100_000_000_000_000_u64;
+    let start = prop_oneof![late..late + 20_000, Just(1_700_000_000_000_000), Just(1 << 52)];
     let steps = vec(step(), 4..40);
     (start, vec(quota(family), 1..4), steps).prop_map(|(start, quotas, steps)| History {
         start,
@@ -179,6 +182,7 @@ fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         (1..40_u64).prop_map(|of| Change::Limit(Part(of, 12))),
         (1..40_u64).prop_map(|of| Change::Window(Part(of, 12))),
+        (1..40_u64).prop_map(|of| Change::Burst(Part(of, 12))),
         Just(Change::Back),
     ]
 }

@@ -293,14 +293,24 @@ impl Player<'_> {
     fn change(&mut self, policy: usize, change: Change) {
         let index = policy % self.policies.len();
         let old = self.policies[index].quota();
-        let (limit, window) = match change {
-            Change::Limit(part) => (part.of(old.limit()).max(1), old.window()),
-            Change::Window(part) => {
-                (old.limit(), Duration::from_micros(part.of(micros(old.window()))))
+        let (limit, window, counted_by) = (old.limit(), old.window(), old.counted_by());
+        let new = match (change, counted_by) {
+            (Change::Limit(part), _) => {
+                Quota::with_algorithm(part.of(limit).max(1), window, counted_by)
             }
-            Change::Back => (self.history.quotas[index].limit(), self.history.quotas[index].window()),
+            (Change::Window(part), _) => {
+                let window = Duration::from_micros(part.of(micros(window)));
+                Quota::with_algorithm(limit, window, counted_by)
+            }
+            (Change::Burst(part), Algorithm::TokenBucket { burst }) => {
+                let burst = part.of(burst).max(1);
+                Quota::with_algorithm(limit, window, Algorithm::TokenBucket { burst })
+            }
+            (Change::Burst(_) | Change::Back, _) => Ok(self.history.quotas[index]),
         };
-        let Ok(new) = Quota::with_algorithm(limit, window, old.counted_by()) else { return };
+        let Ok(new) = new else { return };
+        let burst_lowered = new.limit() == old.limit() && new.capacity() < old.capacity();
+        self.tally.count_if(burst_lowered, "burst lowered");
         let spent = old.capacity() - self.oracle.free(self.time, (index, 0), &old);
         self.tally.count_if(new.limit() > old.limit(), "limit raised");
         let below = new.limit() < old.limit() && new.limit() < spent;
