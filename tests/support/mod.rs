@@ -104,3 +104,19 @@ pub(crate) fn most_in_any_window(spent: &[(u64, u64)], window: u64) -> u128 {
     });
     ends.max().unwrap_or(0)
 }
+
+/// A memory store that can still be asked for its figures when a limiter has it.
+#[derive(Debug, Clone)]
+pub(crate) struct Watched(pub(crate) std::sync::Arc<MemoryStore>);
+
+impl Watched {
+    pub(crate) fn new(config: MemoryConfig) -> Self {
+        Self(std::sync::Arc::new(MemoryStore::new(config)))
+    }
+}
+
+impl tollgate::store::Store for Watched {
+    fn call(&self, request: tollgate::store::Request<'_>) -> tollgate::store::Answer {
+        self.0.call(request)
+    }
+}
