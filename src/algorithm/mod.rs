@@ -250,6 +250,10 @@ impl Algorithm {
             Some((name, rest)) => (name, Some(rest.strip_suffix(')')?)),
             None => (text, None),
         };
+        // `parse` would also take a sign.
+        if !parameter.unwrap_or_default().bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
         match (name, parameter) {
             ("sliding-log", None) => Some(Self::SlidingLog),
             ("sliding-buckets", Some(n)) => Some(Self::SlidingBuckets(n.parse().ok()?)),

@@ -37,7 +37,8 @@ use crate::{
 ///
 /// When it is full, a newcomer takes the place of an expired key, else of the one that has spent
 /// least of a small sample, but never of a key that is turning charges away: nobody gets a fresh
-/// quota by filling the store. If no key can go, the newcomers of one policy share a standing.
+/// quota by filling the store. If no key can go, the newcomers of one policy share a standing: one
+/// for each policy in each full shard (there is a shard for about 1024 keys), beyond `max_keys`.
 /// A log that cannot grow for want of memory keeps its newest units together, so that they come
 /// back late, never early. [`stats`](Self::stats) counts all of this.
 #[derive(Debug)]
