@@ -65,7 +65,7 @@ pub fn by_route<'r>(
     move |parts: &Parts| {
         let costs = table.get(route::pattern(parts)).map_or(&[][..], Vec::as_slice);
         let matches = |method: &Option<String>| {
-            method.as_deref().is_none_or(|method| parts.method == *method)
+            method.as_deref().is_none_or(|method| route::covers(method, parts))
         };
         costs.iter().find(|(method, _)| matches(method)).map_or(otherwise, |(_, cost)| *cost)
     }

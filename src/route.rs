@@ -3,17 +3,23 @@
 //! Where axum has matched a route that is its pattern, such as `/users/{id}`; elsewhere, as in a
 //! layer around the whole `Router`, it is the path of the URI as the client has written it.
 
-use http::request::Parts;
+use http::{Method, request::Parts};
 
-/// Whether a request is for this route: `"POST /login"`, or `"/login"` for any method. See
+/// Whether a request is for this route: `"POST /login"`, or `"/login"` for any method; `GET`
+/// covers `HEAD`. See
 /// [`Rule::only`](crate::Rule::only).
 pub fn is(route: &str) -> impl Fn(&Parts) -> bool + Clone + Send + Sync + 'static {
     let (method, pattern) = split(route);
     let (method, pattern) = (method.map(str::to_owned), pattern.to_owned());
     move |parts: &Parts| {
         let method = method.as_deref();
-        method.is_none_or(|method| parts.method == *method) && self::pattern(parts) == pattern
+        method.is_none_or(|method| covers(method, parts)) && self::pattern(parts) == pattern
     }
+}
+
+/// Servers answer HEAD by the handler of GET: what GET costs cannot be had for less.
+pub(crate) fn covers(method: &str, parts: &Parts) -> bool {
+    parts.method == *method || (method == "GET" && parts.method == Method::HEAD)
 }
 
 /// `"POST /login"` in its two parts.
