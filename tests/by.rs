@@ -135,8 +135,7 @@ mod routes {
             .layer(layer)
             .nest("/api/{tenant}", inner);
         app.oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
-        let said = *said.lock().unwrap();
-        said
+        said.lock().unwrap().take()
     }
 
     #[tokio::test]
