@@ -8,6 +8,7 @@ use std::{
 
 use http::HeaderValue;
 use siphasher::sip128::SipHasher24;
+use smallvec::SmallVec;
 
 /// Who is charged: an account, an API key, an address.
 ///
@@ -102,6 +103,25 @@ impl Key {
         (run, len)
     }
 
+    /// One key out of two, which differs from either and from every other pair. It keeps the first
+    /// tag there is.
+    #[must_use]
+    pub fn paired(&self, other: &Self) -> Self {
+        let mut text = SmallVec::<[u8; 2 * (Self::MAX_PLAIN + 2) + 2]>::from_slice(b"\0p");
+        for key in [self, other] {
+            text.extend_from_slice(&[key.kind as u8, key.len]);
+            text.extend_from_slice(key.reveal());
+        }
+        Self { tag: self.tag.or(other.tag), ..Self::new(&text) }
+    }
+
+    /// A digest under a secret, to show to clients and to compare between processes.
+    pub(crate) fn digest_with(&self, secret: [u64; 2]) -> [u8; 8] {
+        let (run, len) = self.run();
+        let digest = SipHasher24::new_with_keys(secret[0], secret[1]).hash(&run[..len]);
+        digest.h1.to_le_bytes()
+    }
+
     const fn marker(kind: Kind) -> Self {
         Self { kind, len: 0, bytes: [0; Self::MAX_PLAIN], tag: None }
     }
@@ -170,13 +190,16 @@ impl From<u64> for Key {
 }
 
 impl From<IpAddr> for Key {
-    /// The address in its canonical form: an IPv4-mapped IPv6 address is IPv4.
-    #[inline]
+    /// The address in its canonical form: an IPv4-mapped IPv6 address is IPv4. The key differs from
+    /// that of any header with the same bytes.
     fn from(address: IpAddr) -> Self {
+        // No header value has a zero byte: nobody can spend for an address by spelling it.
+        let mut text = SmallVec::<[u8; 24]>::from_slice(b"\0a");
         match address.to_canonical() {
-            IpAddr::V4(v4) => Self::new(&v4.octets()),
-            IpAddr::V6(v6) => Self::new(&v6.octets()),
+            IpAddr::V4(v4) => text.extend_from_slice(&v4.octets()),
+            IpAddr::V6(v6) => text.extend_from_slice(&v6.octets()),
         }
+        Self::new(&text)
     }
 }
 

@@ -115,9 +115,8 @@ impl Oracle {
             self.standing(now, ask, verdict)
         });
         let findings: Vec<_> = findings.collect();
-        let passed = |(ask, finding): (&Ask, &Finding)| {
-            ask.shadow || finding.verdict == Verdict::Passed
-        };
+        let passed =
+            |(ask, finding): (&Ask, &Finding)| ask.shadow || finding.verdict == Verdict::Passed;
         let admitted = asks.iter().zip(&findings).all(passed);
         Ruling { admitted, findings, paid: Vec::new() }
     }

@@ -109,9 +109,8 @@ impl Player<'_> {
     }
 
     fn travel(&mut self, by: Move) {
-        let window = |policy: usize| {
-            micros(self.policies[policy % self.policies.len()].quota().window())
-        };
+        let window =
+            |policy: usize| micros(self.policies[policy % self.policies.len()].quota().window());
         let time = match by {
             Move::Micros(micros) => self.time + micros,
             Move::Window(policy, part) => self.time + part.of(window(policy)),
@@ -322,7 +321,8 @@ impl Player<'_> {
     }
 
     fn bounds(&self) {
-        for (index, quota) in self.history.quotas.iter().enumerate().filter(|it| self.steady[it.0]) {
+        for (index, quota) in self.history.quotas.iter().enumerate().filter(|it| self.steady[it.0])
+        {
             for key in (0..2).filter(|key| !self.reset.contains(&(index, *key))) {
                 let mine = self.admitted.iter().filter(|it| it.slot == (index, key));
                 let spent: Vec<_> = mine.map(|it| (it.time, it.units)).collect();
