@@ -9,6 +9,8 @@ mod clock;
 pub mod cost;
 mod decision;
 mod error;
+#[doc = include_str!("../docs/guide.md")]
+pub mod guide {}
 mod key;
 mod limiter;
 mod middleware;
