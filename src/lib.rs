@@ -1,4 +1,4 @@
-//! tollgate
+#![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod algorithm;
@@ -9,6 +9,7 @@ mod clock;
 pub mod cost;
 mod decision;
 mod error;
+mod few;
 #[doc = include_str!("../docs/guide.md")]
 pub mod guide {}
 mod key;

@@ -210,8 +210,13 @@ impl Limiter {
 }
 
 /// Collects the charges of one check and sums equal ones.
+#[inline]
 fn sum<'p>(charges: impl IntoIterator<Item = Charge<'p>>) -> Result<Charges<'p>, Error> {
-    let mut summed = Charges::new();
+    let mut charges = charges.into_iter();
+    let mut summed = match charges.next() {
+        Some(first) => Charges::from_buf([first]),
+        None => Charges::new(),
+    };
     for charge in charges {
         add(&mut summed, charge);
         if summed.len() > Limiter::MAX_CHARGES {
@@ -223,6 +228,7 @@ fn sum<'p>(charges: impl IntoIterator<Item = Charge<'p>>) -> Result<Charges<'p>,
 }
 
 /// Adds a charge to those of a check; says at which place it is, perhaps summed with an equal one.
+#[inline]
 pub(crate) fn add<'p>(charges: &mut Charges<'p>, charge: Charge<'p>) -> usize {
     if let Some(place) = charges.iter().position(|other| other.equals(&charge)) {
         charges[place].add(&charge);
@@ -240,6 +246,7 @@ fn decided(decision: Decision<'_>) -> Decision<'_> {
 }
 
 /// Joins charges with a store's answer, which must have a line for each.
+#[inline]
 pub(crate) fn decide<'p>(charges: Charges<'p>, ruling: Ruling) -> Result<Decision<'p>, Error> {
     if ruling.lines.len() != charges.len() {
         let message = "the store answered another number of charges than it was asked";
