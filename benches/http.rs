@@ -5,7 +5,6 @@
 //! `--features tracing,metrics` against the same line without.
 
 use std::{
-    alloc::System,
     convert::Infallible,
     hint::black_box,
     net::SocketAddr,
@@ -16,27 +15,13 @@ use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use http::{HeaderValue, Request, Response, request::Parts};
 use http_body_util::Empty;
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tollgate::{Headers, Limiter, Policy, RateLimitLayer, Rule, by, by::ClientIp};
 use tower::{Layer, Service, service_fn};
 
-/// Counts allocations.
-#[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
-
-fn report(what: &str, mut work: impl FnMut()) {
-    work();
-    let region = Region::new(ALLOCATOR);
-    for _ in 0..1_000 {
-        work();
-    }
-    let each = region.change().allocations as f64 / 1_000.0;
-    println!("allocations: {what}: {each}");
-}
-
 fn three_hops(header: &'static str, value: &'static str) -> Parts {
     let (mut parts, ()) = Request::new(()).into_parts();
-    parts.extensions.insert(SocketAddr::from(([10, 9, 0, 1], 443)));
+    let peer = SocketAddr::from(([10, 9, 0, 1], 443));
+    parts.extensions.insert(axum::extract::ConnectInfo(peer));
     parts.headers.insert(header, HeaderValue::from_static(value));
     parts
 }
@@ -46,15 +31,9 @@ fn client_ip(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("client_ip, 3 hops, 10 ranges");
     let xff = by::client_ip(ClientIp::x_forwarded_for(&proxies).unwrap());
     let parts = three_hops("x-forwarded-for", "203.0.113.195, 10.7.14.3, 10.8.0.22");
-    report("client_ip, x-forwarded-for", || {
-        black_box(xff(black_box(&parts)));
-    });
     group.bench_function("x-forwarded-for", |bencher| bencher.iter(|| xff(black_box(&parts))));
     let rfc = by::client_ip(ClientIp::forwarded(&proxies).unwrap());
     let parts = three_hops("forwarded", "for=203.0.113.195, for=10.7.14.3, for=10.8.0.22");
-    report("client_ip, forwarded", || {
-        black_box(rfc(black_box(&parts)));
-    });
     group.bench_function("forwarded", |bencher| bencher.iter(|| rfc(black_box(&parts))));
     group.finish();
 }
@@ -110,9 +89,6 @@ fn layer(criterion: &mut Criterion) {
         let rule = Rule::new(Policy::new("calls", quota).unwrap(), by::constant("all"));
         let mut service = RateLimitLayer::new(Limiter::in_memory(), rule).layer(bare());
         call(&mut service, request(content_type));
-        report(name, || {
-            black_box(call(&mut service, request(content_type)));
-        });
         group.bench_function(name, |bencher| {
             bencher.iter(|| call(&mut service, request(content_type)));
         });

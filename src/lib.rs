@@ -10,6 +10,8 @@ pub mod cost;
 mod decision;
 mod error;
 mod few;
+#[doc = include_str!("../docs/guide.md")]
+pub mod guide {}
 mod key;
 mod limiter;
 mod middleware;

@@ -30,7 +30,10 @@ impl Cidrs {
         match address {
             IpAddr::V4(v4) => {
                 let bits = v4.to_bits();
-                self.v4.iter().any(|(network, mask)| bits & mask == *network)
+                // Without an early exit: a row of comparisons is faster than a row of guesses.
+                self.v4
+                    .iter()
+                    .fold(false, |found, (network, mask)| found | (bits & mask == *network))
             }
             IpAddr::V6(v6) => {
                 let bits = v6.to_bits();

@@ -4,17 +4,22 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 
 /// Appends the bytes; `padded` to a multiple of four characters or not.
 pub(super) fn push(text: &mut Vec<u8>, bytes: &[u8], padded: bool) {
-    for chunk in bytes.chunks(3) {
-        let mut group = [0; 3];
-        group[..chunk.len()].copy_from_slice(chunk);
-        let [a, b, c] = group;
-        let sixes = [a >> 2, (a & 3) << 4 | b >> 4, (b & 15) << 2 | c >> 6, c & 63];
-        for (index, six) in sixes.into_iter().enumerate() {
-            if index <= chunk.len() {
-                text.push(ALPHABET[usize::from(six)]);
-            } else if padded {
-                text.push(b'=');
-            }
-        }
+    text.reserve(bytes.len().div_ceil(3) * 4);
+    let (groups, rest) = bytes.as_chunks::<3>();
+    for group in groups {
+        text.extend_from_slice(&encode(*group));
     }
+    if !rest.is_empty() {
+        let mut group = [0; 3];
+        group[..rest.len()].copy_from_slice(rest);
+        let mut characters = encode(group);
+        characters[rest.len() + 1..].fill(b'=');
+        let length = if padded { 4 } else { rest.len() + 1 };
+        text.extend_from_slice(&characters[..length]);
+    }
+}
+
+fn encode([a, b, c]: [u8; 3]) -> [u8; 4] {
+    let sixes = [a >> 2, (a & 3) << 4 | b >> 4, (b & 15) << 2 | c >> 6, c & 63];
+    sixes.map(|six| ALPHABET[usize::from(six & 63)])
 }

@@ -11,8 +11,9 @@ use http::{
     header::{CONTENT_TYPE, HeaderMap},
     request::Parts,
 };
+use smallvec::{Array, SmallVec};
 
-use super::{base64, denial::spread, headers::push_number};
+use super::{base64, denial::spread, headers::with_digits};
 use crate::{
     decision::{Denied, Outcome},
     store::Verdict,
@@ -46,11 +47,11 @@ pub(super) fn denial(
     jitter: Duration,
 ) -> Response<Bytes> {
     let wait = denied.retry_after();
-    let mut message = Vec::with_capacity(96);
+    let mut message = Text::new();
     match wait {
         Some(wait) => {
             message.extend_from_slice(b"quota exceeded; retry in ");
-            push_number(&mut message, wait.as_micros().div_ceil(1_000_000).max(1) as u64);
+            push_decimal(&mut message, wait.as_micros().div_ceil(1_000_000).max(1) as u64);
             message.extend_from_slice(b" s");
         }
         None => message.extend_from_slice(b"the cost exceeds what the quota can ever hold"),
@@ -89,6 +90,8 @@ fn trailers_only<'a, 'p: 'a>(
     base64::push(&mut details, &status, false);
     let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
+    // Five of ours, five of rate limits, Retry-After.
+    headers.reserve(11);
     headers.insert(CONTENT_TYPE, content_type.clone());
     headers.insert(STATUS, HeaderValue::from(u16::from(code)));
     insert(headers, MESSAGE, percent_encoded(message));
@@ -123,31 +126,28 @@ fn status<'a, 'p: 'a>(
     message: &[u8],
     wait: Option<Duration>,
     violated: impl Iterator<Item = &'a Outcome<'p>>,
-) -> Vec<u8> {
-    let mut status = Vec::with_capacity(256);
+) -> Text {
+    let mut status = Text::new();
     push_varint(&mut status, 1, u64::from(code));
     push_bytes(&mut status, 2, message);
     if let Some(wait) = wait {
         // RetryInfo { retry_delay = 1: Duration { seconds = 1, nanos = 2 } }
-        let mut delay = Vec::with_capacity(16);
+        let (mut delay, mut info) = (Part::new(), Part::new());
         push_varint(&mut delay, 1, wait.as_secs());
         push_varint(&mut delay, 2, u64::from(wait.subsec_nanos()));
-        let mut info = Vec::with_capacity(20);
         push_bytes(&mut info, 1, &delay);
         push_any(&mut status, b"type.googleapis.com/google.rpc.RetryInfo", &info);
     }
     // QuotaFailure { violations = 1: [Violation { subject = 1, description = 2 }] }
-    let mut failure = Vec::new();
-    let (mut violation, mut description) = (Vec::new(), Vec::new());
+    let mut failure = Text::new();
     for outcome in violated.take(MAX_VIOLATIONS) {
-        description.clear();
+        let (mut description, mut violation) = (Part::new(), Part::new());
         description.extend_from_slice(b"cost ");
-        push_number(&mut description, outcome.charge().cost());
+        push_decimal(&mut description, outcome.charge().cost());
         description.extend_from_slice(b", remaining ");
-        push_number(&mut description, outcome.standing().remaining());
+        push_decimal(&mut description, outcome.standing().remaining());
         description.extend_from_slice(b" of ");
-        push_number(&mut description, outcome.standing().limit());
-        violation.clear();
+        push_decimal(&mut description, outcome.standing().limit());
         push_bytes(&mut violation, 1, outcome.policy().name().as_bytes());
         push_bytes(&mut violation, 2, &description);
         push_bytes(&mut failure, 1, &violation);
@@ -158,33 +158,48 @@ fn status<'a, 'p: 'a>(
     status
 }
 
+/// Built on the stack: most denials name one policy.
+type Text = SmallVec<[u8; 384]>;
+type Part = SmallVec<[u8; 128]>;
+
 /// google.protobuf.Any { type_url = 1, value = 2 }, as one of a status's details.
-fn push_any(status: &mut Vec<u8>, type_url: &[u8], value: &[u8]) {
-    let mut any = Vec::with_capacity(type_url.len() + value.len() + 8);
-    push_bytes(&mut any, 1, type_url);
-    push_bytes(&mut any, 2, value);
-    push_bytes(status, 3, &any);
+fn push_any(status: &mut Text, type_url: &[u8], value: &[u8]) {
+    // Field 3 of the status: two fields with their tags and lengths.
+    let size = field_size(type_url.len()) + field_size(value.len());
+    status.push(3 << 3 | 2);
+    varint(status, size as u64);
+    push_bytes(status, 1, type_url);
+    push_bytes(status, 2, value);
+}
+
+fn field_size(length: usize) -> usize {
+    let bits = usize::BITS - (length | 1).leading_zeros();
+    1 + bits.div_ceil(7) as usize + length
 }
 
 /// A length-delimited field.
-fn push_bytes(text: &mut Vec<u8>, field: u8, bytes: &[u8]) {
+fn push_bytes<A: Array<Item = u8>>(text: &mut SmallVec<A>, field: u8, bytes: &[u8]) {
     text.push(field << 3 | 2);
     varint(text, bytes.len() as u64);
     text.extend_from_slice(bytes);
 }
 
 /// A varint field; 0 is the default and is left out.
-fn push_varint(text: &mut Vec<u8>, field: u8, number: u64) {
+fn push_varint<A: Array<Item = u8>>(text: &mut SmallVec<A>, field: u8, number: u64) {
     if number != 0 {
         text.push(field << 3);
         varint(text, number);
     }
 }
 
-fn varint(text: &mut Vec<u8>, mut number: u64) {
+fn varint<A: Array<Item = u8>>(text: &mut SmallVec<A>, mut number: u64) {
     while number > 0x7f {
         text.push(number as u8 | 0x80);
         number >>= 7;
     }
     text.push(number as u8);
+}
+
+fn push_decimal<A: Array<Item = u8>>(text: &mut SmallVec<A>, number: u64) {
+    with_digits(number, |digits| text.extend_from_slice(digits));
 }

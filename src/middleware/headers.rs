@@ -242,7 +242,12 @@ pub(super) fn seconds_up(micros: u64) -> u64 {
 }
 
 /// Appends a number in decimal.
-pub(super) fn push_number(text: &mut Vec<u8>, mut number: u64) {
+pub(super) fn push_number(text: &mut Vec<u8>, number: u64) {
+    with_digits(number, |digits| text.extend_from_slice(digits));
+}
+
+/// Hands over a number in decimal.
+pub(super) fn with_digits(mut number: u64, write: impl FnOnce(&[u8])) {
     let mut digits = [0; 20];
     let mut first = digits.len();
     loop {
@@ -253,5 +258,5 @@ pub(super) fn push_number(text: &mut Vec<u8>, mut number: u64) {
             break;
         }
     }
-    text.extend_from_slice(&digits[first..]);
+    write(&digits[first..]);
 }
