@@ -50,9 +50,24 @@ fn main() {
     heading("overhead of the layer over a bare service, tower_governor beside it");
     let three = Headers::none().x_ratelimit(Reset::Seconds);
     against("allowed, no headers", ours(ALLOWED, Headers::none()), plain(ALLOWED), Bar::Open);
-    against("allowed, X-RateLimit (3, theirs 2)", ours(ALLOWED, three), marked(ALLOWED), Bar::AtMost(0.5));
-    against("allowed, default set (5, theirs 2)", ours(ALLOWED, Headers::default()), marked(ALLOWED), Bar::AtMost(1.0));
-    against("denied, problem document, default set", ours(DENIED, Headers::default()), marked(DENIED), Bar::AtMost(0.1));
+    against(
+        "allowed, X-RateLimit (3, theirs 2)",
+        ours(ALLOWED, three),
+        marked(ALLOWED),
+        Bar::AtMost(0.5),
+    );
+    against(
+        "allowed, default set (5, theirs 2)",
+        ours(ALLOWED, Headers::default()),
+        marked(ALLOWED),
+        Bar::AtMost(1.0),
+    );
+    against(
+        "denied, problem document, default set",
+        ours(DENIED, Headers::default()),
+        marked(DENIED),
+        Bar::AtMost(0.1),
+    );
 
     heading("the same, a denial of ours beside an admission of ours");
     let (denied, allowed) = (ours(DENIED, Headers::default()), ours(ALLOWED, Headers::default()));
@@ -68,7 +83,8 @@ where
     // The first request of a spent limit is let through.
     (run(&mut ours), run(&mut theirs));
     let overhead = |with: f64| (with - run(&mut Bare)).max(0.1);
-    let comparison = compare_rounds(ROUNDS, || overhead(run(&mut ours)), || overhead(run(&mut theirs)));
+    let comparison =
+        compare_rounds(ROUNDS, || overhead(run(&mut ours)), || overhead(run(&mut theirs)));
     row(what, "ns", comparison, bar);
 }
 
