@@ -81,7 +81,8 @@ where
     B: Service<Request<Body>, Response = Response<BB>>,
 {
     // The first request of a spent limit is let through.
-    (run(&mut ours), run(&mut theirs));
+    run(&mut ours);
+    run(&mut theirs);
     let overhead = |with: f64| (with - run(&mut Bare)).max(0.1);
     let comparison =
         compare_rounds(ROUNDS, || overhead(run(&mut ours)), || overhead(run(&mut theirs)));

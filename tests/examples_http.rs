@@ -72,10 +72,40 @@ impl Example {
 #[test]
 fn quickstart() {
     let example = start("quickstart");
-    let statuses: Vec<u16> = (0..6).map(|_| example.get("/").status).collect();
-    assert_eq!(statuses, [200, 200, 200, 200, 200, 429]);
-    assert_eq!(example.get("/huge").status, 403);
-    assert_eq!(example.get("/health").status, 200);
+    let remaining = |reply: &Reply| {
+        let at = reply.head.find("x-ratelimit-remaining: ").map(|at| at + 23);
+        at.and_then(|at| reply.head[at..].split("\r\n").next()?.parse::<u64>().ok())
+    };
+    for (path, status, left) in [
+        ("/", 200, 4),
+        ("/expensive", 200, 1),
+        ("/expensive", 429, 1),
+        ("/", 200, 0),
+        ("/", 429, 0),
+    ] {
+        let reply = example.get(path);
+        assert_eq!((reply.status, remaining(&reply)), (status, Some(left)), "{path}");
+        assert_eq!(reply.head.contains("retry-after: "), status == 429);
+        assert!(reply.head.contains("ratelimit-policy: \"demo\";q=5;w=10"));
+    }
+    let huge = example.get("/huge");
+    assert_eq!(huge.status, 403);
+    assert!(!huge.head.contains("retry-after"));
+    for _ in 0..10 {
+        let health = example.get("/health");
+        assert_eq!((health.status, remaining(&health)), (200, None));
+    }
+    let alice = example.send("GET", "/", &[("x-api-key", "alice")], "");
+    assert_eq!((alice.status, remaining(&alice)), (200, Some(4)), "a quota of her own");
+}
+
+#[test]
+fn boundary() {
+    let output = program("boundary").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    assert!(text.contains("fixed-window         50 + 50 = 100 units"), "{text}");
+    assert!(text.contains("sliding-log          50 + 0 = 50 units"), "{text}");
 }
 
 #[test]

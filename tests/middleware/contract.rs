@@ -21,7 +21,7 @@ use tower::{
     BoxError, Layer, Service, ServiceBuilder, ServiceExt, buffer::BufferLayer, service_fn,
 };
 
-use crate::{Later, get, limiter, policy, rule, text};
+use crate::{Later, get, limiter, policy, rule};
 
 /// A service that must be ready when it is called, and whose clones are not: readiness is a permit
 /// that is taken in `poll_ready` and given back by a call or a drop.
@@ -247,7 +247,7 @@ async fn everywhere_that_axum_takes_a_layer() {
     for (app, nowhere) in apps {
         let ask =
             |path| app.clone().oneshot(Request::get(path).body(axum::body::Body::empty()).unwrap());
-        assert_eq!(text(ask("/").await.unwrap()).await.2, "hello");
+        assert_eq!(crate::text(ask("/").await.unwrap()).await.2, "hello");
         assert_eq!(ask("/").await.unwrap().status(), 429);
         assert_eq!(ask("/nowhere").await.unwrap().status().as_u16(), nowhere);
     }
