@@ -82,6 +82,16 @@ impl Key {
         &self.bytes[..usize::from(self.len)]
     }
 
+    /// The co-location tag.
+    pub(crate) fn tag(&self) -> Option<u64> {
+        self.tag
+    }
+
+    /// The bytes, unless a digest or a marker stands for them.
+    pub(crate) fn plain(&self) -> Option<&[u8]> {
+        (self.kind == Kind::Plain).then(|| self.reveal())
+    }
+
     const fn marker(kind: Kind) -> Self {
         Self { kind, len: 0, bytes: [0; Self::MAX_PLAIN], tag: None }
     }

@@ -4,6 +4,8 @@
 //! a deadline or a fallback, is a store around a store.
 
 mod memory;
+#[cfg(feature = "redis")]
+mod redis;
 
 use std::{
     fmt,
@@ -16,6 +18,8 @@ use std::{
 use smallvec::SmallVec;
 
 pub use memory::{MemoryConfig, MemoryStats, MemoryStore};
+#[cfg(feature = "redis")]
+pub use self::redis::{RedisConfig, RedisStore};
 
 use crate::{
     algorithm::Mark, charge::Charge, clock::Timestamp, decision::Receipt, error::Error,
