@@ -1,0 +1,4 @@
+//! The shared store, against real servers.
+
+mod differential;
+mod servers;
