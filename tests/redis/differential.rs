@@ -100,7 +100,8 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
         };
         if random.below(40) == 0 {
             count("time ran backward");
-            now -= random.below(window / 4 + 1);
+            // Not far: a store may by then have forgotten what no longer mattered.
+            now -= random.below(50.min(window / 4));
         }
         pair.clock.set(now);
         let charges = {
@@ -227,6 +228,74 @@ async fn compare(shared: RedisStore, clock: ManualClock, histories: u64, seed: u
 
 fn histories() -> u64 {
     std::env::var("TOLLGATE_HISTORIES").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000)
+}
+
+/// One key with a log of many records: growth, wrapping, deep searches, refunds from the middle.
+async fn long_log(pair: &Pair, name: &str, quota: Quota, steps: u64, random: &mut Random) {
+    let policy = Policy::new(name, quota).expect("a valid name");
+    let (limit, window) = (quota.limit(), quota.window().as_micros() as u64);
+    let mut now = 1_700_000_000_000_000;
+    let mut held: Vec<(Receipt, Receipt)> = Vec::new();
+    for step in 0..steps {
+        // Around the limit, with bursts and pauses.
+        now += match random.below(100) {
+            0 => window * random.below(4) / 3,
+            1..20 => 0,
+            _ => random.below(3 * window / limit),
+        };
+        pair.clock.set(now);
+        if random.below(2_000) == 0 {
+            let window = Duration::from_micros(window / 2 + random.below(window));
+            let limit = limit / 2 + random.below(limit);
+            let quota = Quota::with_algorithm(limit, window, quota.counted_by());
+            policy.set_quota(quota.expect("in bounds"));
+        }
+        let refund = random.below(10) == 0 && !held.is_empty();
+        if refund {
+            let index = random.below(held.len() as u64) as usize;
+            let (ours, theirs) = held.swap_remove(index);
+            let (ours, theirs) = (pair.memory.hold(ours), pair.shared.hold(theirs));
+            if random.below(8) == 0 {
+                ours.settle(6).await.expect("settled");
+                theirs.settle(6).await.expect("settled");
+            } else {
+                let (ours, theirs) = (ours.refund().await, theirs.refund().await);
+                assert_eq!(ours.expect("memory"), theirs.expect("redis"), "{name} step {step}");
+            }
+            continue;
+        }
+        let cost = random.one(&[1, 1, 1, 2, 3, 5, limit / 3, limit]).max(1);
+        let ours = pair.memory.check(policy.charge("alice", cost)).await.expect("memory");
+        let theirs = pair.shared.check(policy.charge("alice", cost)).await.expect("redis");
+        assert_eq!(view(&ours), view(&theirs), "{name} step {step} cost {cost}");
+        if let (Decision::Allowed(ours), Decision::Allowed(theirs)) =
+            (ours.into_owned(), theirs.into_owned())
+        {
+            held.push((ours.into_receipt(), theirs.into_receipt()));
+            if held.len() > 300 {
+                held.remove(0);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn long_logs_decide_as_memory_does() {
+    let server = Server::start();
+    let clock = ManualClock::default();
+    let store = RedisStore::connect(&server.url()).await.expect("a store");
+    let config = MemoryConfig::default().clock(clock.clone());
+    let memory = Limiter::new(MemoryStore::new(config));
+    let pair = Pair { memory, shared: Limiter::new(store.with_test_clock(clock.clone())), clock };
+    let random = &mut Random(7);
+    for (limit, n) in [(40, 0), (700, 0), (3_000, 0), (5_000, 0), (700, 100), (5_000, 1_000)] {
+        let algorithm =
+            if n == 0 { Algorithm::SlidingLog } else { Algorithm::SlidingBuckets(n) };
+        let quota = Quota::with_algorithm(limit, Duration::from_secs(60), algorithm);
+        let name = format!("long-{limit}-{n}");
+        long_log(&pair, &name, quota.expect("in bounds"), 6_000, random).await;
+    }
+    server.assert_all_keys_expire();
 }
 
 #[tokio::test]
