@@ -83,11 +83,13 @@ impl Key {
     }
 
     /// The co-location tag.
+    #[cfg(feature = "redis")]
     pub(crate) fn tag(&self) -> Option<u64> {
         self.tag
     }
 
     /// The bytes, unless a digest or a marker stands for them.
+    #[cfg(feature = "redis")]
     pub(crate) fn plain(&self) -> Option<&[u8]> {
         (self.kind == Kind::Plain).then(|| self.reveal())
     }

@@ -17,9 +17,9 @@ use std::{
 
 use smallvec::SmallVec;
 
-pub use memory::{MemoryConfig, MemoryStats, MemoryStore};
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisConfig, RedisStore};
+pub use memory::{MemoryConfig, MemoryStats, MemoryStore};
 
 use crate::{
     algorithm::Mark, charge::Charge, clock::Timestamp, decision::Receipt, error::Error,

@@ -34,7 +34,8 @@ impl Server {
 
     /// A server at this port, and with the last word on all arguments.
     pub(crate) fn start_bare(port: u16, arguments: &[String]) -> Self {
-        let mut server = Self { port, dir: directory(), arguments: arguments.to_vec(), child: None };
+        let mut server =
+            Self { port, dir: directory(), arguments: arguments.to_vec(), child: None };
         server.run_bare();
         server
     }

@@ -19,8 +19,8 @@ use crate::{
 /// What the script runs on.
 #[derive(Debug)]
 pub(super) enum Backend {
-    One(Link, Loading),
-    Cluster(Cluster),
+    One(Box<Link>, Loading),
+    Cluster(Box<Cluster>),
 }
 
 /// The lines of one slot, and the answers to them.
@@ -107,9 +107,7 @@ impl Backend {
 
     async fn send(&self, slot: u16, invocation: &Invocation) -> Result<redis::Value, Failure> {
         match self {
-            Self::One(link, loading) => {
-                loading.run(invocation, |command| link.send(command)).await
-            }
+            Self::One(link, loading) => loading.run(invocation, |command| link.send(command)).await,
             Self::Cluster(cluster) => cluster.run(slot, invocation).await,
         }
     }

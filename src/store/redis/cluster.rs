@@ -64,7 +64,9 @@ impl Cluster {
                     node.loading.run(invocation, send).await
                 }
                 None => match self.owner(slot).await {
-                    Ok(node) => node.loading.run(invocation, |command| node.link.send(command)).await,
+                    Ok(node) => {
+                        node.loading.run(invocation, |command| node.link.send(command)).await
+                    }
                     Err(failure) => Err(failure),
                 },
             };
@@ -153,8 +155,13 @@ impl Cluster {
             // A node that does not know its own address leaves it out.
             let host = match (host, seed.map(|seed| seed.info().addr())) {
                 (Some(host), _) if !host.is_empty() => host,
-                (_, Some(redis::ConnectionAddr::Tcp(host, _)
-                    | redis::ConnectionAddr::TcpTls { host, .. })) => host.clone(),
+                (
+                    _,
+                    Some(
+                        redis::ConnectionAddr::Tcp(host, _)
+                        | redis::ConnectionAddr::TcpTls { host, .. },
+                    ),
+                ) => host.clone(),
                 _ => continue,
             };
             let node = self.node(&format!("{host}:{port}"))?;
@@ -184,7 +191,7 @@ impl Cluster {
         })?;
         let server = self.seeds[0].at(host.trim_matches(['[', ']']), port, &self.config)?;
         let RedisConfig { connections, response_timeout, .. } = self.config;
-        let link = Link::new(Origin::Server(server), connections, response_timeout);
+        let link = Link::new(Origin::Server(Box::new(server)), connections, response_timeout);
         let node = Arc::new(Node { link, loading: Loading::default() });
         Ok(Arc::clone(self.lock().entry(address.to_owned()).or_insert(node)))
     }

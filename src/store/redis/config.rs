@@ -10,7 +10,7 @@ use crate::error::Error;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RedisConfig {
-    /// What every key begins with. The default is `tollgate`.
+    /// What every key begins with. The default is `toll`, short because every key has it.
     pub prefix: String,
     /// The secret of the hash by which keys are named. The default is fixed and public, so that
     /// instances agree: whoever reads the database can then test a guess of who is charged. Set
@@ -37,7 +37,7 @@ pub struct RedisConfig {
 impl Default for RedisConfig {
     fn default() -> Self {
         Self {
-            prefix: "tollgate".into(),
+            prefix: "toll".into(),
             secret: (0x746f_6c6c_6761_7465, 0x6e6f_7420_7365_6372),
             plain_keys: false,
             connections: 2,
@@ -128,10 +128,9 @@ impl RedisConfig {
             let entries = self.max_log_entries;
             return Err(Error::invalid("most log entries", entries, "1 to 1000000"));
         }
-        for (field, timeout) in [
-            ("connect timeout", self.connect_timeout),
-            ("response timeout", self.response_timeout),
-        ] {
+        for (field, timeout) in
+            [("connect timeout", self.connect_timeout), ("response timeout", self.response_timeout)]
+        {
             if timeout.is_zero() {
                 return Err(Error::invalid(field, timeout, "more than 0"));
             }

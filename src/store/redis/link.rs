@@ -163,7 +163,8 @@ impl Link {
             return;
         }
         // One test for all who come now.
-        let take = slot.answered.compare_exchange(answered, now, Ordering::Relaxed, Ordering::Relaxed);
+        let take =
+            slot.answered.compare_exchange(answered, now, Ordering::Relaxed, Ordering::Relaxed);
         if take.is_ok() {
             let mut connection = live.connection.clone();
             let mut ping = Cmd::new();

@@ -65,7 +65,7 @@ impl RedisStore {
     pub async fn connect_with(url: &str, config: RedisConfig) -> Result<Self, Error> {
         config.validate()?;
         let server = Server::from_url(url, &config).map_err(Failure::Refused)?;
-        Self::over(Origin::Server(server), config).await
+        Self::over(Origin::Server(Box::new(server)), config).await
     }
 
     /// A store over the application's own pool. Checks do not check connections out: they share
@@ -119,7 +119,7 @@ impl RedisStore {
         config.validate()?;
         let sentinels: Vec<String> = sentinels.into_iter().map(Into::into).collect();
         let sentinels = Sentinels::new(&sentinels, primary, &config).map_err(Failure::Refused)?;
-        Self::over(Origin::Sentinels(sentinels), config).await
+        Self::over(Origin::Sentinels(Box::new(sentinels)), config).await
     }
 
     /// A store over a cluster, of which some nodes are given by their URLs. The user, password and
@@ -147,7 +147,7 @@ impl RedisStore {
         let nodes: Vec<String> = nodes.into_iter().map(Into::into).collect();
         let cluster = Cluster::new(&nodes, &config).map_err(Failure::Refused)?;
         cluster.refresh().await?;
-        Ok(Self::new(Backend::Cluster(cluster), &config))
+        Ok(Self::new(Backend::Cluster(Box::new(cluster)), &config))
     }
 
     /// Whether this store takes the policy. A [`SlidingLog`](Algorithm::SlidingLog) is limited to
@@ -177,7 +177,7 @@ impl RedisStore {
     async fn over(origin: Origin, config: RedisConfig) -> Result<Self, Error> {
         let link = Link::new(origin, config.connections, config.response_timeout);
         link.warm_up().await?;
-        Ok(Self::new(Backend::One(link, Loading::default()), &config))
+        Ok(Self::new(Backend::One(Box::new(link), Loading::default()), &config))
     }
 
     fn new(backend: Backend, config: &RedisConfig) -> Self {

@@ -13,8 +13,7 @@ use bb8::Pool;
 use bb8_redis::RedisConnectionManager;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
-    ProtocolVersion, PushInfo, PushKind, RedisError,
-    aio::MultiplexedConnection,
+    ProtocolVersion, PushInfo, PushKind, RedisError, aio::MultiplexedConnection,
 };
 use tokio::time::timeout;
 
@@ -28,9 +27,9 @@ pub(super) struct Live {
 }
 
 pub(super) enum Origin {
-    Server(Server),
+    Server(Box<Server>),
     Pool(Pool<RedisConnectionManager>),
-    Sentinels(Sentinels),
+    Sentinels(Box<Sentinels>),
 }
 
 impl Origin {
@@ -87,7 +86,12 @@ impl Server {
     }
 
     /// The same settings for another address.
-    pub(super) fn at(&self, host: &str, port: u16, config: &RedisConfig) -> Result<Self, RedisError> {
+    pub(super) fn at(
+        &self,
+        host: &str,
+        port: u16,
+        config: &RedisConfig,
+    ) -> Result<Self, RedisError> {
         let mut info = self.client.get_connection_info().clone();
         let address = match info.addr() {
             ConnectionAddr::TcpTls { insecure, .. } => ConnectionAddr::TcpTls {
