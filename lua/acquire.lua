@@ -1,47 +1,52 @@
 -- Every line twice: looked at, then answered. Check all, then commit all.
 --
 -- An algorithm is one branch of this loop. When `looking` it reads the state and sees it at `now`
--- under the line's quota: `s.free` are the units that can be spent at once. Else it spends
--- `units`, or gives them back when `giving`, and says where the key then stands: next_after and
--- the others are waits in microseconds.
-local count = #KEYS
-local seen_lines, reply = {}, pack('<d', now)
-local at, step, again, admitted, read, seek = 1, 0, false, true, nil, nil
+-- under the line's quota: `free` are the units that can be spent at once. Else it spends `units`,
+-- or gives them back when `giving`, and says where the key then stands: next_after and the others
+-- are waits in microseconds. With several lines, what was seen is `saved` from one to the other.
+local count, size = #KEYS, op == 'g' and 82 or 42
+local saved, reply = count > 1 and {}, nil
+local step, looking, again, admitted, find, foreign = 0, true, false, true, nil, nil
+local algorithm, flags, limit, window, parameter, cost, most, free
+local spent_limit, spent_window
+-- What the algorithms see: see their branches.
+local counted, first, last, debt, credit, anchor, ahead
+local current, previous, before, old, following
+local header, text, from, known, held_window, shift, start, head, tail, places, until_ms, before_last
+local last_time, last_total, head_time, head_total, origin, leaving, seen, base, first_time, first_total
+local used, stamp
 while step < 2 * count or again do
-  local looking = false
+  local seen_again = again
   if again then
-    again = false
+    again, looking = false, false
   else
     step = step + 1
     looking = step <= count
   end
-  local key, s, units, giving = nil, nil, 0, false
-  local next_after, reset_after, retry_after = 0, 0, 0
-  if looking then
-    key = KEYS[step]
-    s = {}
-    seen_lines[step] = s
-    s.algorithm, s.flags, s.limit, s.window, s.parameter, s.cost, s.most, at =
-      parse('<BBddddd', lines, at)
-    s.mark1, s.mark2, s.mark3 = 0, 0, 0
-    if op == 'g' then
-      s.mark1, s.mark2, s.mark3, s.spent_limit, s.spent_window, at = parse('<ddddd', lines, at)
-    end
-  else
-    key = KEYS[step - count]
-    s = seen_lines[step - count]
-    if s.flags >= 2 then
+  local line = step <= count and step or step - count
+  local key = KEYS[line]
+  local units, giving, next_after, reset_after, retry_after = 0, false, 0, 0, 0
+  local mark1, mark2, mark3 = 0, 0, 0
+  if saved or looking then
+    algorithm, flags, limit, window, parameter, cost, most =
+      parse('<BBddddd', lines, (line - 1) * size + 1)
+  end
+  if op == 'g' then
+    mark1, mark2, mark3, spent_limit, spent_window = parse('<ddddd', lines, (line - 1) * size + 43)
+  end
+  if not looking then
+    if flags >= 2 and not seen_again then
       -- A line before this one may have changed this key: it is looked at again.
-      s.flags = s.flags - 2
       looking, again = true, true
-    elseif op == 'a' then
-      if admitted and s.cost <= s.free then
-        units = s.most < s.free and s.most or s.free
+    else
+      if saved then free = saved[count + line] end
+      if op == 'a' then
+        if admitted and cost <= free then units = most < free and most or free end
+      elseif op == 'f' then
+        units = cost
+      elseif op == 'g' then
+        giving, units = true, cost
       end
-    elseif op == 'f' then
-      units = s.cost
-    elseif op == 'g' then
-      giving, units = true, s.cost
     end
   end
 

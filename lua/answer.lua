@@ -1,9 +1,16 @@
   end
-  if not looking then
-    reply = reply .. pack('<dddddddd', units, s.free, next_after, reset_after, retry_after,
-      s.mark1, s.mark2, s.mark3)
-  elseif step <= count and s.flags % 2 == 0 and s.cost > s.free then
-    admitted = false
+  if foreign then
+    -- A value that this script did not write: it is left as it is.
+    return redis.error_reply('TOLLGATE the value at ' .. foreign .. ' is not a state of this limiter')
+  end
+  if looking then
+    if saved then saved[count + line] = free end
+    if step <= count and flags % 2 == 0 and cost > free then admitted = false end
+  elseif count == 1 then
+    return pack('<ddddddddd', now, units, free, next_after, reset_after, retry_after, mark1, mark2, mark3)
+  else
+    reply = (reply or pack('<d', now))
+      .. pack('<dddddddd', units, free, next_after, reset_after, retry_after, mark1, mark2, mark3)
   end
 end
 return reply

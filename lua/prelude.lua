@@ -10,7 +10,8 @@
 --          from a test, a day after its last change
 --
 -- Numbers are integers below 2^53. Nothing is written before everything has been read.
-local call, pack, parse, floor, format = redis.call, struct.pack, struct.unpack, math.floor, string.format
+local call, pack, parse = redis.call, struct.pack, struct.unpack
+local floor, format, sub = math.floor, string.format, string.sub
 local op, lines = ARGV[1], ARGV[2]
 local now = ARGV[3]
 local for_test = now
@@ -68,13 +69,6 @@ local function mul_div(a, b, d, c)
   return quotient + more + (sum - rest) / c, rest
 end
 
--- The quotient, rounded up.
-local function mul_div_ceil(a, b, c)
-  local quotient, rest = mul_div(a, b, 0, c)
-  if rest > 0 then return quotient + 1 end
-  return quotient
-end
-
 -- Writes a state that matters until `time`.
 local function store(key, state, time)
   if for_test then
@@ -82,9 +76,4 @@ local function store(key, state, time)
   else
     call('SET', key, state, 'PXAT', format('%d', floor(time / 1000) + 1))
   end
-end
-
--- A value of ours has one of few lengths; anything else belongs to somebody else.
-local function foreign(key)
-  return redis.error_reply('TOLLGATE the value at ' .. key .. ' is not a state of this limiter')
 end

@@ -1,222 +1,297 @@
-  -- What the sliding log and the sliding buckets share: a string used as a ring of records.
-  -- STATE  a header of 67 bytes, then `cap` places of 10 bytes: time modulo 2^48, and the running
-  --        total of units modulo 2^32. Records of one stamp merge. What has left, what is free and
-  --        how long a charge waits are searches; the header has copies of the oldest and the
-  --        newest record, which usually suffice.
+  -- What the sliding log and the sliding buckets share: a string that holds records in blocks of
+  -- eight. A record is 10 bytes: its time modulo 2^48, and a running total of units modulo 2^32;
+  -- within a block the totals after the first are relative to it, so that a refund touches one
+  -- number a block. Records of one stamp merge. What has left, what is free and how long a charge
+  -- waits are searches.
+  -- STATE  51 bytes of header, the newest block, a copy of the oldest, then a ring of `places`
+  --        blocks that has all but the newest. Most charges read and write the first 211 bytes
+  --        alone. A log of one block has neither the copy nor the ring.
   -- MARK   the stamp plus the shift, which is how times are kept: when the window grows by d, so
   --        does the shift, and all that was charged before is d older
   -- TTL    the newest record's end; renewed when the key would expire before it, and then for an
   --        eighth of the window more, so that most charges need not renew it
-  elseif s.algorithm <= 2 then
-    if not seek then
-      -- The bytes of n records from the one at `index` on.
-      read = function(key, s, index, n)
-        local place = s.head + index
-        if place >= s.cap then place = place - s.cap end
-        local from, over = 67 + place * 10, place + n - s.cap
-        if over <= 0 then return call('GETRANGE', key, from, from + n * 10 - 1) end
-        return call('GETRANGE', key, from, 66 + s.cap * 10)
-          .. call('GETRANGE', key, '67', 66 + over * 10)
-      end
-      -- The first record from `low` to `high` that is stamped after `after`, or with which `units`
-      -- have left. The one at `high` is such a record; the one before `low` exists and is not.
-      seek = function(key, s, low, high, after, units)
-        local reach = 8
-        while true do
-          local n = high - low + 1
-          if n <= 24 or reach == 8 then
-            if n > 24 then n = reach end
-            local block, p = read(key, s, low - 1, n + 1), 11
-            for index = low, low + n - 1 do
-              local bits, total = parse('<I6I4', block, p)
-              local ahead = (bits - s.origin) % 281474976710656
-              if ahead >= 140737488355328 then ahead = ahead - 281474976710656 end
-              local time = s.known + ahead
-              if time < 0 then time = 0 end
-              if after and time > after or units and (total - s.base) % 4294967296 >= units then
-                return index, time, total, (parse('<I4', block, p - 4))
-              end
-              p = p + 10
-            end
-            low, reach = low + n, 0
-          else
-            local middle = floor((low + high) / 2)
-            local bits, total = parse('<I6I4', read(key, s, middle, 1))
-            local ahead = (bits - s.origin) % 281474976710656
-            if ahead >= 140737488355328 then ahead = ahead - 281474976710656 end
-            local time = s.known + ahead
+  elseif algorithm <= 2 then
+    if not find then
+      -- The first record from `index` on that is stamped after `after`, or with which `wanted`
+      -- units have left: its index, time and total, the total before it, and its block. The block
+      -- of `index` is in `text` behind `from`, `before` is the total before that record.
+      find = function(key, header, text, from, index, before, tail, places, known, origin, base, after, wanted)
+        local newest, block, near = floor((tail - 1) / 8), floor(index / 8), true
+        while block <= newest do
+          local stop, first_total = block * 8 + 7, parse('<I4', text, from + 7)
+          if stop >= tail then stop = tail - 1 end
+          for i = index, stop do
+            local bits, total = parse('<I6I4', text, from + i % 8 * 10 + 1)
+            if i % 8 > 0 then total = (total + first_total) % 4294967296 end
+            local time = (bits - origin) % 281474976710656
+            time = known + (time < 140737488355328 and time or time - 281474976710656)
             if time < 0 then time = 0 end
-            if after and time > after or units and (total - s.base) % 4294967296 >= units then
-              high = middle
-            else
-              low = middle + 1
+            if after and time > after or wanted and (total - base) % 4294967296 >= wanted then
+              return i, time, total, before, text, from
             end
+            before = total
+          end
+          block = block + 1
+          if not near then
+            -- Not here either: by halves, looking at the last record of a block.
+            local high = newest
+            while block < high do
+              local middle = floor((block + high) / 2)
+              local place = 211 + middle % places * 80
+              local probe = call('GETRANGE', key, place, place + 79)
+              local bits, total = parse('<I6I4', probe, 71)
+              total = (total + parse('<I4', probe, 7)) % 4294967296
+              local time = (bits - origin) % 281474976710656
+              time = known + (time < 140737488355328 and time or time - 281474976710656)
+              if time < 0 then time = 0 end
+              if after and time > after or wanted and (total - base) % 4294967296 >= wanted then
+                high = middle
+              else
+                block, before = middle + 1, total
+              end
+            end
+          end
+          near, index = false, block * 8
+          if block == newest then
+            text, from = header, 51
+          elseif block < newest then
+            local place = 211 + block % places * 80
+            text, from = call('GETRANGE', key, place, place + 79), 0
           end
         end
       end
     end
 
     if looking then
-      local header = call('GETRANGE', key, '0', '66')
-      s.known, s.held_window, s.shift, s.start, s.head, s.n, s.cap, s.until_ms = 0, 0, 0, 0, 0, 0, 0, 0
-      s.head_time, s.head_total, s.last_time, s.last_total, s.before_last = 0, 0, 0, 0, 0
-      if header ~= '' then
-        if #header ~= 67 then return foreign(key) end
-        local head_bits, last_bits
-        s.known, s.held_window, s.shift, s.start, s.head, s.n, s.cap, s.until_ms, head_bits,
-          s.head_total, last_bits, s.last_total, s.before_last =
-          parse('<I7I6I7I4I4I4I4I7I6I4I6I4I4', header)
-        if s.known > 9007199254740991 or s.head >= s.cap or s.n > s.cap then return foreign(key) end
-        s.origin = (s.known + s.shift) % 281474976710656
-        local ahead = (head_bits - s.origin) % 281474976710656
-        if ahead >= 140737488355328 then ahead = ahead - 281474976710656 end
-        s.head_time = s.known + ahead
-        if s.head_time < 0 then s.head_time = 0 end
-        ahead = (last_bits - s.origin) % 281474976710656
-        if ahead >= 140737488355328 then ahead = ahead - 281474976710656 end
-        s.last_time = s.known + ahead
-        if s.last_time < 0 then s.last_time = 0 end
+      header = call('GETRANGE', key, '0', '210')
+      known, held_window, shift, start, head, tail, places, until_ms, before_last =
+        0, 0, 0, 0, 0, 0, 0, 0, 0
+      last_time, last_total, head_time, head_total = 0, 0, 0, 0
+      text, from = header, 51
+      if #header >= 61 then
+        known, held_window, shift, start, head, tail, places, until_ms, before_last =
+          parse('<I7I6I7I4I6I6I4I7I4', header)
+      end
+      if header ~= '' and (#header < 61 or known > 9007199254740991 or head >= tail
+        or places == 0 and tail - head > 8 or places > 0 and #header < 211) then
+        foreign = key
+        head, tail = 0, 0
+      end
+      origin = (known + shift) % 281474976710656
+      if tail > head then
+        local bits
+        bits, last_total = parse('<I6I4', header, (tail - 1) % 8 * 10 + 52)
+        if (tail - 1) % 8 > 0 then
+          last_total = (last_total + parse('<I4', header, 58)) % 4294967296
+        end
+        local time = (bits - origin) % 281474976710656
+        last_time = known + (time < 140737488355328 and time or time - 281474976710656)
+        if last_time < 0 then last_time = 0 end
+        if floor(head / 8) < floor((tail - 1) / 8) then from = 131 end
+        bits, head_total = parse('<I6I4', header, from + head % 8 * 10 + 1)
+        if head % 8 > 0 then
+          head_total = (head_total + parse('<I4', header, from + 7)) % 4294967296
+        end
+        time = (bits - origin) % 281474976710656
+        head_time = known + (time < 140737488355328 and time or time - 281474976710656)
+        if head_time < 0 then head_time = 0 end
       end
       -- What was charged under another window leaves by the shorter of the two.
-      s.leaving = s.held_window < s.window and s.held_window or s.window
-      s.seen = now > s.known and now or s.known
+      leaving = held_window < window and held_window or window
+      seen = now > known and now or known
       -- The first record that still counts, and the running total before it.
-      s.first, s.base, s.first_time, s.first_total = 0, s.start, s.head_time, s.head_total
-      if s.n > 0 and s.head_time + s.leaving <= s.seen then
-        if s.last_time + s.leaving <= s.seen then
-          s.first, s.base = s.n, s.last_total
+      first, base, first_time, first_total = head, start, head_time, head_total
+      if tail > head and head_time + leaving <= seen then
+        if last_time + leaving <= seen then
+          first, base = tail, last_total
         else
-          s.first, s.first_time, s.first_total, s.base =
-            seek(key, s, 1, s.n - 1, s.seen - s.leaving, nil)
+          first, first_time, first_total, base, text, from = find(key, header, text, from, head, start,
+            tail, places, known, origin, start, seen - leaving, nil)
         end
       end
-      s.used = 0
-      if s.first < s.n then s.used = (s.last_total - s.base) % 4294967296 end
-    elseif giving then
-      local stamp, asked = s.mark1 - s.shift, units
-      units = 0
-      if stamp >= 0 and s.first < s.n and stamp >= s.first_time and stamp <= s.last_time then
-        local index, time, total, before = s.first, s.first_time, s.first_total, s.base
-        if stamp > time then
-          if stamp == s.last_time then
-            index, time, total, before = s.n - 1, stamp, s.last_total, s.before_last
+      used = first < tail and (last_total - base) % 4294967296 or 0
+      if saved then
+        saved[line] = { header, text, from, known, held_window, shift, start, head, tail, places,
+          until_ms, before_last, last_time, last_total, origin, leaving, seen, first, base,
+          first_time, first_total, used }
+      end
+    else
+      if saved then
+        header, text, from, known, held_window, shift, start, head, tail, places, until_ms,
+          before_last, last_time, last_total, origin, leaving, seen, first, base, first_time,
+          first_total, used = unpack(saved[line])
+      end
+      if giving then
+        local stamp, asked = mark1 - shift, units
+        units = 0
+        if stamp >= 0 and first < tail and stamp >= first_time and stamp <= last_time then
+          local index, time, total, before, block_text, at = find(key, header, text, from, first,
+            base, tail, places, known, origin, base, stamp - 1, nil)
+          if time == stamp then
+            units = (total - before) % 4294967296
+            if units > asked then units = asked end
+          end
+          if units > 0 then
+            -- Out of its own block, and out of the first record of each that came after.
+            local block, newest = floor(index / 8), floor((tail - 1) / 8)
+            local layout = '<' .. string.rep('I6I4', (#block_text - at < 80 and #block_text - at or 80) / 10)
+            local numbers = { parse(layout, block_text, at + 1) }
+            local stop = index % 8 == 0 and 2 or #numbers - 1
+            for i = index % 8 * 2 + 2, stop, 2 do
+              numbers[i] = (numbers[i] - units) % 4294967296
+            end
+            block_text = pack(layout, unpack(numbers, 1, #numbers - 1))
+            local front, tail_text = sub(header, 132, 211), sub(header, 52, 131)
+            if block == newest then
+              tail_text = block_text .. sub(tail_text, #block_text + 1)
+            else
+              call('SETRANGE', key, 211 + block % places * 80, block_text)
+              if block == floor(head / 8) then front = block_text end
+              local bits, total = parse('<I6I4', tail_text)
+              tail_text = pack('<I6I4', bits, (total - units) % 4294967296) .. sub(tail_text, 11)
+            end
+            block = block + 1
+            while block < newest do
+              local k, place = newest - block, block % places
+              if k > 32 then k = 32 end
+              if place + k > places then k = places - place end
+              place = 211 + place * 80
+              local layout = '<' .. string.rep('I6I4c70', k)
+              numbers = { parse(layout, call('GETRANGE', key, place, place + k * 80 - 1)) }
+              for i = 2, k * 3, 3 do numbers[i] = (numbers[i] - units) % 4294967296 end
+              call('SETRANGE', key, place, pack(layout, unpack(numbers, 1, k * 3)))
+              block = block + k
+            end
+            if index == first then first_total = (first_total - units) % 4294967296 end
+            if index < tail - 1 then before_last = (before_last - units) % 4294967296 end
+            last_total = (last_total - units) % 4294967296
+            used = used - units
+            header = pack('<I7I6I7I4I6I6I4I7I4', known, held_window, shift, start, head, tail, places,
+              until_ms, before_last) .. tail_text .. front
+            call('SETRANGE', key, '0', header)
+            local oldest = floor(first / 8)
+            if oldest == newest then
+              text, from = header, 51
+            elseif oldest == floor(index / 8) then
+              text, from = block_text, 0
+            end
+          end
+        end
+      elseif units > 0 then
+        -- Drop what has left.
+        head, start = first, base
+        if tail > head and window > held_window then
+          local growth = window - held_window
+          shift = shift + growth
+          first_time = first_time > growth and first_time - growth or 0
+          last_time = last_time > growth and last_time - growth or 0
+        end
+        held_window, leaving, known = window, window, seen
+        origin = (known + shift) % 281474976710656
+        local total = base
+        if tail > head then
+          total = last_total
+          if last_time > stamp then stamp = last_time end
+        end
+        -- A forced charge stops counting where the running total would wrap.
+        local spend, room = units, 4294967295 - (total - base) % 4294967296
+        if spend > room then spend = room end
+        total = (total + spend) % 4294967296
+        mark1 = stamp + shift
+        local slot, ring, flush = tail % 8, nil, nil
+        local front, tail_text = '', ''
+        local block = floor((tail - 1) / 8)
+        if tail > head and floor(head / 8) < block then front = sub(text, from + 1, from + 80) end
+        -- One stamp, one record. A log beyond all limits (forced charges) has no more records
+        -- either: its newest units come back together, late, never early.
+        if tail > head and (stamp == last_time or tail - head >= 1048576) then
+          slot = (tail - 1) % 8
+          tail_text = sub(header, 52, 51 + slot * 10)
+        else
+          before_last = tail > head and last_total or base
+          if tail == head then
+            -- Nothing is left: begin a block.
+            head, tail, slot = floor((tail + 7) / 8) * 8, floor((tail + 7) / 8) * 8, 0
+          elseif slot == 0 then
+            -- The newest block is full: it joins the ring.
+            local oldest = floor(head / 8)
+            local n = block - oldest + 1
+            flush = sub(header, 52, 131)
+            if n == 1 then front = flush end
+            if n > places or places > 8 and n < places / 4 then
+              -- By small steps, so that little is held in reserve; and back after a burst.
+              local all = ''
+              if n > 1 then
+                local place, over = oldest % places, oldest % places + n - 1 - places
+                local at = 211 + place * 80
+                if over <= 0 then
+                  all = call('GETRANGE', key, at, at + (n - 1) * 80 - 1)
+                else
+                  all = call('GETRANGE', key, at, 210 + places * 80)
+                    .. call('GETRANGE', key, '211', 210 + over * 80)
+                end
+              end
+              places = n > places and n + floor(n / 8) or 2 * n
+              if places < n + 1 then places = n + 1 end
+              ring = all .. flush .. string.rep('\0', (places - n) * 80)
+              local behind = (places - oldest % places) * 80
+              ring = sub(ring, behind + 1) .. sub(ring, 1, behind)
+            end
           else
-            index, time, total, before = seek(key, s, s.first + 1, s.n - 1, stamp - 1, nil)
+            tail_text = sub(header, 52, 51 + slot * 10)
           end
+          tail = tail + 1
         end
-        if time == stamp then
-          units = (total - before) % 4294967296
-          if units > asked then units = asked end
+        local bits, relative = mark1 % 281474976710656, total
+        if slot > 0 then relative = (total - parse('<I4', header, 58)) % 4294967296 end
+        last_time, last_total = stamp, total
+        if tail == head + 1 then first_time, first_total = stamp, total end
+        first = head
+        used = (last_total - base) % 4294967296
+        local needed, renew = stamp + window, false
+        local longest = floor((needed + window / 8) / 1000) + 2
+        if until_ms * 1000 <= needed or until_ms > longest then
+          until_ms, renew = longest, true
         end
-        if units > 0 then
-          -- It and all that came after it.
-          local from = index
-          while from < s.n do
-            local k = s.n - from
-            if k > 50 then k = 50 end
-            local place = (s.head + from) % s.cap
-            if place + k > s.cap then k = s.cap - place end
-            local layout = string.rep('I6I4', k)
-            local records = { parse('<' .. layout, read(key, s, from, k)) }
-            for j = 2, 2 * k, 2 do records[j] = (records[j] - units) % 4294967296 end
-            call('SETRANGE', key, 67 + place * 10, pack('<' .. layout, unpack(records, 1, 2 * k)))
-            from = from + k
-          end
-          if index == 0 then s.head_total = (s.head_total - units) % 4294967296 end
-          if index == s.first then s.first_total = (s.first_total - units) % 4294967296 end
-          if index < s.n - 1 then s.before_last = (s.before_last - units) % 4294967296 end
-          s.last_total = (s.last_total - units) % 4294967296
-          s.used = s.used - units
-          local shift = s.shift
-          call('SETRANGE', key, '0', pack('<I7I6I7I4I4I4I4I7I6I4I6I4I4', s.known, s.held_window, shift,
-            s.start, s.head, s.n, s.cap, s.until_ms, (s.head_time + shift) % 281474976710656,
-            s.head_total, (s.last_time + shift) % 281474976710656, s.last_total, s.before_last))
-        end
-      end
-    elseif units > 0 then
-      -- Drop what has left.
-      local place = s.head + s.first
-      if place >= s.cap and s.cap > 0 then place = place - s.cap end
-      s.head, s.n, s.start = place, s.n - s.first, s.base
-      s.first = 0
-      if s.n > 0 and s.window > s.held_window then
-        local growth = s.window - s.held_window
-        s.shift = s.shift + growth
-        s.first_time = s.first_time > growth and s.first_time - growth or 0
-        s.last_time = s.last_time > growth and s.last_time - growth or 0
-      end
-      s.held_window, s.leaving, s.known = s.window, s.window, s.seen
-      s.origin = (s.known + s.shift) % 281474976710656
-      local stamp, total = s.stamp, s.base
-      if s.n > 0 then
-        total = s.last_total
-        if s.last_time > stamp then stamp = s.last_time end
-      end
-      -- A forced charge stops counting where the running total would wrap.
-      local spend, room = units, 4294967295 - (total - s.base) % 4294967296
-      if spend > room then spend = room end
-      -- One stamp, one record. A log beyond all limits (forced charges) has no more records either:
-      -- its newest units come back together, late, never early.
-      local merge, grown = s.n > 0 and (stamp == s.last_time or s.n >= 1048576), nil
-      if not merge then
-        -- By small steps, so that little is held in reserve; and back after a burst.
-        if s.n == s.cap or s.cap > 64 and s.n < s.cap / 4 then
-          grown = s.n > 0 and read(key, s, 0, s.n) or ''
-          s.head = 0
-          s.cap = s.n == s.cap and s.n + (s.n >= 32 and floor(s.n / 8) or 4) or 2 * s.n
-          if s.cap < s.n + 4 then s.cap = s.n + 4 end
-        end
-        s.before_last, s.n = total, s.n + 1
-      end
-      s.last_time, s.last_total = stamp, (total + spend) % 4294967296
-      if s.n == 1 then s.first_time, s.first_total = s.last_time, s.last_total end
-      s.head_time, s.head_total = s.first_time, s.first_total
-      s.used = (s.last_total - s.base) % 4294967296
-      s.mark1 = stamp + s.shift
-      local needed, renew = stamp + s.window, false
-      local longest = floor((needed + s.window / 8) / 1000) + 2
-      if s.until_ms * 1000 <= needed or s.until_ms > longest then
-        s.until_ms, renew = longest, true
-      end
-      local shift = s.shift
-      local last_bits = s.mark1 % 281474976710656
-      local header = pack('<I7I6I7I4I4I4I4I7I6I4I6I4I4', s.known, s.held_window, shift, s.start,
-        s.head, s.n, s.cap, s.until_ms, (s.first_time + shift) % 281474976710656, s.head_total,
-        last_bits, s.last_total, s.before_last)
-      local record = pack('<I6I4', last_bits, s.last_total)
-      if grown then
-        store(key, header .. grown .. record .. string.rep('\0', (s.cap - s.n) * 10), s.until_ms * 1000)
-      else
-        place = s.head + s.n - 1
-        if place >= s.cap then place = place - s.cap end
-        if place == 0 then
-          call('SETRANGE', key, '0', header .. record)
+        local state = pack('<I7I6I7I4I6I6I4I7I4', known, held_window, shift, start, head, tail, places,
+          until_ms, before_last) .. tail_text .. pack('<I6I4', bits, relative)
+        if places == 0 then
+          store(key, state, until_ms * 1000)
         else
-          call('SETRANGE', key, 67 + place * 10, record)
-          call('SETRANGE', key, '0', header)
+          state = state .. string.rep('\0', 70 - slot * 10) .. front
+          if #front == 0 then state = state .. string.rep('\0', 80) end
+          if ring then
+            store(key, state .. ring, until_ms * 1000)
+          else
+            call('SETRANGE', key, '0', state)
+            if flush then call('SETRANGE', key, 211 + block % places * 80, flush) end
+            if for_test then
+              call('PEXPIRE', key, '86400000')
+            elseif renew then
+              call('PEXPIREAT', key, format('%d', until_ms))
+            end
+          end
         end
-        if for_test then
-          call('PEXPIRE', key, '86400000')
-        elseif renew then
-          call('PEXPIREAT', key, format('%d', s.until_ms))
-        end
+        header, text = state, state
+        from = floor(head / 8) < floor((tail - 1) / 8) and 131 or 51
       end
     end
-    s.free = s.limit > s.used and s.limit - s.used or 0
-    if not looking and s.used > 0 then
+    free = limit > used and limit - used or 0
+    if not looking and used > 0 then
       for want = 1, 3 do
-        local wanted = s.free + 1
-        if want == 2 then wanted = s.limit elseif want == 3 then wanted = units > 0 and 0 or s.cost end
-        if wanted > s.free and wanted <= s.limit then
-          local must_leave, time = s.used + wanted - s.limit, s.last_time
+        local wanted = free + 1
+        if want == 2 then wanted = limit elseif want == 3 then wanted = units > 0 and 0 or cost end
+        if wanted > free and wanted <= limit then
+          local must_leave, time = used + wanted - limit, last_time
           -- Often the oldest record suffices, or it takes the newest.
-          if (s.first_total - s.base) % 4294967296 >= must_leave then
-            time = s.first_time
-          elseif (s.before_last - s.base) % 4294967296 >= must_leave then
+          if (first_total - base) % 4294967296 >= must_leave then
+            time = first_time
+          elseif (before_last - base) % 4294967296 >= must_leave then
             local _
-            _, time = seek(key, s, s.first + 1, s.n - 1, nil, must_leave)
+            _, time = find(key, header, text, from, first, base, tail, places, known, origin, base,
+              nil, must_leave)
           end
-          local wait = time + s.leaving - now
+          local wait = time + leaving - now
           if wait < 0 then wait = 0 end
           if want == 1 then next_after = wait
           elseif want == 2 then reset_after = wait

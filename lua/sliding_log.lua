@@ -1,4 +1,5 @@
   -- Sliding log: every charge with its time. The rest is in ring.lua.
-  if units > 0 and s.algorithm == 1 then
-    s.stamp = s.seen
+  if algorithm == 1 and units > 0 then
+    -- As ring.lua has seen it in the look before.
+    stamp = saved and saved[line][17] or seen
   end

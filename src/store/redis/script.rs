@@ -105,6 +105,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "4bc7e8d213ebc52c03a7869c33601c0c217d9af3");
+        assert_eq!(*SHA, "2b5c7208bb9bc2fc6aec0b17baee91c96958b155");
     }
 }
