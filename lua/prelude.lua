@@ -74,6 +74,6 @@ local function store(key, state, time)
   if for_test then
     call('SET', key, state, 'PX', '86400000')
   else
-    call('SET', key, state, 'PXAT', format('%d', floor(time / 1000) + 1))
+    call('SET', key, state, 'PXAT', format('%d', (time - time % 1000) / 1000 + 1))
   end
 end

@@ -3,6 +3,7 @@
     free = algorithm == 4 and parameter or limit
     if looking then
       call('GETRANGE', key, '0', '0')
+      if saved then saved[line] = { free } end
     else
       call('DEL', key)
     end

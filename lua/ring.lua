@@ -3,8 +3,8 @@
   -- within a block the totals after the first are relative to it, so that a refund touches one
   -- number a block. Records of one stamp merge. What has left, what is free and how long a charge
   -- waits are searches.
-  -- STATE  51 bytes of header, the newest block, a copy of the oldest, then a ring of `places`
-  --        blocks that has all but the newest. Most charges read and write the first 211 bytes
+  -- STATE  73 bytes of header, the newest block, a copy of the oldest, then a ring of `places`
+  --        blocks that has all but the newest. Most charges read and write the first 233 bytes
   --        alone. A log of one block has neither the copy nor the ring.
   -- MARK   the stamp plus the shift, which is how times are kept: when the window grows by d, so
   --        does the shift, and all that was charged before is d older
@@ -37,7 +37,7 @@
             local high = newest
             while block < high do
               local middle = floor((block + high) / 2)
-              local place = 211 + middle % places * 80
+              local place = 233 + middle % places * 80
               local probe = call('GETRANGE', key, place, place + 79)
               local bits, total = parse('<I6I4', probe, 71)
               total = (total + parse('<I4', probe, 7)) % 4294967296
@@ -53,9 +53,9 @@
           end
           near, index = false, block * 8
           if block == newest then
-            text, from = header, 51
+            text, from = header, 73
           elseif block < newest then
-            local place = 211 + block % places * 80
+            local place = 233 + block % places * 80
             text, from = call('GETRANGE', key, place, place + 79), 0
           end
         end
@@ -63,38 +63,23 @@
     end
 
     if looking then
-      header = call('GETRANGE', key, '0', '210')
-      known, held_window, shift, start, head, tail, places, until_ms, before_last =
-        0, 0, 0, 0, 0, 0, 0, 0, 0
-      last_time, last_total, head_time, head_total = 0, 0, 0, 0
-      text, from = header, 51
-      if #header >= 61 then
-        known, held_window, shift, start, head, tail, places, until_ms, before_last =
-          parse('<I7I6I7I4I6I6I4I7I4', header)
-      end
-      if header ~= '' and (#header < 61 or known > 9007199254740991 or head >= tail
-        or places == 0 and tail - head > 8 or places > 0 and #header < 211) then
-        foreign = key
-        head, tail = 0, 0
-      end
-      origin = (known + shift) % 281474976710656
-      if tail > head then
-        local bits
-        bits, last_total = parse('<I6I4', header, (tail - 1) % 8 * 10 + 52)
-        if (tail - 1) % 8 > 0 then
-          last_total = (last_total + parse('<I4', header, 58)) % 4294967296
+      header = call('GETRANGE', key, '0', '232')
+      text, from = header, 73
+      if #header >= 83 then
+        known, held_window, shift, start, head, tail, places, until_ms, before_last, last_time,
+          last_total, head_time, head_total = parse('<I7I6I7I4I6I6I4I7I4I7I4I7I4', header)
+        if known > 9007199254740991 or head >= tail or places == 0 and tail - head > 8
+          or places > 0 and #header < 233 then
+          foreign = key
+          tail = head
         end
-        local time = (bits - origin) % 281474976710656
-        last_time = known + (time < 140737488355328 and time or time - 281474976710656)
-        if last_time < 0 then last_time = 0 end
-        if floor(head / 8) < floor((tail - 1) / 8) then from = 131 end
-        bits, head_total = parse('<I6I4', header, from + head % 8 * 10 + 1)
-        if head % 8 > 0 then
-          head_total = (head_total + parse('<I4', header, from + 7)) % 4294967296
-        end
-        time = (bits - origin) % 281474976710656
-        head_time = known + (time < 140737488355328 and time or time - 281474976710656)
-        if head_time < 0 then head_time = 0 end
+        origin = (known + shift) % 281474976710656
+        -- The oldest record is in the newest block, or in the copy of its own.
+        if head - head % 8 < tail - 8 then from = 153 end
+      else
+        if header ~= '' then foreign = key end
+        known, held_window, shift, start, head, tail, places, until_ms, before_last, last_time,
+          last_total, head_time, head_total = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
       end
       -- What was charged under another window leaves by the shorter of the two.
       leaving = held_window < window and held_window or window
@@ -110,16 +95,17 @@
         end
       end
       used = first < tail and (last_total - base) % 4294967296 or 0
+      free = limit > used and limit - used or 0
       if saved then
-        saved[line] = { header, text, from, known, held_window, shift, start, head, tail, places,
+        saved[line] = { free, header, text, from, known, held_window, shift, start, head, tail, places,
           until_ms, before_last, last_time, last_total, origin, leaving, seen, first, base,
-          first_time, first_total, used }
+          first_time, first_total, used, head_time, head_total }
       end
     else
       if saved then
-        header, text, from, known, held_window, shift, start, head, tail, places, until_ms,
+        free, header, text, from, known, held_window, shift, start, head, tail, places, until_ms,
           before_last, last_time, last_total, origin, leaving, seen, first, base, first_time,
-          first_total, used = unpack(saved[line])
+          first_total, used, head_time, head_total = unpack(saved[line])
       end
       if giving then
         local stamp, asked = mark1 - shift, units
@@ -141,11 +127,11 @@
               numbers[i] = (numbers[i] - units) % 4294967296
             end
             block_text = pack(layout, unpack(numbers, 1, #numbers - 1))
-            local front, tail_text = sub(header, 132, 211), sub(header, 52, 131)
+            local front, tail_text = sub(header, 154, 233), sub(header, 74, 153)
             if block == newest then
               tail_text = block_text .. sub(tail_text, #block_text + 1)
             else
-              call('SETRANGE', key, 211 + block % places * 80, block_text)
+              call('SETRANGE', key, 233 + block % places * 80, block_text)
               if block == floor(head / 8) then front = block_text end
               local bits, total = parse('<I6I4', tail_text)
               tail_text = pack('<I6I4', bits, (total - units) % 4294967296) .. sub(tail_text, 11)
@@ -155,7 +141,7 @@
               local k, place = newest - block, block % places
               if k > 32 then k = 32 end
               if place + k > places then k = places - place end
-              place = 211 + place * 80
+              place = 233 + place * 80
               local layout = '<' .. string.rep('I6I4c70', k)
               numbers = { parse(layout, call('GETRANGE', key, place, place + k * 80 - 1)) }
               for i = 2, k * 3, 3 do numbers[i] = (numbers[i] - units) % 4294967296 end
@@ -166,12 +152,14 @@
             if index < tail - 1 then before_last = (before_last - units) % 4294967296 end
             last_total = (last_total - units) % 4294967296
             used = used - units
-            header = pack('<I7I6I7I4I6I6I4I7I4', known, held_window, shift, start, head, tail, places,
-              until_ms, before_last) .. tail_text .. front
+            if index == head then head_total = (head_total - units) % 4294967296 end
+            header = pack('<I7I6I7I4I6I6I4I7I4I7I4I7I4', known, held_window, shift, start, head, tail,
+              places, until_ms, before_last, last_time, last_total, head_time, head_total)
+              .. tail_text .. front
             call('SETRANGE', key, '0', header)
             local oldest = floor(first / 8)
             if oldest == newest then
-              text, from = header, 51
+              text, from = header, 73
             elseif oldest == floor(index / 8) then
               text, from = block_text, 0
             end
@@ -198,15 +186,14 @@
         if spend > room then spend = room end
         total = (total + spend) % 4294967296
         mark1 = stamp + shift
-        local slot, ring, flush = tail % 8, nil, nil
+        local slot, ring, flush, block = tail % 8, nil, nil, nil
         local front, tail_text = '', ''
-        local block = floor((tail - 1) / 8)
-        if tail > head and floor(head / 8) < block then front = sub(text, from + 1, from + 80) end
+        if tail > head and head - head % 8 < tail - 8 then front = sub(text, from + 1, from + 80) end
         -- One stamp, one record. A log beyond all limits (forced charges) has no more records
         -- either: its newest units come back together, late, never early.
         if tail > head and (stamp == last_time or tail - head >= 1048576) then
           slot = (tail - 1) % 8
-          tail_text = sub(header, 52, 51 + slot * 10)
+          tail_text = sub(header, 74, 73 + slot * 10)
         else
           before_last = tail > head and last_total or base
           if tail == head then
@@ -215,20 +202,21 @@
           elseif slot == 0 then
             -- The newest block is full: it joins the ring.
             local oldest = floor(head / 8)
+            block = (tail - 8) / 8
             local n = block - oldest + 1
-            flush = sub(header, 52, 131)
+            flush = sub(header, 74, 153)
             if n == 1 then front = flush end
             if n > places or places > 8 and n < places / 4 then
               -- By small steps, so that little is held in reserve; and back after a burst.
               local all = ''
               if n > 1 then
                 local place, over = oldest % places, oldest % places + n - 1 - places
-                local at = 211 + place * 80
+                local at = 233 + place * 80
                 if over <= 0 then
                   all = call('GETRANGE', key, at, at + (n - 1) * 80 - 1)
                 else
-                  all = call('GETRANGE', key, at, 210 + places * 80)
-                    .. call('GETRANGE', key, '211', 210 + over * 80)
+                  all = call('GETRANGE', key, at, 232 + places * 80)
+                    .. call('GETRANGE', key, '233', 232 + over * 80)
                 end
               end
               places = n > places and n + floor(n / 8) or 2 * n
@@ -238,12 +226,12 @@
               ring = sub(ring, behind + 1) .. sub(ring, 1, behind)
             end
           else
-            tail_text = sub(header, 52, 51 + slot * 10)
+            tail_text = sub(header, 74, 73 + slot * 10)
           end
           tail = tail + 1
         end
         local bits, relative = mark1 % 281474976710656, total
-        if slot > 0 then relative = (total - parse('<I4', header, 58)) % 4294967296 end
+        if slot > 0 then relative = (total - parse('<I4', header, 80)) % 4294967296 end
         last_time, last_total = stamp, total
         if tail == head + 1 then first_time, first_total = stamp, total end
         first = head
@@ -253,8 +241,9 @@
         if until_ms * 1000 <= needed or until_ms > longest then
           until_ms, renew = longest, true
         end
-        local state = pack('<I7I6I7I4I6I6I4I7I4', known, held_window, shift, start, head, tail, places,
-          until_ms, before_last) .. tail_text .. pack('<I6I4', bits, relative)
+        local state = pack('<I7I6I7I4I6I6I4I7I4I7I4I7I4', known, held_window, shift, start, head, tail,
+          places, until_ms, before_last, last_time, last_total, first_time, first_total)
+          .. tail_text .. pack('<I6I4', bits, relative)
         if places == 0 then
           store(key, state, until_ms * 1000)
         else
@@ -264,7 +253,7 @@
             store(key, state .. ring, until_ms * 1000)
           else
             call('SETRANGE', key, '0', state)
-            if flush then call('SETRANGE', key, 211 + block % places * 80, flush) end
+            if flush then call('SETRANGE', key, 233 + block % places * 80, flush) end
             if for_test then
               call('PEXPIRE', key, '86400000')
             elseif renew then
@@ -273,14 +262,13 @@
           end
         end
         header, text = state, state
-        from = floor(head / 8) < floor((tail - 1) / 8) and 131 or 51
+        from = head - head % 8 < tail - 8 and 153 or 73
       end
     end
     free = limit > used and limit - used or 0
     if not looking and used > 0 then
-      for want = 1, 3 do
-        local wanted = free + 1
-        if want == 2 then wanted = limit elseif want == 3 then wanted = units > 0 and 0 or cost end
+      for want = 1, units > 0 and 2 or 3 do
+        local wanted = want == 1 and free + 1 or want == 2 and limit or cost
         if wanted > free and wanted <= limit then
           local must_leave, time = used + wanted - limit, last_time
           -- Often the oldest record suffices, or it takes the newest.

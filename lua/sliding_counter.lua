@@ -1,11 +1,11 @@
   -- Sliding counter: two periods, the older weighted by its overlap with the trailing window. The
   -- estimate is ceil(previous * (last - now) / length) + current.
   -- STATE current, previous, first, last, before, window   MARK first
-  -- TTL one window after the period
+  -- TTL one window after the period, set once a period
   elseif algorithm == 3 then
     if looking then
       local state = call('GET', key)
-      current, previous, first, last, before, old = 0, 0, 0, 0, 0, 0
+      current, previous, first, last, before, old, fresh = 0, 0, 0, 0, 0, 0, true
       if state then
         if #state == 41 then
           current, previous, first, last, before, old = parse('<I7I7I7I7I7I6', state)
@@ -13,11 +13,13 @@
           foreign = key
         end
         if current > 4503599627370496 then foreign = key end
-        if first + window < last then last = first + window end
+        fresh = first + window < last
+        if fresh then last = first + window end
       end
       -- What was counted under another window leaves by the shorter of the two.
       following = old < window and old or window
       if now >= last then
+        fresh = true
         if now < last + following then
           current, previous, before, first, last = 0, current, first, last, last + following
           old = window
@@ -28,7 +30,7 @@
       end
     else
       if saved then
-        current, previous, first, last, before, old, following = unpack(saved[line])
+        free, current, previous, first, last, before, old, following, fresh = unpack(saved[line])
       end
       local changed = units > 0
       if giving then
@@ -48,7 +50,8 @@
       end
       if changed then
         following = old < window and old or window
-        store(key, pack('<I7I7I7I7I7I6', current, previous, first, last, before, old), last + old)
+        local state = pack('<I7I7I7I7I7I6', current, previous, first, last, before, old)
+        if fresh then store(key, state, last + old) else call('SETRANGE', key, '0', state) end
       end
     end
     local length, estimate = last - first, current
@@ -58,11 +61,12 @@
     end
     free = limit > estimate and limit - estimate or 0
     if looking then
-      if saved then saved[line] = { current, previous, first, last, before, old, following } end
+      if saved then
+        saved[line] = { free, current, previous, first, last, before, old, following, fresh }
+      end
     elseif estimate > 0 then
-      for want = 1, 3 do
-        local wanted = free + 1
-        if want == 2 then wanted = limit elseif want == 3 then wanted = units > 0 and 0 or cost end
+      for want = 1, units > 0 and 2 or 3 do
+        local wanted = want == 1 and free + 1 or want == 2 and limit or cost
         if wanted > free and wanted <= limit then
           -- When the estimate comes down to `target`: in this period, or in the next one, in which
           -- what is current now will be the previous.

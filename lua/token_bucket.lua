@@ -1,13 +1,14 @@
   -- Token bucket: refills steadily, up to a burst. The debt at `anchor` is debt - credit / window.
-  -- STATE debt, credit, anchor, paid_at, window   MARK anchor, debt, credit   TTL paid_at
+  -- STATE debt, credit, anchor, paid_at, window, expiry in ms   MARK anchor, debt, credit
+  -- TTL   paid_at and an eighth of the window, renewed when the key would expire before paid_at
   elseif algorithm == 4 then
     if looking then
       local state = call('GET', key)
-      debt, credit, anchor, ahead = 0, 0, 0, 0
+      debt, credit, anchor, ahead, until_ms = 0, 0, 0, 0, 0
       if state then
         local owed, part, paid_at, old, paid = 0, 0, 0, 0, nil
-        if #state == 32 then
-          owed, part, anchor, paid_at, old = parse('<I6I6I7I7I6', state)
+        if #state == 38 then
+          owed, part, anchor, paid_at, old, until_ms = parse('<I6I6I7I7I6I6', state)
         else
           foreign = key
         end
@@ -16,7 +17,13 @@
         -- Under any quota: a debt never outlives the rule under which it was made.
         if now + ahead < paid_at then
           if old ~= window then part = mul_div(part, window, 0, old) end
-          paid, part = mul_div(now + ahead - anchor, limit, part, window)
+          paid = (now + ahead - anchor) * limit + part
+          if paid < 9007199254740992 then
+            part = paid % window
+            paid = (paid - part) / window
+          else
+            paid, part = mul_div(now + ahead - anchor, limit, part, window)
+          end
           if paid < owed then
             -- A lower limit acts at once, but nobody waits longer than from empty.
             debt, credit = owed - paid, part
@@ -24,9 +31,10 @@
           end
         end
       end
-      if saved then saved[line] = { debt, credit, anchor, ahead } end
+      free = parameter > debt and parameter - debt or 0
+      if saved then saved[line] = { free, debt, credit, anchor, ahead, until_ms } end
     else
-      if saved then debt, credit, anchor, ahead = unpack(saved[line]) end
+      if saved then free, debt, credit, anchor, ahead, until_ms = unpack(saved[line]) end
       if giving then
         -- Debts are paid in the order in which they were made: what is left of this one is what
         -- the refill since has not reached.
@@ -44,7 +52,14 @@
       end
       local rest = 0
       if debt > 0 then
-        reset_after, rest = mul_div(debt - 1, window, window - credit, limit)
+        -- ceil((debt * window - credit) / limit)
+        reset_after = debt * window - credit
+        if reset_after < 9007199254740992 then
+          rest = reset_after % limit
+          reset_after = (reset_after - rest) / limit
+        else
+          reset_after, rest = mul_div(debt - 1, window, window - credit, limit)
+        end
         if rest > 0 then reset_after = reset_after + 1 end
       end
       if units > 0 then
@@ -52,14 +67,27 @@
         ahead = anchor - now
         if not giving then mark1, mark2, mark3 = anchor, debt, credit end
         local paid_at = anchor + reset_after
-        store(key, pack('<I6I6I7I7I6', debt, credit, anchor, paid_at, window), paid_at)
+        local slack = until_ms * 1000 - paid_at
+        if slack > 0 and slack <= window / 8 + 2000 then
+          call('SETRANGE', key, '0', pack('<I6I6I7I7I6', debt, credit, anchor, paid_at, window))
+        else
+          until_ms = floor((paid_at + window / 8) / 1000) + 1
+          store(key, pack('<I6I6I7I7I6I6', debt, credit, anchor, paid_at, window, until_ms),
+            until_ms * 1000 - 1000)
+        end
+        free = parameter > debt and parameter - debt or 0
       end
       if debt > 0 then
         -- How long until the debt has come down to what a charge leaves room for.
         reset_after = reset_after + ahead
         local above = debt - parameter
-        if above < 0 then above = 0 end
-        next_after, rest = mul_div(above, window, window - credit, limit)
+        if above <= 0 then
+          next_after = window - credit
+          rest = next_after % limit
+          next_after = (next_after - rest) / limit
+        else
+          next_after, rest = mul_div(above, window, window - credit, limit)
+        end
         next_after = next_after + ahead + (rest > 0 and 1 or 0)
         above = debt + cost - parameter
         if units == 0 and above > 0 and cost <= parameter then
@@ -68,4 +96,3 @@
         end
       end
     end
-    free = parameter > debt and parameter - debt or 0

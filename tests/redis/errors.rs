@@ -108,7 +108,7 @@ async fn what_belongs_to_others_is_left_alone() {
     let limiter = limiter(&server).await;
     for (quota, layout) in ALL {
         let key = format!("toll:{{=alice}}:p:{layout}");
-        let texts = [21, 32, 41, 67, 5, 300].map(|length| "x".repeat(length));
+        let texts = [21, 38, 41, 83, 5, 300].map(|length| "x".repeat(length));
         let commands = texts.iter().map(|text| format!("SET {key} {text}"));
         for command in commands.chain([format!("RPUSH {key} x"), format!("HSET {key} a b")]) {
             server.ask::<()>(&format!("DEL {key}"));

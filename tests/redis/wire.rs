@@ -72,6 +72,7 @@ fn only_commands_of_redis_6_2() {
             "redis.error_reply",
             "string.format",
             "string.rep",
+            "string.sub",
             "struct.pack",
             "struct.unpack"
         ]
