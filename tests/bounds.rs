@@ -116,8 +116,28 @@ fn names() {
     let too_long = "a".repeat(65);
     let endless = "x".repeat(1 << 20);
     let wrong = [
-        "", "A", "aB", "-a", "_a", ".a", "a b", "a\"b", "a{b", "a}b", "a:b", "a/b", "a,b", "a;b",
-        "a\nb", "a\0b", "a\\b", "é", "aé", "a\u{1f600}", "a\u{7f}", too_long.as_str(),
+        "",
+        "A",
+        "aB",
+        "-a",
+        "_a",
+        ".a",
+        "a b",
+        "a\"b",
+        "a{b",
+        "a}b",
+        "a:b",
+        "a/b",
+        "a,b",
+        "a;b",
+        "a\nb",
+        "a\0b",
+        "a\\b",
+        "é",
+        "aé",
+        "a\u{1f600}",
+        "a\u{7f}",
+        too_long.as_str(),
     ];
     for name in wrong {
         let shown = format!("{name:?}");
@@ -187,10 +207,30 @@ async fn costs() {
 #[test]
 fn texts_that_are_no_quota() {
     let wrong = [
-        "", " ", "100", "/s", "100/", "100/fortnight", "-1/s", "+1/s", "1.5/s", "1/1.5s", "1/-1s",
-        "99999999999999999999/s", "1/99999999999999999999s", "1/s log", "1/s sliding-log extra",
-        "1/s token-bucket", "1/s token-bucket()", "1/s token-bucket(x)", "1/s token-bucket(+1)",
-        "1/s sliding-buckets", "1/s sliding-buckets(70000)", "1/s sliding-log(3)", "1//s", "é/s",
+        "",
+        " ",
+        "100",
+        "/s",
+        "100/",
+        "100/fortnight",
+        "-1/s",
+        "+1/s",
+        "1.5/s",
+        "1/1.5s",
+        "1/-1s",
+        "99999999999999999999/s",
+        "1/99999999999999999999s",
+        "1/s log",
+        "1/s sliding-log extra",
+        "1/s token-bucket",
+        "1/s token-bucket()",
+        "1/s token-bucket(x)",
+        "1/s token-bucket(+1)",
+        "1/s sliding-buckets",
+        "1/s sliding-buckets(70000)",
+        "1/s sliding-log(3)",
+        "1//s",
+        "é/s",
     ];
     for text in wrong {
         let parts = ["quota", "LIMIT/WINDOW", "100/min"];
@@ -216,9 +256,9 @@ fn quotas() -> impl Strategy<Value = Quota> {
         |(limit, window, pick, n, burst)| {
             let algorithm = match ALGORITHMS[pick] {
                 Algorithm::SlidingBuckets(_) => Algorithm::SlidingBuckets(n),
-                Algorithm::TokenBucket { .. } => Algorithm::TokenBucket {
-                    burst: if n % 2 == 0 { limit } else { burst },
-                },
+                Algorithm::TokenBucket { .. } => {
+                    Algorithm::TokenBucket { burst: if n % 2 == 0 { limit } else { burst } }
+                }
                 other => other,
             };
             Quota::with_algorithm(limit, Duration::from_micros(window), algorithm).ok()

@@ -165,9 +165,9 @@ fn checks_of_several_keys_in_any_order() {
                 let (policy, key) = ((random >> 33) % 5, (random >> 41) % 4);
                 lines.push((policy as usize, key as usize, 1 + (random >> 50) % 4));
             }
-            let charges = lines.iter().map(|(policy, key, cost)| {
-                policies[*policy].charge(*key as u64, *cost)
-            });
+            let charges = lines
+                .iter()
+                .map(|(policy, key, cost)| policies[*policy].charge(*key as u64, *cost));
             let decision = now(fixture.limiter.check(charges)).expect("the store answers");
             let granted: u64 = decision.outcomes().iter().map(|it| it.granted()).sum();
             let asked: u64 = lines.iter().map(|(.., cost)| cost).sum();
@@ -276,7 +276,8 @@ fn futures_dropped_at_every_await_admit_no_more() {
                 let waiting = limiter.until_ready(both(), Duration::from_secs(1));
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
                 let _inside = runtime.as_ref().expect("a runtime").enter();
-                if drop_after(polls, waiting).is_some_and(|it| it.expect("an answer").is_allowed()) {
+                if drop_after(polls, waiting).is_some_and(|it| it.expect("an answer").is_allowed())
+                {
                     admitted += 3;
                 }
             }

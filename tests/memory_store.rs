@@ -98,7 +98,10 @@ fn a_flood_does_not_let_a_denied_key_through() {
             let time = START + (wait - 1) * key / 5_000;
             bounded.clock.set(time);
             if key % 50 == 0 {
-                assert!(!bounded.check(&policy, 0, 10).is_allowed(), "{kind} after {key} newcomers");
+                assert!(
+                    !bounded.check(&policy, 0, 10).is_allowed(),
+                    "{kind} after {key} newcomers"
+                );
             }
         }
         bounded.clock.set(START + wait - 1);

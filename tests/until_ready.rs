@@ -68,7 +68,9 @@ async fn keys_do_not_wait_for_each_other() {
     }
     let waiting = {
         let (limiter, policy) = (limiter.clone(), policy.clone());
-        tokio::spawn(async move { limiter.until_ready(policy.charge("alice", 1), LONG).await.is_ok() })
+        tokio::spawn(
+            async move { limiter.until_ready(policy.charge("alice", 1), LONG).await.is_ok() },
+        )
     };
     tokio::task::yield_now().await;
     let decision = limiter.until_ready(policy.charge("carol", 1), Duration::ZERO).await;
@@ -101,7 +103,9 @@ async fn a_turn_that_does_not_come_in_time_is_an_error() {
     assert!(limiter.check(policy.charge("alice", 1)).await.expect("an answer").is_allowed());
     let first = {
         let (limiter, policy) = (limiter.clone(), policy.clone());
-        tokio::spawn(async move { limiter.until_ready(policy.charge("alice", 1), LONG).await.is_ok() })
+        tokio::spawn(
+            async move { limiter.until_ready(policy.charge("alice", 1), LONG).await.is_ok() },
+        )
     };
     tokio::task::yield_now().await;
     let start = Instant::now();

@@ -51,12 +51,9 @@ pub(crate) async fn a_wider_window_keeps_no_old_unit_longer(fixture: Fixture) {
     change(&log, "10/3s");
     fixture.set(START + 500_000);
     assert!(check(&fixture, &log, 5).await.is_allowed());
-    for (time, left) in [
-        (SECOND - 1, 1),
-        (SECOND, 5),
-        (3 * SECOND + 499_999, 5),
-        (3 * SECOND + 500_000, 10),
-    ] {
+    for (time, left) in
+        [(SECOND - 1, 1), (SECOND, 5), (3 * SECOND + 499_999, 5), (3 * SECOND + 500_000, 10)]
+    {
         fixture.set(START + time);
         assert_eq!(remaining(&fixture, &log).await, left, "after {time} us");
     }

@@ -65,7 +65,8 @@ pub(crate) async fn mixed_algorithms(fixture: Fixture) {
 pub(crate) async fn equal_charges_are_summed(fixture: Fixture) {
     fixture.set(START);
     for policy in &each_algorithm(5) {
-        let charges = [policy.charge("alice", 2), policy.charge("bob", 1), policy.charge("alice", 3)];
+        let charges =
+            [policy.charge("alice", 2), policy.charge("bob", 1), policy.charge("alice", 3)];
         let decision = fixture.limiter.check(charges).await.expect("an answer");
         assert_eq!(verdicts(&decision), [(Verdict::Passed, 5), (Verdict::Passed, 1)]);
         assert_eq!(remaining(&fixture, policy).await, 0);
@@ -90,7 +91,9 @@ pub(crate) async fn equal_charges_beyond_the_limit_are_one_refusal(fixture: Fixt
 pub(crate) async fn a_shadow_never_binds(fixture: Fixture) {
     fixture.set(START);
     for policy in &each_algorithm(2) {
-        for (cost, verdict) in [(3, Verdict::OverCapacity), (2, Verdict::Passed), (1, Verdict::Refused)] {
+        for (cost, verdict) in
+            [(3, Verdict::OverCapacity), (2, Verdict::Passed), (1, Verdict::Refused)]
+        {
             let shadow = policy.charge("alice", cost).shadow();
             let decision = fixture.limiter.check(shadow).await.expect("an answer");
             assert!(decision.is_allowed());
@@ -224,7 +227,9 @@ pub(crate) async fn the_widest_and_largest_quota(fixture: Fixture) {
         assert!(check(&fixture, &policy, MOST - 1).await.is_allowed());
         assert!(!check(&fixture, &policy, 2).await.is_allowed());
         assert!(check(&fixture, &policy, 1).await.is_allowed());
-        let Decision::Denied(denied) = check(&fixture, &policy, MOST).await else { panic!("{kind}") };
+        let Decision::Denied(denied) = check(&fixture, &policy, MOST).await else {
+            panic!("{kind}")
+        };
         let wait = denied.retry_after().expect("a wait").as_micros() as u64;
         match kind {
             "fixed-window" => assert_eq!(wait, (START / WINDOW + 1) * WINDOW - START),

@@ -11,6 +11,4 @@ mod refunds;
 mod vectors;
 mod waits;
 
-
-
 store_contract!(in_memory, crate::support::memory);

@@ -81,11 +81,8 @@ pub(crate) async fn sliding_counter_estimate(fixture: Fixture) {
     for (index, case) in vector["cases"].as_array().expect("cases").iter().enumerate() {
         let number = |name: &str| case[name].as_u64().expect("a number");
         let window = number("window");
-        let quota = Quota::with_algorithm(
-            LIMIT,
-            Duration::from_micros(window),
-            Algorithm::SlidingCounter,
-        );
+        let quota =
+            Quota::with_algorithm(LIMIT, Duration::from_micros(window), Algorithm::SlidingCounter);
         let policy = Policy::new(&format!("case-{index}"), quota.expect("valid")).expect("valid");
         let spend = |cost| fixture.limiter.check(policy.charge("alice", cost));
         let period = 400_000 * window;

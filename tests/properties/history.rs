@@ -121,9 +121,9 @@ fn quota(family: Family) -> BoxedStrategy<Quota> {
                 }
                 (Family::Counter, _) | (Family::Mixed, 2) => Algorithm::SlidingCounter,
                 (Family::Fixed, _) | (Family::Mixed, 3) => Algorithm::FixedWindow,
-                _ => Algorithm::TokenBucket {
-                    burst: if large { (limit / 2).max(1) } else { burst },
-                },
+                _ => {
+                    Algorithm::TokenBucket { burst: if large { (limit / 2).max(1) } else { burst } }
+                }
             };
             Quota::with_algorithm(limit, Duration::from_micros(window), algorithm).ok()
         })
@@ -142,7 +142,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<usize>().prop_map(|which| Step::Refund { which }),
         2 => (any::<usize>(), part(3)).prop_map(|(which, factor)| Step::Settle { which, factor }),
         1 => line().prop_map(|line| Step::Reset { line }),
-        1 => (0..3_usize, change()).prop_map(|(policy, change)| Step::Change { policy, change }),
+        2 => (0..3_usize, change()).prop_map(|(policy, change)| Step::Change { policy, change }),
     ]
 }
 
@@ -175,7 +175,10 @@ fn cost() -> impl Strategy<Value = Cost> {
 
 /// A fraction of up to `most`.
 fn part(most: u64) -> impl Strategy<Value = Part> {
-    prop_oneof![(0..=12 * most).prop_map(|of| Part(of, 12)), (0..=1_000 * most).prop_map(|of| Part(of, 997))]
+    prop_oneof![
+        (0..=12 * most).prop_map(|of| Part(of, 12)),
+        (0..=1_000 * most).prop_map(|of| Part(of, 997))
+    ]
 }
 
 fn change() -> impl Strategy<Value = Change> {
