@@ -7,7 +7,9 @@ mod oracle;
 mod support;
 
 mod history;
+mod judge;
 mod run;
+mod spending;
 mod steady;
 
 use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
