@@ -240,8 +240,8 @@ async fn worst(bench: &Bench) {
     bench.server.ask::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
     bench.server.ask::<()>(&["CONFIG", "SET", "slowlog-max-len", "100000"]);
     let slowest = || {
-        let log: Vec<(u64, u64, u64, Vec<Vec<u8>>, Value, Value)> =
-            bench.server.ask(&["SLOWLOG", "GET", "100000"]);
+        type Slow = (u64, u64, u64, Vec<Vec<u8>>, Value, Value);
+        let log: Vec<Slow> = bench.server.ask(&["SLOWLOG", "GET", "100000"]);
         bench.server.ask::<()>(&["SLOWLOG", "RESET"]);
         let scripted = log.iter().filter(|entry| entry.3[0] == b"EVALSHA");
         scripted.map(|entry| entry.2).max().unwrap_or(0)
