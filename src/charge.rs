@@ -33,6 +33,7 @@ pub enum OnFailure {
 }
 
 impl<'p> Charge<'p> {
+    #[inline]
     pub(crate) fn new(policy: &'p Policy, key: Key, cost: u64) -> Self {
         Self {
             policy: Cow::Borrowed(policy),
@@ -145,6 +146,7 @@ impl<'p> IntoIterator for Charge<'p> {
     type Item = Self;
     type IntoIter = iter::Once<Self>;
 
+    #[inline]
     fn into_iter(self) -> Self::IntoIter {
         iter::once(self)
     }

@@ -8,6 +8,7 @@ use crate::{
     algorithm::Mark,
     charge::Charge,
     clock::Timestamp,
+    few::{self, Few},
     policy::Policy,
     standing::Standing,
     store::{Line, Ruling, Source, Verdict},
@@ -48,18 +49,13 @@ pub struct Outcome<'p> {
 
 impl<'p> Decision<'p> {
     /// Joins charges with what the store answered.
-    pub(crate) fn new(charges: impl IntoIterator<Item = Charge<'p>>, ruling: Ruling) -> Self {
+    #[inline]
+    pub(crate) fn new(charges: Few<Charge<'p>>, ruling: Ruling) -> Self {
         let Ruling { time, source, lines } = ruling;
-        let outcomes = charges.into_iter().zip(lines);
-        let outcomes = outcomes.map(|(charge, line)| Outcome { charge, line }).collect();
+        let outcomes = few::join(charges, lines, |charge, line| Outcome { charge, line });
         let mut findings = Findings { outcomes, binding: None, time, source };
-        if findings.binding_outcomes().all(|outcome| outcome.verdict() == Verdict::Passed) {
-            findings.binding = findings.tightest();
-            Self::Allowed(Allowed(findings))
-        } else {
-            findings.binding = findings.longest_wait();
-            Self::Denied(Denied(findings))
-        }
+        let admitted = findings.bind();
+        if admitted { Self::Allowed(Allowed(findings)) } else { Self::Denied(Denied(findings)) }
     }
 
     /// Whether the check was admitted.
@@ -133,6 +129,13 @@ impl<'p> Decision<'p> {
 impl<'p> Findings<'p> {
     fn binding_outcomes(&self) -> impl Iterator<Item = &Outcome<'p>> {
         self.outcomes.iter().filter(|outcome| !outcome.charge.is_shadow())
+    }
+
+    /// Finds what binds; says whether everything was admitted.
+    fn bind(&mut self) -> bool {
+        let admitted = self.binding_outcomes().all(|outcome| outcome.verdict() == Verdict::Passed);
+        self.binding = if admitted { self.tightest() } else { self.longest_wait() };
+        admitted
     }
 
     fn tightest(&self) -> Option<usize> {

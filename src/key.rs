@@ -8,6 +8,7 @@ use std::{
 
 use http::HeaderValue;
 use siphasher::sip128::SipHasher24;
+use smallvec::SmallVec;
 
 /// Who is charged: an account, an API key, an address.
 ///
@@ -53,6 +54,7 @@ impl Key {
 
     /// A key from any bytes, of any length.
     #[must_use]
+    #[inline]
     pub fn new(bytes: &[u8]) -> Self {
         let mut key = Self::marker(Kind::Plain);
         if let Some(plain) = key.bytes.get_mut(..bytes.len()) {
@@ -94,6 +96,44 @@ impl Key {
         (self.kind == Kind::Plain).then(|| self.reveal())
     }
 
+    /// The longest [`run`](Self::run).
+    pub(crate) const MAX_RUN: usize = 2 + Self::MAX_PLAIN + 8;
+
+    /// What tells this key from others as one run of bytes, and how many of them count.
+    #[inline]
+    pub(crate) fn run(&self) -> ([u8; Self::MAX_RUN], usize) {
+        let mut run = [0; Self::MAX_RUN];
+        let mut len = 2 + usize::from(self.len);
+        // All bytes: a copy of a known length needs no call.
+        run[2..2 + Self::MAX_PLAIN].copy_from_slice(&self.bytes);
+        run[0] = self.kind as u8;
+        run[1] = self.len;
+        if let Some(tag) = self.tag {
+            run[len..len + 8].copy_from_slice(&tag.to_le_bytes());
+            len += 8;
+        }
+        (run, len)
+    }
+
+    /// One key out of two, which differs from either and from every other pair. It keeps the first
+    /// tag there is.
+    #[must_use]
+    pub fn paired(&self, other: &Self) -> Self {
+        let mut text = SmallVec::<[u8; 2 * (Self::MAX_PLAIN + 2) + 2]>::from_slice(b"\0p");
+        for key in [self, other] {
+            text.extend_from_slice(&[key.kind as u8, key.len]);
+            text.extend_from_slice(key.reveal());
+        }
+        Self { tag: self.tag.or(other.tag), ..Self::new(&text) }
+    }
+
+    /// A digest under a secret, to show to clients and to compare between processes.
+    pub(crate) fn digest_with(&self, secret: [u64; 2]) -> [u8; 8] {
+        let (run, len) = self.run();
+        let digest = SipHasher24::new_with_keys(secret[0], secret[1]).hash(&run[..len]);
+        digest.h1.to_le_bytes()
+    }
+
     const fn marker(kind: Kind) -> Self {
         Self { kind, len: 0, bytes: [0; Self::MAX_PLAIN], tag: None }
     }
@@ -101,11 +141,8 @@ impl Key {
 
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u16(u16::from_le_bytes([self.kind as u8, self.len]));
-        state.write(self.reveal());
-        if let Some(tag) = self.tag {
-            state.write_u64(tag);
-        }
+        let (run, len) = self.run();
+        state.write(&run[..len]);
     }
 }
 
@@ -123,52 +160,63 @@ impl fmt::Debug for Key {
 }
 
 impl From<&[u8]> for Key {
+    #[inline]
     fn from(bytes: &[u8]) -> Self {
         Self::new(bytes)
     }
 }
 
 impl From<&str> for Key {
+    #[inline]
     fn from(text: &str) -> Self {
         Self::new(text.as_bytes())
     }
 }
 
 impl From<&String> for Key {
+    #[inline]
     fn from(text: &String) -> Self {
         Self::new(text.as_bytes())
     }
 }
 
 impl From<String> for Key {
+    #[inline]
     fn from(text: String) -> Self {
         Self::new(text.as_bytes())
     }
 }
 
 impl From<&HeaderValue> for Key {
+    #[inline]
     fn from(value: &HeaderValue) -> Self {
         Self::new(value.as_bytes())
     }
 }
 
 impl From<u64> for Key {
+    #[inline]
     fn from(number: u64) -> Self {
         Self::new(&number.to_be_bytes())
     }
 }
 
 impl From<IpAddr> for Key {
-    /// The address in its canonical form: an IPv4-mapped IPv6 address is IPv4.
+    /// The address in its canonical form: an IPv4-mapped IPv6 address is IPv4. The key differs from
+    /// that of any header with the same bytes.
     fn from(address: IpAddr) -> Self {
+        // No header value has a zero byte: nobody can spend for an address by spelling it.
+        let mut text = SmallVec::<[u8; 24]>::from_slice(b"\0a");
         match address.to_canonical() {
-            IpAddr::V4(v4) => Self::new(&v4.octets()),
-            IpAddr::V6(v6) => Self::new(&v6.octets()),
+            IpAddr::V4(v4) => text.extend_from_slice(&v4.octets()),
+            IpAddr::V6(v6) => text.extend_from_slice(&v6.octets()),
         }
+        Self::new(&text)
     }
 }
 
 impl From<&Key> for Key {
+    #[inline]
     fn from(key: &Key) -> Self {
         *key
     }
@@ -207,6 +255,7 @@ impl Identity {
 }
 
 impl<K: Into<Key>> From<K> for Identity {
+    #[inline]
     fn from(key: K) -> Self {
         Self::Known(key.into())
     }
@@ -214,6 +263,7 @@ impl<K: Into<Key>> From<K> for Identity {
 
 impl<I: Into<Identity>> From<Option<I>> for Identity {
     /// `None` is [`Identity::Unknown`].
+    #[inline]
     fn from(identity: Option<I>) -> Self {
         identity.map_or(Self::Unknown, Into::into)
     }

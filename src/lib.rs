@@ -1,20 +1,29 @@
-//! tollgate
+#![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod algorithm;
 pub mod by;
 mod charge;
+pub mod client;
 mod clock;
+pub mod cost;
 mod decision;
 mod error;
+mod few;
+#[doc = include_str!("../docs/guide.md")]
+pub mod guide {}
 mod key;
 mod limiter;
 mod middleware;
 mod policy;
 mod quota;
+pub mod route;
 mod rule;
 mod standing;
 pub mod store;
+mod tally;
+mod telemetry;
+mod tiers;
 
 pub use algorithm::{Algorithm, Mark};
 pub use charge::{Charge, OnFailure};
@@ -23,8 +32,14 @@ pub use decision::{Allowed, Decision, Denied, Outcome, Receipt, Spent};
 pub use error::{Error, ErrorKind};
 pub use key::{Identity, Key};
 pub use limiter::{Limiter, Reservation, Reserve};
-pub use middleware::{Headers, RateLimit, RateLimitLayer, Reset, ResponseBody, ResponseFuture};
+#[cfg(feature = "axum")]
+pub use middleware::NotDecided;
+pub use middleware::{
+    Decided, Headers, RateLimit, RateLimitLayer, Reset, ResponseBody, ResponseFuture,
+};
 pub use policy::Policy;
 pub use quota::Quota;
 pub use rule::Rule;
 pub use standing::Standing;
+pub use tally::Tally;
+pub use tiers::Tiers;

@@ -87,6 +87,7 @@ impl Policy {
 
     /// The quota in force.
     #[must_use]
+    #[inline]
     pub fn quota(&self) -> Quota {
         self.0.live.load().quota
     }

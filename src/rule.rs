@@ -33,6 +33,7 @@ pub struct Rule {
     policy: Choice,
     identity: Ask<Identity>,
     cost: Option<Ask<u64>>,
+    only: Option<Ask<bool>>,
     shadow: bool,
     on_failure: OnFailure,
     pub(crate) outcome: Option<ByOutcome>,
@@ -54,6 +55,8 @@ pub(crate) enum ByOutcome {
     Refund(Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>),
     /// The charge becomes what the length of the body says, when it has ended.
     Length(Arc<dyn Fn(u64) -> u64 + Send + Sync>),
+    /// The charge becomes what the handler has counted, when the body has ended.
+    Tally,
 }
 
 impl Rule {
@@ -104,13 +107,33 @@ impl Rule {
             policy,
             identity: Arc::new(move |parts| identity(parts).into()),
             cost: None,
+            only: None,
             shadow: false,
             on_failure: OnFailure::default(),
             outcome: None,
         }
     }
 
-    /// What a request costs, in units. A cost of 0 spends nothing.
+    /// Charges only the requests that match; others pass this rule by.
+    ///
+    /// ```
+    /// use tollgate::{Policy, Quota, Rule, by, route};
+    ///
+    /// let logins = Policy::new("logins", Quota::per_minute(3))?;
+    /// let rule = Rule::new(logins, by::peer_ip()).only(route::is("POST /login"));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn only<F>(mut self, matches: F) -> Self
+    where
+        F: Fn(&Parts) -> bool + Send + Sync + 'static,
+    {
+        self.only = Some(Arc::new(matches));
+        self
+    }
+
+    /// What a request costs, in units. A cost of 0 spends nothing. [`cost`](mod@crate::cost) has
+    /// ready-made ones.
     #[must_use]
     pub fn cost<F>(mut self, cost: F) -> Self
     where
@@ -170,8 +193,23 @@ impl Rule {
         self
     }
 
+    /// Charges [`cost`](Self::cost) before the request as an estimate, and settles what the
+    /// [`Tally`](crate::Tally) in the response's extensions has counted when the body has ended or
+    /// is dropped: tokens of a language model, rows, bytes before compression. Of a response
+    /// without a tally the estimate stays.
+    ///
+    /// Replaces [`refund_if`](Self::refund_if) and [`cost_of_body`](Self::cost_of_body).
+    #[must_use]
+    pub fn settle_tally(mut self) -> Self {
+        self.outcome = Some(ByOutcome::Tally);
+        self
+    }
+
     /// The charge for a request; `None` if it is exempt.
     pub(crate) fn charge(&self, parts: &Parts) -> Option<Charge<'_>> {
+        if self.only.as_ref().is_some_and(|only| !only(parts)) {
+            return None;
+        }
         let key = (self.identity)(parts).key()?;
         let cost = self.cost.as_ref().map_or(1, |cost| cost(parts));
         let charge = match &self.policy {

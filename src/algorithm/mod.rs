@@ -122,9 +122,18 @@ macro_rules! algorithms {
                 }
             }
 
-            pub(crate) fn spend(&mut self, quota: &Quota, now: Timestamp, units: u64, room: &dyn Room) -> Mark {
+            /// Spends what `affordable` says of the free units: how many that was, and where the key
+            /// then stands. If none, how long a charge of `cost` has to wait.
+            pub(crate) fn spend(
+                &mut self,
+                quota: &Quota,
+                now: Timestamp,
+                cost: u64,
+                affordable: impl FnOnce(u64) -> u64,
+                room: &dyn Room,
+            ) -> (u64, Mark, Standing) {
                 match self {
-                    $(Self::$name(state) => state.spend(quota, now, units, room),)+
+                    $(Self::$name(state) => spend(state, quota, now, cost, affordable, room),)+
                 }
             }
 
@@ -154,6 +163,16 @@ macro_rules! algorithms {
         }
 
         impl Algorithm {
+            /// A number for each algorithm, within this process.
+            pub(crate) const fn number(self) -> u8 {
+                enum Number {
+                    $($name,)+
+                }
+                match self {
+                    $($pattern => Number::$name as u8,)+
+                }
+            }
+
             /// The name in text and in stored keys.
             #[must_use]
             pub const fn name(self) -> &'static str {
@@ -171,6 +190,25 @@ algorithms! {
     SlidingCounter, Algorithm::SlidingCounter, "sliding-counter", sliding_counter::SlidingCounter;
     TokenBucket, Algorithm::TokenBucket { .. }, "token-bucket", token_bucket::TokenBucket;
     FixedWindow, Algorithm::FixedWindow, "fixed-window", fixed_window::FixedWindow;
+}
+
+#[inline]
+fn spend<M: Machine>(
+    state: &mut M,
+    quota: &Quota,
+    now: Timestamp,
+    cost: u64,
+    affordable: impl FnOnce(u64) -> u64,
+    room: &dyn Room,
+) -> (u64, Mark, Standing) {
+    let view = state.view(quota, now);
+    let units = affordable(view.free());
+    if units == 0 {
+        return (0, Mark::default(), standing(&view, quota, cost));
+    }
+    drop(view);
+    let mark = state.spend(quota, now, units, room);
+    (units, mark, standing(&state.view(quota, now), quota, 0))
 }
 
 /// Everything that a caller is told follows from what is free and how long a number of units takes.
@@ -212,6 +250,10 @@ impl Algorithm {
             Some((name, rest)) => (name, Some(rest.strip_suffix(')')?)),
             None => (text, None),
         };
+        // `parse` would also take a sign.
+        if !parameter.unwrap_or_default().bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
         match (name, parameter) {
             ("sliding-log", None) => Some(Self::SlidingLog),
             ("sliding-buckets", Some(n)) => Some(Self::SlidingBuckets(n.parse().ok()?)),

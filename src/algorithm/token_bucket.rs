@@ -29,12 +29,15 @@ pub(crate) struct Bucket {
     burst: u64,
     debt: u64,
     credit: u64,
+    /// In how long the debt is paid off by the quota of the last change.
+    paid_in: u64,
     /// By how much the last change is ahead of a clock that ran backward.
     ahead: u64,
 }
 
 impl Bucket {
     /// Microseconds of refill until the debt is no more than `debt`, which it exceeds.
+    #[inline]
     fn wait_for_debt(&self, debt: u64) -> u64 {
         let (units, rest) = (self.debt - debt, self.credit);
         // ceil((units * window - rest) / limit), without leaving unsigned numbers
@@ -51,18 +54,22 @@ impl View for Bucket {
 
     fn wait(&self, units: u64) -> u64 {
         let debt = self.burst - units;
-        if self.debt > debt { self.ahead + self.wait_for_debt(debt) } else { 0 }
+        if self.debt <= debt {
+            return 0;
+        }
+        self.ahead + self.wait_for_debt(debt).min(self.paid_in)
     }
 }
 
 impl Machine for TokenBucket {
     type View<'a> = Bucket;
 
+    #[inline]
     fn view(&self, quota: &Quota, now: Timestamp) -> Bucket {
         let (limit, window, burst) = (quota.limit(), quota.window_micros(), quota.capacity());
         let ahead = self.anchor.saturating_sub(now.as_micros());
         let now = now.as_micros() + ahead;
-        let mut bucket = Bucket { limit, window, burst, debt: 0, credit: 0, ahead };
+        let mut bucket = Bucket { limit, window, burst, debt: 0, credit: 0, paid_in: 0, ahead };
         // Under any quota: a debt never outlives the rule under which it was made.
         if now >= self.paid_at {
             return bucket;
@@ -73,14 +80,18 @@ impl Machine for TokenBucket {
             mul_add_div_rem(self.credit, window, 0, self.window).0
         };
         let (paid, credit) = mul_add_div_rem(now - self.anchor, limit, credit, window);
-        if paid < self.debt {
-            // A lower limit acts at once, but nobody waits longer than from empty.
-            bucket.debt = (self.debt - paid).min(burst + limit);
+        // A lower limit acts at once, but nobody waits longer than from empty. What is beyond goes
+        // before the refill counts: else it would go anew at each look, and no wait would end.
+        let debt = self.debt.min(burst + limit);
+        if paid < debt {
+            bucket.debt = debt - paid;
             bucket.credit = credit;
+            bucket.paid_in = self.paid_at - now;
         }
         bucket
     }
 
+    #[inline]
     fn spend(&mut self, quota: &Quota, now: Timestamp, units: u64, _: &dyn Room) -> Mark {
         let mut bucket = self.view(quota, now);
         bucket.debt = bucket.debt.saturating_add(units).min(bucket.burst + bucket.limit);
@@ -118,6 +129,7 @@ impl Machine for TokenBucket {
 }
 
 impl TokenBucket {
+    #[inline]
     fn put(&mut self, bucket: Bucket, now: Timestamp) {
         self.anchor = self.anchor.max(now.as_micros());
         self.debt = bucket.debt;

@@ -1,47 +1,40 @@
 //! Who is charged: ready-made extractors for [`Rule`](crate::Rule).
 //!
 //! Each function returns a closure over the head of a request, like one that you would write
-//! yourself. [`Or`] joins two: the second is asked when the first cannot say.
+//! yourself. [`Or`] asks a second when the first cannot say; [`And`] makes one key out of two.
 //!
 //! ```
-//! use tollgate::{Key, by::{self, Or}};
+//! use tollgate::{Key, by::{self, And, Or}};
 //!
-//! let client = by::header("x-api-key").or(|parts: &http::request::Parts| {
-//!     parts.extensions.get::<std::net::IpAddr>().map(|address| Key::from(*address))
+//! let client = by::header("x-api-key").or(by::peer_ip());
+//! let account_at_address = by::header("x-account").and(by::peer_ip());
+//! let own = by::bearer_token().or(|parts: &http::request::Parts| {
+//!     parts.uri.host().map(Key::from)
 //! });
 //! ```
+//!
+//! A request of which an extractor cannot say who sent it is
+//! [`Identity::Unknown`](crate::Identity::Unknown): all such requests share one key. Nobody is
+//! unlimited because a header is missing.
 
-mod header;
+mod address;
+mod cidr;
+mod client_ip;
+mod credentials;
+mod forwarded;
+mod join;
 #[cfg(feature = "axum")]
-mod peer_ip;
-
-use http::request::Parts;
-
-pub use header::header;
+mod matched_route;
 #[cfg(feature = "axum")]
-pub use peer_ip::peer_ip;
+mod path_param;
+mod peer;
+mod value;
 
-use crate::key::Identity;
-
-/// Joins extractors.
-pub trait Or<K>: Sized {
-    /// Asks `other` about requests of which this extractor says [`Identity::Unknown`].
-    fn or<G, L>(self, other: G) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static
-    where
-        G: Fn(&Parts) -> L + Clone + Send + Sync + 'static,
-        L: Into<Identity>;
-}
-
-impl<F, K> Or<K> for F
-where
-    F: Fn(&Parts) -> K + Clone + Send + Sync + 'static,
-    K: Into<Identity>,
-{
-    fn or<G, L>(self, other: G) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static
-    where
-        G: Fn(&Parts) -> L + Clone + Send + Sync + 'static,
-        L: Into<Identity>,
-    {
-        move |parts: &Parts| self(parts).into().or_else(|| other(parts).into())
-    }
-}
+pub use client_ip::{ClientIp, client_ip, peer_ip};
+pub use credentials::{bearer_token, header};
+pub use join::{And, Or};
+#[cfg(feature = "axum")]
+pub use matched_route::matched_route;
+#[cfg(feature = "axum")]
+pub use path_param::path_param;
+pub use value::{constant, extension};

@@ -16,6 +16,7 @@ use crate::{
     decision::{Decision, Receipt},
     error::{Error, ErrorKind},
     store::{Answer, MemoryConfig, MemoryStore, Request, Ruling, Store},
+    telemetry,
 };
 
 /// Decides whether keys may spend units. Cheap to clone; clones share the store.
@@ -82,8 +83,8 @@ impl Limiter {
         charges: impl IntoIterator<Item = Charge<'p>>,
     ) -> Result<Decision<'p>, Error> {
         let charges = sum(charges)?;
-        let ruling = self.0.store.call(Request::Acquire(&charges)).await?;
-        decide(charges, ruling)
+        let ruling = self.begin(&charges).await?;
+        Ok(decided(decide(charges, ruling)?))
     }
 
     /// What [`check`](Self::check) would say, spending nothing.
@@ -182,13 +183,13 @@ impl Limiter {
         let deadline = Instant::now() + within.min(Duration::from_secs(86_400 * 365));
         let _turn = self.0.queue.turn(&charges, deadline).await?;
         loop {
-            let ruling = self.0.store.call(Request::Acquire(&charges)).await?;
+            let ruling = self.begin(&charges).await?;
             let wait = match decide(charges.clone(), ruling)? {
                 Decision::Denied(denied) => match denied.retry_after() {
                     Some(wait) if Instant::now() + wait <= deadline => wait,
-                    _ => return Ok(Decision::Denied(denied)),
+                    _ => return Ok(decided(Decision::Denied(denied))),
                 },
-                allowed => return Ok(allowed),
+                allowed => return Ok(decided(allowed)),
             };
             tokio::time::sleep(wait).await;
         }
@@ -196,7 +197,7 @@ impl Limiter {
 
     /// Begins a check, for callers that want an answer at hand without a future.
     pub(crate) fn begin(&self, charges: &Charges<'_>) -> Answer {
-        self.0.store.call(Request::Acquire(charges))
+        telemetry::timed(|| self.0.store.call(Request::Acquire(charges)))
     }
 
     pub(crate) async fn give_back(&self, receipt: &Receipt) -> Result<Ruling, Error> {
@@ -209,8 +210,13 @@ impl Limiter {
 }
 
 /// Collects the charges of one check and sums equal ones.
+#[inline]
 fn sum<'p>(charges: impl IntoIterator<Item = Charge<'p>>) -> Result<Charges<'p>, Error> {
-    let mut summed = Charges::new();
+    let mut charges = charges.into_iter();
+    let mut summed = match charges.next() {
+        Some(first) => Charges::from_buf([first]),
+        None => Charges::new(),
+    };
     for charge in charges {
         add(&mut summed, charge);
         if summed.len() > Limiter::MAX_CHARGES {
@@ -222,6 +228,7 @@ fn sum<'p>(charges: impl IntoIterator<Item = Charge<'p>>) -> Result<Charges<'p>,
 }
 
 /// Adds a charge to those of a check; says at which place it is, perhaps summed with an equal one.
+#[inline]
 pub(crate) fn add<'p>(charges: &mut Charges<'p>, charge: Charge<'p>) -> usize {
     if let Some(place) = charges.iter().position(|other| other.equals(&charge)) {
         charges[place].add(&charge);
@@ -231,7 +238,15 @@ pub(crate) fn add<'p>(charges: &mut Charges<'p>, charge: Charge<'p>) -> usize {
     charges.len() - 1
 }
 
+/// Reports a decision that no route belongs to.
+fn decided(decision: Decision<'_>) -> Decision<'_> {
+    telemetry::log(&decision, || None);
+    telemetry::count(&decision);
+    decision
+}
+
 /// Joins charges with a store's answer, which must have a line for each.
+#[inline]
 pub(crate) fn decide<'p>(charges: Charges<'p>, ruling: Ruling) -> Result<Decision<'p>, Error> {
     if ruling.lines.len() != charges.len() {
         let message = "the store answered another number of charges than it was asked";

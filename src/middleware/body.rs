@@ -37,7 +37,7 @@ impl<B> ResponseBody<B> {
 
     /// The inner body; `at_end` does its work when the body has ended or is dropped. A server drops
     /// a body without asking for its end when it knows the length, or when the client has gone.
-    pub(super) fn inner(body: B, at_end: Option<AtEnd>) -> Self {
+    pub(crate) fn inner(body: B, at_end: Option<AtEnd>) -> Self {
         Self { kind: Kind::Inner { body, at_end } }
     }
 }

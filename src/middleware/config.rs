@@ -6,18 +6,29 @@ use bytes::Bytes;
 use http::{Response, request::Parts};
 
 use super::{
-    denial,
+    Decided, denial, grpc,
     headers::{Headers, Stamp},
-    settlement::{Hook, Hooks, Settlement},
+    settlement::{self, Hooks, Settlement},
 };
 use crate::{
     charge::OnFailure,
     decision::{Decision, Denied},
     error::Error,
     limiter::{self, Charges, Limiter},
+    route,
     rule::{Ask, Rule},
     store::Ruling,
+    telemetry,
 };
+
+/// What a denial's response says.
+#[derive(Clone, Default)]
+pub(super) enum Answers {
+    #[default]
+    Problem,
+    Text,
+    Own(Arc<OnDenied>),
+}
 
 type OnDenied = dyn Fn(&Denied<'_>, &Parts) -> Response<Bytes> + Send + Sync;
 type OnDecision = dyn Fn(&Decision<'_>, &Parts) + Send + Sync;
@@ -29,7 +40,8 @@ pub(super) struct Config {
     pub(super) exempt: Vec<Ask<bool>>,
     pub(super) headers: Headers,
     pub(super) jitter: Duration,
-    pub(super) on_denied: Option<Arc<OnDenied>>,
+    pub(super) answers: Answers,
+    pub(super) visible: bool,
     pub(super) on_decision: Option<Arc<OnDecision>>,
 }
 
@@ -40,16 +52,7 @@ impl Config {
 
     /// What a request is charged, and which rules will want to hear how it ended.
     pub(super) fn charges(&self, parts: &Parts) -> (Charges<'_>, Hooks) {
-        let (mut charges, mut hooks) = (Charges::new(), Hooks::new());
-        for (rule, charge) in self.rules.iter().map(|rule| (rule, rule.charge(parts))) {
-            let Some(charge) = charge else { continue };
-            let cost = charge.cost();
-            let line = limiter::add(&mut charges, charge);
-            if let Some(outcome) = &rule.outcome {
-                hooks.push(Hook { line, cost, outcome: outcome.clone() });
-            }
-        }
-        (charges, hooks)
+        settlement::charges(&self.rules, parts)
     }
 
     /// What a ruling means for a request.
@@ -58,44 +61,72 @@ impl Config {
         charges: Charges<'_>,
         hooks: Hooks,
         ruling: Result<Ruling, Error>,
-        parts: &Parts,
+        parts: &mut Parts,
     ) -> Admission {
         let denies_on_failure = charges
             .iter()
             .any(|charge| !charge.is_shadow() && charge.failure_mode() == OnFailure::Deny);
         let decision = match ruling.and_then(|ruling| limiter::decide(charges, ruling)) {
             Ok(decision) => decision,
-            Err(_) if denies_on_failure => {
-                return Admission::Instead(denial::unavailable(self.jitter));
+            Err(error) => {
+                telemetry::store_failed(&error, !denies_on_failure);
+                return match denies_on_failure {
+                    true => Admission::Instead(self.unavailable(parts)),
+                    false => Admission::Through(None),
+                };
             }
-            Err(_) => return Admission::Through(None),
         };
+        telemetry::log(&decision, || route::matched(parts));
+        telemetry::count(&decision);
         if let Some(watch) = &self.on_decision {
             watch(&decision, parts);
         }
         if let Decision::Denied(denied) = &decision {
             return Admission::Instead(self.deny(&decision, denied, parts));
         }
+        let decided = self.visible.then(|| decided(&decision, parts));
+        if let Some(decided) = &decided {
+            parts.extensions.insert(decided.clone());
+        }
         Admission::Through(Some(if hooks.is_empty() {
-            After::Stamp(self.headers.stamp(&decision, None))
+            After::Stamp(self.headers.stamp(&decision, None), decided)
         } else {
             let (limiter, decision) = (self.limiter.clone(), decision.into_owned());
-            After::Settle(Box::new(Settlement { limiter, decision, hooks, headers: self.headers }))
+            let headers = self.headers;
+            After::Settle(Box::new(Settlement { limiter, decision, hooks, headers, decided }))
         }))
     }
 
     fn deny(&self, decision: &Decision<'_>, denied: &Denied<'_>, parts: &Parts) -> Response<Bytes> {
         let retry_after = denial::retry_after(denied);
-        let mut response = match &self.on_denied {
-            Some(respond) => respond(denied, parts),
-            None => denial::problem(denied, retry_after),
+        let mut response = match (grpc::content_type(parts), &self.answers) {
+            (Some(content_type), _) => grpc::denial(denied, content_type, self.jitter),
+            (None, Answers::Problem) => denial::problem(denied, retry_after),
+            (None, Answers::Text) => denial::text(retry_after),
+            (None, Answers::Own(respond)) => respond(denied, parts),
         };
         if let Some(seconds) = retry_after {
             denial::set_retry_after(response.headers_mut(), seconds, self.jitter);
         }
         self.headers.stamp(decision, retry_after).apply(response.headers_mut());
+        if self.visible {
+            decided(decision, parts).show(response.extensions_mut());
+        }
         response
     }
+
+    fn unavailable(&self, parts: &Parts) -> Response<Bytes> {
+        match (grpc::content_type(parts), &self.answers) {
+            (Some(content_type), _) => grpc::unavailable(content_type, self.jitter),
+            (None, Answers::Text) => denial::unavailable_text(self.jitter),
+            (None, _) => denial::unavailable(self.jitter),
+        }
+    }
+}
+
+/// The decision, and those of outer layers.
+fn decided(decision: &Decision<'_>, parts: &Parts) -> Decided {
+    Decided::new(decision.clone().into_owned(), parts.extensions.get().cloned())
 }
 
 /// Whether a request goes through to the inner service.
@@ -107,7 +138,7 @@ pub(super) enum Admission {
 /// What is left to do when the inner service has responded.
 pub(super) enum After {
     /// Add the headers.
-    Stamp(Stamp),
+    Stamp(Stamp, Option<Decided>),
     /// Settle charges, then add the headers.
     Settle(Box<Settlement>),
 }

@@ -58,6 +58,38 @@ pub(super) fn problem(denied: &Denied<'_>, retry_after: Option<u64>) -> Response
     response(status, body)
 }
 
+/// A denial in plain text.
+pub(super) fn text(retry_after: Option<u64>) -> Response<Bytes> {
+    let mut body = Vec::with_capacity(64);
+    let status = match retry_after {
+        Some(seconds) => {
+            body.extend_from_slice(b"Too many requests. Retry in ");
+            push_number(&mut body, seconds);
+            body.extend_from_slice(b" s.\n");
+            StatusCode::TOO_MANY_REQUESTS
+        }
+        None => {
+            body.extend_from_slice(b"This request costs more than the quota can ever hold.\n");
+            StatusCode::FORBIDDEN
+        }
+    };
+    plain(response(status, body))
+}
+
+/// As [`unavailable`], in plain text.
+pub(super) fn unavailable_text(jitter: Duration) -> Response<Bytes> {
+    let body = b"The request cannot be admitted at the moment.\n".to_vec();
+    let mut response = plain(response(StatusCode::SERVICE_UNAVAILABLE, body));
+    set_retry_after(response.headers_mut(), 1, jitter);
+    response
+}
+
+fn plain(mut response: Response<Bytes>) -> Response<Bytes> {
+    let text = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, text);
+    response
+}
+
 /// The response when the store cannot answer and a rule says to deny then.
 pub(super) fn unavailable(jitter: Duration) -> Response<Bytes> {
     let mut body = Vec::with_capacity(320);
@@ -72,10 +104,22 @@ pub(super) fn unavailable(jitter: Duration) -> Response<Bytes> {
 pub(super) fn set_retry_after(headers: &mut HeaderMap, seconds: u64, jitter: Duration) {
     let spread = match jitter.as_secs() {
         0 => 0,
-        // A fresh `RandomState` hashes anything to a random number.
-        most => RandomState::new().hash_one(seconds) % (most + 1),
+        most => random() % (most + 1),
     };
     headers.insert(RETRY_AFTER, HeaderValue::from(seconds.saturating_add(spread)));
+}
+
+/// A random time up to `jitter`.
+pub(super) fn spread(jitter: Duration) -> Duration {
+    match u64::try_from(jitter.as_micros()).unwrap_or(u64::MAX) {
+        0 => Duration::ZERO,
+        most => Duration::from_micros(random() % most.saturating_add(1).max(1)),
+    }
+}
+
+/// A fresh `RandomState` hashes anything to a random number.
+fn random() -> u64 {
+    RandomState::new().hash_one(())
 }
 
 /// The document up to where the text of `detail` begins.

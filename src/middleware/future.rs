@@ -8,15 +8,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, Response, response};
+use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::{
     ResponseBody,
     config::{Admission, After, Config},
-    headers::Stamp,
-    settlement::{AtEnd, Hooks, Work},
+    settlement::{Hooks, Settled, Work},
 };
 use crate::{limiter::Charges, store::Answer};
 
@@ -40,7 +39,7 @@ pin_project! {
         Deciding { question: Option<Question<S, B>>, answer: Answer },
         Calling { #[pin] future: F, after: Option<After> },
         // The response is known, and charges are given back.
-        Settling { response: Option<R>, work: Work<(Stamp, Option<AtEnd>)> },
+        Settling { response: Option<R>, work: Work<Settled> },
     }
 }
 
@@ -95,8 +94,8 @@ where
                     let ruling = ready!(Pin::new(answer).poll(cx));
                     let question = question.take().expect("polled after it was ready");
                     let Question { charges, hooks, config, mut service, request } = question;
-                    let (parts, body) = request.into_parts();
-                    match config.admit(charges, hooks, ruling, &parts) {
+                    let (mut parts, body) = request.into_parts();
+                    match config.admit(charges, hooks, ruling, &mut parts) {
                         Admission::Through(after) => {
                             let request = Request::from_parts(parts, body);
                             State::Calling { future: service.call(request), after }
@@ -106,39 +105,33 @@ where
                 }
                 StateProjection::Calling { future, after } => {
                     let response = ready!(future.poll(cx))?;
-                    let (mut head, body) = response.into_parts();
+                    let (head, body) = response.into_parts();
                     match after.take() {
                         Some(After::Settle(settlement)) => {
                             let work = settlement.at_head(&head);
                             let response = Some(Response::from_parts(head, body));
                             State::Settling { response, work }
                         }
-                        Some(After::Stamp(stamp)) => {
-                            stamp.apply(&mut head.headers);
-                            return Poll::Ready(Ok(finish(head, body, None)));
+                        Some(After::Stamp(stamp, decided)) => {
+                            let settled = Settled { stamp, decided, at_end: None };
+                            return Poll::Ready(Ok(settled.finish(head, body)));
                         }
-                        None => return Poll::Ready(Ok(finish(head, body, None))),
+                        None => {
+                            let body = ResponseBody::inner(body, None);
+                            return Poll::Ready(Ok(Response::from_parts(head, body)));
+                        }
                     }
                 }
                 StateProjection::Settling { response, work } => {
-                    let (stamp, at_end) = ready!(work.as_mut().poll(cx));
+                    let settled = ready!(work.as_mut().poll(cx));
                     let response = response.take().expect("polled after it was ready");
-                    let (mut head, body) = response.into_parts();
-                    stamp.apply(&mut head.headers);
-                    return Poll::Ready(Ok(finish(head, body, at_end)));
+                    let (head, body) = response.into_parts();
+                    return Poll::Ready(Ok(settled.finish(head, body)));
                 }
             };
             state.set(next);
         }
     }
-}
-
-fn finish<RB>(
-    head: response::Parts,
-    body: RB,
-    at_end: Option<AtEnd>,
-) -> Response<ResponseBody<RB>> {
-    Response::from_parts(head, ResponseBody::inner(body, at_end))
 }
 
 impl<S, B> fmt::Debug for ResponseFuture<S, B>

@@ -1,8 +1,11 @@
 //! Rate limit headers: `RateLimit-Policy` and `RateLimit` as in the IETF draft, version 11, and the
 //! `X-RateLimit-*` of custom.
 
+use std::fmt;
+
 use http::{HeaderMap, HeaderName, HeaderValue, header::RETRY_AFTER};
 
+use super::base64;
 use crate::{
     decision::{Decision, Outcome},
     standing::Standing,
@@ -22,6 +25,16 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 pub struct Headers {
     draft11: bool,
     x_ratelimit: Option<Reset>,
+    partition: Option<Secret>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Secret([u64; 2]);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
 }
 
 /// What `X-RateLimit-Reset` means: there is no standard.
@@ -44,7 +57,7 @@ impl Headers {
     /// No headers. A denial still has its `Retry-After`.
     #[must_use]
     pub const fn none() -> Self {
-        Self { draft11: false, x_ratelimit: None }
+        Self { draft11: false, x_ratelimit: None, partition: None }
     }
 
     /// `RateLimit-Policy` and `RateLimit` as in draft-ietf-httpapi-ratelimit-headers-11: a member
@@ -65,6 +78,15 @@ impl Headers {
         self
     }
 
+    /// Adds a partition key, `pk`, to the members of [`draft11`](Self::draft11): a digest of who is
+    /// charged, so that a client can tell its budgets apart. Instances of a service share the
+    /// secret; without it nobody can guess the key from the digest.
+    #[must_use]
+    pub const fn partition_key(mut self, secret: u128) -> Self {
+        self.partition = Some(Secret([secret as u64, (secret >> 64) as u64]));
+        self
+    }
+
     /// What a response to this decision carries.
     pub(super) fn stamp(&self, decision: &Decision<'_>, retry_after: Option<u64>) -> Stamp {
         let visible = || decision.outcomes().iter().filter(|outcome| !outcome.charge().is_shadow());
@@ -72,8 +94,14 @@ impl Headers {
         let Some(binding) = decision.binding() else { return stamp };
         if self.draft11 {
             stamp.draft11 = Some((
-                list(visible(), push_policy),
-                list(visible(), |text, outcome| push_standing(text, outcome, retry_after)),
+                list(visible(), |text, outcome| {
+                    push_policy(text, outcome);
+                    push_partition(text, outcome, self.partition);
+                }),
+                list(visible(), |text, outcome| {
+                    push_standing(text, outcome, retry_after);
+                    push_partition(text, outcome, self.partition);
+                }),
             ));
         }
         if let Some(reset) = self.x_ratelimit {
@@ -141,11 +169,11 @@ fn number(value: &HeaderValue) -> Option<u64> {
 /// The same members, with no window that lasts longer than the `Retry-After` of an inner layer.
 fn cap_windows(members: &HeaderValue, most: u64) -> HeaderValue {
     let text = members.to_str().unwrap_or_default();
-    let capped = text.split(", ").map(|member| match member.rsplit_once(";t=") {
-        Some((rest, window)) if window.parse().is_ok_and(|window: u64| window > most) => {
-            format!("{rest};t={}", most.max(1))
-        }
-        _ => member.to_owned(),
+    let capped = text.split(", ").map(|member| {
+        let Some((rest, tail)) = member.split_once(";t=") else { return member.to_owned() };
+        let (window, tail) = tail.split_at(tail.find(';').unwrap_or(tail.len()));
+        let longer = window.parse().is_ok_and(|window: u64| window > most);
+        if longer { format!("{rest};t={}{tail}", most.max(1)) } else { member.to_owned() }
     });
     let capped = capped.collect::<Vec<_>>().join(", ");
     HeaderValue::from_str(&capped).unwrap_or_else(|_| members.clone())
@@ -190,6 +218,14 @@ fn push_standing(text: &mut Vec<u8>, outcome: &Outcome<'_>, retry_after: Option<
     push_parameter(text, b";t=", window);
 }
 
+fn push_partition(text: &mut Vec<u8>, outcome: &Outcome<'_>, secret: Option<Secret>) {
+    if let Some(Secret(secret)) = secret {
+        text.extend_from_slice(b";pk=:");
+        base64::push(text, &outcome.charge().key().digest_with(secret), true);
+        text.push(b':');
+    }
+}
+
 fn push_parameter(text: &mut Vec<u8>, name: &[u8], number: u64) {
     text.extend_from_slice(name);
     push_number(text, number);
@@ -206,7 +242,12 @@ pub(super) fn seconds_up(micros: u64) -> u64 {
 }
 
 /// Appends a number in decimal.
-pub(super) fn push_number(text: &mut Vec<u8>, mut number: u64) {
+pub(super) fn push_number(text: &mut Vec<u8>, number: u64) {
+    with_digits(number, |digits| text.extend_from_slice(digits));
+}
+
+/// Hands over a number in decimal.
+pub(super) fn with_digits(mut number: u64, write: impl FnOnce(&[u8])) {
     let mut digits = [0; 20];
     let mut first = digits.len();
     loop {
@@ -217,5 +258,5 @@ pub(super) fn push_number(text: &mut Vec<u8>, mut number: u64) {
             break;
         }
     }
-    text.extend_from_slice(&digits[first..]);
+    write(&digits[first..]);
 }

@@ -6,7 +6,11 @@ use bytes::Bytes;
 use http::{Response, request::Parts};
 use tower_layer::Layer;
 
-use super::{config::Config, headers::Headers, service::RateLimit};
+use super::{
+    config::{Answers, Config},
+    headers::Headers,
+    service::RateLimit,
+};
 use crate::{
     decision::{Decision, Denied},
     limiter::Limiter,
@@ -42,11 +46,14 @@ use crate::{
 /// `Router::route_layer` does not. A denial is a response, never an error: no error handling is
 /// needed around this layer.
 ///
-/// | outcome | status | |
-/// |---|---|---|
-/// | not enough units now | 429 | `Retry-After`, problem type `quota-exceeded` |
-/// | cost over capacity | 403 | no `Retry-After`: waiting does not help |
-/// | the store cannot answer, and a rule says [`OnFailure::Deny`](crate::OnFailure::Deny) | 503 | `Retry-After`, problem type `temporary-reduced-capacity` |
+/// | outcome | status | gRPC | |
+/// |---|---|---|---|
+/// | not enough units now | 429 | `RESOURCE_EXHAUSTED` | `Retry-After`, problem type `quota-exceeded` |
+/// | cost over capacity | 403 | `FAILED_PRECONDITION` | no `Retry-After`: waiting does not help |
+/// | the store cannot answer, and a rule says [`OnFailure::Deny`](crate::OnFailure::Deny) | 503 | `UNAVAILABLE` | `Retry-After`, problem type `temporary-reduced-capacity` |
+///
+/// Requests with the content type of gRPC or gRPC-Web get the gRPC status, in a response without a
+/// body, with `RetryInfo` and `QuotaFailure` as details. No feature is needed for that.
 #[derive(Clone)]
 pub struct RateLimitLayer(Arc<Config>);
 
@@ -60,7 +67,8 @@ impl RateLimitLayer {
             exempt: Vec::new(),
             headers: Headers::default(),
             jitter: Duration::ZERO,
-            on_denied: None,
+            answers: Answers::default(),
+            visible: false,
             on_decision: None,
         }))
     }
@@ -109,7 +117,21 @@ impl RateLimitLayer {
         })
     }
 
-    /// Responds to denials. `Retry-After` and the rate limit headers are added to the response.
+    /// Shows each decision to handlers and to outer layers: as [`Decided`](crate::Decided), in the
+    /// extensions of the request and of the response. It costs a few allocations a request.
+    #[must_use]
+    pub fn visible(self) -> Self {
+        self.with(|config| config.visible = true)
+    }
+
+    /// Denies in plain text instead of problem documents.
+    #[must_use]
+    pub fn plain_text(self) -> Self {
+        self.with(|config| config.answers = Answers::Text)
+    }
+
+    /// Responds to denials, but not to gRPC requests, which are always answered with a gRPC
+    /// status, nor if the store cannot answer. `Retry-After` and the rate limit headers are added to the response.
     ///
     /// ```
     /// use http::{Response, StatusCode};
@@ -130,7 +152,7 @@ impl RateLimitLayer {
     where
         F: Fn(&Denied<'_>, &Parts) -> Response<Bytes> + Send + Sync + 'static,
     {
-        self.with(|config| config.on_denied = Some(Arc::new(respond)))
+        self.with(|config| config.answers = Answers::Own(Arc::new(respond)))
     }
 
     /// Shows every decision to `watch`, trials included.

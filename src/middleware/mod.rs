@@ -1,15 +1,21 @@
 //! The tower middleware: a layer, the service it makes, its future and its response body.
 
+mod base64;
 mod body;
 mod config;
+mod decided;
 mod denial;
 mod future;
+mod grpc;
 mod headers;
 mod layer;
 mod service;
-mod settlement;
+pub(crate) mod settlement;
 
 pub use body::ResponseBody;
+pub use decided::Decided;
+#[cfg(feature = "axum")]
+pub use decided::NotDecided;
 pub use future::ResponseFuture;
 pub use headers::{Headers, Reset};
 pub use layer::RateLimitLayer;

@@ -49,7 +49,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         if self.config.is_exempt(&parts) {
             return ResponseFuture::calling(
                 self.inner.call(Request::from_parts(parts, body)),
@@ -64,7 +64,7 @@ where
             );
         }
         match self.config.limiter.begin(&charges).now() {
-            Ok(ruling) => match self.config.admit(charges, hooks, ruling, &parts) {
+            Ok(ruling) => match self.config.admit(charges, hooks, ruling, &mut parts) {
                 Admission::Through(after) => {
                     let request = Request::from_parts(parts, body);
                     ResponseFuture::calling(self.inner.call(request), after)

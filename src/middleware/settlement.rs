@@ -1,50 +1,92 @@
 //! Charging by outcome: what rules do with their charge when the response is known.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::Arc,
     task::{Context, Waker},
     time::Duration,
 };
 
-use http::response::Parts;
+use http::{Response, request, response::Parts};
 use smallvec::SmallVec;
 use tokio::{runtime::Handle, time::timeout};
 
-use super::headers::{Headers, Stamp};
+use super::{
+    Decided, ResponseBody,
+    headers::{Headers, Stamp},
+};
 use crate::{
     decision::Decision,
-    limiter::{Limiter, Reservation},
-    rule::ByOutcome,
+    limiter::{self, Charges, Limiter, Reservation},
+    rule::{ByOutcome, Rule},
+    tally::Tally,
 };
 
 /// A rule that wants to hear how its request ended.
 #[derive(Clone)]
-pub(super) struct Hook {
+pub(crate) struct Hook {
     /// The place of its charge in the check.
-    pub(super) line: usize,
-    pub(super) cost: u64,
-    pub(super) outcome: ByOutcome,
+    pub(crate) line: usize,
+    pub(crate) cost: u64,
+    pub(crate) outcome: ByOutcome,
 }
 
-pub(super) type Hooks = SmallVec<[Hook; 1]>;
+pub(crate) type Hooks = SmallVec<[Hook; 1]>;
 
 /// An admitted request, some of whose charges depend on the response.
-pub(super) struct Settlement {
-    pub(super) limiter: Limiter,
-    pub(super) decision: Decision<'static>,
-    pub(super) hooks: Hooks,
-    pub(super) headers: Headers,
+pub(crate) struct Settlement {
+    pub(crate) limiter: Limiter,
+    pub(crate) decision: Decision<'static>,
+    pub(crate) hooks: Hooks,
+    pub(crate) headers: Headers,
+    pub(crate) decided: Option<Decided>,
+}
+
+/// What is left to do to a response.
+pub(crate) struct Settled {
+    pub(in crate::middleware) stamp: Stamp,
+    pub(crate) decided: Option<Decided>,
+    pub(crate) at_end: Option<AtEnd>,
+}
+
+impl Settled {
+    pub(crate) fn finish<B>(self, mut head: Parts, body: B) -> Response<ResponseBody<B>> {
+        self.stamp.apply(&mut head.headers);
+        if let Some(decided) = self.decided {
+            decided.show(&mut head.extensions);
+        }
+        Response::from_parts(head, ResponseBody::inner(body, self.at_end))
+    }
 }
 
 /// Work that a dropped future leaves undone: the charge then stays as it is.
-pub(super) type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+pub(crate) type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What a request is charged under each of the rules, and which will want to hear how it ended.
+pub(crate) fn charges<'r>(rules: &'r [Rule], request: &request::Parts) -> (Charges<'r>, Hooks) {
+    let (mut charges, mut hooks) = (Charges::new(), Hooks::new());
+    for (rule, charge) in rules.iter().map(|rule| (rule, rule.charge(request))) {
+        let Some(charge) = charge else { continue };
+        let cost = charge.cost();
+        let line = limiter::add(&mut charges, charge);
+        if let Some(outcome) = &rule.outcome {
+            hooks.push(Hook { line, cost, outcome: outcome.clone() });
+        }
+    }
+    (charges, hooks)
+}
 
 impl Settlement {
+    /// A settlement of which the response shows nothing.
+    pub(crate) fn unseen(limiter: Limiter, decision: Decision<'static>, hooks: Hooks) -> Self {
+        Self { limiter, decision, hooks, headers: Headers::none(), decided: None }
+    }
+
     /// Gives back what the head of the response says. Returns the headers, and what the end of the
     /// body settles.
-    pub(super) fn at_head(self, head: &Parts) -> Work<(Stamp, Option<AtEnd>)> {
-        let Self { limiter, mut decision, hooks, headers } = self;
+    pub(crate) fn at_head(self, head: &Parts) -> Work<Settled> {
+        let Self { limiter, mut decision, hooks, headers, decided } = self;
         let mut lengths = SmallVec::new();
         let mut refunds: SmallVec<[Hook; 1]> = SmallVec::new();
         for hook in hooks {
@@ -53,7 +95,13 @@ impl Settlement {
                 ByOutcome::Refund(_) => {}
                 ByOutcome::Length(cost) => {
                     let held = limiter.hold(decision.receipt(hook.line, hook.cost));
-                    lengths.push((held, cost.clone()));
+                    lengths.push((held, Final::Length(cost.clone())));
+                }
+                ByOutcome::Tally => {
+                    if let Some(tally) = head.extensions.get::<Tally>() {
+                        let held = limiter.hold(decision.receipt(hook.line, hook.cost));
+                        lengths.push((held, Final::Tally(tally.clone())));
+                    }
                 }
             }
         }
@@ -68,25 +116,41 @@ impl Settlement {
                 }
             }
             let at_end = (!lengths.is_empty()).then_some(AtEnd { bytes: 0, lengths });
-            (headers.stamp(&decision, None), at_end)
+            let decided = decided.map(|decided| decided.restated(&decision));
+            Settled { stamp: headers.stamp(&decision, None), decided, at_end }
         })
     }
 }
 
-type Cost = Arc<dyn Fn(u64) -> u64 + Send + Sync>;
+/// Where the final cost comes from.
+enum Final {
+    Length(Arc<dyn Fn(u64) -> u64 + Send + Sync>),
+    Tally(Tally),
+}
+
+impl Final {
+    /// `None` if the application's closure panics: then the estimate stays. A panic must not leave
+    /// a drop, which may itself be part of one.
+    fn cost(&self, bytes: u64) -> Option<u64> {
+        match self {
+            Self::Length(cost) => catch_unwind(AssertUnwindSafe(|| cost(bytes))).ok(),
+            Self::Tally(tally) => Some(tally.units()),
+        }
+    }
+}
 
 /// How long a remote store may take to settle a charge after the response has gone.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Charges that the length of the body settles, when this is dropped: at the end of the body, or
+/// Charges that the body settles, when this is dropped: at the end of the body, or
 /// with it.
-pub(super) struct AtEnd {
+pub(crate) struct AtEnd {
     bytes: u64,
-    lengths: SmallVec<[(Reservation, Cost); 1]>,
+    lengths: SmallVec<[(Reservation, Final); 1]>,
 }
 
 impl AtEnd {
-    pub(super) fn count(&mut self, bytes: usize) {
+    pub(crate) fn count(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes as u64);
     }
 }
@@ -94,7 +158,8 @@ impl AtEnd {
 impl Drop for AtEnd {
     fn drop(&mut self) {
         for (held, cost) in self.lengths.drain(..) {
-            let mut work = Box::pin(held.settle(cost(self.bytes)));
+            let Some(cost) = cost.cost(self.bytes) else { continue };
+            let mut work = Box::pin(held.settle(cost));
             // With the embedded store this is all. A remote one gets a task that ends by itself;
             // without a runtime, or if the store does not answer, the estimate stays.
             let mut now = Context::from_waker(Waker::noop());

@@ -113,6 +113,7 @@ enum Progress {
 
 impl Answer {
     /// An answer at hand.
+    #[inline]
     pub fn ready(ruling: Result<Ruling, Error>) -> Self {
         Self(Progress::Ready(ruling))
     }
@@ -127,6 +128,7 @@ impl Answer {
     /// # Errors
     ///
     /// The answer itself, to be awaited, if it is on its way.
+    #[inline]
     pub fn now(self) -> Result<Result<Ruling, Error>, Self> {
         match self.0 {
             Progress::Ready(ruling) => Ok(ruling),
@@ -141,6 +143,7 @@ impl Future for Answer {
     /// # Panics
     ///
     /// If polled again after it was ready.
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Progress::Pending(future) = &mut self.0 {
             return future.as_mut().poll(cx);

@@ -12,6 +12,7 @@ use crate::{
     algorithm::{Mark, State},
     charge::Charge,
     clock::Timestamp,
+    few,
     key::Key,
     standing::Standing,
     store::{Line, Verdict},
@@ -48,24 +49,35 @@ impl MemoryStore {
         now: Timestamp,
         mode: Mode,
     ) -> SmallVec<[Line; 1]> {
-        let digests: SmallVec<[Digest; 1]> =
-            charges.iter().map(|charge| self.digest(charge, charge.key())).collect();
+        let digests = few::build(charges.len(), |index| {
+            let charge = &charges[index];
+            self.digest(charge, charge.key())
+        });
         let mut locked = Locked::new(self, &digests, now);
         let places = locked.find(charges, &digests, mode);
 
-        let each = || charges.iter().zip(&places);
-        let admitted = each().all(|(charge, place)| {
-            charge.is_shadow() || mode == Mode::Force || charge.cost() <= locked.free(charge, place)
-        });
+        // A charge that is alone is decided where it is spent.
+        let admitted = charges.len() == 1
+            || mode == Mode::Force
+            || charges.iter().zip(&places).all(|(charge, place)| {
+                charge.is_shadow() || charge.cost() <= locked.free(charge, place)
+            });
         if !admitted || mode == Mode::Peek {
-            return each().map(|(charge, place)| locked.look(charge, place)).collect();
+            return few::build(charges.len(), |index| locked.look(&charges[index], &places[index]));
         }
-        let mut lines: SmallVec<[Line; 1]> =
-            charges.iter().map(|charge| unspent(charge, nothing_spent(charge.quota()))).collect();
         // What binds is spent first: a trial on the same key then sees the key as it will be.
-        for shadow in [false, true] {
+        let alone = charges.len() == 1;
+        let mut lines = few::build(charges.len(), |index| {
+            let charge = &charges[index];
+            if charge.is_shadow() && !alone {
+                unspent(charge, nothing_spent(charge.quota()))
+            } else {
+                locked.spend(charge, &places[index], mode)
+            }
+        });
+        if !alone {
             for (index, charge) in charges.iter().enumerate() {
-                if charge.is_shadow() == shadow {
+                if charge.is_shadow() {
                     lines[index] = locked.spend(charge, &places[index], mode);
                 }
             }
@@ -75,47 +87,63 @@ impl MemoryStore {
 }
 
 impl<'s> Locked<'s> {
+    #[inline]
     fn new(store: &'s MemoryStore, digests: &[Digest], now: Timestamp) -> Self {
-        let mut numbers: SmallVec<[usize; 1]> =
-            digests.iter().map(|digest| store.shard_of(*digest)).collect();
+        let mut numbers = few::build(digests.len(), |index| store.shard_of(digests[index]));
         numbers.sort_unstable();
         numbers.dedup();
-        let shards = numbers.into_iter().map(|number| (number, store.lock(number))).collect();
-        Self { store, shards, now }
+        let lock = |index| (numbers[index], store.lock(numbers[index]));
+        Self { store, shards: few::build(numbers.len(), lock), now }
     }
 
     /// Finds each charge's standing. Newcomers to a full shard get a shared one.
+    #[inline]
     fn find(
         &mut self,
         charges: &[Charge<'_>],
         digests: &[Digest],
         mode: Mode,
     ) -> SmallVec<[Place; 1]> {
-        let mut full: SmallVec<[usize; 1]> = SmallVec::new();
-        if mode != Mode::Peek {
-            for (index, (number, shard)) in self.shards.iter_mut().enumerate() {
-                let mine = digests.iter().filter(|digest| self.store.shard_of(**digest) == *number);
-                let newcomers = mine.filter(|digest| shard.position(**digest).is_none()).count();
-                let most = self.store.keys_per_shard;
-                if newcomers > 0
-                    && !shard.make_room(newcomers, most, self.now, digests, &self.store.ledger)
-                {
-                    full.push(index);
-                }
-            }
+        let places = few::build(digests.len(), |index| self.place(digests[index]));
+        if mode == Mode::Peek || places.iter().all(|place| place.position.is_some()) {
+            return places;
         }
-        let place = |(charge, digest): (&Charge<'_>, &Digest)| {
-            let number = self.store.shard_of(*digest);
-            let shard = self.shards.iter().position(|(other, _)| *other == number).unwrap_or(0);
-            let position = self.shards[shard].1.position(*digest);
-            if position.is_some() || !full.contains(&shard) {
-                return Place { digest: *digest, shard, position };
+        let full = self.make_room(digests);
+        // Positions have changed where something had to go.
+        few::build(digests.len(), |index| {
+            let place = self.place(digests[index]);
+            if place.position.is_some() || !full.contains(&place.shard) {
+                return place;
             }
             self.store.ledger.overflow();
-            let digest = self.store.digest(charge, &Key::OVERFLOW);
-            Place { digest, shard, position: self.shards[shard].1.position(digest) }
-        };
-        charges.iter().zip(digests).map(place).collect()
+            let digest = self.store.digest(&charges[index], &Key::OVERFLOW);
+            let position = self.shards[place.shard].1.position(digest);
+            Place { digest, position, ..place }
+        })
+    }
+
+    #[inline]
+    fn place(&self, digest: Digest) -> Place {
+        let number = self.store.shard_of(digest);
+        let shard = self.shards.iter().position(|(other, _)| *other == number).unwrap_or(0);
+        Place { digest, shard, position: self.shards[shard].1.position(digest) }
+    }
+
+    /// Makes room for the newcomers among these; says which of the locked shards have none.
+    #[cold]
+    fn make_room(&mut self, digests: &[Digest]) -> SmallVec<[usize; 1]> {
+        let mut full = SmallVec::new();
+        for (index, (number, shard)) in self.shards.iter_mut().enumerate() {
+            let mine = digests.iter().filter(|digest| self.store.shard_of(**digest) == *number);
+            let newcomers = mine.filter(|digest| shard.position(**digest).is_none()).count();
+            let most = self.store.keys_per_shard;
+            if newcomers > 0
+                && !shard.make_room(newcomers, most, self.now, digests, &self.store.ledger)
+            {
+                full.push(index);
+            }
+        }
+        full
     }
 
     fn free(&self, charge: &Charge<'_>, place: &Place) -> u64 {
@@ -138,26 +166,29 @@ impl<'s> Locked<'s> {
         unspent(charge, standing)
     }
 
-    /// Spends the charge, unless it is a trial that fails or costs nothing.
+    /// Spends the charge, unless there is too little free or it costs nothing.
+    #[inline]
     fn spend(&mut self, charge: &Charge<'_>, place: &Place, mode: Mode) -> Line {
-        let free = self.free(charge, place);
-        let units = match mode {
+        let (quota, now, ledger) = (charge.quota(), self.now, &self.store.ledger);
+        let affordable = |free: u64| match mode {
             Mode::Force => charge.cost(),
             _ if charge.cost() <= free => charge.most().min(free),
             _ => 0,
         };
-        if units == 0 {
-            return self.look(charge, place);
-        }
-        let (quota, now, ledger) = (charge.quota(), self.now, &self.store.ledger);
         let position = self.position(place);
+        if position.is_none() && affordable(quota.capacity()) == 0 {
+            return unspent(charge, nothing_spent(quota));
+        }
         let shard = &mut self.shards[place.shard].1;
         let position = position
             .unwrap_or_else(|| shard.insert(place.digest, State::new(quota.counted_by()), ledger));
-        let mark =
-            shard.change(position, ledger, |state, room| state.spend(quota, now, units, room));
-        let standing = shard.state(position).standing(quota, now, 0);
+        let (units, mark, standing) = shard.change(position, ledger, |state, room| {
+            state.spend(quota, now, charge.cost(), affordable, room)
+        });
         shard.block(position, blocked_until(&standing, now));
+        if units == 0 {
+            return unspent(charge, standing);
+        }
         Line { verdict: Verdict::Passed, units, standing, mark }
     }
 

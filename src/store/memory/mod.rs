@@ -6,12 +6,11 @@ mod shard;
 
 use std::{
     fmt,
-    hash::{BuildHasher, Hash, RandomState},
-    mem::discriminant,
+    hash::{BuildHasher, RandomState},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use siphasher::sip128::{Hasher128, SipHasher13};
+use siphasher::sip128::SipHasher13;
 use smallvec::SmallVec;
 
 use self::{
@@ -24,6 +23,7 @@ use crate::{
     charge::Charge,
     clock::{Clock, SystemClock, Timestamp},
     decision::{Receipt, Spent},
+    few,
     key::Key,
     quota::Quota,
     standing::Standing,
@@ -37,7 +37,8 @@ use crate::{
 ///
 /// When it is full, a newcomer takes the place of an expired key, else of the one that has spent
 /// least of a small sample, but never of a key that is turning charges away: nobody gets a fresh
-/// quota by filling the store. If no key can go, the newcomers of one policy share a standing.
+/// quota by filling the store. If no key can go, the newcomers of one policy share a standing: one
+/// for each policy in each full shard (there is a shard for about 1024 keys), beyond `max_keys`.
 /// A log that cannot grow for want of memory keeps its newest units together, so that they come
 /// back late, never early. [`stats`](Self::stats) counts all of this.
 #[derive(Debug)]
@@ -155,11 +156,14 @@ impl MemoryStore {
     }
 
     fn digest(&self, charge: &Charge<'_>, key: &Key) -> Digest {
-        let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
-        charge.policy().id().hash(&mut hasher);
-        discriminant(&charge.quota().counted_by()).hash(&mut hasher);
-        key.hash(&mut hasher);
-        let digest = hasher.finish128();
+        // One run of bytes, so that the hasher need not keep parts of words between writes.
+        let mut run = [0; 9 + Key::MAX_RUN];
+        run[..8].copy_from_slice(&charge.policy().id().to_le_bytes());
+        run[8] = charge.quota().counted_by().number();
+        let (key, len) = key.run();
+        run[9..].copy_from_slice(&key);
+        let hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
+        let digest = hasher.hash(&run[..9 + len]);
         Digest(digest.h1, digest.h2)
     }
 
@@ -173,7 +177,8 @@ impl MemoryStore {
     }
 
     fn give_back(&self, receipt: &Receipt, now: Timestamp) -> SmallVec<[Line; 1]> {
-        receipt.lines().iter().map(|spent| self.give_back_one(spent, now)).collect()
+        let lines = receipt.lines();
+        few::build(lines.len(), |index| self.give_back_one(&lines[index], now))
     }
 
     fn give_back_one(&self, spent: &Spent, now: Timestamp) -> Line {

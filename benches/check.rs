@@ -1,0 +1,204 @@
+//! One check on one thread, in memory, beside governor's.
+//!
+//! `cargo bench --bench check` prints the table of ratios;
+//! `cargo bench --bench check -- --criterion` follows single figures from change to change.
+
+mod support;
+
+use std::{hint::black_box, num::NonZeroU32, time::Duration};
+
+use criterion::Criterion;
+use governor::{
+    DefaultKeyedRateLimiter, RateLimiter,
+    clock::{Clock, FakeRelativeClock},
+    middleware::{NoOpMiddleware, StateInformationMiddleware},
+    state::keyed::DefaultKeyedStateStore,
+};
+use support::{
+    Bar, compare, heading,
+    keys::{Walk, keys},
+    ready, row,
+};
+use tollgate::{
+    Algorithm, Limiter, ManualClock, Policy, Quota,
+    store::{MemoryConfig, MemoryStore},
+};
+
+/// More keys than caches hold.
+const MANY: usize = 1_000_000;
+const ROUNDS: usize = 201;
+/// So large a burst is never spent here, at so low a rate that it is not refilled either.
+const BURST: u32 = 4_000_000_000;
+const RATE: u32 = 1_000;
+
+type Governor = DefaultKeyedRateLimiter<String>;
+type StandingStill = RateLimiter<
+    String,
+    DefaultKeyedStateStore<String>,
+    FakeRelativeClock,
+    NoOpMiddleware<<FakeRelativeClock as Clock>::Instant>,
+>;
+
+fn main() {
+    if std::env::args().any(|argument| argument == "--criterion") {
+        single_figures(&mut Criterion::default());
+    } else if support::measuring() {
+        ratios();
+    }
+}
+
+fn ratios() {
+    let (one, many) = (keys(1), keys(MANY));
+    heading(
+        "Check of a 24-byte key, 1 thread, beside governor's keyed GCRA (String keys, dashmap), ns",
+    );
+    for (algorithm, most) in algorithms() {
+        let bar = Bar::AtMost(most);
+        for (temperature, keys) in [("1 key", &one), ("1M keys", &many)] {
+            let name = algorithm.name();
+            against_governor(
+                &format!("{name}, allowed, {temperature}"),
+                ample(algorithm),
+                keys,
+                bar,
+            );
+            against_governor(
+                &format!("{name}, denied, {temperature}"),
+                tight(algorithm),
+                keys,
+                bar,
+            );
+        }
+    }
+    without_clock(&one);
+    with_standing(&one);
+}
+
+/// The first is compared like for like; the others do what governor cannot.
+fn algorithms() -> [(Algorithm, f64); 5] {
+    [
+        (Algorithm::TokenBucket { burst: u64::from(BURST) }, 2.0),
+        (Algorithm::FixedWindow, 3.0),
+        (Algorithm::SlidingCounter, 3.0),
+        (Algorithm::SlidingLog, 3.0),
+        (Algorithm::SlidingBuckets(10), 3.0),
+    ]
+}
+
+/// Never denies. A log of one hot key then holds about 1000 records: one for each microsecond of
+/// its window.
+fn ample(algorithm: Algorithm) -> Quota {
+    let quota = match algorithm {
+        Algorithm::TokenBucket { .. } => Quota::per_second(u64::from(RATE)),
+        Algorithm::SlidingLog => Quota::per_second(Quota::MAX_LOGGED),
+        _ => Quota::per_minute(Quota::MAX_LOGGED),
+    };
+    let quota = match algorithm {
+        Algorithm::SlidingLog => Quota::new(quota.limit(), Duration::from_millis(1)).unwrap(),
+        _ => quota,
+    };
+    quota.algorithm(algorithm).unwrap()
+}
+
+/// Admits one charge and then denies for the rest of the day.
+fn tight(algorithm: Algorithm) -> Quota {
+    let algorithm = match algorithm {
+        Algorithm::TokenBucket { .. } => Algorithm::TokenBucket { burst: 1 },
+        other => other,
+    };
+    Quota::per_day(1).algorithm(algorithm).unwrap()
+}
+
+fn governor_quota(quota: Quota) -> governor::Quota {
+    if quota.limit() == 1 {
+        return governor::Quota::with_period(quota.window()).unwrap();
+    }
+    let number = |number| NonZeroU32::new(number).unwrap();
+    governor::Quota::per_second(number(RATE)).allow_burst(number(BURST))
+}
+
+fn roomy() -> MemoryConfig {
+    MemoryConfig::default().max_keys(2 * MANY).max_bytes(4 << 30)
+}
+
+/// Both with their default clocks, over keys that both know already.
+fn against_governor(what: &str, quota: Quota, keys: &[String], bar: Bar) {
+    let limiter = Limiter::new(MemoryStore::new(roomy()));
+    let policy = Policy::new("bench", quota).unwrap();
+    let governor: Governor = RateLimiter::keyed(governor_quota(quota));
+    let ours = |key: &String| drop(black_box(ready(limiter.check(policy.charge(key, 1)))));
+    let theirs = |key: &String| drop(black_box(governor.check_key(key)));
+    for key in keys {
+        ours(key);
+        theirs(key);
+    }
+    let (mut our_walk, mut their_walk) = (Walk::new(keys), Walk::new(keys));
+    let comparison = compare(
+        ROUNDS,
+        || ours(black_box(our_walk.step())),
+        || theirs(black_box(their_walk.step())),
+    );
+    row(what, "ns", comparison, bar);
+}
+
+/// How much of it is the clock: the same with clocks that stand still.
+fn without_clock(keys: &[String]) {
+    for (what, quota) in quotas_of_the_bucket() {
+        let clock = ManualClock::at(1_700_000_000_000_000);
+        let limiter = Limiter::new(MemoryStore::new(roomy().clock(clock)));
+        let policy = Policy::new("bench", quota).unwrap();
+        let clock = FakeRelativeClock::default();
+        let governor: StandingStill =
+            RateLimiter::new(governor_quota(quota), DefaultKeyedStateStore::default(), clock);
+        let comparison = compare(
+            ROUNDS,
+            || drop(black_box(ready(limiter.check(policy.charge(black_box(&keys[0]), 1))))),
+            || drop(black_box(governor.check_key(black_box(&keys[0])))),
+        );
+        row(
+            &format!("token-bucket, {what}, 1 key, clocks that stand still"),
+            "ns",
+            comparison,
+            Bar::Open,
+        );
+    }
+}
+
+/// Governor's default answer says nothing but yes; here it reports what remains, as ours does.
+fn with_standing(keys: &[String]) {
+    let (what, quota) = quotas_of_the_bucket()[0];
+    let limiter = Limiter::new(MemoryStore::new(roomy()));
+    let policy = Policy::new("bench", quota).unwrap();
+    let governor = Governor::keyed(governor_quota(quota));
+    let governor = governor.with_middleware::<StateInformationMiddleware>();
+    let ours = || {
+        let decision = ready(limiter.check(policy.charge(black_box(&keys[0]), 1))).unwrap();
+        black_box(decision.outcomes()[0].standing().remaining());
+    };
+    let theirs = || {
+        let snapshot = governor.check_key(black_box(&keys[0])).unwrap();
+        black_box(snapshot.remaining_burst_capacity());
+    };
+    let comparison = compare(ROUNDS, ours, theirs);
+    row(&format!("token-bucket, {what}, 1 key, remaining read"), "ns", comparison, Bar::Open);
+}
+
+fn quotas_of_the_bucket() -> [(&'static str, Quota); 2] {
+    let bucket = Algorithm::TokenBucket { burst: u64::from(BURST) };
+    [("allowed", ample(bucket)), ("denied", tight(bucket))]
+}
+
+fn single_figures(criterion: &mut Criterion) {
+    let key = &keys(1)[0];
+    let mut group = criterion.benchmark_group("check");
+    for (algorithm, _) in algorithms() {
+        for (verdict, quota) in [("allowed", ample(algorithm)), ("denied", tight(algorithm))] {
+            let limiter = Limiter::new(MemoryStore::new(roomy()));
+            let policy = Policy::new("bench", quota).unwrap();
+            group.bench_function(format!("{}/{verdict}", algorithm.name()), |bencher| {
+                bencher.iter(|| ready(limiter.check(policy.charge(black_box(key), 1))));
+            });
+        }
+    }
+    group.finish();
+}

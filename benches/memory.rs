@@ -1,0 +1,123 @@
+//! Bytes a key in the embedded store: as the allocator counts them, and as the store says.
+
+mod support;
+
+use std::{fmt::Write, num::NonZeroU32, sync::Arc, time::Duration};
+
+use governor::{DefaultKeyedRateLimiter, RateLimiter};
+use peak_alloc::PeakAlloc;
+use support::{Bar, figure, heading, ready};
+use tollgate::{
+    Algorithm, Limiter, ManualClock, Policy, Quota,
+    store::{Answer, MemoryConfig, MemoryStore, Request, Store},
+};
+
+#[global_allocator]
+static ALLOCATOR: PeakAlloc = PeakAlloc;
+
+/// A store that can still be asked what it holds when a limiter has it.
+#[derive(Debug, Clone)]
+struct Shared(Arc<MemoryStore>);
+
+impl Store for Shared {
+    fn call(&self, request: Request<'_>) -> Answer {
+        self.0.call(request)
+    }
+}
+
+/// Bytes at the end, the most there were, and what the store says of itself.
+#[derive(Debug, Clone, Copy)]
+struct Bytes {
+    held: usize,
+    peak: usize,
+    stated: usize,
+}
+
+const KEYS: [usize; 3] = [600_000, 800_000, 1_000_000];
+const REQUESTS: [u64; 4] = [10, 100, 1_000, 10_000];
+const LOGS: usize = 100;
+
+fn main() {
+    if !support::measuring() {
+        return;
+    }
+    heading("Memory a key of 24 bytes, mean over 0.6, 0.8 and 1.0 million keys, bytes");
+    let bucket = Algorithm::TokenBucket { burst: 100 };
+    for algorithm in [bucket, Algorithm::FixedWindow, Algorithm::SlidingCounter] {
+        counters(Quota::per_hour(100).algorithm(algorithm).unwrap());
+    }
+    governor();
+    heading("Memory a logged request, 100 keys, 1 request a microsecond, bytes");
+    for requests in REQUESTS {
+        log(requests);
+    }
+}
+
+fn counters(quota: Quota) {
+    let runs = KEYS.map(|count| (count, spend(quota, count, 1)));
+    let name = quota.counted_by().name();
+    let mean = |bytes: fn(&Bytes) -> usize| {
+        let each = runs.iter().map(|(count, run)| bytes(run) as f64 / *count as f64);
+        each.sum::<f64>() / runs.len() as f64
+    };
+    figure(&format!("{name}, by the allocator"), "B/key", mean(|run| run.held), Bar::AtMost(112.0));
+    figure(&format!("{name}, peak while growing"), "B/key", mean(|run| run.peak), Bar::Open);
+    figure(&format!("{name}, by the store"), "B/key", mean(|run| run.stated), Bar::AtMost(112.0));
+}
+
+fn log(requests: u64) {
+    let run = spend(Quota::per_hour(1_000_000), LOGS, requests);
+    let each = |bytes: usize| bytes as f64 / (LOGS as u64 * requests) as f64;
+    let bar = if requests >= 1_000 { Bar::AtMost(12.0) } else { Bar::Open };
+    let what = format!("sliding-log of {requests}");
+    figure(&format!("{what}, by the allocator"), "B/req", each(run.held), bar);
+    figure(&format!("{what}, by the store"), "B/req", each(run.stated), bar);
+}
+
+/// Charges each of `count` new keys `requests` times.
+fn spend(quota: Quota, count: usize, requests: u64) -> Bytes {
+    let policy = Policy::new("bench", quota).unwrap();
+    let clock = ManualClock::at(1_700_000_000_000_000);
+    let mut key = String::with_capacity(24);
+    let before = ALLOCATOR.current_usage();
+    ALLOCATOR.reset_peak_usage();
+    let config = MemoryConfig::default().max_keys(2 * count).max_bytes(4 << 30);
+    let store = Shared(Arc::new(MemoryStore::new(config.clock(clock.clone()))));
+    let limiter = Limiter::new(store.clone());
+    for _ in 0..requests {
+        for number in 0..count {
+            name(&mut key, number);
+            assert!(ready(limiter.check(policy.charge(&key, 1))).unwrap().is_allowed());
+        }
+        clock.advance(Duration::from_micros(1));
+    }
+    let stats = store.0.stats();
+    assert_eq!((stats.keys, stats.evicted, stats.overflowed), (count, 0, 0));
+    Bytes {
+        held: ALLOCATOR.current_usage() - before,
+        peak: ALLOCATOR.peak_usage() - before,
+        stated: stats.bytes,
+    }
+}
+
+/// For comparison: governor keeps the key itself, and one integer.
+fn governor() {
+    let mean = KEYS.map(|count| {
+        let before = ALLOCATOR.current_usage();
+        let limiter: DefaultKeyedRateLimiter<String> =
+            RateLimiter::keyed(governor::Quota::per_hour(NonZeroU32::new(100).unwrap()));
+        for number in 0..count {
+            let mut key = String::with_capacity(24);
+            name(&mut key, number);
+            limiter.check_key(&key).unwrap();
+        }
+        (ALLOCATOR.current_usage() - before) as f64 / count as f64
+    });
+    let mean = mean.iter().sum::<f64>() / mean.len() as f64;
+    figure("governor, by the allocator", "B/key", mean, Bar::Open);
+}
+
+fn name(key: &mut String, number: usize) {
+    key.clear();
+    write!(key, "account-{number:016x}").unwrap();
+}

@@ -1,0 +1,84 @@
+//! Two threads on one limiter and one policy, beside two threads that share nothing.
+
+mod support;
+
+use std::{hint::black_box, sync::Barrier, thread, time::Duration};
+
+use support::{
+    Bar, Comparison, compare_rounds, heading,
+    keys::{Walk, keys},
+    measuring, ready, row, time,
+};
+use tollgate::{
+    Algorithm, Limiter, Policy, Quota,
+    store::{MemoryConfig, MemoryStore},
+};
+
+const THREADS: usize = 2;
+const ROUNDS: usize = 61;
+/// Calls of each thread in a round.
+const CALLS: u64 = 200_000;
+
+fn main() {
+    if !measuring() {
+        return;
+    }
+    heading(
+        "2 threads on distinct keys: one limiter and policy, beside one each, million checks/s",
+    );
+    for algorithm in [Algorithm::TokenBucket { burst: 1_000_000_000 }, Algorithm::SlidingLog] {
+        for (what, count) in [("1 key each", 1), ("10k keys each", 10_000)] {
+            let comparison = compare_with_control(algorithm, count);
+            row(&format!("{}, {what}", algorithm.name()), "M/s", comparison, Bar::AtLeast(0.85));
+        }
+    }
+}
+
+fn compare_with_control(algorithm: Algorithm, count: usize) -> Comparison {
+    let all = keys(THREADS * count);
+    let shared = Side::new(algorithm);
+    let separate = [Side::new(algorithm), Side::new(algorithm)];
+    let halves: Vec<&[String]> = all.chunks(count).collect();
+    let ours = || throughput([(&shared, halves[0]), (&shared, halves[1])]);
+    let control = || throughput([(&separate[0], halves[0]), (&separate[1], halves[1])]);
+    // Every key is known before it counts.
+    ours();
+    control();
+    compare_rounds(ROUNDS, ours, control)
+}
+
+/// What a thread works on.
+struct Side {
+    limiter: Limiter,
+    policy: Policy,
+}
+
+impl Side {
+    fn new(algorithm: Algorithm) -> Self {
+        let quota = Quota::new(1_000_000_000, Duration::from_millis(10)).unwrap();
+        let config = MemoryConfig::default().max_bytes(1 << 30);
+        Self {
+            limiter: Limiter::new(MemoryStore::new(config)),
+            policy: Policy::new("bench", quota.algorithm(algorithm).unwrap()).unwrap(),
+        }
+    }
+}
+
+/// Million checks a second of all threads together.
+fn throughput(work: [(&Side, &[String]); THREADS]) -> f64 {
+    let barrier = Barrier::new(THREADS);
+    thread::scope(|scope| {
+        let threads = work.map(|(Side { limiter, policy }, keys)| {
+            let barrier = &barrier;
+            scope.spawn(move || {
+                let mut walk = Walk::new(keys);
+                barrier.wait();
+                time(CALLS, &mut || {
+                    let charge = policy.charge(black_box(walk.step()), 1);
+                    drop(black_box(ready(limiter.check(charge))));
+                })
+            })
+        });
+        threads.map(|thread| 1e3 / thread.join().unwrap()).iter().sum()
+    })
+}

@@ -1,0 +1,67 @@
+//! Only failed logins count: `cargo run --example login`.
+//!
+//! `POST /login` with `{"user": "alice", "password": "open sesame"}`. An account has 3 failed logins a
+//! minute. The account is in the body, which a layer does not see, so the handler reserves an
+//! attempt before it looks at the password and gives it back if it was right: however many attempts
+//! arrive at once, no more than 3 wrong ones are ever looked at.
+
+mod support;
+
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{StatusCode, header::RETRY_AFTER},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use serde::Deserialize;
+use tollgate::{Limiter, Policy, Quota, Reserve};
+
+#[derive(Clone)]
+struct App {
+    limiter: Limiter,
+    failed_logins: Policy,
+}
+
+#[derive(Deserialize)]
+struct Credentials {
+    user: String,
+    password: String,
+}
+
+#[tokio::main]
+async fn main() -> support::Outcome<()> {
+    let failed_logins = Policy::new("failed-logins", Quota::per_minute(3))?;
+    let app = App { limiter: support::limiter_from_env()?, failed_logins };
+    support::serve(Router::new().route("/login", post(login)).with_state(app)).await
+}
+
+async fn login(
+    State(app): State<App>,
+    Json(Credentials { user, password }): Json<Credentials>,
+) -> Response {
+    let attempt = match app.limiter.reserve(app.failed_logins.charge(&user, 1)).await {
+        Ok(Reserve::Held(attempt)) => attempt,
+        Ok(Reserve::Denied(denied)) => {
+            let wait = denied.retry_after().unwrap_or_default();
+            let seconds = wait.as_micros().div_ceil(1_000_000).max(1).to_string();
+            let headers = [(RETRY_AFTER, seconds)];
+            return (StatusCode::TOO_MANY_REQUESTS, headers, "too many failed logins\n")
+                .into_response();
+        }
+        // Without a count of the attempts nobody guesses passwords.
+        Err(_) => return (StatusCode::SERVICE_UNAVAILABLE, "try again later\n").into_response(),
+    };
+    if !is_right(&password).await {
+        return (StatusCode::UNAUTHORIZED, "wrong password\n").into_response();
+    }
+    // If this fails the attempt stays counted: the login is right all the same.
+    let _ = attempt.refund().await;
+    "welcome\n".into_response()
+}
+
+async fn is_right(password: &str) -> bool {
+    // A slow hash, such as argon2, belongs here.
+    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    password == "open sesame"
+}

@@ -1,0 +1,32 @@
+//! Limits for single routes and one for everything, decided together:
+//! `cargo run --example per_route`.
+//!
+//! Each client may ask `/search` 10 times a minute, `/login` 3 times, and everything together 60
+//! times. A request that one limit denies spends nothing of the other.
+
+mod support;
+
+use axum::{
+    Router,
+    routing::{get, post},
+};
+use tollgate::{Policy, Quota, RateLimitLayer, Rule, by, route};
+
+#[tokio::main]
+async fn main() -> support::Outcome<()> {
+    let limiter = support::limiter_from_env()?;
+    let overall = Policy::new("overall", Quota::per_minute(60))?;
+    let search = Policy::new("search", Quota::per_minute(10))?;
+    let login = Policy::new("login", Quota::per_minute(3))?;
+
+    let layer = RateLimitLayer::new(limiter, Rule::new(overall, by::peer_ip()))
+        .and(Rule::new(search, by::peer_ip()).only(route::is("/search")))
+        .and(Rule::new(login, by::peer_ip()).only(route::is("/login")));
+
+    let app = Router::new()
+        .route("/", get(|| async { "hello\n" }))
+        .route("/search", get(|| async { "nothing found\n" }))
+        .route("/login", post(|| async { "welcome\n" }))
+        .layer(layer);
+    support::serve(app).await
+}

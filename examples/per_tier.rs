@@ -1,0 +1,46 @@
+//! Limits by tier: `cargo run --example per_tier`.
+//!
+//! The API key says the tier: `free-*` 10 requests a minute, `basic-*` 100, `premium-*` 1000. Without
+//! a key, or with one of no known tier, it is 5 a minute for each address: nobody gets a fresh
+//! quota by making up keys. (A real service looks the key up in an earlier layer, which leaves the
+//! tier in the request's extensions.)
+
+mod support;
+
+use axum::{Router, routing::get};
+use http::request::Parts;
+use tollgate::{
+    Decided, Identity, Key, Policy, Quota, RateLimitLayer, Rule, Tiers,
+    by::{self, Or},
+};
+
+#[tokio::main]
+async fn main() -> support::Outcome<()> {
+    let limiter = support::limiter_from_env()?;
+    let tiers = Tiers::or_else(Policy::new("anonymous", Quota::per_minute(5))?)
+        .tier("free", Policy::new("free", Quota::per_minute(10))?)
+        .tier("basic", Policy::new("basic", Quota::per_minute(100))?)
+        .tier("premium", Policy::new("premium", Quota::per_minute(1_000))?);
+
+    let client = known_key.or(by::peer_ip());
+    let layer = RateLimitLayer::new(limiter, Rule::tiered(tiers.chosen_by(tier), client)).visible();
+
+    let app = Router::new().route("/", get(hello)).layer(layer);
+    support::serve(app).await
+}
+
+async fn hello(decided: Decided) -> String {
+    let policy = decided.binding().map_or("none", |binding| binding.policy().name());
+    format!("policy {policy}, {} left\n", decided.remaining().unwrap_or(0))
+}
+
+/// The part of the key before the first `-`, if it is a tier.
+fn tier(parts: &Parts) -> Option<&str> {
+    let (tier, _) = parts.headers.get("x-api-key")?.to_str().ok()?.split_once('-')?;
+    ["free", "basic", "premium"].contains(&tier).then_some(tier)
+}
+
+/// The key, if its tier is known.
+fn known_key(parts: &Parts) -> Identity {
+    Identity::from(tier(parts).and_then(|_| parts.headers.get("x-api-key")).map(Key::from))
+}

@@ -1,0 +1,84 @@
+//! Paying for what was sent: `cargo run --example tokens`.
+//!
+//! A model's answer costs one unit for each token, known only when it has ended. `GET /chat?n=30`
+//! streams 30 tokens, one every 10 ms. The rule reserves an estimate of 50, so that nobody starts
+//! more than they can pay, and settles the count when the body ends, also if the client hangs up.
+//! `GET /balance` spends nothing and says what is left of 200 an hour.
+
+mod support;
+
+use std::{convert::Infallible, time::Duration};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::{Query, State},
+    response::Response,
+    routing::get,
+};
+use futures_util::stream;
+use http::request::Parts;
+use serde::Deserialize;
+use tollgate::{Key, Limiter, Policy, Quota, RateLimitLayer, Rule, Tally};
+
+const ESTIMATE: u64 = 50;
+
+#[derive(Deserialize)]
+struct Prompt {
+    n: u64,
+}
+
+#[derive(Clone)]
+struct App {
+    limiter: Limiter,
+    tokens: Policy,
+}
+
+#[tokio::main]
+async fn main() -> support::Outcome<()> {
+    let limiter = support::limiter_from_env()?;
+    let tokens = Policy::new("tokens", Quota::per_hour(200))?.counting("tokens")?;
+    let rule = Rule::new(tokens.clone(), account).cost(|_| ESTIMATE).settle_tally();
+    let app = Router::new()
+        .route("/chat", get(chat))
+        .route_layer(RateLimitLayer::new(limiter.clone(), rule))
+        .route("/balance", get(balance))
+        .with_state(App { limiter, tokens });
+    support::serve(app).await
+}
+
+/// In a real service an authentication layer has checked who this is.
+fn account(parts: &Parts) -> Key {
+    parts.headers.get("x-account").map_or(Key::ANONYMOUS, Key::from)
+}
+
+async fn chat(Query(Prompt { n }): Query<Prompt>) -> Response {
+    let tally = Tally::new();
+    let counted = tally.clone();
+    let answer = stream::unfold(0, move |sent| {
+        let counted = counted.clone();
+        async move {
+            if sent == n {
+                return None;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            counted.add(1);
+            Some((Ok::<_, Infallible>(Bytes::from(format!("token{sent} "))), sent + 1))
+        }
+    });
+    let mut response = Response::new(Body::from_stream(answer));
+    // The layer finds the tally here, and settles what it says when the body is gone.
+    response.extensions_mut().insert(tally);
+    response
+}
+
+async fn balance(State(app): State<App>, request: axum::extract::Request) -> String {
+    let (parts, _) = request.into_parts();
+    match app.limiter.peek(app.tokens.charge(account(&parts), 1)).await {
+        Ok(decision) => {
+            let left = decision.binding().map_or(0, |binding| binding.standing().remaining());
+            format!("{left}\n")
+        }
+        Err(error) => format!("unknown: {error}\n"),
+    }
+}

@@ -1,0 +1,61 @@
+//! Whatever names and quotas are accepted: the headers are structured fields with the draft's
+//! types, and Retry-After does not point before the end of a window.
+#![no_main]
+
+use std::{
+    convert::Infallible,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use http::{Request, Response};
+use libfuzzer_sys::fuzz_target;
+use sfv::{BareItem, List, ListEntry, Parser};
+use tollgate::{Algorithm, Headers, Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+use tower::{Layer, Service, service_fn};
+
+fuzz_target!(|input: (&str, u64, u64, u8, u64, Vec<u8>)| {
+    let (name, limit, micros, algorithm, cost, key) = input;
+    let algorithm = match algorithm % 5 {
+        0 => Algorithm::SlidingLog,
+        1 => Algorithm::SlidingBuckets(7),
+        2 => Algorithm::SlidingCounter,
+        3 => Algorithm::TokenBucket { burst: limit },
+        _ => Algorithm::FixedWindow,
+    };
+    let window = Duration::from_micros(micros);
+    let Ok(quota) = Quota::with_algorithm(limit, window, algorithm) else { return };
+    let Ok(policy) = Policy::new(name, quota) else { return };
+    let rule = Rule::new(policy, by::constant(key.as_slice())).cost(move |_| cost);
+    let inner = service_fn(|_: Request<()>| {
+        std::future::ready(Ok::<_, Infallible>(Response::new(String::new())))
+    });
+    let headers = Headers::default().partition_key(7);
+    let mut service =
+        RateLimitLayer::new(Limiter::in_memory(), rule).headers(headers).layer(inner);
+    for _ in 0..3 {
+        let mut now = Context::from_waker(Waker::noop());
+        let mut future = Box::pin(service.call(Request::new(())));
+        let Poll::Ready(Ok(response)) = future.as_mut().poll(&mut now) else { panic!("it waits") };
+        let field = |name: &str| {
+            let value = response.headers().get(name).expect("a header");
+            Parser::new(value.as_bytes()).parse::<List>().expect("a structured field")
+        };
+        let integer = |list: &List, parameter: &str| {
+            let [ListEntry::Item(item)] = list.as_slice() else { panic!("one member") };
+            assert!(matches!(&item.bare_item, BareItem::String(said) if said.as_str() == name));
+            match item.params.get(parameter) {
+                Some(BareItem::Integer(number)) => i64::from(*number),
+                other => panic!("{parameter} is {other:?}"),
+            }
+        };
+        let (policy, standing) = (field("ratelimit-policy"), field("ratelimit"));
+        assert!(integer(&policy, "q") >= 0 && integer(&policy, "w") >= 1);
+        assert!(integer(&standing, "r") >= 0 && integer(&standing, "t") >= 1);
+        if let Some(retry_after) = response.headers().get("retry-after") {
+            let seconds: i64 = retry_after.to_str().unwrap().parse().unwrap();
+            assert!(seconds >= integer(&standing, "t"));
+        }
+        assert_eq!(response.status() == 403, cost > quota.capacity());
+    }
+});

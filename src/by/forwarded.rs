@@ -1,0 +1,58 @@
+//! What the elements of `X-Forwarded-For` and `Forwarded` (RFC 7239) say, from the last to the
+//! first.
+
+use std::net::IpAddr;
+
+use http::{HeaderName, request::Parts};
+
+use super::address;
+
+/// The elements of a header's lines, joined into one list, from the last to the first.
+///
+/// A comma always separates, also between quotes: an element is then judged by itself, whatever a
+/// client has written before it, and an element that a comma has torn apart does not parse.
+pub(super) fn elements<'p>(
+    parts: &'p Parts,
+    name: &HeaderName,
+) -> impl Iterator<Item = &'p [u8]> + use<'p> {
+    let lines = parts.headers.get_all(name).iter().rev();
+    lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b',')).map(trim)
+}
+
+/// The address of an element of `Forwarded`: `for=192.0.2.43`, `for="[2001:db8::1]:4711";proto=http`.
+/// `None` if it has none, or is not well formed.
+pub(super) fn node(element: &[u8]) -> Option<IpAddr> {
+    let mut found = None;
+    for pair in element.split(|byte| *byte == b';') {
+        let equals = pair.iter().position(|byte| *byte == b'=')?;
+        let (name, value) = (trim(&pair[..equals]), unquote(trim(&pair[equals + 1..]))?);
+        if !is_token(name) {
+            return None;
+        }
+        if name.eq_ignore_ascii_case(b"for") && found.replace(value).is_some() {
+            return None;
+        }
+    }
+    address::parse(found?)
+}
+
+/// The text of a token or of a quoted string without escapes: none of them occurs in an address.
+fn unquote(value: &[u8]) -> Option<&[u8]> {
+    match value {
+        [b'"', text @ .., b'"'] => {
+            (!text.iter().any(|byte| matches!(byte, b'"' | b'\\'))).then_some(text)
+        }
+        token => is_token(token).then_some(token),
+    }
+}
+
+/// RFC 9110, section 5.6.2, and the colon and brackets that many senders leave unquoted.
+fn is_token(text: &[u8]) -> bool {
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:[]".contains(byte);
+    !text.is_empty() && text.iter().all(allowed)
+}
+
+/// Without the optional white space around it.
+fn trim(text: &[u8]) -> &[u8] {
+    text.trim_ascii()
+}

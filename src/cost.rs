@@ -1,0 +1,72 @@
+//! How much: ready-made costs for [`Rule::cost`](crate::Rule::cost).
+
+use std::{collections::HashMap, str};
+
+use http::{
+    Version,
+    header::{CONTENT_LENGTH, TRANSFER_ENCODING},
+    request::Parts,
+};
+
+use crate::route;
+
+/// A unit for every `bytes` of the request's body or part of them, as `Content-Length` has it, and
+/// `unstated` units for a body whose length the client does not say. A request without a body
+/// costs 0.
+///
+/// In HTTP/2 a body may come without a length and without any other sign of it: there a missing
+/// length always costs `unstated`.
+///
+/// # Panics
+///
+/// If `bytes` is 0.
+pub fn content_length(
+    bytes: u64,
+    unstated: u64,
+) -> impl Fn(&Parts) -> u64 + Clone + Send + Sync + 'static {
+    assert!(bytes > 0, "a unit of 0 bytes: allowed is 1 and more");
+    move |parts: &Parts| {
+        let mut lengths = parts.headers.get_all(CONTENT_LENGTH).iter();
+        match (lengths.next(), lengths.next()) {
+            (None, _) if has_no_body(parts) => 0,
+            (Some(length), None) => {
+                let length =
+                    str::from_utf8(length.as_bytes()).ok().and_then(|text| text.parse().ok());
+                length.map_or(unstated, |length: u64| length.div_ceil(bytes))
+            }
+            _ => unstated,
+        }
+    }
+}
+
+fn has_no_body(parts: &Parts) -> bool {
+    parts.version <= Version::HTTP_11 && !parts.headers.contains_key(TRANSFER_ENCODING)
+}
+
+/// What each route costs, `"POST /login"` or `"/login"` for any method, and what all others do.
+/// See [`route`](mod@crate::route).
+///
+/// ```
+/// use tollgate::cost;
+///
+/// let cost = cost::by_route([("/search", 10), ("POST /reports/{year}", 100)], 1);
+/// ```
+pub fn by_route<'r>(
+    costs: impl IntoIterator<Item = (&'r str, u64)>,
+    otherwise: u64,
+) -> impl Fn(&Parts) -> u64 + Clone + Send + Sync + 'static {
+    let mut table: HashMap<String, Vec<(Option<String>, u64)>> = HashMap::new();
+    for (entry, cost) in costs {
+        let (method, pattern) = route::split(entry);
+        table.entry(pattern.to_owned()).or_default().push((method.map(str::to_owned), cost));
+    }
+    // Entries with a method first.
+    table.values_mut().for_each(|costs| costs.sort_by_key(|(method, _)| method.is_none()));
+    move |parts: &Parts| {
+        let costs = table.get(route::pattern(parts)).map_or(&[][..], Vec::as_slice);
+        let matches = |method: &Option<String>| {
+            method.as_deref().is_none_or(|method| route::covers(method, parts))
+        };
+        costs.iter().find(|(method, _)| matches(method)).map_or(otherwise, |(_, cost)| *cost)
+    }
+}

@@ -1,0 +1,132 @@
+//! The decision as handlers and outer layers see it.
+
+use std::sync::Arc;
+
+use http::Extensions;
+
+use crate::decision::{Decision, Outcome};
+
+/// What the rate limiters in front of a handler have decided.
+///
+/// With [`RateLimitLayer::visible`](crate::RateLimitLayer::visible) it is in the extensions of the
+/// request, for handlers, and of the response, for outer layers such as a log. With the feature
+/// `axum` it is an extractor.
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use tollgate::{Decided, Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+///
+/// async fn handler(decided: Decided) -> String {
+///     format!("{:?} units left", decided.remaining())
+/// }
+///
+/// # fn main() -> Result<(), tollgate::Error> {
+/// let rule = Rule::new(Policy::new("api", Quota::per_minute(60))?, by::header("x-api-key"));
+/// let layer = RateLimitLayer::new(Limiter::in_memory(), rule).visible();
+/// let app: Router = Router::new().route("/", get(handler)).layer(layer);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Decided(Arc<Chain>);
+
+#[derive(Debug)]
+struct Chain {
+    decision: Decision<'static>,
+    outer: Option<Decided>,
+}
+
+impl Decided {
+    pub(super) fn new(decision: Decision<'static>, outer: Option<Self>) -> Self {
+        Self(Arc::new(Chain { decision, outer }))
+    }
+
+    /// The same, with what is known of the decision after a refund.
+    pub(super) fn restated(self, decision: &Decision<'static>) -> Self {
+        Self::new(decision.clone(), self.0.outer.clone())
+    }
+
+    /// The decision of the innermost layer.
+    pub fn decision(&self) -> &Decision<'static> {
+        &self.0.decision
+    }
+
+    /// The decisions of all layers, from the innermost outward.
+    pub fn decisions(&self) -> impl Iterator<Item = &Decision<'static>> {
+        let chain = std::iter::successors(Some(self), |decided| decided.0.outer.as_ref());
+        chain.map(Self::decision)
+    }
+
+    /// The outcome with the fewest units left, of all layers; it names the policy.
+    #[must_use]
+    pub fn binding(&self) -> Option<&Outcome<'static>> {
+        let outcomes = self.decisions().filter_map(Decision::binding);
+        outcomes.min_by_key(|outcome| outcome.standing().remaining())
+    }
+
+    /// The fewest units left under any policy of any layer; `None` if nothing but trials was
+    /// decided.
+    #[must_use]
+    pub fn remaining(&self) -> Option<u64> {
+        Some(self.binding()?.standing().remaining())
+    }
+
+    /// In the extensions of a response what inner layers have left is the longer chain.
+    pub(super) fn show(self, extensions: &mut Extensions) {
+        let length = self.decisions().count();
+        let inner = extensions.get::<Self>().map_or(0, |inner| inner.decisions().count());
+        if length > inner {
+            extensions.insert(self);
+        }
+    }
+}
+
+#[cfg(feature = "axum")]
+mod extractor {
+    use std::convert::Infallible;
+
+    use axum::{
+        extract::{FromRequestParts, OptionalFromRequestParts},
+        response::{IntoResponse, Response},
+    };
+    use http::{StatusCode, request::Parts};
+
+    use super::Decided;
+
+    /// The request has passed no [`RateLimitLayer`](crate::RateLimitLayer) that shows its
+    /// decisions: 500, because that is a mistake of the server.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct NotDecided;
+
+    impl std::fmt::Display for NotDecided {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("no rate limit decision: add a RateLimitLayer with .visible() to the route")
+        }
+    }
+
+    impl std::error::Error for NotDecided {}
+
+    impl IntoResponse for NotDecided {
+        fn into_response(self) -> Response {
+            (StatusCode::INTERNAL_SERVER_ERROR, self.to_string()).into_response()
+        }
+    }
+
+    impl<S: Sync> FromRequestParts<S> for Decided {
+        type Rejection = NotDecided;
+
+        async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, NotDecided> {
+            parts.extensions.get::<Self>().cloned().ok_or(NotDecided)
+        }
+    }
+
+    impl<S: Sync> OptionalFromRequestParts<S> for Decided {
+        type Rejection = Infallible;
+
+        async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
+            Ok(parts.extensions.get::<Self>().cloned())
+        }
+    }
+}
+#[cfg(feature = "axum")]
+pub use extractor::NotDecided;

@@ -1,0 +1,139 @@
+//! What operators see: the one place that knows that `tracing` and `metrics` exist.
+
+pub(crate) use events::{decided as log, no_peer, store_failed};
+pub(crate) use numbers::{decided as count, timed};
+
+/// Events of target `tollgate`.
+#[cfg(feature = "tracing")]
+mod events {
+    use std::sync::Once;
+
+    use crate::{
+        decision::{Decision, Outcome},
+        error::Error,
+        store::Verdict,
+    };
+
+    /// One event for a decision that denies, or that a trial would have denied. An admission costs
+    /// a glance at its outcomes.
+    #[inline]
+    pub(crate) fn decided<'r>(decision: &Decision<'_>, route: impl FnOnce() -> Option<&'r str>) {
+        let trial = |outcome: &&Outcome<'_>| {
+            outcome.charge().is_shadow() && outcome.verdict() != Verdict::Passed
+        };
+        let outcome = match decision {
+            Decision::Denied(denied) => denied.binding(),
+            Decision::Allowed(allowed) => allowed.outcomes().iter().find(trial),
+        };
+        if let Some(outcome) = outcome
+            && tracing::enabled!(target: "tollgate", tracing::Level::INFO)
+        {
+            denied(outcome, decision.is_allowed(), route());
+        }
+    }
+
+    #[cold]
+    fn denied(outcome: &Outcome<'_>, trial: bool, route: Option<&str>) {
+        let standing = outcome.standing();
+        let (policy, cost, limit) =
+            (outcome.policy().name(), outcome.charge().cost(), standing.limit());
+        let key = outcome.charge().key();
+        let used = limit.saturating_sub(standing.remaining());
+        let retry_after = standing.retry_after().map(tracing::field::debug);
+        tracing::info!(
+            target: "tollgate",
+            policy, ?key, cost, used, limit, retry_after, route, trial, "denied"
+        );
+    }
+
+    #[cold]
+    pub(crate) fn store_failed(error: &Error, admitted: bool) {
+        tracing::warn!(target: "tollgate", %error, admitted, "the store cannot answer");
+    }
+
+    #[cold]
+    pub(crate) fn no_peer() {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            tracing::warn!(
+                target: "tollgate",
+                "requests carry no peer address, so that all clients share one key: serve axum with \
+                 `app.into_make_service_with_connect_info::<SocketAddr>()`, enable tollgate's \
+                 feature `tonic` under tonic, or say where it is with `ClientIp::peer_from`"
+            );
+        });
+    }
+}
+
+#[cfg(not(feature = "tracing"))]
+mod events {
+    use crate::{decision::Decision, error::Error};
+
+    #[inline]
+    pub(crate) fn decided<'r>(_: &Decision<'_>, _: impl FnOnce() -> Option<&'r str>) {}
+    pub(crate) fn store_failed(_: &Error, _: bool) {}
+    pub(crate) fn no_peer() {}
+}
+
+/// Counters and histograms: `tollgate_decisions_total` by `policy` and `outcome` (`allowed`,
+/// `denied`, and of trials `would_allow`, `would_deny`), and `tollgate_store_seconds`.
+#[cfg(feature = "metrics")]
+mod numbers {
+    use tokio::time::Instant;
+
+    use crate::{
+        decision::{Decision, Outcome},
+        store::{Answer, Verdict},
+    };
+
+    pub(crate) fn decided(decision: &Decision<'_>) {
+        for outcome in decision.outcomes() {
+            let policy = outcome.policy().name().to_owned();
+            let outcome = label(outcome, decision.is_allowed());
+            metrics::counter!("tollgate_decisions_total", "policy" => policy, "outcome" => outcome)
+                .increment(1);
+        }
+    }
+
+    fn label(outcome: &Outcome<'_>, allowed: bool) -> &'static str {
+        match (outcome.charge().is_shadow(), allowed, outcome.verdict()) {
+            (false, true, _) => "allowed",
+            (false, false, _) => "denied",
+            (true, _, Verdict::Passed) => "would_allow",
+            (true, _, _) => "would_deny",
+        }
+    }
+
+    /// Notes how long a store takes to answer.
+    pub(crate) fn timed(ask: impl FnOnce() -> Answer) -> Answer {
+        let start = Instant::now();
+        match ask().now() {
+            Ok(ruling) => {
+                record(start);
+                Answer::ready(ruling)
+            }
+            Err(coming) => Answer::pending(async move {
+                let ruling = coming.await;
+                record(start);
+                ruling
+            }),
+        }
+    }
+
+    fn record(start: Instant) {
+        metrics::histogram!("tollgate_store_seconds").record(start.elapsed().as_secs_f64());
+    }
+}
+
+#[cfg(not(feature = "metrics"))]
+mod numbers {
+    use crate::{decision::Decision, store::Answer};
+
+    #[inline]
+    pub(crate) fn decided(_: &Decision<'_>) {}
+
+    #[inline]
+    pub(crate) fn timed(ask: impl FnOnce() -> Answer) -> Answer {
+        ask()
+    }
+}

@@ -1,0 +1,282 @@
+//! Values at both ends of what is allowed, and errors that say what is.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tollgate::{Algorithm, Error, Key, Limiter, Policy, Quota};
+
+const MOST: u64 = 1_000_000_000_000;
+const LOGGED: u64 = 1 << 31;
+const MILLI: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_secs(400 * 86_400);
+const ALGORITHMS: [Algorithm; 5] = [
+    Algorithm::SlidingLog,
+    Algorithm::SlidingBuckets(10),
+    Algorithm::SlidingCounter,
+    Algorithm::TokenBucket { burst: 1 },
+    Algorithm::FixedWindow,
+];
+
+fn refused<T: std::fmt::Debug>(result: Result<T, Error>, parts: &[&str]) {
+    let error = result.expect_err("out of bounds");
+    assert!(error.is_invalid(), "{error:?}");
+    let text = error.to_string();
+    for part in parts {
+        assert!(text.contains(part), "{text:?} does not say {part:?}");
+    }
+}
+
+#[test]
+fn limit() {
+    for algorithm in ALGORITHMS {
+        let logged = matches!(algorithm, Algorithm::SlidingLog | Algorithm::SlidingBuckets(_));
+        let most = if logged { LOGGED } else { MOST };
+        let quota = |limit| Quota::with_algorithm(limit, Duration::from_secs(1), algorithm);
+        for limit in [1, most] {
+            assert_eq!(quota(limit).expect("allowed").limit(), limit);
+        }
+        refused(quota(0), &["limit", "is 0", "1 to 1000000000000"]);
+        refused(quota(MOST + 1), &["limit", "is 1000000000001", "1 to 1000000000000"]);
+        refused(quota(u64::MAX), &["limit", "18446744073709551615"]);
+        if logged {
+            refused(quota(LOGGED + 1), &["limit", "2147483649", "2147483648"]);
+        }
+    }
+}
+
+#[test]
+fn window() {
+    for algorithm in ALGORITHMS {
+        let quota = |window| Quota::with_algorithm(1, window, algorithm);
+        for window in [MILLI, LONGEST] {
+            assert_eq!(quota(window).expect("allowed").window(), window);
+        }
+        let micro = Duration::from_micros(1);
+        refused(quota(MILLI - micro), &["window", "999µs", "1 ms to 400 days"]);
+        refused(quota(LONGEST + micro), &["window", "34560000.000001s", "1 ms to 400 days"]);
+        refused(quota(Duration::ZERO), &["window", "0ns", "1 ms to 400 days"]);
+        refused(quota(Duration::MAX), &["window", "1 ms to 400 days"]);
+        let uneven = MILLI + Duration::from_nanos(1);
+        refused(quota(uneven), &["window", "1.000001ms", "whole number of microseconds"]);
+    }
+}
+
+#[test]
+fn burst() {
+    let quota = |limit, window, burst| {
+        Quota::with_algorithm(limit, window, Algorithm::TokenBucket { burst })
+    };
+    let second = Duration::from_secs(1);
+    for burst in [1, MOST] {
+        assert_eq!(quota(MOST, second, burst).expect("allowed").capacity(), burst);
+    }
+    refused(quota(1, second, 0), &["burst", "is 0", "1 to 1000000000000"]);
+    refused(quota(MOST, second, MOST + 1), &["burst", "1000000000001", "1 to 1000000000000"]);
+    // It refills in 400 days at most.
+    assert!(quota(1, second, 400 * 86_400).is_ok());
+    refused(quota(1, second, 400 * 86_400 + 1), &["burst", "34560001", "400 days"]);
+    assert!(quota(1, LONGEST, 1).is_ok());
+    refused(quota(1, LONGEST, 2), &["burst", "is 2", "400 days"]);
+}
+
+#[test]
+fn buckets() {
+    let quota = |n| Quota::per_second(10).algorithm(Algorithm::SlidingBuckets(n));
+    for n in [1, 1_000] {
+        assert!(quota(n).is_ok());
+    }
+    refused(quota(0), &["is 0", "1 to 1000"]);
+    refused(quota(1_001), &["is 1001", "1 to 1000"]);
+}
+
+#[test]
+fn constructors_panic_beyond_the_log() {
+    let _ = [Quota::per_second(1), Quota::per_minute(LOGGED), Quota::per_hour(1)];
+    let beyond: [fn() -> Quota; 5] = [
+        || Quota::per_second(0),
+        || Quota::per_minute(LOGGED + 1),
+        || Quota::per_hour(0),
+        || Quota::per_day(u64::MAX),
+        || Quota::per_day(0),
+    ];
+    for make in beyond {
+        assert!(std::panic::catch_unwind(make).is_err());
+    }
+}
+
+#[test]
+fn names() {
+    let quota = Quota::per_second(1);
+    let longest = "a".repeat(64);
+    for name in ["a", "0", "a-b_c.9", longest.as_str()] {
+        assert_eq!(Policy::new(name, quota).expect("allowed").name(), name);
+        let counting = Policy::new("p", quota).expect("allowed").counting(name);
+        assert_eq!(counting.expect("allowed").unit(), Some(name));
+    }
+    let too_long = "a".repeat(65);
+    let endless = "x".repeat(1 << 20);
+    let wrong = [
+        "",
+        "A",
+        "aB",
+        "-a",
+        "_a",
+        ".a",
+        "a b",
+        "a\"b",
+        "a{b",
+        "a}b",
+        "a:b",
+        "a/b",
+        "a,b",
+        "a;b",
+        "a\nb",
+        "a\0b",
+        "a\\b",
+        "é",
+        "aé",
+        "a\u{1f600}",
+        "a\u{7f}",
+        too_long.as_str(),
+    ];
+    for name in wrong {
+        let shown = format!("{name:?}");
+        refused(Policy::new(name, quota), &["policy name", &shown, "1 to 64 characters"]);
+        let policy = Policy::new("p", quota).expect("allowed");
+        refused(policy.counting(name), &["unit", &shown, "1 to 64 characters"]);
+    }
+    let error = Policy::new(&endless, quota).expect_err("too long");
+    assert!(error.to_string().len() < 1_000, "an error does not repeat a megabyte");
+}
+
+#[test]
+fn keys() {
+    let bytes: Vec<u8> = (0..1 << 16).map(|index| (index % 251) as u8).collect();
+    let lengths = [0, 1, 45, 46, 47, 48, 64, 1_000, 1 << 16];
+    let keys: Vec<Key> = lengths.iter().map(|length| Key::new(&bytes[..*length])).collect();
+    for (index, key) in keys.iter().enumerate() {
+        assert_eq!(keys.iter().position(|other| other == key), Some(index), "all differ");
+        let plain = lengths[index] <= Key::MAX_PLAIN;
+        assert_eq!(key.reveal() == &bytes[..lengths[index]], plain);
+        assert_eq!(*key, Key::new(&bytes[..lengths[index]]), "the same bytes are the same key");
+        assert_ne!(*key, key.tagged("tenant"));
+        assert_ne!(key.tagged("tenant"), key.tagged("other"));
+        assert_ne!(*key, Key::ANONYMOUS);
+    }
+    // A digest's bytes are another key than the digest.
+    assert_ne!(keys[6], Key::new(keys[6].reveal()));
+    assert!(!format!("{:?}", Key::from("secret")).contains("secret"));
+}
+
+#[tokio::test]
+async fn charges_in_a_check() {
+    let limiter = Limiter::in_memory();
+    let policy = Policy::new("p", Quota::per_second(100)).expect("valid");
+    let charges = |count: u64| (0..count).map(|key| policy.charge(key, 1));
+    assert_eq!(limiter.check(charges(32)).await.expect("allowed").outcomes().len(), 32);
+    let parts = ["number of charges in a check", "33", "at most 32"];
+    refused(limiter.check(charges(33)).await, &parts);
+    refused(limiter.peek(charges(33)).await, &parts);
+    refused(limiter.reset(charges(33)).await, &parts);
+    refused(limiter.reserve(charges(1_000)).await.map(|_| ()), &parts);
+    refused(limiter.until_ready(charges(33), MILLI).await, &parts);
+    // Equal ones are one.
+    let equal = (0..1_000).map(|_| policy.charge("alice", 0));
+    assert_eq!(limiter.check(equal).await.expect("allowed").outcomes().len(), 1);
+    let none = limiter.check([]).await.expect("allowed");
+    assert!(none.is_allowed() && none.outcomes().is_empty() && none.binding().is_none());
+}
+
+#[tokio::test]
+async fn costs() {
+    let limiter = Limiter::in_memory();
+    for algorithm in ALGORITHMS {
+        let quota = Quota::per_day(1).algorithm(algorithm).expect("valid");
+        let policy = Policy::new("p", quota).expect("valid");
+        let check = |cost| limiter.check(policy.charge("alice", cost));
+        assert!(check(0).await.expect("an answer").is_allowed());
+        for cost in [2, 1 << 53, u64::MAX] {
+            let decision = check(cost).await.expect("an answer");
+            let tollgate::Decision::Denied(denied) = decision else { panic!("{cost} of 1") };
+            assert!(denied.is_over_capacity());
+        }
+        assert!(check(1).await.expect("an answer").is_allowed());
+    }
+}
+
+#[test]
+fn texts_that_are_no_quota() {
+    let wrong = [
+        "",
+        " ",
+        "100",
+        "/s",
+        "100/",
+        "100/fortnight",
+        "-1/s",
+        "+1/s",
+        "1.5/s",
+        "1/1.5s",
+        "1/-1s",
+        "99999999999999999999/s",
+        "1/99999999999999999999s",
+        "1/s log",
+        "1/s sliding-log extra",
+        "1/s token-bucket",
+        "1/s token-bucket()",
+        "1/s token-bucket(x)",
+        "1/s token-bucket(+1)",
+        "1/s sliding-buckets",
+        "1/s sliding-buckets(70000)",
+        "1/s sliding-log(3)",
+        "1//s",
+        "é/s",
+    ];
+    for text in wrong {
+        let parts = ["quota", "LIMIT/WINDOW", "100/min"];
+        refused(text.parse::<Quota>(), &parts);
+    }
+    refused("0/s".parse::<Quota>(), &["limit", "1 to"]);
+    refused("1/999us".parse::<Quota>(), &["window", "1 ms"]);
+    refused("1/401d".parse::<Quota>(), &["window", "400 days"]);
+    refused("1/s sliding-buckets(0)".parse::<Quota>(), &["1 to 1000"]);
+    refused("1/s token-bucket(0)".parse::<Quota>(), &["burst"]);
+}
+
+fn quotas() -> impl Strategy<Value = Quota> {
+    let window = prop_oneof![
+        1_000..34_560_000_000_000_u64,
+        (1..400_u64).prop_map(|days| days * 86_400_000_000),
+        (1..9_000_u64).prop_map(|seconds| seconds * 1_000_000),
+        (1..9_000_u64).prop_map(|millis| millis * 1_000),
+    ];
+    let limit = prop_oneof![1..=LOGGED, 1..=MOST, 1..100_u64];
+    (limit, window, 0..5_usize, 1..=1_000_u16, 1..=MOST).prop_filter_map(
+        "out of bounds",
+        |(limit, window, pick, n, burst)| {
+            let algorithm = match ALGORITHMS[pick] {
+                Algorithm::SlidingBuckets(_) => Algorithm::SlidingBuckets(n),
+                Algorithm::TokenBucket { .. } => {
+                    Algorithm::TokenBucket { burst: if n % 2 == 0 { limit } else { burst } }
+                }
+                other => other,
+            };
+            Quota::with_algorithm(limit, Duration::from_micros(window), algorithm).ok()
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
+
+    #[test]
+    fn a_quota_is_what_its_text_says(quota in quotas()) {
+        let text = quota.to_string();
+        prop_assert_eq!(text.parse::<Quota>().expect("parses"), quota, "{}", text);
+    }
+
+    #[test]
+    fn no_text_makes_the_parser_panic(text in "[0-9]{0,22}/?[0-9]{0,21}[a-zé]{0,4}( [a-z-]{0,15}(\\([0-9]{0,6}\\))?)?") {
+        let _ = text.parse::<Quota>();
+    }
+}

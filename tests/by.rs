@@ -1,0 +1,156 @@
+//! Extractors, tiers, routes and costs.
+
+use http::{Request, Version, request::Parts};
+use tollgate::{
+    Identity, Key, Policy, Quota, Tiers,
+    by::{self, And, Or},
+    cost, route,
+};
+
+fn parts(request: http::request::Builder) -> Parts {
+    request.body(()).unwrap().into_parts().0
+}
+
+fn known(key: impl Into<Key>) -> Identity {
+    Identity::Known(key.into())
+}
+
+#[test]
+fn headers_and_tokens() {
+    let key = by::header("x-api-key");
+    assert_eq!(key(&parts(Request::get("/").header("x-api-key", "a"))), known("a"));
+    assert_eq!(key(&parts(Request::get("/"))), Identity::Unknown);
+    assert_eq!(key(&parts(Request::get("/").header("x-api-key", ""))), Identity::Unknown);
+    let twice = Request::get("/").header("x-api-key", "a").header("x-api-key", "b");
+    assert_eq!(key(&parts(twice)), Identity::Unknown);
+    let raw = http::HeaderValue::from_bytes(b"\xff\xfe").unwrap();
+    assert_eq!(key(&parts(Request::get("/").header("x-api-key", raw))), known(&b"\xff\xfe"[..]));
+    let (long, longer) = ("k".repeat(64 << 10), "k".repeat((64 << 10) + 1));
+    let of = |value: &str| key(&parts(Request::get("/").header("x-api-key", value)));
+    assert_ne!(of(&long), of(&longer));
+    assert_eq!(of(&long), of(&long));
+
+    let token = by::bearer_token();
+    let of = |value: &str| token(&parts(Request::get("/").header("authorization", value)));
+    assert_eq!(of("Bearer abc"), known("abc"));
+    assert_eq!(of("bearer  abc "), known("abc"));
+    for none in ["Bearer ", "Bearer", "Basic abc", "", "Bearerabc"] {
+        assert_eq!(of(none), Identity::Unknown, "{none:?}");
+    }
+}
+
+#[test]
+fn joined() {
+    let (a, b) = (by::header("a"), by::header("b"));
+    let both = a.clone().and(b.clone());
+    let of = |a: &str, b: &str| both(&parts(Request::get("/").header("a", a).header("b", b)));
+    assert_eq!(of("x", "y"), of("x", "y"));
+    assert_ne!(of("x", "yz"), of("xy", "z"));
+    assert_ne!(of("x", "y"), of("y", "x"));
+    assert_ne!(of("xy", "z"), known("xyz"));
+    assert_eq!(both(&parts(Request::get("/").header("a", "x"))), Identity::Unknown);
+    let exempt = b.clone().and(|_: &Parts| Identity::Exempt);
+    assert_eq!(exempt(&parts(Request::get("/"))), Identity::Exempt);
+    let either = a.or(b);
+    assert_eq!(either(&parts(Request::get("/").header("b", "y"))), known("y"));
+    let (address, spelled) = (std::net::IpAddr::from([65, 66, 67, 68]), "ABCD");
+    assert_ne!(Key::from(address), Key::from(spelled), "nobody spends for an address by its bytes");
+}
+
+#[test]
+fn values() {
+    struct User(u64);
+    let user = by::extension(|user: &User| user.0);
+    let request = parts(Request::get("/"));
+    assert_eq!(user(&request), Identity::Unknown);
+    let (mut with, ()) = Request::new(()).into_parts();
+    with.extensions.insert(std::sync::Arc::new(User(7)));
+    let shared = by::extension(|user: &std::sync::Arc<User>| user.0);
+    assert_eq!(shared(&with), known(7));
+    assert_eq!(by::constant("all")(&request), known("all"));
+}
+
+#[test]
+fn tiers_fall_to_a_default() {
+    let policy = |name, limit| Policy::new(name, Quota::per_minute(limit)).unwrap();
+    let tiers = Tiers::or_else(policy("free", 1)).tier("paid", policy("paid", 2));
+    assert_eq!(tiers.policy(Some("paid")).name(), "paid");
+    assert_eq!(tiers.policy(Some("Paid")).name(), "free");
+    assert_eq!(tiers.policy(None).name(), "free");
+    let choose = tiers.chosen_by(|parts| parts.headers.get("tier")?.to_str().ok());
+    assert_eq!(choose(&parts(Request::get("/").header("tier", "paid"))).name(), "paid");
+    assert_eq!(choose(&parts(Request::get("/").header("tier", "gold"))).name(), "free");
+}
+
+#[test]
+fn costs() {
+    let length = cost::content_length(1024, 99);
+    let of = |length_header: &str| {
+        length(&parts(Request::post("/").header("content-length", length_header)))
+    };
+    assert_eq!([of("0"), of("1"), of("1024"), of("1025")], [0, 1, 1, 2]);
+    assert_eq!(of("18446744073709551615"), u64::MAX.div_ceil(1024));
+    assert_eq!([of("-1"), of("x"), of("18446744073709551616")], [99; 3]);
+    assert_eq!(length(&parts(Request::get("/"))), 0, "no body");
+    let chunked = Request::post("/").header("transfer-encoding", "chunked");
+    assert_eq!(length(&parts(chunked)), 99);
+    assert_eq!(length(&parts(Request::post("/").version(Version::HTTP_2))), 99);
+
+    let table = cost::by_route([("/search", 5), ("POST /search", 7), ("GET /x", 2)], 1);
+    let of = |method: &str, path: &str| table(&parts(Request::builder().method(method).uri(path)));
+    assert_eq!(of("GET", "/search?q=1"), 5);
+    assert_eq!(of("POST", "/search"), 7);
+    assert_eq!(of("HEAD", "/x"), 2);
+    assert_eq!([of("GET", "/x"), of("PUT", "/x"), of("GET", "/y")], [2, 1, 1]);
+    assert!(route::is("POST /a")(&parts(Request::post("/a"))));
+    assert!(!route::is("POST /a")(&parts(Request::get("/a"))));
+}
+
+#[cfg(feature = "axum")]
+mod routes {
+    use std::sync::{Arc, Mutex};
+
+    use axum::{Router, body::Body, middleware::from_fn, routing::get};
+    use tower::ServiceExt;
+
+    use super::*;
+
+    /// What an extractor says inside of a real router.
+    async fn seen(
+        ask: impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static,
+        path: &str,
+    ) -> Option<Identity> {
+        let said = Arc::new(Mutex::new(None));
+        let note = Arc::clone(&said);
+        let layer =
+            from_fn(move |request: axum::extract::Request, next: axum::middleware::Next| {
+                let (parts, body) = request.into_parts();
+                *note.lock().unwrap() = Some(ask(&parts));
+                next.run(axum::extract::Request::from_parts(parts, body))
+            });
+        let inner = Router::new().route("/users/{id}", get(|| async {})).layer(layer.clone());
+        let app = Router::new()
+            .route("/things/{id}/parts/{part}", get(|| async {}))
+            .route("/files/{*path}", get(|| async {}))
+            .layer(layer)
+            .nest("/api/{tenant}", inner);
+        app.oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+        said.lock().unwrap().take()
+    }
+
+    #[tokio::test]
+    async fn parameters_and_patterns() {
+        let part = |name| by::path_param(name);
+        assert_eq!(seen(part("id"), "/things/7/parts/8").await, Some(known("7")));
+        assert_eq!(seen(part("part"), "/things/7/parts/8").await, Some(known("8")));
+        assert_eq!(seen(part("id"), "/things/%41%62/parts/8").await, Some(known("Ab")));
+        assert_eq!(seen(part("id"), "/things/100%/parts/8").await, Some(known("100%")));
+        assert_eq!(seen(part("path"), "/files/a/b%20c").await, Some(known("a/b c")));
+        assert_eq!(seen(part("nope"), "/things/7/parts/8").await, Some(Identity::Unknown));
+        assert_eq!(seen(part("id"), "/api/acme/users/9").await, Some(known("9")));
+        assert_eq!(seen(part("tenant"), "/api/acme/users/9").await, Some(known("acme")));
+        let route = "/things/{id}/parts/{part}";
+        assert_eq!(seen(by::matched_route(), "/things/7/parts/8").await, Some(known(route)));
+        assert_eq!(seen(by::matched_route(), "/none").await, Some(Identity::Unknown));
+    }
+}

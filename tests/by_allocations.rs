@@ -1,0 +1,60 @@
+//! Finding a client allocates nothing.
+#![cfg(feature = "axum")]
+
+use std::{alloc::System, hint::black_box, net::SocketAddr};
+
+use axum::extract::ConnectInfo;
+use http::{HeaderValue, Request, request::Parts};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use tollgate::{
+    Identity, Policy, Quota, Tiers,
+    by::{self, And, ClientIp, Or},
+};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+fn allocations(work: impl Fn()) -> usize {
+    work();
+    let region = Region::new(ALLOCATOR);
+    for _ in 0..100 {
+        work();
+    }
+    region.change().allocations
+}
+
+fn find(who: impl Fn(&Parts) -> Identity, parts: &Parts) -> usize {
+    allocations(|| {
+        black_box(who(black_box(parts)));
+    })
+}
+
+/// One test, so that no other counts here.
+#[test]
+fn none() {
+    let (mut parts, ()) = Request::new(()).into_parts();
+    parts.extensions.insert(ConnectInfo(SocketAddr::from(([10, 9, 0, 1], 443))));
+    for (name, value) in [
+        ("x-forwarded-for", "203.0.113.195, 10.7.14.3, 10.8.0.22"),
+        ("forwarded", "for=\"[2001:db8::1]:47\", for=10.7.14.3, for=10.8.0.22"),
+        ("authorization", "Bearer a-token-longer-than-what-a-key-keeps-as-it-is-0123456789"),
+        ("x-api-key", "free-0123456789"),
+    ] {
+        parts.headers.insert(name, HeaderValue::from_static(value));
+    }
+    let proxies: Vec<String> = (0..10).map(|n| format!("10.{n}.0.0/16")).collect();
+    let xff = by::client_ip(ClientIp::x_forwarded_for(&proxies).unwrap());
+    let forwarded = by::client_ip(ClientIp::forwarded(&proxies).unwrap());
+    assert_eq!(find(&xff, &parts), 0);
+    assert_eq!(find(&forwarded, &parts), 0);
+    assert_eq!(find(by::peer_ip(), &parts), 0);
+    assert_eq!(find(by::bearer_token().and(xff.clone()), &parts), 0);
+    assert_eq!(find(by::header("x-none").or(by::header("x-api-key")), &parts), 0);
+    let free = Policy::new("free", Quota::per_minute(10)).unwrap();
+    let tiers = Tiers::or_else(free.clone()).tier("free", free);
+    let choose = tiers.chosen_by(|parts| parts.headers.get("x-api-key")?.to_str().ok());
+    let choosing = || {
+        black_box(choose(black_box(&parts)));
+    };
+    assert_eq!(allocations(choosing), 0);
+}

@@ -1,0 +1,179 @@
+//! Who the client is, behind proxies and in front of liars.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::{HeaderValue, Request, request::Parts};
+use tollgate::by::ClientIp;
+
+fn request(peer: &str, lines: &[(&'static str, &[u8])]) -> Parts {
+    let (mut parts, ()) = Request::new(()).into_parts();
+    if !peer.is_empty() {
+        parts.extensions.insert(SocketAddr::new(peer.parse().unwrap(), 4711));
+    }
+    for (name, value) in lines {
+        parts.headers.append(*name, HeaderValue::from_bytes(value).unwrap());
+    }
+    parts
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+const PROXIES: [&str; 3] = ["10.0.0.0/8", "192.168.7.1", "fd00::/8"];
+
+#[test]
+fn x_forwarded_for() {
+    let xff = ClientIp::x_forwarded_for(PROXIES).unwrap().ipv6_prefix(128).unwrap();
+    // What it is, the peer, the lines, who it is.
+    let table: &[(&str, &str, &[&str], &str)] = &[
+        ("no header", "10.0.0.1", &[], "10.0.0.1"),
+        ("one hop", "10.0.0.1", &["203.0.113.9"], "203.0.113.9"),
+        ("untrusted peer lies", "198.51.100.1", &["203.0.113.9"], "198.51.100.1"),
+        ("spoofed left part", "10.0.0.1", &["1.1.1.1, 8.8.8.8, 203.0.113.9"], "203.0.113.9"),
+        ("spoofed trusted left", "10.0.0.1", &["10.9.9.9, 203.0.113.9"], "203.0.113.9"),
+        ("two proxies", "10.0.0.1", &["203.0.113.9, 10.0.0.2"], "203.0.113.9"),
+        ("several lines", "10.0.0.1", &["1.1.1.1", "203.0.113.9", "10.0.0.2"], "203.0.113.9"),
+        (
+            "lines and lists",
+            "10.0.0.1",
+            &["1.1.1.1, 203.0.113.9", "10.0.0.3,10.0.0.2"],
+            "203.0.113.9",
+        ),
+        ("single address trusted", "192.168.7.1", &["203.0.113.9"], "203.0.113.9"),
+        ("its neighbour is not", "192.168.7.2", &["203.0.113.9"], "192.168.7.2"),
+        ("port", "10.0.0.1", &["203.0.113.9:1234"], "203.0.113.9"),
+        ("bad port", "10.0.0.1", &["203.0.113.9:x"], "10.0.0.1"),
+        ("empty port", "10.0.0.1", &["203.0.113.9:"], "10.0.0.1"),
+        ("IPv6", "10.0.0.1", &["2001:db8::1"], "2001:db8::1"),
+        ("IPv6 in brackets", "10.0.0.1", &["[2001:db8::1]"], "2001:db8::1"),
+        ("IPv6 and port", "10.0.0.1", &["[2001:db8::1]:443"], "2001:db8::1"),
+        ("unclosed bracket", "10.0.0.1", &["[2001:db8::1"], "10.0.0.1"),
+        ("zone", "10.0.0.1", &["fe80::1%eth0"], "10.0.0.1"),
+        ("IPv6 proxy", "fd00::5", &["203.0.113.9"], "203.0.113.9"),
+        ("all hops trusted", "10.0.0.1", &["10.0.0.4, 10.0.0.3, 10.0.0.2"], "10.0.0.4"),
+        ("unknown", "10.0.0.1", &["203.0.113.9, unknown"], "10.0.0.1"),
+        ("unknown after a good hop", "10.0.0.1", &["203.0.113.9, unknown, 10.0.0.2"], "10.0.0.2"),
+        ("obfuscated", "10.0.0.1", &["203.0.113.9, _hidden, 10.0.0.2"], "10.0.0.2"),
+        ("garbage", "10.0.0.1", &["203.0.113.9, %%%"], "10.0.0.1"),
+        ("empty", "10.0.0.1", &[""], "10.0.0.1"),
+        ("empty element", "10.0.0.1", &["203.0.113.9, ,10.0.0.2"], "10.0.0.2"),
+        ("octal", "10.0.0.1", &["010.1.1.1"], "10.0.0.1"),
+        ("mapped, dotted", "10.0.0.1", &["::ffff:203.0.113.9"], "203.0.113.9"),
+        ("mapped, hexadecimal", "10.0.0.1", &["::ffff:cb00:7109"], "203.0.113.9"),
+        ("mapped hop is trusted", "10.0.0.1", &["203.0.113.9, ::ffff:10.0.0.2"], "203.0.113.9"),
+        ("mapped peer is trusted", "::ffff:10.0.0.1", &["203.0.113.9"], "203.0.113.9"),
+        ("mapped peer, hexadecimal", "::ffff:a00:1", &["203.0.113.9"], "203.0.113.9"),
+        ("mapped untrusted peer", "::ffff:198.51.100.1", &["203.0.113.9"], "198.51.100.1"),
+        ("white space", "10.0.0.1", &["  203.0.113.9\t,  10.0.0.2 "], "203.0.113.9"),
+    ];
+    for (what, peer, lines, expected) in table {
+        let lines: Vec<_> = lines.iter().map(|line| ("x-forwarded-for", line.as_bytes())).collect();
+        assert_eq!(xff.find(&request(peer, &lines)), Some(ip(expected)), "{what}");
+    }
+    let latin = request("10.0.0.1", &[("x-forwarded-for", b"203.0.113.9, \xff\xfe")]);
+    assert_eq!(xff.find(&latin), Some(ip("10.0.0.1")), "not UTF-8");
+    let long = "1".repeat(64 << 10);
+    let long = request("10.0.0.1", &[("x-forwarded-for", long.as_bytes())]);
+    assert_eq!(xff.find(&long), Some(ip("10.0.0.1")), "64 KiB");
+}
+
+#[test]
+fn forwarded() {
+    let forwarded = ClientIp::forwarded(PROXIES).unwrap().ipv6_prefix(128).unwrap();
+    let table: &[(&str, &[&str], &str)] = &[
+        ("plain", &["for=203.0.113.9"], "203.0.113.9"),
+        ("case and order", &["proto=https;FOR=203.0.113.9; by=10.0.0.1"], "203.0.113.9"),
+        ("quoted with port", &["for=\"203.0.113.9:47\""], "203.0.113.9"),
+        ("quoted IPv6", &["for=\"[2001:db8::1]\""], "2001:db8::1"),
+        ("quoted IPv6 and port", &["for=\"[2001:db8::1]:4711\";proto=http"], "2001:db8::1"),
+        ("chain", &["for=1.1.1.1, for=203.0.113.9", "for=10.0.0.2"], "203.0.113.9"),
+        ("unknown", &["for=203.0.113.9, for=unknown"], "10.0.0.1"),
+        ("obfuscated", &["for=203.0.113.9, for=_gazonk"], "10.0.0.1"),
+        ("no for", &["for=203.0.113.9, proto=http"], "10.0.0.1"),
+        ("two fors", &["for=203.0.113.9;for=1.1.1.1"], "10.0.0.1"),
+        ("garbage before is ignored", &["for=\", for=203.0.113.9"], "203.0.113.9"),
+        ("garbage at the end stops", &["for=203.0.113.9, ;;"], "10.0.0.1"),
+        ("a comma in quotes", &["for=1.1.1.1;host=\"x, for=2.2.2.2\""], "10.0.0.1"),
+        ("an escaped quote", &["for=1.1.1.1;host=\"x, for=2.2.2.2;a=\\\"b\""], "10.0.0.1"),
+        ("x-forwarded-for is another header", &[], "10.0.0.1"),
+    ];
+    for (what, lines, expected) in table {
+        let mut lines: Vec<_> = lines.iter().map(|line| ("forwarded", line.as_bytes())).collect();
+        lines.push(("x-forwarded-for", b"9.9.9.9"));
+        assert_eq!(forwarded.find(&request("10.0.0.1", &lines)), Some(ip(expected)), "{what}");
+    }
+}
+
+#[test]
+fn a_header_of_one_value() {
+    let single = ClientIp::header("CF-Connecting-IP", PROXIES).unwrap();
+    let name = "cf-connecting-ip";
+    let find = |peer: &str, lines: &[&[u8]]| {
+        let lines: Vec<_> = lines.iter().map(|line| (name, *line)).collect();
+        single.find(&request(peer, &lines)).unwrap()
+    };
+    assert_eq!(find("10.0.0.1", &[b"203.0.113.9"]), ip("203.0.113.9"));
+    assert_eq!(find("198.51.100.1", &[b"203.0.113.9"]), ip("198.51.100.1"), "not from there");
+    assert_eq!(find("10.0.0.1", &[]), ip("10.0.0.1"));
+    assert_eq!(find("10.0.0.1", &[b"203.0.113.9", b"1.1.1.1"]), ip("10.0.0.1"), "two lines");
+    assert_eq!(find("10.0.0.1", &[b"203.0.113.9, 1.1.1.1"]), ip("10.0.0.1"), "a list");
+    assert_eq!(find("10.0.0.1", &[b"nonsense"]), ip("10.0.0.1"));
+}
+
+#[test]
+fn no_proxies_no_trust() {
+    let lines: &[(&str, &[u8])] =
+        &[("x-forwarded-for", b"203.0.113.9"), ("forwarded", b"for=203.0.113.9")];
+    for how in [
+        ClientIp::peer(),
+        ClientIp::x_forwarded_for([""; 0]).unwrap(),
+        ClientIp::forwarded([""; 0]).unwrap(),
+    ] {
+        assert_eq!(how.find(&request("10.0.0.1", lines)), Some(ip("10.0.0.1")), "{how:?}");
+        assert_eq!(how.find(&request("", lines)), None, "no peer, no client");
+    }
+}
+
+#[test]
+fn subscribers_of_ipv6() {
+    let find = |how: &ClientIp, peer: &str| how.find(&request(peer, &[])).unwrap();
+    let peer = ClientIp::peer();
+    assert_eq!(find(&peer, "2001:db8:1:2:3:4:5:6"), ip("2001:db8:1:2::"));
+    assert_eq!(
+        find(&peer.clone().ipv6_prefix(56).unwrap(), "2001:db8:1:2ff::6"),
+        ip("2001:db8:1:200::")
+    );
+    assert_eq!(find(&peer.clone().ipv6_prefix(48).unwrap(), "2001:db8:1:2::6"), ip("2001:db8:1::"));
+    assert_ne!(find(&peer, "::ffff:1.2.3.4"), find(&peer, "::ffff:1.2.3.5"), "IPv4 is not masked");
+    assert!(peer.clone().ipv6_prefix(0).is_err());
+    assert!(peer.ipv6_prefix(129).is_err());
+}
+
+#[test]
+fn ranges() {
+    for good in ["0.0.0.0/0", "::/0", "10.1.2.3", "10.1.2.3/32", "::1/128", "::ffff:10.0.0.0/104"] {
+        assert!(ClientIp::x_forwarded_for([good]).is_ok(), "{good}");
+    }
+    for bad in [
+        "",
+        "10.0.0.1/8",
+        "10.0.0.0/33",
+        "10.0.0.0/-1",
+        "10.0.0.0/+8",
+        "10.0.0.0/",
+        "::/129",
+        "10.0.0/8",
+        "proxy.example",
+        "10.0.0.0/8 ",
+    ] {
+        let error = ClientIp::x_forwarded_for([bad]).unwrap_err();
+        assert!(error.is_invalid() && error.to_string().contains("trusted proxy"), "{bad}");
+    }
+    let mapped = ClientIp::x_forwarded_for(["::ffff:10.0.0.0/104"]).unwrap();
+    let forwarded: &[(&str, &[u8])] = &[("x-forwarded-for", b"203.0.113.9")];
+    assert_eq!(mapped.find(&request("10.200.0.1", forwarded)), Some(ip("203.0.113.9")));
+    let any = ClientIp::x_forwarded_for(["0.0.0.0/0"]).unwrap();
+    assert_eq!(any.find(&request("1.2.3.4", forwarded)), Some(ip("203.0.113.9")));
+    assert_eq!(any.find(&request("2001:db8::1", forwarded)), Some(ip("2001:db8::")));
+}

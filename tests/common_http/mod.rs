@@ -1,0 +1,101 @@
+//! A real axum server, and real HTTP/1.1 and HTTP/2 clients.
+
+use std::net::SocketAddr;
+
+use axum::Router;
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt, Empty};
+use hyper::{
+    body::Incoming,
+    client::conn::{http1, http2},
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::{TcpListener, TcpStream};
+
+pub(crate) async fn serve(app: Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    address
+}
+
+/// One connection.
+pub(crate) enum Client {
+    Http1(http1::SendRequest<Empty<Bytes>>),
+    Http2(http2::SendRequest<Empty<Bytes>>),
+}
+
+/// Another stream of the same connection.
+impl Clone for Client {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Http1(_) => panic!("HTTP/1.1 has one stream"),
+            Self::Http2(sender) => Self::Http2(sender.clone()),
+        }
+    }
+}
+
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+pub(crate) async fn http1(address: SocketAddr) -> Client {
+    let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
+    let (sender, connection) = http1::handshake(io).await.unwrap();
+    tokio::spawn(connection);
+    Client::Http1(sender)
+}
+
+pub(crate) async fn http2(address: SocketAddr) -> Client {
+    let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(connection);
+    Client::Http2(sender)
+}
+
+impl Client {
+    pub(crate) async fn get(&mut self, path: &str) -> Reply {
+        self.get_with(path, &[]).await
+    }
+
+    pub(crate) async fn get_with(&mut self, path: &str, headers: &[(&str, &str)]) -> Reply {
+        let (head, body) = self.send(path, headers).await.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Reply { status: head.status.as_u16(), headers: head.headers, body }
+    }
+
+    pub(crate) async fn try_get(&mut self, path: &str) -> Result<Response<Incoming>, hyper::Error> {
+        self.try_send(path, &[]).await
+    }
+
+    pub(crate) async fn send(
+        &mut self,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Response<Incoming> {
+        self.try_send(path, headers).await.unwrap()
+    }
+
+    async fn try_send(
+        &mut self,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<Response<Incoming>, hyper::Error> {
+        let mut request = match self {
+            Self::Http1(_) => Request::get(path).header("host", "localhost"),
+            Self::Http2(_) => Request::get(format!("http://localhost{path}")),
+        };
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Empty::new()).unwrap();
+        match self {
+            Self::Http1(sender) => sender.send_request(request).await,
+            Self::Http2(sender) => sender.send_request(request).await,
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! What every store promises, and one line for each store that does.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+#[macro_use]
+mod suite;
+mod changes;
+mod checks;
+mod refunds;
+mod vectors;
+mod waits;
+
+store_contract!(in_memory, crate::support::memory);

@@ -1,0 +1,138 @@
+//! Refund, settle, reset.
+
+use tollgate::Quota;
+
+use crate::{
+    checks::{START, check, each_algorithm, remaining},
+    support::{Fixture, hold, policy},
+};
+
+const SECOND: u64 = 1_000_000;
+
+pub(crate) async fn a_refund_gives_back_what_still_weighs(fixture: Fixture) {
+    fixture.set(START);
+    for policy in &each_algorithm(10) {
+        let slot = hold(&fixture.limiter, policy.charge("alice", 7)).await;
+        assert_eq!(remaining(&fixture, policy).await, 3);
+        assert_eq!(slot.refund().await.expect("an answer"), 7);
+        assert_eq!(remaining(&fixture, policy).await, 10);
+    }
+}
+
+pub(crate) async fn a_late_refund_gives_nothing(fixture: Fixture) {
+    for (index, policy) in each_algorithm(10).iter().enumerate() {
+        let start = START + index as u64 * 100 * SECOND;
+        fixture.set(start);
+        let slot = hold(&fixture.limiter, policy.charge("alice", 7)).await;
+        // For buckets and the counter it may weigh for almost two windows.
+        fixture.set(start + 2 * SECOND);
+        assert!(check(&fixture, policy, 5).await.is_allowed());
+        assert_eq!(slot.refund().await.expect("an answer"), 0, "{policy:?}");
+        assert_eq!(remaining(&fixture, policy).await, 5);
+    }
+}
+
+pub(crate) async fn a_log_gives_back_the_very_request(fixture: Fixture) {
+    let log = policy("log", "10/s");
+    fixture.set(START);
+    let first = hold(&fixture.limiter, log.charge("alice", 4)).await;
+    fixture.set(START + 500_000);
+    let second = hold(&fixture.limiter, log.charge("alice", 6)).await;
+    assert_eq!(second.refund().await.expect("an answer"), 6);
+    assert_eq!(remaining(&fixture, &log).await, 6);
+    fixture.set(START + SECOND - 1);
+    assert_eq!(remaining(&fixture, &log).await, 6);
+    fixture.set(START + SECOND);
+    assert_eq!(remaining(&fixture, &log).await, 10);
+    assert_eq!(first.refund().await.expect("an answer"), 0);
+}
+
+pub(crate) async fn a_bucket_gives_back_what_is_unpaid(fixture: Fixture) {
+    let bucket = policy("bucket", "1/s token-bucket(10)");
+    fixture.set(START);
+    let first = hold(&fixture.limiter, bucket.charge("alice", 4)).await;
+    let second = hold(&fixture.limiter, bucket.charge("alice", 6)).await;
+    // Of the first 1.5 units are left, of the second all.
+    fixture.set(START + 2 * SECOND + 500_000);
+    assert_eq!(first.refund().await.expect("an answer"), 1);
+    assert_eq!(second.refund().await.expect("an answer"), 6);
+    assert_eq!(remaining(&fixture, &bucket).await, 9);
+}
+
+pub(crate) async fn a_counter_gives_back_to_the_period_before(fixture: Fixture) {
+    let counter = policy("counter", "10/s sliding-counter");
+    fixture.set(START);
+    let slot = hold(&fixture.limiter, counter.charge("alice", 8)).await;
+    fixture.set(START + SECOND + 500_000);
+    assert_eq!(remaining(&fixture, &counter).await, 6);
+    assert!(check(&fixture, &counter, 1).await.is_allowed());
+    assert_eq!(slot.refund().await.expect("an answer"), 8);
+    assert_eq!(remaining(&fixture, &counter).await, 9);
+}
+
+pub(crate) async fn settle_down(fixture: Fixture) {
+    fixture.set(START);
+    for policy in &each_algorithm(10) {
+        let slot = hold(&fixture.limiter, policy.charge("alice", 7)).await;
+        slot.settle(2).await.expect("an answer");
+        assert_eq!(remaining(&fixture, policy).await, 8);
+        let slot = hold(&fixture.limiter, policy.charge("alice", 7)).await;
+        slot.settle(7).await.expect("an answer");
+        assert_eq!(remaining(&fixture, policy).await, 1);
+    }
+}
+
+pub(crate) async fn settle_up(fixture: Fixture) {
+    fixture.set(START);
+    let policies = each_algorithm(10);
+    let charges = policies.iter().map(|policy| policy.charge("alice", 3));
+    let decision = fixture.limiter.check(charges).await.expect("an answer");
+    let tollgate::Decision::Allowed(allowed) = decision else { panic!("10 are free") };
+    fixture.limiter.hold(allowed.into_receipt()).settle(8).await.expect("an answer");
+    for policy in &policies {
+        assert_eq!(remaining(&fixture, policy).await, 2);
+    }
+}
+
+/// It may exceed the limit, takes its time to leave, and nothing overflows.
+pub(crate) async fn settle_far_beyond_the_limit(fixture: Fixture) {
+    for units in [15, u64::MAX] {
+        fixture.set(START);
+        for policy in &each_algorithm(10) {
+            fixture.limiter.reset(policy.charge("alice", 0)).await.expect("an answer");
+            let slot = hold(&fixture.limiter, policy.charge("alice", 3)).await;
+            slot.settle(units).await.expect("an answer");
+            assert_eq!(remaining(&fixture, policy).await, 0);
+            let decision = check(&fixture, policy, 10).await;
+            let wait = decision.outcomes()[0].standing().retry_after().expect("a wait");
+            assert!(wait.as_micros() as u64 <= 2 * SECOND, "{policy:?} waits {wait:?}");
+            fixture.set(START + wait.as_micros() as u64 - 1);
+            assert!(!check(&fixture, policy, 10).await.is_allowed());
+            fixture.set(START + wait.as_micros() as u64);
+            assert!(check(&fixture, policy, 10).await.is_allowed());
+            fixture.set(START);
+        }
+    }
+}
+
+pub(crate) async fn a_kept_reservation_stays_charged(fixture: Fixture) {
+    fixture.set(START);
+    for policy in &each_algorithm(10) {
+        drop(hold(&fixture.limiter, policy.charge("alice", 7)).await);
+        assert_eq!(remaining(&fixture, policy).await, 3);
+    }
+}
+
+pub(crate) async fn reset_forgets(fixture: Fixture) {
+    fixture.set(START);
+    for policy in &each_algorithm(10) {
+        assert!(check(&fixture, policy, 10).await.is_allowed());
+        let other = policy.charge("bob", 4);
+        assert!(fixture.limiter.check(other).await.expect("an answer").is_allowed());
+        fixture.limiter.reset(policy.charge("alice", 0)).await.expect("an answer");
+        assert_eq!(remaining(&fixture, policy).await, 10);
+        let other = fixture.limiter.peek(policy.charge("bob", 0)).await.expect("an answer");
+        assert_eq!(other.outcomes()[0].standing().remaining(), 6);
+        assert_eq!(policy.quota().limit(), Quota::per_second(10).limit());
+    }
+}

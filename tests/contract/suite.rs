@@ -1,0 +1,44 @@
+//! The list of promises.
+
+/// Runs the whole contract over a store: `$make` is an async function that makes a
+/// [`Fixture`](crate::support::Fixture) over a fresh, empty store.
+macro_rules! store_contract {
+    ($store:ident, $make:path) => {
+        mod $store {
+            $crate::suite::promises! { $make;
+                checks: all_or_nothing, mixed_algorithms, equal_charges_are_summed,
+                    equal_charges_beyond_the_limit_are_one_refusal, a_shadow_never_binds,
+                    a_shadow_is_charged_if_it_passes_and_the_check_is_admitted,
+                    a_shadow_is_judged_after_its_own_charge, cost_0_reads, over_capacity,
+                    peek_spends_nothing, a_denial_spends_nothing, up_to_takes_what_is_free,
+                    policies_and_keys_are_apart, the_widest_and_largest_quota;
+                refunds: a_refund_gives_back_what_still_weighs, a_late_refund_gives_nothing,
+                    a_log_gives_back_the_very_request, a_bucket_gives_back_what_is_unpaid,
+                    a_counter_gives_back_to_the_period_before, settle_down, settle_up,
+                    settle_far_beyond_the_limit, a_kept_reservation_stays_charged, reset_forgets;
+                changes: a_raised_limit_denies_nothing, a_lowered_limit_acts_at_once,
+                    a_wider_window_keeps_no_old_unit_longer, a_narrower_window_lets_go_sooner,
+                    a_debt_ends_when_its_own_rule_has_paid_it,
+                    a_lowered_burst_waits_from_empty_at_most;
+                waits: a_wait_is_exact, the_longest_wait_binds, the_fewest_units_bind,
+                    a_full_key_waits_for_nothing, time_that_runs_backward_returns_nothing;
+                vectors: token_bucket, sliding_log_weighted, boundary_of_the_fixed_window,
+                    boundary_of_the_sliding_log, sliding_counter_estimate,
+                    full_bursts_either_side_of_an_edge;
+            }
+        }
+    };
+}
+
+macro_rules! promises {
+    ($make:path; $($group:ident: $($promise:ident),+;)+) => {
+        $($(
+            #[tokio::test]
+            async fn $promise() {
+                $crate::$group::$promise($make().await).await;
+            }
+        )+)+
+    };
+}
+
+pub(crate) use promises;

@@ -1,0 +1,84 @@
+//! Waits, to the microsecond.
+
+use tollgate::Decision;
+
+use crate::{
+    checks::{START, check, each_algorithm, remaining},
+    support::{Fixture, micros, policy},
+};
+
+const SECOND: u64 = 1_000_000;
+
+pub(crate) async fn a_wait_is_exact(fixture: Fixture) {
+    for policy in &each_algorithm(7) {
+        fixture.set(START);
+        assert!(check(&fixture, policy, 4).await.is_allowed());
+        fixture.set(START + 300_001);
+        assert!(check(&fixture, policy, 3).await.is_allowed());
+        for cost in 1..=7 {
+            fixture.set(START + 300_001);
+            let Decision::Denied(denied) = check(&fixture, policy, cost).await else { continue };
+            let wait = micros(denied.retry_after().expect("a wait"));
+            for (wait, admitted) in [(wait - 1, false), (wait, true)] {
+                fixture.set(START + 300_001 + wait);
+                let charge = policy.charge("alice", cost);
+                let peek = fixture.limiter.peek(charge).await.expect("an answer");
+                assert_eq!(peek.is_allowed(), admitted, "{cost} units after {wait} us");
+            }
+        }
+    }
+}
+
+pub(crate) async fn the_longest_wait_binds(fixture: Fixture) {
+    fixture.set(START);
+    let short = policy("short", "1/s");
+    let long = policy("long", "1/3s");
+    let charges = || [short.charge("alice", 1), long.charge("alice", 1), short.charge("bob", 1)];
+    assert!(fixture.limiter.check(charges()).await.expect("an answer").is_allowed());
+    let decision = fixture.limiter.check(charges()).await.expect("an answer");
+    assert_eq!(decision.binding().map(|it| it.policy().name()), Some("long"));
+    let Decision::Denied(denied) = decision else { panic!("all are spent") };
+    assert_eq!(denied.retry_after().map(micros), Some(3 * SECOND));
+}
+
+pub(crate) async fn the_fewest_units_bind(fixture: Fixture) {
+    fixture.set(START);
+    let (many, few) = (policy("many", "9/s"), policy("few", "4/s"));
+    let charges = [many.charge("alice", 1), few.charge("alice", 1), many.charge("bob", 1)];
+    let decision = fixture.limiter.check(charges).await.expect("an answer");
+    assert_eq!(decision.binding().map(|it| it.policy().name()), Some("few"));
+    let Decision::Allowed(allowed) = decision else { panic!("nothing is spent") };
+    assert_eq!(allowed.remaining(), Some(3));
+}
+
+pub(crate) async fn a_full_key_waits_for_nothing(fixture: Fixture) {
+    fixture.set(START);
+    for policy in &each_algorithm(3) {
+        let decision = check(&fixture, policy, 0).await;
+        let standing = decision.outcomes()[0].standing();
+        assert_eq!((standing.limit(), standing.remaining()), (3, 3));
+        assert!(standing.next_after().is_zero() && standing.reset_after().is_zero());
+        assert_eq!(standing.retry_after(), None);
+    }
+}
+
+pub(crate) async fn time_that_runs_backward_returns_nothing(fixture: Fixture) {
+    for policy in &each_algorithm(5) {
+        fixture.set(START);
+        assert!(check(&fixture, policy, 3).await.is_allowed());
+        for back in [1, SECOND / 2, SECOND, 10 * SECOND] {
+            fixture.set(START - back);
+            assert_eq!(remaining(&fixture, policy).await, 2, "{policy:?}");
+            // It waits from the time that the clock shows.
+            let Decision::Denied(denied) = check(&fixture, policy, 3).await else {
+                panic!("3 of 2")
+            };
+            let wait = micros(denied.retry_after().expect("a wait"));
+            fixture.set(START - back + wait - 1);
+            assert!(!check(&fixture, policy, 3).await.is_allowed());
+            fixture.set(START - back + wait);
+            let peek = fixture.limiter.peek(policy.charge("alice", 3)).await.expect("an answer");
+            assert!(peek.is_allowed());
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Every example is started and asked real requests, as a newcomer would.
+#![cfg(feature = "axum")]
+
+use std::{
+    env,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+struct Example {
+    process: Child,
+    address: String,
+}
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Cargo builds examples beside the tests' own directory.
+fn program(name: &str) -> Command {
+    let mut path: PathBuf = env::current_exe().unwrap();
+    path.pop();
+    path.pop();
+    let mut command = Command::new(path.join("examples").join(name));
+    command.env_remove("REDIS_URL").stdout(Stdio::piped());
+    command
+}
+
+fn start(name: &str) -> Example {
+    let mut process = program(name).env("ADDR", "127.0.0.1:0").spawn().expect(name);
+    let mut line = String::new();
+    BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let address = line.strip_prefix("listening on http://").expect(&line).trim().to_owned();
+    Example { process, address }
+}
+
+struct Reply {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Example {
+    fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Reply {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut text = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
+        for (name, value) in headers {
+            text += &format!("{name}: {value}\r\n");
+        }
+        text += &format!("content-length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(text.as_bytes()).unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        let (head, body) = reply.split_once("\r\n\r\n").expect(&reply);
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Reply { status, head: head.to_lowercase(), body: body.to_owned() }
+    }
+
+    fn get(&self, path: &str) -> Reply {
+        self.send("GET", path, &[], "")
+    }
+}
+
+#[test]
+fn quickstart() {
+    let example = start("quickstart");
+    let remaining = |reply: &Reply| {
+        let at = reply.head.find("x-ratelimit-remaining: ").map(|at| at + 23);
+        at.and_then(|at| reply.head[at..].split("\r\n").next()?.parse::<u64>().ok())
+    };
+    for (path, status, left) in [
+        ("/", 200, 4),
+        ("/expensive", 200, 1),
+        ("/expensive", 429, 1),
+        ("/", 200, 0),
+        ("/", 429, 0),
+    ] {
+        let reply = example.get(path);
+        assert_eq!((reply.status, remaining(&reply)), (status, Some(left)), "{path}");
+        assert_eq!(reply.head.contains("retry-after: "), status == 429);
+        assert!(reply.head.contains("ratelimit-policy: \"demo\";q=5;w=10"));
+    }
+    let huge = example.get("/huge");
+    assert_eq!(huge.status, 403);
+    assert!(!huge.head.contains("retry-after"));
+    for _ in 0..10 {
+        let health = example.get("/health");
+        assert_eq!((health.status, remaining(&health)), (200, None));
+    }
+    let alice = example.send("GET", "/", &[("x-api-key", "alice")], "");
+    assert_eq!((alice.status, remaining(&alice)), (200, Some(4)), "a quota of her own");
+}
+
+#[test]
+fn boundary() {
+    let output = program("boundary").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    assert!(text.contains("fixed-window         50 + 50 = 100 units"), "{text}");
+    assert!(text.contains("sliding-log          50 + 0 = 50 units"), "{text}");
+}
+
+#[test]
+fn per_route() {
+    let example = start("per_route");
+    let count = |method: &str, path: &str, times: usize| {
+        (0..times).filter(|_| example.send(method, path, &[], "").status == 200).count()
+    };
+    assert_eq!(count("GET", "/search", 15), 10);
+    assert_eq!(count("POST", "/login", 5), 3);
+    // What was denied spent nothing of the overall limit: 60 - 13.
+    assert_eq!(count("GET", "/", 60), 47);
+    let reply = example.get("/search");
+    assert_eq!(reply.status, 429);
+    assert!(reply.head.contains("retry-after: "));
+    assert!(reply.head.contains("application/problem+json"));
+    assert!(reply.body.contains(r#""violated-policies":["overall","search"]"#), "{}", reply.body);
+}
+
+#[test]
+fn per_tier() {
+    let example = start("per_tier");
+    let count = |key: Option<&str>, times: usize| {
+        let header = key.map(|key| ("x-api-key", key));
+        let headers: Vec<_> = header.into_iter().collect();
+        (0..times).filter(|_| example.send("GET", "/", &headers, "").status == 200).count()
+    };
+    assert_eq!(count(Some("free-a"), 12), 10);
+    assert_eq!(count(Some("free-b"), 1), 1);
+    assert_eq!(count(Some("basic-a"), 102), 100);
+    assert_eq!(count(Some("premium-a"), 150), 150);
+    // Made-up keys share the address's 5.
+    assert_eq!(count(Some("gold-1"), 2), 2);
+    assert_eq!(count(Some("gold-2"), 2), 2);
+    assert_eq!(count(None, 3), 1);
+    let reply = example.send("GET", "/", &[("x-api-key", "premium-b")], "");
+    assert_eq!(reply.body, "policy premium, 999 left\n");
+}
+
+fn log_in(example: &Example, user: &str, password: &str) -> u16 {
+    let body = format!(r#"{{"user":"{user}","password":"{password}"}}"#);
+    let json = [("content-type", "application/json")];
+    example.send("POST", "/login", &json, &body).status
+}
+
+#[test]
+fn login() {
+    let example = start("login");
+    for _ in 0..8 {
+        assert_eq!(log_in(&example, "alice", "open sesame"), 200, "success does not count");
+    }
+    let wrong: Vec<u16> = (0..4).map(|_| log_in(&example, "alice", "guess")).collect();
+    assert_eq!(wrong, [401, 401, 401, 429]);
+    assert_eq!(log_in(&example, "alice", "open sesame"), 429, "locked");
+    assert_eq!(log_in(&example, "bob", "open sesame"), 200, "others are not");
+}
+
+#[test]
+fn login_under_attack_never_gets_a_fourth_guess() {
+    let example = start("login");
+    for round in 0..5 {
+        let user = format!("victim{round}");
+        let statuses: Vec<u16> = thread::scope(|scope| {
+            let attempts: Vec<_> =
+                (0..24).map(|_| scope.spawn(|| log_in(&example, &user, "guess"))).collect();
+            attempts.into_iter().map(|attempt| attempt.join().unwrap()).collect()
+        });
+        let guesses = statuses.iter().filter(|status| **status == 401).count();
+        assert_eq!(guesses, 3, "{statuses:?}");
+        assert!(statuses.iter().all(|status| matches!(status, 401 | 429)));
+    }
+}
+
+#[test]
+fn tokens() {
+    let example = start("tokens");
+    let balance = || -> u64 { example.get("/balance").body.trim().parse().unwrap() };
+    assert_eq!(balance(), 200);
+    let reply = example.get("/chat?n=30");
+    assert_eq!(reply.status, 200);
+    assert!(reply.body.contains("token29"));
+    assert_eq!(balance(), 170, "30 tokens, not the estimate of 50");
+    assert_eq!(example.get("/chat?n=70").status, 200);
+    assert_eq!(balance(), 100, "more than the estimate");
+
+    // A client that hangs up pays for what was sent.
+    let mut stream = TcpStream::connect(&example.address).unwrap();
+    stream.write_all(b"GET /chat?n=1000 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    let mut some = [0; 600];
+    stream.read_exact(&mut some).unwrap();
+    assert_eq!(balance(), 50, "the estimate is held meanwhile");
+    drop(stream);
+    let mut left = 50;
+    for _ in 0..200 {
+        left = balance();
+        if left != 50 {
+            break;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!((60..100).contains(&left), "{left}");
+}
+
+#[cfg(feature = "tonic")]
+#[tokio::test]
+async fn grpc() {
+    use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+
+    let example = start("grpc");
+    let url = format!("http://{}", example.address);
+    let channel = tonic::transport::Channel::from_shared(url).unwrap().connect().await.unwrap();
+    let mut client = HealthClient::new(channel);
+    let question = HealthCheckRequest { service: "demo".into() };
+    for _ in 0..3 {
+        assert_eq!(client.check(question.clone()).await.unwrap().into_inner().status, 1);
+    }
+    assert_eq!(example.get("/").status, 200);
+    assert_eq!(example.get("/").status, 200);
+    assert_eq!(example.get("/").status, 429);
+    let status = client.check(question).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::ResourceExhausted);
+}
+
+#[test]
+fn ingest() {
+    let output = program("ingest").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("us-west: 14 of 20 searches done"), "{text}");
+    assert!(text.contains("us-west: the budget is spent"), "{text}");
+    assert!(text.contains("come back in 86"), "{text}");
+    assert!(text.ends_with("4 of 8 regions done, 95 units left today\n"), "{text}");
+}
+
+#[test]
+fn a_redis_url_is_not_ignored() {
+    let output = program("per_tier").env("REDIS_URL", "redis://127.0.0.1:1/").output().unwrap();
+    assert!(!output.status.success());
+}

@@ -1,0 +1,210 @@
+//! gRPC: a real tonic server and client, HTTP on the same budget, and the bytes of a denial.
+#![cfg(all(feature = "axum", feature = "tonic"))]
+
+use std::{convert::Infallible, net::SocketAddr, time::Duration};
+
+use axum::routing::get;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Empty};
+use tollgate::{
+    Limiter, OnFailure, Policy, RateLimitLayer, ResponseBody, Rule, by,
+    store::{Answer, Store},
+};
+use tonic::{Code, service::Routes, transport::Channel};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use tonic_types::StatusExt;
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+fn policy(name: &str, quota: &str) -> Policy {
+    Policy::new(name, quota.parse().unwrap()).unwrap()
+}
+
+/// tonic's own server, as an application runs it.
+async fn tonic_server(layer: RateLimitLayer) -> SocketAddr {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter.set_service_status("demo", tonic_health::ServingStatus::Serving).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let incoming = tonic::transport::server::TcpIncoming::from(listener);
+    let server = tonic::transport::Server::builder().layer(layer).add_service(health);
+    tokio::spawn(server.serve_with_incoming(incoming));
+    address
+}
+
+async fn client(address: SocketAddr) -> HealthClient<Channel> {
+    let channel = Channel::from_shared(format!("http://{address}")).unwrap();
+    HealthClient::new(channel.connect().await.unwrap())
+}
+
+fn question() -> HealthCheckRequest {
+    HealthCheckRequest { service: "demo".into() }
+}
+
+#[tokio::test]
+async fn a_tonic_client_sees_code_message_and_delay() {
+    let rule = Rule::new(policy("calls", "2/min"), by::peer_ip());
+    let second = Rule::new(policy("roomy", "100/min"), by::peer_ip());
+    let address = tonic_server(RateLimitLayer::new(Limiter::in_memory(), rule).and(second)).await;
+    let mut client = client(address).await;
+    for _ in 0..2 {
+        let response = client.check(question()).await.unwrap();
+        assert!(response.metadata().contains_key("ratelimit"));
+        assert_eq!(response.into_inner().status, 1);
+    }
+    let status = client.check(question()).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert!(status.message().starts_with("quota exceeded; retry in "), "{}", status.message());
+    let delay = status.get_details_retry_info().unwrap().retry_delay.unwrap();
+    assert!(delay > Duration::from_secs(55) && delay <= Duration::from_secs(60), "{delay:?}");
+    let failure = status.get_details_quota_failure().unwrap();
+    assert_eq!(failure.violations.len(), 1);
+    assert_eq!(failure.violations[0].subject, "calls");
+    assert_eq!(failure.violations[0].description, "cost 1, remaining 0 of 2");
+    // A streaming call is denied the same way, and the connection is still good.
+    let status = client.watch(question()).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+}
+
+#[tokio::test]
+async fn a_cost_over_capacity_is_a_failed_precondition() {
+    let rule = Rule::new(policy("calls", "2/min"), by::peer_ip()).cost(|_| 3);
+    let address = tonic_server(RateLimitLayer::new(Limiter::in_memory(), rule)).await;
+    let status = client(address).await.check(question()).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.get_details_retry_info().is_none());
+    assert_eq!(status.get_details_quota_failure().unwrap().violations.len(), 1);
+}
+
+#[derive(Debug)]
+struct Broken;
+
+impl Store for Broken {
+    fn call(&self, _: tollgate::store::Request<'_>) -> Answer {
+        let error = tollgate::Error::new(tollgate::ErrorKind::Unavailable, "down");
+        Answer::pending(async { Err(error) })
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_fails_is_unavailable_or_lets_through() {
+    let rule = || Rule::new(policy("calls", "2/min"), by::peer_ip());
+    let deny = rule().on_failure(OnFailure::Deny);
+    let address = tonic_server(RateLimitLayer::new(Limiter::new(Broken), deny)).await;
+    let status = client(address).await.check(question()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.get_details_retry_info().is_some());
+    let address = tonic_server(RateLimitLayer::new(Limiter::new(Broken), rule())).await;
+    assert!(client(address).await.check(question()).await.is_ok());
+}
+
+#[tokio::test]
+async fn http_and_grpc_share_one_budget() {
+    let rule = Rule::new(policy("both", "3/min"), by::peer_ip());
+    let (_, health) = tonic_health::server::health_reporter();
+    let app = Routes::new(health)
+        .into_axum_router()
+        .route("/", get(|| async { "hello" }))
+        .layer(RateLimitLayer::new(Limiter::in_memory(), rule));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let (mut http, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+    tokio::spawn(connection);
+    let mut ask = async || {
+        let request = Request::get("/").header("host", "x").body(Empty::<Bytes>::new()).unwrap();
+        let response = http.send_request(request).await.unwrap();
+        let status = response.status();
+        response.into_body().collect().await.unwrap();
+        status.as_u16()
+    };
+    let mut grpc = client(address).await;
+    let everything = HealthCheckRequest { service: String::new() };
+    assert_eq!(ask().await, 200);
+    assert!(grpc.check(everything.clone()).await.is_ok());
+    assert_eq!(ask().await, 200);
+    assert_eq!(grpc.check(everything.clone()).await.unwrap_err().code(), Code::ResourceExhausted);
+    assert_eq!(ask().await, 429);
+}
+
+async fn denied(content_type: &str) -> Response<ResponseBody<Empty<Bytes>>> {
+    let rule = Rule::new(policy("calls", "1/min"), by::constant("all"));
+    let inner = service_fn(|_: Request<()>| async {
+        Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
+    });
+    let mut service = RateLimitLayer::new(Limiter::in_memory(), rule).layer(inner);
+    let request = || Request::post("/").header("content-type", content_type).body(()).unwrap();
+    service.ready().await.unwrap().call(request()).await.unwrap();
+    service.ready().await.unwrap().call(request()).await.unwrap()
+}
+
+#[tokio::test]
+async fn by_content_type() {
+    for grpc in [
+        "application/grpc",
+        "application/grpc+proto",
+        "application/grpc;charset=utf-8",
+        "application/grpc-web",
+        "application/grpc-web+proto",
+        "application/grpc-web-text",
+        "application/grpc-web-text+proto",
+    ] {
+        let response = denied(grpc).await;
+        assert_eq!(response.status(), 200, "{grpc}");
+        assert_eq!(response.headers()["content-type"], grpc);
+        assert_eq!(response.headers()["grpc-status"], "8");
+        assert!(response.headers().contains_key("grpc-retry-pushback-ms"));
+        assert!(http_body::Body::is_end_stream(response.body()), "Trailers-Only: {grpc}");
+        let size: usize =
+            response.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        assert!(size < 8192, "{size}");
+    }
+    for http in ["application/grpcfoo", "application/grpc-webby", "application/json", "text/plain"]
+    {
+        let response = denied(http).await;
+        assert_eq!(response.status(), 429, "{http}");
+        assert_eq!(response.headers()["content-type"], "application/problem+json");
+    }
+}
+
+#[tokio::test]
+async fn readiness_and_calls_of_one_clone() {
+    /// Answers only on the clone that was polled ready; clones are not.
+    struct Careful(bool);
+    impl Clone for Careful {
+        fn clone(&self) -> Self {
+            Self(false)
+        }
+    }
+    impl Service<Request<tonic::body::Body>> for Careful {
+        type Response = Response<tonic::body::Body>;
+        type Error = Infallible;
+        type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+        fn poll_ready(
+            &mut self,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Result<(), Infallible>> {
+            self.0 = true;
+            std::task::Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, _: Request<tonic::body::Body>) -> Self::Future {
+            assert!(std::mem::take(&mut self.0), "called before it was ready");
+            std::future::ready(Ok(Response::new(tonic::body::Body::empty())))
+        }
+    }
+    for limiter in [Limiter::in_memory(), Limiter::new(Broken)] {
+        let rule = Rule::new(policy("calls", "1/min"), by::constant("all"));
+        let mut service = RateLimitLayer::new(limiter, rule).layer(Careful(false));
+        for _ in 0..3 {
+            let request = Request::post("/")
+                .header("content-type", "application/grpc")
+                .body(tonic::body::Body::empty())
+                .unwrap();
+            service.ready().await.unwrap().call(request).await.unwrap();
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Denials, exemptions, trials, failures, and charges that depend on the response.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{Empty, Full};
+use serde_json::Value;
+use tollgate::{Identity, Key, Limiter, OnFailure, RateLimitLayer, Rule};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use crate::{Down, Later, Log, get, limiter, policy, rule, text};
+
+/// Answers with the status that the path names, and a body of 100 bytes.
+fn inner() -> impl Service<
+    Request<Empty<Bytes>>,
+    Response = Response<Full<Bytes>>,
+    Error = std::convert::Infallible,
+    Future: Send,
+> + Clone {
+    service_fn(|request: Request<Empty<Bytes>>| async move {
+        let mut response = Response::new(Full::from(vec![b'.'; 100]));
+        if let Ok(status) = request.uri().path()[1..].parse() {
+            *response.status_mut() = StatusCode::from_u16(status).unwrap();
+        }
+        Ok(response)
+    })
+}
+
+macro_rules! ask {
+    ($service:expr, $path:expr) => {
+        text($service.ready().await.unwrap().call(get($path)).await.unwrap()).await
+    };
+}
+
+fn problem(body: &str) -> Value {
+    serde_json::from_str(body).unwrap()
+}
+
+#[tokio::test]
+async fn a_denial_is_a_problem_document() {
+    let layer =
+        RateLimitLayer::new(limiter().0, rule("first", "1/10s")).and(rule("second", "1/min"));
+    let mut service = layer.and(rule("third", "9/s")).layer(inner());
+    ask!(service, "/");
+    let (status, headers, body) = ask!(service, "/");
+    assert_eq!(status, 429);
+    assert_eq!(headers["content-type"], "application/problem+json");
+    assert_eq!(headers["cache-control"], "no-store");
+    assert_eq!(headers["retry-after"], "60");
+    let problem = problem(&body);
+    assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+    assert_eq!(problem["status"], 429);
+    assert_eq!(problem["violated-policies"], serde_json::json!(["first", "second"]));
+    assert!(problem["title"].is_string() && problem["detail"].is_string());
+}
+
+#[tokio::test]
+async fn a_cost_over_capacity_is_forbidden_and_not_to_be_retried() {
+    let layer = RateLimitLayer::new(limiter().0, rule("api", "5/10s").cost(|_| 6));
+    let mut service = layer.layer(inner());
+    let (status, headers, body) = ask!(service, "/");
+    assert_eq!(status, 403);
+    assert!(!headers.contains_key("retry-after"));
+    let problem = problem(&body);
+    assert_eq!(problem["status"], 403);
+    assert!(problem["type"].as_str().unwrap().ends_with("#cost-over-capacity"));
+    assert_eq!(problem["violated-policies"], serde_json::json!(["api"]));
+    assert_eq!(headers["x-ratelimit-remaining"], "5", "nothing is spent");
+}
+
+#[tokio::test]
+async fn all_rules_or_none_are_charged() {
+    let layer =
+        RateLimitLayer::new(limiter().0, rule("wide", "9/min")).and(rule("narrow", "1/min"));
+    let mut service = layer.layer(inner());
+    ask!(service, "/");
+    for _ in 0..5 {
+        let (status, headers, _) = ask!(service, "/");
+        assert_eq!(status, 429);
+        assert!(headers["ratelimit"].to_str().unwrap().contains(r#""wide";r=8"#));
+    }
+}
+
+#[tokio::test]
+async fn a_denial_of_the_applications_own() {
+    let layer =
+        RateLimitLayer::new(limiter().0, rule("api", "1/10s")).on_denied(|denied, parts| {
+            let text = format!("{} {}", parts.uri.path(), denied.outcomes().len());
+            let mut response = Response::new(Bytes::from(text));
+            *response.status_mut() = StatusCode::IM_A_TEAPOT;
+            response
+        });
+    let mut service = layer.layer(inner());
+    ask!(service, "/");
+    let (status, headers, body) = ask!(service, "/tea");
+    assert_eq!((status, body.as_str()), (418, "/tea 1"));
+    assert_eq!(headers["retry-after"], "10");
+    assert!(headers.contains_key("ratelimit"));
+}
+
+#[tokio::test]
+async fn exempt_requests_are_neither_charged_nor_marked() {
+    let by_header = Rule::new(policy("api", "1/min"), |parts: &http::request::Parts| {
+        match parts.headers.get("x-admin") {
+            Some(_) => Identity::Exempt,
+            None => Identity::Unknown,
+        }
+    });
+    let layer = RateLimitLayer::new(limiter().0, by_header);
+    let mut service = layer.exempt(|parts| parts.uri.path() == "/health").layer(inner());
+    for _ in 0..3 {
+        let (status, headers, _) = ask!(service, "/health");
+        assert_eq!((status, headers.contains_key("ratelimit")), (200, false));
+        let admin = Request::get("/").header("x-admin", "1").body(Empty::new()).unwrap();
+        let (status, headers, _) =
+            text(service.ready().await.unwrap().call(admin).await.unwrap()).await;
+        assert_eq!((status, headers.contains_key("ratelimit")), (200, false));
+    }
+    // Whom nobody can name shares one key: never unlimited.
+    assert_eq!([ask!(service, "/").0, ask!(service, "/").0], [200, 429]);
+}
+
+#[tokio::test]
+async fn tiers_costs_and_methods() {
+    let (free, paid) = (policy("free", "2/min"), policy("paid", "20/min"));
+    let tiered = Rule::tiered(
+        move |parts| if parts.headers.contains_key("x-paid") { paid.clone() } else { free.clone() },
+        |parts| parts.headers.get("x-user").map(Key::from),
+    )
+    .cost(|parts| if parts.method == Method::GET { 1 } else { 10 });
+    let mut service = RateLimitLayer::new(limiter().0, tiered).layer(inner());
+    let mut ask = async |method: Method, paid: bool| {
+        let mut request = Request::builder().method(method).header("x-user", "alice");
+        if paid {
+            request = request.header("x-paid", "1");
+        }
+        let request = request.body(Empty::new()).unwrap();
+        service.ready().await.unwrap().call(request).await.unwrap().status().as_u16()
+    };
+    assert_eq!(ask(Method::GET, false).await, 200);
+    assert_eq!(ask(Method::POST, false).await, 403);
+    assert_eq!(ask(Method::POST, true).await, 200);
+    assert_eq!(ask(Method::POST, true).await, 200);
+    assert_eq!(ask(Method::POST, true).await, 429);
+}
+
+#[tokio::test]
+async fn a_trial_denies_nobody_and_shows_nowhere_but_to_who_watches() {
+    let log = Log::default();
+    let seen = Arc::clone(&log);
+    let layer = RateLimitLayer::new(limiter().0, rule("trial", "1/min"))
+        .shadow()
+        .and(rule("real", "3/min"))
+        .on_decision(move |decision, _| {
+            let verdicts = decision
+                .outcomes()
+                .iter()
+                .map(|outcome| format!("{} {:?}", outcome.policy().name(), outcome.verdict()));
+            seen.lock().unwrap().push_back(verdicts.collect::<Vec<_>>().join(", "));
+        });
+    let mut service = layer.layer(inner());
+    for status in [200, 200, 200, 429] {
+        let (actual, headers, body) = ask!(service, "/");
+        assert_eq!(actual, status);
+        assert!(!headers["ratelimit-policy"].to_str().unwrap().contains("trial"));
+        assert!(!body.contains("trial"));
+    }
+    let log = log.lock().unwrap();
+    assert_eq!(log[0], "trial Passed, real Passed");
+    assert_eq!(log[1], "trial Refused, real Passed");
+    assert_eq!(log[3], "trial Refused, real Refused");
+}
+
+#[tokio::test]
+async fn when_the_store_fails_each_rule_says_what_happens() {
+    let layer = || RateLimitLayer::new(Limiter::new(Down), rule("api", "1/min"));
+    let mut open = layer().layer(inner());
+    for _ in 0..3 {
+        assert_eq!(ask!(open, "/").0, 200);
+    }
+    let dear = || rule("dear", "1/min").on_failure(OnFailure::Deny);
+    let mut closed = layer().and(dear()).layer(inner());
+    let (status, headers, body) = ask!(closed, "/");
+    assert_eq!(status, 503);
+    assert!(headers["retry-after"].to_str().unwrap().parse::<u64>().unwrap() >= 1);
+    let problem = problem(&body);
+    assert_eq!(problem["status"], 503);
+    assert!(problem["type"].as_str().unwrap().ends_with("#temporary-reduced-capacity"));
+    let mut trial = layer().and(dear().shadow()).layer(inner());
+    assert_eq!(ask!(trial, "/").0, 200, "a trial denies nobody");
+}
+
+#[tokio::test]
+async fn a_charge_is_given_back_if_the_response_says_so() {
+    for later in [false, true] {
+        let store = tollgate::store::MemoryStore::new(Default::default());
+        let limiter = if later { Limiter::new(Later(store)) } else { Limiter::new(store) };
+        let failures = rule("failures", "3/min").refund_if(|head| head.status.is_success());
+        let mut service = RateLimitLayer::new(limiter, failures).layer(inner());
+        for _ in 0..9 {
+            let (status, headers, _) = ask!(service, "/200");
+            assert_eq!((status, &headers["x-ratelimit-remaining"]), (200, &"3".parse().unwrap()));
+        }
+        for remaining in ["2", "1", "0"] {
+            let (status, headers, _) = ask!(service, "/401");
+            assert_eq!(
+                (status, headers["x-ratelimit-remaining"].to_str().unwrap()),
+                (401, remaining)
+            );
+        }
+        assert_eq!(ask!(service, "/200").0, 429);
+    }
+}
+
+#[tokio::test]
+async fn the_length_of_the_body_is_settled_when_it_ends_or_is_dropped() {
+    let (limiter, _) = limiter();
+    let bytes = policy("bytes", "1000/min");
+    let by_body =
+        Rule::new(bytes.clone(), |_| "everybody").cost(|_| 10).cost_of_body(|bytes| bytes);
+    let mut service = RateLimitLayer::new(limiter.clone(), by_body).layer(inner());
+    let remaining = async || {
+        let peek = limiter.peek(bytes.charge("everybody", 0)).await.unwrap();
+        peek.outcomes()[0].standing().remaining()
+    };
+    ask!(service, "/");
+    assert_eq!(remaining().await, 900, "100 bytes were sent");
+    let response = service.ready().await.unwrap().call(get("/")).await.unwrap();
+    assert_eq!(remaining().await, 890, "the estimate is held");
+    drop(response);
+    assert_eq!(remaining().await, 900, "nothing was sent");
+}
+
+#[test]
+fn debug_shows_no_keys() {
+    let seen = Arc::new(Mutex::new(0));
+    let layer = RateLimitLayer::new(limiter().0, rule("api", "1/min")).on_decision(move |_, _| {
+        *seen.lock().unwrap() += 1;
+    });
+    assert!(format!("{layer:?}").contains("api"));
+    assert!(!format!("{:?}", Key::from("secret-token")).contains("secret"));
+}

@@ -1,0 +1,192 @@
+//! Headers, parsed back by a library for structured fields, and checked byte by byte.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body_util::{Empty, Full};
+use sfv::{BareItem, List, ListEntry, Parser};
+use tollgate::{Headers, RateLimitLayer, Reset, Rule};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use crate::{START, get, limiter, policy, rule, text};
+
+/// A service that answers every request the same way.
+fn inner() -> impl Service<
+    Request<Empty<Bytes>>,
+    Response = Response<Full<Bytes>>,
+    Error = std::convert::Infallible,
+    Future: Send,
+> + Clone {
+    service_fn(|_: Request<Empty<Bytes>>| async { Ok(Response::new(Full::from("inner"))) })
+}
+
+macro_rules! ask {
+    ($service:expr) => {
+        text($service.ready().await.unwrap().call(get("/")).await.unwrap()).await
+    };
+}
+
+/// The members of a header field, all its lines together: name, and the integer of each parameter.
+fn members(headers: &HeaderMap, field: &str) -> Vec<(String, Vec<(String, i64)>)> {
+    let lines: Vec<&str> =
+        headers.get_all(field).iter().map(|line| line.to_str().unwrap()).collect();
+    let list: List = Parser::new(&lines.join(", ")).parse().unwrap();
+    list.into_iter()
+        .map(|member| {
+            let ListEntry::Item(item) = member else { panic!("an inner list") };
+            let BareItem::String(name) = item.bare_item else { panic!("not a string") };
+            let parameters = item.params.into_iter().filter_map(|(key, value)| match value {
+                BareItem::Integer(number) => Some((key.as_str().to_owned(), number.into())),
+                _ => None,
+            });
+            (name.as_str().to_owned(), parameters.collect())
+        })
+        .collect()
+}
+
+fn value<'h>(headers: &'h HeaderMap, name: &str) -> &'h str {
+    headers[name].to_str().unwrap()
+}
+
+#[tokio::test]
+async fn an_allowed_response_carries_all_of_them() {
+    let (limiter, _) = limiter();
+    let mut service = RateLimitLayer::new(limiter, rule("api", "5/10s")).layer(inner());
+    let (status, headers, body) = ask!(service);
+    assert_eq!((status, body.as_str()), (200, "inner"));
+    assert_eq!(value(&headers, "ratelimit-policy"), r#""api";q=5;w=10"#);
+    assert_eq!(value(&headers, "ratelimit"), r#""api";r=4;t=10"#);
+    assert_eq!(value(&headers, "x-ratelimit-limit"), "5");
+    assert_eq!(value(&headers, "x-ratelimit-remaining"), "4");
+    assert_eq!(value(&headers, "x-ratelimit-reset"), "10");
+    assert!(!headers.contains_key("retry-after"));
+}
+
+#[tokio::test]
+async fn times_are_rounded_to_the_safe_side() {
+    let (limiter, clock) = limiter();
+    let mut service = RateLimitLayer::new(limiter, rule("api", "1/10s")).layer(inner());
+    ask!(service);
+    for (micros, t, retry_after) in
+        [(1, 9, 10), (999_999, 9, 9), (8_000_000, 1, 1), (999_999, 1, 1)]
+    {
+        clock.advance(Duration::from_micros(micros));
+        let (status, headers, _) = ask!(service);
+        assert_eq!(status, 429);
+        assert_eq!(value(&headers, "ratelimit"), format!(r#""api";r=0;t={t}"#));
+        assert_eq!(value(&headers, "retry-after"), retry_after.to_string());
+        assert_eq!(value(&headers, "x-ratelimit-reset"), retry_after.to_string());
+    }
+    // Never zero, and waiting it is enough.
+    clock.advance(Duration::from_micros(1_000_000));
+    assert_eq!(ask!(service).0, 200);
+}
+
+#[tokio::test]
+async fn several_policies_are_several_members() {
+    let (limiter, _) = limiter();
+    let bytes = policy("upload", "1000000/day").counting("content-bytes").unwrap();
+    let layer = RateLimitLayer::new(limiter, rule("burst", "2/10s"))
+        .and(Rule::new(bytes, |_| "everybody").cost(|_| 1000));
+    let mut service = layer.layer(inner());
+    let (_, headers, _) = ask!(service);
+    assert_eq!(
+        value(&headers, "ratelimit-policy"),
+        r#""burst";q=2;w=10, "upload";q=1000000;qu="content-bytes";w=86400"#
+    );
+    let [burst, upload] = &members(&headers, "ratelimit")[..] else { panic!("two members") };
+    assert_eq!(burst, &("burst".into(), vec![("r".into(), 1), ("t".into(), 10)]));
+    assert_eq!(upload, &("upload".into(), vec![("r".into(), 999_000), ("t".into(), 86_400)]));
+    assert_eq!(value(&headers, "x-ratelimit-remaining"), "1");
+
+    ask!(service);
+    let (status, headers, _) = ask!(service);
+    assert_eq!((status, value(&headers, "retry-after")), (429, "10"));
+    // Retry-After points before the end of no window that is shown.
+    for (_, parameters) in members(&headers, "ratelimit") {
+        assert!(parameters.iter().all(|(name, number)| name != "t" || *number <= 10));
+    }
+    assert_eq!(value(&headers, "x-ratelimit-limit"), "2");
+}
+
+#[tokio::test]
+async fn stacked_layers_add_members_and_show_the_tightest() {
+    for (outer, inner_quota, tightest) in [("9/10s", "2/min", "1"), ("2/10s", "9/min", "1")] {
+        let (limiter, _) = limiter();
+        let stack = RateLimitLayer::new(limiter.clone(), rule("inner", inner_quota)).layer(inner());
+        let mut service = RateLimitLayer::new(limiter, rule("outer", outer)).layer(stack);
+        let (_, headers, _) = ask!(service);
+        for field in ["ratelimit-policy", "ratelimit"] {
+            let names: Vec<_> =
+                members(&headers, field).into_iter().map(|(name, _)| name).collect();
+            assert_eq!(names, ["inner", "outer"]);
+        }
+        assert_eq!(headers.get_all("x-ratelimit-remaining").iter().count(), 1);
+        assert_eq!(value(&headers, "x-ratelimit-remaining"), tightest);
+        assert_eq!(value(&headers, "x-ratelimit-limit"), "2");
+    }
+}
+
+#[tokio::test]
+async fn an_inner_denial_keeps_its_retry_after_under_an_outer_layer() {
+    let (limiter, _) = limiter();
+    let stack = RateLimitLayer::new(limiter.clone(), rule("inner", "1/3s")).layer(inner());
+    let mut service = RateLimitLayer::new(limiter, rule("outer", "9/day")).layer(stack);
+    ask!(service);
+    let (status, headers, _) = ask!(service);
+    assert_eq!((status, value(&headers, "retry-after")), (429, "3"));
+    let windows = members(&headers, "ratelimit");
+    assert_eq!(windows.len(), 2);
+    assert!(windows.iter().flat_map(|(_, p)| p).all(|(name, t)| name != "t" || *t <= 3));
+}
+
+#[tokio::test]
+async fn the_choice_of_headers_is_kept() {
+    for (choice, draft, reset) in [
+        (Headers::none(), false, None),
+        (Headers::none().draft11(), true, None),
+        (Headers::none().x_ratelimit(Reset::Seconds), false, Some(10)),
+        (Headers::none().x_ratelimit(Reset::Epoch), false, Some(START / 1_000_000 + 10)),
+    ] {
+        let (limiter, _) = limiter();
+        let layer = RateLimitLayer::new(limiter, rule("api", "1/10s")).headers(choice);
+        let mut service = layer.layer(inner());
+        for status in [200, 429] {
+            let (actual, headers, _) = ask!(service);
+            assert_eq!(actual, status);
+            assert_eq!(headers.contains_key("ratelimit"), draft);
+            assert_eq!(headers.contains_key("ratelimit-policy"), draft);
+            let actual = headers.get("x-ratelimit-reset").map(|reset| reset.to_str().unwrap());
+            assert_eq!(actual, reset.map(|reset| reset.to_string()).as_deref());
+            assert_eq!(headers.contains_key("retry-after"), status == 429);
+        }
+    }
+}
+
+#[tokio::test]
+async fn jitter_is_never_earlier_than_the_truth() {
+    let (limiter, _) = limiter();
+    let layer = RateLimitLayer::new(limiter, rule("api", "1/10s")).jitter(Duration::from_secs(5));
+    let mut service = layer.layer(inner());
+    ask!(service);
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..200 {
+        let (_, headers, _) = ask!(service);
+        seen.insert(value(&headers, "retry-after").parse::<u64>().unwrap());
+    }
+    assert_eq!(seen.into_iter().collect::<Vec<_>>(), [10, 11, 12, 13, 14, 15]);
+}
+
+#[tokio::test]
+async fn numbers_stay_integers_of_a_structured_field_at_the_bounds() {
+    let (limiter, _) = limiter();
+    let wide = rule("wide", "1000000000000/400d token-bucket(1000000000000)");
+    let short = rule("short", "1/1ms");
+    let layer = RateLimitLayer::new(limiter, wide).and(short);
+    let mut service = layer.layer(inner());
+    let (_, headers, _) = ask!(service);
+    let [wide, short] = &members(&headers, "ratelimit-policy")[..] else { panic!("two members") };
+    assert_eq!(wide.1, [("q".into(), 1_000_000_000_000), ("w".into(), 34_560_000)]);
+    assert_eq!(short.1, [("q".into(), 1), ("w".into(), 1)]);
+}

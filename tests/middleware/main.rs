@@ -1,0 +1,77 @@
+//! The middleware as tower sees it: readiness, bodies, stacking, failures; and what it writes.
+#![allow(missing_docs)]
+
+mod answers;
+mod contract;
+mod headers;
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt, Empty};
+use tollgate::{
+    Error, ErrorKind, Limiter, ManualClock, Policy, Rule,
+    store::{Answer, MemoryConfig, MemoryStore, Request as Asked, Store},
+};
+
+pub(crate) const START: u64 = 1_700_000_000_000_000;
+
+pub(crate) fn limiter() -> (Limiter, ManualClock) {
+    let clock = ManualClock::at(START);
+    let store = MemoryStore::new(MemoryConfig::default().clock(clock.clone()));
+    (Limiter::new(store), clock)
+}
+
+pub(crate) fn policy(name: &str, quota: &str) -> Policy {
+    Policy::new(name, quota.parse().unwrap()).unwrap()
+}
+
+/// Everybody is one key.
+pub(crate) fn rule(name: &str, quota: &str) -> Rule {
+    Rule::new(policy(name, quota), |_| "everybody")
+}
+
+pub(crate) fn get(path: &str) -> Request<Empty<Bytes>> {
+    Request::builder().uri(path).body(Empty::new()).unwrap()
+}
+
+pub(crate) async fn text<B>(response: Response<B>) -> (u16, HeaderMap, String)
+where
+    B: http_body::Body,
+    B::Error: std::fmt::Debug,
+{
+    let (head, body) = response.into_parts();
+    let bytes = body.collect().await.unwrap().to_bytes();
+    (head.status.as_u16(), head.headers, String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+/// A store that answers later, as one across a network does: after the caller has been woken.
+#[derive(Debug)]
+pub(crate) struct Later(pub(crate) MemoryStore);
+
+impl Store for Later {
+    fn call(&self, request: Asked<'_>) -> Answer {
+        let ruling = self.0.call(request).now().unwrap();
+        Answer::pending(async move {
+            tokio::task::yield_now().await;
+            ruling
+        })
+    }
+}
+
+/// A store that is down.
+#[derive(Debug)]
+pub(crate) struct Down;
+
+impl Store for Down {
+    fn call(&self, _: Asked<'_>) -> Answer {
+        Answer::ready(Err(Error::new(ErrorKind::Unavailable, "down")))
+    }
+}
+
+/// What happened, in order.
+pub(crate) type Log = Arc<Mutex<VecDeque<String>>>;

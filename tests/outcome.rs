@@ -1,0 +1,281 @@
+//! Charging by outcome, over real HTTP: exact under concurrency, settled when the body ends.
+#![cfg(feature = "axum")]
+
+mod common_http;
+
+use std::{
+    convert::Infallible,
+    panic,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{Router, body::Body, extract::Request, response::Response, routing::get};
+use bytes::Bytes;
+use common_http::{http1, http2, serve};
+use futures_util::{StreamExt, stream};
+use http::StatusCode;
+use http_body_util::BodyExt;
+use tollgate::{Decided, Limiter, Policy, RateLimitLayer, Rule, Tally, by};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+fn policy(name: &str, quota: &str) -> Policy {
+    Policy::new(name, quota.parse().unwrap()).unwrap()
+}
+
+async fn left(limiter: &Limiter, policy: &Policy) -> u64 {
+    let decision = limiter.peek(policy.charge("all", 0)).await.unwrap();
+    decision.binding().unwrap().standing().remaining()
+}
+
+/// Settling happens on the server's side of the connection.
+async fn settles_at(limiter: &Limiter, policy: &Policy, expected: u64) {
+    for _ in 0..200 {
+        if left(limiter, policy).await == expected {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(left(limiter, policy).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_fourth_guess() {
+    for _ in 0..10 {
+        let guesses = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&guesses);
+        let handler = move || async move {
+            counted.fetch_add(1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            StatusCode::UNAUTHORIZED
+        };
+        let rule = Rule::new(policy("failed", "3/min"), by::header("x-account"))
+            .refund_if(|response| response.status.is_success());
+        let layer = RateLimitLayer::new(Limiter::in_memory(), rule);
+        let address = serve(Router::new().route("/", get(handler)).layer(layer)).await;
+        let attempts = (0..40).map(|_| async {
+            http1(address).await.get_with("/", &[("x-account", "alice")]).await.status
+        });
+        let statuses = futures_util::future::join_all(attempts).await;
+        assert_eq!(guesses.load(Ordering::SeqCst), 3);
+        assert_eq!(statuses.iter().filter(|status| **status == 401).count(), 3);
+        assert_eq!(statuses.iter().filter(|status| **status == 429).count(), 37);
+    }
+}
+
+#[tokio::test]
+async fn success_is_given_back_before_the_client_hears_of_it() {
+    let rule = Rule::new(policy("failed", "3/min"), by::constant("all"))
+        .refund_if(|response| response.status.is_success());
+    let layer = RateLimitLayer::new(Limiter::in_memory(), rule);
+    let address = serve(Router::new().route("/", get(|| async { "ok" })).layer(layer)).await;
+    let mut client = http1(address).await;
+    for _ in 0..20 {
+        let reply = client.get("/").await;
+        assert_eq!(reply.status, 200);
+        assert_eq!(reply.headers["x-ratelimit-remaining"], "3");
+    }
+}
+
+#[tokio::test]
+async fn bytes_are_settled_when_the_body_ends() {
+    let (limiter, bytes) = (Limiter::in_memory(), policy("bytes", "1000/h"));
+    let rule =
+        Rule::new(bytes.clone(), by::constant("all")).cost(|_| 300).cost_of_body(|sent| sent);
+    let layer = RateLimitLayer::new(limiter.clone(), rule);
+    let app = Router::new().route("/", get(|| async { "x".repeat(120) })).layer(layer);
+    let address = serve(app).await;
+    assert_eq!(http1(address).await.get("/").await.status, 200);
+    settles_at(&limiter, &bytes, 880).await;
+    assert_eq!(http2(address).await.get("/").await.status, 200);
+    settles_at(&limiter, &bytes, 760).await;
+}
+
+/// `n` units, one at a time; each is counted when it is sent.
+async fn counted(request: Request) -> Response {
+    let n: u64 = request.uri().query().unwrap().parse().unwrap();
+    let tally = Tally::new();
+    let count = tally.clone();
+    let body = stream::iter(0..n).then(move |_| {
+        let count = count.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            count.add(1);
+            Ok::<_, Infallible>(Bytes::from_static(b"unit "))
+        }
+    });
+    let mut response = Response::new(Body::from_stream(body));
+    response.extensions_mut().insert(tally);
+    response
+}
+
+#[tokio::test]
+async fn tallies_are_settled_when_the_body_ends_or_the_client_hangs_up() {
+    let (limiter, units) = (Limiter::in_memory(), policy("units", "1000/h"));
+    let rule = Rule::new(units.clone(), by::constant("all")).cost(|_| 100).settle_tally();
+    let layer = RateLimitLayer::new(limiter.clone(), rule);
+    let app = Router::new()
+        .route("/", get(counted))
+        .route("/plain", get(|| async { "no tally" }))
+        .layer(layer);
+    let address = serve(app).await;
+    assert_eq!(http1(address).await.get("/?30").await.body.len(), 150);
+    settles_at(&limiter, &units, 970).await;
+    assert_eq!(http2(address).await.get("/?130").await.body.len(), 650);
+    settles_at(&limiter, &units, 840).await;
+
+    let mut client = http1(address).await;
+    let mut response = client.send("/?100000", &[]).await;
+    for _ in 0..10 {
+        response.body_mut().frame().await.unwrap().unwrap();
+    }
+    assert_eq!(left(&limiter, &units).await, 740, "the estimate is held");
+    drop((response, client));
+    for _ in 0..200 {
+        if left(&limiter, &units).await != 740 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let after = left(&limiter, &units).await;
+    assert!((790..=830).contains(&after), "{after}");
+    assert_eq!(http1(address).await.get("/plain").await.status, 200);
+    assert_eq!(left(&limiter, &units).await, after - 100, "without a tally the estimate stays");
+}
+
+#[tokio::test]
+async fn a_panic_fails_its_request_and_the_server_lives() {
+    let boom = |path: &'static str| {
+        move |parts: &http::request::Parts| {
+            assert!(parts.uri.path() != path, "an application's mistake");
+            1
+        }
+    };
+    let limiter = Limiter::in_memory();
+    let cost = Rule::new(policy("cost", "100/min"), by::constant("all")).cost(boom("/cost"));
+    let identity = boom("/identity");
+    let who = Rule::new(policy("who", "100/min"), move |parts| format!("{}", identity(parts)));
+    let refund = Rule::new(policy("refund", "100/min"), by::constant("all"))
+        .refund_if(|response| panic!("{} is a mistake", response.status))
+        .only(|parts| parts.uri.path() == "/refund");
+    let length = Rule::new(policy("length", "100/min"), by::constant("all"))
+        .cost_of_body(|_| panic!("a mistake"))
+        .only(|parts| parts.uri.path() == "/length");
+    let handler = async |request: Request| match request.uri().path() {
+        "/handler" => panic!("a mistake"),
+        _ => "ok",
+    };
+    let layer = RateLimitLayer::new(limiter, cost).and(who).and(refund).and(length);
+    let app = Router::new().fallback(handler).layer(layer);
+    let address = serve(app).await;
+    panic::set_hook(Box::new(|_| {}));
+    for path in ["/cost", "/identity", "/refund", "/handler"] {
+        assert!(http1(address).await.try_get(path).await.is_err(), "{path}");
+        assert_eq!(http1(address).await.get("/").await.status, 200, "after {path}");
+    }
+    // The response has been sent: the estimate stays.
+    assert_eq!(http1(address).await.get("/length").await.status, 200);
+    assert_eq!(http1(address).await.get("/").await.status, 200);
+    let _ = panic::take_hook();
+}
+
+#[tokio::test]
+async fn keep_alive_and_many_streams_of_one_connection() {
+    let rule = Rule::new(policy("calls", "5/min"), by::peer_ip());
+    let app = Router::new()
+        .route("/", get(|| async { "ok" }))
+        .layer(RateLimitLayer::new(Limiter::in_memory(), rule));
+    let address = serve(app).await;
+    let mut client = http1(address).await;
+    let mut statuses = Vec::new();
+    for _ in 0..3 {
+        statuses.push(client.get("/").await.status);
+    }
+    let streams = http2(address).await;
+    let asks = (0..6).map(|_| {
+        let mut stream = streams.clone();
+        async move { stream.get("/").await.status }
+    });
+    statuses.extend(futures_util::future::join_all(asks).await);
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429, 429, 429, 429]);
+    // A denial with its body leaves the connection good.
+    for _ in 0..3 {
+        let reply = client.get("/").await;
+        assert_eq!(reply.status, 429);
+        assert!(reply.body.starts_with(b"{\"type\""));
+    }
+}
+
+#[tokio::test]
+async fn strange_requests() {
+    let cost = |parts: &http::request::Parts| match parts.uri.path() {
+        "/zero" => 0,
+        "/huge" => u64::MAX,
+        _ => 1,
+    };
+    let key = by::header("x-api-key");
+    let rule = Rule::new(policy("calls", "2/min"), key).cost(cost);
+    let inner = service_fn(|_: http::Request<()>| async {
+        Ok::<_, Infallible>(http::Response::new(Body::empty()))
+    });
+    let mut service = RateLimitLayer::new(Limiter::in_memory(), rule).layer(inner);
+    let mut ask = async |path: &str, key: Option<&[u8]>| {
+        let mut request = http::Request::get(path);
+        if let Some(key) = key {
+            request = request.header("x-api-key", http::HeaderValue::from_bytes(key).unwrap());
+        }
+        let request = request.body(()).unwrap();
+        service.ready().await.unwrap().call(request).await.unwrap().status().as_u16()
+    };
+    for key in [Some(&b"\xff\xfe\x80"[..]), Some(&vec![b'k'; 64 << 10]), None] {
+        for _ in 0..3 {
+            assert_eq!(ask("/zero", key).await, 200);
+        }
+        assert_eq!(ask("/huge", key).await, 403);
+        assert_eq!(
+            [ask("/", key).await, ask("/", key).await, ask("/", key).await],
+            [200, 200, 429]
+        );
+        assert_eq!(ask("/zero", key).await, 200, "a cost of 0 passes an empty quota");
+    }
+}
+
+#[tokio::test]
+async fn handlers_and_outer_layers_see_the_decision() {
+    let limiter = Limiter::in_memory();
+    let layer = |name: &str, quota: &str| {
+        let rule = Rule::new(policy(name, quota), by::constant("all"));
+        RateLimitLayer::new(limiter.clone(), rule).visible()
+    };
+    let handler = async |decided: Decided| {
+        let binding = decided.binding().unwrap();
+        format!(
+            "{} {} {}",
+            binding.policy().name(),
+            binding.standing().remaining(),
+            decided.decisions().count()
+        )
+    };
+    let app = Router::new()
+        .route("/", get(handler))
+        .layer(layer("inner", "10/min"))
+        .layer(layer("outer", "2/min"))
+        .route("/bare", get(handler));
+    let ask = async |path: &str| {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        app.clone().oneshot(request).await.unwrap()
+    };
+    let response = ask("/").await;
+    assert_eq!(response.extensions().get::<Decided>().unwrap().decisions().count(), 2);
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(body, "outer 1 2");
+    ask("/").await;
+    let denied = ask("/").await;
+    assert_eq!(denied.status(), 429);
+    assert!(!denied.extensions().get::<Decided>().unwrap().decision().is_allowed());
+    assert_eq!(ask("/bare").await.status(), 500, "a mistake of the server says so");
+}

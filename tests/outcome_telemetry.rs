@@ -1,0 +1,81 @@
+//! What operators see: one event for each denial, and no key or address in the clear.
+#![cfg(all(feature = "tracing", feature = "metrics"))]
+
+use std::{
+    convert::Infallible,
+    fmt::{Debug, Write},
+    sync::{Arc, Mutex},
+};
+
+use http::{Request, Response};
+use tollgate::{Limiter, Policy, RateLimitLayer, Rule, by};
+use tower::{Layer, Service, ServiceExt, service_fn};
+use tracing::{
+    Event, Metadata, Subscriber,
+    field::{Field, Visit},
+    span,
+};
+
+/// Keeps the text of every event.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+struct Fields<'l>(&'l mut String);
+
+impl Visit for Fields<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, " {}={value:?}", field.name()).unwrap();
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "tollgate"
+    }
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn event(&self, event: &Event<'_>) {
+        let mut text = event.metadata().level().to_string();
+        event.record(&mut Fields(&mut text));
+        self.0.lock().unwrap().push(text);
+    }
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+fn policy(name: &str, quota: &str) -> Policy {
+    Policy::new(name, quota.parse().unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn one_event_for_each_denial() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let inner =
+        service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    let rule = |name, quota| Rule::new(policy(name, quota), by::header("x-api-key")).cost(|_| 2);
+    let mut service = RateLimitLayer::new(Limiter::in_memory(), rule("calls", "5/min"))
+        .and(rule("trial", "2/min").shadow())
+        .and(Rule::new(policy("by-peer", "100/min"), by::peer_ip()))
+        .layer(inner);
+    let mut ask = async || {
+        let request =
+            Request::get("/secret-path").header("x-api-key", "very-secret").body(()).unwrap();
+        service.ready().await.unwrap().call(request).await.unwrap().status().as_u16()
+    };
+    assert_eq!([ask().await, ask().await, ask().await], [200, 200, 429]);
+    let events = log.0.lock().unwrap().clone();
+    assert_eq!(events.len(), 3, "{events:#?}");
+    assert!(events[0].contains("into_make_service_with_connect_info"), "once: {}", events[0]);
+    assert!(events[1].contains("policy=\"trial\"") && events[1].contains("trial=true"));
+    let denial = &events[2];
+    for part in
+        ["INFO", "policy=\"calls\"", "key=Key(#", "cost=2", "used=4", "limit=5", "retry_after="]
+    {
+        assert!(denial.contains(part), "{part} in {denial}");
+    }
+    assert!(!events.iter().any(|event| event.contains("secret")), "{events:#?}");
+}

@@ -1,0 +1,191 @@
+//! Random histories that reach the hard cases.
+
+use std::time::Duration;
+
+use proptest::{collection::vec, prelude::*};
+use tollgate::{Algorithm, Quota};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    Log,
+    Buckets,
+    Counter,
+    Bucket,
+    Fixed,
+    Mixed,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct History {
+    pub(crate) start: u64,
+    /// One quota for each policy.
+    pub(crate) quotas: Vec<Quota>,
+    pub(crate) steps: Vec<Step>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    Move(Move),
+    Check { lines: Vec<Line>, repeat: u8, keep: bool },
+    Peek { lines: Vec<Line> },
+    Refund { which: usize },
+    Settle { which: usize, factor: Part },
+    Reset { line: Line },
+    Change { policy: usize, change: Change },
+}
+
+/// Where the time goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Move {
+    Micros(u64),
+    /// Part of the window of a policy.
+    Window(usize, Part),
+    /// To an edge of a policy's window, and by how much past it.
+    Edge(usize, i64),
+    /// As long as the last denial said, and by how much past it.
+    Wait(i64),
+    Back(usize, Part),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Line {
+    pub(crate) policy: usize,
+    pub(crate) key: usize,
+    pub(crate) cost: Cost,
+    pub(crate) most: Option<Cost>,
+    pub(crate) shadow: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Cost {
+    Units(u64),
+    /// Part of the capacity.
+    Part(Part),
+    /// What is free, and so many more.
+    Free(i64),
+    Over(u64),
+}
+
+/// A fraction.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part(pub(crate) u64, pub(crate) u64);
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Change {
+    Limit(Part),
+    Window(Part),
+    Burst(Part),
+    Back,
+}
+
+impl Part {
+    pub(crate) fn of(self, whole: u64) -> u64 {
+        (u128::from(whole) * u128::from(self.0) / u128::from(self.1)) as u64
+    }
+}
+
+pub(crate) fn histories(family: Family) -> impl Strategy<Value = History> {
+    // Late enough that no request is dated before the epoch when a window grows.
+    let late = 100_000_000_000_000_u64;
+    let start = prop_oneof![late..late + 20_000, Just(1_700_000_000_000_000), Just(1 << 52)];
+    let steps = vec(step(), 4..40);
+    (start, vec(quota(family), 1..4), steps).prop_map(|(start, quotas, steps)| History {
+        start,
+        quotas,
+        steps,
+    })
+}
+
+fn quota(family: Family) -> BoxedStrategy<Quota> {
+    let small = (1..12_u64, prop_oneof![Just(1_000), Just(10_000), 1_000..9_000_u64]);
+    let human = prop_oneof![
+        Just((3, 1_000_000)),
+        Just((7, 60_000_000)),
+        Just((1_000, 86_400_000_000)),
+        Just((105_000, 86_400_000_000)),
+        (1..5_000_u64, 1_000..100_000_000_u64)
+    ];
+    let huge = match family {
+        Family::Log | Family::Buckets => 1 << 31,
+        _ => Quota::MAX_LIMIT,
+    };
+    let longest = 400 * 86_400_000_000;
+    let large = (huge / 3..=huge, prop_oneof![Just(longest), longest / 7..=longest]);
+    let rate = prop_oneof![4 => small, 2 => human, 1 => large];
+    (rate, 0..6_u8, 1..40_u16, 1..30_u64, any::<bool>())
+        .prop_filter_map("out of bounds", move |((limit, window), pick, n, burst, large)| {
+            let algorithm = match (family, pick) {
+                (Family::Log, _) | (Family::Mixed, 0) => Algorithm::SlidingLog,
+                (Family::Buckets, _) | (Family::Mixed, 1) => {
+                    Algorithm::SlidingBuckets(if large { n * 25 } else { n })
+                }
+                (Family::Counter, _) | (Family::Mixed, 2) => Algorithm::SlidingCounter,
+                (Family::Fixed, _) | (Family::Mixed, 3) => Algorithm::FixedWindow,
+                _ => {
+                    Algorithm::TokenBucket { burst: if large { (limit / 2).max(1) } else { burst } }
+                }
+            };
+            Quota::with_algorithm(limit, Duration::from_micros(window), algorithm).ok()
+        })
+        .boxed()
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let lines = || vec(line(), 1..4);
+    prop_oneof![
+        8 => (line(), 1..8_u8, any::<bool>())
+            .prop_map(|(line, repeat, keep)| Step::Check { lines: vec![line], repeat, keep }),
+        6 => (lines(), any::<bool>())
+            .prop_map(|(lines, keep)| Step::Check { lines, repeat: 1, keep }),
+        9 => moves().prop_map(Step::Move),
+        1 => lines().prop_map(|lines| Step::Peek { lines }),
+        2 => any::<usize>().prop_map(|which| Step::Refund { which }),
+        2 => (any::<usize>(), part(3)).prop_map(|(which, factor)| Step::Settle { which, factor }),
+        1 => line().prop_map(|line| Step::Reset { line }),
+        1 => (0..3_usize, change()).prop_map(|(policy, change)| Step::Change { policy, change }),
+    ]
+}
+
+fn moves() -> impl Strategy<Value = Move> {
+    prop_oneof![
+        2 => (0..50_u64).prop_map(Move::Micros),
+        5 => (0..3_usize, part(1)).prop_map(|(policy, part)| Move::Window(policy, part)),
+        1 => (0..3_usize, part(3)).prop_map(|(policy, part)| Move::Window(policy, part)),
+        2 => (0..3_usize, -1..2_i64).prop_map(|(policy, past)| Move::Edge(policy, past)),
+        4 => (-1..2_i64).prop_map(Move::Wait),
+        1 => (0..3_usize, part(1)).prop_map(|(policy, part)| Move::Back(policy, part)),
+    ]
+}
+
+fn line() -> impl Strategy<Value = Line> {
+    let most = prop_oneof![7 => Just(None), 1 => cost().prop_map(Some)];
+    (0..3_usize, prop_oneof![3 => Just(0), 1 => Just(1_usize)], cost(), most, 0..6_u8).prop_map(
+        |(policy, key, cost, most, shadow)| Line { policy, key, cost, most, shadow: shadow == 0 },
+    )
+}
+
+fn cost() -> impl Strategy<Value = Cost> {
+    prop_oneof![
+        6 => (0..4_u64).prop_map(Cost::Units),
+        4 => part(1).prop_map(Cost::Part),
+        4 => (-1..2_i64).prop_map(Cost::Free),
+        1 => prop_oneof![Just(1), Just(u64::MAX)].prop_map(Cost::Over),
+    ]
+}
+
+/// A fraction of up to `most`.
+fn part(most: u64) -> impl Strategy<Value = Part> {
+    prop_oneof![
+        (0..=12 * most).prop_map(|of| Part(of, 12)),
+        (0..=1_000 * most).prop_map(|of| Part(of, 997))
+    ]
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        (1..40_u64).prop_map(|of| Change::Limit(Part(of, 12))),
+        (1..40_u64).prop_map(|of| Change::Window(Part(of, 12))),
+        (1..40_u64).prop_map(|of| Change::Burst(Part(of, 12))),
+        Just(Change::Back),
+    ]
+}

@@ -1,0 +1,101 @@
+//! Random histories: the limiter decides exactly as the oracle does, waits are exact to the
+//! microsecond, and no trailing window holds more than the published bound.
+
+#[path = "../oracle/mod.rs"]
+mod oracle;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod history;
+mod run;
+mod steady;
+
+use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
+
+use self::{
+    history::{Family, histories},
+    support::{Tally, memory, now},
+};
+
+/// What histories under any algorithm must reach.
+const HARD: &[&str] = &[
+    "admitted",
+    "denied",
+    "over capacity",
+    "cost of 0",
+    "several charges",
+    "the same policy and key twice",
+    "shadow beside its own charge",
+    "shadow refused, check admitted",
+    "granted more than the cost",
+    "burst at one instant",
+    "time ran backward",
+    "exact wait proved",
+    "waited exactly, then admitted",
+    "limit x window beyond 2^53",
+    "rate that does not divide",
+    "refund in full",
+    "refund in part",
+    "refund of nothing",
+    "settle upward",
+    "settle upward beyond the limit",
+    "settle downward",
+    "reset",
+    "limit raised",
+    "limit lowered below what is spent",
+    "window grown",
+    "window shrunk",
+    "bound proved",
+];
+
+fn agrees(name: &'static str, family: Family, cases: u32) {
+    let burst = if family == Family::Bucket { &["burst lowered"][..] } else { &[] };
+    let tally = Tally::expecting(&[HARD, burst].concat());
+    let regressions = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/properties/regressions.txt");
+    let persistence = FileFailurePersistence::Direct(regressions);
+    let config = Config {
+        cases,
+        max_shrink_iters: 20_000,
+        failure_persistence: Some(Box::new(persistence)),
+        ..Config::default()
+    };
+    let outcome = TestRunner::new(config).run(&histories(family), |history| {
+        let fixture = now(memory());
+        run::run(&fixture, &history, &tally);
+        Ok(())
+    });
+    if let Err(failure) = outcome {
+        panic!("{failure}");
+    }
+    tally.report(name);
+}
+
+#[test]
+fn sliding_log() {
+    agrees("sliding log", Family::Log, 1_500);
+}
+
+#[test]
+fn sliding_buckets() {
+    agrees("sliding buckets", Family::Buckets, 1_500);
+}
+
+#[test]
+fn sliding_counter() {
+    agrees("sliding counter", Family::Counter, 1_500);
+}
+
+#[test]
+fn token_bucket() {
+    agrees("token bucket", Family::Bucket, 1_500);
+}
+
+#[test]
+fn fixed_window() {
+    agrees("fixed window", Family::Fixed, 1_500);
+}
+
+#[test]
+fn several_algorithms_in_one_check() {
+    agrees("mixed", Family::Mixed, 2_000);
+}

@@ -1,0 +1,122 @@
+//! What the tests share: a limiter whose time is set by hand, and a tally of what they reached.
+#![allow(dead_code, reason = "no test needs all of it")]
+
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    future::Future,
+    io::Write,
+    pin::pin,
+    sync::Mutex,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use tollgate::{
+    Limiter, ManualClock, Policy, Quota, Reservation,
+    store::{MemoryConfig, MemoryStore},
+};
+
+/// A limiter over a fresh store, and the hand that sets the time which it decides by.
+pub(crate) struct Fixture {
+    pub(crate) limiter: Limiter,
+    set: Box<dyn Fn(u64) + Send + Sync>,
+}
+
+impl Fixture {
+    pub(crate) fn new(limiter: Limiter, set: impl Fn(u64) + Send + Sync + 'static) -> Self {
+        Self { limiter, set: Box::new(set) }
+    }
+
+    /// Sets the time, in microseconds since the epoch, also backward.
+    pub(crate) fn set(&self, micros: u64) {
+        (self.set)(micros);
+    }
+}
+
+pub(crate) async fn memory() -> Fixture {
+    let clock = ManualClock::default();
+    let limiter = Limiter::new(MemoryStore::new(MemoryConfig::default().clock(clock.clone())));
+    Fixture::new(limiter, move |micros| clock.set(micros))
+}
+
+/// The output of a future that never has to wait.
+pub(crate) fn now<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("had to wait"),
+    }
+}
+
+pub(crate) fn policy(name: &str, quota: &str) -> Policy {
+    Policy::new(name, quota.parse::<Quota>().expect("a valid quota")).expect("a valid name")
+}
+
+pub(crate) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).expect("fits")
+}
+
+/// Checks that are made to be refunded or settled.
+pub(crate) async fn hold(limiter: &Limiter, charge: tollgate::Charge<'_>) -> Reservation {
+    match limiter.reserve(charge).await.expect("the store answers") {
+        tollgate::Reserve::Held(reservation) => reservation,
+        tollgate::Reserve::Denied(denied) => panic!("refused: {denied:?}"),
+    }
+}
+
+/// How often each of the cases that matter was reached.
+#[derive(Debug, Default)]
+pub(crate) struct Tally(Mutex<BTreeMap<&'static str, u64>>);
+
+impl Tally {
+    pub(crate) fn expecting(cases: &[&'static str]) -> Self {
+        Self(Mutex::new(cases.iter().map(|case| (*case, 0)).collect()))
+    }
+
+    pub(crate) fn count(&self, case: &'static str) {
+        *self.0.lock().expect("no panic").entry(case).or_default() += 1;
+    }
+
+    pub(crate) fn count_if(&self, condition: bool, case: &'static str) {
+        if condition {
+            self.count(case);
+        }
+    }
+
+    /// Prints the counts, past the capture of the test harness, and fails if a case is missing.
+    pub(crate) fn report(&self, title: impl Debug) {
+        let cases = self.0.lock().expect("no panic");
+        let mut text = format!("\n{title:?} reached:\n");
+        for (case, count) in cases.iter() {
+            text += &format!("{count:>9}  {case}\n");
+        }
+        std::io::stderr().write_all(text.as_bytes()).expect("stderr");
+        let missing: Vec<_> = cases.iter().filter(|(_, count)| **count == 0).collect();
+        assert!(missing.is_empty(), "never reached: {missing:?}");
+    }
+}
+
+/// The most units of `spent` (time, units) in any trailing window `(now - window, now]`.
+pub(crate) fn most_in_any_window(spent: &[(u64, u64)], window: u64) -> u128 {
+    let ends = spent.iter().map(|(end, _)| {
+        let inside = spent.iter().filter(|(time, _)| time <= end && time + window > *end);
+        inside.map(|(_, units)| u128::from(*units)).sum()
+    });
+    ends.max().unwrap_or(0)
+}
+
+/// A memory store that can still be asked for its figures when a limiter has it.
+#[derive(Debug, Clone)]
+pub(crate) struct Watched(pub(crate) std::sync::Arc<MemoryStore>);
+
+impl Watched {
+    pub(crate) fn new(config: MemoryConfig) -> Self {
+        Self(std::sync::Arc::new(MemoryStore::new(config)))
+    }
+}
+
+impl tollgate::store::Store for Watched {
+    fn call(&self, request: tollgate::store::Request<'_>) -> tollgate::store::Answer {
+        self.0.call(request)
+    }
+}
