@@ -41,6 +41,8 @@ struct Player<'a> {
     admitted: Vec<Admitted>,
     /// A key is judged no earlier than it was last changed.
     changed: HashMap<Slot, u64>,
+    /// When it was last charged or given back to.
+    written: HashMap<Slot, u64>,
     reset: HashSet<Slot>,
 }
 
@@ -63,6 +65,7 @@ pub(crate) fn run(fixture: &Fixture, history: &History, tally: &Tally) {
         held: Vec::new(),
         admitted: Vec::new(),
         changed: HashMap::new(),
+        written: HashMap::new(),
         reset: HashSet::new(),
     };
     fixture.set(history.start);
@@ -102,10 +105,25 @@ impl Player<'_> {
                 now(self.fixture.limiter.reset(charge)).expect("the store answers");
                 self.oracle.reset(slot);
                 self.reset.insert(slot);
+                // What is forgotten is not given back as well.
+                let other = |(paid, _): &(Paid, usize)| paid.ask.slot != slot;
+                self.held.retain(|(_, lines)| lines.iter().all(other));
                 self.tally.count("reset");
             }
             Step::Change { policy, change } => self.change(*policy, *change),
         }
+    }
+
+    /// Whether a key that has everything back now was changed after `time`, or would not have it
+    /// then. A store may have dropped such a key, and with it what it knew of later times.
+    fn forgotten(&mut self, time: u64) -> bool {
+        let slots = (0..self.policies.len()).flat_map(|policy| [(policy, 0), (policy, 1)]);
+        slots.into_iter().any(|slot| {
+            let quota = self.policies[slot.0].quota();
+            let mut full = |time| self.oracle.free(time, slot, &quota) == quota.capacity();
+            let later = self.written.get(&slot).is_some_and(|written| *written > time);
+            full(self.time) && (later || !full(time))
+        })
     }
 
     fn travel(&mut self, by: Move) {
@@ -123,6 +141,9 @@ impl Player<'_> {
             }
             Move::Back(policy, part) => self.time.saturating_sub(part.of(window(policy))),
         };
+        if time < self.time && self.forgotten(time) {
+            return;
+        }
         // Beyond, time stands still for the limiter.
         self.time = time.min((1 << 53) - 1);
         self.tally.count_if(self.time < self.latest, "time ran backward");
@@ -233,19 +254,37 @@ impl Player<'_> {
         let mut lines = Vec::new();
         for paid in paid {
             let (slot, units) = (paid.ask.slot, paid.units);
-            let time = self.touch(slot, units);
+            let time = self.charged(slot, units);
             lines.push((paid, self.admitted.len()));
             self.admitted.push(Admitted { slot, time, units });
         }
         lines
     }
 
-    fn touch(&mut self, slot: Slot, units: u64) -> u64 {
+    /// A charge; the time at which the key was judged.
+    fn charged(&mut self, slot: Slot, units: u64) -> u64 {
         let changed = self.changed.entry(slot).or_default();
         if units > 0 {
             *changed = self.time.max(*changed);
         }
-        *changed
+        let judged = *changed;
+        self.write(slot, units);
+        judged
+    }
+
+    fn given_back(&mut self, slot: Slot, units: u64) {
+        // A bucket pays debts from then on; the others are judged by charges alone.
+        if matches!(self.policies[slot.0].quota().counted_by(), Algorithm::TokenBucket { .. }) {
+            self.charged(slot, units);
+        }
+        self.write(slot, units);
+    }
+
+    fn write(&mut self, slot: Slot, units: u64) {
+        let written = self.written.entry(slot).or_default();
+        if units > 0 {
+            *written = self.time.max(*written);
+        }
     }
 
     fn take_held(&mut self, which: usize) -> Option<Held> {
@@ -263,7 +302,7 @@ impl Player<'_> {
             self.tally.count_if(given > 0 && given == paid.units, "refund in full");
             self.tally.count_if(given > 0 && given < paid.units, "refund in part");
             self.admitted[*index].units -= given;
-            self.touch(paid.ask.slot, given);
+            self.given_back(paid.ask.slot, given);
             expected += given;
         }
         assert_eq!(now(held.refund()).expect("the store answers"), expected, "units given back");
@@ -280,7 +319,11 @@ impl Player<'_> {
                 let free = self.oracle.free(self.time, slot, &quota);
                 let given = self.oracle.settle(self.time, &quota, paid, units);
                 self.admitted[*index].units -= given;
-                self.touch(slot, if up { units } else { given });
+                if up {
+                    self.charged(slot, units);
+                } else {
+                    self.given_back(slot, given);
+                }
                 self.tally.count(if up { "settle upward" } else { "settle downward" });
                 let beyond = up && units - paid.units > free;
                 self.tally.count_if(beyond, "settle upward beyond the limit");
