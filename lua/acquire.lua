@@ -16,7 +16,7 @@ local step, looking, again, admitted, find, foreign = 0, true, false, true, nil,
 local algorithm, flags, limit, window, parameter, cost, most, free
 local spent_limit, spent_window
 -- What the algorithms see: see their branches.
-local counted, first, last, fresh, debt, credit, anchor, ahead
+local counted, first, last, fresh, debt, credit, anchor, ahead, paid_in
 local current, previous, before, old, following
 local header, text, from, known, held_window, shift, start, head, tail, places, until_ms, before_last
 local last_time, last_total, head_time, head_total, origin, leaving, seen, base, first_time, first_total

@@ -86,8 +86,8 @@
       seen = now > known and now or known
       -- The first record that still counts, and the running total before it.
       first, base, first_time, first_total = head, start, head_time, head_total
-      if tail > head and head_time + leaving <= seen then
-        if last_time + leaving <= seen then
+      if tail > head and head_time <= seen - leaving then
+        if last_time <= seen - leaving then
           first, base = tail, last_total
         else
           local slot, time, total = (head + 1) % 8, 0, 0
@@ -97,7 +97,7 @@
             time = (time - origin) % 281474976710656
             time = known + (time < 140737488355328 and time or time - 281474976710656)
           end
-          if slot > 0 and time + leaving > seen then
+          if slot > 0 and time > seen - leaving then
             first, first_time, base = head + 1, time, head_total
             first_total = (total + parse('<I4', text, from + 7)) % 4294967296
           else
@@ -295,7 +295,7 @@
             _, time = find(key, header, text, from, first, base, tail, places, known, origin, base,
               nil, must_leave)
           end
-          local wait = time + leaving - now
+          local wait = time - now + leaving
           if wait < 0 then wait = 0 end
           if want == 1 then
             next_after, retry_after = wait, wait

@@ -4,7 +4,7 @@
   elseif algorithm == 4 then
     if looking then
       local state = call('GET', key)
-      debt, credit, anchor, ahead, until_ms = 0, 0, 0, 0, 0
+      debt, credit, anchor, ahead, paid_in, until_ms = 0, 0, 0, 0, 0, 0
       if state then
         local owed, part, paid_at, old, paid = 0, 0, 0, 0, nil
         if #state == 38 then
@@ -24,17 +24,18 @@
           else
             paid, part = mul_div(now + ahead - anchor, limit, part, window)
           end
+          -- A lower limit acts at once, but nobody waits longer than from empty. What is beyond
+          -- goes before the refill counts, or no wait would end.
+          if owed > parameter + limit then owed = parameter + limit end
           if paid < owed then
-            -- A lower limit acts at once, but nobody waits longer than from empty.
-            debt, credit = owed - paid, part
-            if debt > parameter + limit then debt = parameter + limit end
+            debt, credit, paid_in = owed - paid, part, paid_at - now - ahead
           end
         end
       end
       free = parameter > debt and parameter - debt or 0
-      if saved then saved[line] = { free, debt, credit, anchor, ahead, until_ms } end
+      if saved then saved[line] = { free, debt, credit, anchor, ahead, paid_in, until_ms } end
     else
-      if saved then free, debt, credit, anchor, ahead, until_ms = unpack(saved[line]) end
+      if saved then free, debt, credit, anchor, ahead, paid_in, until_ms = unpack(saved[line]) end
       if giving then
         -- Debts are paid in the order in which they were made: what is left of this one is what
         -- the refill since has not reached.
@@ -66,7 +67,8 @@
         if now > anchor then anchor = now end
         ahead = anchor - now
         if not giving then mark1, mark2, mark3 = anchor, debt, credit end
-        local paid_at = anchor + reset_after
+        paid_in = reset_after
+        local paid_at = anchor + paid_in
         local slack = until_ms * 1000 - paid_at
         if slack > 0 and slack <= window / 8 + 2000 then
           call('SETRANGE', key, '0', pack('<I6I6I7I7I6', debt, credit, anchor, paid_at, window))
@@ -79,7 +81,7 @@
       end
       if debt > 0 then
         -- How long until the debt has come down to what a charge leaves room for.
-        reset_after = reset_after + ahead
+        reset_after = (reset_after < paid_in and reset_after or paid_in) + ahead
         local above = debt - parameter
         if above <= 0 then
           next_after = window - credit
@@ -88,11 +90,13 @@
         else
           next_after, rest = mul_div(above, window, window - credit, limit)
         end
-        next_after = next_after + ahead + (rest > 0 and 1 or 0)
+        if rest > 0 then next_after = next_after + 1 end
+        next_after = (next_after < paid_in and next_after or paid_in) + ahead
         above = debt + cost - parameter
         if units == 0 and above > 0 and cost <= parameter then
           retry_after, rest = mul_div(above - 1, window, window - credit, limit)
-          retry_after = retry_after + ahead + (rest > 0 and 1 or 0)
+          if rest > 0 then retry_after = retry_after + 1 end
+          retry_after = (retry_after < paid_in and retry_after or paid_in) + ahead
         end
       end
     end
