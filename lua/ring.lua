@@ -86,12 +86,24 @@
       seen = now > known and now or known
       -- The first record that still counts, and the running total before it.
       first, base, first_time, first_total = head, start, head_time, head_total
-      if tail > head and head_time + leaving <= seen then
-        if last_time + leaving <= seen then
+      if tail > head and head_time <= seen - leaving then
+        if last_time <= seen - leaving then
           first, base = tail, last_total
         else
-          first, first_time, first_total, base, text, from = find(key, header, text, from, head, start,
-            tail, places, known, origin, start, seen - leaving, nil)
+          local slot, time, total = (head + 1) % 8, 0, 0
+          if slot > 0 then
+            -- Often it is but the oldest that has left.
+            time, total = parse('<I6I4', text, from + slot * 10 + 1)
+            time = (time - origin) % 281474976710656
+            time = known + (time < 140737488355328 and time or time - 281474976710656)
+          end
+          if slot > 0 and time > seen - leaving then
+            first, first_time, base = head + 1, time, head_total
+            first_total = (total + parse('<I4', text, from + 7)) % 4294967296
+          else
+            first, first_time, first_total, base, text, from = find(key, header, text, from, head,
+              start, tail, places, known, origin, start, seen - leaving, nil)
+          end
         end
       end
       used = first < tail and (last_total - base) % 4294967296 or 0
@@ -187,8 +199,8 @@
         total = (total + spend) % 4294967296
         mark1 = stamp + shift
         local slot, ring, flush, block = tail % 8, nil, nil, nil
-        local front, tail_text = '', ''
-        if tail > head and head - head % 8 < tail - 8 then front = sub(text, from + 1, from + 80) end
+        -- The copy of the oldest block is written when it is another one.
+        local front, tail_text = from == 0 and text or nil, ''
         -- One stamp, one record. A log beyond all limits (forced charges) has no more records
         -- either: its newest units come back together, late, never early.
         if tail > head and (stamp == last_time or tail - head >= 1048576) then
@@ -205,7 +217,7 @@
             block = (tail - 8) / 8
             local n = block - oldest + 1
             flush = sub(header, 74, 153)
-            if n == 1 then front = flush end
+            if n == 1 then front, text, from = flush, flush, 0 end
             if n > places or places > 8 and n < places / 4 then
               -- By small steps, so that little is held in reserve; and back after a burst.
               local all = ''
@@ -236,10 +248,9 @@
         if tail == head + 1 then first_time, first_total = stamp, total end
         first = head
         used = (last_total - base) % 4294967296
-        local needed, renew = stamp + window, false
-        local longest = floor((needed + window / 8) / 1000) + 2
-        if until_ms * 1000 <= needed or until_ms > longest then
-          until_ms, renew = longest, true
+        local spare, renew = until_ms * 1000 - stamp - window, false
+        if spare <= 0 or spare > window / 8 + 2000 then
+          until_ms, renew = floor((stamp + window + window / 8) / 1000) + 2, true
         end
         local state = pack('<I7I6I7I4I6I6I4I7I4I7I4I7I4', known, held_window, shift, start, head, tail,
           places, until_ms, before_last, last_time, last_total, first_time, first_total)
@@ -247,12 +258,16 @@
         if places == 0 then
           store(key, state, until_ms * 1000)
         else
-          state = state .. string.rep('\0', 70 - slot * 10) .. front
-          if #front == 0 then state = state .. string.rep('\0', 80) end
           if ring then
+            front = front or from == 153 and sub(text, 154, 233) or string.rep('\0', 80)
+            state = state .. string.rep('\0', 70 - slot * 10) .. front
             store(key, state .. ring, until_ms * 1000)
           else
-            call('SETRANGE', key, '0', state)
+            if front then
+              call('SETRANGE', key, '0', state .. string.rep('\0', 70 - slot * 10) .. front)
+            else
+              call('SETRANGE', key, '0', state)
+            end
             if flush then call('SETRANGE', key, 233 + block % places * 80, flush) end
             if for_test then
               call('PEXPIRE', key, '86400000')
@@ -261,29 +276,37 @@
             end
           end
         end
-        header, text = state, state
-        from = head - head % 8 < tail - 8 and 153 or 73
+        header = state
+        if head - head % 8 >= tail - 8 then text, from = state, 73 end
       end
     end
-    free = limit > used and limit - used or 0
     if not looking and used > 0 then
+      free = limit > used and limit - used or 0
+      -- Often the oldest record suffices, or it takes the newest.
+      local oldest, all_but_newest = (first_total - base) % 4294967296, (before_last - base) % 4294967296
       for want = 1, units > 0 and 2 or 3 do
         local wanted = want == 1 and free + 1 or want == 2 and limit or cost
         if wanted > free and wanted <= limit then
           local must_leave, time = used + wanted - limit, last_time
-          -- Often the oldest record suffices, or it takes the newest.
-          if (first_total - base) % 4294967296 >= must_leave then
+          if oldest >= must_leave then
             time = first_time
-          elseif (before_last - base) % 4294967296 >= must_leave then
+          elseif all_but_newest >= must_leave then
             local _
             _, time = find(key, header, text, from, first, base, tail, places, known, origin, base,
               nil, must_leave)
           end
-          local wait = time + leaving - now
+          local wait = time - now + leaving
           if wait < 0 then wait = 0 end
-          if want == 1 then next_after = wait
-          elseif want == 2 then reset_after = wait
-          else retry_after = wait end
+          if want == 1 then
+            next_after, retry_after = wait, wait
+          elseif want == 2 then
+            reset_after = wait
+            if cost == free + 1 then break end
+          else
+            retry_after = wait
+          end
         end
       end
+    elseif not looking then
+      free = limit
     end

@@ -4,7 +4,7 @@
   elseif algorithm == 4 then
     if looking then
       local state = call('GET', key)
-      debt, credit, anchor, ahead, until_ms, paid_in = 0, 0, 0, 0, 0, 0
+      debt, credit, anchor, ahead, paid_in, until_ms = 0, 0, 0, 0, 0, 0
       if state then
         local owed, part, paid_at, old, paid = 0, 0, 0, 0, nil
         if #state == 38 then
@@ -24,8 +24,8 @@
           else
             paid, part = mul_div(now + ahead - anchor, limit, part, window)
           end
-          -- A lower limit acts at once, but nobody waits longer than from empty. What is beyond goes
-          -- before the refill counts: else it would go anew at each look, and no wait would end.
+          -- A lower limit acts at once, but nobody waits longer than from empty. What is beyond
+          -- goes before the refill counts, or no wait would end.
           if owed > parameter + limit then owed = parameter + limit end
           if paid < owed then
             debt, credit, paid_in = owed - paid, part, paid_at - now - ahead
@@ -33,9 +33,9 @@
         end
       end
       free = parameter > debt and parameter - debt or 0
-      if saved then saved[line] = { free, debt, credit, anchor, ahead, until_ms, paid_in } end
+      if saved then saved[line] = { free, debt, credit, anchor, ahead, paid_in, until_ms } end
     else
-      if saved then free, debt, credit, anchor, ahead, until_ms, paid_in = unpack(saved[line]) end
+      if saved then free, debt, credit, anchor, ahead, paid_in, until_ms = unpack(saved[line]) end
       if giving then
         -- Debts are paid in the order in which they were made: what is left of this one is what
         -- the refill since has not reached.
@@ -67,7 +67,8 @@
         if now > anchor then anchor = now end
         ahead = anchor - now
         if not giving then mark1, mark2, mark3 = anchor, debt, credit end
-        local paid_at = anchor + reset_after
+        paid_in = reset_after
+        local paid_at = anchor + paid_in
         local slack = until_ms * 1000 - paid_at
         if slack > 0 and slack <= window / 8 + 2000 then
           call('SETRANGE', key, '0', pack('<I6I6I7I7I6', debt, credit, anchor, paid_at, window))
@@ -77,13 +78,10 @@
             until_ms * 1000 - 1000)
         end
         free = parameter > debt and parameter - debt or 0
-        paid_in = reset_after
       end
       if debt > 0 then
-        -- How long until the debt has come down to what a charge leaves room for; by the rule under
-        -- which it was made, if that is sooner.
-        if reset_after > paid_in then reset_after = paid_in end
-        reset_after = reset_after + ahead
+        -- How long until the debt has come down to what a charge leaves room for.
+        reset_after = (reset_after < paid_in and reset_after or paid_in) + ahead
         local above = debt - parameter
         if above <= 0 then
           next_after = window - credit
@@ -92,15 +90,13 @@
         else
           next_after, rest = mul_div(above, window, window - credit, limit)
         end
-        next_after = next_after + (rest > 0 and 1 or 0)
-        if next_after > paid_in then next_after = paid_in end
-        next_after = next_after + ahead
+        if rest > 0 then next_after = next_after + 1 end
+        next_after = (next_after < paid_in and next_after or paid_in) + ahead
         above = debt + cost - parameter
         if units == 0 and above > 0 and cost <= parameter then
           retry_after, rest = mul_div(above - 1, window, window - credit, limit)
-          retry_after = retry_after + (rest > 0 and 1 or 0)
-          if retry_after > paid_in then retry_after = paid_in end
-          retry_after = retry_after + ahead
+          if rest > 0 then retry_after = retry_after + 1 end
+          retry_after = (retry_after < paid_in and retry_after or paid_in) + ahead
         end
       end
     end

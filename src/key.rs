@@ -84,6 +84,18 @@ impl Key {
         &self.bytes[..usize::from(self.len)]
     }
 
+    /// The co-location tag.
+    #[cfg(feature = "redis")]
+    pub(crate) fn tag(&self) -> Option<u64> {
+        self.tag
+    }
+
+    /// The bytes, unless a digest or a marker stands for them.
+    #[cfg(feature = "redis")]
+    pub(crate) fn plain(&self) -> Option<&[u8]> {
+        (self.kind == Kind::Plain).then(|| self.reveal())
+    }
+
     /// The longest [`run`](Self::run).
     pub(crate) const MAX_RUN: usize = 2 + Self::MAX_PLAIN + 8;
 
@@ -120,18 +132,6 @@ impl Key {
         let (run, len) = self.run();
         let digest = SipHasher24::new_with_keys(secret[0], secret[1]).hash(&run[..len]);
         digest.h1.to_le_bytes()
-    }
-
-    /// The co-location tag.
-    #[cfg(feature = "redis")]
-    pub(crate) fn tag(&self) -> Option<u64> {
-        self.tag
-    }
-
-    /// The bytes, unless a digest or a marker stands for them.
-    #[cfg(feature = "redis")]
-    pub(crate) fn plain(&self) -> Option<&[u8]> {
-        (self.kind == Kind::Plain).then(|| self.reveal())
     }
 
     const fn marker(kind: Kind) -> Self {

@@ -132,6 +132,26 @@ fn a_flood_does_not_let_a_denied_key_through() {
     }
 }
 
+/// Also when some units are left, only not enough, and the newcomers have spent more.
+#[test]
+fn a_denied_key_with_units_left_stays() {
+    for kind in KINDS {
+        let bounded = Bounded::keys(20);
+        let policy = policy("policy", &format!("10/min {kind}"));
+        assert!(bounded.check(&policy, 0, 6).is_allowed());
+        let Decision::Denied(denied) = bounded.check(&policy, 0, 5) else { panic!("5 of 4") };
+        let wait = micros(denied.retry_after().expect("a wait"));
+        for key in 1..500 {
+            let _ = bounded.check(&policy, key, 7);
+        }
+        assert!(bounded.stats().evicted > 0, "{kind}");
+        bounded.clock.set(START + wait - 1);
+        assert!(!bounded.check(&policy, 0, 5).is_allowed(), "{kind}");
+        bounded.clock.set(START + wait);
+        assert!(bounded.check(&policy, 0, 5).is_allowed(), "{kind}");
+    }
+}
+
 /// A key with nothing left is denying, whether or not anybody has asked since.
 #[test]
 fn an_exhausted_key_that_was_not_denied_yet_stays() {

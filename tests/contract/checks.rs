@@ -105,6 +105,21 @@ pub(crate) async fn a_shadow_never_binds(fixture: Fixture) {
     }
 }
 
+pub(crate) async fn a_refused_shadow_holds_up_nothing(fixture: Fixture) {
+    fixture.set(START);
+    let real = policy("real", "9/s");
+    for (index, trial) in each_algorithm(2).iter().enumerate() {
+        assert!(check(&fixture, trial, 1).await.is_allowed());
+        for (cost, verdict) in [(2, Verdict::Refused), (3, Verdict::OverCapacity)] {
+            let key = index as u64;
+            let charges = [trial.charge("alice", cost).shadow(), real.charge(key, 1)];
+            let decision = fixture.limiter.check(charges).await.expect("an answer");
+            assert_eq!(verdicts(&decision), [(verdict, 0), (Verdict::Passed, 1)]);
+        }
+        assert_eq!(remaining(&fixture, trial).await, 1);
+    }
+}
+
 pub(crate) async fn a_shadow_is_charged_if_it_passes_and_the_check_is_admitted(fixture: Fixture) {
     fixture.set(START);
     let gate = policy("gate", "1/s");

@@ -8,6 +8,7 @@ macro_rules! store_contract {
             $crate::suite::promises! { $make;
                 checks: all_or_nothing, mixed_algorithms, equal_charges_are_summed,
                     equal_charges_beyond_the_limit_are_one_refusal, a_shadow_never_binds,
+                    a_refused_shadow_holds_up_nothing,
                     a_shadow_is_charged_if_it_passes_and_the_check_is_admitted,
                     a_shadow_is_judged_after_its_own_charge, cost_0_reads, over_capacity,
                     peek_spends_nothing, a_denial_spends_nothing, up_to_takes_what_is_free,

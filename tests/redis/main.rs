@@ -4,6 +4,7 @@ mod connections;
 mod differential;
 mod errors;
 mod faults;
+mod judged;
 mod processes;
 mod servers;
 mod topology;

@@ -1,6 +1,8 @@
 //! Several processes on one key: the bound holds, by the server's own clock.
 
 use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
     process::{Command, Stdio},
     time::Duration,
 };
@@ -106,5 +108,53 @@ async fn four_processes_of_sixteen_tasks() {
         };
         assert_eq!(limit - peek.remaining().expect("a charge"), total, "{name}");
     }
+    server.assert_all_keys_expire();
+}
+
+/// The examples, as a newcomer would run them with a server.
+#[tokio::test]
+async fn examples_share_a_budget() {
+    let server = Server::start();
+    let mut path = std::env::current_exe().expect("this test");
+    path.pop();
+    path.pop();
+    let output = Command::new(path.join("examples/shared_budget"))
+        .env("REDIS_URL", server.url())
+        .output()
+        .expect("built with the tests");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("together: 1000 of 1000"), "{text}");
+
+    // Two processes of the quickstart: 5 units between them.
+    let start = || {
+        let mut child = Command::new(path.join("examples/quickstart"))
+            .env("REDIS_URL", server.url())
+            .env("ADDR", "127.0.0.1:0")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("built with the tests");
+        let mut line = String::new();
+        let output = child.stdout.as_mut().expect("piped");
+        BufReader::new(output).read_line(&mut line).expect("a line");
+        let address = line.strip_prefix("listening on http://").expect("its address");
+        (child, address.trim().to_owned())
+    };
+    let (mut first, mut second) = (start(), start());
+    let ask = |address: &str| {
+        let mut stream = TcpStream::connect(address).expect("a connection");
+        let request = "GET / HTTP/1.1\r\nhost: x\r\nx-api-key: alice\r\nconnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).expect("an answer");
+        reply.split(' ').nth(1).expect("a status").to_owned()
+    };
+    let order = [&first.1, &second.1, &first.1, &second.1, &first.1, &second.1, &first.1];
+    let statuses: Vec<_> = order.iter().map(|address| ask(address)).collect();
+    for child in [&mut first.0, &mut second.0] {
+        child.kill().expect("running");
+        child.wait().expect("an end");
+    }
+    assert_eq!(statuses, ["200", "200", "200", "200", "200", "429", "429"]);
     server.assert_all_keys_expire();
 }

@@ -1,5 +1,6 @@
 //! Real servers, on free loopback ports, with their data in a directory of their own. They are
 //! stopped when they are dropped. A server that cannot be started fails the test.
+#![allow(dead_code, reason = "no test needs all of it")]
 
 use std::{
     fs,

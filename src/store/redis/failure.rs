@@ -66,7 +66,8 @@ fn is_demoted(error: &RedisError) -> bool {
 }
 
 const RIGHTS: &str = "grant the user ~<prefix>:* +evalsha +eval +time +get +set +getrange \
-                      +setrange +pexpire +pexpireat +del (and +asking +cluster|slots in a cluster)";
+                      +setrange +pexpire +pexpireat +del, in a cluster +asking +cluster|slots, behind \
+                      Sentinel +role";
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {

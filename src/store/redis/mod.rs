@@ -34,7 +34,7 @@ use self::{
 use super::{Answer, Request, Store};
 use crate::{algorithm::Algorithm, charge::Charge, error::Error, policy::Policy, quota::Quota};
 
-/// Standings that all instances of a service share, in Redis. Cheap to clone.
+#[doc = include_str!("../../../docs/redis.md")]
 #[derive(Debug, Clone)]
 pub struct RedisStore(Arc<Shared>);
 

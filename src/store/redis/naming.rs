@@ -4,9 +4,9 @@
 //! What stands in braces decides the slot in a cluster, so the standings of one key under all
 //! policies share a slot, and so do those of all keys with one tag.
 
-use std::{fmt, hash::Hash};
+use std::fmt;
 
-use siphasher::sip128::{Hasher128, SipHasher24};
+use siphasher::sip128::SipHasher24;
 
 use super::config::RedisConfig;
 use crate::{algorithm::Algorithm, charge::Charge, key::Key};
@@ -60,9 +60,9 @@ impl Naming {
                 push_escaped(name, bytes);
             }
             _ => {
-                let mut hasher = SipHasher24::new_with_keys(self.secret.0, self.secret.1);
-                key.hash(&mut hasher);
-                push_base64(name, &hasher.finish128().as_bytes());
+                let (run, len) = key.run();
+                let hasher = SipHasher24::new_with_keys(self.secret.0, self.secret.1);
+                push_base64(name, &hasher.hash(&run[..len]).as_bytes());
             }
         }
     }

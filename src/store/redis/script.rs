@@ -105,6 +105,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "17231d88d289cb9a0d90db4bac3efe4a78a1d0ed");
+        assert_eq!(*SHA, "adf0d4dbeff69a940912eef43c78b334916dce1c");
     }
 }

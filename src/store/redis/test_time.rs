@@ -20,7 +20,7 @@ mod seam {
 #[cfg(not(feature = "test-util"))]
 mod seam {
     #[derive(Debug, Clone, Default)]
-    pub(in super::super) struct TestTime;
+    pub(in super::super) struct TestTime(());
 
     impl TestTime {
         #[expect(clippy::unused_self, reason = "the other seam needs it")]

@@ -1,0 +1,91 @@
+//! The histories by which the embedded store is judged, judged by the same oracle: raw requests
+//! and rational numbers, which share nothing with either implementation.
+
+#[path = "../properties/history.rs"]
+mod history;
+#[path = "../oracle/mod.rs"]
+mod oracle;
+#[path = "../properties/run.rs"]
+mod run;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use proptest::test_runner::{Config, TestRunner};
+use tokio::runtime::Runtime;
+use tollgate::{
+    Limiter, ManualClock,
+    store::{Answer, RedisConfig, RedisStore, Request, Store},
+};
+
+use self::{
+    history::{Family, histories},
+    support::{Fixture, Tally},
+};
+use crate::servers::Server;
+
+/// Waits for each answer, for tests that do not.
+#[derive(Debug)]
+struct Waiting(RedisStore, Runtime);
+
+impl Store for Waiting {
+    fn call(&self, request: Request<'_>) -> Answer {
+        Answer::ready(self.1.block_on(self.0.call(request)))
+    }
+}
+
+fn agrees(name: &'static str, family: Family, cases: u32) {
+    let server = Server::start();
+    let tally = Tally::expecting(&["admitted", "denied", "over capacity", "refund in full"]);
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let config =
+        Config { cases, max_shrink_iters: 2_000, failure_persistence: None, ..Config::default() };
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let outcome = TestRunner::new(config).run(&histories(family), |history| {
+        let prefix = format!("h{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let config = RedisConfig::default().prefix(prefix).connections(1).max_log_entries(1 << 31);
+        let runtime = runtime().expect("a runtime");
+        let store = runtime.block_on(RedisStore::connect_with(&server.url(), config));
+        let clock = ManualClock::default();
+        let store = store.expect("a store").with_test_clock(clock.clone());
+        let fixture = Fixture::new(Limiter::new(Waiting(store, runtime)), move |at| clock.set(at));
+        run::run(&fixture, &history, &tally);
+        Ok(())
+    });
+    if let Err(failure) = outcome {
+        panic!("{failure}");
+    }
+    tally.report(name);
+    server.assert_all_keys_expire();
+}
+
+#[test]
+fn logs() {
+    agrees("sliding log in Redis", Family::Log, 400);
+}
+
+#[test]
+fn buckets() {
+    agrees("sliding buckets in Redis", Family::Buckets, 400);
+}
+
+#[test]
+fn counters() {
+    agrees("sliding counter in Redis", Family::Counter, 400);
+}
+
+#[test]
+fn token_buckets() {
+    agrees("token bucket in Redis", Family::Bucket, 400);
+}
+
+#[test]
+fn fixed_windows() {
+    agrees("fixed window in Redis", Family::Fixed, 400);
+}
+
+#[test]
+fn several() {
+    agrees("mixed in Redis", Family::Mixed, 600);
+}

@@ -1,0 +1,115 @@
+//! What every store promises, asked of the shared one: on a server and on a cluster.
+
+#[path = "../redis/servers.rs"]
+mod servers;
+#[path = "../support/mod.rs"]
+mod support;
+
+#[macro_use]
+#[path = "../contract/suite.rs"]
+mod suite;
+#[path = "../contract/changes.rs"]
+mod changes;
+#[path = "../contract/checks.rs"]
+mod checks;
+#[path = "../contract/refunds.rs"]
+mod refunds;
+#[path = "../contract/vectors.rs"]
+mod vectors;
+#[path = "../contract/waits.rs"]
+mod waits;
+
+use std::sync::{
+    Arc, Mutex, Weak,
+    atomic::{AtomicU64, Ordering},
+};
+
+use tollgate::{
+    Limiter, ManualClock,
+    store::{RedisConfig, RedisStore},
+};
+
+use self::{
+    servers::{Cluster, Server},
+    support::Fixture,
+};
+
+store_contract!(on_a_server, crate::on_one);
+store_contract!(on_a_cluster, crate::on_several);
+
+/// Tests that run at the same time share servers; each has a prefix of its own.
+struct Shared<T: Servers>(Mutex<Weak<Checked<T>>>);
+
+struct Checked<T: Servers>(T);
+
+trait Servers {
+    fn check(&self);
+}
+
+impl Servers for Server {
+    fn check(&self) {
+        self.assert_all_keys_expire();
+    }
+}
+
+impl Servers for Cluster {
+    fn check(&self) {
+        self.nodes.iter().for_each(Server::assert_all_keys_expire);
+    }
+}
+
+impl<T: Servers> Drop for Checked<T> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.0.check();
+        }
+    }
+}
+
+impl<T: Servers> Shared<T> {
+    const fn new() -> Self {
+        Self(Mutex::new(Weak::new()))
+    }
+
+    fn get(&self, start: impl FnOnce() -> T) -> Arc<Checked<T>> {
+        let mut shared = self.0.lock().expect("no panic");
+        if let Some(running) = shared.upgrade() {
+            return running;
+        }
+        let started = Arc::new(Checked(start()));
+        *shared = Arc::downgrade(&started);
+        started
+    }
+}
+
+static SERVER: Shared<Server> = Shared::new();
+static CLUSTER: Shared<Cluster> = Shared::new();
+
+fn config() -> RedisConfig {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    RedisConfig::default().prefix(format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+fn fixture<T: Servers + Send + Sync + 'static>(
+    store: RedisStore,
+    servers: Arc<Checked<T>>,
+) -> Fixture {
+    let clock = ManualClock::default();
+    let limiter = Limiter::new(store.with_test_clock(clock.clone()));
+    Fixture::new(limiter, move |micros| {
+        let _keep = &servers;
+        clock.set(micros);
+    })
+}
+
+async fn on_one() -> Fixture {
+    let server = SERVER.get(Server::start);
+    let store = RedisStore::connect_with(&server.0.url(), config()).await;
+    fixture(store.expect("a store"), server)
+}
+
+async fn on_several() -> Fixture {
+    let cluster = CLUSTER.get(Cluster::start);
+    let store = RedisStore::cluster_with(cluster.0.urls(), config()).await;
+    fixture(store.expect("a store"), cluster)
+}
