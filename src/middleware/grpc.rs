@@ -86,16 +86,14 @@ fn trailers_only<'a, 'p: 'a>(
     content_type: &HeaderValue,
 ) -> Response<Bytes> {
     let status = status(code, message, wait, violated);
-    let mut details = SmallVec::<[u8; 512]>::new();
-    base64::encode(&status, false, |characters| details.extend_from_slice(characters));
     let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
-    // Five of ours, five of rate limits, Retry-After.
-    headers.reserve(11);
+    // Five of ours, five of rate limits.
+    headers.reserve(10);
     headers.insert(CONTENT_TYPE, content_type.clone());
     headers.insert(STATUS, HeaderValue::from(u16::from(code)));
     insert(headers, MESSAGE, &percent_encoded(message));
-    insert(headers, DETAILS, &details);
+    insert(headers, DETAILS, &base64::encode(&status, false));
     response
 }
 

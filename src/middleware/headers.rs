@@ -222,7 +222,7 @@ fn push_partition(text: &mut Vec<u8>, outcome: &Outcome<'_>, secret: Option<Secr
     if let Some(Secret(secret)) = secret {
         text.extend_from_slice(b";pk=:");
         let digest = outcome.charge().key().digest_with(secret);
-        base64::encode(&digest, true, |characters| text.extend_from_slice(characters));
+        text.extend_from_slice(&base64::encode(&digest, true));
         text.push(b':');
     }
 }
