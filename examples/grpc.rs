@@ -13,7 +13,7 @@ use tonic_health::{ServingStatus, server::health_reporter};
 
 #[tokio::main]
 async fn main() -> support::Outcome<()> {
-    let limiter = support::limiter_from_env()?;
+    let limiter = support::limiter_from_env().await?;
     let clients = Policy::new("clients", "5/10s".parse::<Quota>()?)?;
     let layer = RateLimitLayer::new(limiter, Rule::new(clients, by::peer_ip()));
 

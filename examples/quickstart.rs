@@ -1,6 +1,7 @@
 //! A limited axum server, with nothing to install: `cargo run --example quickstart`.
 //!
 //! Each client (its `x-api-key`, else its address) may spend 5 units in any 10 seconds.
+//! With `REDIS_URL=redis://127.0.0.1/` several processes share one budget.
 //! `ADDR=127.0.0.1:8080` listens elsewhere; port 0 takes a free one.
 
 use std::{env, error::Error, net::SocketAddr};
@@ -10,11 +11,16 @@ use tokio::net::TcpListener;
 use tollgate::{
     Limiter, Policy, Quota, RateLimitLayer, Rule,
     by::{self, Or},
+    store::RedisStore,
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limiter = Limiter::in_memory();
+    // Processes that use the same Redis share one budget.
+    let limiter = match env::var("REDIS_URL") {
+        Ok(url) => Limiter::new(RedisStore::connect(&url).await?),
+        Err(_) => Limiter::in_memory(),
+    };
     let demo = Policy::new("demo", "5/10s".parse::<Quota>()?)?;
     let rule = Rule::new(demo, by::header("x-api-key").or(by::peer_ip())).cost(|parts| match parts
         .uri

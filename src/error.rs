@@ -24,6 +24,19 @@ pub enum ErrorKind {
     Invalid,
     /// The store could not answer: it is down, out of reach, or answers with errors.
     Unavailable,
+    /// The store does not let this client in, or not do what it has to: a wrong user, password or
+    /// set of rights. The message says what to grant.
+    Unauthorized,
+    /// The store only reads: a replica, or a primary that has been demoted.
+    ReadOnly,
+    /// The store has no memory left for what would have to be written.
+    OutOfMemory,
+    /// The store is still reading its data in.
+    Loading,
+    /// The store holds something else where a standing should be. It is left as it is.
+    WrongType,
+    /// The store gave an answer that this crate does not understand.
+    Protocol,
     /// Too many tasks already wait in this process for their turn.
     QueueFull,
     /// The deadline passed before a turn came.
@@ -59,10 +72,11 @@ impl Error {
         self.kind() == ErrorKind::Invalid
     }
 
-    /// Whether the store could not answer.
+    /// Whether the store could not answer, for whatever reason: [`kind`](Self::kind) says which.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
-        self.kind() == ErrorKind::Unavailable
+        use ErrorKind::{Deadline, Invalid, QueueFull};
+        !matches!(self.kind(), Invalid | QueueFull | Deadline)
     }
 
     /// Whether the deadline passed before a turn came.

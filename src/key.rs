@@ -122,6 +122,18 @@ impl Key {
         digest.h1.to_le_bytes()
     }
 
+    /// The co-location tag.
+    #[cfg(feature = "redis")]
+    pub(crate) fn tag(&self) -> Option<u64> {
+        self.tag
+    }
+
+    /// The bytes, unless a digest or a marker stands for them.
+    #[cfg(feature = "redis")]
+    pub(crate) fn plain(&self) -> Option<&[u8]> {
+        (self.kind == Kind::Plain).then(|| self.reveal())
+    }
+
     const fn marker(kind: Kind) -> Self {
         Self { kind, len: 0, bytes: [0; Self::MAX_PLAIN], tag: None }
     }

@@ -1,5 +1,5 @@
 //! Every example is started and asked real requests, as a newcomer would.
-#![cfg(feature = "axum")]
+#![cfg(all(feature = "axum", feature = "redis"))]
 
 use std::{
     env,

@@ -85,6 +85,26 @@ fn newcomers_reclaim_what_has_expired() {
     }
 }
 
+/// A state is dropped when it no longer matters, and not a microsecond before.
+#[test]
+fn nothing_is_reclaimed_early() {
+    for kind in KINDS {
+        let bounded = Bounded::keys(50);
+        let policy = policy("policy", &format!("10/min {kind}"));
+        let decision = bounded.check(&policy, 0, 10);
+        assert!(decision.is_allowed());
+        let reset = micros(decision.outcomes()[0].standing().reset_after());
+        bounded.clock.set(START + reset - 1);
+        // Newcomers that spend: each looks at a few keys for one that has expired.
+        for key in 1..30 {
+            assert!(bounded.check(&policy, key, 1).is_allowed());
+        }
+        assert!(!bounded.check(&policy, 0, 10).is_allowed(), "{kind}");
+        bounded.clock.set(START + reset);
+        assert!(bounded.check(&policy, 0, 10).is_allowed(), "{kind}");
+    }
+}
+
 #[test]
 fn a_flood_does_not_let_a_denied_key_through() {
     for kind in KINDS {

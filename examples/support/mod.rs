@@ -4,16 +4,16 @@ use std::{env, error::Error, net::SocketAddr};
 
 use axum::Router;
 use tokio::net::TcpListener;
-use tollgate::Limiter;
+use tollgate::{Limiter, store::RedisStore};
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// In this process; on Redis when `REDIS_URL` is set.
-pub(crate) fn limiter_from_env() -> Outcome<Limiter> {
-    match env::var("REDIS_URL") {
-        Err(_) => Ok(Limiter::in_memory()),
-        Ok(_) => Err("REDIS_URL is set, but this version has no Redis store yet".into()),
-    }
+pub(crate) async fn limiter_from_env() -> Outcome<Limiter> {
+    Ok(match env::var("REDIS_URL") {
+        Ok(url) => Limiter::new(RedisStore::connect(&url).await?),
+        Err(_) => Limiter::in_memory(),
+    })
 }
 
 /// Serves on `ADDR` (port 0 takes a free one), and says where.

@@ -20,6 +20,34 @@ pub enum Reserve<'p> {
 ///
 /// Both take the reservation, and neither is ever repeated: a future that is dropped half-way may
 /// or may not have given back, but never twice. Dropping the reservation keeps the charge.
+///
+/// Once is once, for the compiler too:
+///
+/// ```compile_fail,E0382
+/// async fn twice(slot: tollgate::Reservation) -> Result<(), tollgate::Error> {
+///     slot.refund().await?;
+///     slot.refund().await?;
+///     Ok(())
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// async fn both(slot: tollgate::Reservation) -> Result<(), tollgate::Error> {
+///     slot.settle(3).await?;
+///     slot.refund().await?;
+///     Ok(())
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn cloned<T: Clone>() {}
+/// cloned::<tollgate::Reservation>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn cloned<T: Clone>() {}
+/// cloned::<tollgate::Receipt>();
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping a reservation keeps the charge"]
 pub struct Reservation {

@@ -4,6 +4,8 @@
 //! a deadline or a fallback, is a store around a store.
 
 mod memory;
+#[cfg(feature = "redis")]
+mod redis;
 
 use std::{
     fmt,
@@ -15,6 +17,8 @@ use std::{
 
 use smallvec::SmallVec;
 
+#[cfg(feature = "redis")]
+pub use self::redis::{RedisConfig, RedisStore};
 pub use memory::{MemoryConfig, MemoryStats, MemoryStore};
 
 use crate::{

@@ -6,6 +6,7 @@ use super::{Model, Paid, Trace, micros, rational};
 
 #[derive(Debug, Default)]
 pub(super) struct Log {
+    /// A request is known by its place in here.
     requests: Vec<Request>,
     changed: u64,
     window: u64,
@@ -73,25 +74,22 @@ impl Model for Log {
         self.change(quota, now);
         let units = units.min(u64::from(u32::MAX) - self.used(quota, now));
         let time = self.charged_at(quota);
-        let mut same = self.requests.iter_mut().filter(|it| it.time - it.moved == time);
-        let time = if let Some(request) = same.next() {
-            request.units += units;
-            request.time
-        } else {
-            self.requests.push(Request { time, moved: 0, units });
-            time
-        };
-        Trace { time: u64::try_from(time).expect("not before the epoch"), debt: rational(0) }
+        let same = self.requests.iter().position(|it| it.time - it.moved == time);
+        let place = same.unwrap_or_else(|| {
+            self.requests.push(Request { time, moved: 0, units: 0 });
+            self.requests.len() - 1
+        });
+        self.requests[place].units += units;
+        Trace { time: place as u64, debt: rational(0) }
     }
 
     fn give_back(&mut self, quota: &Quota, now: u64, paid: &Paid) -> u64 {
-        let left: Vec<i128> = self.counting(quota, now).map(|request| request.time).collect();
-        let time = i128::from(paid.trace.time);
-        if !left.contains(&time) {
+        let window = micros(quota).min(self.window);
+        let now = i128::from(now.max(self.changed));
+        let request = &mut self.requests[paid.trace.time as usize];
+        if now >= request.leaves(window) {
             return 0;
         }
-        let request = self.requests.iter_mut().find(|request| request.time == time);
-        let request = request.expect("just seen");
         // A refund is no charge: neither the window nor the time of the key follows it.
         let given = request.units.min(paid.units);
         request.units -= given;

@@ -56,7 +56,7 @@ pub(crate) struct Paid {
 /// How a model recognises a request again.
 #[derive(Debug, Clone)]
 pub(crate) struct Trace {
-    /// The time that the request was charged at.
+    /// The time that the request was charged at, or its place in a log.
     time: u64,
     /// The debt just after it, if the model has one.
     debt: BigRational,
@@ -123,6 +123,9 @@ impl Oracle {
 
     /// Gives back what a line still weighs under the quota in force.
     pub(crate) fn refund(&mut self, now: u64, quota: &Quota, paid: &Paid) -> u64 {
+        if paid.units == 0 {
+            return 0;
+        }
         let given = self.model(paid.ask.slot, quota).give_back(quota, now, paid);
         assert!(given <= paid.units);
         given

@@ -142,7 +142,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<usize>().prop_map(|which| Step::Refund { which }),
         2 => (any::<usize>(), part(3)).prop_map(|(which, factor)| Step::Settle { which, factor }),
         1 => line().prop_map(|line| Step::Reset { line }),
-        1 => (0..3_usize, change()).prop_map(|(policy, change)| Step::Change { policy, change }),
+        2 => (0..3_usize, change()).prop_map(|(policy, change)| Step::Change { policy, change }),
     ]
 }
 

@@ -8,40 +8,42 @@ use std::{
 use tollgate::{Algorithm, Charge, Decision, Policy, Quota, Reservation, store::Verdict};
 
 use super::{
-    history::{Change, Cost, History, Line, Move, Part, Step},
-    oracle::{Ask, Finding, Oracle, Paid, Ruling, Slot},
-    support::{Fixture, Tally, micros, most_in_any_window, now},
+    history::{Change, Cost, History, Line, Move, Step},
+    oracle::{Ask, Oracle, Paid, Slot},
+    support::{Fixture, Tally, micros, now},
 };
 
 /// Admitted units, less what was given back: what the bounds speak of.
 #[derive(Debug)]
-struct Admitted {
-    slot: Slot,
-    time: u64,
-    units: u64,
+pub(crate) struct Admitted {
+    pub(crate) slot: Slot,
+    pub(crate) time: u64,
+    pub(crate) units: u64,
 }
 
 /// What can be refunded or settled: each line with its place in `admitted`.
-type Held = (Reservation, Vec<(Paid, usize)>);
+pub(crate) type Held = (Reservation, Vec<(Paid, usize)>);
 
-struct Player<'a> {
-    fixture: &'a Fixture,
-    tally: &'a Tally,
-    history: &'a History,
-    policies: Vec<Policy>,
+pub(crate) struct Player<'a> {
+    pub(crate) fixture: &'a Fixture,
+    pub(crate) tally: &'a Tally,
+    pub(crate) history: &'a History,
+    pub(crate) policies: Vec<Policy>,
     /// Whether the policy has had one quota only.
-    steady: Vec<bool>,
-    oracle: Oracle,
-    time: u64,
-    latest: u64,
-    last_wait: u64,
+    pub(crate) steady: Vec<bool>,
+    pub(crate) oracle: Oracle,
+    pub(crate) time: u64,
+    pub(crate) latest: u64,
+    pub(crate) last_wait: u64,
     /// When the last denial said that its check would be admitted.
-    due: u64,
-    held: Vec<Held>,
-    admitted: Vec<Admitted>,
+    pub(crate) due: u64,
+    pub(crate) held: Vec<Held>,
+    pub(crate) admitted: Vec<Admitted>,
     /// A key is judged no earlier than it was last changed.
-    changed: HashMap<Slot, u64>,
-    reset: HashSet<Slot>,
+    pub(crate) changed: HashMap<Slot, u64>,
+    /// When it was last charged or given back to.
+    pub(crate) written: HashMap<Slot, u64>,
+    pub(crate) reset: HashSet<Slot>,
 }
 
 pub(crate) fn run(fixture: &Fixture, history: &History, tally: &Tally) {
@@ -63,6 +65,7 @@ pub(crate) fn run(fixture: &Fixture, history: &History, tally: &Tally) {
         held: Vec::new(),
         admitted: Vec::new(),
         changed: HashMap::new(),
+        written: HashMap::new(),
         reset: HashSet::new(),
     };
     fixture.set(history.start);
@@ -102,10 +105,25 @@ impl Player<'_> {
                 now(self.fixture.limiter.reset(charge)).expect("the store answers");
                 self.oracle.reset(slot);
                 self.reset.insert(slot);
+                // What is forgotten is not given back as well.
+                let other = |(paid, _): &(Paid, usize)| paid.ask.slot != slot;
+                self.held.retain(|(_, lines)| lines.iter().all(other));
                 self.tally.count("reset");
             }
             Step::Change { policy, change } => self.change(*policy, *change),
         }
+    }
+
+    /// Whether a key that has everything back now was changed after `time`, or would not have it
+    /// then. A store may have dropped such a key, and with it what it knew of later times.
+    fn forgotten(&mut self, time: u64) -> bool {
+        let slots = (0..self.policies.len()).flat_map(|policy| [(policy, 0), (policy, 1)]);
+        slots.into_iter().any(|slot| {
+            let quota = self.policies[slot.0].quota();
+            let mut full = |time| self.oracle.free(time, slot, &quota) == quota.capacity();
+            let later = self.written.get(&slot).is_some_and(|written| *written > time);
+            full(self.time) && (later || !full(time))
+        })
     }
 
     fn travel(&mut self, by: Move) {
@@ -123,6 +141,9 @@ impl Player<'_> {
             }
             Move::Back(policy, part) => self.time.saturating_sub(part.of(window(policy))),
         };
+        if time < self.time && self.forgotten(time) {
+            return;
+        }
         // Beyond, time stands still for the limiter.
         self.time = time.min((1 << 53) - 1);
         self.tally.count_if(self.time < self.latest, "time ran backward");
@@ -157,7 +178,7 @@ impl Player<'_> {
         charges.collect()
     }
 
-    fn peek(&self, asks: &[Ask]) -> Decision<'static> {
+    pub(crate) fn peek(&self, asks: &[Ask]) -> Decision<'static> {
         now(self.fixture.limiter.peek(self.charges(asks))).expect("the store answers")
     }
 
@@ -195,100 +216,6 @@ impl Player<'_> {
         }
     }
 
-    /// After the wait the check is admitted, and a microsecond before it is not.
-    fn exact(&mut self, asks: &[Ask], wait: u64) {
-        assert!(wait > 0);
-        self.last_wait = wait;
-        self.due = self.time + wait;
-        if self.time + wait < 1 << 53 {
-            self.fixture.set(self.time + wait - 1);
-            assert!(!self.peek(asks).is_allowed(), "admitted before {wait} us have passed");
-            self.fixture.set(self.time + wait);
-            assert!(self.peek(asks).is_allowed(), "not admitted after {wait} us");
-            self.fixture.set(self.time);
-            self.tally.count("exact wait proved");
-        }
-    }
-
-    fn compare(&self, decision: &Decision<'_>, expected: &Ruling) {
-        let found = decision.outcomes().iter().map(|outcome| {
-            let standing = outcome.standing();
-            Finding {
-                verdict: outcome.verdict(),
-                granted: outcome.granted(),
-                limit: standing.limit(),
-                remaining: standing.remaining(),
-                next_after: micros(standing.next_after()),
-                reset_after: micros(standing.reset_after()),
-                retry_after: standing.retry_after().map(micros),
-            }
-        });
-        let found: Vec<_> = found.collect();
-        assert_eq!(found, expected.findings, "at {} (left: limiter, right: oracle)", self.time);
-        assert_eq!(decision.is_allowed(), expected.admitted);
-        assert_eq!(decision.time().as_micros(), self.time);
-    }
-
-    fn admit(&mut self, paid: Vec<Paid>) -> Vec<(Paid, usize)> {
-        let mut lines = Vec::new();
-        for paid in paid {
-            let (slot, units) = (paid.ask.slot, paid.units);
-            let time = self.touch(slot, units);
-            lines.push((paid, self.admitted.len()));
-            self.admitted.push(Admitted { slot, time, units });
-        }
-        lines
-    }
-
-    fn touch(&mut self, slot: Slot, units: u64) -> u64 {
-        let changed = self.changed.entry(slot).or_default();
-        if units > 0 {
-            *changed = self.time.max(*changed);
-        }
-        *changed
-    }
-
-    fn take_held(&mut self, which: usize) -> Option<Held> {
-        let count = self.held.len();
-        (count > 0).then(|| self.held.swap_remove(which % count))
-    }
-
-    fn refund(&mut self, which: usize) {
-        let Some((held, lines)) = self.take_held(which) else { return };
-        let mut expected = 0;
-        for (paid, index) in &lines {
-            let quota = self.policies[paid.ask.slot.0].quota();
-            let given = self.oracle.refund(self.time, &quota, paid);
-            self.tally.count_if(given == 0 && paid.units > 0, "refund of nothing");
-            self.tally.count_if(given > 0 && given == paid.units, "refund in full");
-            self.tally.count_if(given > 0 && given < paid.units, "refund in part");
-            self.admitted[*index].units -= given;
-            self.touch(paid.ask.slot, given);
-            expected += given;
-        }
-        assert_eq!(now(held.refund()).expect("the store answers"), expected, "units given back");
-    }
-
-    fn settle(&mut self, which: usize, factor: Part) {
-        let Some((held, lines)) = self.take_held(which) else { return };
-        let units = factor.of(lines.iter().map(|(paid, _)| paid.units).max().unwrap_or(0).max(2));
-        // What comes back does so before anything is charged.
-        for up in [false, true] {
-            for (paid, index) in lines.iter().filter(|(paid, _)| (paid.units < units) == up) {
-                let slot = paid.ask.slot;
-                let quota = self.policies[slot.0].quota();
-                let free = self.oracle.free(self.time, slot, &quota);
-                let given = self.oracle.settle(self.time, &quota, paid, units);
-                self.admitted[*index].units -= given;
-                self.touch(slot, if up { units } else { given });
-                self.tally.count(if up { "settle upward" } else { "settle downward" });
-                let beyond = up && units - paid.units > free;
-                self.tally.count_if(beyond, "settle upward beyond the limit");
-            }
-        }
-        now(held.settle(units)).expect("the store answers");
-    }
-
     fn change(&mut self, policy: usize, change: Change) {
         let index = policy % self.policies.len();
         let old = self.policies[index].quota();
@@ -318,47 +245,6 @@ impl Player<'_> {
         self.tally.count_if(new.window() < old.window(), "window shrunk");
         self.policies[index].set_quota(new);
         self.steady[index] &= new == old;
-    }
-
-    fn bounds(&self) {
-        for (index, quota) in self.history.quotas.iter().enumerate().filter(|it| self.steady[it.0])
-        {
-            for key in (0..2).filter(|key| !self.reset.contains(&(index, *key))) {
-                let mine = self.admitted.iter().filter(|it| it.slot == (index, key));
-                let spent: Vec<_> = mine.map(|it| (it.time, it.units)).collect();
-                let most = most_in_any_window(&spent, micros(quota.window()));
-                let limit = u128::from(quota.limit());
-                let bound = match quota.counted_by() {
-                    Algorithm::SlidingCounter => 2 * limit - 1,
-                    Algorithm::TokenBucket { burst } => u128::from(burst) + limit,
-                    Algorithm::FixedWindow => 2 * limit,
-                    _ => limit,
-                };
-                assert!(most <= bound, "{most} units in a window of {quota}: {spent:?}");
-                self.tally.count_if(!spent.is_empty(), "bound proved");
-            }
-        }
-    }
-
-    fn count(&self, asks: &[Ask], ruling: &Ruling) {
-        let tally = self.tally;
-        tally.count(if ruling.admitted { "admitted" } else { "denied" });
-        let mut findings = ruling.findings.iter();
-        let over = findings.clone().any(|it| it.verdict == Verdict::OverCapacity);
-        tally.count_if(over, "over capacity");
-        tally.count_if(asks.iter().any(|ask| ask.cost == 0), "cost of 0");
-        tally.count_if(asks.len() > 1, "several charges");
-        tally.count_if(ruling.findings.len() < asks.len(), "the same policy and key twice");
-        let pairs = asks.iter().any(|one| {
-            asks.iter().any(|other| one.slot == other.slot && one.shadow != other.shadow)
-        });
-        tally.count_if(pairs && ruling.admitted, "shadow beside its own charge");
-        let refused = findings.any(|it| it.verdict == Verdict::Refused);
-        tally.count_if(refused && ruling.admitted, "shadow refused, check admitted");
-        let more = ruling.paid.iter().any(|paid| paid.units > paid.ask.cost);
-        tally.count_if(more, "granted more than the cost");
-        let waited = ruling.admitted && self.time == self.due;
-        tally.count_if(waited, "waited exactly, then admitted");
     }
 }
 

@@ -1,0 +1,27 @@
+//! The shared store against what one would write by hand, in one run, interleaved.
+//!
+//! `cargo bench --bench redis` starts a redis-server of its own on a free loopback port. Ratios are
+//! what to read: absolute figures are those of the machine.
+
+mod server;
+mod server_time;
+mod throughput;
+
+fn main() {
+    let seconds = std::env::var("SECONDS_PER_ROUND").ok().and_then(|text| text.parse().ok());
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let wants = |name: &str| only.as_deref().is_none_or(|only| only == name);
+    runtime.block_on(async {
+        if wants("throughput") {
+            throughput::run(seconds.unwrap_or(1.0)).await;
+        }
+        if wants("server-time") {
+            server_time::run().await;
+        }
+    });
+}

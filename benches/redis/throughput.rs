@@ -1,0 +1,181 @@
+//! Checks per second of 256 tasks on 1000 keys: the store, a raw EVALSHA of the same script over
+//! one multiplexed connection, and bb8's exclusive checkout.
+
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
+
+use bb8_redis::RedisConnectionManager;
+use redis::{Cmd, Script, Value};
+use tokio::time::Instant;
+use tollgate::{
+    Decision, Key, Limiter, Policy,
+    store::{RedisConfig, RedisStore},
+};
+
+use crate::server::Server;
+
+const TASKS: usize = 256;
+const KEYS: u64 = 1_000;
+
+/// The script, as the store puts it together.
+pub(crate) const SCRIPT: &str = concat!(
+    include_str!("../../lua/prelude.lua"),
+    include_str!("../../lua/acquire.lua"),
+    include_str!("../../lua/sliding_log.lua"),
+    include_str!("../../lua/sliding_buckets.lua"),
+    include_str!("../../lua/reset.lua"),
+    include_str!("../../lua/ring.lua"),
+    include_str!("../../lua/sliding_counter.lua"),
+    include_str!("../../lua/token_bucket.lua"),
+    include_str!("../../lua/fixed_window.lua"),
+    include_str!("../../lua/answer.lua"),
+);
+
+#[derive(Default)]
+struct Result {
+    rates: Vec<f64>,
+    slowest: Vec<f64>,
+    p99: Vec<f64>,
+}
+
+async fn round<F, W>(seconds: f64, result: &mut Result, work: W)
+where
+    W: Fn(u64) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = ()> + Send,
+{
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    let tasks: Vec<_> = (0..TASKS as u64)
+        .map(|task| {
+            let work = work.clone();
+            tokio::spawn(async move {
+                let mut times = Vec::with_capacity(4096);
+                let mut key = task * 7919;
+                loop {
+                    let start = Instant::now();
+                    if start >= end {
+                        return times;
+                    }
+                    key = key.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    work((key >> 33) % KEYS).await;
+                    times.push(start.elapsed().as_secs_f64());
+                }
+            })
+        })
+        .collect();
+    let mut all = Vec::new();
+    let mut least = usize::MAX;
+    for task in tasks {
+        let times = task.await.expect("no panic");
+        least = least.min(times.len());
+        all.extend(times);
+    }
+    all.sort_unstable_by(f64::total_cmp);
+    result.rates.push(all.len() as f64 / seconds);
+    result.slowest.push(least as f64 * TASKS as f64 / all.len() as f64);
+    result.p99.push(all[all.len() * 99 / 100] * 1e3);
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn packed() -> Vec<u8> {
+    let mut line = vec![4, 0];
+    for number in [1e6_f64, 1e6, 1e6, 1.0, 1.0] {
+        line.extend(number.to_le_bytes());
+    }
+    line
+}
+
+pub(crate) async fn run(seconds: f64) {
+    let server = Server::start();
+    let policy = Policy::new("eightlet", "1000000/s token-bucket(1000000)".parse().expect("valid"));
+    let policy = Arc::new(policy.expect("valid"));
+    let mut results: BTreeMap<String, Result> = BTreeMap::new();
+    let mut stores = Vec::new();
+    for connections in [1, 2, 4] {
+        let config = RedisConfig::default().connections(connections);
+        let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
+        stores.push((format!("url, {connections} connections"), Limiter::new(store)));
+    }
+    for size in [2, 10] {
+        let manager = RedisConnectionManager::new(server.url()).expect("valid");
+        let pool = bb8::Pool::builder().max_size(size).build(manager).await.expect("a pool");
+        let store = RedisStore::from_pool(pool).await.expect("a store");
+        stores.push((format!("bb8 pool of {size}"), Limiter::new(store)));
+    }
+    let sha: Arc<str> = Script::new(SCRIPT).get_hash().into();
+    let line: Arc<[u8]> = packed().into();
+    let names: Arc<Vec<String>> =
+        Arc::new((0..KEYS).map(|key| format!("raw:{{{key:022}}}:eightlet:t1")).collect());
+    let command = move |sha: &str, line: &[u8], name: &str| {
+        let mut command = Cmd::new();
+        command.arg("EVALSHA").arg(sha).arg(1).arg(name).arg("a").arg(line);
+        command
+    };
+    let options = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+    let client = server.client();
+    let raw = client.get_multiplexed_async_connection_with_config(&options);
+    let raw = raw.await.expect("a connection");
+    let manager = RedisConnectionManager::new(server.url()).expect("valid");
+    let exclusive = bb8::Pool::builder().max_size(10).build(manager).await.expect("a pool");
+    // The first check of each loads what it needs.
+    for (_, limiter) in &stores {
+        let _ = limiter.check(policy.charge(0, 1)).await.expect("an answer");
+    }
+    for _ in 0..7 {
+        for (name, limiter) in &stores {
+            let (limiter, policy) = (limiter.clone(), Arc::clone(&policy));
+            round(seconds, results.entry(name.clone()).or_default(), move |key| {
+                let (limiter, policy) = (limiter.clone(), Arc::clone(&policy));
+                async move {
+                    let decision = limiter.check(policy.charge(Key::from(key), 1)).await;
+                    assert!(matches!(decision.expect("an answer"), Decision::Allowed(_)));
+                }
+            })
+            .await;
+        }
+        let (raw, sha, line, names) =
+            (raw.clone(), Arc::clone(&sha), Arc::clone(&line), Arc::clone(&names));
+        let (sha2, line2, names2) = (Arc::clone(&sha), Arc::clone(&line), Arc::clone(&names));
+        round(seconds, results.entry("raw EVALSHA".into()).or_default(), move |key| {
+            let (mut raw, sha, line, names) =
+                (raw.clone(), Arc::clone(&sha), Arc::clone(&line), Arc::clone(&names));
+            async move {
+                let command = command(&sha, &line, &names[key as usize]);
+                let _: Value = command.query_async(&mut raw).await.expect("an answer");
+            }
+        })
+        .await;
+        let pool = exclusive.clone();
+        round(seconds, results.entry("bb8 exclusive checkout".into()).or_default(), move |key| {
+            let (pool, sha, line, names) =
+                (pool.clone(), Arc::clone(&sha2), Arc::clone(&line2), Arc::clone(&names2));
+            async move {
+                let command = command(&sha, &line, &names[key as usize]);
+                let mut connection = pool.get().await.expect("a connection");
+                let _: Value = command.query_async(&mut *connection).await.expect("an answer");
+            }
+        })
+        .await;
+    }
+    let raw = &results["raw EVALSHA"];
+    let (raw_rate, raw_p99) = (median(&raw.rates), median(&raw.p99));
+    let exclusive = median(&results["bb8 exclusive checkout"].rates);
+    println!("{TASKS} tasks, {KEYS} keys, one charge; medians of 7 interleaved rounds");
+    println!(
+        "{:<26} {:>9} {:>7} {:>8} {:>8} {:>9} {:>8}",
+        "", "checks/s", "x raw", "x bb8", "p99 ms", "x raw p99", "slowest"
+    );
+    for (name, result) in &results {
+        let (rate, p99) = (median(&result.rates), median(&result.p99));
+        println!(
+            "{name:<26} {rate:>9.0} {:>7.2} {:>8.2} {p99:>8.2} {:>9.2} {:>8.2}",
+            rate / raw_rate,
+            rate / exclusive,
+            p99 / raw_p99,
+            median(&result.slowest),
+        );
+    }
+}

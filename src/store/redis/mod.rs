@@ -1,0 +1,231 @@
+//! The shared store: standings in Redis, decided there by one script in one round trip.
+
+mod acquire;
+mod cluster;
+mod config;
+mod failure;
+mod link;
+mod naming;
+mod origin;
+mod script;
+mod sentinel;
+mod test_time;
+mod wire;
+
+use std::sync::Arc;
+
+use bb8::Pool;
+use bb8_redis::RedisConnectionManager;
+
+pub use config::RedisConfig;
+
+use self::{
+    acquire::Backend,
+    cluster::Cluster,
+    failure::Failure,
+    link::Link,
+    naming::Naming,
+    origin::{Origin, Server},
+    script::Loading,
+    sentinel::Sentinels,
+    test_time::TestTime,
+    wire::{Asked, Operation},
+};
+use super::{Answer, Request, Store};
+use crate::{algorithm::Algorithm, charge::Charge, error::Error, policy::Policy, quota::Quota};
+
+/// Standings that all instances of a service share, in Redis. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct RedisStore(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    backend: Backend,
+    naming: Naming,
+    max_log_entries: u64,
+    test_time: TestTime,
+}
+
+impl RedisStore {
+    /// A store at a URL: `redis://[user[:password]@]host[:port][/db]`, `rediss://` for TLS, or
+    /// `unix:///path[?user=..&pass=..&db=..]`. Connects, to see that it works.
+    ///
+    /// # Errors
+    ///
+    /// If the URL is not valid, nobody answers there, or the password is wrong.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::connect_with(url, RedisConfig::default()).await
+    }
+
+    /// As [`connect`](Self::connect), with another configuration.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect), or if a value of the configuration is not valid.
+    pub async fn connect_with(url: &str, config: RedisConfig) -> Result<Self, Error> {
+        config.validate()?;
+        let server = Server::from_url(url, &config).map_err(Failure::Refused)?;
+        Self::over(Origin::Server(Box::new(server)), config).await
+    }
+
+    /// A store over the application's own pool. Checks do not check connections out: they share
+    /// clones of [`connections`](RedisConfig::connections) of its multiplexed ones, so that no
+    /// check waits for another and the pool stays free for the application.
+    ///
+    /// # Errors
+    ///
+    /// If the pool cannot give a connection.
+    pub async fn from_pool(pool: Pool<RedisConnectionManager>) -> Result<Self, Error> {
+        Self::from_pool_with(pool, RedisConfig::default()).await
+    }
+
+    /// As [`from_pool`](Self::from_pool), with another configuration. The pool connects as it is
+    /// set up to: the connect timeout and certificates here do not matter.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_pool`](Self::from_pool), or if a value of the configuration is not valid.
+    pub async fn from_pool_with(
+        pool: Pool<RedisConnectionManager>,
+        config: RedisConfig,
+    ) -> Result<Self, Error> {
+        config.validate()?;
+        Self::over(Origin::Pool(pool), config).await
+    }
+
+    /// A store over the primary that some sentinels know by a name. `primary` is that name, or a
+    /// URL with it as the host: `rediss://user:password@name/0`.
+    ///
+    /// # Errors
+    ///
+    /// If a URL is not valid, or no sentinel names a primary that answers.
+    pub async fn sentinel<S: Into<String>>(
+        sentinels: impl IntoIterator<Item = S>,
+        primary: &str,
+    ) -> Result<Self, Error> {
+        Self::sentinel_with(sentinels, primary, RedisConfig::default()).await
+    }
+
+    /// As [`sentinel`](Self::sentinel), with another configuration.
+    ///
+    /// # Errors
+    ///
+    /// As [`sentinel`](Self::sentinel), or if a value of the configuration is not valid.
+    pub async fn sentinel_with<S: Into<String>>(
+        sentinels: impl IntoIterator<Item = S>,
+        primary: &str,
+        config: RedisConfig,
+    ) -> Result<Self, Error> {
+        config.validate()?;
+        let sentinels: Vec<String> = sentinels.into_iter().map(Into::into).collect();
+        let sentinels = Sentinels::new(&sentinels, primary, &config).map_err(Failure::Refused)?;
+        Self::over(Origin::Sentinels(Box::new(sentinels)), config).await
+    }
+
+    /// A store over a cluster, of which some nodes are given by their URLs. The user, password and
+    /// TLS of the first are used for all.
+    ///
+    /// # Errors
+    ///
+    /// If a URL is not valid, or no node answers.
+    pub async fn cluster<S: Into<String>>(
+        nodes: impl IntoIterator<Item = S>,
+    ) -> Result<Self, Error> {
+        Self::cluster_with(nodes, RedisConfig::default()).await
+    }
+
+    /// As [`cluster`](Self::cluster), with another configuration.
+    ///
+    /// # Errors
+    ///
+    /// As [`cluster`](Self::cluster), or if a value of the configuration is not valid.
+    pub async fn cluster_with<S: Into<String>>(
+        nodes: impl IntoIterator<Item = S>,
+        config: RedisConfig,
+    ) -> Result<Self, Error> {
+        config.validate()?;
+        let nodes: Vec<String> = nodes.into_iter().map(Into::into).collect();
+        let cluster = Cluster::new(&nodes, &config).map_err(Failure::Refused)?;
+        cluster.refresh().await?;
+        Ok(Self::new(Backend::Cluster(Box::new(cluster)), &config))
+    }
+
+    /// Whether this store takes the policy. A [`SlidingLog`](Algorithm::SlidingLog) is limited to
+    /// [`max_log_entries`](RedisConfig::max_log_entries): a longer one would keep the server busy.
+    ///
+    /// Ask when the program starts; a check under a policy that is not taken fails the same way.
+    ///
+    /// # Errors
+    ///
+    /// If the log could become too long. `SlidingBuckets` counts any limit in little space.
+    pub fn admits(&self, policy: &Policy) -> Result<(), Error> {
+        self.admits_quota(policy.name(), &policy.quota())
+    }
+
+    /// The same store, deciding at the time of this clock: for tests. Keys then live for a day.
+    #[cfg(feature = "test-util")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_test_clock(self, clock: impl crate::clock::Clock) -> Self {
+        let test_time = TestTime(Some(Arc::new(clock)));
+        match Arc::try_unwrap(self.0) {
+            Ok(shared) => Self(Arc::new(Shared { test_time, ..shared })),
+            Err(_) => panic!("set the clock before the store is shared"),
+        }
+    }
+
+    async fn over(origin: Origin, config: RedisConfig) -> Result<Self, Error> {
+        let link = Link::new(origin, config.connections, config.response_timeout);
+        link.warm_up().await?;
+        Ok(Self::new(Backend::One(Box::new(link), Loading::default()), &config))
+    }
+
+    fn new(backend: Backend, config: &RedisConfig) -> Self {
+        let (naming, max_log_entries) = (Naming::new(config), config.max_log_entries);
+        Self(Arc::new(Shared { backend, naming, max_log_entries, test_time: TestTime::default() }))
+    }
+
+    fn admits_quota(&self, name: &str, quota: &Quota) -> Result<(), Error> {
+        let most = self.0.max_log_entries;
+        if quota.counted_by() != Algorithm::SlidingLog || quota.limit() <= most {
+            return Ok(());
+        }
+        let allowed = format!(
+            "1 to {most} for a sliding log in Redis: count with Algorithm::SlidingBuckets(n) \
+             instead (exact too, units come back up to 1/n of the window late), or raise \
+             RedisConfig::max_log_entries"
+        );
+        Err(Error::invalid(&format!("limit of policy {name}"), quota.limit(), allowed))
+    }
+
+    fn asked(&self, charges: &[Charge<'_>]) -> Result<Vec<Asked>, Error> {
+        let charges = charges.iter().enumerate().map(|(position, charge)| {
+            self.admits_quota(charge.policy().name(), charge.quota())?;
+            Ok(Asked::charge(&self.0.naming, position, charge))
+        });
+        charges.collect()
+    }
+}
+
+impl Store for RedisStore {
+    fn call(&self, request: Request<'_>) -> Answer {
+        let (operation, asked) = match request {
+            Request::Acquire(charges) => (Operation::Acquire, self.asked(charges)),
+            Request::Peek(charges) => (Operation::Peek, self.asked(charges)),
+            Request::Force(charges) => (Operation::Force, self.asked(charges)),
+            Request::Reset(charges) => (Operation::Reset, self.asked(charges)),
+            Request::GiveBack(receipt) => {
+                let lines = receipt.lines().iter().enumerate();
+                let lines = lines.map(|(at, spent)| Asked::give_back(&self.0.naming, at, spent));
+                (Operation::GiveBack, Ok(lines.collect()))
+            }
+        };
+        match asked {
+            Ok(asked) => {
+                let (shared, now) = (Arc::clone(&self.0), self.0.test_time.now());
+                Answer::pending(async move { shared.backend.decide(operation, asked, now).await })
+            }
+            Err(error) => Answer::ready(Err(error)),
+        }
+    }
+}

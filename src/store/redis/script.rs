@@ -1,0 +1,110 @@
+//! The script: one text, one SHA.
+
+use std::sync::{
+    LazyLock,
+    atomic::{AtomicBool, Ordering},
+};
+
+use redis::{Cmd, Script, Value};
+
+use super::failure::Failure;
+
+/// Put together from its parts when this crate is compiled.
+const TEXT: &str = concat!(
+    include_str!("../../../lua/prelude.lua"),
+    include_str!("../../../lua/acquire.lua"),
+    include_str!("../../../lua/sliding_log.lua"),
+    include_str!("../../../lua/sliding_buckets.lua"),
+    include_str!("../../../lua/reset.lua"),
+    include_str!("../../../lua/ring.lua"),
+    include_str!("../../../lua/sliding_counter.lua"),
+    include_str!("../../../lua/token_bucket.lua"),
+    include_str!("../../../lua/fixed_window.lua"),
+    include_str!("../../../lua/answer.lua"),
+);
+
+static SHA: LazyLock<String> = LazyLock::new(|| Script::new(TEXT).get_hash().to_owned());
+
+/// What the script is asked to do, ready to be sent.
+pub(super) struct Invocation {
+    pub(super) keys: Vec<Vec<u8>>,
+    pub(super) operation: &'static str,
+    pub(super) lines: Vec<u8>,
+    /// The time, from a test.
+    pub(super) now: Option<u64>,
+}
+
+impl Invocation {
+    pub(super) fn by_sha(&self) -> Cmd {
+        self.command("EVALSHA", &SHA)
+    }
+
+    /// Also loads the script.
+    pub(super) fn by_text(&self) -> Cmd {
+        self.command("EVAL", TEXT)
+    }
+
+    fn command(&self, name: &str, script: &str) -> Cmd {
+        let size = self.keys.iter().map(|key| key.len() + 8).sum::<usize>() + self.lines.len();
+        let mut command = Cmd::with_capacity(8 + self.keys.len(), size + script.len() + 32);
+        command.arg(name).arg(script).arg(self.keys.len());
+        for key in &self.keys {
+            command.arg(key);
+        }
+        command.arg(self.operation).arg(&self.lines);
+        if let Some(now) = self.now {
+            command.arg(now);
+        }
+        command
+    }
+}
+
+/// Sees to it that a script that a server has lost is sent again by few of the checks that miss it.
+#[derive(Debug, Default)]
+pub(super) struct Loading(AtomicBool);
+
+impl Loading {
+    /// Runs the script; `send` sends a command to the server that has the keys.
+    ///
+    /// One of the checks that find the script missing sends it. The others ask once more, behind
+    /// it, and send it themselves only if it is still missing: nobody waits for anybody.
+    pub(super) async fn run<F, S>(&self, invocation: &Invocation, send: S) -> Result<Value, Failure>
+    where
+        F: Future<Output = Result<Value, Failure>>,
+        S: Fn(Cmd) -> F,
+    {
+        match send(invocation.by_sha()).await {
+            Err(failure) if failure.is_missing_script() => {}
+            other => return other,
+        }
+        if self.0.swap(true, Ordering::AcqRel) {
+            match send(invocation.by_sha()).await {
+                Err(failure) if failure.is_missing_script() => {}
+                other => return other,
+            }
+            return send(invocation.by_text()).await;
+        }
+        let _done = Done(&self.0);
+        send(invocation.by_text()).await
+    }
+}
+
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A change of the script is a change for every running instance: old and new ones share keys
+    /// while a service is rolled out. Change the layout version in the key names if they cannot.
+    #[test]
+    fn the_script_is_the_one_that_was_meant() {
+        assert_eq!(*SHA, "17231d88d289cb9a0d90db4bac3efe4a78a1d0ed");
+    }
+}

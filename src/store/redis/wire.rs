@@ -1,0 +1,188 @@
+//! Requests and answers as bytes: see lua/prelude.lua for the form.
+
+use redis::Value;
+use smallvec::SmallVec;
+
+use super::naming::Naming;
+use crate::{
+    algorithm::{Algorithm, Mark},
+    charge::Charge,
+    clock::Timestamp,
+    decision::Spent,
+    error::{Error, ErrorKind},
+    quota::Quota,
+    standing::Standing,
+    store::{Line, Verdict},
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    Acquire,
+    Peek,
+    Force,
+    GiveBack,
+    Reset,
+}
+
+impl Operation {
+    pub(super) fn code(self) -> &'static str {
+        match self {
+            Self::Acquire => "a",
+            Self::Peek => "p",
+            Self::Force => "f",
+            Self::GiveBack => "g",
+            Self::Reset => "r",
+        }
+    }
+}
+
+/// One line of a request, free of what it borrowed.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) key: Vec<u8>,
+    /// The position in the caller's request.
+    pub(super) position: usize,
+    quota: Quota,
+    cost: u64,
+    most: u64,
+    pub(super) shadow: bool,
+    back: Option<(Mark, Quota)>,
+}
+
+/// Numbers in the script are doubles, exact below 2^53, far above what any quota has.
+const MOST: u64 = (1 << 53) - 1;
+const LINE: usize = 64;
+
+impl Asked {
+    pub(super) fn charge(naming: &Naming, position: usize, charge: &Charge<'_>) -> Self {
+        Self {
+            key: naming.name(charge),
+            position,
+            quota: *charge.quota(),
+            cost: charge.cost(),
+            most: charge.most(),
+            shadow: charge.is_shadow(),
+            back: None,
+        }
+    }
+
+    pub(super) fn give_back(naming: &Naming, position: usize, spent: &Spent) -> Self {
+        let charge = spent.charge();
+        Self {
+            key: naming.name(charge),
+            position,
+            quota: charge.quota_in_force(),
+            cost: spent.units(),
+            most: spent.units(),
+            shadow: charge.is_shadow(),
+            back: Some((spent.mark(), *charge.quota())),
+        }
+    }
+
+    /// What gives back a line that has been spent.
+    pub(super) fn undo(&self, line: &Line) -> Self {
+        let back = Some((line.mark, self.quota));
+        Self { cost: line.units, most: line.units, back, ..self.clone() }
+    }
+
+    /// Whether the charge can be judged by this answer to have passed.
+    pub(super) fn passed(&self, line: &Line) -> bool {
+        self.shadow || line.verdict == Verdict::Passed
+    }
+
+    /// What the key holds when nothing was spent.
+    fn pack(&self, bytes: &mut Vec<u8>, again: bool) {
+        let (algorithm, parameter) = match self.quota.counted_by() {
+            Algorithm::SlidingLog => (1, 0),
+            Algorithm::SlidingBuckets(n) => (2, u64::from(n)),
+            Algorithm::SlidingCounter => (3, 0),
+            Algorithm::TokenBucket { burst } => (4, burst),
+            Algorithm::FixedWindow => (5, 0),
+        };
+        bytes.extend([algorithm, u8::from(self.shadow) + 2 * u8::from(again)]);
+        let mut push = |number: u64| {
+            bytes.extend_from_slice(&(number.min(MOST) as f64).to_le_bytes());
+        };
+        push(self.quota.limit());
+        push(self.quota.window_micros());
+        push(parameter);
+        push(self.cost);
+        push(self.most);
+        if let Some((Mark(first, second, third), quota)) = self.back {
+            push(first);
+            push(second);
+            push(third);
+            push(quota.limit());
+            push(quota.window_micros());
+        }
+    }
+
+    fn read(&self, operation: Operation, bytes: &[u8]) -> Option<Line> {
+        let mut numbers = [0; LINE / 8];
+        for (number, bytes) in numbers.iter_mut().zip(bytes.chunks_exact(8)) {
+            *number = whole(bytes)?;
+        }
+        let [units, remaining, next_after, reset_after, retry_after, first, second, third] =
+            numbers;
+        let capacity = self.quota.capacity();
+        let spent = operation == Operation::GiveBack || operation == Operation::Reset || units > 0;
+        let waits = !spent && self.cost > remaining && self.cost <= capacity;
+        Some(Line {
+            verdict: if spent || self.cost <= remaining {
+                Verdict::Passed
+            } else if self.cost > capacity {
+                Verdict::OverCapacity
+            } else {
+                Verdict::Refused
+            },
+            // The script counts no further than 2^53.
+            units: if operation == Operation::Force && units > 0 { self.cost } else { units },
+            standing: Standing {
+                limit: capacity,
+                remaining,
+                next_after,
+                reset_after,
+                retry_after: waits.then_some(retry_after),
+            },
+            mark: Mark(first, second, third),
+        })
+    }
+}
+
+/// Orders the lines as the script wants them, what binds before what is on trial, and packs them.
+/// A line whose key an earlier one has is marked: the script looks at it again.
+pub(super) fn pack(asked: &mut [Asked]) -> Vec<u8> {
+    asked.sort_by_key(|line| line.shadow);
+    let mut bytes = Vec::with_capacity(asked.len() * 82);
+    for (index, line) in asked.iter().enumerate() {
+        line.pack(&mut bytes, asked[..index].iter().any(|earlier| earlier.key == line.key));
+    }
+    bytes
+}
+
+/// The time, and a line for each that was asked, in their order.
+pub(super) fn read(
+    operation: Operation,
+    asked: &[Asked],
+    value: Value,
+) -> Result<(Timestamp, SmallVec<[Line; 1]>), Error> {
+    let not_ours = || {
+        let message = "the answer is not that of the limiter's script: something between here and \
+                       Redis answers in its place";
+        Error::new(ErrorKind::Protocol, message)
+    };
+    let Value::BulkString(bytes) = value else { return Err(not_ours()) };
+    if bytes.len() != 8 + asked.len() * LINE {
+        return Err(not_ours());
+    }
+    let (time, lines) = bytes.split_at(8);
+    let time = whole(time).ok_or_else(not_ours)?;
+    let lines = asked.iter().zip(lines.chunks_exact(LINE));
+    let lines = lines.map(|(asked, bytes)| asked.read(operation, bytes).ok_or_else(not_ours));
+    Ok((Timestamp::from_micros(time), lines.collect::<Result<_, _>>()?))
+}
+
+fn whole(bytes: &[u8]) -> Option<u64> {
+    let number = f64::from_le_bytes(bytes.try_into().ok()?);
+    (number >= 0.0 && number <= MOST as f64 && number.fract() == 0.0).then_some(number as u64)
+}

@@ -1,0 +1,86 @@
+//! What must be true of every decision, and of all of them together.
+
+use tollgate::{Algorithm, Decision, store::Verdict};
+
+use super::{
+    oracle::{Ask, Finding, Ruling},
+    run::Player,
+    support::{micros, most_in_any_window},
+};
+
+impl Player<'_> {
+    /// After the wait the check is admitted, and a microsecond before it is not.
+    pub(crate) fn exact(&mut self, asks: &[Ask], wait: u64) {
+        assert!(wait > 0);
+        self.last_wait = wait;
+        self.due = self.time + wait;
+        if self.time + wait < 1 << 53 {
+            self.fixture.set(self.time + wait - 1);
+            assert!(!self.peek(asks).is_allowed(), "admitted before {wait} us have passed");
+            self.fixture.set(self.time + wait);
+            assert!(self.peek(asks).is_allowed(), "not admitted after {wait} us");
+            self.fixture.set(self.time);
+            self.tally.count("exact wait proved");
+        }
+    }
+
+    pub(crate) fn compare(&self, decision: &Decision<'_>, expected: &Ruling) {
+        let found = decision.outcomes().iter().map(|outcome| {
+            let standing = outcome.standing();
+            Finding {
+                verdict: outcome.verdict(),
+                granted: outcome.granted(),
+                limit: standing.limit(),
+                remaining: standing.remaining(),
+                next_after: micros(standing.next_after()),
+                reset_after: micros(standing.reset_after()),
+                retry_after: standing.retry_after().map(micros),
+            }
+        });
+        let found: Vec<_> = found.collect();
+        assert_eq!(found, expected.findings, "at {} (left: limiter, right: oracle)", self.time);
+        assert_eq!(decision.is_allowed(), expected.admitted);
+        assert_eq!(decision.time().as_micros(), self.time);
+    }
+
+    pub(crate) fn bounds(&self) {
+        for (index, quota) in self.history.quotas.iter().enumerate().filter(|it| self.steady[it.0])
+        {
+            for key in (0..2).filter(|key| !self.reset.contains(&(index, *key))) {
+                let mine = self.admitted.iter().filter(|it| it.slot == (index, key));
+                let spent: Vec<_> = mine.map(|it| (it.time, it.units)).collect();
+                let most = most_in_any_window(&spent, micros(quota.window()));
+                let limit = u128::from(quota.limit());
+                let bound = match quota.counted_by() {
+                    Algorithm::SlidingCounter => 2 * limit - 1,
+                    Algorithm::TokenBucket { burst } => u128::from(burst) + limit,
+                    Algorithm::FixedWindow => 2 * limit,
+                    _ => limit,
+                };
+                assert!(most <= bound, "{most} units in a window of {quota}: {spent:?}");
+                self.tally.count_if(!spent.is_empty(), "bound proved");
+            }
+        }
+    }
+
+    pub(crate) fn count(&self, asks: &[Ask], ruling: &Ruling) {
+        let tally = self.tally;
+        tally.count(if ruling.admitted { "admitted" } else { "denied" });
+        let mut findings = ruling.findings.iter();
+        let over = findings.clone().any(|it| it.verdict == Verdict::OverCapacity);
+        tally.count_if(over, "over capacity");
+        tally.count_if(asks.iter().any(|ask| ask.cost == 0), "cost of 0");
+        tally.count_if(asks.len() > 1, "several charges");
+        tally.count_if(ruling.findings.len() < asks.len(), "the same policy and key twice");
+        let pairs = asks.iter().any(|one| {
+            asks.iter().any(|other| one.slot == other.slot && one.shadow != other.shadow)
+        });
+        tally.count_if(pairs && ruling.admitted, "shadow beside its own charge");
+        let refused = findings.any(|it| it.verdict == Verdict::Refused);
+        tally.count_if(refused && ruling.admitted, "shadow refused, check admitted");
+        let more = ruling.paid.iter().any(|paid| paid.units > paid.ask.cost);
+        tally.count_if(more, "granted more than the cost");
+        let waited = ruling.admitted && self.time == self.due;
+        tally.count_if(waited, "waited exactly, then admitted");
+    }
+}

@@ -1,0 +1,94 @@
+//! Who has spent what and when, and refunds and settlements of it.
+
+use tollgate::Algorithm;
+
+use super::{
+    history::Part,
+    oracle::{Paid, Slot},
+    run::{Admitted, Held, Player},
+    support::now,
+};
+
+impl Player<'_> {
+    pub(crate) fn refund(&mut self, which: usize) {
+        let Some((held, lines)) = self.take_held(which) else { return };
+        let mut expected = 0;
+        for (paid, index) in &lines {
+            let quota = self.policies[paid.ask.slot.0].quota();
+            let given = self.oracle.refund(self.time, &quota, paid);
+            self.tally.count_if(given == 0 && paid.units > 0, "refund of nothing");
+            self.tally.count_if(given > 0 && given == paid.units, "refund in full");
+            self.tally.count_if(given > 0 && given < paid.units, "refund in part");
+            self.admitted[*index].units -= given;
+            self.given_back(paid.ask.slot, given);
+            expected += given;
+        }
+        assert_eq!(now(held.refund()).expect("the store answers"), expected, "units given back");
+    }
+
+    pub(crate) fn settle(&mut self, which: usize, factor: Part) {
+        let Some((held, lines)) = self.take_held(which) else { return };
+        let units = factor.of(lines.iter().map(|(paid, _)| paid.units).max().unwrap_or(0).max(2));
+        // What comes back does so before anything is charged.
+        for up in [false, true] {
+            for (paid, index) in lines.iter().filter(|(paid, _)| (paid.units < units) == up) {
+                let slot = paid.ask.slot;
+                let quota = self.policies[slot.0].quota();
+                let free = self.oracle.free(self.time, slot, &quota);
+                let given = self.oracle.settle(self.time, &quota, paid, units);
+                self.admitted[*index].units -= given;
+                if up {
+                    self.charged(slot, units);
+                } else {
+                    self.given_back(slot, given);
+                }
+                self.tally.count(if up { "settle upward" } else { "settle downward" });
+                let beyond = up && units - paid.units > free;
+                self.tally.count_if(beyond, "settle upward beyond the limit");
+            }
+        }
+        now(held.settle(units)).expect("the store answers");
+    }
+
+    fn take_held(&mut self, which: usize) -> Option<Held> {
+        let count = self.held.len();
+        (count > 0).then(|| self.held.swap_remove(which % count))
+    }
+
+    pub(crate) fn admit(&mut self, paid: Vec<Paid>) -> Vec<(Paid, usize)> {
+        let mut lines = Vec::new();
+        for paid in paid {
+            let (slot, units) = (paid.ask.slot, paid.units);
+            let time = self.charged(slot, units);
+            lines.push((paid, self.admitted.len()));
+            self.admitted.push(Admitted { slot, time, units });
+        }
+        lines
+    }
+
+    /// A charge; the time at which the key was judged.
+    fn charged(&mut self, slot: Slot, units: u64) -> u64 {
+        let changed = self.changed.entry(slot).or_default();
+        if units > 0 {
+            *changed = self.time.max(*changed);
+        }
+        let judged = *changed;
+        self.write(slot, units);
+        judged
+    }
+
+    fn given_back(&mut self, slot: Slot, units: u64) {
+        // A bucket pays debts from then on; the others are judged by charges alone.
+        if matches!(self.policies[slot.0].quota().counted_by(), Algorithm::TokenBucket { .. }) {
+            self.charged(slot, units);
+        }
+        self.write(slot, units);
+    }
+
+    fn write(&mut self, slot: Slot, units: u64) {
+        let written = self.written.entry(slot).or_default();
+        if units > 0 {
+            *written = self.time.max(*written);
+        }
+    }
+}

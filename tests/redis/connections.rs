@@ -1,0 +1,149 @@
+//! The ways in: URLs, sockets, TLS, users, the application's pool.
+
+use std::{fs, time::Duration};
+
+use bb8_redis::RedisConnectionManager;
+use tollgate::{
+    Limiter,
+    store::{RedisConfig, RedisStore},
+};
+
+use crate::{
+    admits, assert_works, policy,
+    servers::{Server, directory, free_port, run},
+};
+
+const RIGHTS: &str = "+evalsha +eval +time +get +set +getrange +setrange +pexpire +pexpireat +del";
+
+#[tokio::test]
+async fn a_unix_socket() {
+    let path = directory().join("redis.sock");
+    let path = path.to_str().expect("utf-8");
+    let _server = Server::start_with(&["--unixsocket", path]);
+    assert_works(RedisStore::connect(&format!("unix://{path}")).await.expect("a store")).await;
+}
+
+#[tokio::test]
+async fn a_database_number_and_a_prefix() {
+    let server = Server::start();
+    let config = RedisConfig::default().prefix("shop.limits").plain_keys();
+    let url = format!("{}5", server.url());
+    assert_works(RedisStore::connect_with(&url, config).await.expect("a store")).await;
+    assert!(server.keys().is_empty());
+    let keyspace: String = server.ask("INFO keyspace");
+    assert!(keyspace.contains("db5:keys=1,expires=1"), "{keyspace}");
+}
+
+/// A user that may do what the documentation says, and nothing else, over TLS.
+#[tokio::test]
+async fn tls_and_a_user_with_the_fewest_rights() {
+    let dir = directory();
+    let openssl = |arguments: &str| {
+        run(&dir, "openssl", &arguments.split(' ').collect::<Vec<_>>());
+    };
+    openssl("req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.crt -days 2 -subj /CN=ca");
+    openssl("req -newkey rsa:2048 -nodes -keyout s.key -out s.csr -subj /CN=localhost");
+    fs::write(dir.join("ext"), "subjectAltName=DNS:localhost,IP:127.0.0.1").expect("written");
+    openssl(
+        "x509 -req -in s.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out s.crt -days 2 -extfile ext",
+    );
+    let file = |name: &str| dir.join(name).to_str().expect("utf-8").to_owned();
+    let tls = free_port().to_string();
+    let server = Server::start_with(&[
+        "--tls-port",
+        &tls,
+        "--tls-cert-file",
+        &file("s.crt"),
+        "--tls-key-file",
+        &file("s.key"),
+        "--tls-ca-cert-file",
+        &file("ca.crt"),
+        "--tls-auth-clients",
+        "no",
+    ]);
+    server.ask::<()>(&format!("ACL SETUSER limiter on >s3cret/% ~toll:* -@all {RIGHTS}"));
+    let ca = fs::read(dir.join("ca.crt")).expect("made");
+    let config = RedisConfig::default().root_certificates(ca);
+    let url = |password: &str| format!("rediss://limiter:{password}@localhost:{tls}/");
+    let store = RedisStore::connect_with(&url("s3cret%2F%25"), config.clone()).await;
+    let store = store.expect("a store");
+    assert_works(store.clone()).await;
+
+    let error = RedisStore::connect_with(&url("wrong"), config).await.expect_err("refused");
+    assert_eq!(error.kind(), tollgate::ErrorKind::Unauthorized, "{error:?}");
+    // Who does not know the authority does not trust the server.
+    let error = RedisStore::connect(&url("s3cret%2F%25")).await.expect_err("not trusted");
+    assert!(error.is_unavailable(), "{error:?}");
+    // Everything that the store does is within those rights.
+    let limiter = Limiter::new(store);
+    for quota in [
+        "9/s",
+        "9/s sliding-buckets(3)",
+        "9/s sliding-counter",
+        "9/s token-bucket(9)",
+        "9/s fixed-window",
+    ] {
+        let policy = policy("all", quota);
+        let tollgate::Reserve::Held(held) =
+            limiter.reserve(policy.charge("bob", 2)).await.expect("an answer")
+        else {
+            panic!("denied")
+        };
+        held.settle(5).await.expect("settled");
+        assert!(limiter.peek(policy.charge("bob", 1)).await.expect("an answer").is_allowed());
+        limiter.reset(policy.charge("bob", 1)).await.expect("reset");
+    }
+}
+
+#[tokio::test]
+async fn the_applications_pool() {
+    let mut server = Server::start();
+    let manager = RedisConnectionManager::new(server.url()).expect("a valid address");
+    let pool = bb8::Pool::builder().max_size(1).build(manager).await.expect("a pool");
+    let store = RedisStore::from_pool(pool.clone()).await.expect("a store");
+    assert_works(store.clone()).await;
+    // The only connection is free for the application, and checks do not wait for it.
+    let limiter = Limiter::new(store);
+    let held = pool.get().await.expect("the connection is free");
+    assert!(admits(&limiter, &policy("more", "3/h"), "alice").await);
+    drop(held);
+
+    // A check is one command: no PING goes with it.
+    server.ask::<()>("CONFIG RESETSTAT");
+    let busy = policy("busy", "10000/h");
+    for _ in 0..500 {
+        assert!(admits(&limiter, &busy, "alice").await);
+    }
+    let stats: String = server.ask("INFO commandstats");
+    assert!(!stats.contains("cmdstat_ping"), "{stats}");
+    assert!(stats.contains("cmdstat_evalsha:calls=500,"), "{stats}");
+
+    // 200 tasks at once, over a pool of one: nobody starves.
+    let tasks: Vec<_> = (0..200)
+        .map(|_| {
+            let (limiter, busy) = (limiter.clone(), busy.clone());
+            tokio::spawn(async move {
+                let mut done = 0;
+                let end = tokio::time::Instant::now() + Duration::from_secs(1);
+                while tokio::time::Instant::now() < end {
+                    let _ = limiter.check(busy.charge("all", 1)).await.expect("an answer");
+                    done += 1;
+                }
+                done
+            })
+        })
+        .collect();
+    let mut counts = Vec::new();
+    for task in tasks {
+        counts.push(task.await.expect("a count"));
+    }
+    let (least, mean) = (*counts.iter().min().expect("some"), counts.iter().sum::<u64>() / 200);
+    eprintln!("bb8 path, 200 tasks on a pool of 1: {least} checks at least, {mean} in the mean");
+    assert!(2 * least >= mean, "{counts:?}");
+
+    // A connection that died while idle is noticed before a check is sent into it.
+    server.kill();
+    server.run();
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    assert!(admits(&limiter, &policy("again", "3/h"), "alice").await);
+}

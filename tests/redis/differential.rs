@@ -1,0 +1,340 @@
+//! Random histories: the embedded and the shared store must decide alike, to the microsecond.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tollgate::{
+    Algorithm, Charge, Decision, Key, Limiter, ManualClock, Policy, Quota, Receipt,
+    store::{MemoryConfig, MemoryStore, RedisStore},
+};
+
+use crate::servers::{Cluster, Server};
+
+/// SplitMix64.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len() as u64) as usize]
+    }
+}
+
+type Tally = BTreeMap<&'static str, u64>;
+
+const CASES: [&str; 15] = [
+    "allowed",
+    "denied",
+    "over capacity",
+    "several charges",
+    "shadow",
+    "shadow beside its twin",
+    "up to",
+    "refund gave back",
+    "refund came late",
+    "settled up",
+    "limit changed",
+    "window changed",
+    "reset",
+    "time ran backward",
+    "product beyond 2^53",
+];
+
+fn quota(random: &mut Random, algorithm: u64) -> Quota {
+    let limit = random.one(&[1, 2, 3, 5, 8, 13, 100, 1_000]);
+    let window = random.one(&[1_000, 1_337, 60_000, 1_000_000, 60_000_000, 86_400_000_000]);
+    let huge = random.below(4) == 0;
+    let (limit, window) = match algorithm {
+        0 | 1 => (limit, window),
+        _ if huge => (random.one(&[999_999_999_989, 105_001, 1_000_003]), 34_559_999_999_999),
+        _ => (limit, window),
+    };
+    let algorithm = match algorithm {
+        0 => Algorithm::SlidingLog,
+        1 => Algorithm::SlidingBuckets(random.one(&[1, 2, 3, 7, 10, 1_000])),
+        2 => Algorithm::SlidingCounter,
+        3 => Algorithm::TokenBucket {
+            burst: if huge { limit } else { random.one(&[1, 2, 5, 10, 50]) },
+        },
+        _ => Algorithm::FixedWindow,
+    };
+    Quota::with_algorithm(limit, Duration::from_micros(window), algorithm)
+        .unwrap_or_else(|_| Quota::per_second(5))
+}
+
+fn view(decision: &Decision<'_>) -> String {
+    let lines: Vec<_> = decision
+        .outcomes()
+        .iter()
+        .map(|outcome| (outcome.verdict(), outcome.granted(), *outcome.standing()))
+        .collect();
+    format!("{} {:?} {lines:?}", decision.is_allowed(), decision.time())
+}
+
+struct Pair {
+    memory: Limiter,
+    shared: Limiter,
+    clock: ManualClock,
+}
+
+async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
+    let random = &mut Random(seed);
+    let mut count = |case| *tally.entry(case).or_insert(0) += 1;
+    let algorithms: Vec<u64> = (0..3).map(|_| random.below(5)).collect();
+    let policies: Vec<Policy> = algorithms
+        .iter()
+        .enumerate()
+        .map(|(index, algorithm)| {
+            Policy::new(&format!("p{index}"), quota(random, *algorithm)).expect("a valid name")
+        })
+        .collect();
+    let tag = format!("t{seed}");
+    let key = |number: u64| Key::from(format!("{seed}-{number}")).tagged(&tag);
+    let mut held: Vec<(Receipt, Receipt, u64)> = Vec::new();
+    let mut now = 1_700_000_000_000_000 + random.below(1_000_000_000);
+    let mut log = Vec::new();
+    for step in 0..40 {
+        let window = policies[0].quota().window().as_micros() as u64;
+        now += match random.below(8) {
+            0..4 => 0,
+            4 => random.below(3),
+            5 => random.below(window / 3 + 1),
+            6 => window / 2 + random.below(window),
+            _ => random.below(3 * window),
+        };
+        if random.below(40) == 0 {
+            count("time ran backward");
+            // Not far: a store may by then have forgotten what no longer mattered.
+            now -= random.below(50.min(window / 4));
+        }
+        pair.clock.set(now);
+        let charges = {
+            let random = &mut *random;
+            let mut charges: Vec<Charge<'_>> = Vec::new();
+            for _ in 0..random.one(&[1, 1, 2, 3]) {
+                let policy = &policies[random.below(3) as usize];
+                let capacity = policy.quota().capacity();
+                let cost = match random.below(10) {
+                    0 => 0,
+                    1 => capacity,
+                    2 => capacity + random.below(2),
+                    3 => random.below(capacity + 1),
+                    _ => 1 + random.below(capacity.div_ceil(4).min(1 << 40)),
+                };
+                let mut charge = policy.charge(key(random.below(2)), cost);
+                if random.below(8) == 0 {
+                    charge = charge.up_to(cost + random.below(10));
+                }
+                if random.below(5) == 0 {
+                    charge = charge.shadow();
+                }
+                charges.push(charge);
+            }
+            charges
+        };
+        match random.below(16) {
+            0 => {
+                let index = random.below(3) as usize;
+                let (old, new) = (policies[index].quota(), quota(random, algorithms[index]));
+                if std::mem::discriminant(&old.counted_by())
+                    == std::mem::discriminant(&new.counted_by())
+                {
+                    count(if old.window() == new.window() {
+                        "limit changed"
+                    } else {
+                        "window changed"
+                    });
+                    policies[index].set_quota(new);
+                    log.push(format!("{now} {index} {new}"));
+                }
+            }
+            1 if random.below(3) == 0 => {
+                count("reset");
+                log.push(format!("{now} reset {charges:?}"));
+                pair.memory.reset(charges.clone()).await.expect("reset");
+                pair.shared.reset(charges).await.expect("reset");
+            }
+            2..5 if !held.is_empty() => {
+                let (ours, theirs, spent) =
+                    held.swap_remove(random.below(held.len() as u64) as usize);
+                log.push(format!("{now} give back {ours:?}"));
+                let (ours, theirs) = (pair.memory.hold(ours), pair.shared.hold(theirs));
+                if random.below(4) == 0 {
+                    let units = random.below(spent + 3);
+                    if units > spent {
+                        count("settled up");
+                    }
+                    ours.settle(units).await.expect("settled");
+                    theirs.settle(units).await.expect("settled");
+                } else {
+                    let (ours, theirs) = (ours.refund().await, theirs.refund().await);
+                    let (ours, theirs) = (ours.expect("refund"), theirs.expect("refund"));
+                    count(if ours > 0 { "refund gave back" } else { "refund came late" });
+                    assert_eq!(ours, theirs, "seed {seed} step {step}: {log:#?}");
+                }
+            }
+            _ => {
+                let peek = random.below(6) == 0;
+                log.push(format!("{now} {peek} {charges:?}"));
+                let (ours, theirs) = if peek {
+                    (
+                        pair.memory.peek(charges.clone()).await,
+                        pair.shared.peek(charges.clone()).await,
+                    )
+                } else {
+                    (
+                        pair.memory.check(charges.clone()).await,
+                        pair.shared.check(charges.clone()).await,
+                    )
+                };
+                let (ours, theirs) = (ours.expect("memory"), theirs.expect("redis"));
+                assert_eq!(view(&ours), view(&theirs), "seed {seed} step {step}: {log:#?}");
+                let twins = charges.iter().filter(|charge| charge.is_shadow()).any(|shadow| {
+                    let same =
+                        |c: &&Charge<'_>| c.key() == shadow.key() && c.policy() == shadow.policy();
+                    charges.iter().filter(same).any(|charge| !charge.is_shadow())
+                });
+                let wide = |charge: &Charge<'_>| {
+                    let quota = charge.quota();
+                    u128::from(quota.limit()) * quota.window().as_micros() > 1 << 53
+                };
+                for (case, holds) in [
+                    ("several charges", ours.outcomes().len() > 1),
+                    ("shadow", charges.iter().any(Charge::is_shadow)),
+                    ("shadow beside its twin", twins),
+                    ("up to", ours.outcomes().iter().any(|o| o.granted() > o.charge().cost())),
+                    ("product beyond 2^53", charges.iter().any(wide)),
+                ] {
+                    if holds {
+                        count(case);
+                    }
+                }
+                match (ours.into_owned(), theirs.into_owned()) {
+                    (Decision::Allowed(ours), Decision::Allowed(theirs)) => {
+                        count("allowed");
+                        let spent = ours.outcomes().iter().map(|outcome| outcome.granted()).max();
+                        if !peek {
+                            let spent = spent.unwrap_or(0);
+                            held.push((ours.into_receipt(), theirs.into_receipt(), spent));
+                        }
+                    }
+                    (Decision::Denied(denied), _) => {
+                        count(if denied.is_over_capacity() { "over capacity" } else { "denied" });
+                    }
+                    (Decision::Allowed(_), Decision::Denied(_)) => unreachable!("compared"),
+                }
+            }
+        }
+    }
+}
+
+async fn compare(shared: RedisStore, clock: ManualClock, histories: u64, seed: u64) {
+    let config = MemoryConfig::default().clock(clock.clone());
+    let memory = Limiter::new(MemoryStore::new(config));
+    let pair = Pair { memory, shared: Limiter::new(shared.with_test_clock(clock.clone())), clock };
+    let mut tally = Tally::new();
+    for number in 0..histories {
+        history(&pair, seed + number, &mut tally).await;
+    }
+    eprintln!("reached in {histories} histories of 40 steps: {tally:?}");
+    for case in CASES {
+        assert!(tally.contains_key(case), "never reached: {case}");
+    }
+}
+
+fn histories() -> u64 {
+    std::env::var("TOLLGATE_HISTORIES").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000)
+}
+
+/// One key with a log of many records: growth, wrapping, deep searches, refunds from the middle.
+async fn long_log(pair: &Pair, name: &str, quota: Quota, steps: u64, random: &mut Random) {
+    let policy = Policy::new(name, quota).expect("a valid name");
+    let (limit, window) = (quota.limit(), quota.window().as_micros() as u64);
+    let mut now = 1_700_000_000_000_000;
+    let mut held: Vec<(Receipt, Receipt)> = Vec::new();
+    for step in 0..steps {
+        // Around the limit, with bursts and pauses.
+        now += match random.below(100) {
+            0 => window * random.below(4) / 3,
+            1..20 => 0,
+            _ => random.below(3 * window / limit),
+        };
+        pair.clock.set(now);
+        if random.below(2_000) == 0 {
+            let window = Duration::from_micros(window / 2 + random.below(window));
+            let limit = limit / 2 + random.below(limit);
+            let quota = Quota::with_algorithm(limit, window, quota.counted_by());
+            policy.set_quota(quota.expect("in bounds"));
+        }
+        let refund = random.below(10) == 0 && !held.is_empty();
+        if refund {
+            let index = random.below(held.len() as u64) as usize;
+            let (ours, theirs) = held.swap_remove(index);
+            let (ours, theirs) = (pair.memory.hold(ours), pair.shared.hold(theirs));
+            if random.below(8) == 0 {
+                ours.settle(6).await.expect("settled");
+                theirs.settle(6).await.expect("settled");
+            } else {
+                let (ours, theirs) = (ours.refund().await, theirs.refund().await);
+                assert_eq!(ours.expect("memory"), theirs.expect("redis"), "{name} step {step}");
+            }
+            continue;
+        }
+        let cost = random.one(&[1, 1, 1, 2, 3, 5, limit / 3, limit]).max(1);
+        let ours = pair.memory.check(policy.charge("alice", cost)).await.expect("memory");
+        let theirs = pair.shared.check(policy.charge("alice", cost)).await.expect("redis");
+        assert_eq!(view(&ours), view(&theirs), "{name} step {step} cost {cost}");
+        if let (Decision::Allowed(ours), Decision::Allowed(theirs)) =
+            (ours.into_owned(), theirs.into_owned())
+        {
+            held.push((ours.into_receipt(), theirs.into_receipt()));
+            if held.len() > 300 {
+                drop(held.remove(0));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn long_logs_decide_as_memory_does() {
+    let server = Server::start();
+    let clock = ManualClock::default();
+    let store = RedisStore::connect(&server.url()).await.expect("a store");
+    let config = MemoryConfig::default().clock(clock.clone());
+    let memory = Limiter::new(MemoryStore::new(config));
+    let pair = Pair { memory, shared: Limiter::new(store.with_test_clock(clock.clone())), clock };
+    let random = &mut Random(7);
+    for (limit, n) in [(40, 0), (700, 0), (3_000, 0), (5_000, 0), (700, 100), (5_000, 1_000)] {
+        let algorithm = if n == 0 { Algorithm::SlidingLog } else { Algorithm::SlidingBuckets(n) };
+        let quota = Quota::with_algorithm(limit, Duration::from_secs(60), algorithm);
+        let name = format!("long-{limit}-{n}");
+        long_log(&pair, &name, quota.expect("in bounds"), 6_000, random).await;
+    }
+    server.assert_all_keys_expire();
+}
+
+#[tokio::test]
+async fn standalone_decides_as_memory_does() {
+    let server = Server::start();
+    let store = RedisStore::connect(&server.url()).await.expect("a store");
+    compare(store, ManualClock::default(), histories(), 1).await;
+    server.assert_all_keys_expire();
+}
+
+#[tokio::test]
+async fn a_cluster_decides_as_memory_does() {
+    let cluster = Cluster::start();
+    let store = RedisStore::cluster(cluster.urls()).await.expect("a store");
+    compare(store, ManualClock::default(), histories() / 4, 1 << 40).await;
+    cluster.nodes.iter().for_each(Server::assert_all_keys_expire);
+}

@@ -1,0 +1,197 @@
+//! What can go wrong, and what is said about it: nothing is charged, and nothing overwritten.
+
+use std::{
+    io::{Read, Write},
+    net::TcpListener,
+    thread,
+};
+
+use tollgate::{
+    Error, ErrorKind, Limiter, Quota,
+    store::{RedisConfig, RedisStore},
+};
+
+use crate::{
+    policy,
+    servers::{Server, free_port, until},
+};
+
+async fn fails(limiter: &Limiter, quota: &str) -> Error {
+    let policy = policy("p", quota);
+    limiter.check(policy.charge("alice", 1)).await.map(|_| ()).expect_err("an error")
+}
+
+async fn limiter(server: &Server) -> Limiter {
+    let config = RedisConfig::default().plain_keys();
+    Limiter::new(RedisStore::connect_with(&server.url(), config).await.expect("a store"))
+}
+
+#[track_caller]
+fn assert_says(error: &Error, kind: ErrorKind, advice: &str) {
+    assert_eq!(error.kind(), kind, "{error:?}");
+    assert!(error.to_string().contains(advice), "{error}");
+}
+
+const ALL: [(&str, &str); 5] = [
+    ("5/h", "l1"),
+    ("5/h sliding-buckets(4)", "b1"),
+    ("5/h sliding-counter", "c1"),
+    ("5/h token-bucket(5)", "t1"),
+    ("5/h fixed-window", "f1"),
+];
+
+#[tokio::test]
+async fn addresses_that_are_not() {
+    for url in ["http://localhost/", "redis", "redis://localhost/x", ""] {
+        let error = RedisStore::connect(url).await.expect_err("not an address");
+        assert_says(&error, ErrorKind::Invalid, "redis://");
+    }
+    let url = format!("redis://127.0.0.1:{}/", free_port());
+    let error = RedisStore::connect(&url).await.expect_err("nobody there");
+    assert_says(&error, ErrorKind::Unavailable, "check that it runs");
+    let config = RedisConfig::default().prefix("a{b");
+    let error = RedisStore::connect_with(&url, config).await.expect_err("braces");
+    assert_says(&error, ErrorKind::Invalid, "without braces");
+}
+
+#[tokio::test]
+async fn passwords_and_rights() {
+    let server = Server::start();
+    server.ask::<()>("ACL SETUSER weak on >pw ~* -@all +evalsha +eval +time");
+    server.ask::<()>("ACL SETUSER other on >pw ~other:* +@all");
+    let url = |user: &str| format!("redis://{user}@127.0.0.1:{}/", server.port);
+    let error = RedisStore::connect(&url("weak:no")).await.expect_err("a wrong password");
+    assert_says(&error, ErrorKind::Unauthorized, "check them in the URL");
+    for user in ["weak:pw", "other:pw"] {
+        let store = RedisStore::connect(&url(user)).await.expect("a store");
+        let error = fails(&Limiter::new(store), "5/h").await;
+        assert_says(&error, ErrorKind::Unauthorized, "grant the user");
+    }
+    server.ask::<()>("CONFIG SET requirepass pw");
+    let error = RedisStore::connect(&server.url()).await;
+    let error = match error {
+        Ok(store) => fails(&Limiter::new(store), "5/h").await,
+        Err(error) => error,
+    };
+    assert_says(&error, ErrorKind::Unauthorized, "check them in the URL");
+}
+
+#[tokio::test]
+async fn a_replica_and_a_full_server() {
+    let (primary, replica) = (Server::start(), Server::start());
+    let on_replica = limiter(&replica).await;
+    replica.ask::<()>(&format!("REPLICAOF 127.0.0.1 {}", primary.port));
+    until("the replica follows", || replica.info("replication", "master_link_status") == "up");
+    for (quota, _) in ALL {
+        assert_says(
+            &fails(&on_replica, quota).await,
+            ErrorKind::ReadOnly,
+            "connect to the primary",
+        );
+    }
+
+    let on_primary = limiter(&primary).await;
+    primary.ask::<()>("CONFIG SET maxmemory 1");
+    for (quota, _) in ALL {
+        assert_says(&fails(&on_primary, quota).await, ErrorKind::OutOfMemory, "raise maxmemory");
+    }
+    assert!(primary.keys().is_empty(), "nothing was written");
+    primary.ask::<()>("CONFIG SET maxmemory 0");
+    let policy = policy("p", "5/h");
+    let allowed = on_primary.check(policy.charge("alice", 5)).await;
+    assert!(allowed.expect("an answer").is_allowed(), "nothing was charged");
+}
+
+#[tokio::test]
+async fn what_belongs_to_others_is_left_alone() {
+    let server = Server::start();
+    let limiter = limiter(&server).await;
+    for (quota, layout) in ALL {
+        let key = format!("toll:{{=alice}}:p:{layout}");
+        let texts = [21, 38, 41, 83, 5, 300].map(|length| "x".repeat(length));
+        let commands = texts.iter().map(|text| format!("SET {key} {text}"));
+        for command in commands.chain([format!("RPUSH {key} x"), format!("HSET {key} a b")]) {
+            server.ask::<()>(&format!("DEL {key}"));
+            server.ask::<()>(&command);
+            let before: Vec<u8> = server.ask(&format!("DUMP {key}"));
+            assert_says(&fails(&limiter, quota).await, ErrorKind::WrongType, "another prefix");
+            // Beside others, too: none of them is charged.
+            let (mine, free) = (policy("p", quota), policy("free", quota));
+            let both = limiter.check([free.charge("alice", 1), mine.charge("alice", 1)]).await;
+            assert_says(&both.map(|_| ()).expect_err("refused"), ErrorKind::WrongType, "it is");
+            assert_eq!(server.keys().len(), 1);
+            let after: Vec<u8> = server.ask(&format!("DUMP {key}"));
+            assert_eq!(before, after);
+        }
+        // What is not a string is not deleted either.
+        let reset = limiter.reset(policy("p", quota).charge("alice", 1)).await;
+        assert_says(&reset.expect_err("refused"), ErrorKind::WrongType, "left as it is");
+        server.ask::<()>(&format!("DEL {key}"));
+    }
+}
+
+/// A server that shakes hands and then always says the same.
+fn answering(answer: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("redis://{}/", listener.local_addr().expect("an address"));
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            thread::spawn(move || {
+                let mut bytes = [0; 65_536];
+                while let Ok(read @ 1..) = stream.read(&mut bytes) {
+                    let text = String::from_utf8_lossy(&bytes[..read]).into_owned();
+                    // Each command begins with an array of words.
+                    let commands = text.matches('*').count();
+                    for _ in 0..commands {
+                        let hello = !text.contains("EVAL");
+                        let reply = if hello { b"+OK\r\n" } else { answer };
+                        if stream.write_all(reply).is_err() {
+                            return;
+                        }
+                    }
+                }
+            });
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn answers_that_are_not_ours() {
+    for (answer, kind, advice) in [
+        (&b"-LOADING Redis is loading the dataset in memory\r\n"[..], ErrorKind::Loading, "wait"),
+        (b"+OK\r\n", ErrorKind::Protocol, "in its place"),
+        (b":7\r\n", ErrorKind::Protocol, "in its place"),
+        (b"$-1\r\n", ErrorKind::Protocol, "in its place"),
+        (b"$5\r\nhello\r\n", ErrorKind::Protocol, "in its place"),
+        (b"*1\r\n:1\r\n", ErrorKind::Protocol, "in its place"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", ErrorKind::Protocol, "check the address"),
+        (b"-BUSY Redis is busy running a script\r\n", ErrorKind::Unavailable, "BUSY"),
+    ] {
+        let store = RedisStore::connect(&answering(answer)).await.expect("a store");
+        let error = fails(&Limiter::new(store), "5/h").await;
+        assert_says(&error, kind, advice);
+    }
+    // Numbers that are none.
+    let mut nonsense = b"$72\r\n".to_vec();
+    nonsense.extend([0xff; 72]);
+    nonsense.extend(b"\r\n");
+    let store = RedisStore::connect(&answering(nonsense.leak())).await.expect("a store");
+    assert_says(&fails(&Limiter::new(store), "5/h").await, ErrorKind::Protocol, "in its place");
+}
+
+#[tokio::test]
+async fn logs_that_are_too_long() {
+    let server = Server::start();
+    let store = RedisStore::connect(&server.url()).await.expect("a store");
+    let long = policy("daily", "70000/day");
+    let error = store.admits(&long).expect_err("too long");
+    assert_says(&error, ErrorKind::Invalid, "SlidingBuckets");
+    let limiter = Limiter::new(store.clone());
+    let error = limiter.check(long.charge("alice", 1)).await.map(|_| ()).expect_err("too long");
+    assert_says(&error, ErrorKind::Invalid, "limit of policy daily is 70000");
+    long.set_quota("70000/day sliding-buckets(24)".parse::<Quota>().expect("valid"));
+    store.admits(&long).expect("any limit");
+    assert!(limiter.check(long.charge("alice", 1)).await.expect("an answer").is_allowed());
+}

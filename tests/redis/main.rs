@@ -1,0 +1,33 @@
+//! The shared store, against real servers.
+
+mod connections;
+mod differential;
+mod errors;
+mod faults;
+mod processes;
+mod servers;
+mod topology;
+mod wire;
+
+use tollgate::{Decision, Limiter, Policy, Quota, store::RedisStore};
+
+pub(crate) fn policy(name: &str, quota: &str) -> Policy {
+    Policy::new(name, quota.parse::<Quota>().expect("a valid quota")).expect("a valid name")
+}
+
+/// Whether one unit is admitted.
+pub(crate) async fn admits(limiter: &Limiter, policy: &Policy, key: &str) -> bool {
+    match limiter.check(policy.charge(key, 1)).await.expect("an answer") {
+        Decision::Allowed(_) => true,
+        Decision::Denied(_) => false,
+    }
+}
+
+/// A store works as it should: three units of three, and not a fourth.
+pub(crate) async fn assert_works(store: RedisStore) {
+    let limiter = Limiter::new(store);
+    let policy = policy("works", "3/h");
+    for expected in [true, true, true, false] {
+        assert_eq!(admits(&limiter, &policy, "alice").await, expected);
+    }
+}

@@ -1,0 +1,192 @@
+//! Real servers, on free loopback ports, with their data in a directory of their own. They are
+//! stopped when they are dropped. A server that cannot be started fails the test.
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::Duration,
+};
+
+use redis::{Client, Cmd, FromRedisValue};
+
+pub(crate) struct Server {
+    pub(crate) port: u16,
+    pub(crate) dir: PathBuf,
+    arguments: Vec<String>,
+    child: Option<Child>,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    pub(crate) fn start_with(arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let mut server = Self { port: free_port(), dir: directory(), arguments, child: None };
+        server.run();
+        server
+    }
+
+    /// A server at this port, and with the last word on all arguments.
+    pub(crate) fn start_bare(port: u16, arguments: &[String]) -> Self {
+        let mut server =
+            Self { port, dir: directory(), arguments: arguments.to_vec(), child: None };
+        server.run_bare();
+        server
+    }
+
+    /// Runs the server, again after [`kill`](Self::kill).
+    pub(crate) fn run(&mut self) {
+        self.run_bare();
+        for _ in 0..400 {
+            let up = self.client().get_connection_with_timeout(Duration::from_millis(200));
+            if up.is_ok() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("redis-server did not start on port {}", self.port);
+    }
+
+    fn run_bare(&mut self) {
+        let mut command = Command::new("redis-server");
+        if !self.arguments.iter().any(|argument| argument.ends_with(".conf")) {
+            command.args(["--port", &self.port.to_string()]);
+            command.args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]);
+            command.args(["--dir", self.dir.to_str().expect("utf-8")]);
+        }
+        command.args(&self.arguments);
+        let log = fs::File::create(self.dir.join("log")).expect("a log");
+        let child = command.stdout(log).stderr(Stdio::null()).spawn();
+        self.child = Some(child.expect("redis-server is installed"));
+    }
+
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("a running child");
+            child.wait().expect("a child");
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::open(self.url()).expect("a valid address")
+    }
+
+    pub(crate) fn ask<T: FromRedisValue>(&self, command: &str) -> T {
+        self.try_ask(command).unwrap_or_else(|error| panic!("{command}: {error}"))
+    }
+
+    pub(crate) fn try_ask<T: FromRedisValue>(&self, command: &str) -> redis::RedisResult<T> {
+        let mut connection = self.client().get_connection()?;
+        let mut words = Cmd::new();
+        for word in command.split(' ') {
+            words.arg(word);
+        }
+        words.query(&mut connection)
+    }
+
+    /// One number of `INFO`.
+    pub(crate) fn info(&self, section: &str, name: &str) -> String {
+        let info: String = self.ask(&format!("INFO {section}"));
+        let line = info.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
+        line.unwrap_or_default().to_owned()
+    }
+
+    pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
+        self.ask("KEYS *")
+    }
+
+    /// Every key must go by itself.
+    pub(crate) fn assert_all_keys_expire(&self) {
+        let mut connection = self.client().get_connection().expect("a connection");
+        for key in self.keys() {
+            let ttl: i64 = redis::cmd("PTTL").arg(&key).query(&mut connection).expect("an answer");
+            assert_ne!(ttl, -1, "{} has no time to live", String::from_utf8_lossy(&key));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+pub(crate) fn free_port() -> u16 {
+    // Below the range from which the system takes ports of its own accord; a cluster's bus uses
+    // the port 10,000 above.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let offset = NEXT.fetch_add(1, Ordering::Relaxed) + std::process::id() * 37;
+        let port = 12_000 + (offset % 10_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok()
+            && TcpListener::bind(("127.0.0.1", port + 10_000)).is_ok()
+        {
+            return port;
+        }
+    }
+}
+
+pub(crate) fn directory() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("tollgate-{}-{number}", std::process::id()));
+    fs::create_dir_all(&path).expect("a directory");
+    path
+}
+
+/// Three primaries that share all slots.
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Server>,
+}
+
+impl Cluster {
+    pub(crate) fn start() -> Self {
+        let node = |_| Server::start_with(&["--cluster-enabled", "yes"]);
+        let nodes: Vec<_> = (0..3).map(node).collect();
+        let edges = [0, 5_461, 10_923, 16_384];
+        for (node, range) in nodes.iter().zip(edges.windows(2)) {
+            node.ask::<()>(&format!("CLUSTER ADDSLOTSRANGE {} {}", range[0], range[1] - 1));
+            node.ask::<()>(&format!("CLUSTER MEET 127.0.0.1 {}", nodes[0].port));
+        }
+        for node in &nodes {
+            until("the cluster is up", || {
+                let info: String = node.ask("CLUSTER INFO");
+                info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
+            });
+        }
+        Self { nodes }
+    }
+
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(Server::url).collect()
+    }
+}
+
+/// Waits for something that takes its time, for at most 30 seconds.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..3_000 {
+        if holds() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("waited in vain: {what}");
+}
+
+/// Runs a program to its end.
+pub(crate) fn run(dir: &Path, program: &str, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).current_dir(dir).output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,139 @@
+//! What goes over the wire and what stays in the database.
+
+use std::collections::BTreeSet;
+
+use tollgate::{Charge, Limiter, Policy, store::RedisStore};
+
+use crate::{policy, servers::Server};
+
+#[tokio::test]
+async fn a_check_is_one_command() {
+    let server = Server::start();
+    let limiter = Limiter::new(RedisStore::connect(&server.url()).await.expect("a store"));
+    let policies: Vec<Policy> = (0..8)
+        .map(|number| {
+            let algorithm =
+                ["", " token-bucket(9)", " fixed-window", " sliding-counter"][number % 4];
+            policy(&format!("p{number}"), &format!("1000/h{algorithm}"))
+        })
+        .collect();
+    let charges = |count: usize, key: &'static str| -> Vec<Charge<'_>> {
+        policies[..count].iter().map(|policy| policy.charge(key, 1)).collect()
+    };
+    assert!(limiter.check(charges(8, "warm")).await.expect("an answer").is_allowed());
+    for count in [1, 3, 8] {
+        server.ask::<()>("CONFIG RESETSTAT");
+        for number in 0..10 {
+            let key = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"][number];
+            assert!(limiter.check(charges(count, key)).await.expect("an answer").is_allowed());
+        }
+        let stats: String = server.ask("INFO commandstats");
+        assert!(stats.contains("cmdstat_evalsha:calls=10,"), "{stats}");
+        for other in ["cmdstat_eval:", "cmdstat_ping", "cmdstat_script"] {
+            assert!(!stats.contains(other), "{stats}");
+        }
+    }
+    server.assert_all_keys_expire();
+}
+
+/// The script uses nothing that Redis 6.2 does not have.
+#[test]
+fn only_commands_of_redis_6_2() {
+    let mut commands = BTreeSet::new();
+    let mut functions = BTreeSet::new();
+    for entry in std::fs::read_dir("lua").expect("the scripts") {
+        let text = std::fs::read_to_string(entry.expect("a file").path()).expect("text");
+        for line in text.lines() {
+            let code = line.split("--").next().unwrap_or_default();
+            for rest in code.split("call('").skip(1) {
+                commands.insert(rest.split('\'').next().expect("a name").to_owned());
+            }
+            for library in ["redis.", "struct.", "string.", "math.", "table.", "bit.", "cjson."] {
+                for rest in code.split(library).skip(1) {
+                    let name: String =
+                        rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                    functions.insert(format!("{library}{name}"));
+                }
+            }
+        }
+    }
+    let commands: Vec<_> = commands.iter().map(String::as_str).collect();
+    assert_eq!(
+        commands,
+        ["DEL", "GET", "GETRANGE", "PEXPIRE", "PEXPIREAT", "SET", "SETRANGE", "TIME"],
+        "all of them, and SET .. PXAT, are in Redis 6.2"
+    );
+    let functions: Vec<_> = functions.iter().map(String::as_str).collect();
+    assert_eq!(
+        functions,
+        [
+            "math.floor",
+            "redis.call",
+            "redis.error_reply",
+            "string.format",
+            "string.rep",
+            "string.sub",
+            "struct.pack",
+            "struct.unpack"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn keys_are_small() {
+    let server = Server::start();
+    let limiter = Limiter::new(RedisStore::connect(&server.url()).await.expect("a store"));
+    for algorithm in ["token-bucket(100)", "sliding-counter", "fixed-window"] {
+        server.ask::<()>("FLUSHALL");
+        let policy = policy("eightlet", &format!("100/h {algorithm}"));
+        let used = || server.info("memory", "used_memory").parse::<f64>().expect("a number");
+        // The script, and the tables as large as they get.
+        assert!(limiter.check(policy.charge("warm", 1)).await.expect("an answer").is_allowed());
+        let before = used();
+        for number in 0..20_000_u64 {
+            assert!(limiter.check(policy.charge(number, 1)).await.expect("an answer").is_allowed());
+        }
+        let growth = (used() - before) / 20_000.0;
+        let key = server.keys().pop().expect("a key");
+        let key = String::from_utf8(key).expect("printable");
+        let usage: u64 = server.ask(&format!("MEMORY USAGE {key}"));
+        eprintln!("{algorithm}: {usage} bytes by MEMORY USAGE, {growth:.0} by used_memory");
+        assert!(usage <= 144, "{algorithm}: {usage}");
+        assert!(growth <= 210.0, "{algorithm}: {growth}");
+    }
+}
+
+#[tokio::test]
+async fn logs_are_compact() {
+    let server = Server::start();
+    let store = RedisStore::connect(&server.url()).await.expect("a store");
+    let clock = tollgate::ManualClock::at(1_700_000_000_000_000);
+    let limiter = Limiter::new(store.with_test_clock(clock.clone()));
+    let size = |name: &str| -> f64 {
+        let keys = server.keys();
+        let find = |key: &&Vec<u8>| String::from_utf8_lossy(key).contains(&format!(":{name}:"));
+        let key = keys.iter().find(find).expect("a key");
+        server.ask::<f64>(&format!("MEMORY USAGE {}", String::from_utf8_lossy(key)))
+    };
+    let mut sum = 0.0;
+    for entries in [300_u64, 1_000, 3_000, 10_000] {
+        let policy = policy(&format!("log{entries}"), &format!("{entries}/h"));
+        for _ in 0..entries {
+            clock.advance(std::time::Duration::from_micros(10));
+            assert!(limiter.check(policy.charge("a", 1)).await.expect("an answer").is_allowed());
+        }
+        let each = size(policy.name()) / entries as f64;
+        eprintln!("sliding log of {entries}: {each:.2} bytes a request");
+        sum += each;
+    }
+    eprintln!("mean: {:.2}", sum / 4.0);
+    assert!(sum / 4.0 <= 12.5);
+    let policy = policy("weighted", "10000/h");
+    for _ in 0..100 {
+        clock.advance(std::time::Duration::from_micros(10));
+        assert!(limiter.check(policy.charge("a", 100)).await.expect("an answer").is_allowed());
+    }
+    let each = size("weighted") / 100.0;
+    eprintln!("sliding log of 100 requests of 100 units: {each:.2} bytes a request");
+    assert!(each <= 16.0);
+}
