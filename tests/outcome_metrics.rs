@@ -2,7 +2,19 @@
 #![cfg(feature = "metrics")]
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use tollgate::{Limiter, Policy};
+use tollgate::{
+    Error, ErrorKind, Limiter, Policy,
+    store::{Answer, Request, Store},
+};
+
+#[derive(Debug)]
+struct Slow;
+
+impl Store for Slow {
+    fn call(&self, _: Request<'_>) -> Answer {
+        Answer::pending(async { Err(Error::new(ErrorKind::Unavailable, "down")) })
+    }
+}
 
 #[test]
 fn decisions_by_policy_and_outcome() {
@@ -18,6 +30,8 @@ fn decisions_by_policy_and_outcome() {
                 let charges = [policy.charge("a", 1), trial.charge("a", 1).shadow()];
                 let _ = limiter.check(charges).await.unwrap();
             }
+            // Only a store that is not embedded is timed.
+            Limiter::new(Slow).check(policy.charge("a", 1)).await.unwrap_err();
         });
     });
     let mut seen: Vec<String> = Vec::new();
@@ -41,7 +55,7 @@ fn decisions_by_policy_and_outcome() {
             "tollgate_decisions_total calls denied 1",
             "tollgate_decisions_total trial would_allow 1",
             "tollgate_decisions_total trial would_deny 2",
-            "tollgate_store_seconds 3",
+            "tollgate_store_seconds 1",
         ]
     );
 }

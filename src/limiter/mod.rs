@@ -197,7 +197,7 @@ impl Limiter {
 
     /// Begins a check, for callers that want an answer at hand without a future.
     pub(crate) fn begin(&self, charges: &Charges<'_>) -> Answer {
-        telemetry::timed(|| self.0.store.call(Request::Acquire(charges)))
+        telemetry::timed(self.0.store.call(Request::Acquire(charges)))
     }
 
     pub(crate) async fn give_back(&self, receipt: &Receipt) -> Result<Ruling, Error> {

@@ -1,25 +1,32 @@
 //! Base64 (RFC 4648, section 4), as headers carry bytes.
 
+use smallvec::SmallVec;
+
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Appends the bytes; `padded` to a multiple of four characters or not.
-pub(super) fn push(text: &mut Vec<u8>, bytes: &[u8], padded: bool) {
-    text.reserve(bytes.len().div_ceil(3) * 4);
+/// The characters for the bytes; `padded` to a multiple of four or not.
+pub(super) fn encode(bytes: &[u8], padded: bool) -> SmallVec<[u8; 512]> {
+    let mut text = SmallVec::new();
+    // What is not written below is padding.
+    text.resize(bytes.len().div_ceil(3) * 4, b'=');
     let (groups, rest) = bytes.as_chunks::<3>();
-    for group in groups {
-        text.extend_from_slice(&encode(*group));
+    let (quads, _) = text.as_chunks_mut::<4>();
+    for (quad, group) in quads.iter_mut().zip(groups) {
+        *quad = characters(*group);
     }
-    if !rest.is_empty() {
+    if let Some(quad) = quads.get_mut(groups.len()) {
         let mut group = [0; 3];
         group[..rest.len()].copy_from_slice(rest);
-        let mut characters = encode(group);
-        characters[rest.len() + 1..].fill(b'=');
-        let length = if padded { 4 } else { rest.len() + 1 };
-        text.extend_from_slice(&characters[..length]);
+        let used = rest.len() + 1;
+        quad[..used].copy_from_slice(&characters(group)[..used]);
+        if !padded {
+            text.truncate(groups.len() * 4 + used);
+        }
     }
+    text
 }
 
-fn encode([a, b, c]: [u8; 3]) -> [u8; 4] {
+fn characters([a, b, c]: [u8; 3]) -> [u8; 4] {
     let sixes = [a >> 2, (a & 3) << 4 | b >> 4, (b & 15) << 2 | c >> 6, c & 63];
     sixes.map(|six| ALPHABET[usize::from(six & 63)])
 }

@@ -99,18 +99,31 @@ impl Config {
 
     fn deny(&self, decision: &Decision<'_>, denied: &Denied<'_>, parts: &Parts) -> Response<Bytes> {
         let retry_after = denial::retry_after(denied);
-        let mut response = match (grpc::content_type(parts), &self.answers) {
-            (Some(content_type), _) => grpc::denial(denied, content_type, self.jitter),
-            (None, Answers::Problem) => denial::problem(denied, retry_after),
-            (None, Answers::Text) => denial::text(retry_after),
-            (None, Answers::Own(respond)) => respond(denied, parts),
+        let mut response = match grpc::content_type(parts) {
+            // Its details say when to come back, more exactly than whole seconds.
+            Some(content_type) => grpc::denial(denied, content_type, self.jitter),
+            None => self.answer(denied, retry_after, parts),
         };
-        if let Some(seconds) = retry_after {
-            denial::set_retry_after(response.headers_mut(), seconds, self.jitter);
-        }
         self.headers.stamp(decision, retry_after).apply(response.headers_mut());
         if self.visible {
             decided(decision, parts).show(response.extensions_mut());
+        }
+        response
+    }
+
+    fn answer(
+        &self,
+        denied: &Denied<'_>,
+        retry_after: Option<u64>,
+        parts: &Parts,
+    ) -> Response<Bytes> {
+        let mut response = match &self.answers {
+            Answers::Problem => denial::problem(denied, retry_after),
+            Answers::Text => denial::text(retry_after),
+            Answers::Own(respond) => respond(denied, parts),
+        };
+        if let Some(seconds) = retry_after {
+            denial::set_retry_after(response.headers_mut(), seconds, self.jitter);
         }
         response
     }

@@ -86,28 +86,26 @@ fn trailers_only<'a, 'p: 'a>(
     content_type: &HeaderValue,
 ) -> Response<Bytes> {
     let status = status(code, message, wait, violated);
-    let mut details = Vec::with_capacity(status.len().div_ceil(3) * 4);
-    base64::push(&mut details, &status, false);
     let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
-    // Five of ours, five of rate limits, Retry-After.
-    headers.reserve(11);
+    // Five of ours, five of rate limits.
+    headers.reserve(10);
     headers.insert(CONTENT_TYPE, content_type.clone());
     headers.insert(STATUS, HeaderValue::from(u16::from(code)));
-    insert(headers, MESSAGE, percent_encoded(message));
-    insert(headers, DETAILS, details);
+    insert(headers, MESSAGE, &percent_encoded(message));
+    insert(headers, DETAILS, &base64::encode(&status, false));
     response
 }
 
-fn insert(headers: &mut HeaderMap, name: HeaderName, value: Vec<u8>) {
-    if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(value)) {
+fn insert(headers: &mut HeaderMap, name: HeaderName, value: &[u8]) {
+    if let Ok(value) = HeaderValue::from_bytes(value) {
         headers.insert(name, value);
     }
 }
 
 /// Everything but %x20-24 and %x26-7E, as the gRPC protocol over HTTP/2 has it.
-fn percent_encoded(message: &[u8]) -> Vec<u8> {
-    let mut text = Vec::with_capacity(message.len());
+fn percent_encoded(message: &[u8]) -> Part {
+    let mut text = Part::new();
     for byte in message {
         match byte {
             b' '..=b'$' | b'&'..=b'~' => text.push(*byte),

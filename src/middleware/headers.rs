@@ -221,7 +221,8 @@ fn push_standing(text: &mut Vec<u8>, outcome: &Outcome<'_>, retry_after: Option<
 fn push_partition(text: &mut Vec<u8>, outcome: &Outcome<'_>, secret: Option<Secret>) {
     if let Some(Secret(secret)) = secret {
         text.extend_from_slice(b";pk=:");
-        base64::push(text, &outcome.charge().key().digest_with(secret), true);
+        let digest = outcome.charge().key().digest_with(secret);
+        text.extend_from_slice(&base64::encode(&digest, true));
         text.push(b':');
     }
 }
