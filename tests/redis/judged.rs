@@ -3,10 +3,14 @@
 
 #[path = "../properties/history.rs"]
 mod history;
+#[path = "../properties/judge.rs"]
+mod judge;
 #[path = "../oracle/mod.rs"]
 mod oracle;
 #[path = "../properties/run.rs"]
 mod run;
+#[path = "../properties/spending.rs"]
+mod spending;
 #[path = "../support/mod.rs"]
 mod support;
 
