@@ -173,7 +173,7 @@ fn with_standing(keys: &[String]) {
     let governor = governor.with_middleware::<StateInformationMiddleware>();
     let ours = || {
         let decision = ready(limiter.check(policy.charge(black_box(&keys[0]), 1))).unwrap();
-        black_box(decision.outcomes()[0].standing().remaining());
+        black_box(decision.outcomes().get(0).expect("an outcome").standing().remaining());
     };
     let theirs = || {
         let snapshot = governor.check_key(black_box(&keys[0])).unwrap();

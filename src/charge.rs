@@ -1,8 +1,10 @@
 //! One line of a check: who pays how much under which policy.
 
-use std::{borrow::Cow, iter, mem::discriminant};
+use std::{borrow::Cow, mem::discriminant, ops::Deref};
 
-use crate::{key::Key, policy::Policy, quota::Quota};
+use smallvec::SmallVec;
+
+use crate::{error::Error, key::Key, policy::Policy, quota::Quota};
 
 /// One line of a check: `cost` units to a key under a policy, as its quota was when the charge
 /// was made.
@@ -141,13 +143,93 @@ impl<'p> Charge<'p> {
     }
 }
 
-/// A single charge is a check of one line.
-impl<'p> IntoIterator for Charge<'p> {
-    type Item = Self;
-    type IntoIter = iter::Once<Self>;
+/// The charges of one check: one or several, equal ones (of one policy and key) summed.
+///
+/// Made from a [`Charge`], an array or a vector of them, or collected from an iterator.
+#[derive(Debug, Clone, Default)]
+pub struct Charges<'p>(Few<'p>);
+
+type Few<'p> = SmallVec<[Charge<'p>; 1]>;
+
+impl<'p> Charges<'p> {
+    /// The most charges in one check.
+    pub const MAX: usize = 32;
+
+    /// The charges, unless there are too many.
+    #[inline]
+    pub(crate) fn bounded(self) -> Result<Self, Error> {
+        if self.0.len() <= Self::MAX {
+            return Ok(self);
+        }
+        let found = format_args!("more than {}", Self::MAX);
+        let allowed = format_args!("at most {}", Self::MAX);
+        Err(Error::invalid("number of charges in a check", found, allowed))
+    }
+
+    /// Adds a charge; says at which place it is, perhaps summed with an equal one.
+    pub(crate) fn add(&mut self, charge: Charge<'p>) -> usize {
+        if let Some(place) = self.0.iter().position(|other| other.equals(&charge)) {
+            self.0[place].add(&charge);
+            return place;
+        }
+        self.0.push(charge);
+        self.0.len() - 1
+    }
+
+    /// The same charges, owning their policy handles.
+    #[must_use]
+    pub fn into_owned(self) -> Charges<'static> {
+        Charges(self.0.into_iter().map(Charge::into_owned).collect())
+    }
+}
+
+impl<'p> From<Charge<'p>> for Charges<'p> {
+    #[inline]
+    fn from(charge: Charge<'p>) -> Self {
+        Self(Few::from_buf([charge]))
+    }
+}
+
+impl<'p, const N: usize> From<[Charge<'p>; N]> for Charges<'p> {
+    fn from(charges: [Charge<'p>; N]) -> Self {
+        charges.into_iter().collect()
+    }
+}
+
+impl<'p> From<Vec<Charge<'p>>> for Charges<'p> {
+    fn from(charges: Vec<Charge<'p>>) -> Self {
+        charges.into_iter().collect()
+    }
+}
+
+impl<'p> FromIterator<Charge<'p>> for Charges<'p> {
+    /// Takes no more than tells that there are more than [`MAX`](Self::MAX).
+    fn from_iter<T: IntoIterator<Item = Charge<'p>>>(charges: T) -> Self {
+        let mut summed = Self::default();
+        for charge in charges {
+            summed.add(charge);
+            if summed.0.len() > Self::MAX {
+                break;
+            }
+        }
+        summed
+    }
+}
+
+impl<'p> IntoIterator for Charges<'p> {
+    type Item = Charge<'p>;
+    type IntoIter = smallvec::IntoIter<[Charge<'p>; 1]>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'p> Deref for Charges<'p> {
+    type Target = [Charge<'p>];
 
     #[inline]
-    fn into_iter(self) -> Self::IntoIter {
-        iter::once(self)
+    fn deref(&self) -> &[Charge<'p>] {
+        &self.0
     }
 }

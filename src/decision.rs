@@ -1,14 +1,14 @@
 //! What a check came to.
 
-use std::time::Duration;
+use std::{iter, slice, time::Duration};
 
 use smallvec::SmallVec;
 
 use crate::{
     algorithm::Mark,
-    charge::Charge,
+    charge::{Charge, Charges},
     clock::Timestamp,
-    few::{self, Few},
+    error::{Error, ErrorKind},
     policy::Policy,
     standing::Standing,
     store::{Line, Ruling, Source, Verdict},
@@ -34,28 +34,48 @@ pub struct Denied<'p>(Findings<'p>);
 
 #[derive(Debug, Clone)]
 struct Findings<'p> {
-    outcomes: SmallVec<[Outcome<'p>; 1]>,
+    charges: Charges<'p>,
+    /// A line for each charge.
+    ruling: Ruling,
     binding: Option<usize>,
-    time: Timestamp,
-    source: Source,
 }
 
-/// The outcome of one charge. Equal charges of a check are summed and have one outcome.
-#[derive(Debug, Clone)]
-pub struct Outcome<'p> {
-    charge: Charge<'p>,
-    line: Line,
+/// The outcome of one charge.
+#[derive(Debug, Clone, Copy)]
+pub struct Outcome<'a> {
+    charge: &'a Charge<'a>,
+    line: &'a Line,
+}
+
+/// The outcome of every charge of a check, in their order. Equal charges are summed and have one
+/// outcome.
+#[derive(Debug, Clone, Copy)]
+pub struct Outcomes<'a> {
+    charges: &'a [Charge<'a>],
+    lines: &'a [Line],
 }
 
 impl<'p> Decision<'p> {
     /// Joins charges with what the store answered.
+    ///
+    /// # Errors
+    ///
+    /// If there is not a line for each charge.
     #[inline]
-    pub(crate) fn new(charges: Few<Charge<'p>>, ruling: Ruling) -> Self {
-        let Ruling { time, source, lines } = ruling;
-        let outcomes = few::join(charges, lines, |charge, line| Outcome { charge, line });
-        let mut findings = Findings { outcomes, binding: None, time, source };
-        let admitted = findings.bind();
-        if admitted { Self::Allowed(Allowed(findings)) } else { Self::Denied(Denied(findings)) }
+    pub(crate) fn new(charges: Charges<'p>, ruling: Ruling) -> Result<Self, Error> {
+        if ruling.lines.len() != charges.len() {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                "the store answered another number of charges than it was asked",
+            ));
+        }
+        let outcomes = Outcomes { charges: &charges, lines: &ruling.lines };
+        let (admitted, binding) = outcomes.bind();
+        Ok(if admitted {
+            Self::Allowed(Allowed(Findings { charges, ruling, binding }))
+        } else {
+            Self::Denied(Denied(Findings { charges, ruling, binding }))
+        })
     }
 
     /// Whether the check was admitted.
@@ -66,28 +86,27 @@ impl<'p> Decision<'p> {
 
     /// The outcome of every charge, in their order.
     #[must_use]
-    pub fn outcomes(&self) -> &[Outcome<'p>] {
-        &self.findings().outcomes
+    pub fn outcomes(&self) -> Outcomes<'_> {
+        self.findings().outcomes()
     }
 
     /// The outcome that matters most: of a denial the one with the longest wait, of an admission
     /// the one with the fewest units left. `None` if nothing but shadow charges was decided.
     #[must_use]
-    pub fn binding(&self) -> Option<&Outcome<'p>> {
-        let findings = self.findings();
-        findings.outcomes.get(findings.binding?)
+    pub fn binding(&self) -> Option<Outcome<'_>> {
+        self.findings().binding()
     }
 
     /// The store's time of the decision.
     #[must_use]
     pub fn time(&self) -> Timestamp {
-        self.findings().time
+        self.findings().ruling.time
     }
 
     /// Who decided.
     #[must_use]
     pub fn source(&self) -> Source {
-        self.findings().source
+        self.findings().ruling.source
     }
 
     /// The same decision, owning its policy handles.
@@ -100,22 +119,21 @@ impl<'p> Decision<'p> {
 
     /// A receipt for some units of the charge at `place`.
     pub(crate) fn receipt(&self, place: usize, units: u64) -> Receipt {
-        let findings = self.findings();
-        let lines = findings.outcomes.get(place).map(|Outcome { charge, line }| Spent {
+        let lines = self.outcomes().get(place).map(|Outcome { charge, line }| Spent {
             charge: charge.clone().into_owned(),
             units: units.min(line.units),
             mark: line.mark,
         });
-        Receipt { time: findings.time, lines: lines.into_iter().collect() }
+        Receipt { time: self.time(), lines: lines.into_iter().collect() }
     }
 
     /// Notes where the key of the charge at `place` stands after a refund.
     pub(crate) fn restate(&mut self, place: usize, standing: Standing) {
         if let Self::Allowed(Allowed(findings)) = self {
-            if let Some(outcome) = findings.outcomes.get_mut(place) {
-                outcome.line.standing = standing;
+            if let Some(line) = findings.ruling.lines.get_mut(place) {
+                line.standing = standing;
             }
-            findings.binding = findings.tightest();
+            findings.binding = findings.outcomes().tightest();
         }
     }
 
@@ -126,81 +144,124 @@ impl<'p> Decision<'p> {
     }
 }
 
-impl<'p> Findings<'p> {
-    fn binding_outcomes(&self) -> impl Iterator<Item = &Outcome<'p>> {
-        self.outcomes.iter().filter(|outcome| !outcome.charge.is_shadow())
+impl Findings<'_> {
+    fn outcomes(&self) -> Outcomes<'_> {
+        Outcomes { charges: &self.charges, lines: &self.ruling.lines }
     }
 
-    /// Finds what binds; says whether everything was admitted.
-    fn bind(&mut self) -> bool {
-        let admitted = self.binding_outcomes().all(|outcome| outcome.verdict() == Verdict::Passed);
-        self.binding = if admitted { self.tightest() } else { self.longest_wait() };
-        admitted
+    fn binding(&self) -> Option<Outcome<'_>> {
+        self.outcomes().get(self.binding?)
     }
 
-    fn tightest(&self) -> Option<usize> {
-        self.index_of_max(|outcome| std::cmp::Reverse(outcome.line.standing.remaining))
+    fn into_owned(self) -> Findings<'static> {
+        Findings { charges: self.charges.into_owned(), ..self }
+    }
+}
+
+impl<'a> Outcomes<'a> {
+    /// How many there are.
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.charges.len()
+    }
+
+    /// Whether nothing was decided.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.charges.is_empty()
+    }
+
+    /// The outcome of the charge at `place`.
+    #[must_use]
+    pub fn get(self, place: usize) -> Option<Outcome<'a>> {
+        Some(Outcome { charge: self.charges.get(place)?, line: self.lines.get(place)? })
+    }
+
+    /// One after the other.
+    pub fn iter(self) -> impl DoubleEndedIterator<Item = Outcome<'a>> + ExactSizeIterator {
+        self.into_iter()
+    }
+
+    /// Whether everything was admitted, and where the outcome is that matters most.
+    #[inline]
+    fn bind(self) -> (bool, Option<usize>) {
+        let refused = |it: Outcome<'_>| it.verdict() != Verdict::Passed && !it.charge.is_shadow();
+        match (self.charges, self.lines) {
+            ([charge], [line]) => {
+                (!refused(Outcome { charge, line }), (!charge.is_shadow()).then_some(0))
+            }
+            _ if self.iter().any(refused) => (false, self.longest_wait()),
+            _ => (true, self.tightest()),
+        }
+    }
+
+    fn tightest(self) -> Option<usize> {
+        self.first_of_max(|outcome| u64::MAX - outcome.line.standing.remaining)
     }
 
     /// A cost over capacity waits forever.
-    fn longest_wait(&self) -> Option<usize> {
-        self.index_of_max(|outcome| match outcome.line.verdict {
+    fn longest_wait(self) -> Option<usize> {
+        self.first_of_max(|outcome| match outcome.line.verdict {
             Verdict::OverCapacity => u64::MAX,
             Verdict::Passed | Verdict::Refused => outcome.line.standing.retry_after.unwrap_or(0),
         })
     }
 
-    /// The first that has the maximum.
-    fn index_of_max<T: Ord>(&self, by: impl Fn(&Outcome<'p>) -> T) -> Option<usize> {
-        let binding =
-            self.outcomes.iter().enumerate().filter(|(_, outcome)| !outcome.charge.is_shadow());
-        binding.rev().max_by_key(|(_, outcome)| by(outcome)).map(|(index, _)| index)
+    /// Where the first is that has the maximum, of those that bind.
+    fn first_of_max(self, by: impl Fn(Outcome<'a>) -> u64) -> Option<usize> {
+        let binding = self.iter().enumerate().filter(|(_, outcome)| !outcome.charge.is_shadow());
+        binding.rev().max_by_key(|(_, outcome)| by(*outcome)).map(|(place, _)| place)
     }
+}
 
-    fn into_owned(self) -> Findings<'static> {
-        let outcomes = self
-            .outcomes
-            .into_iter()
-            .map(|Outcome { charge, line }| Outcome { charge: charge.into_owned(), line });
-        Findings { outcomes: outcomes.collect(), ..self }
+impl<'a> IntoIterator for Outcomes<'a> {
+    type Item = Outcome<'a>;
+    type IntoIter = iter::Map<
+        iter::Zip<slice::Iter<'a, Charge<'a>>, slice::Iter<'a, Line>>,
+        fn((&'a Charge<'a>, &'a Line)) -> Outcome<'a>,
+    >;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.charges.iter().zip(self.lines).map(|(charge, line)| Outcome { charge, line })
     }
 }
 
 impl<'p> Allowed<'p> {
     /// The outcome of every charge, in their order.
     #[must_use]
-    pub fn outcomes(&self) -> &[Outcome<'p>] {
-        &self.0.outcomes
+    pub fn outcomes(&self) -> Outcomes<'_> {
+        self.0.outcomes()
     }
 
     /// The fewest units left under any of the policies; `None` if nothing was decided.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
-        Some(self.0.outcomes.get(self.0.binding?)?.line.standing.remaining)
+        Some(self.0.binding()?.standing().remaining)
     }
 
     /// What a refund or a settlement needs.
     pub fn into_receipt(self) -> Receipt {
-        let lines = self.0.outcomes.into_iter().map(|Outcome { charge, line }| Spent {
+        let Findings { charges, ruling, .. } = self.0;
+        let lines = charges.into_iter().zip(&ruling.lines).map(|(charge, line)| Spent {
             charge: charge.into_owned(),
             units: line.units,
             mark: line.mark,
         });
-        Receipt { time: self.0.time, lines: lines.collect() }
+        Receipt { time: ruling.time, lines: lines.collect() }
     }
 }
 
 impl<'p> Denied<'p> {
     /// The outcome of every charge, in their order.
     #[must_use]
-    pub fn outcomes(&self) -> &[Outcome<'p>] {
-        &self.0.outcomes
+    pub fn outcomes(&self) -> Outcomes<'_> {
+        self.0.outcomes()
     }
 
     /// The outcome with the longest wait.
     #[must_use]
-    pub fn binding(&self) -> Option<&Outcome<'p>> {
-        self.0.outcomes.get(self.0.binding?)
+    pub fn binding(&self) -> Option<Outcome<'_>> {
+        self.0.binding()
     }
 
     /// The shortest wait after which the whole check is admitted if nobody else spends; `None` if
@@ -217,34 +278,34 @@ impl<'p> Denied<'p> {
     }
 }
 
-impl<'p> Outcome<'p> {
+impl<'a> Outcome<'a> {
     /// What was asked for.
     #[must_use]
-    pub fn charge(&self) -> &Charge<'p> {
-        &self.charge
+    pub fn charge(self) -> &'a Charge<'a> {
+        self.charge
     }
 
     /// The policy that decided.
     #[must_use]
-    pub fn policy(&self) -> &Policy {
+    pub fn policy(self) -> &'a Policy {
         self.charge.policy()
     }
 
     /// Whether the charge by itself passes.
     #[must_use]
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(self) -> Verdict {
         self.line.verdict
     }
 
     /// Units spent: none if the check was denied.
     #[must_use]
-    pub fn granted(&self) -> u64 {
+    pub fn granted(self) -> u64 {
         self.line.units
     }
 
     /// Where the key stands now.
     #[must_use]
-    pub fn standing(&self) -> &Standing {
+    pub fn standing(self) -> &'a Standing {
         &self.line.standing
     }
 }

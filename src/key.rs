@@ -4,6 +4,7 @@ use std::{
     fmt,
     hash::{Hash, Hasher},
     net::IpAddr,
+    num::NonZeroU64,
 };
 
 use http::HeaderValue;
@@ -12,7 +13,7 @@ use smallvec::SmallVec;
 
 /// Who is charged: an account, an API key, an address.
 ///
-/// A key is 64 bytes and never allocates. Up to [`MAX_PLAIN`](Self::MAX_PLAIN) bytes are kept as
+/// A key is 56 bytes and never allocates. Up to [`MAX_PLAIN`](Self::MAX_PLAIN) bytes are kept as
 /// they are; what is longer (a bearer token, a hostile header) is replaced by a 128-bit digest, so
 /// any input makes a key of bounded size and different inputs make different keys.
 ///
@@ -27,13 +28,14 @@ use smallvec::SmallVec;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    kind: Kind,
-    len: u8,
-    bytes: [u8; Self::MAX_PLAIN],
-    tag: Option<u64>,
+    /// What tells this key from others, as one run: the kind, the length, and the bytes.
+    run: [u8; HEAD + Self::MAX_PLAIN],
+    tag: Option<NonZeroU64>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+const HEAD: usize = 2;
+
+#[derive(Clone, Copy)]
 #[repr(u8)]
 enum Kind {
     Plain,
@@ -54,18 +56,12 @@ impl Key {
 
     /// A key from any bytes, of any length.
     #[must_use]
-    #[inline]
     pub fn new(bytes: &[u8]) -> Self {
-        let mut key = Self::marker(Kind::Plain);
-        if let Some(plain) = key.bytes.get_mut(..bytes.len()) {
-            plain.copy_from_slice(bytes);
-            key.len = bytes.len() as u8;
+        if bytes.len() <= Self::MAX_PLAIN {
+            Self::of(Kind::Plain, bytes)
         } else {
-            key.kind = Kind::Digest;
-            key.len = 16;
-            key.bytes[..16].copy_from_slice(&digest(bytes));
+            Self::of(Kind::Digest, &digest(bytes))
         }
-        key
     }
 
     /// The same key, kept together with all others of this tag (a tenant): a clustered store can
@@ -73,7 +69,7 @@ impl Key {
     #[must_use]
     pub fn tagged(mut self, tag: impl AsRef<[u8]>) -> Self {
         let [low, high] = words(&digest(tag.as_ref()));
-        self.tag = Some(low ^ high.rotate_left(32));
+        self.tag = Some(NonZeroU64::new(low ^ high.rotate_left(32)).unwrap_or(NonZeroU64::MIN));
         self
     }
 
@@ -81,81 +77,81 @@ impl Key {
     /// [`MAX_PLAIN`](Self::MAX_PLAIN) bytes shows its digest.
     #[must_use]
     pub fn reveal(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
+        &self.run()[HEAD..]
     }
 
     /// The co-location tag.
     #[cfg(feature = "redis")]
     pub(crate) fn tag(&self) -> Option<u64> {
-        self.tag
+        self.tag.map(NonZeroU64::get)
     }
 
     /// The bytes, unless a digest or a marker stands for them.
     #[cfg(feature = "redis")]
     pub(crate) fn plain(&self) -> Option<&[u8]> {
-        (self.kind == Kind::Plain).then(|| self.reveal())
+        (self.run[0] == Kind::Plain as u8).then(|| self.reveal())
     }
 
-    /// The longest [`run`](Self::run).
-    pub(crate) const MAX_RUN: usize = 2 + Self::MAX_PLAIN + 8;
-
-    /// What tells this key from others as one run of bytes, and how many of them count.
+    /// What tells this key from others, but for the tag.
     #[inline]
-    pub(crate) fn run(&self) -> ([u8; Self::MAX_RUN], usize) {
-        let mut run = [0; Self::MAX_RUN];
-        let mut len = 2 + usize::from(self.len);
-        // All bytes: a copy of a known length needs no call.
-        run[2..2 + Self::MAX_PLAIN].copy_from_slice(&self.bytes);
-        run[0] = self.kind as u8;
-        run[1] = self.len;
-        if let Some(tag) = self.tag {
-            run[len..len + 8].copy_from_slice(&tag.to_le_bytes());
-            len += 8;
-        }
-        (run, len)
+    fn run(&self) -> &[u8] {
+        &self.run[..HEAD + usize::from(self.run[1])]
+    }
+
+    /// Hands over what tells this key from others, as one run of bytes.
+    #[inline]
+    pub(crate) fn with_run<T>(&self, use_run: impl FnOnce(&[u8]) -> T) -> T {
+        let Some(tag) = self.tag else { return use_run(self.run()) };
+        let mut run = SmallVec::<[u8; HEAD + Self::MAX_PLAIN + 8]>::from_slice(self.run());
+        run.extend_from_slice(&tag.get().to_le_bytes());
+        use_run(&run)
     }
 
     /// One key out of two, which differs from either and from every other pair. It keeps the first
     /// tag there is.
     #[must_use]
     pub fn paired(&self, other: &Self) -> Self {
-        let mut text = SmallVec::<[u8; 2 * (Self::MAX_PLAIN + 2) + 2]>::from_slice(b"\0p");
-        for key in [self, other] {
-            text.extend_from_slice(&[key.kind as u8, key.len]);
-            text.extend_from_slice(key.reveal());
-        }
+        let mut text = SmallVec::<[u8; 2 * (Self::MAX_PLAIN + HEAD) + 2]>::from_slice(b"\0p");
+        text.extend_from_slice(self.run());
+        text.extend_from_slice(other.run());
         Self { tag: self.tag.or(other.tag), ..Self::new(&text) }
     }
 
     /// A digest under a secret, to show to clients and to compare between processes.
     pub(crate) fn digest_with(&self, secret: [u64; 2]) -> [u8; 8] {
-        let (run, len) = self.run();
-        let digest = SipHasher24::new_with_keys(secret[0], secret[1]).hash(&run[..len]);
+        let hasher = SipHasher24::new_with_keys(secret[0], secret[1]);
+        let digest = self.with_run(|run| hasher.hash(run));
         digest.h1.to_le_bytes()
     }
 
     const fn marker(kind: Kind) -> Self {
-        Self { kind, len: 0, bytes: [0; Self::MAX_PLAIN], tag: None }
+        let mut run = [0; HEAD + Self::MAX_PLAIN];
+        run[0] = kind as u8;
+        Self { run, tag: None }
+    }
+
+    #[inline]
+    fn of(kind: Kind, bytes: &[u8]) -> Self {
+        let mut key = Self::marker(kind);
+        key.run[1] = bytes.len() as u8;
+        key.run[HEAD..HEAD + bytes.len()].copy_from_slice(bytes);
+        key
     }
 }
 
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let (run, len) = self.run();
-        state.write(&run[..len]);
+        self.with_run(|run| state.write(run));
     }
 }
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            Kind::Anonymous => f.write_str("Key(anonymous)"),
-            Kind::Overflow => f.write_str("Key(overflow)"),
-            Kind::Plain | Kind::Digest => {
-                let [low, _] = words(&digest(self.reveal()));
-                write!(f, "Key(#{:08x})", low as u32)
-            }
+        if *self == Self::ANONYMOUS {
+            return f.write_str("Key(anonymous)");
         }
+        let [low, _] = words(&digest(self.reveal()));
+        write!(f, "Key(#{:08x})", low as u32)
     }
 }
 

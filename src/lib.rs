@@ -9,7 +9,6 @@ mod clock;
 pub mod cost;
 mod decision;
 mod error;
-mod few;
 #[doc = include_str!("../docs/guide.md")]
 pub mod guide {}
 mod key;
@@ -26,12 +25,12 @@ mod telemetry;
 mod tiers;
 
 pub use algorithm::{Algorithm, Mark};
-pub use charge::{Charge, OnFailure};
+pub use charge::{Charge, Charges, OnFailure};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
-pub use decision::{Allowed, Decision, Denied, Outcome, Receipt, Spent};
+pub use decision::{Allowed, Decision, Denied, Outcome, Outcomes, Receipt, Spent};
 pub use error::{Error, ErrorKind};
 pub use key::{Identity, Key};
-pub use limiter::{Limiter, Reservation, Reserve};
+pub use limiter::{Check, Limiter, Reservation, Reserve};
 #[cfg(feature = "axum")]
 pub use middleware::NotDecided;
 pub use middleware::{

@@ -13,6 +13,12 @@ pub struct Standing {
 }
 
 impl Standing {
+    /// The standing of a key from which nothing is missing.
+    #[inline]
+    pub(crate) const fn full(limit: u64) -> Self {
+        Self { limit, remaining: limit, next_after: 0, reset_after: 0, retry_after: None }
+    }
+
     /// The most units that can ever remain: the limit, or the burst of a token bucket.
     #[must_use]
     pub fn limit(&self) -> u64 {

@@ -1,6 +1,8 @@
 //! What operators see: the one place that knows that `tracing` and `metrics` exist.
 
 pub(crate) use events::{decided as log, no_peer, store_failed};
+#[cfg(feature = "metrics")]
+pub(crate) use numbers::Counters;
 pub(crate) use numbers::{decided as count, timed};
 
 /// Events of target `tollgate`.
@@ -18,7 +20,7 @@ mod events {
     /// a glance at its outcomes.
     #[inline]
     pub(crate) fn decided<'r>(decision: &Decision<'_>, route: impl FnOnce() -> Option<&'r str>) {
-        let trial = |outcome: &&Outcome<'_>| {
+        let trial = |outcome: &Outcome<'_>| {
             outcome.charge().is_shadow() && outcome.verdict() != Verdict::Passed
         };
         let outcome = match decision {
@@ -33,7 +35,7 @@ mod events {
     }
 
     #[cold]
-    fn denied(outcome: &Outcome<'_>, trial: bool, route: Option<&str>) {
+    fn denied(outcome: Outcome<'_>, trial: bool, route: Option<&str>) {
         let standing = outcome.standing();
         let (policy, cost, limit) =
             (outcome.policy().name(), outcome.charge().cost(), standing.limit());
@@ -87,21 +89,41 @@ mod numbers {
         store::{Answer, Verdict},
     };
 
-    pub(crate) fn decided(decision: &Decision<'_>) {
-        for outcome in decision.outcomes() {
-            let policy = outcome.policy().name().to_owned();
-            let outcome = label(outcome, decision.is_allowed());
-            metrics::counter!("tollgate_decisions_total", "policy" => policy, "outcome" => outcome)
-                .increment(1);
+    /// The counters of one policy, named once: counting then allocates nothing.
+    #[derive(Debug)]
+    pub(crate) struct Counters([metrics::Key; 4]);
+
+    const OUTCOMES: [&str; 4] = ["allowed", "denied", "would_allow", "would_deny"];
+
+    impl Counters {
+        pub(crate) fn new(policy: &str) -> Self {
+            Self(OUTCOMES.map(|outcome| {
+                let labels = [("policy", policy.to_owned()), ("outcome", outcome.to_owned())];
+                metrics::Key::from_parts("tollgate_decisions_total", &labels)
+            }))
         }
     }
 
-    fn label(outcome: &Outcome<'_>, allowed: bool) -> &'static str {
+    #[inline]
+    pub(crate) fn decided(decision: &Decision<'_>) {
+        static METADATA: metrics::Metadata<'static> =
+            metrics::Metadata::new("tollgate", metrics::Level::INFO, Some("tollgate"));
+        metrics::with_recorder(|recorder| {
+            for outcome in decision.outcomes() {
+                let Counters(keys) = outcome.policy().counters();
+                let key = &keys[place(&outcome, decision.is_allowed())];
+                recorder.register_counter(key, &METADATA).increment(1);
+            }
+        });
+    }
+
+    /// The place among [`OUTCOMES`].
+    fn place(outcome: &Outcome<'_>, allowed: bool) -> usize {
         match (outcome.charge().is_shadow(), allowed, outcome.verdict()) {
-            (false, true, _) => "allowed",
-            (false, false, _) => "denied",
-            (true, _, Verdict::Passed) => "would_allow",
-            (true, _, _) => "would_deny",
+            (false, true, _) => 0,
+            (false, false, _) => 1,
+            (true, _, Verdict::Passed) => 2,
+            (true, _, _) => 3,
         }
     }
 

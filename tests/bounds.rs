@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tollgate::{Algorithm, Error, Key, Limiter, Policy, Quota};
+use tollgate::{Algorithm, Charges, Error, Key, Limiter, Policy, Quota};
 
 const MOST: u64 = 1_000_000_000_000;
 const LOGGED: u64 = 1 << 31;
@@ -172,16 +172,16 @@ fn keys() {
 async fn charges_in_a_check() {
     let limiter = Limiter::in_memory();
     let policy = Policy::new("p", Quota::per_second(100)).expect("valid");
-    let charges = |count: u64| (0..count).map(|key| policy.charge(key, 1));
+    let charges = |count: u64| (0..count).map(|key| policy.charge(key, 1)).collect::<Charges<'_>>();
     assert_eq!(limiter.check(charges(32)).await.expect("allowed").outcomes().len(), 32);
-    let parts = ["number of charges in a check", "33", "at most 32"];
+    let parts = ["number of charges in a check", "more than 32", "at most 32"];
     refused(limiter.check(charges(33)).await, &parts);
     refused(limiter.peek(charges(33)).await, &parts);
     refused(limiter.reset(charges(33)).await, &parts);
     refused(limiter.reserve(charges(1_000)).await.map(|_| ()), &parts);
     refused(limiter.until_ready(charges(33), MILLI).await, &parts);
     // Equal ones are one.
-    let equal = (0..1_000).map(|_| policy.charge("alice", 0));
+    let equal: Charges<'_> = (0..1_000).map(|_| policy.charge("alice", 0)).collect();
     assert_eq!(limiter.check(equal).await.expect("allowed").outcomes().len(), 1);
     let none = limiter.check([]).await.expect("allowed");
     assert!(none.is_allowed() && none.outcomes().is_empty() && none.binding().is_none());

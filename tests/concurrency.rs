@@ -16,7 +16,7 @@ use std::{
 
 use support::{Watched, memory, now, policy};
 use tollgate::{
-    Algorithm, Clock, Decision, Limiter, ManualClock, Policy, Reserve, SystemClock,
+    Algorithm, Charges, Clock, Decision, Limiter, ManualClock, Policy, Reserve, SystemClock,
     store::{Answer, MemoryConfig, MemoryStore, Request, Ruling, Store},
 };
 
@@ -168,7 +168,8 @@ fn checks_of_several_keys_in_any_order() {
             let charges = lines
                 .iter()
                 .map(|(policy, key, cost)| policies[*policy].charge(*key as u64, *cost));
-            let decision = now(fixture.limiter.check(charges)).expect("the store answers");
+            let decision = now(fixture.limiter.check(charges.collect::<Charges<'_>>()))
+                .expect("the store answers");
             let granted: u64 = decision.outcomes().iter().map(|it| it.granted()).sum();
             let asked: u64 = lines.iter().map(|(.., cost)| cost).sum();
             assert_eq!(granted, if decision.is_allowed() { asked } else { 0 });
@@ -184,7 +185,10 @@ fn checks_of_several_keys_in_any_order() {
             let spent: u64 = admitted.iter().map(|spent| spent[index][key]).sum();
             let peek = now(fixture.limiter.peek(policy.charge(key as u64, 0)));
             let peek = peek.expect("the store answers");
-            assert_eq!(3_000 - peek.outcomes()[0].standing().remaining(), spent);
+            assert_eq!(
+                3_000 - peek.outcomes().get(0).expect("an outcome").standing().remaining(),
+                spent
+            );
             refused += u64::from(spent > 2_990);
         }
     }
@@ -260,7 +264,7 @@ fn futures_dropped_at_every_await_admit_no_more() {
             let second = policy("second", "100/s");
             let left = |policy: &Policy| {
                 let peek = now(plain.peek(policy.charge("alice", 0))).expect("an answer");
-                peek.outcomes()[0].standing().remaining()
+                peek.outcomes().get(0).expect("an outcome").standing().remaining()
             };
             let both = || [first.charge("alice", 3), second.charge("alice", 2)];
             let mut admitted = 0;
@@ -306,7 +310,7 @@ fn refunds_dropped_at_every_await_give_back_once() {
             };
             let _ = drop_after(polls, slow.hold(held.into_receipt()).refund());
             let peek = now(plain.peek(policy.charge("alice", 0))).expect("an answer");
-            let left = peek.outcomes()[0].standing().remaining();
+            let left = peek.outcomes().get(0).expect("an outcome").standing().remaining();
             assert_eq!(left, if polls == 0 { 1 } else { 6 }, "{kind}");
         }
     }
@@ -345,7 +349,11 @@ fn reservations_from_many_threads() {
         .iter()
         .sum();
         let peek = now(fixture.limiter.peek(policy.charge("alice", 0))).expect("an answer");
-        assert_eq!(100_000 - peek.outcomes()[0].standing().remaining(), kept, "{kind}");
+        assert_eq!(
+            100_000 - peek.outcomes().get(0).expect("an outcome").standing().remaining(),
+            kept,
+            "{kind}"
+        );
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use support::{Watched, micros, most_in_any_window, now, policy};
 use tollgate::{
-    Decision, Limiter, ManualClock, Policy,
+    Charges, Decision, Limiter, ManualClock, Policy,
     store::{MemoryConfig, MemoryStats},
 };
 
@@ -53,7 +53,7 @@ fn never_more_than_max_keys() {
             let shared = policies.len() * (most / 1024).next_power_of_two();
             for key in 0..3 * most as u64 {
                 let all = policies.iter().map(|policy| policy.charge(key, cost));
-                let decision = now(bounded.limiter.check(all));
+                let decision = now(bounded.limiter.check(all.collect::<Charges<'_>>()));
                 assert!(decision.is_ok());
                 if key % 64 < 4 {
                     let keys = bounded.stats().keys;
@@ -93,7 +93,8 @@ fn nothing_is_reclaimed_early() {
         let policy = policy("policy", &format!("10/min {kind}"));
         let decision = bounded.check(&policy, 0, 10);
         assert!(decision.is_allowed());
-        let reset = micros(decision.outcomes()[0].standing().reset_after());
+        let reset =
+            micros(decision.outcomes().get(0).expect("an outcome").standing().reset_after());
         bounded.clock.set(START + reset - 1);
         // Newcomers that spend: each looks at a few keys for one that has expired.
         for key in 1..30 {

@@ -31,14 +31,10 @@ impl View for Period {
     fn free(&self) -> u64 {
         self.limit.saturating_sub(self.count)
     }
-
-    fn wait(&self, units: u64) -> u64 {
-        if units > self.free() { self.end - self.now } else { 0 }
-    }
 }
 
 impl Machine for FixedWindow {
-    type View<'a> = Period;
+    type View = Period;
 
     fn view(&self, quota: &Quota, now: Timestamp) -> Period {
         let (limit, window) = (quota.limit(), quota.window_micros());
@@ -52,10 +48,13 @@ impl Machine for FixedWindow {
         }
     }
 
-    fn spend(&mut self, quota: &Quota, now: Timestamp, units: u64, _: &dyn Room) -> Mark {
-        let period = self.view(quota, now);
-        let count = period.count.saturating_add(units).min(MOST);
-        *self = Self { count, start: period.start, end: period.end };
+    fn wait(&self, period: &Period, units: u64) -> u64 {
+        if units > period.free() { period.end - period.now } else { 0 }
+    }
+
+    fn spend(&mut self, period: &mut Period, units: u64, _: &dyn Room) -> Mark {
+        period.count = period.count.saturating_add(units).min(MOST);
+        *self = Self { count: period.count, start: period.start, end: period.end };
         Mark(period.start, 0, 0)
     }
 

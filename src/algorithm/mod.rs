@@ -59,26 +59,24 @@ pub(crate) struct Spent {
     pub(crate) mark: Mark,
 }
 
-/// A state, seen at one time under one quota.
+/// What a state comes to at one time under one quota.
 pub(crate) trait View {
     /// Units that can be spent at once.
     fn free(&self) -> u64;
-    /// The shortest wait, in microseconds, until `units` are free if nobody else spends; 0 if
-    /// they are. `units` is at most the capacity.
-    fn wait(&self, units: u64) -> u64;
 }
 
 /// The state machine of one algorithm.
 pub(crate) trait Machine: Default {
-    type View<'a>: View
-    where
-        Self: 'a;
+    type View: View;
 
     /// What stands at `now` under `quota`. A state remembers when it was last changed, and `now`
     /// is never earlier than that.
-    fn view(&self, quota: &Quota, now: Timestamp) -> Self::View<'_>;
-    /// Spends units, whether or not they are free.
-    fn spend(&mut self, quota: &Quota, now: Timestamp, units: u64, room: &dyn Room) -> Mark;
+    fn view(&self, quota: &Quota, now: Timestamp) -> Self::View;
+    /// The shortest wait, in microseconds, until `units` are free if nobody else spends; 0 if
+    /// they are. `units` is at most the capacity.
+    fn wait(&self, view: &Self::View, units: u64) -> u64;
+    /// Spends units, whether or not they are free, and brings the view up to date.
+    fn spend(&mut self, view: &mut Self::View, units: u64, room: &dyn Room) -> Mark;
     /// Gives back what a charge still weighs; says how many units that was.
     fn give_back(&mut self, quota: &Quota, now: Timestamp, spent: &Spent) -> u64;
     /// From when on this state is the same as none, under any quota.
@@ -91,9 +89,10 @@ pub(crate) trait Machine: Default {
     }
 }
 
-/// Registers the algorithms: one line each. The text is the name in quotas and stored keys.
+/// Registers the algorithms: one line each, with the parameter that it has, the name in quotas, and
+/// the state.
 macro_rules! algorithms {
-    ($($name:ident, $pattern:pat, $text:literal, $state:ty;)+) => {
+    ($($name:ident { $($field:tt: $parameter:ident)? }, $text:literal, $state:ty;)+) => {
         /// The state of one key under one policy.
         #[derive(Debug)]
         pub(crate) enum State {
@@ -104,7 +103,7 @@ macro_rules! algorithms {
             /// The state of a key that has spent nothing.
             pub(crate) fn new(algorithm: Algorithm) -> Self {
                 match algorithm {
-                    $($pattern => Self::$name(<$state>::default()),)+
+                    $(Algorithm::$name { .. } => Self::$name(<$state>::default()),)+
                 }
             }
 
@@ -118,12 +117,15 @@ macro_rules! algorithms {
             /// Where the key stands, and how long a charge of `units` has to wait.
             pub(crate) fn standing(&self, quota: &Quota, now: Timestamp, units: u64) -> Standing {
                 match self {
-                    $(Self::$name(state) => standing(&state.view(quota, now), quota, units),)+
+                    $(Self::$name(state) => {
+                        standing(state, &state.view(quota, now), quota, units)
+                    })+
                 }
             }
 
             /// Spends what `affordable` says of the free units: how many that was, and where the key
             /// then stands. If none, how long a charge of `cost` has to wait.
+            #[inline]
             pub(crate) fn spend(
                 &mut self,
                 quota: &Quota,
@@ -162,34 +164,72 @@ macro_rules! algorithms {
             }
         }
 
+        #[repr(u8)]
+        enum Number {
+            $($name,)+
+        }
+
         impl Algorithm {
             /// A number for each algorithm, within this process.
+            #[inline]
             pub(crate) const fn number(self) -> u8 {
-                enum Number {
-                    $($name,)+
-                }
                 match self {
-                    $($pattern => Number::$name as u8,)+
+                    $(Self::$name { .. } => Number::$name as u8,)+
                 }
+            }
+
+            /// The parameter; 0 if the algorithm has none.
+            #[inline]
+            pub(crate) const fn parameter(self) -> u64 {
+                match self {
+                    $(Self::$name { $($field: $parameter)? } => 0 $(+ $parameter as u64)?,)+
+                }
+            }
+
+            const fn has_parameter(self) -> bool {
+                match self {
+                    $(Self::$name { .. } => !stringify!($($parameter)?).is_empty(),)+
+                }
+            }
+
+            /// The algorithm of this number and parameter, which are those of a valid one.
+            #[inline]
+            pub(crate) const fn from_parts(number: u8, _parameter: u64) -> Self {
+                $(if number == Number::$name as u8 {
+                    return Self::$name { $($field: { let $parameter = _parameter; $parameter as _ })? };
+                })+
+                Self::SlidingLog
             }
 
             /// The name in text and in stored keys.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
-                    $($pattern => $text,)+
+                    $(Self::$name { .. } => $text,)+
                 }
+            }
+
+            /// The algorithm of this name and parameter, if there is one.
+            fn named(name: &str, parameter: Option<u64>) -> Option<Self> {
+                let number = match name {
+                    $($text => Number::$name as u8,)+
+                    _ => return None,
+                };
+                let given = parameter.unwrap_or_default();
+                let found = Self::from_parts(number, given);
+                let fits = found.has_parameter() == parameter.is_some() && found.parameter() == given;
+                fits.then_some(found)
             }
         }
     };
 }
 
 algorithms! {
-    SlidingLog, Algorithm::SlidingLog, "sliding-log", sliding_log::SlidingLog;
-    SlidingBuckets, Algorithm::SlidingBuckets(_), "sliding-buckets", sliding_buckets::SlidingBuckets;
-    SlidingCounter, Algorithm::SlidingCounter, "sliding-counter", sliding_counter::SlidingCounter;
-    TokenBucket, Algorithm::TokenBucket { .. }, "token-bucket", token_bucket::TokenBucket;
-    FixedWindow, Algorithm::FixedWindow, "fixed-window", fixed_window::FixedWindow;
+    SlidingLog {}, "sliding-log", sliding_log::SlidingLog;
+    SlidingBuckets { 0: n }, "sliding-buckets", sliding_buckets::SlidingBuckets;
+    SlidingCounter {}, "sliding-counter", sliding_counter::SlidingCounter;
+    TokenBucket { burst: burst }, "token-bucket", token_bucket::TokenBucket;
+    FixedWindow {}, "fixed-window", fixed_window::FixedWindow;
 }
 
 #[inline]
@@ -201,28 +241,29 @@ fn spend<M: Machine>(
     affordable: impl FnOnce(u64) -> u64,
     room: &dyn Room,
 ) -> (u64, Mark, Standing) {
-    let view = state.view(quota, now);
+    let mut view = state.view(quota, now);
     let units = affordable(view.free());
     if units == 0 {
-        return (0, Mark::default(), standing(&view, quota, cost));
+        return (0, Mark::default(), standing(state, &view, quota, cost));
     }
-    drop(view);
-    let mark = state.spend(quota, now, units, room);
-    (units, mark, standing(&state.view(quota, now), quota, 0))
+    let mark = state.spend(&mut view, units, room);
+    (units, mark, standing(state, &view, quota, 0))
 }
 
 /// Everything that a caller is told follows from what is free and how long a number of units takes.
-fn standing(view: &impl View, quota: &Quota, units: u64) -> Standing {
-    let capacity = quota.capacity();
+#[inline]
+fn standing<M: Machine>(state: &M, view: &M::View, quota: &Quota, units: u64) -> Standing {
+    let limit = quota.capacity();
     let remaining = view.free();
-    let wait = |units| if units > remaining { view.wait(units) } else { 0 };
-    Standing {
-        limit: capacity,
-        remaining,
-        next_after: wait(capacity.min(remaining + 1)),
-        reset_after: wait(capacity),
-        retry_after: (units > remaining && units <= capacity).then(|| wait(units)),
+    if remaining >= limit {
+        return Standing::full(limit);
     }
+    // Each wait is at most asked for once: they take divisions, or a search.
+    let next_after = state.wait(view, remaining + 1);
+    let wait = |units| if units == remaining + 1 { next_after } else { state.wait(view, units) };
+    let reset_after = wait(limit);
+    let retry_after = (units > remaining && units <= limit).then(|| wait(units));
+    Standing { limit, remaining, next_after, reset_after, retry_after }
 }
 
 impl Algorithm {
@@ -246,32 +287,17 @@ impl Algorithm {
 
     /// Reads a name with the parameter that some algorithms have: `token-bucket(20)`.
     pub(crate) fn from_text(text: &str) -> Option<Self> {
-        let (name, parameter) = match text.split_once('(') {
-            Some((name, rest)) => (name, Some(rest.strip_suffix(')')?)),
-            None => (text, None),
-        };
+        let Some((name, rest)) = text.split_once('(') else { return Self::named(text, None) };
+        let digits = rest.strip_suffix(')')?;
         // `parse` would also take a sign.
-        if !parameter.unwrap_or_default().bytes().all(|byte| byte.is_ascii_digit()) {
-            return None;
-        }
-        match (name, parameter) {
-            ("sliding-log", None) => Some(Self::SlidingLog),
-            ("sliding-buckets", Some(n)) => Some(Self::SlidingBuckets(n.parse().ok()?)),
-            ("sliding-counter", None) => Some(Self::SlidingCounter),
-            ("token-bucket", Some(burst)) => Some(Self::TokenBucket { burst: burst.parse().ok()? }),
-            ("fixed-window", None) => Some(Self::FixedWindow),
-            _ => None,
-        }
+        let parameter = digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(digits)?;
+        Self::named(name, Some(parameter.parse().ok()?))
     }
 }
 
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
-        match self {
-            Self::SlidingBuckets(n) => write!(f, "({n})"),
-            Self::TokenBucket { burst } => write!(f, "({burst})"),
-            _ => Ok(()),
-        }
+        if self.has_parameter() { write!(f, "({})", self.parameter()) } else { Ok(()) }
     }
 }

@@ -8,9 +8,12 @@ use std::collections::VecDeque;
 
 use super::{Mark, View};
 
-/// Whether a log may grow, by how many bytes: a bounded store says no when it is full.
+/// The memory that logs share.
 pub(crate) trait Room {
-    fn grow(&self, bytes: usize) -> bool;
+    /// Whether a log may grow by that many bytes: a bounded store says no when it is full.
+    fn allows(&self, bytes: usize) -> bool;
+    /// A log grew or shrank from `before` to `after` bytes.
+    fn resized(&self, before: usize, after: usize);
 }
 
 /// Time modulo 2^48 microseconds (9 years, against windows of at most 400 days) and units
@@ -56,55 +59,65 @@ pub(crate) struct Ring {
 }
 
 /// What a ring holds at one time, under one limit and window.
-pub(crate) struct Trailing<'a> {
-    ring: &'a Ring,
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Trailing {
     limit: u64,
+    /// The window of the quota, and what is left of it for the charges of an earlier one.
     window: u64,
+    shorter: u64,
     now: u64,
     /// The first record that still counts, and the running total before it.
     first: usize,
     base: u32,
+    /// Units that still count.
+    used: u64,
 }
 
 impl Ring {
-    pub(crate) fn trailing(&self, limit: u64, window: u64, now: u64) -> Trailing<'_> {
+    pub(crate) fn trailing(&self, limit: u64, window: u64, now: u64) -> Trailing {
         // What was charged under another window leaves by the shorter of the two.
-        let window = window.min(self.window);
+        let shorter = window.min(self.window);
         let seen = now.max(self.seen);
-        let left = |record: &Record| self.time(*record) + window <= seen;
+        let left = |record: &Record| self.time(*record) + shorter <= seen;
         // Mostly nothing has left, or a little at the front.
         let first = match self.records.front() {
             Some(record) if left(record) => self.records.partition_point(left),
             _ => 0,
         };
         let base = first.checked_sub(1).map_or(self.base, |last| self.records[last].total());
-        Trailing { ring: self, limit, window, now, first, base }
+        let used = u64::from(self.total().wrapping_sub(base));
+        Trailing { limit, window, shorter, now, first, base, used }
     }
 
     /// Charges units at `stamp`, which is `now` or, when times are rounded up, later.
     pub(crate) fn push(
         &mut self,
-        window: u64,
-        now: u64,
+        trailing: &mut Trailing,
         stamp: impl FnOnce(u64) -> u64,
         units: u64,
         room: &dyn Room,
     ) -> Mark {
-        self.forget(window, now);
-        self.rewindow(window);
-        self.seen = self.seen.max(now);
+        let before = self.heap_bytes();
+        self.forget(trailing);
+        self.rewindow(trailing.window);
+        self.seen = self.seen.max(trailing.now);
         let newest = self.records.back().map_or(0, |last| self.time(*last));
         let stamp = stamp(self.seen).max(newest);
-        let held = self.total().wrapping_sub(self.base);
         // A forced charge stops counting where the running total would wrap.
-        let units = u32::try_from(units).unwrap_or(u32::MAX).min(u32::MAX - held);
+        let units = units.min(u64::from(u32::MAX) - trailing.used) as u32;
         let record = Record::new(stamp, self.total().wrapping_add(units));
         if stamp == newest || !self.has_room(room) {
-            // One stamp, one record. Without room the newest record takes these units and their later time: they and the
-            // units it had come back late, never early.
+            // One stamp, one record. Without room the newest record takes these units and their
+            // later time: they and the units it had come back late, never early.
             self.records.pop_back();
         }
         self.records.push_back(record);
+        let after = self.heap_bytes();
+        if after != before {
+            room.resized(before, after);
+        }
+        let (base, used) = (self.base, trailing.used + u64::from(units));
+        *trailing = Trailing { shorter: trailing.window, first: 0, base, used, ..*trailing };
         Mark(stamp + self.shift, 0, 0)
     }
 
@@ -136,7 +149,7 @@ impl Ring {
 
     /// Units that still count.
     pub(crate) fn owed(&self, now: u64) -> u64 {
-        self.trailing(0, self.window, now).used()
+        self.trailing(0, self.window, now).used
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
@@ -155,11 +168,12 @@ impl Ring {
     }
 
     /// Drops what no longer counts, and memory that a burst of the past needed.
-    fn forget(&mut self, window: u64, now: u64) {
-        let trailing = self.trailing(0, window, now);
-        let (first, base) = (trailing.first, trailing.base);
-        self.records.drain(..first);
-        self.base = base;
+    fn forget(&mut self, trailing: &Trailing) {
+        if trailing.first == 0 {
+            return;
+        }
+        self.records.drain(..trailing.first);
+        self.base = trailing.base;
         if self.records.capacity() > 64 && self.records.len() < self.records.capacity() / 4 {
             self.records.shrink_to(self.records.len() * 2);
         }
@@ -185,40 +199,29 @@ impl Ring {
         }
         let more = (self.records.len() / 8).max(4);
         // The first record has nothing to merge with, so it is never refused.
-        if room.grow(more * size_of::<Record>()) || self.records.is_empty() {
+        if room.allows(more * size_of::<Record>()) || self.records.is_empty() {
             self.records.reserve_exact(more);
             return true;
         }
         false
     }
-}
 
-impl Trailing<'_> {
-    fn used(&self) -> u64 {
-        u64::from(self.ring.total().wrapping_sub(self.base))
-    }
-}
-
-impl View for Trailing<'_> {
-    fn free(&self) -> u64 {
-        self.limit.saturating_sub(self.used())
-    }
-
-    fn wait(&self, units: u64) -> u64 {
-        let must_leave = (self.used() + units).saturating_sub(self.limit);
+    /// Until so many units are free.
+    pub(crate) fn wait(&self, trailing: &Trailing, units: u64) -> u64 {
+        let Trailing { limit, shorter, now, first, base, used, .. } = *trailing;
+        let must_leave = (used + units).saturating_sub(limit);
         if must_leave == 0 {
             return 0;
         }
-        let left = |record: &Record| u64::from(record.total().wrapping_sub(self.base));
-        let records = &self.ring.records;
+        let left = |record: &Record| u64::from(record.total().wrapping_sub(base));
         // Often the oldest record suffices.
-        let index = match records.get(self.first) {
-            Some(record) if left(record) >= must_leave => self.first,
+        let index = match self.records.get(first) {
+            Some(record) if left(record) >= must_leave => first,
             _ => {
-                let (mut low, mut high) = (self.first, records.len() - 1);
+                let (mut low, mut high) = (first, self.records.len() - 1);
                 while low < high {
                     let middle = low.midpoint(high);
-                    if left(&records[middle]) < must_leave {
+                    if left(&self.records[middle]) < must_leave {
                         low = middle + 1
                     } else {
                         high = middle
@@ -227,6 +230,13 @@ impl View for Trailing<'_> {
                 low
             }
         };
-        (self.ring.time(records[index]) + self.window).saturating_sub(self.now)
+        (self.time(self.records[index]) + shorter).saturating_sub(now)
+    }
+}
+
+impl View for Trailing {
+    #[inline]
+    fn free(&self) -> u64 {
+        self.limit.saturating_sub(self.used)
     }
 }

@@ -4,7 +4,7 @@
 //! to `window / n` late.
 
 use super::{
-    Algorithm, Machine, Mark, Room, Spent,
+    Machine, Mark, Room, Spent, View,
     math::{mul_div, mul_div_ceil},
     ring::{Ring, Trailing},
 };
@@ -13,16 +13,35 @@ use crate::{clock::Timestamp, quota::Quota};
 #[derive(Debug, Default)]
 pub(crate) struct SlidingBuckets(Box<Ring>);
 
-impl Machine for SlidingBuckets {
-    type View<'a> = Trailing<'a>;
+/// What counts, and how many buckets there are to a window.
+pub(crate) struct Buckets {
+    trailing: Trailing,
+    window: u64,
+    n: u64,
+}
 
-    fn view(&self, quota: &Quota, now: Timestamp) -> Trailing<'_> {
-        self.0.trailing(quota.limit(), quota.window_micros(), now.as_micros())
+impl View for Buckets {
+    fn free(&self) -> u64 {
+        self.trailing.free()
+    }
+}
+
+impl Machine for SlidingBuckets {
+    type View = Buckets;
+
+    fn view(&self, quota: &Quota, now: Timestamp) -> Buckets {
+        let window = quota.window_micros();
+        let trailing = self.0.trailing(quota.limit(), window, now.as_micros());
+        Buckets { trailing, window, n: quota.counted_by().parameter() }
     }
 
-    fn spend(&mut self, quota: &Quota, now: Timestamp, units: u64, room: &dyn Room) -> Mark {
-        let window = quota.window_micros();
-        self.0.push(window, now.as_micros(), |now| bucket_end(quota, now), units, room)
+    fn wait(&self, buckets: &Buckets, units: u64) -> u64 {
+        self.0.wait(&buckets.trailing, units)
+    }
+
+    fn spend(&mut self, buckets: &mut Buckets, units: u64, room: &dyn Room) -> Mark {
+        let Buckets { window, n, .. } = *buckets;
+        self.0.push(&mut buckets.trailing, |now| bucket_end(window, n, now), units, room)
     }
 
     fn give_back(&mut self, quota: &Quota, now: Timestamp, spent: &Spent) -> u64 {
@@ -44,10 +63,6 @@ impl Machine for SlidingBuckets {
 
 /// The end of the bucket that holds `now`. Edges are the multiples of `window / n`, rounded up to
 /// a microsecond only when one is named, so that they do not drift when n does not divide.
-fn bucket_end(quota: &Quota, now: u64) -> u64 {
-    let (n, window) = match quota.counted_by() {
-        Algorithm::SlidingBuckets(n) => (u64::from(n), quota.window_micros()),
-        _ => (1, quota.window_micros()),
-    };
+fn bucket_end(window: u64, n: u64, now: u64) -> u64 {
     mul_div_ceil(mul_div(now, n, window) + 1, window, n)
 }

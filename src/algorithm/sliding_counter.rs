@@ -46,23 +46,10 @@ impl View for Estimate {
     fn free(&self) -> u64 {
         self.limit.saturating_sub(self.units())
     }
-
-    fn wait(&self, units: u64) -> u64 {
-        let SlidingCounter { current, previous, start, end, .. } = self.state;
-        let most = self.limit - units;
-        // When the estimate comes down to `most`: within this period, or in the next one, in which
-        // what is current now will be the previous.
-        let time = match most.checked_sub(current) {
-            Some(room) if self.units() > most => end - mul_div(room, end - start, previous),
-            Some(_) => self.now,
-            None => end + self.next - mul_div(most, self.next, current),
-        };
-        time.saturating_sub(self.now)
-    }
 }
 
 impl Machine for SlidingCounter {
-    type View<'a> = Estimate;
+    type View = Estimate;
 
     fn view(&self, quota: &Quota, now: Timestamp) -> Estimate {
         let (limit, window, now) = (quota.limit(), quota.window_micros(), now.as_micros());
@@ -89,10 +76,24 @@ impl Machine for SlidingCounter {
         Estimate { limit, now, state, next: window }
     }
 
-    fn spend(&mut self, quota: &Quota, now: Timestamp, units: u64, _: &dyn Room) -> Mark {
-        *self = self.view(quota, now).state;
-        self.current = self.current.saturating_add(units).min(MOST);
-        Mark(self.start, 0, 0)
+    fn wait(&self, estimate: &Estimate, units: u64) -> u64 {
+        let SlidingCounter { current, previous, start, end, .. } = estimate.state;
+        let most = estimate.limit - units;
+        // When the estimate comes down to `most`: within this period, or in the next one, in which
+        // what is current now will be the previous.
+        let time = match most.checked_sub(current) {
+            Some(room) if estimate.units() > most => end - mul_div(room, end - start, previous),
+            Some(_) => estimate.now,
+            None => end + estimate.next - mul_div(most, estimate.next, current),
+        };
+        time.saturating_sub(estimate.now)
+    }
+
+    fn spend(&mut self, estimate: &mut Estimate, units: u64, _: &dyn Room) -> Mark {
+        let state = &mut estimate.state;
+        state.current = state.current.saturating_add(units).min(MOST);
+        *self = *state;
+        Mark(state.start, 0, 0)
     }
 
     fn give_back(&mut self, quota: &Quota, now: Timestamp, spent: &Spent) -> u64 {

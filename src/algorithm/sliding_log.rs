@@ -10,14 +10,18 @@ use crate::{clock::Timestamp, quota::Quota};
 pub(crate) struct SlidingLog(Box<Ring>);
 
 impl Machine for SlidingLog {
-    type View<'a> = Trailing<'a>;
+    type View = Trailing;
 
-    fn view(&self, quota: &Quota, now: Timestamp) -> Trailing<'_> {
+    fn view(&self, quota: &Quota, now: Timestamp) -> Trailing {
         self.0.trailing(quota.limit(), quota.window_micros(), now.as_micros())
     }
 
-    fn spend(&mut self, quota: &Quota, now: Timestamp, units: u64, room: &dyn Room) -> Mark {
-        self.0.push(quota.window_micros(), now.as_micros(), |now| now, units, room)
+    fn wait(&self, trailing: &Trailing, units: u64) -> u64 {
+        self.0.wait(trailing, units)
+    }
+
+    fn spend(&mut self, trailing: &mut Trailing, units: u64, room: &dyn Room) -> Mark {
+        self.0.push(trailing, |now| now, units, room)
     }
 
     fn give_back(&mut self, quota: &Quota, now: Timestamp, spent: &Spent) -> u64 {

@@ -31,7 +31,11 @@ pub(crate) struct Bucket {
     credit: u64,
     /// In how long the debt is paid off by the quota of the last change.
     paid_in: u64,
-    /// By how much the last change is ahead of a clock that ran backward.
+    /// Whether that was this quota.
+    own: bool,
+    /// The time at which the bucket is judged, and by how much it is ahead of a clock that ran
+    /// backward.
+    now: u64,
     ahead: u64,
 }
 
@@ -51,25 +55,18 @@ impl View for Bucket {
     fn free(&self) -> u64 {
         self.burst.saturating_sub(self.debt)
     }
-
-    fn wait(&self, units: u64) -> u64 {
-        let debt = self.burst - units;
-        if self.debt <= debt {
-            return 0;
-        }
-        self.ahead + self.wait_for_debt(debt).min(self.paid_in)
-    }
 }
 
 impl Machine for TokenBucket {
-    type View<'a> = Bucket;
+    type View = Bucket;
 
     #[inline]
     fn view(&self, quota: &Quota, now: Timestamp) -> Bucket {
         let (limit, window, burst) = (quota.limit(), quota.window_micros(), quota.capacity());
         let ahead = self.anchor.saturating_sub(now.as_micros());
         let now = now.as_micros() + ahead;
-        let mut bucket = Bucket { limit, window, burst, debt: 0, credit: 0, paid_in: 0, ahead };
+        let (debt, credit, paid_in, own) = (0, 0, 0, false);
+        let mut bucket = Bucket { limit, window, burst, debt, credit, paid_in, own, now, ahead };
         // Under any quota: a debt never outlives the rule under which it was made.
         if now >= self.paid_at {
             return bucket;
@@ -92,10 +89,22 @@ impl Machine for TokenBucket {
     }
 
     #[inline]
-    fn spend(&mut self, quota: &Quota, now: Timestamp, units: u64, _: &dyn Room) -> Mark {
-        let mut bucket = self.view(quota, now);
+    fn wait(&self, bucket: &Bucket, units: u64) -> u64 {
+        let debt = bucket.burst - units;
+        if bucket.debt <= debt {
+            return 0;
+        }
+        // Of a debt made under this quota `paid_in` says when all of it is paid.
+        if debt == 0 && bucket.own {
+            return bucket.ahead + bucket.paid_in;
+        }
+        bucket.ahead + bucket.wait_for_debt(debt).min(bucket.paid_in)
+    }
+
+    #[inline]
+    fn spend(&mut self, bucket: &mut Bucket, units: u64, _: &dyn Room) -> Mark {
         bucket.debt = bucket.debt.saturating_add(units).min(bucket.burst + bucket.limit);
-        self.put(bucket, now);
+        self.put(bucket);
         Mark(self.anchor, bucket.debt, bucket.credit)
     }
 
@@ -112,7 +121,7 @@ impl Machine for TokenBucket {
         let units = spent.units.min(left).min(owed);
         if units > 0 {
             bucket.debt -= units;
-            self.put(bucket, now);
+            self.put(&mut bucket);
         }
         units
     }
@@ -130,12 +139,14 @@ impl Machine for TokenBucket {
 
 impl TokenBucket {
     #[inline]
-    fn put(&mut self, bucket: Bucket, now: Timestamp) {
-        self.anchor = self.anchor.max(now.as_micros());
+    fn put(&mut self, bucket: &mut Bucket) {
+        bucket.paid_in = if bucket.debt > 0 { bucket.wait_for_debt(0) } else { 0 };
+        bucket.own = true;
+        self.anchor = bucket.now;
         self.debt = bucket.debt;
         self.credit = bucket.credit;
         self.window = bucket.window;
-        self.paid_at = self.anchor + if bucket.debt > 0 { bucket.wait_for_debt(0) } else { 0 };
+        self.paid_at = bucket.now + bucket.paid_in;
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_layer::Layer;
 
 use super::Pace;
-use crate::{limiter::Limiter, rule::Rule};
+use crate::{charge::Charges, limiter::Limiter, rule::Rule};
 
 /// Paces the calls of an HTTP or gRPC client: each is charged under one or several [`Rule`]s before
 /// it is made.
@@ -31,10 +31,10 @@ impl PaceLayer {
     ///
     /// # Panics
     ///
-    /// If there are already [`Limiter::MAX_CHARGES`] rules.
+    /// If there are already [`Charges::MAX`] rules.
     #[must_use]
     pub fn and(mut self, rule: Rule) -> Self {
-        assert!(self.rules.len() < Limiter::MAX_CHARGES, "a layer has at most 32 rules");
+        assert!(self.rules.len() < Charges::MAX, "a layer has at most 32 rules");
         self.rules.push(rule);
         self
     }

@@ -12,9 +12,9 @@ use tower_service::Service;
 
 use super::{PaceError, PaceLayer};
 use crate::{
+    charge::Charges,
     charge::{Charge, OnFailure},
     decision::Decision,
-    limiter::Charges,
     middleware::{
         ResponseBody,
         settlement::{self, Hooks},
@@ -58,7 +58,7 @@ where
         let layer = Arc::clone(&self.layer);
         let (parts, body) = request.into_parts();
         let (charges, hooks) = settlement::charges(&self.layer.rules, &parts);
-        let charges: Charges<'static> = charges.into_iter().map(Charge::into_owned).collect();
+        let charges: Charges<'static> = charges.into_owned();
         Box::pin(async move {
             let decision = layer.admit::<S::Error>(charges).await?;
             let response = ready.call(Request::from_parts(parts, body)).await;

@@ -1,20 +1,23 @@
 //! The handle that applications hold.
 
+mod check;
 mod queue;
 mod reservation;
 
 use std::{sync::Arc, time::Duration};
 
-use smallvec::SmallVec;
 use tokio::time::Instant;
 
-pub use self::reservation::{Reservation, Reserve};
+pub use self::{
+    check::Check,
+    reservation::{Reservation, Reserve},
+};
 
 use self::queue::Queue;
 use crate::{
-    charge::Charge,
+    charge::{Charge, Charges},
     decision::{Decision, Receipt},
-    error::{Error, ErrorKind},
+    error::Error,
     store::{Answer, MemoryConfig, MemoryStore, Request, Ruling, Store},
     telemetry,
 };
@@ -50,13 +53,7 @@ struct Core {
     queue: Queue,
 }
 
-/// The charges of one check, equal ones summed.
-pub(crate) type Charges<'p> = SmallVec<[Charge<'p>; 1]>;
-
 impl Limiter {
-    /// The most charges in one check.
-    pub const MAX_CHARGES: usize = 32;
-
     /// The most tasks that wait in [`until_ready`](Self::until_ready) at once.
     pub const MAX_WAITING: usize = 10_000;
 
@@ -76,15 +73,11 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// If there are more than [`MAX_CHARGES`](Self::MAX_CHARGES), or the store cannot answer; with
+    /// If there are more than [`Charges::MAX`], or the store cannot answer; with
     /// the embedded store it always can.
-    pub async fn check<'p>(
-        &self,
-        charges: impl IntoIterator<Item = Charge<'p>>,
-    ) -> Result<Decision<'p>, Error> {
-        let charges = sum(charges)?;
-        let ruling = self.begin(&charges).await?;
-        Ok(decided(decide(charges, ruling)?))
+    #[inline]
+    pub fn check<'l, 'p>(&'l self, charges: impl Into<Charges<'p>>) -> Check<'l, 'p> {
+        Check::new(self, charges.into().bounded())
     }
 
     /// What [`check`](Self::check) would say, spending nothing.
@@ -92,13 +85,10 @@ impl Limiter {
     /// # Errors
     ///
     /// As [`check`](Self::check).
-    pub async fn peek<'p>(
-        &self,
-        charges: impl IntoIterator<Item = Charge<'p>>,
-    ) -> Result<Decision<'p>, Error> {
-        let charges = sum(charges)?;
+    pub async fn peek<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<Decision<'p>, Error> {
+        let charges = charges.into().bounded()?;
         let ruling = self.0.store.call(Request::Peek(&charges)).await?;
-        decide(charges, ruling)
+        Decision::new(charges, ruling)
     }
 
     /// As [`check`](Self::check), for work whose cost is known only when it is done: the units are
@@ -128,10 +118,7 @@ impl Limiter {
     /// # Errors
     ///
     /// As [`check`](Self::check).
-    pub async fn reserve<'p>(
-        &self,
-        charges: impl IntoIterator<Item = Charge<'p>>,
-    ) -> Result<Reserve<'p>, Error> {
+    pub async fn reserve<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<Reserve<'p>, Error> {
         Ok(match self.check(charges).await? {
             Decision::Allowed(allowed) => Reserve::Held(self.hold(allowed.into_receipt())),
             Decision::Denied(denied) => Reserve::Denied(denied),
@@ -150,11 +137,8 @@ impl Limiter {
     /// # Errors
     ///
     /// As [`check`](Self::check).
-    pub async fn reset<'p>(
-        &self,
-        charges: impl IntoIterator<Item = Charge<'p>>,
-    ) -> Result<(), Error> {
-        let charges = sum(charges)?;
+    pub async fn reset<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<(), Error> {
+        let charges = charges.into().bounded()?;
         self.0.store.call(Request::Reset(&charges)).await?;
         Ok(())
     }
@@ -176,23 +160,25 @@ impl Limiter {
     /// If it has to wait outside of a tokio runtime with time enabled.
     pub async fn until_ready<'p>(
         &self,
-        charges: impl IntoIterator<Item = Charge<'p>>,
+        charges: impl Into<Charges<'p>>,
         within: Duration,
     ) -> Result<Decision<'p>, Error> {
-        let charges = sum(charges)?;
+        let charges = charges.into().bounded()?;
         let deadline = Instant::now() + within.min(Duration::from_secs(86_400 * 365));
         let _turn = self.0.queue.turn(&charges, deadline).await?;
-        loop {
+        let decision = loop {
             let ruling = self.begin(&charges).await?;
-            let wait = match decide(charges.clone(), ruling)? {
+            let wait = match Decision::new(charges.clone(), ruling)? {
                 Decision::Denied(denied) => match denied.retry_after() {
                     Some(wait) if Instant::now() + wait <= deadline => wait,
-                    _ => return Ok(decided(Decision::Denied(denied))),
+                    _ => break Decision::Denied(denied),
                 },
-                allowed => return Ok(decided(allowed)),
+                allowed => break allowed,
             };
             tokio::time::sleep(wait).await;
-        }
+        };
+        decided(&decision);
+        Ok(decision)
     }
 
     /// Begins a check, for callers that want an answer at hand without a future.
@@ -204,53 +190,14 @@ impl Limiter {
         self.0.store.call(Request::GiveBack(receipt)).await
     }
 
-    async fn force(&self, charges: &Charges<'_>) -> Result<Ruling, Error> {
+    async fn force(&self, charges: &[Charge<'_>]) -> Result<Ruling, Error> {
         self.0.store.call(Request::Force(charges)).await
     }
 }
 
-/// Collects the charges of one check and sums equal ones.
-#[inline]
-fn sum<'p>(charges: impl IntoIterator<Item = Charge<'p>>) -> Result<Charges<'p>, Error> {
-    let mut charges = charges.into_iter();
-    let mut summed = match charges.next() {
-        Some(first) => Charges::from_buf([first]),
-        None => Charges::new(),
-    };
-    for charge in charges {
-        add(&mut summed, charge);
-        if summed.len() > Limiter::MAX_CHARGES {
-            let allowed = format_args!("at most {}", Limiter::MAX_CHARGES);
-            return Err(Error::invalid("number of charges in a check", summed.len(), allowed));
-        }
-    }
-    Ok(summed)
-}
-
-/// Adds a charge to those of a check; says at which place it is, perhaps summed with an equal one.
-#[inline]
-pub(crate) fn add<'p>(charges: &mut Charges<'p>, charge: Charge<'p>) -> usize {
-    if let Some(place) = charges.iter().position(|other| other.equals(&charge)) {
-        charges[place].add(&charge);
-        return place;
-    }
-    charges.push(charge);
-    charges.len() - 1
-}
-
 /// Reports a decision that no route belongs to.
-fn decided(decision: Decision<'_>) -> Decision<'_> {
-    telemetry::log(&decision, || None);
-    telemetry::count(&decision);
-    decision
-}
-
-/// Joins charges with a store's answer, which must have a line for each.
 #[inline]
-pub(crate) fn decide<'p>(charges: Charges<'p>, ruling: Ruling) -> Result<Decision<'p>, Error> {
-    if ruling.lines.len() != charges.len() {
-        let message = "the store answered another number of charges than it was asked";
-        return Err(Error::new(ErrorKind::Unavailable, message));
-    }
-    Ok(Decision::new(charges, ruling))
+fn decided(decision: &Decision<'_>) {
+    telemetry::log(decision, || None);
+    telemetry::count(decision);
 }

@@ -11,10 +11,11 @@ use super::{
     settlement::{self, Hooks, Settlement},
 };
 use crate::{
+    charge::Charges,
     charge::OnFailure,
     decision::{Decision, Denied},
     error::Error,
-    limiter::{self, Charges, Limiter},
+    limiter::Limiter,
     route,
     rule::{Ask, Rule},
     store::Ruling,
@@ -66,7 +67,7 @@ impl Config {
         let denies_on_failure = charges
             .iter()
             .any(|charge| !charge.is_shadow() && charge.failure_mode() == OnFailure::Deny);
-        let decision = match ruling.and_then(|ruling| limiter::decide(charges, ruling)) {
+        let decision = match ruling.and_then(|ruling| Decision::new(charges, ruling)) {
             Ok(decision) => decision,
             Err(error) => {
                 telemetry::store_failed(&error, !denies_on_failure);

@@ -59,7 +59,7 @@ impl Decided {
 
     /// The outcome with the fewest units left, of all layers; it names the policy.
     #[must_use]
-    pub fn binding(&self) -> Option<&Outcome<'static>> {
+    pub fn binding(&self) -> Option<Outcome<'_>> {
         let outcomes = self.decisions().filter_map(Decision::binding);
         outcomes.min_by_key(|outcome| outcome.standing().remaining())
     }

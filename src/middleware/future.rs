@@ -17,7 +17,7 @@ use super::{
     config::{Admission, After, Config},
     settlement::{Hooks, Settled, Work},
 };
-use crate::{limiter::Charges, store::Answer};
+use crate::{charge::Charges, store::Answer};
 
 pin_project! {
     /// The response, on its way.

@@ -78,11 +78,11 @@ fn violates(outcome: &Outcome<'_>) -> bool {
     !outcome.charge().is_shadow() && outcome.verdict() != Verdict::Passed
 }
 
-fn trailers_only<'a, 'p: 'a>(
+fn trailers_only<'a>(
     code: u8,
     message: &[u8],
     wait: Option<Duration>,
-    violated: impl Iterator<Item = &'a Outcome<'p>>,
+    violated: impl Iterator<Item = Outcome<'a>>,
     content_type: &HeaderValue,
 ) -> Response<Bytes> {
     let status = status(code, message, wait, violated);
@@ -119,11 +119,11 @@ fn percent_encoded(message: &[u8]) -> Part {
 }
 
 /// google.rpc.Status { code = 1, message = 2, details = 3 }.
-fn status<'a, 'p: 'a>(
+fn status<'a>(
     code: u8,
     message: &[u8],
     wait: Option<Duration>,
-    violated: impl Iterator<Item = &'a Outcome<'p>>,
+    violated: impl Iterator<Item = Outcome<'a>>,
 ) -> Text {
     let mut status = Text::new();
     push_varint(&mut status, 1, u64::from(code));

@@ -180,9 +180,9 @@ fn cap_windows(members: &HeaderValue, most: u64) -> HeaderValue {
 }
 
 /// A structured field: a List with a member for each outcome.
-fn list<'a, 'p: 'a>(
-    outcomes: impl Iterator<Item = &'a Outcome<'p>>,
-    push: impl Fn(&mut Vec<u8>, &Outcome<'p>),
+fn list<'a>(
+    outcomes: impl Iterator<Item = Outcome<'a>>,
+    push: impl Fn(&mut Vec<u8>, Outcome<'_>),
 ) -> HeaderValue {
     let mut text = Vec::with_capacity(48);
     for outcome in outcomes {
@@ -199,7 +199,7 @@ fn list<'a, 'p: 'a>(
         .unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-fn push_policy(text: &mut Vec<u8>, outcome: &Outcome<'_>) {
+fn push_policy(text: &mut Vec<u8>, outcome: Outcome<'_>) {
     let quota = outcome.charge().quota();
     push_parameter(text, b";q=", quota.limit());
     if let Some(unit) = outcome.policy().unit() {
@@ -210,7 +210,7 @@ fn push_policy(text: &mut Vec<u8>, outcome: &Outcome<'_>) {
     push_parameter(text, b";w=", seconds_up(quota.window_micros()));
 }
 
-fn push_standing(text: &mut Vec<u8>, outcome: &Outcome<'_>, retry_after: Option<u64>) {
+fn push_standing(text: &mut Vec<u8>, outcome: Outcome<'_>, retry_after: Option<u64>) {
     let standing = outcome.standing();
     push_parameter(text, b";r=", standing.remaining);
     // Retry-After must not point before the end of any window shown; a shorter window stays true.
@@ -218,7 +218,7 @@ fn push_standing(text: &mut Vec<u8>, outcome: &Outcome<'_>, retry_after: Option<
     push_parameter(text, b";t=", window);
 }
 
-fn push_partition(text: &mut Vec<u8>, outcome: &Outcome<'_>, secret: Option<Secret>) {
+fn push_partition(text: &mut Vec<u8>, outcome: Outcome<'_>, secret: Option<Secret>) {
     if let Some(Secret(secret)) = secret {
         text.extend_from_slice(b";pk=:");
         let digest = outcome.charge().key().digest_with(secret);

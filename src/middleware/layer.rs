@@ -12,6 +12,7 @@ use super::{
     service::RateLimit,
 };
 use crate::{
+    charge::Charges,
     decision::{Decision, Denied},
     limiter::Limiter,
     rule::Rule,
@@ -77,11 +78,11 @@ impl RateLimitLayer {
     ///
     /// # Panics
     ///
-    /// If there are already [`Limiter::MAX_CHARGES`] rules.
+    /// If there are already [`Charges::MAX`] rules.
     #[must_use]
     pub fn and(self, rule: Rule) -> Self {
         self.with(|config| {
-            assert!(config.rules.len() < Limiter::MAX_CHARGES, "a layer has at most 32 rules");
+            assert!(config.rules.len() < Charges::MAX, "a layer has at most 32 rules");
             config.rules.push(rule);
         })
     }

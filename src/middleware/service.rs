@@ -76,7 +76,7 @@ where
                 }
             },
             Err(answer) => {
-                let charges = charges.into_iter().map(crate::Charge::into_owned).collect();
+                let charges = charges.into_owned();
                 let request = Request::from_parts(parts, body);
                 let (config, ready) = (Arc::clone(&self.config), self.take_ready());
                 ResponseFuture::deciding(answer, charges, hooks, config, ready, request)

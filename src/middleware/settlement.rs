@@ -17,8 +17,9 @@ use super::{
     headers::{Headers, Stamp},
 };
 use crate::{
+    charge::Charges,
     decision::Decision,
-    limiter::{self, Charges, Limiter, Reservation},
+    limiter::{Limiter, Reservation},
     rule::{ByOutcome, Rule},
     tally::Tally,
 };
@@ -65,11 +66,11 @@ pub(crate) type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// What a request is charged under each of the rules, and which will want to hear how it ended.
 pub(crate) fn charges<'r>(rules: &'r [Rule], request: &request::Parts) -> (Charges<'r>, Hooks) {
-    let (mut charges, mut hooks) = (Charges::new(), Hooks::new());
+    let (mut charges, mut hooks) = (Charges::default(), Hooks::new());
     for (rule, charge) in rules.iter().map(|rule| (rule, rule.charge(request))) {
         let Some(charge) = charge else { continue };
         let cost = charge.cost();
-        let line = limiter::add(&mut charges, charge);
+        let line = charges.add(charge);
         if let Some(outcome) = &rule.outcome {
             hooks.push(Hook { line, cost, outcome: outcome.clone() });
         }

@@ -2,7 +2,7 @@
 
 mod text;
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use crate::{algorithm::Algorithm, error::Error};
 
@@ -27,11 +27,12 @@ use crate::{algorithm::Algorithm, error::Error};
 /// assert_eq!(smooth, "50/s token-bucket(20)".parse()?);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Quota {
     limit: u64,
     window: u64,
-    algorithm: Algorithm,
+    /// The algorithm's parameter and number: a quota travels with every charge, so it is small.
+    algorithm: u64,
 }
 
 impl Quota {
@@ -73,7 +74,7 @@ impl Quota {
         if limit == 0 || limit > Self::MAX_LIMIT {
             return Err(Error::invalid("limit", limit, "1 to 1000000000000"));
         }
-        let quota = Self { limit, window: window.as_micros() as u64, algorithm };
+        let quota = Self::packed(limit, window.as_micros() as u64, algorithm);
         algorithm.validate(&quota)?;
         Ok(quota)
     }
@@ -122,7 +123,7 @@ impl Quota {
     const fn logged(limit: u64, seconds: u64) -> Self {
         assert!(limit > 0, "a limit of 0 units: allowed is 1 to 2147483648");
         assert!(limit <= Self::MAX_LOGGED, "a sliding log counts at most 2147483648 units");
-        Self { limit, window: seconds * 1_000_000, algorithm: Algorithm::SlidingLog }
+        Self::packed(limit, seconds * 1_000_000, Algorithm::SlidingLog)
     }
 
     /// The same limit and window, counted by another algorithm.
@@ -149,14 +150,14 @@ impl Quota {
     /// The algorithm that counts the units.
     #[must_use]
     pub const fn counted_by(&self) -> Algorithm {
-        self.algorithm
+        Algorithm::from_parts(self.algorithm as u8, self.algorithm >> 8)
     }
 
     /// The units that a key can spend at once when it has spent nothing: the burst of a token
     /// bucket, the limit elsewhere.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
-        match self.algorithm {
+        match self.counted_by() {
             Algorithm::TokenBucket { burst } => burst,
             _ => self.limit,
         }
@@ -164,5 +165,29 @@ impl Quota {
 
     pub(crate) const fn window_micros(&self) -> u64 {
         self.window
+    }
+
+    pub(crate) const WORDS: usize = 3;
+
+    const fn packed(limit: u64, window: u64, algorithm: Algorithm) -> Self {
+        let algorithm = algorithm.parameter() << 8 | algorithm.number() as u64;
+        Self { limit, window, algorithm }
+    }
+
+    /// The quota as words, to be kept in atomics.
+    pub(crate) const fn to_words(self) -> [u64; Self::WORDS] {
+        [self.limit, self.window, self.algorithm]
+    }
+
+    /// The quota of [`to_words`](Self::to_words).
+    #[inline]
+    pub(crate) const fn from_words([limit, window, algorithm]: [u64; Self::WORDS]) -> Self {
+        Self { limit, window, algorithm }
+    }
+}
+
+impl fmt::Debug for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Quota({self})")
     }
 }

@@ -69,7 +69,7 @@ impl fmt::Display for Quota {
             1 => write!(f, "{unit}")?,
             count => write!(f, "{count}{unit}")?,
         }
-        match self.algorithm {
+        match self.counted_by() {
             Algorithm::SlidingLog => Ok(()),
             algorithm => write!(f, " {algorithm}"),
         }

@@ -76,7 +76,8 @@ pub(crate) async fn a_debt_ends_when_its_own_rule_has_paid_it(fixture: Fixture) 
     assert!(check(&fixture, &bucket, 1).await.is_allowed());
     change(&bucket, "4/3s token-bucket(2)");
     let decision = check(&fixture, &bucket, 2).await;
-    let wait = decision.outcomes()[0].standing().retry_after().expect("refused");
+    let wait =
+        decision.outcomes().get(0).expect("an outcome").standing().retry_after().expect("refused");
     assert_eq!(wait.as_micros(), 250_000);
     fixture.set(START + 249_999);
     assert!(!check(&fixture, &bucket, 2).await.is_allowed());
@@ -90,7 +91,8 @@ pub(crate) async fn a_lowered_burst_waits_from_empty_at_most(fixture: Fixture) {
     assert!(check(&fixture, &bucket, 100).await.is_allowed());
     change(&bucket, "1/s token-bucket(1)");
     let decision = check(&fixture, &bucket, 1).await;
-    let wait = decision.outcomes()[0].standing().retry_after().expect("refused");
+    let wait =
+        decision.outcomes().get(0).expect("an outcome").standing().retry_after().expect("refused");
     assert_eq!(wait.as_micros() as u64, 2 * SECOND);
     fixture.set(START + 2 * SECOND - 1);
     assert!(!check(&fixture, &bucket, 1).await.is_allowed());

@@ -1,6 +1,6 @@
 //! One check: several charges, shadows, costs that are special.
 
-use tollgate::{Decision, Policy, store::Verdict};
+use tollgate::{Charges, Decision, Policy, store::Verdict};
 
 use crate::support::{Fixture, policy};
 
@@ -22,7 +22,7 @@ pub(crate) fn each_algorithm(limit: u64) -> Vec<Policy> {
 
 pub(crate) async fn remaining(fixture: &Fixture, policy: &Policy) -> u64 {
     let decision = fixture.limiter.peek(policy.charge("alice", 0)).await.expect("an answer");
-    decision.outcomes()[0].standing().remaining()
+    decision.outcomes().get(0).expect("an outcome").standing().remaining()
 }
 
 pub(crate) async fn check<'p>(fixture: &Fixture, policy: &'p Policy, cost: u64) -> Decision<'p> {
@@ -52,7 +52,8 @@ pub(crate) async fn all_or_nothing(fixture: Fixture) {
 pub(crate) async fn mixed_algorithms(fixture: Fixture) {
     fixture.set(START);
     let policies = each_algorithm(5);
-    let charges = || policies.iter().map(|policy| policy.charge("alice", 2));
+    let charges =
+        || policies.iter().map(|policy| policy.charge("alice", 2)).collect::<Charges<'_>>();
     for left in [3, 1] {
         let decision = fixture.limiter.check(charges()).await.expect("an answer");
         assert_eq!(verdicts(&decision), [(Verdict::Passed, 2); 5]);
@@ -98,8 +99,9 @@ pub(crate) async fn a_shadow_never_binds(fixture: Fixture) {
             let decision = fixture.limiter.check(shadow).await.expect("an answer");
             assert!(decision.is_allowed());
             assert!(decision.binding().is_none());
-            assert_eq!(decision.outcomes()[0].verdict(), verdict);
-            let waits = decision.outcomes()[0].standing().retry_after().is_some();
+            assert_eq!(decision.outcomes().get(0).expect("an outcome").verdict(), verdict);
+            let waits =
+                decision.outcomes().get(0).expect("an outcome").standing().retry_after().is_some();
             assert_eq!(waits, verdict == Verdict::Refused);
         }
     }
@@ -151,8 +153,8 @@ pub(crate) async fn cost_0_reads(fixture: Fixture) {
         assert!(check(&fixture, policy, 2).await.is_allowed());
         let decision = check(&fixture, policy, 0).await;
         assert!(decision.is_allowed());
-        assert_eq!(decision.outcomes()[0].standing().remaining(), 0);
-        assert_eq!(decision.outcomes()[0].standing().retry_after(), None);
+        assert_eq!(decision.outcomes().get(0).expect("an outcome").standing().remaining(), 0);
+        assert_eq!(decision.outcomes().get(0).expect("an outcome").standing().retry_after(), None);
     }
 }
 
@@ -165,7 +167,7 @@ pub(crate) async fn over_capacity(fixture: Fixture) {
             };
             assert!(denied.is_over_capacity());
             assert_eq!(denied.retry_after(), None);
-            assert_eq!(denied.outcomes()[0].standing().remaining(), 2);
+            assert_eq!(denied.outcomes().get(0).expect("an outcome").standing().remaining(), 2);
         }
         // It binds, whatever the others wait.
         let full = crate::support::policy("full", "1/s");
@@ -187,7 +189,7 @@ pub(crate) async fn peek_spends_nothing(fixture: Fixture) {
             let peek = fixture.limiter.peek(policy.charge("alice", 3)).await.expect("an answer");
             assert!(peek.is_allowed());
             assert_eq!(verdicts(&peek), [(Verdict::Passed, 0)]);
-            assert_eq!(peek.outcomes()[0].standing().remaining(), 3);
+            assert_eq!(peek.outcomes().get(0).expect("an outcome").standing().remaining(), 3);
         }
     }
 }

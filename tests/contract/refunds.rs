@@ -1,6 +1,6 @@
 //! Refund, settle, reset.
 
-use tollgate::Quota;
+use tollgate::{Charges, Quota};
 
 use crate::{
     checks::{START, check, each_algorithm, remaining},
@@ -85,7 +85,7 @@ pub(crate) async fn settle_down(fixture: Fixture) {
 pub(crate) async fn settle_up(fixture: Fixture) {
     fixture.set(START);
     let policies = each_algorithm(10);
-    let charges = policies.iter().map(|policy| policy.charge("alice", 3));
+    let charges: Charges<'_> = policies.iter().map(|policy| policy.charge("alice", 3)).collect();
     let decision = fixture.limiter.check(charges).await.expect("an answer");
     let tollgate::Decision::Allowed(allowed) = decision else { panic!("10 are free") };
     fixture.limiter.hold(allowed.into_receipt()).settle(8).await.expect("an answer");
@@ -104,7 +104,13 @@ pub(crate) async fn settle_far_beyond_the_limit(fixture: Fixture) {
             slot.settle(units).await.expect("an answer");
             assert_eq!(remaining(&fixture, policy).await, 0);
             let decision = check(&fixture, policy, 10).await;
-            let wait = decision.outcomes()[0].standing().retry_after().expect("a wait");
+            let wait = decision
+                .outcomes()
+                .get(0)
+                .expect("an outcome")
+                .standing()
+                .retry_after()
+                .expect("a wait");
             assert!(wait.as_micros() as u64 <= 2 * SECOND, "{policy:?} waits {wait:?}");
             fixture.set(START + wait.as_micros() as u64 - 1);
             assert!(!check(&fixture, policy, 10).await.is_allowed());
@@ -132,7 +138,7 @@ pub(crate) async fn reset_forgets(fixture: Fixture) {
         fixture.limiter.reset(policy.charge("alice", 0)).await.expect("an answer");
         assert_eq!(remaining(&fixture, policy).await, 10);
         let other = fixture.limiter.peek(policy.charge("bob", 0)).await.expect("an answer");
-        assert_eq!(other.outcomes()[0].standing().remaining(), 6);
+        assert_eq!(other.outcomes().get(0).expect("an outcome").standing().remaining(), 6);
         assert_eq!(policy.quota().limit(), Quota::per_second(10).limit());
     }
 }

@@ -57,7 +57,7 @@ async fn run(fixture: &Fixture, vector: &Value) {
 
 /// Compares what the step says.
 fn compare(step: &Value, decision: &Decision<'_>) {
-    let standing = decision.outcomes()[0].standing();
+    let standing = decision.outcomes().get(0).expect("an outcome").standing();
     if let Some(allowed) = step["allowed"].as_bool() {
         assert_eq!(decision.is_allowed(), allowed, "{step}");
     }
@@ -69,7 +69,8 @@ fn compare(step: &Value, decision: &Decision<'_>) {
     }
     if let Some(retry) = step.get("retry") {
         assert_eq!(standing.retry_after().map(micros), retry.as_u64(), "{step}");
-        let over = decision.outcomes()[0].verdict() == Verdict::OverCapacity;
+        let over =
+            decision.outcomes().get(0).expect("an outcome").verdict() == Verdict::OverCapacity;
         assert_eq!(over, !decision.is_allowed() && retry.is_null(), "{step}");
     }
 }
@@ -90,7 +91,14 @@ pub(crate) async fn sliding_counter_estimate(fixture: Fixture) {
         assert!(spend(number("previous")).await.expect("an answer").is_allowed());
         fixture.set(period + window + number("elapsed"));
         assert!(spend(number("current")).await.expect("an answer").is_allowed());
-        let left = spend(0).await.expect("an answer").outcomes()[0].standing().remaining();
+        let left = spend(0)
+            .await
+            .expect("an answer")
+            .outcomes()
+            .get(0)
+            .expect("an outcome")
+            .standing()
+            .remaining();
         let rest = u128::from(number("previous")) * u128::from(window - number("elapsed"));
         let rounded = u64::from(!rest.is_multiple_of(u128::from(window)));
         assert_eq!(LIMIT - left, number("estimate") + rounded, "{case}");

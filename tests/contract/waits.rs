@@ -55,7 +55,7 @@ pub(crate) async fn a_full_key_waits_for_nothing(fixture: Fixture) {
     fixture.set(START);
     for policy in &each_algorithm(3) {
         let decision = check(&fixture, policy, 0).await;
-        let standing = decision.outcomes()[0].standing();
+        let standing = decision.outcomes().get(0).expect("an outcome").standing();
         assert_eq!((standing.limit(), standing.remaining()), (3, 3));
         assert!(standing.next_after().is_zero() && standing.reset_after().is_zero());
         assert_eq!(standing.retry_after(), None);

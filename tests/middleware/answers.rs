@@ -222,7 +222,7 @@ async fn the_length_of_the_body_is_settled_when_it_ends_or_is_dropped() {
     let mut service = RateLimitLayer::new(limiter.clone(), by_body).layer(inner());
     let remaining = async || {
         let peek = limiter.peek(bytes.charge("everybody", 0)).await.unwrap();
-        peek.outcomes()[0].standing().remaining()
+        peek.outcomes().get(0).expect("an outcome").standing().remaining()
     };
     ask!(service, "/");
     assert_eq!(remaining().await, 900, "100 bytes were sent");

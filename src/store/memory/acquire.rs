@@ -5,14 +5,14 @@ use std::sync::MutexGuard;
 use smallvec::SmallVec;
 
 use super::{
-    MemoryStore, nothing_spent,
+    MemoryStore,
+    ledger::Ledger,
     shard::{Digest, Shard},
 };
 use crate::{
     algorithm::{Mark, State},
     charge::Charge,
     clock::Timestamp,
-    few,
     key::Key,
     standing::Standing,
     store::{Line, Verdict},
@@ -34,14 +34,6 @@ struct Place {
     position: Option<usize>,
 }
 
-/// The shards of a check, locked in the order of their numbers, so that checks cannot wait for
-/// each other in a circle.
-struct Locked<'s> {
-    store: &'s MemoryStore,
-    shards: SmallVec<[(usize, MutexGuard<'s, Shard>); 1]>,
-    now: Timestamp,
-}
-
 impl MemoryStore {
     pub(super) fn decide(
         &self,
@@ -49,161 +41,217 @@ impl MemoryStore {
         now: Timestamp,
         mode: Mode,
     ) -> SmallVec<[Line; 1]> {
-        let digests = few::build(charges.len(), |index| {
-            let charge = &charges[index];
-            self.digest(charge, charge.key())
-        });
-        let mut locked = Locked::new(self, &digests, now);
-        let places = locked.find(charges, &digests, mode);
+        match charges {
+            [charge] => SmallVec::from_buf([self.decide_one(charge, now, mode)]),
+            _ => self.decide_several(charges, now, mode),
+        }
+    }
 
-        // A charge that is alone is decided where it is spent.
-        let admitted = charges.len() == 1
-            || mode == Mode::Force
-            || charges.iter().zip(&places).all(|(charge, place)| {
-                charge.is_shadow() || charge.cost() <= locked.free(charge, place)
-            });
-        if !admitted || mode == Mode::Peek {
-            return few::build(charges.len(), |index| locked.look(&charges[index], &places[index]));
+    /// A charge that is alone needs one lock, and is decided where it is spent.
+    #[inline]
+    pub(super) fn decide_one(&self, charge: &Charge<'_>, now: Timestamp, mode: Mode) -> Line {
+        let digest = self.digest(charge, charge.key());
+        let mut shard = self.lock(self.shard_of(digest));
+        let mut place = Place { digest, shard: 0, position: shard.position(digest) };
+        if mode == Mode::Peek {
+            return look(&mut shard, charge, &place, now);
+        }
+        if place.position.is_none() && spends(charge, mode) {
+            let most = self.keys_per_shard;
+            if !shard.make_room(1, most, now, &[digest], &self.ledger) {
+                place = self.overflow(charge, place, &shard);
+            }
+        }
+        spend(&mut shard, &self.ledger, charge, &place, now, mode)
+    }
+
+    #[inline(never)]
+    fn decide_several(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        mode: Mode,
+    ) -> SmallVec<[Line; 1]> {
+        let digests = charges.iter().map(|charge| self.digest(charge, charge.key()));
+        let digests: SmallVec<[Digest; 4]> = digests.collect();
+        let mut locked = Locked::new(self, &digests, now);
+        let mut places = locked.places(&digests);
+        if mode != Mode::Peek && locked.admits(charges, &places, mode) {
+            // Only who spends needs room; who finds none is judged by what newcomers share.
+            locked.make_room(charges, &digests, &mut places, mode);
+        }
+        let lines = charges.iter().zip(&places);
+        if mode == Mode::Peek || !locked.admits(charges, &places, mode) {
+            return lines
+                .map(|(charge, place)| look(locked.shard(place), charge, place, now))
+                .collect();
         }
         // What binds is spent first: a trial on the same key then sees the key as it will be.
-        let alone = charges.len() == 1;
-        let mut lines = few::build(charges.len(), |index| {
-            let charge = &charges[index];
-            if charge.is_shadow() && !alone {
-                unspent(charge, nothing_spent(charge.quota()))
-            } else {
-                locked.spend(charge, &places[index], mode)
-            }
-        });
-        if !alone {
-            for (index, charge) in charges.iter().enumerate() {
-                if charge.is_shadow() {
-                    lines[index] = locked.spend(charge, &places[index], mode);
+        let mut spent: SmallVec<[Option<Line>; 4]> = SmallVec::from_elem(None, charges.len());
+        for shadow in [false, true] {
+            for ((charge, place), line) in lines.clone().zip(&mut spent) {
+                if charge.is_shadow() == shadow {
+                    let ledger = &self.ledger;
+                    *line = Some(spend(locked.shard(place), ledger, charge, place, now, mode));
                 }
             }
         }
-        lines
+        spent.into_iter().flatten().collect()
+    }
+
+    /// The standing that newcomers to a full shard share.
+    #[cold]
+    fn overflow(&self, charge: &Charge<'_>, place: Place, shard: &Shard) -> Place {
+        self.ledger.overflow();
+        let digest = self.digest(charge, &Key::OVERFLOW);
+        Place { digest, position: shard.position(digest), ..place }
     }
 }
 
+/// The shards of a check, locked in the order of their numbers, so that checks cannot wait for
+/// each other in a circle.
+struct Locked<'s> {
+    store: &'s MemoryStore,
+    shards: SmallVec<[(usize, MutexGuard<'s, Shard>); 4]>,
+    now: Timestamp,
+}
+
 impl<'s> Locked<'s> {
-    #[inline]
     fn new(store: &'s MemoryStore, digests: &[Digest], now: Timestamp) -> Self {
-        let mut numbers = few::build(digests.len(), |index| store.shard_of(digests[index]));
+        let numbers = digests.iter().map(|digest| store.shard_of(*digest));
+        let mut numbers: SmallVec<[usize; 4]> = numbers.collect();
         numbers.sort_unstable();
         numbers.dedup();
-        let lock = |index| (numbers[index], store.lock(numbers[index]));
-        Self { store, shards: few::build(numbers.len(), lock), now }
+        let lock = |number| (number, store.lock(number));
+        Self { store, shards: numbers.into_iter().map(lock).collect(), now }
     }
 
-    /// Finds each charge's standing. Newcomers to a full shard get a shared one.
-    #[inline]
-    fn find(
-        &mut self,
-        charges: &[Charge<'_>],
-        digests: &[Digest],
-        mode: Mode,
-    ) -> SmallVec<[Place; 1]> {
-        let places = few::build(digests.len(), |index| self.place(digests[index]));
-        if mode == Mode::Peek || places.iter().all(|place| place.position.is_some()) {
-            return places;
-        }
-        let full = self.make_room(digests);
-        // Positions have changed where something had to go.
-        few::build(digests.len(), |index| {
-            let place = self.place(digests[index]);
-            if place.position.is_some() || !full.contains(&place.shard) {
-                return place;
-            }
-            self.store.ledger.overflow();
-            let digest = self.store.digest(&charges[index], &Key::OVERFLOW);
-            let position = self.shards[place.shard].1.position(digest);
-            Place { digest, position, ..place }
-        })
+    fn places(&self, digests: &[Digest]) -> SmallVec<[Place; 4]> {
+        digests.iter().map(|digest| self.place(*digest)).collect()
     }
 
-    #[inline]
     fn place(&self, digest: Digest) -> Place {
         let number = self.store.shard_of(digest);
         let shard = self.shards.iter().position(|(other, _)| *other == number).unwrap_or(0);
         Place { digest, shard, position: self.shards[shard].1.position(digest) }
     }
 
-    /// Makes room for the newcomers among these; says which of the locked shards have none.
-    #[cold]
-    fn make_room(&mut self, digests: &[Digest]) -> SmallVec<[usize; 1]> {
-        let mut full = SmallVec::new();
-        for (index, (number, shard)) in self.shards.iter_mut().enumerate() {
-            let mine = digests.iter().filter(|digest| self.store.shard_of(**digest) == *number);
-            let newcomers = mine.filter(|digest| shard.position(**digest).is_none()).count();
-            let most = self.store.keys_per_shard;
-            if newcomers > 0
-                && !shard.make_room(newcomers, most, self.now, digests, &self.store.ledger)
-            {
-                full.push(index);
-            }
-        }
-        full
+    fn shard(&mut self, place: &Place) -> &mut Shard {
+        &mut self.shards[place.shard].1
     }
 
-    fn free(&self, charge: &Charge<'_>, place: &Place) -> u64 {
-        match self.position(place) {
+    fn admits(&self, charges: &[Charge<'_>], places: &[Place], mode: Mode) -> bool {
+        let free = |charge: &Charge<'_>, place: &Place| match place.position {
             Some(position) => {
                 self.shards[place.shard].1.state(position).free(charge.quota(), self.now)
             }
             None => charge.quota().capacity(),
-        }
-    }
-
-    /// Where the charge stands if nothing is spent.
-    fn look(&mut self, charge: &Charge<'_>, place: &Place) -> Line {
-        let Some(position) = self.position(place) else {
-            return unspent(charge, nothing_spent(charge.quota()));
         };
-        let shard = &mut self.shards[place.shard].1;
-        let standing = shard.state(position).standing(charge.quota(), self.now, charge.cost());
-        shard.block(position, blocked_until(&standing, self.now));
-        unspent(charge, standing)
-    }
-
-    /// Spends the charge, unless there is too little free or it costs nothing.
-    #[inline]
-    fn spend(&mut self, charge: &Charge<'_>, place: &Place, mode: Mode) -> Line {
-        let (quota, now, ledger) = (charge.quota(), self.now, &self.store.ledger);
-        let affordable = |free: u64| match mode {
-            Mode::Force => charge.cost(),
-            _ if charge.cost() <= free => charge.most().min(free),
-            _ => 0,
+        let admitted = |(charge, place): (&Charge<'_>, &Place)| {
+            charge.is_shadow() || charge.cost() <= free(charge, place)
         };
-        let position = self.position(place);
-        if position.is_none() && affordable(quota.capacity()) == 0 {
-            return unspent(charge, nothing_spent(quota));
-        }
-        let shard = &mut self.shards[place.shard].1;
-        let position = position
-            .unwrap_or_else(|| shard.insert(place.digest, State::new(quota.counted_by()), ledger));
-        let (units, mark, standing) = shard.change(position, ledger, |state, room| {
-            state.spend(quota, now, charge.cost(), affordable, room)
-        });
-        shard.block(position, blocked_until(&standing, now));
-        if units == 0 {
-            return unspent(charge, standing);
-        }
-        Line { verdict: Verdict::Passed, units, standing, mark }
+        mode == Mode::Force || charges.iter().zip(places).all(admitted)
     }
 
-    /// The position of a standing: known from the start, or since a line before this one.
-    fn position(&self, place: &Place) -> Option<usize> {
-        place.position.or_else(|| self.shards[place.shard].1.position(place.digest))
+    /// Makes room for newcomers that will spend. Those to a full shard get a shared standing.
+    fn make_room(
+        &mut self,
+        charges: &[Charge<'_>],
+        digests: &[Digest],
+        places: &mut SmallVec<[Place; 4]>,
+        mode: Mode,
+    ) {
+        let newcomer =
+            |charge: &Charge<'_>, place: &Place| place.position.is_none() && spends(charge, mode);
+        if !charges.iter().zip(&*places).any(|(charge, place)| newcomer(charge, place)) {
+            return;
+        }
+        let mut full = SmallVec::<[usize; 4]>::new();
+        for (index, (_, shard)) in self.shards.iter_mut().enumerate() {
+            let mine = charges.iter().zip(&*places);
+            let mine =
+                mine.filter(|(charge, place)| place.shard == index && newcomer(charge, place));
+            let (newcomers, most) = (mine.count(), self.store.keys_per_shard);
+            let ledger = &self.store.ledger;
+            if newcomers > 0 && !shard.make_room(newcomers, most, self.now, digests, ledger) {
+                full.push(index);
+            }
+        }
+        // Positions have changed where something had to go.
+        *places = self.places(digests);
+        for (charge, place) in charges.iter().zip(places) {
+            if newcomer(charge, place) && full.contains(&place.shard) {
+                let Place { digest, shard, position } = *place;
+                let place_before = Place { digest, shard, position };
+                *place = self.store.overflow(charge, place_before, &self.shards[shard].1);
+            }
+        }
     }
 }
 
+/// Whether a charge to a key that has spent nothing would spend something.
+fn spends(charge: &Charge<'_>, mode: Mode) -> bool {
+    affordable(charge, mode, charge.quota().capacity()) > 0
+}
+
+/// How many units the charge takes if so many are free.
+#[inline]
+fn affordable(charge: &Charge<'_>, mode: Mode, free: u64) -> u64 {
+    match mode {
+        Mode::Force => charge.cost(),
+        _ if charge.cost() <= free => charge.most().min(free),
+        _ => 0,
+    }
+}
+
+/// Where the charge stands if nothing is spent.
+fn look(shard: &mut Shard, charge: &Charge<'_>, place: &Place, now: Timestamp) -> Line {
+    let Some(position) = place.position else {
+        return unspent(charge, Standing::full(charge.quota().capacity()));
+    };
+    let entry = shard.entry(position);
+    let standing = entry.state.standing(charge.quota(), now, charge.cost());
+    entry.block(blocked_until(&standing, now));
+    unspent(charge, standing)
+}
+
+/// Spends the charge, unless there is too little free or it costs nothing.
+#[inline]
+fn spend(
+    shard: &mut Shard,
+    ledger: &Ledger,
+    charge: &Charge<'_>,
+    place: &Place,
+    now: Timestamp,
+    mode: Mode,
+) -> Line {
+    let quota = charge.quota();
+    // Another line of this check may have come before.
+    let position = match place.position.or_else(|| shard.position(place.digest)) {
+        Some(position) => position,
+        None if spends(charge, mode) => {
+            shard.insert(place.digest, State::new(quota.counted_by()), ledger)
+        }
+        None => return unspent(charge, Standing::full(quota.capacity())),
+    };
+    let entry = shard.entry(position);
+    let affordable = |free| affordable(charge, mode, free);
+    let (units, mark, standing) = entry.state.spend(quota, now, charge.cost(), affordable, ledger);
+    entry.block(blocked_until(&standing, now));
+    if units == 0 {
+        return unspent(charge, standing);
+    }
+    Line { verdict: Verdict::Passed, units, standing, mark }
+}
+
 /// Until when a key is known to turn charges away.
+#[inline]
 fn blocked_until(standing: &Standing, now: Timestamp) -> Timestamp {
     let empty = if standing.remaining == 0 { standing.next_after } else { 0 };
     Timestamp::from_micros(now.as_micros() + standing.retry_after.unwrap_or(empty))
 }
 
+#[inline]
 fn unspent(charge: &Charge<'_>, standing: Standing) -> Line {
     let verdict = if charge.cost() <= standing.remaining {
         Verdict::Passed

@@ -60,7 +60,11 @@ impl Ledger {
 }
 
 impl Room for Ledger {
-    fn grow(&self, bytes: usize) -> bool {
+    fn allows(&self, bytes: usize) -> bool {
         self.bytes() + bytes <= self.max_bytes
+    }
+
+    fn resized(&self, before: usize, after: usize) {
+        self.count(before, after);
     }
 }

@@ -19,13 +19,11 @@ use self::{
 };
 use super::{Answer, Line, Request, Ruling, Source, Store, Verdict};
 use crate::{
-    algorithm::{self, Mark, Room, State},
+    algorithm::{self, Mark},
     charge::Charge,
     clock::{Clock, SystemClock, Timestamp},
     decision::{Receipt, Spent},
-    few,
     key::Key,
-    quota::Quota,
     standing::Standing,
 };
 
@@ -155,15 +153,13 @@ impl MemoryStore {
         }
     }
 
+    /// Names cannot be chosen by clients, keys can: the policy and the algorithm go into the
+    /// hasher's own key, beside the secret, and only the client's key is hashed.
+    #[inline]
     fn digest(&self, charge: &Charge<'_>, key: &Key) -> Digest {
-        // One run of bytes, so that the hasher need not keep parts of words between writes.
-        let mut run = [0; 9 + Key::MAX_RUN];
-        run[..8].copy_from_slice(&charge.policy().id().to_le_bytes());
-        run[8] = charge.quota().counted_by().number();
-        let (key, len) = key.run();
-        run[9..].copy_from_slice(&key);
-        let hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
-        let digest = hasher.hash(&run[..9 + len]);
+        let algorithm = u64::from(charge.quota().counted_by().number());
+        let (low, high) = (self.secret.0 ^ charge.policy().id(), self.secret.1 ^ algorithm);
+        let digest = key.with_run(|run| SipHasher13::new_with_keys(low, high).hash(run));
         Digest(digest.h1, digest.h2)
     }
 
@@ -178,7 +174,7 @@ impl MemoryStore {
 
     fn give_back(&self, receipt: &Receipt, now: Timestamp) -> SmallVec<[Line; 1]> {
         let lines = receipt.lines();
-        few::build(lines.len(), |index| self.give_back_one(&lines[index], now))
+        lines.iter().map(|spent| self.give_back_one(spent, now)).collect()
     }
 
     fn give_back_one(&self, spent: &Spent, now: Timestamp) -> Line {
@@ -187,13 +183,11 @@ impl MemoryStore {
         let digest = self.digest(charge, charge.key());
         let mut shard = self.lock(self.shard_of(digest));
         let (units, standing) = match shard.position(digest) {
-            None => (0, nothing_spent(&quota)),
+            None => (0, Standing::full(quota.capacity())),
             Some(position) => {
                 let back = algorithm::Spent { quota: *charge.quota(), units: spent.units(), mark };
-                let give_back =
-                    |state: &mut State, _: &dyn Room| state.give_back(&quota, now, &back);
-                let units = shard.change(position, &self.ledger, give_back);
-                (units, shard.state(position).standing(&quota, now, 0))
+                let state = &mut shard.entry(position).state;
+                (state.give_back(&quota, now, &back), state.standing(&quota, now, 0))
             }
         };
         Line { verdict: Verdict::Passed, units, standing, mark }
@@ -206,7 +200,7 @@ impl MemoryStore {
             if let Some(position) = shard.position(digest) {
                 shard.remove(position, &self.ledger);
             }
-            let standing = nothing_spent(charge.quota());
+            let standing = Standing::full(charge.quota().capacity());
             Line { verdict: Verdict::Passed, units: 0, standing, mark: Mark::default() }
         };
         charges.iter().map(line).collect()
@@ -217,6 +211,9 @@ impl Store for MemoryStore {
     fn call(&self, request: Request<'_>) -> Answer {
         let time = self.clock.now();
         let lines = match request {
+            Request::Acquire([charge]) => {
+                SmallVec::from_buf([self.decide_one(charge, time, acquire::Mode::Acquire)])
+            }
             Request::Acquire(charges) => self.decide(charges, time, acquire::Mode::Acquire),
             Request::Peek(charges) => self.decide(charges, time, acquire::Mode::Peek),
             Request::Force(charges) => self.decide(charges, time, acquire::Mode::Force),
@@ -224,17 +221,5 @@ impl Store for MemoryStore {
             Request::Reset(charges) => self.reset(charges),
         };
         Answer::ready(Ok(Ruling { time, source: Source::Local, lines }))
-    }
-}
-
-/// The standing of a key that has spent nothing.
-fn nothing_spent(quota: &Quota) -> Standing {
-    let capacity = quota.capacity();
-    Standing {
-        limit: capacity,
-        remaining: capacity,
-        next_after: 0,
-        reset_after: 0,
-        retry_after: None,
     }
 }

@@ -24,6 +24,14 @@ pub(super) struct Entry {
     pub(super) state: State,
 }
 
+impl Entry {
+    /// Remembers that the key turns charges away until then.
+    #[inline]
+    pub(super) fn block(&mut self, until: Timestamp) {
+        self.blocked_until = self.blocked_until.max(until);
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     entries: Vec<Entry>,
@@ -45,6 +53,7 @@ impl Shard {
         self.entries.len()
     }
 
+    #[inline]
     pub(super) fn position(&self, digest: Digest) -> Option<usize> {
         let found = self.positions.find(digest.0, |&at| self.entries[at as usize].digest == digest);
         found.map(|&at| at as usize)
@@ -54,24 +63,8 @@ impl Shard {
         &self.entries[position].state
     }
 
-    /// Changes a state, and accounts for the memory that it takes or leaves.
-    pub(super) fn change<T>(
-        &mut self,
-        position: usize,
-        ledger: &Ledger,
-        change: impl FnOnce(&mut State, &dyn Room) -> T,
-    ) -> T {
-        let state = &mut self.entries[position].state;
-        let before = state.heap_bytes();
-        let result = change(state, ledger);
-        ledger.count(before, state.heap_bytes());
-        result
-    }
-
-    /// Remembers that the key turns charges away until then.
-    pub(super) fn block(&mut self, position: usize, until: Timestamp) {
-        let entry = &mut self.entries[position];
-        entry.blocked_until = entry.blocked_until.max(until);
+    pub(super) fn entry(&mut self, position: usize) -> &mut Entry {
+        &mut self.entries[position]
     }
 
     /// Adds a key. Whether there is room for it is for [`make_room`](Self::make_room) to say.
@@ -146,7 +139,7 @@ impl Shard {
     fn fits(&self, newcomers: usize, most: usize, ledger: &Ledger) -> bool {
         let unused = self.entries.capacity() - self.entries.len();
         let growth = if unused >= newcomers { 0 } else { newcomers * 2 * size_of::<Entry>() };
-        self.entries.len() + newcomers <= most && ledger.grow(growth)
+        self.entries.len() + newcomers <= most && ledger.allows(growth)
     }
 
     fn sweep(&mut self, now: Timestamp, keep: &[Digest], ledger: &Ledger) {

@@ -60,9 +60,8 @@ impl Naming {
                 push_escaped(name, bytes);
             }
             _ => {
-                let (run, len) = key.run();
                 let hasher = SipHasher24::new_with_keys(self.secret.0, self.secret.1);
-                push_base64(name, &hasher.hash(&run[..len]).as_bytes());
+                push_base64(name, &key.with_run(|run| hasher.hash(run)).as_bytes());
             }
         }
     }

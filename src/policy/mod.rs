@@ -1,14 +1,18 @@
 //! A named quota that can change while the program runs.
 
+mod live;
+
 use std::{
     fmt,
     hash::{Hash, Hasher},
     sync::Arc,
 };
 
-use arc_swap::ArcSwap;
 use siphasher::sip::SipHasher13;
 
+use self::live::Live;
+#[cfg(feature = "metrics")]
+use crate::telemetry::Counters;
 use crate::{charge::Charge, error::Error, key::Key, quota::Quota};
 
 /// A named [`Quota`]: a handle whose quota can be swapped while it is in use.
@@ -31,13 +35,9 @@ struct Shared {
     name: Box<str>,
     id: u64,
     unit: Option<Box<str>>,
-    live: ArcSwap<Live>,
-}
-
-#[derive(Clone, Copy)]
-struct Live {
-    quota: Quota,
-    version: u64,
+    live: Live,
+    #[cfg(feature = "metrics")]
+    counters: Counters,
 }
 
 impl Policy {
@@ -55,8 +55,14 @@ impl Policy {
     pub fn new(name: &str, quota: Quota) -> Result<Self, Error> {
         let name = parse_name("policy name", name)?;
         let id = id(&name);
-        let live = ArcSwap::from_pointee(Live { quota, version: 0 });
-        Ok(Self(Arc::new(Shared { name, id, unit: None, live })))
+        Ok(Self(Arc::new(Shared {
+            id,
+            unit: None,
+            live: Live::new(quota),
+            #[cfg(feature = "metrics")]
+            counters: Counters::new(&name),
+            name,
+        })))
     }
 
     /// The same policy, saying what its units are: `qu` in the `RateLimit-Policy` header. Without
@@ -69,8 +75,14 @@ impl Policy {
     /// If the unit is not of the form of a policy name.
     pub fn counting(self, unit: &str) -> Result<Self, Error> {
         let unit = Some(parse_name("quota unit", unit)?);
-        let live = ArcSwap::new(self.0.live.load_full());
-        Ok(Self(Arc::new(Shared { name: self.0.name.clone(), id: self.0.id, unit, live })))
+        Ok(Self(Arc::new(Shared {
+            name: self.0.name.clone(),
+            id: self.0.id,
+            unit,
+            live: Live::new(self.quota()),
+            #[cfg(feature = "metrics")]
+            counters: Counters::new(self.name()),
+        })))
     }
 
     /// The name.
@@ -89,13 +101,13 @@ impl Policy {
     #[must_use]
     #[inline]
     pub fn quota(&self) -> Quota {
-        self.0.live.load().quota
+        self.0.live.load()
     }
 
     /// How often the quota has been changed.
     #[must_use]
     pub fn version(&self) -> u64 {
-        self.0.live.load().version
+        self.0.live.version()
     }
 
     /// Puts another quota in force, at once and for all clones of this handle.
@@ -104,7 +116,7 @@ impl Policy {
     /// limit acts at once; after another window the new bound holds once one new window has
     /// passed. Another [`Algorithm`](crate::Algorithm) starts afresh.
     pub fn set_quota(&self, quota: Quota) {
-        self.0.live.rcu(|live| Live { quota, version: live.version + 1 });
+        self.0.live.store(quota);
     }
 
     /// A charge of `cost` units to `key`: one line of a check. A cost of 0 reads and spends
@@ -112,6 +124,11 @@ impl Policy {
     #[inline]
     pub fn charge(&self, key: impl Into<Key>, cost: u64) -> Charge<'_> {
         Charge::new(self, key.into(), cost)
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.0.counters
     }
 
     /// A number made from the name, the same in every process.
@@ -131,11 +148,10 @@ impl Eq for Policy {}
 
 impl fmt::Debug for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Live { quota, version } = **self.0.live.load();
         f.debug_struct("Policy")
             .field("name", &self.0.name)
-            .field("quota", &format_args!("{quota}"))
-            .field("version", &version)
+            .field("quota", &format_args!("{}", self.quota()))
+            .field("version", &self.version())
             .finish()
     }
 }

@@ -1,0 +1,97 @@
+//! The future of a check.
+
+use std::{
+    fmt, mem,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use super::{Charges, Limiter, decided};
+use crate::{
+    decision::Decision,
+    error::Error,
+    store::{Answer, Ruling},
+};
+
+/// A check on its way: what [`Limiter::check`] returns. With the embedded store it is ready at the
+/// first poll, and nothing is decided before.
+#[must_use = "a check is decided when it is awaited"]
+pub struct Check<'l, 'p> {
+    limiter: &'l Limiter,
+    charges: Charges<'p>,
+    state: State,
+}
+
+enum State {
+    /// Nothing has been asked yet.
+    New,
+    /// The charges are no valid check.
+    Invalid(Error),
+    Asked(Answer),
+    Done,
+}
+
+impl<'l, 'p> Check<'l, 'p> {
+    #[inline]
+    pub(super) fn new(limiter: &'l Limiter, charges: Result<Charges<'p>, Error>) -> Self {
+        match charges {
+            Ok(charges) => Self { limiter, charges, state: State::New },
+            Err(error) => {
+                Self { limiter, charges: Charges::default(), state: State::Invalid(error) }
+            }
+        }
+    }
+}
+
+impl<'p> Future for Check<'_, 'p> {
+    type Output = Result<Decision<'p>, Error>;
+
+    /// # Panics
+    ///
+    /// If polled again after it was ready.
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let State::New = this.state {
+            match this.limiter.begin(&this.charges).now() {
+                Ok(ruling) => {
+                    this.state = State::Done;
+                    return Poll::Ready(join(&mut this.charges, ruling));
+                }
+                Err(answer) => this.state = State::Asked(answer),
+            }
+        }
+        this.poll_asked(cx)
+    }
+}
+
+impl<'p> Check<'_, 'p> {
+    #[inline(never)]
+    fn poll_asked(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision<'p>, Error>> {
+        let ruling = match &mut self.state {
+            State::Asked(answer) => ready!(Pin::new(answer).poll(cx)),
+            state => match mem::replace(state, State::Done) {
+                State::Invalid(error) => Err(error),
+                _ => panic!("check polled after it was ready"),
+            },
+        };
+        self.state = State::Done;
+        Poll::Ready(join(&mut self.charges, ruling))
+    }
+}
+
+#[inline]
+fn join<'p>(
+    charges: &mut Charges<'p>,
+    ruling: Result<Ruling, Error>,
+) -> Result<Decision<'p>, Error> {
+    let decision = Decision::new(mem::take(charges), ruling?)?;
+    decided(&decision);
+    Ok(decision)
+}
+
+impl fmt::Debug for Check<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Check").field("charges", &self.charges).finish_non_exhaustive()
+    }
+}
