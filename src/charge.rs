@@ -167,7 +167,16 @@ impl<'p> Charges<'p> {
     }
 
     /// Adds a charge; says at which place it is, perhaps summed with an equal one.
+    #[inline]
     pub(crate) fn add(&mut self, charge: Charge<'p>) -> usize {
+        if self.0.is_empty() {
+            *self = Self::from(charge);
+            return 0;
+        }
+        self.add_another(charge)
+    }
+
+    fn add_another(&mut self, charge: Charge<'p>) -> usize {
         if let Some(place) = self.0.iter().position(|other| other.equals(&charge)) {
             self.0[place].add(&charge);
             return place;

@@ -202,12 +202,18 @@ impl From<IpAddr> for Key {
     /// that of any header with the same bytes.
     fn from(address: IpAddr) -> Self {
         // No header value has a zero byte: nobody can spend for an address by spelling it.
-        let mut text = SmallVec::<[u8; 24]>::from_slice(b"\0a");
+        let mut text = *b"\0a________________";
+        let octets = &mut text[2..];
         match address.to_canonical() {
-            IpAddr::V4(v4) => text.extend_from_slice(&v4.octets()),
-            IpAddr::V6(v6) => text.extend_from_slice(&v6.octets()),
+            IpAddr::V4(v4) => {
+                octets[..4].copy_from_slice(&v4.octets());
+                Self::new(&text[..6])
+            }
+            IpAddr::V6(v6) => {
+                octets.copy_from_slice(&v6.octets());
+                Self::new(&text)
+            }
         }
-        Self::new(&text)
     }
 }
 

@@ -67,32 +67,34 @@ impl Config {
         let denies_on_failure = charges
             .iter()
             .any(|charge| !charge.is_shadow() && charge.failure_mode() == OnFailure::Deny);
-        let decision = match ruling.and_then(|ruling| Decision::new(charges, ruling)) {
+        let decision = ruling.and_then(|ruling| Decision::new(charges, ruling));
+        // By reference: a decision is large.
+        let decision = match &decision {
             Ok(decision) => decision,
             Err(error) => {
-                telemetry::store_failed(&error, !denies_on_failure);
+                telemetry::store_failed(error, !denies_on_failure);
                 return match denies_on_failure {
                     true => Admission::Instead(self.unavailable(parts)),
                     false => Admission::Through(None),
                 };
             }
         };
-        telemetry::log(&decision, || route::matched(parts));
-        telemetry::count(&decision);
+        telemetry::log(decision, || route::matched(parts));
+        telemetry::count(decision);
         if let Some(watch) = &self.on_decision {
-            watch(&decision, parts);
+            watch(decision, parts);
         }
-        if let Decision::Denied(denied) = &decision {
-            return Admission::Instead(self.deny(&decision, denied, parts));
+        if let Decision::Denied(denied) = decision {
+            return Admission::Instead(self.deny(decision, denied, parts));
         }
-        let decided = self.visible.then(|| decided(&decision, parts));
+        let decided = self.visible.then(|| decided(decision, parts));
         if let Some(decided) = &decided {
             parts.extensions.insert(decided.clone());
         }
         Admission::Through(Some(if hooks.is_empty() {
-            After::Stamp(self.headers.stamp(&decision, None), decided)
+            After::Stamp(self.headers.stamp(decision, None), decided)
         } else {
-            let (limiter, decision) = (self.limiter.clone(), decision.into_owned());
+            let (limiter, decision) = (self.limiter.clone(), decision.clone().into_owned());
             let headers = self.headers;
             After::Settle(Box::new(Settlement { limiter, decision, hooks, headers, decided }))
         }))

@@ -11,7 +11,7 @@ use http::{
     header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER},
 };
 
-use super::headers::{push_number, seconds_up, window_seconds};
+use super::headers::{push_number, seconds_up, value, window_seconds};
 use crate::{decision::Denied, store::Verdict};
 
 const TYPES: &str = "https://iana.org/assignments/http-problem-types#";
@@ -106,7 +106,7 @@ pub(super) fn set_retry_after(headers: &mut HeaderMap, seconds: u64, jitter: Dur
         0 => 0,
         most => random() % (most + 1),
     };
-    headers.insert(RETRY_AFTER, HeaderValue::from(seconds.saturating_add(spread)));
+    headers.insert(RETRY_AFTER, value(seconds.saturating_add(spread)));
 }
 
 /// A random time up to `jitter`.

@@ -35,15 +35,18 @@ pin_project! {
     #[project = StateProjection]
     enum State<S, F, R, B> {
         Denied { denial: Option<Response<Bytes>> },
-        // A remote store is asked. It holds the service that was ready when the request came.
-        Deciding { question: Option<Question<S, B>>, answer: Answer },
+        // A remote store is asked.
+        Deciding { question: Option<Box<Question<S, B>>> },
         Calling { #[pin] future: F, after: Option<After> },
         // The response is known, and charges are given back.
         Settling { response: Option<R>, work: Work<Settled> },
     }
 }
 
+/// Set aside, so that the future of a decision at hand is small. It holds the service that was ready
+/// when the request came.
 struct Question<S, B> {
+    answer: Answer,
     charges: Charges<'static>,
     hooks: Hooks,
     config: Arc<Config>,
@@ -71,8 +74,8 @@ where
         service: S,
         request: Request<B>,
     ) -> Self {
-        let question = Some(Question { charges, hooks, config, service, request });
-        Self { state: State::Deciding { question, answer } }
+        let question = Question { answer, charges, hooks, config, service, request };
+        Self { state: State::Deciding { question: Some(Box::new(question)) } }
     }
 }
 
@@ -90,10 +93,11 @@ where
                     let denial = denial.take().expect("polled after it was ready");
                     return Poll::Ready(Ok(denial.map(ResponseBody::own)));
                 }
-                StateProjection::Deciding { question, answer } => {
-                    let ruling = ready!(Pin::new(answer).poll(cx));
-                    let question = question.take().expect("polled after it was ready");
-                    let Question { charges, hooks, config, mut service, request } = question;
+                StateProjection::Deciding { question } => {
+                    let asked = question.as_mut().expect("polled after it was ready");
+                    let ruling = ready!(Pin::new(&mut asked.answer).poll(cx));
+                    let question = *question.take().expect("it was there");
+                    let Question { charges, hooks, config, mut service, request, .. } = question;
                     let (mut parts, body) = request.into_parts();
                     match config.admit(charges, hooks, ruling, &mut parts) {
                         Admission::Through(after) => {

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::RETRY_AFTER};
+use smallvec::SmallVec;
 
 use super::base64;
 use crate::{
@@ -154,9 +155,9 @@ impl Stamp {
         if let Some(Tightest { limit, remaining, reset }) = self.x_ratelimit {
             let inner = headers.get(&X_REMAINING).and_then(number);
             if inner.is_none_or(|inner| remaining < inner) {
-                headers.insert(X_LIMIT, HeaderValue::from(limit));
-                headers.insert(X_REMAINING, HeaderValue::from(remaining));
-                headers.insert(X_RESET, HeaderValue::from(reset));
+                headers.insert(X_LIMIT, value(limit));
+                headers.insert(X_REMAINING, value(remaining));
+                headers.insert(X_RESET, value(reset));
             }
         }
     }
@@ -179,12 +180,15 @@ fn cap_windows(members: &HeaderValue, most: u64) -> HeaderValue {
     HeaderValue::from_str(&capped).unwrap_or_else(|_| members.clone())
 }
 
+/// The text of a header before it is copied into its value, which allocates once.
+type Text = SmallVec<[u8; 96]>;
+
 /// A structured field: a List with a member for each outcome.
 fn list<'a>(
     outcomes: impl Iterator<Item = Outcome<'a>>,
-    push: impl Fn(&mut Vec<u8>, Outcome<'_>),
+    push: impl Fn(&mut Text, Outcome<'_>),
 ) -> HeaderValue {
-    let mut text = Vec::with_capacity(48);
+    let mut text = Text::new();
     for outcome in outcomes {
         if !text.is_empty() {
             text.extend_from_slice(b", ");
@@ -195,11 +199,10 @@ fn list<'a>(
         text.push(b'"');
         push(&mut text, outcome);
     }
-    HeaderValue::from_maybe_shared(bytes::Bytes::from(text))
-        .unwrap_or_else(|_| HeaderValue::from_static(""))
+    HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-fn push_policy(text: &mut Vec<u8>, outcome: Outcome<'_>) {
+fn push_policy(text: &mut Text, outcome: Outcome<'_>) {
     let quota = outcome.charge().quota();
     push_parameter(text, b";q=", quota.limit());
     if let Some(unit) = outcome.policy().unit() {
@@ -210,7 +213,7 @@ fn push_policy(text: &mut Vec<u8>, outcome: Outcome<'_>) {
     push_parameter(text, b";w=", seconds_up(quota.window_micros()));
 }
 
-fn push_standing(text: &mut Vec<u8>, outcome: Outcome<'_>, retry_after: Option<u64>) {
+fn push_standing(text: &mut Text, outcome: Outcome<'_>, retry_after: Option<u64>) {
     let standing = outcome.standing();
     push_parameter(text, b";r=", standing.remaining);
     // Retry-After must not point before the end of any window shown; a shorter window stays true.
@@ -218,7 +221,7 @@ fn push_standing(text: &mut Vec<u8>, outcome: Outcome<'_>, retry_after: Option<u
     push_parameter(text, b";t=", window);
 }
 
-fn push_partition(text: &mut Vec<u8>, outcome: Outcome<'_>, secret: Option<Secret>) {
+fn push_partition(text: &mut Text, outcome: Outcome<'_>, secret: Option<Secret>) {
     if let Some(Secret(secret)) = secret {
         text.extend_from_slice(b";pk=:");
         let digest = outcome.charge().key().digest_with(secret);
@@ -227,9 +230,10 @@ fn push_partition(text: &mut Vec<u8>, outcome: Outcome<'_>, secret: Option<Secre
     }
 }
 
-fn push_parameter(text: &mut Vec<u8>, name: &[u8], number: u64) {
+#[inline]
+fn push_parameter(text: &mut Text, name: &[u8; 3], number: u64) {
     text.extend_from_slice(name);
-    push_number(text, number);
+    with_digits(number, |digits| text.extend_from_slice(digits));
 }
 
 /// The effective window, in whole seconds: for so long the client can use no more than remains.
@@ -247,7 +251,31 @@ pub(super) fn push_number(text: &mut Vec<u8>, number: u64) {
     with_digits(number, |digits| text.extend_from_slice(digits));
 }
 
+/// A number as a header value. Small ones, which most are, allocate nothing.
+pub(super) fn value(number: u64) -> HeaderValue {
+    let small = || {
+        let digits = DIGITS.get(3 * usize::try_from(number).ok()?..)?.first_chunk::<3>()?;
+        let leading = usize::from(number < 10) + usize::from(number < 100);
+        std::str::from_utf8(&digits[leading..]).ok()
+    };
+    small().map_or_else(|| HeaderValue::from(number), HeaderValue::from_static)
+}
+
+/// Three digits for each number below 1000.
+static DIGITS: [u8; 3_000] = {
+    let mut digits = [0; 3_000];
+    let mut number = 0;
+    while number < 1_000 {
+        digits[3 * number] = b'0' + (number / 100) as u8;
+        digits[3 * number + 1] = b'0' + (number / 10 % 10) as u8;
+        digits[3 * number + 2] = b'0' + (number % 10) as u8;
+        number += 1;
+    }
+    digits
+};
+
 /// Hands over a number in decimal.
+#[inline]
 pub(super) fn with_digits(mut number: u64, write: impl FnOnce(&[u8])) {
     let mut digits = [0; 20];
     let mut first = digits.len();
