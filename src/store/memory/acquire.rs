@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::{
     MemoryStore,
     ledger::Ledger,
-    shard::{Digest, Shard},
+    shard::{Digest, Entry, Shard},
 };
 use crate::{
     algorithm::{Mark, State},
@@ -51,16 +51,15 @@ impl MemoryStore {
     #[inline]
     pub(super) fn decide_one(&self, charge: &Charge<'_>, now: Timestamp, mode: Mode) -> Line {
         let digest = self.digest(charge, charge.key());
-        let mut shard = self.lock(self.shard_of(digest));
+        let number = self.shard_of(digest);
+        let mut shard = self.lock(number);
         let mut place = Place { digest, shard: 0, position: shard.position(digest) };
         if mode == Mode::Peek {
             return look(&mut shard, charge, &place, now);
         }
-        if place.position.is_none() && spends(charge, mode) {
-            let most = self.keys_per_shard;
-            if !shard.make_room(1, most, now, &[digest], &self.ledger) {
-                place = self.overflow(charge, place, &shard);
-            }
+        let newcomer = place.position.is_none() && spends(charge, mode);
+        if newcomer && !self.make_room(number, &mut shard, (1, 0), now, &[digest]) {
+            place = self.overflow(charge, place, &shard);
         }
         spend(&mut shard, &self.ledger, charge, &place, now, mode)
     }
@@ -166,14 +165,19 @@ impl<'s> Locked<'s> {
         if !charges.iter().zip(&*places).any(|(charge, place)| newcomer(charge, place)) {
             return;
         }
-        let mut full = SmallVec::<[usize; 4]>::new();
-        for (index, (_, shard)) in self.shards.iter_mut().enumerate() {
+        let (mut full, mut expected) = (SmallVec::<[usize; 4]>::new(), 0);
+        for (index, (number, shard)) in self.shards.iter_mut().enumerate() {
             let mine = charges.iter().zip(&*places);
             let mine =
                 mine.filter(|(charge, place)| place.shard == index && newcomer(charge, place));
-            let (newcomers, most) = (mine.count(), self.store.keys_per_shard);
-            let ledger = &self.store.ledger;
-            if newcomers > 0 && !shard.make_room(newcomers, most, self.now, digests, ledger) {
+            let newcomers = mine.count();
+            if newcomers == 0 {
+                continue;
+            }
+            let count = (newcomers, expected);
+            if self.store.make_room(*number, shard, count, self.now, digests) {
+                expected += newcomers;
+            } else {
                 full.push(index);
             }
         }
@@ -211,7 +215,7 @@ fn look(shard: &mut Shard, charge: &Charge<'_>, place: &Place, now: Timestamp) -
     };
     let entry = shard.entry(position);
     let standing = entry.state.standing(charge.quota(), now, charge.cost());
-    entry.block(blocked_until(&standing, now));
+    remember(entry, &standing, now);
     unspent(charge, standing)
 }
 
@@ -237,18 +241,21 @@ fn spend(
     let entry = shard.entry(position);
     let affordable = |free| affordable(charge, mode, free);
     let (units, mark, standing) = entry.state.spend(quota, now, charge.cost(), affordable, ledger);
-    entry.block(blocked_until(&standing, now));
+    remember(entry, &standing, now);
     if units == 0 {
         return unspent(charge, standing);
     }
     Line { verdict: Verdict::Passed, units, standing, mark }
 }
 
-/// Until when a key is known to turn charges away.
+/// Remembers until when a key is known to turn charges away, if it is.
 #[inline]
-fn blocked_until(standing: &Standing, now: Timestamp) -> Timestamp {
+fn remember(entry: &mut Entry, standing: &Standing, now: Timestamp) {
     let empty = if standing.remaining == 0 { standing.next_after } else { 0 };
-    Timestamp::from_micros(now.as_micros() + standing.retry_after.unwrap_or(empty))
+    let wait = standing.retry_after.unwrap_or(empty);
+    if wait > 0 {
+        entry.block(Timestamp::from_micros(now.as_micros() + wait));
+    }
 }
 
 #[inline]

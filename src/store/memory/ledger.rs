@@ -6,6 +6,8 @@ use crate::algorithm::Room;
 
 #[derive(Debug)]
 pub(super) struct Ledger {
+    keys: AtomicUsize,
+    max_keys: usize,
     bytes: AtomicUsize,
     max_bytes: usize,
     evicted: AtomicU64,
@@ -14,14 +16,33 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    pub(super) fn new(max_bytes: usize) -> Self {
+    pub(super) fn new(max_keys: usize, max_bytes: usize) -> Self {
         Self {
+            keys: AtomicUsize::new(0),
+            max_keys: max_keys.max(1),
             bytes: AtomicUsize::new(0),
             max_bytes,
             evicted: AtomicU64::new(0),
             forgiven: AtomicU64::new(0),
             overflowed: AtomicU64::new(0),
         }
+    }
+
+    /// Whether there is room for so many keys more.
+    pub(super) fn admits(&self, newcomers: usize) -> bool {
+        self.keys() + newcomers <= self.max_keys
+    }
+
+    pub(super) fn enter(&self) {
+        self.keys.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn leave(&self) {
+        self.keys.fetch_sub(1, Relaxed);
+    }
+
+    pub(super) fn keys(&self) -> usize {
+        self.keys.load(Relaxed)
     }
 
     /// Something grew or shrank from `before` to `after` bytes.

@@ -2,6 +2,7 @@
 
 mod acquire;
 mod ledger;
+mod room;
 mod shard;
 
 use std::{
@@ -36,23 +37,25 @@ use crate::{
 /// When it is full, a newcomer takes the place of an expired key, else of the one that has spent
 /// least of a small sample, but never of a key that is turning charges away: nobody gets a fresh
 /// quota by filling the store. If no key can go, the newcomers of one policy share a standing: one
-/// for each policy in each full shard (there is a shard for about 1024 keys), beyond `max_keys`.
+/// for each policy in each full shard (there is a shard for about 16 keys), beyond `max_keys`;
+/// threads that add a key at the same moment may be beyond it too.
 /// A log that cannot grow for want of memory keeps its newest units together, so that they come
 /// back late, never early. [`stats`](Self::stats) counts all of this.
 #[derive(Debug)]
 pub struct MemoryStore {
     shards: Box<[Padded]>,
-    keys_per_shard: usize,
     ledger: Ledger,
     clock: Arc<dyn Clock>,
     secret: Secret,
 }
 
-/// A shard on cache lines of its own, so that threads on different shards do not disturb each
+/// A shard on two cache lines of its own, as they are fetched in pairs, so that threads on different shards do not disturb each
 /// other.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Padded(Mutex<Shard>);
+
+const _: () = assert!(size_of::<Padded>() == 128);
 
 #[derive(Clone, Copy)]
 struct Secret(u64, u64);
@@ -120,10 +123,11 @@ pub struct MemoryStats {
     pub overflowed: u64,
 }
 
-/// Shards are this small at most, so that no table ever takes long to grow.
-const KEYS_PER_SHARD: usize = 1024;
-/// With this many shards two threads rarely meet; a small store has fewer, to use all its room.
-const MAX_SHARDS: usize = 4096;
+/// Shards hold about so many keys when the store is full: so few that two threads rarely meet in
+/// one, and that no table takes long to grow.
+const KEYS_PER_SHARD: usize = 16;
+/// Enough for any number of threads. An empty shard takes a cache line.
+const MAX_SHARDS: usize = 65_536;
 
 impl MemoryStore {
     /// An empty store.
@@ -134,18 +138,17 @@ impl MemoryStore {
         let random = RandomState::new();
         Self {
             shards: (0..shards).map(|_| Padded::default()).collect(),
-            keys_per_shard: (max_keys / shards).max(1),
-            ledger: Ledger::new(max_bytes),
+            ledger: Ledger::new(max_keys, max_bytes),
             clock,
             secret: Secret(random.hash_one(0), random.hash_one(1)),
         }
     }
 
-    /// What the store holds. It looks at every shard: ask now and then, not on every request.
+    /// What the store holds.
     #[must_use]
     pub fn stats(&self) -> MemoryStats {
         MemoryStats {
-            keys: (0..self.shards.len()).map(|index| self.lock(index).len()).sum(),
+            keys: self.ledger.keys(),
             bytes: self.ledger.bytes() + self.shards.len() * size_of::<Padded>(),
             evicted: self.ledger.evicted(),
             forgiven: self.ledger.forgiven(),

@@ -1,8 +1,9 @@
 //! One part of the embedded store: a small table of keys that is locked as a whole.
 //!
 //! Entries lie next to each other in one vector, so that sampling and sweeping are an index away;
-//! a hash table of positions finds them. A shard stays small however many keys the store holds, so
-//! nothing done under its lock takes longer in a larger store.
+//! a hash table of positions finds them. A shard stays small however many keys the store holds:
+//! nothing done under its lock takes longer in a larger store, and two threads rarely meet in one.
+//! Itself it fits a cache line, with its lock.
 
 use hashbrown::{HashTable, hash_table::Entry as Slot};
 
@@ -35,24 +36,26 @@ impl Entry {
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     entries: Vec<Entry>,
-    positions: HashTable<u32>,
-    /// The entry at which sweeping goes on.
-    cursor: usize,
-    /// Bytes of the two tables, as the ledger knows them.
-    table_bytes: usize,
+    positions: HashTable<u16>,
 }
 
-/// How many entries a newcomer looks at for one that has expired, and for one to evict; and how
-/// many it evicts at most, when keys elsewhere hold the memory that it wants.
+/// The most keys in a shard: far more than ever come together by chance.
+const MOST: usize = u16::MAX as usize;
+
+/// How many entries a newcomer looks at for one that has expired, and for one to evict.
 const SWEEP: usize = 2;
-const SAMPLE: usize = 8;
-const EVICTIONS: usize = 4;
+const SAMPLE: usize = 32;
+
+/// Which keys may be evicted.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Victim {
+    /// One that has got everything back.
+    Expired,
+    /// If there is none, the one that has spent least.
+    LeastSpent,
+}
 
 impl Shard {
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     #[inline]
     pub(super) fn position(&self, digest: Digest) -> Option<usize> {
         let found = self.positions.find(digest.0, |&at| self.entries[at as usize].digest == digest);
@@ -67,27 +70,27 @@ impl Shard {
         &mut self.entries[position]
     }
 
-    /// Adds a key. Whether there is room for it is for [`make_room`](Self::make_room) to say.
+    /// Adds a key. Whether there is room for it is for [`fits`](Self::fits) to say.
     pub(super) fn insert(&mut self, digest: Digest, state: State, ledger: &Ledger) -> usize {
-        let position = self.entries.len();
+        let (position, before) = (self.entries.len(), self.bytes());
         if position == self.entries.capacity() {
             // By small steps, so that little is held in reserve.
-            self.entries.reserve_exact(position / 8 + 4);
+            self.entries.reserve_exact(position / 8 + 2);
         }
-        ledger.count(0, state.heap_bytes());
         self.entries.push(Entry { digest, blocked_until: Timestamp::default(), state });
         let entries = &self.entries;
         self.positions
-            .insert_unique(digest.0, position as u32, |&at| entries[at as usize].digest.0);
-        self.recount(ledger);
+            .insert_unique(digest.0, position as u16, |&at| entries[at as usize].digest.0);
+        ledger.count(before, self.bytes() + self.entries[position].state.heap_bytes());
+        ledger.enter();
         position
     }
 
     /// Removes a key; the last one takes its position.
     pub(super) fn remove(&mut self, position: usize, ledger: &Ledger) -> State {
-        let digest = self.entries[position].digest;
+        let (digest, before) = (self.entries[position].digest, self.bytes());
         let entries = &self.entries;
-        let hash = |&at: &u32| entries[at as usize].digest.0;
+        let hash = |&at: &u16| entries[at as usize].digest.0;
         if let Slot::Occupied(slot) =
             self.positions.entry(digest.0, |&at| at as usize == position, hash)
         {
@@ -97,85 +100,74 @@ impl Shard {
         if let Some(moved) =
             self.positions.find_mut(self.entries[last].digest.0, |&at| at as usize == last)
         {
-            *moved = position as u32;
+            *moved = position as u16;
         }
         let state = self.entries.swap_remove(position).state;
-        ledger.count(state.heap_bytes(), 0);
         if self.entries.capacity() > 32 && self.entries.len() < self.entries.capacity() / 4 {
             let half = self.entries.len() * 2;
             self.entries.shrink_to(half);
             let entries = &self.entries;
             self.positions.shrink_to(half, |&at| entries[at as usize].digest.0);
-            self.recount(ledger);
         }
+        ledger.count(before + state.heap_bytes(), self.bytes());
+        ledger.leave();
         state
     }
 
-    /// Sweeps a little, then makes room for `newcomers` keys: drops what has expired, else the
-    /// least spent of a sample, but nothing that is turning charges away, nor what `keep` names.
-    /// Returns whether there is room.
-    pub(super) fn make_room(
+    /// Evicts one key of a sample that begins at `start`; returns whether there was one. Nothing
+    /// goes that is turning charges away, nor what `keep` names.
+    pub(super) fn evict(
         &mut self,
-        newcomers: usize,
-        most: usize,
+        victim: Victim,
+        start: usize,
         now: Timestamp,
         keep: &[Digest],
         ledger: &Ledger,
     ) -> bool {
-        self.sweep(now, keep, ledger);
-        for _ in 0..EVICTIONS {
-            if self.fits(newcomers, most, ledger) {
-                return true;
-            }
-            let Some(victim) = self.victim(now, keep) else { return false };
-            let state = self.remove(victim, ledger);
-            if state.expires_at() > now {
+        let len = self.entries.len();
+        let sample = (0..SAMPLE.min(len)).map(|step| (start + step) % len);
+        let may_go = sample.filter(|&position| {
+            let Entry { digest, blocked_until, .. } = &self.entries[position];
+            *blocked_until <= now && !keep.contains(digest)
+        });
+        let owed = |&position: &usize| {
+            let state = &self.entries[position].state;
+            if state.expires_at() <= now { 0 } else { 1 + state.owed(now) }
+        };
+        let least = may_go.map(|position| (owed(&position), position)).min();
+        match (least, victim) {
+            (Some((0, expired)), _) => drop(self.remove(expired, ledger)),
+            (Some((_, live)), Victim::LeastSpent) => {
+                let state = self.remove(live, ledger);
                 ledger.forgive(state.owed(now));
             }
+            _ => return false,
         }
-        self.fits(newcomers, most, ledger)
+        true
     }
 
-    fn fits(&self, newcomers: usize, most: usize, ledger: &Ledger) -> bool {
+    /// Whether there is room for so many keys, beside those that are expected elsewhere.
+    pub(super) fn fits(&self, newcomers: usize, ledger: &Ledger, expected: usize) -> bool {
         let unused = self.entries.capacity() - self.entries.len();
         let growth = if unused >= newcomers { 0 } else { newcomers * 2 * size_of::<Entry>() };
-        self.entries.len() + newcomers <= most && ledger.allows(growth)
+        self.entries.len() + newcomers <= MOST
+            && ledger.allows(growth)
+            && ledger.admits(expected + newcomers)
     }
 
-    fn sweep(&mut self, now: Timestamp, keep: &[Digest], ledger: &Ledger) {
-        for _ in 0..SWEEP.min(self.entries.len()) {
-            self.cursor = if self.cursor < self.entries.len() { self.cursor } else { 0 };
-            let entry = &self.entries[self.cursor];
+    /// Drops expired keys, of the few that it looks at.
+    pub(super) fn sweep(&mut self, start: usize, now: Timestamp, keep: &[Digest], ledger: &Ledger) {
+        for step in 0..SWEEP {
+            let Some(position) = (start + step).checked_rem(self.entries.len()) else { return };
+            let entry = &self.entries[position];
             if entry.state.expires_at() <= now && !keep.contains(&entry.digest) {
-                self.remove(self.cursor, ledger);
-            } else {
-                self.cursor += 1;
+                self.remove(position, ledger);
             }
         }
     }
 
-    /// The least spent of a sample of entries that may go.
-    fn victim(&mut self, now: Timestamp, keep: &[Digest]) -> Option<usize> {
-        let len = self.entries.len();
-        let start = self.cursor;
-        self.cursor = if len == 0 { 0 } else { (start + SAMPLE) % len };
-        (0..SAMPLE.min(len))
-            .map(|step| (start + step) % len)
-            .filter(|&position| {
-                let entry = &self.entries[position];
-                entry.blocked_until <= now && !keep.contains(&entry.digest)
-            })
-            .min_by_key(|&position| {
-                let state = &self.entries[position].state;
-                if state.expires_at() <= now { 0 } else { 1 + state.owed(now) }
-            })
-    }
-
-    /// Tells the ledger when the tables have been resized.
-    fn recount(&mut self, ledger: &Ledger) {
-        let entries = self.entries.capacity() * size_of::<Entry>();
-        let bytes = entries + self.positions.allocation_size();
-        ledger.count(self.table_bytes, bytes);
-        self.table_bytes = bytes;
+    /// Bytes of the two tables.
+    fn bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>() + self.positions.allocation_size()
     }
 }
