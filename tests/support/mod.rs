@@ -36,7 +36,8 @@ impl Fixture {
 
 pub(crate) async fn memory() -> Fixture {
     let clock = ManualClock::default();
-    let limiter = Limiter::new(MemoryStore::new(MemoryConfig::default().clock(clock.clone())));
+    let config = MemoryConfig::default().max_keys(10_000).clock(clock.clone());
+    let limiter = Limiter::new(MemoryStore::new(config));
     Fixture::new(limiter, move |micros| clock.set(micros))
 }
 

@@ -49,8 +49,8 @@ pub struct MemoryStore {
     secret: Secret,
 }
 
-/// A shard on two cache lines of its own, as they are fetched in pairs, so that threads on different shards do not disturb each
-/// other.
+/// A shard on two cache lines of its own, as they are fetched in pairs, so that threads on different
+/// shards do not disturb each other.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Padded(Mutex<Shard>);
@@ -70,7 +70,8 @@ impl fmt::Debug for Secret {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct MemoryConfig {
-    /// The most keys (a key under a policy is one). The default is 1,000,000.
+    /// The most keys (a key under a policy is one). The default is 1,000,000, for which an empty
+    /// store takes 8 MiB.
     pub max_keys: usize,
     /// The most bytes, about, in tables and logs. The default is 256 MiB.
     pub max_bytes: usize,
@@ -126,7 +127,7 @@ pub struct MemoryStats {
 /// Shards hold about so many keys when the store is full: so few that two threads rarely meet in
 /// one, and that no table takes long to grow.
 const KEYS_PER_SHARD: usize = 16;
-/// Enough for any number of threads. An empty shard takes a cache line.
+/// Enough for any number of threads.
 const MAX_SHARDS: usize = 65_536;
 
 impl MemoryStore {
