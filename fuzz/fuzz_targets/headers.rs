@@ -11,7 +11,10 @@ use std::{
 use http::{Request, Response};
 use libfuzzer_sys::fuzz_target;
 use sfv::{BareItem, List, ListEntry, Parser};
-use tollgate::{Algorithm, Headers, Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+use tollgate::{
+    Algorithm, Headers, Limiter, Policy, Quota, RateLimitLayer, Rule, by,
+    store::{MemoryConfig, MemoryStore},
+};
 use tower::{Layer, Service, service_fn};
 
 fuzz_target!(|input: (&str, u64, u64, u8, u64, Vec<u8>)| {
@@ -31,8 +34,8 @@ fuzz_target!(|input: (&str, u64, u64, u8, u64, Vec<u8>)| {
         std::future::ready(Ok::<_, Infallible>(Response::new(String::new())))
     });
     let headers = Headers::default().partition_key(7);
-    let mut service =
-        RateLimitLayer::new(Limiter::in_memory(), rule).headers(headers).layer(inner);
+    let limiter = Limiter::new(MemoryStore::new(MemoryConfig::default().max_keys(1)));
+    let mut service = RateLimitLayer::new(limiter, rule).headers(headers).layer(inner);
     for _ in 0..3 {
         let mut now = Context::from_waker(Waker::noop());
         let mut future = Box::pin(service.call(Request::new(())));
