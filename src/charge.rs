@@ -20,15 +20,20 @@ pub struct Charge<'p> {
     most: u64,
     shadow: bool,
     on_failure: OnFailure,
+    /// The charge is against one of so many equal parts of the policy's quota.
+    parts: u32,
 }
 
 /// What becomes of a request when the store cannot answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum OnFailure {
-    /// The request goes on unlimited: the default, because a limiter must not take down what it
-    /// protects.
+    /// This process decides by itself, under its share of the limit (see
+    /// [`Resilience::instances`](crate::store::Resilience::instances)): the default. Where nothing
+    /// falls back, as [`Allow`](Self::Allow).
     #[default]
+    Local,
+    /// The request goes on unlimited: this charge must not take down what it protects.
     Allow,
     /// The request is refused: 503 with the problem type `temporary-reduced-capacity`.
     Deny,
@@ -45,6 +50,7 @@ impl<'p> Charge<'p> {
             most: cost,
             shadow: false,
             on_failure: OnFailure::default(),
+            parts: 1,
         }
     }
 
@@ -132,9 +138,14 @@ impl<'p> Charge<'p> {
 
     /// The policy's quota now, as far as it still counts what this charge was counted by.
     pub(crate) fn quota_in_force(&self) -> Quota {
-        let quota = self.policy.quota();
+        let quota = self.policy.quota().part(self.parts);
         let same = discriminant(&quota.counted_by()) == discriminant(&self.quota.counted_by());
         if same { quota } else { self.quota }
+    }
+
+    /// The same charge against one of `parts` equal parts of the quota.
+    pub(crate) fn share(&self, parts: u32) -> Self {
+        Self { quota: self.quota.part(parts), parts, ..self.clone() }
     }
 
     /// The same charge for another number of units, under the quota in force.

@@ -124,7 +124,7 @@ impl<'p> Decision<'p> {
             units: units.min(line.units),
             mark: line.mark,
         });
-        Receipt { time: self.time(), lines: lines.into_iter().collect() }
+        Receipt { time: self.time(), source: self.source(), lines: lines.into_iter().collect() }
     }
 
     /// Notes where the key of the charge at `place` stands after a refund.
@@ -247,7 +247,7 @@ impl<'p> Allowed<'p> {
             units: line.units,
             mark: line.mark,
         });
-        Receipt { time: ruling.time, lines: lines.collect() }
+        Receipt { time: ruling.time, source: ruling.source, lines: lines.collect() }
     }
 }
 
@@ -315,6 +315,7 @@ impl<'a> Outcome<'a> {
 #[must_use = "dropping a receipt keeps the charge"]
 pub struct Receipt {
     time: Timestamp,
+    source: Source,
     lines: SmallVec<[Spent; 1]>,
 }
 
@@ -333,6 +334,22 @@ impl Receipt {
         self.time
     }
 
+    /// Who charged it.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// The same receipt, of one of so many equal parts of the quotas.
+    pub(crate) fn share(&self, parts: u32) -> Self {
+        let lines = self.lines.iter().map(|Spent { charge, units, mark }| Spent {
+            charge: charge.share(parts),
+            units: *units,
+            mark: *mark,
+        });
+        Self { time: self.time, source: self.source, lines: lines.collect() }
+    }
+
     /// A line for each charge.
     #[must_use]
     pub fn lines(&self) -> &[Spent] {
@@ -343,7 +360,7 @@ impl Receipt {
     /// line ends at `units`.
     pub(crate) fn settle(self, units: u64) -> (Self, SmallVec<[Charge<'static>; 1]>) {
         let mut more = SmallVec::new();
-        let mut back = Self { time: self.time, lines: SmallVec::new() };
+        let mut back = Self { time: self.time, source: self.source, lines: SmallVec::new() };
         for mut line in self.lines {
             if line.units < units {
                 more.push(line.charge.again(units - line.units));

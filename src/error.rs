@@ -35,6 +35,8 @@ pub enum ErrorKind {
     Loading,
     /// The store holds something else where a standing should be. It is left as it is.
     WrongType,
+    /// The store has failed so often that it is left alone for a moment: it was not asked.
+    BreakerOpen,
     /// The store gave an answer that this crate does not understand.
     Protocol,
     /// Too many tasks already wait in this process for their turn.

@@ -16,6 +16,7 @@ mod limiter;
 mod middleware;
 mod policy;
 mod quota;
+mod random;
 pub mod route;
 mod rule;
 mod standing;

@@ -4,6 +4,7 @@ pub(crate) use events::{decided as log, no_peer, store_failed};
 #[cfg(feature = "metrics")]
 pub(crate) use numbers::Counters;
 pub(crate) use numbers::{decided as count, timed};
+pub(crate) use resilience::{breaker, deadline_missed, denied_from_cache, fell_back};
 
 /// Events of target `tollgate`.
 #[cfg(feature = "tracing")]
@@ -155,5 +156,42 @@ mod numbers {
     #[inline]
     pub(crate) fn timed(answer: Answer) -> Answer {
         answer
+    }
+}
+
+/// How the store is borne: `tollgate_breaker_state` (0 closed, 1 open, 2 half-open, 3 recovering),
+/// `tollgate_fallback_total`, `tollgate_deadline_missed_total`, `tollgate_deny_cache_hits_total`; and
+/// an event for each change of the breaker's state.
+mod resilience {
+    use crate::store::BreakerState;
+
+    pub(crate) fn deadline_missed() {
+        #[cfg(feature = "metrics")]
+        metrics::counter!("tollgate_deadline_missed_total").increment(1);
+    }
+
+    pub(crate) fn fell_back() {
+        #[cfg(feature = "metrics")]
+        metrics::counter!("tollgate_fallback_total").increment(1);
+    }
+
+    #[inline]
+    pub(crate) fn denied_from_cache() {
+        #[cfg(feature = "metrics")]
+        metrics::counter!("tollgate_deny_cache_hits_total").increment(1);
+    }
+
+    #[cold]
+    pub(crate) fn breaker(state: BreakerState) {
+        let (_number, _name) = match state {
+            BreakerState::Closed => (0.0, "closed"),
+            BreakerState::Open { .. } => (1.0, "open"),
+            BreakerState::HalfOpen { .. } => (2.0, "half-open"),
+            BreakerState::Recovering { .. } => (3.0, "recovering"),
+        };
+        #[cfg(feature = "metrics")]
+        metrics::gauge!("tollgate_breaker_state").set(_number);
+        #[cfg(feature = "tracing")]
+        tracing::warn!(target: "tollgate", breaker = _name, "the store's breaker has changed");
     }
 }

@@ -171,7 +171,10 @@ fn report(what: &str, ours: &Sum, other: &Sum, most: f64) {
 
 pub(crate) async fn run() {
     let server = Server::start();
-    let limiter = Limiter::new(RedisStore::connect(&server.url()).await.expect("a store"));
+    let limiter = Limiter::with(
+        RedisStore::connect(&server.url()).await.expect("a store"),
+        tollgate::store::Resilience::none(),
+    );
     let options = redis::AsyncConnectionConfig::new().set_response_timeout(None);
     let client = server.client();
     let raw = client.get_multiplexed_async_connection_with_config(&options);

@@ -97,13 +97,19 @@ pub(crate) async fn run(seconds: f64) {
     for connections in [1, 2, 4] {
         let config = RedisConfig::default().connections(connections);
         let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
-        stores.push((format!("url, {connections} connections"), Limiter::new(store)));
+        stores.push((
+            format!("url, {connections} connections"),
+            Limiter::with(store, tollgate::store::Resilience::none()),
+        ));
     }
     for size in [2, 10] {
         let manager = RedisConnectionManager::new(server.url()).expect("valid");
         let pool = bb8::Pool::builder().max_size(size).build(manager).await.expect("a pool");
         let store = RedisStore::from_pool(pool).await.expect("a store");
-        stores.push((format!("bb8 pool of {size}"), Limiter::new(store)));
+        stores.push((
+            format!("bb8 pool of {size}"),
+            Limiter::with(store, tollgate::store::Resilience::none()),
+        ));
     }
     let sha: Arc<str> = Script::new(SCRIPT).get_hash().into();
     let line: Arc<[u8]> = packed().into();

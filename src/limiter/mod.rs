@@ -18,7 +18,7 @@ use crate::{
     charge::{Charge, Charges},
     decision::{Decision, Receipt},
     error::Error,
-    store::{Answer, MemoryConfig, MemoryStore, Request, Ruling, Store},
+    store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Ruling, Store},
     telemetry,
 };
 
@@ -57,10 +57,18 @@ impl Limiter {
     /// The most tasks that wait in [`until_ready`](Self::until_ready) at once.
     pub const MAX_WAITING: usize = 10_000;
 
-    /// A limiter over a store.
+    /// A limiter over a store. If the store is not embedded, it gets the default [`Resilience`]: a
+    /// deadline, a breaker, a fallback in this process, a cache of denials.
     #[must_use]
     pub fn new(store: impl Store) -> Self {
-        Self(Arc::new(Core { store: Box::new(store), queue: Queue::new(Self::MAX_WAITING) }))
+        Self::with(store, Resilience::default())
+    }
+
+    /// A limiter over a store that is borne in this way when it is slow, gone or wrong.
+    #[must_use]
+    pub fn with(store: impl Store, resilience: Resilience) -> Self {
+        let store = resilience.around(store);
+        Self(Arc::new(Core { store, queue: Queue::new(Self::MAX_WAITING) }))
     }
 
     /// A limiter for this process alone, over a [`MemoryStore`] of the default size.

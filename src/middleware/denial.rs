@@ -1,9 +1,6 @@
 //! The responses that refuse: 429, 403 and 503, as problem documents (RFC 9457).
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    time::Duration,
-};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{
@@ -12,7 +9,7 @@ use http::{
 };
 
 use super::headers::{push_number, seconds_up, value, window_seconds};
-use crate::{decision::Denied, store::Verdict};
+use crate::{decision::Denied, random, store::Verdict};
 
 const TYPES: &str = "https://iana.org/assignments/http-problem-types#";
 const OVER_CAPACITY: &str = "https://docs.rs/tollgate/latest/tollgate/#cost-over-capacity";
@@ -104,7 +101,7 @@ pub(super) fn unavailable(jitter: Duration) -> Response<Bytes> {
 pub(super) fn set_retry_after(headers: &mut HeaderMap, seconds: u64, jitter: Duration) {
     let spread = match jitter.as_secs() {
         0 => 0,
-        most => random() % (most + 1),
+        most => random::number() % (most + 1),
     };
     headers.insert(RETRY_AFTER, value(seconds.saturating_add(spread)));
 }
@@ -113,13 +110,8 @@ pub(super) fn set_retry_after(headers: &mut HeaderMap, seconds: u64, jitter: Dur
 pub(super) fn spread(jitter: Duration) -> Duration {
     match u64::try_from(jitter.as_micros()).unwrap_or(u64::MAX) {
         0 => Duration::ZERO,
-        most => Duration::from_micros(random() % most.saturating_add(1).max(1)),
+        most => Duration::from_micros(random::number() % most.saturating_add(1).max(1)),
     }
-}
-
-/// A fresh `RandomState` hashes anything to a random number.
-fn random() -> u64 {
-    RandomState::new().hash_one(())
 }
 
 /// The document up to where the text of `detail` begins.

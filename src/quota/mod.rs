@@ -169,6 +169,19 @@ impl Quota {
 
     pub(crate) const WORDS: usize = 3;
 
+    /// One of so many equal parts: of the limit, and of the burst, at least 1 unit.
+    pub(crate) fn part(self, parts: u32) -> Self {
+        if parts == 1 {
+            return self;
+        }
+        let part = |units: u64| (units / u64::from(parts)).max(1);
+        let algorithm = match self.counted_by() {
+            Algorithm::TokenBucket { burst } => Algorithm::TokenBucket { burst: part(burst) },
+            other => other,
+        };
+        Self::packed(part(self.limit), self.window, algorithm)
+    }
+
     const fn packed(limit: u64, window: u64, algorithm: Algorithm) -> Self {
         let algorithm = algorithm.parameter() << 8 | algorithm.number() as u64;
         Self { limit, window, algorithm }

@@ -6,6 +6,7 @@
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
+mod resilience;
 
 use std::{
     fmt,
@@ -20,6 +21,8 @@ use smallvec::SmallVec;
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisConfig, RedisStore};
 pub use memory::{MemoryConfig, MemoryStats, MemoryStore};
+pub(crate) use resilience::BreakerState;
+pub use resilience::{BreakerConfig, Resilience};
 
 use crate::{
     algorithm::Mark, charge::Charge, clock::Timestamp, decision::Receipt, error::Error,
@@ -31,6 +34,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Does what is asked, atomically. A store that needs to wait takes what it needs from the
     /// request before it returns.
     fn call(&self, request: Request<'_>) -> Answer;
+
+    /// Whether answers are always at hand and never fail, so that the store needs no
+    /// [`Resilience`].
+    fn is_embedded(&self) -> bool {
+        false
+    }
 }
 
 /// What a [`Store`] is asked to do. The charges of one request differ in policy, key or shadow.
@@ -89,8 +98,11 @@ pub enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Source {
-    /// The standings of this process.
+    /// The standings of this process: an embedded store.
     Local,
+    /// The standings of this process, under its share of the limit, because the shared store could
+    /// not answer.
+    Fallback,
     /// The standings that all instances share.
     Shared,
     /// An answer of a moment ago that still holds.

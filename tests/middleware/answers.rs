@@ -175,7 +175,11 @@ async fn a_trial_denies_nobody_and_shows_nowhere_but_to_who_watches() {
 #[tokio::test]
 async fn when_the_store_fails_each_rule_says_what_happens() {
     let layer = || RateLimitLayer::new(Limiter::new(Down), rule("api", "1/min"));
-    let mut open = layer().layer(inner());
+    // By default this process decides by itself.
+    let mut local = layer().layer(inner());
+    assert_eq!([ask!(local, "/").0, ask!(local, "/").0], [200, 429]);
+    let cheap = rule("cheap", "1/min").on_failure(OnFailure::Allow);
+    let mut open = RateLimitLayer::new(Limiter::new(Down), cheap).layer(inner());
     for _ in 0..3 {
         assert_eq!(ask!(open, "/").0, 200);
     }

@@ -75,7 +75,7 @@ async fn tls_and_a_user_with_the_fewest_rights() {
     let error = RedisStore::connect(&url("s3cret%2F%25")).await.expect_err("not trusted");
     assert!(error.is_unavailable(), "{error:?}");
     // Everything that the store does is within those rights.
-    let limiter = Limiter::new(store);
+    let limiter = Limiter::with(store, tollgate::store::Resilience::none());
     for quota in [
         "9/s",
         "9/s sliding-buckets(3)",
@@ -103,7 +103,7 @@ async fn the_applications_pool() {
     let store = RedisStore::from_pool(pool.clone()).await.expect("a store");
     assert_works(store.clone()).await;
     // The only connection is free for the application, and checks do not wait for it.
-    let limiter = Limiter::new(store);
+    let limiter = Limiter::with(store, tollgate::store::Resilience::none());
     let held = pool.get().await.expect("the connection is free");
     assert!(admits(&limiter, &policy("more", "3/h"), "alice").await);
     drop(held);

@@ -241,7 +241,14 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
 async fn compare(shared: RedisStore, clock: ManualClock, histories: u64, seed: u64) {
     let config = MemoryConfig::default().clock(clock.clone());
     let memory = Limiter::new(MemoryStore::new(config));
-    let pair = Pair { memory, shared: Limiter::new(shared.with_test_clock(clock.clone())), clock };
+    let pair = Pair {
+        memory,
+        shared: Limiter::with(
+            shared.with_test_clock(clock.clone()),
+            tollgate::store::Resilience::none(),
+        ),
+        clock,
+    };
     let mut tally = Tally::new();
     for number in 0..histories {
         history(&pair, seed + number, &mut tally).await;
@@ -312,7 +319,14 @@ async fn long_logs_decide_as_memory_does() {
     let store = RedisStore::connect(&server.url()).await.expect("a store");
     let config = MemoryConfig::default().clock(clock.clone());
     let memory = Limiter::new(MemoryStore::new(config));
-    let pair = Pair { memory, shared: Limiter::new(store.with_test_clock(clock.clone())), clock };
+    let pair = Pair {
+        memory,
+        shared: Limiter::with(
+            store.with_test_clock(clock.clone()),
+            tollgate::store::Resilience::none(),
+        ),
+        clock,
+    };
     let random = &mut Random(7);
     for (limit, n) in [(40, 0), (700, 0), (3_000, 0), (5_000, 0), (700, 100), (5_000, 1_000)] {
         let algorithm = if n == 0 { Algorithm::SlidingLog } else { Algorithm::SlidingBuckets(n) };

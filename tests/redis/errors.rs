@@ -23,7 +23,10 @@ async fn fails(limiter: &Limiter, quota: &str) -> Error {
 
 async fn limiter(server: &Server) -> Limiter {
     let config = RedisConfig::default().plain_keys();
-    Limiter::new(RedisStore::connect_with(&server.url(), config).await.expect("a store"))
+    Limiter::with(
+        RedisStore::connect_with(&server.url(), config).await.expect("a store"),
+        tollgate::store::Resilience::none(),
+    )
 }
 
 #[track_caller]
@@ -64,13 +67,13 @@ async fn passwords_and_rights() {
     assert_says(&error, ErrorKind::Unauthorized, "check them in the URL");
     for user in ["weak:pw", "other:pw"] {
         let store = RedisStore::connect(&url(user)).await.expect("a store");
-        let error = fails(&Limiter::new(store), "5/h").await;
+        let error = fails(&Limiter::with(store, tollgate::store::Resilience::none()), "5/h").await;
         assert_says(&error, ErrorKind::Unauthorized, "grant the user");
     }
     server.ask::<()>("CONFIG SET requirepass pw");
     let error = RedisStore::connect(&server.url()).await;
     let error = match error {
-        Ok(store) => fails(&Limiter::new(store), "5/h").await,
+        Ok(store) => fails(&Limiter::with(store, tollgate::store::Resilience::none()), "5/h").await,
         Err(error) => error,
     };
     assert_says(&error, ErrorKind::Unauthorized, "check them in the URL");
@@ -170,7 +173,7 @@ async fn answers_that_are_not_ours() {
         (b"-BUSY Redis is busy running a script\r\n", ErrorKind::Unavailable, "BUSY"),
     ] {
         let store = RedisStore::connect(&answering(answer)).await.expect("a store");
-        let error = fails(&Limiter::new(store), "5/h").await;
+        let error = fails(&Limiter::with(store, tollgate::store::Resilience::none()), "5/h").await;
         assert_says(&error, kind, advice);
     }
     // Numbers that are none.
@@ -178,7 +181,11 @@ async fn answers_that_are_not_ours() {
     nonsense.extend([0xff; 72]);
     nonsense.extend(b"\r\n");
     let store = RedisStore::connect(&answering(nonsense.leak())).await.expect("a store");
-    assert_says(&fails(&Limiter::new(store), "5/h").await, ErrorKind::Protocol, "in its place");
+    assert_says(
+        &fails(&Limiter::with(store, tollgate::store::Resilience::none()), "5/h").await,
+        ErrorKind::Protocol,
+        "in its place",
+    );
 }
 
 #[tokio::test]
@@ -188,7 +195,7 @@ async fn logs_that_are_too_long() {
     let long = policy("daily", "70000/day");
     let error = store.admits(&long).expect_err("too long");
     assert_says(&error, ErrorKind::Invalid, "SlidingBuckets");
-    let limiter = Limiter::new(store.clone());
+    let limiter = Limiter::with(store.clone(), tollgate::store::Resilience::none());
     let error = limiter.check(long.charge("alice", 1)).await.map(|_| ()).expect_err("too long");
     assert_says(&error, ErrorKind::Invalid, "limit of policy daily is 70000");
     long.set_quota("70000/day sliding-buckets(24)".parse::<Quota>().expect("valid"));

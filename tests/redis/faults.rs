@@ -73,7 +73,10 @@ impl Load {
 }
 
 async fn limiter(server: &Server) -> Limiter {
-    Limiter::new(RedisStore::connect(&server.url()).await.expect("a store"))
+    Limiter::with(
+        RedisStore::connect(&server.url()).await.expect("a store"),
+        tollgate::store::Resilience::none(),
+    )
 }
 
 /// After a fault every check is answered.
@@ -200,7 +203,10 @@ fn losing_answers(server: &Server, nth: u64) -> String {
 async fn lost_answers_admit_nothing_more() {
     let server = Server::start();
     let url = losing_answers(&server, 7);
-    let limiter = Limiter::new(RedisStore::connect(&url).await.expect("a store"));
+    let limiter = Limiter::with(
+        RedisStore::connect(&url).await.expect("a store"),
+        tollgate::store::Resilience::none(),
+    );
     let policy = policy("p", "300/h");
     let mut load = Load::start(&limiter, &policy, "alice");
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -222,7 +228,7 @@ async fn a_lost_refund_is_not_repeated() {
         let policy = policy("p", quota);
         assert!(direct.check(policy.charge("alice", 50)).await.expect("an answer").is_allowed());
         let lossy = RedisStore::connect(&losing_answers(&server, 2)).await.expect("a store");
-        let lossy = Limiter::new(lossy);
+        let lossy = Limiter::with(lossy, tollgate::store::Resilience::none());
         let Ok(Reserve::Held(held)) = lossy.reserve(policy.charge("alice", 10)).await else {
             panic!("the first answer comes");
         };
@@ -244,7 +250,7 @@ async fn dropped_at_every_await() {
     let server = Server::start();
     let config = RedisConfig::default().connections(1);
     let limiter = RedisStore::connect_with(&server.url(), config).await.expect("a store");
-    let limiter = Limiter::new(limiter);
+    let limiter = Limiter::with(limiter, tollgate::store::Resilience::none());
     let policy = policy("p", "1000/h");
     let mut completed = 0;
     for polls in 0..200 {

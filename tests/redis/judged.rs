@@ -53,7 +53,10 @@ fn agrees(name: &'static str, family: Family, cases: u32) {
         let store = runtime.block_on(RedisStore::connect_with(&server.url(), config));
         let clock = ManualClock::default();
         let store = store.expect("a store").with_test_clock(clock.clone());
-        let fixture = Fixture::new(Limiter::new(Waiting(store, runtime)), move |at| clock.set(at));
+        let fixture = Fixture::new(
+            Limiter::with(Waiting(store, runtime), tollgate::store::Resilience::none()),
+            move |at| clock.set(at),
+        );
         run::run(&fixture, &history, &tally);
         Ok(())
     });

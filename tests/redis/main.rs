@@ -26,7 +26,7 @@ pub(crate) async fn admits(limiter: &Limiter, policy: &Policy, key: &str) -> boo
 
 /// A store works as it should: three units of three, and not a fourth.
 pub(crate) async fn assert_works(store: RedisStore) {
-    let limiter = Limiter::new(store);
+    let limiter = Limiter::with(store, tollgate::store::Resilience::none());
     let policy = policy("works", "3/h");
     for expected in [true, true, true, false] {
         assert_eq!(admits(&limiter, &policy, "alice").await, expected);

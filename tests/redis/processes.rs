@@ -17,7 +17,10 @@ const QUOTA: &str = "200/500ms";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn worker() {
     let Ok(url) = std::env::var("TOLLGATE_TEST_URL") else { return };
-    let limiter = Limiter::new(RedisStore::connect(&url).await.expect("a store"));
+    let limiter = Limiter::with(
+        RedisStore::connect(&url).await.expect("a store"),
+        tollgate::store::Resilience::none(),
+    );
     let tasks: Vec<_> = (0..16)
         .map(|task| {
             let limiter = limiter.clone();
@@ -96,7 +99,10 @@ async fn four_processes_of_sixteen_tasks() {
     assert!(most <= 200, "{most}");
     assert!(total >= 1_200, "the limit was made use of: {total}");
     // All or nothing: the other two policies were charged for exactly what was admitted.
-    let limiter = Limiter::new(RedisStore::connect(&server.url()).await.expect("a store"));
+    let limiter = Limiter::with(
+        RedisStore::connect(&server.url()).await.expect("a store"),
+        tollgate::store::Resilience::none(),
+    );
     for (name, quota, limit) in
         [("day", "9000000/day fixed-window", 9_000_000), ("hour", "5000/h", 5_000)]
     {

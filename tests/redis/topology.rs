@@ -21,7 +21,7 @@ async fn a_cluster_works() {
     let store = RedisStore::cluster(cluster.urls()[..1].to_vec()).await.expect("a store");
     assert_works(store.clone()).await;
     // Charges of different keys: all or nothing across slots, by refunds.
-    let limiter = Limiter::new(store);
+    let limiter = Limiter::with(store, tollgate::store::Resilience::none());
     let (wide, narrow) = (policy("wide", "10/h"), policy("narrow", "2/h"));
     for (number, expected) in [(0, true), (1, true), (2, false), (3, false)] {
         for other in 0..8_u64 {
@@ -72,7 +72,7 @@ async fn slots_move_under_load() {
     let cluster = Cluster::start();
     let config = RedisConfig::default().plain_keys();
     let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
-    let limiter = Limiter::new(store);
+    let limiter = Limiter::with(store, tollgate::store::Resilience::none());
     let policy = policy("p", "100000/h fixed-window");
     let slot: u64 = cluster.nodes[0].ask("CLUSTER KEYSLOT toll:{=alice}:p:f1");
     let mut load = Load::start(&limiter, &policy, "alice");
@@ -133,7 +133,7 @@ async fn sentinel_promotes_a_replica_under_load() {
     assert!(unknown.is_err());
     let store = RedisStore::sentinel(sentinels, "Shared-1").await.expect("a store");
     assert_works(store.clone()).await;
-    let limiter = Limiter::new(store);
+    let limiter = Limiter::with(store, tollgate::store::Resilience::none());
     let policy: Policy = policy("p", "500/h");
     let mut load = Load::start(&limiter, &policy, "alice");
     tokio::time::sleep(Duration::from_millis(300)).await;

@@ -9,7 +9,10 @@ use crate::{policy, servers::Server};
 #[tokio::test]
 async fn a_check_is_one_command() {
     let server = Server::start();
-    let limiter = Limiter::new(RedisStore::connect(&server.url()).await.expect("a store"));
+    let limiter = Limiter::with(
+        RedisStore::connect(&server.url()).await.expect("a store"),
+        tollgate::store::Resilience::none(),
+    );
     let policies: Vec<Policy> = (0..8)
         .map(|number| {
             let algorithm =
@@ -82,7 +85,10 @@ fn only_commands_of_redis_6_2() {
 #[tokio::test]
 async fn keys_are_small() {
     let server = Server::start();
-    let limiter = Limiter::new(RedisStore::connect(&server.url()).await.expect("a store"));
+    let limiter = Limiter::with(
+        RedisStore::connect(&server.url()).await.expect("a store"),
+        tollgate::store::Resilience::none(),
+    );
     for algorithm in ["token-bucket(100)", "sliding-counter", "fixed-window"] {
         server.ask::<()>("FLUSHALL");
         let policy = policy("eightlet", &format!("100/h {algorithm}"));
@@ -108,7 +114,8 @@ async fn logs_are_compact() {
     let server = Server::start();
     let store = RedisStore::connect(&server.url()).await.expect("a store");
     let clock = tollgate::ManualClock::at(1_700_000_000_000_000);
-    let limiter = Limiter::new(store.with_test_clock(clock.clone()));
+    let limiter =
+        Limiter::with(store.with_test_clock(clock.clone()), tollgate::store::Resilience::none());
     let size = |name: &str| -> f64 {
         let keys = server.keys();
         let find = |key: &&Vec<u8>| String::from_utf8_lossy(key).contains(&format!(":{name}:"));

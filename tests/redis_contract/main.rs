@@ -95,7 +95,8 @@ fn fixture<T: Servers + Send + Sync + 'static>(
     servers: Arc<Checked<T>>,
 ) -> Fixture {
     let clock = ManualClock::default();
-    let limiter = Limiter::new(store.with_test_clock(clock.clone()));
+    let limiter =
+        Limiter::with(store.with_test_clock(clock.clone()), tollgate::store::Resilience::none());
     Fixture::new(limiter, move |micros| {
         let _keep = &servers;
         clock.set(micros);

@@ -157,6 +157,10 @@ impl MemoryStore {
         }
     }
 
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// Names cannot be chosen by clients, keys can: the policy and the algorithm go into the
     /// hasher's own key, beside the secret, and only the client's key is hashed.
     #[inline]
@@ -212,6 +216,10 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
+    fn is_embedded(&self) -> bool {
+        true
+    }
+
     fn call(&self, request: Request<'_>) -> Answer {
         let time = self.clock.now();
         let lines = match request {

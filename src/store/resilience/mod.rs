@@ -1,0 +1,159 @@
+//! What stands between a limiter and a store that can be slow, gone or wrong.
+//!
+//! Each part is a [`Store`] around a store, and each can be left out.
+
+mod breaker;
+mod deadline;
+mod deny_cache;
+mod fallback;
+mod owed;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+pub use self::breaker::BreakerConfig;
+pub(crate) use self::breaker::State as BreakerState;
+
+use self::{breaker::Guarded, deadline::Deadline, deny_cache::DenyCache, fallback::Fallback};
+use super::{MemoryConfig, Store};
+use crate::clock::{Clock, SystemClock};
+
+/// How a limiter bears a store that is slow, gone or wrong.
+///
+/// [`Limiter::new`](crate::Limiter::new) takes the default; an embedded store needs none of it and
+/// gets none. From the store outward:
+///
+/// | part | what it does | default |
+/// |---|---|---|
+/// | deadline | no check waits longer for the store | 50 ms |
+/// | breaker | a store that fails is left alone, then tried again, then trusted again bit by bit | [`BreakerConfig`] |
+/// | fallback | what the store does not decide, each charge's [`OnFailure`](crate::OnFailure) does | 1 instance |
+/// | deny cache | a key that the store has denied is denied at once until its next unit comes back | on |
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Limiter, store::{MemoryConfig, MemoryStore, Resilience}};
+///
+/// // Five instances share the limits: while Redis is gone, each enforces a fifth.
+/// let resilience = Resilience::default().instances(5).deadline(Duration::from_millis(20));
+/// # let redis_store = MemoryStore::new(MemoryConfig::default());
+/// let limiter = Limiter::with(redis_store, resilience);
+/// ```
+#[derive(Clone)]
+pub struct Resilience {
+    deadline: Option<Duration>,
+    breaker: Option<BreakerConfig>,
+    fallback: Option<MemoryConfig>,
+    instances: u32,
+    deny_cache: bool,
+    clock: Arc<dyn Clock>,
+}
+
+impl Default for Resilience {
+    fn default() -> Self {
+        Self {
+            deadline: Some(Duration::from_millis(50)),
+            breaker: Some(BreakerConfig::default()),
+            fallback: Some(MemoryConfig::default().max_keys(100_000).max_bytes(64 << 20)),
+            instances: 1,
+            deny_cache: true,
+            clock: Arc::new(SystemClock::new()),
+        }
+    }
+}
+
+impl Resilience {
+    /// None of it: every failure of the store is an error of the check.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { deadline: None, breaker: None, fallback: None, deny_cache: false, ..Self::default() }
+    }
+
+    /// No check waits longer than this for the store; what it was asked may still happen.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Leaves a failing store alone in this way.
+    #[must_use]
+    pub fn breaker(mut self, breaker: BreakerConfig) -> Self {
+        self.breaker = Some(breaker);
+        self
+    }
+
+    /// Asks the store each time, however often it fails.
+    #[must_use]
+    pub fn without_breaker(mut self) -> Self {
+        self.breaker = None;
+        self
+    }
+
+    /// How many instances share the limits: while the store is gone, each enforces this part of
+    /// them, at least 1 unit. Together they then admit no more than one limit, and never more than
+    /// `instances` units.
+    ///
+    /// # Panics
+    ///
+    /// If there are none.
+    #[must_use]
+    pub fn instances(mut self, instances: u32) -> Self {
+        assert!(instances > 0, "a limit is shared by 1 instance at least");
+        self.instances = instances;
+        self
+    }
+
+    /// How much the fallback remembers. The default is 100,000 keys in about 64 MiB.
+    #[must_use]
+    pub fn fallback(mut self, memory: MemoryConfig) -> Self {
+        self.fallback = Some(memory);
+        self
+    }
+
+    /// Asks the store about each request, also of keys that it has just denied.
+    #[must_use]
+    pub fn without_deny_cache(mut self) -> Self {
+        self.deny_cache = false;
+        self
+    }
+
+    /// Where the deny cache and the fallback get the time from.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// The store, with all of this around it.
+    pub(crate) fn around(self, store: impl Store) -> Box<dyn Store> {
+        let mut store: Box<dyn Store> = Box::new(store);
+        if store.is_embedded() {
+            return store;
+        }
+        if let Some(deadline) = self.deadline {
+            store = Box::new(Deadline::new(store, deadline));
+        }
+        if let Some(breaker) = self.breaker {
+            store = Box::new(Guarded::new(store, breaker));
+        }
+        if let Some(mut memory) = self.fallback {
+            memory.clock = Arc::clone(&self.clock);
+            store = Box::new(Fallback::new(store, memory, self.instances));
+        }
+        if self.deny_cache {
+            store = Box::new(DenyCache::new(store, self.clock));
+        }
+        store
+    }
+}
+
+impl fmt::Debug for Resilience {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resilience")
+            .field("deadline", &self.deadline)
+            .field("breaker", &self.breaker)
+            .field("instances", &self.instances)
+            .field("deny_cache", &self.deny_cache)
+            .finish_non_exhaustive()
+    }
+}
