@@ -120,4 +120,8 @@ impl tollgate::store::Store for Watched {
     fn call(&self, request: tollgate::store::Request<'_>) -> tollgate::store::Answer {
         self.0.call(request)
     }
+
+    fn is_embedded(&self) -> bool {
+        true
+    }
 }

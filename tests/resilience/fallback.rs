@@ -1,0 +1,247 @@
+use std::time::Duration;
+
+use tokio::time::{Instant, advance};
+use tollgate::{
+    Charge, Decision, Limiter, ManualClock, OnFailure, Policy, Reserve,
+    store::{Resilience, Source},
+};
+
+use crate::{
+    remote::{Mood, Remote},
+    support::policy,
+};
+
+const START: u64 = 1_700_000_000_000_000;
+
+struct Bench {
+    limiter: Limiter,
+    remote: Remote,
+    clock: ManualClock,
+}
+
+impl Bench {
+    fn new(instances: u32) -> Self {
+        let clock = ManualClock::at(START);
+        let remote = Remote::new(&clock);
+        let resilience = Resilience::default().instances(instances).clock(clock.clone());
+        Self { limiter: Limiter::with(remote.clone(), resilience), remote, clock }
+    }
+
+    async fn check<'p>(&self, charge: Charge<'p>) -> Decision<'p> {
+        self.limiter.check(charge).await.expect("it falls back")
+    }
+
+    async fn admitted(&self, policy: &Policy, tries: u32) -> u32 {
+        let mut admitted = 0;
+        for _ in 0..tries {
+            admitted += u32::from(self.check(policy.charge("alice", 1)).await.is_allowed());
+        }
+        admitted
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+        advance(time).await;
+    }
+
+    /// Until the breaker has closed again.
+    async fn heal(&self, policy: &Policy) {
+        self.remote.set(Mood::Well);
+        for _ in 0..40 {
+            self.pass(Duration::from_millis(50)).await;
+            let _ = self.check(policy.charge("probe", 0)).await;
+        }
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_longer_than_the_deadline() {
+    for mood in [Mood::Hangs, Mood::Mute] {
+        let bench = Bench::new(1);
+        let policy = policy("p", "10/min");
+        bench.remote.set(mood);
+        let start = Instant::now();
+        let decision = bench.check(policy.charge("alice", 1)).await;
+        assert!(decision.is_allowed());
+        assert_eq!(decision.source(), Source::Fallback);
+        let waited = start.elapsed();
+        assert!((50..=52).contains(&waited.as_millis()), "{waited:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_is_left_alone_and_tried_again() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "1000000/min");
+    bench.remote.set(Mood::Hangs);
+    let start = Instant::now();
+    bench.admitted(&policy, 1_000).await;
+    // Ten calls are enough to know; nobody waits after that.
+    assert_eq!(bench.remote.calls(), 10);
+    assert!(start.elapsed() < Duration::from_millis(530), "{:?}", start.elapsed());
+    // One probe each half a second, give or take a tenth.
+    for probes in 1..=5 {
+        bench.pass(Duration::from_millis(551)).await;
+        bench.admitted(&policy, 100).await;
+        assert_eq!(bench.remote.calls(), 10 + probes);
+    }
+    // A share of the calls that grows, from a tenth to all, within a second.
+    bench.remote.set(Mood::Well);
+    bench.pass(Duration::from_millis(551)).await;
+    bench.admitted(&policy, 1).await;
+    let mut shares = Vec::new();
+    for _ in 0..10 {
+        let before = bench.remote.calls();
+        bench.admitted(&policy, 200).await;
+        shares.push((bench.remote.calls() - before) / 2);
+        bench.pass(Duration::from_millis(100)).await;
+    }
+    assert!(shares[0] <= 25 && shares[4] >= 25 && shares[4] <= 70, "{shares:?}");
+    let before = bench.remote.calls();
+    bench.admitted(&policy, 100).await;
+    assert!(bench.remote.calls() >= before + 100, "closed again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_instance_enforces_its_share() {
+    for (kind, limit) in [
+        ("sliding-log", "9/min"),
+        ("sliding-buckets(4)", "9/min"),
+        ("sliding-counter", "9/min"),
+        ("token-bucket(9)", "9/h"),
+        ("fixed-window", "9/min"),
+    ] {
+        let bench = Bench::new(3);
+        let policy = policy("p", &format!("{limit} {kind}"));
+        bench.remote.set(Mood::Down);
+        assert_eq!(bench.admitted(&policy, 20).await, 3, "{kind}");
+    }
+    let bench = Bench::new(50);
+    let policy = policy("p", "9/min");
+    bench.remote.set(Mood::Down);
+    assert_eq!(bench.admitted(&policy, 20).await, 1, "at least one unit");
+    // More than a share is not more than the limit: the client is told to come back.
+    let Decision::Denied(denied) = bench.check(policy.charge("bob", 5)).await else {
+        panic!("a share is 1")
+    };
+    assert!(!denied.is_over_capacity() && denied.retry_after().is_some());
+    let Decision::Denied(denied) = bench.check(policy.charge("bob", 10)).await else {
+        panic!("the limit is 9")
+    };
+    assert!(denied.is_over_capacity());
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_charge_says_what_its_failure_means() {
+    let bench = Bench::new(1);
+    let (cheap, dear, own) =
+        (policy("cheap", "1/min"), policy("dear", "1/min"), policy("own", "1/min"));
+    bench.remote.set(Mood::Down);
+    for _ in 0..3 {
+        let open = cheap.charge("alice", 1).on_failure(OnFailure::Allow);
+        assert!(bench.check(open).await.is_allowed());
+    }
+    let closed = || dear.charge("alice", 1).on_failure(OnFailure::Deny);
+    let error = bench.limiter.check(closed()).await.expect_err("it fails closed");
+    assert!(error.is_unavailable());
+    // A trial denies nobody; and one charge that fails closed is enough.
+    assert!(bench.check(closed().shadow()).await.is_allowed());
+    let both = [cheap.charge("alice", 1).on_failure(OnFailure::Allow), closed()];
+    assert!(bench.limiter.check(both).await.is_err());
+    // What is decided here is all or nothing.
+    let mixed = || [own.charge("alice", 1), cheap.charge("alice", 1).on_failure(OnFailure::Allow)];
+    assert!(bench.limiter.check(mixed()).await.expect("decided").is_allowed());
+    assert!(!bench.limiter.check(mixed()).await.expect("decided").is_allowed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_admitted_meanwhile_is_charged_once() {
+    let bench = Bench::new(2);
+    let policy = policy("p", "10/h");
+    assert_eq!(bench.admitted(&policy, 3).await, 3);
+    bench.remote.set(Mood::Down);
+    assert_eq!(bench.admitted(&policy, 20).await, 5, "half of the limit");
+    let Reserve::Denied(_) = bench.limiter.reserve(policy.charge("alice", 1)).await.unwrap() else {
+        panic!("the share is spent")
+    };
+    bench.heal(&policy).await;
+    let peek = bench.limiter.peek(policy.charge("alice", 0)).await.unwrap();
+    assert_eq!(peek.source(), Source::Shared);
+    assert_eq!(peek.outcomes().get(0).unwrap().standing().remaining(), 10 - 3 - 5);
+    // And nothing more, ever after.
+    bench.heal(&policy).await;
+    assert_eq!(bench.admitted(&policy, 20).await, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_given_back_meanwhile_is_not_charged() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "10/h");
+    bench.remote.set(Mood::Down);
+    for kept in [true, false, true, false, false] {
+        let Reserve::Held(held) = bench.limiter.reserve(policy.charge("alice", 2)).await.unwrap()
+        else {
+            panic!("4 are kept of 10")
+        };
+        if !kept {
+            held.refund().await.expect("given back here");
+        }
+    }
+    bench.heal(&policy).await;
+    let peek = bench.limiter.peek(policy.charge("alice", 0)).await.unwrap();
+    assert_eq!(peek.outcomes().get(0).unwrap().standing().remaining(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_longer_matters_is_not_charged() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "10/s");
+    bench.remote.set(Mood::Down);
+    assert_eq!(bench.admitted(&policy, 20).await, 10);
+    bench.pass(Duration::from_secs(2)).await;
+    bench.heal(&policy).await;
+    assert_eq!(bench.admitted(&policy, 20).await, 10);
+}
+
+/// The published bound: the limit, and a share for each instance, in any window around an outage
+/// in which the store keeps its data.
+#[tokio::test(start_paused = true)]
+async fn an_outage_admits_no_more_than_the_bound() {
+    const INSTANCES: u32 = 4;
+    let clock = ManualClock::at(START);
+    let remote = Remote::new(&clock);
+    let policy = policy("p", "20/h");
+    let limiters: Vec<_> = (0..INSTANCES)
+        .map(|_| {
+            let resilience = Resilience::default().instances(INSTANCES).clock(clock.clone());
+            Bench {
+                limiter: Limiter::with(remote.clone(), resilience),
+                remote: remote.clone(),
+                clock: clock.clone(),
+            }
+        })
+        .collect();
+    let mut admitted = 0;
+    for mood in [Mood::Well, Mood::Down, Mood::Well, Mood::Down, Mood::Well] {
+        remote.set(mood);
+        for bench in &limiters {
+            admitted += bench.admitted(&policy, 30).await;
+            for _ in 0..4 {
+                bench.pass(Duration::from_millis(400)).await;
+                admitted += bench.admitted(&policy, 5).await;
+            }
+        }
+    }
+    assert!(admitted <= 20 + INSTANCES * 5, "{admitted}");
+    assert!(admitted > 20, "the outage was felt");
+}
+
+#[test]
+fn an_embedded_store_gets_none_of_it() {
+    let limiter = Limiter::in_memory();
+    assert!(format!("{limiter:?}").contains("MemoryStore"));
+    assert!(!format!("{limiter:?}").contains("DenyCache"));
+}

@@ -1,0 +1,12 @@
+//! What a store that is slow, gone or wrong does to those who ask, and what attackers cost it.
+
+mod deny_cache;
+mod fallback;
+#[cfg(feature = "redis-tls")]
+mod faults;
+mod remote;
+#[cfg(feature = "redis-tls")]
+#[path = "../redis/servers.rs"]
+mod servers;
+#[path = "../support/mod.rs"]
+mod support;

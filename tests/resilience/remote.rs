@@ -1,0 +1,79 @@
+//! A store that is remote in all but the distance: its answers are on their way when they are asked
+//! for, it can be taken down, and it counts its calls.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU8, AtomicU64, Ordering::SeqCst},
+};
+
+use tollgate::{
+    Error, ErrorKind, ManualClock,
+    store::{Answer, MemoryConfig, MemoryStore, Request, Source, Store},
+};
+
+#[derive(Debug, Clone)]
+pub(crate) struct Remote(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    store: MemoryStore,
+    mood: AtomicU8,
+    calls: AtomicU64,
+}
+
+/// How the store is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Mood {
+    Well,
+    /// Has decided when it is asked, and says so a poll later.
+    Late,
+    /// Answers with an error.
+    Down,
+    /// Never answers, and does nothing.
+    Hangs,
+    /// Does what it is asked, and never answers.
+    Mute,
+}
+
+impl Remote {
+    pub(crate) fn new(clock: &ManualClock) -> Self {
+        let store = MemoryStore::new(MemoryConfig::default().max_keys(1_000).clock(clock.clone()));
+        Self(Arc::new(Inner { store, mood: AtomicU8::new(0), calls: AtomicU64::new(0) }))
+    }
+
+    pub(crate) fn set(&self, mood: Mood) {
+        self.0.mood.store(mood as u8, SeqCst);
+    }
+
+    pub(crate) fn calls(&self) -> u64 {
+        self.0.calls.load(SeqCst)
+    }
+}
+
+impl Store for Remote {
+    fn call(&self, request: Request<'_>) -> Answer {
+        self.0.calls.fetch_add(1, SeqCst);
+        let mood = self.0.mood.load(SeqCst);
+        if mood == Mood::Down as u8 {
+            let error = Error::new(ErrorKind::Unavailable, "down");
+            return Answer::pending(async { Err(error) });
+        }
+        if mood == Mood::Hangs as u8 {
+            return Answer::pending(std::future::pending());
+        }
+        let ruling = self.0.store.call(request).now().expect("an embedded store");
+        if mood == Mood::Mute as u8 {
+            return Answer::pending(std::future::pending());
+        }
+        Answer::pending(async move {
+            if mood == Mood::Late as u8 {
+                tokio::task::yield_now().await;
+            }
+            ruling.map(|mut ruling| {
+                ruling.source = Source::Shared;
+                ruling
+            })
+        })
+    }
+}
