@@ -106,6 +106,24 @@ async fn a_store_that_fails_is_left_alone_and_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_call_at_a_time_tries_a_store_that_has_failed() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "1000000/min");
+    bench.remote.set(Mood::Hangs);
+    bench.admitted(&policy, 10).await;
+    bench.pass(Duration::from_millis(551)).await;
+    let calls = bench.remote.calls();
+    let mut probe = Box::pin(bench.limiter.check(policy.charge("alice", 1)));
+    assert!(futures_util::poll!(&mut probe).is_pending());
+    assert_eq!(bench.admitted(&policy, 100).await, 100);
+    assert_eq!(bench.remote.calls(), calls + 1);
+    // A probe that nobody waits for any more makes room for another.
+    drop(probe);
+    bench.admitted(&policy, 1).await;
+    assert_eq!(bench.remote.calls(), calls + 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_instance_enforces_its_share() {
     for (kind, limit) in [
         ("sliding-log", "9/min"),
@@ -198,10 +216,10 @@ async fn what_was_given_back_meanwhile_is_not_charged() {
 #[tokio::test(start_paused = true)]
 async fn what_no_longer_matters_is_not_charged() {
     let bench = Bench::new(1);
-    let policy = policy("p", "10/s");
+    let policy = policy("p", "10/10s");
     bench.remote.set(Mood::Down);
     assert_eq!(bench.admitted(&policy, 20).await, 10);
-    bench.pass(Duration::from_secs(2)).await;
+    bench.pass(Duration::from_secs(10)).await;
     bench.heal(&policy).await;
     assert_eq!(bench.admitted(&policy, 20).await, 10);
 }

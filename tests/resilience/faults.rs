@@ -1,1 +1,169 @@
+//! Real faults of a real server, under steady load: how long requests wait, what they are told, and
+//! how soon it is over.
 
+use std::{
+    process::Command,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use tokio::{task::JoinHandle, time::Instant};
+use tollgate::{
+    Limiter, Policy,
+    store::{RedisStore, Resilience, Source},
+};
+
+use crate::{servers::Server, support::policy};
+
+/// What one check came to.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    begun: Instant,
+    took: Duration,
+    /// Who decided; `None` if nobody did.
+    source: Option<Source>,
+    admitted: bool,
+}
+
+/// Tasks that check at a steady rate, each a thousand times a second in all.
+struct Load {
+    stop: Arc<AtomicBool>,
+    samples: Arc<Mutex<Vec<Sample>>>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+const TASKS: u64 = 16;
+
+impl Load {
+    fn start(limiter: &Limiter, policy: &Policy) -> Self {
+        let (stop, samples) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let task = |number| {
+            let (limiter, policy) = (limiter.clone(), policy.clone());
+            let (stop, samples) = (Arc::clone(&stop), Arc::clone(&samples));
+            tokio::spawn(async move {
+                let mut tick = tokio::time::interval(Duration::from_millis(TASKS));
+                while !stop.load(SeqCst) {
+                    tick.tick().await;
+                    let begun = Instant::now();
+                    let decision = limiter.check(policy.charge(number, 1)).await.ok();
+                    let sample = Sample {
+                        begun,
+                        took: begun.elapsed(),
+                        source: decision.as_ref().map(|decision| decision.source()),
+                        admitted: decision.is_some_and(|decision| decision.is_allowed()),
+                    };
+                    samples.lock().expect("no panic").push(sample);
+                }
+            })
+        };
+        let tasks = (0..TASKS).map(task).collect();
+        Self { stop, samples, tasks }
+    }
+
+    async fn stop(self) -> Vec<Sample> {
+        self.stop.store(true, SeqCst);
+        for task in self.tasks {
+            task.await.expect("no panic");
+        }
+        let mut samples = std::mem::take(&mut *self.samples.lock().expect("no panic"));
+        samples.sort_by_key(|sample| sample.begun);
+        samples
+    }
+}
+
+/// Injects a fault for a second under load, and judges what became of the checks.
+async fn bear(
+    what: &str,
+    mut server: Server,
+    begin: impl AsyncFn(&mut Server),
+    end: impl AsyncFn(&mut Server),
+) {
+    const LIMIT: u64 = 200;
+    let store = RedisStore::connect(&server.url()).await.expect("a store");
+    let limiter = Limiter::with(store, Resilience::default().instances(2));
+    let policy = policy("p", &format!("{LIMIT}/h token-bucket({LIMIT})"));
+    let load = Load::start(&limiter, &policy);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let began = Instant::now();
+    begin(&mut server).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    end(&mut server).await;
+    let ended = Instant::now();
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    let samples = load.stop().await;
+
+    let mut waits: Vec<Duration> = samples.iter().map(|sample| sample.took).collect();
+    waits.sort_unstable();
+    let quantile = |part: f64| waits[((waits.len() - 1) as f64 * part) as usize];
+    let errors = samples.iter().filter(|sample| sample.source.is_none()).count();
+    let fell_back = |sample: &&Sample| sample.source == Some(Source::Fallback);
+    let degraded = samples.iter().find(fell_back).map(|sample| sample.begun + sample.took);
+    let last = samples.iter().rfind(fell_back).map(|sample| sample.begun);
+    let recovery = last.map_or(Duration::ZERO, |last| last.saturating_duration_since(ended));
+    eprintln!(
+        "measured: {what}: {} checks, p50 {:?}, p99 {:?}, max {:?}, {errors} errors, degraded after \
+         {:?}, recovered {recovery:?} after the end",
+        samples.len(),
+        quantile(0.5),
+        quantile(0.99),
+        waits[waits.len() - 1],
+        degraded.map(|degraded| degraded.saturating_duration_since(began)),
+    );
+    assert!(degraded.is_some(), "{what}: the fault was felt");
+    assert_eq!(errors, 0, "{what}");
+    // The deadline, and what a busy machine adds.
+    assert!(quantile(0.99) < Duration::from_millis(50 + 25), "{what}: {:?}", quantile(0.99));
+    assert!(recovery < Duration::from_secs(2), "{what}: {recovery:?}");
+    // Each key has the limit, this instance's half of it, and what refills meanwhile; what timed out
+    // may have counted twice, and what a server forgets is admitted again.
+    let bound = TASKS * (LIMIT * 2 + LIMIT / 2 + 1);
+    let admitted = samples.iter().filter(|sample| sample.admitted).count() as u64;
+    assert!(admitted <= bound, "{what}: {admitted} of {bound}");
+}
+
+fn signal(server: &Server, signal: &str) {
+    let pid: String = server.info("server", "process_id");
+    let done = Command::new("kill").args([signal, &pid]).status().expect("kill runs");
+    assert!(done.success());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_and_started_again() {
+    let kill = async |server: &mut Server| server.kill();
+    let start = async |server: &mut Server| server.run();
+    bear("kill -9", Server::start(), kill, start).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stopped_and_continued() {
+    let server = Server::start();
+    let pid = server.info("server", "process_id");
+    let stop = async |server: &mut Server| signal(server, "-STOP");
+    let go_on = async |_: &mut Server| {
+        assert!(Command::new("kill").args(["-CONT", &pid]).status().expect("runs").success());
+    };
+    bear("SIGSTOP", server, stop, go_on).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn asleep() {
+    let sleep = async |server: &mut Server| {
+        let client = server.client();
+        std::thread::spawn(move || {
+            let mut connection = client.get_connection().expect("a connection");
+            redis::cmd("DEBUG").arg("SLEEP").arg("1").query::<()>(&mut connection).expect("slept");
+        });
+    };
+    let server = Server::start_with(&["--enable-debug-command", "yes"]);
+    bear("DEBUG SLEEP", server, sleep, async |_| ()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn out_of_memory() {
+    let fill = async |server: &mut Server| server.ask::<()>("CONFIG SET maxmemory 1");
+    let empty = async |server: &mut Server| server.ask::<()>("CONFIG SET maxmemory 0");
+    bear("maxmemory", Server::start(), fill, empty).await;
+}

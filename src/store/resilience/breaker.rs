@@ -29,6 +29,9 @@ pub struct BreakerConfig {
     /// The share of failed and slow calls, in percent, from which on the store is left alone. The
     /// default is 50.
     pub failures_percent: u32,
+    /// So many failed and slow calls one after the other are enough, however well it went before.
+    /// The default is 10.
+    pub consecutive: u32,
     /// From how long on a call counts as slow, which is as bad as failed. The default is 40 ms.
     pub slow: Duration,
     /// For how long the store is left alone before one call tries again, up to a tenth more at
@@ -45,6 +48,7 @@ impl Default for BreakerConfig {
             window: Duration::from_secs(10),
             min_calls: 10,
             failures_percent: 50,
+            consecutive: 10,
             slow: Duration::from_millis(40),
             open: Duration::from_millis(500),
             ramp: Duration::from_secs(1),
@@ -90,11 +94,13 @@ pub(crate) struct Breaker {
     config: BreakerConfig,
     state: State,
     slices: [Slice; SLICES as usize],
+    /// Failures since the last success.
+    in_a_row: u32,
 }
 
 impl Breaker {
     pub(crate) fn new(config: BreakerConfig) -> Self {
-        Self { config, state: State::Closed, slices: Default::default() }
+        Self { config, state: State::Closed, slices: Default::default(), in_a_row: 0 }
     }
 
     pub(crate) fn state(&self) -> State {
@@ -140,7 +146,7 @@ impl Breaker {
             (Pass::Probe, None) => self.state = State::HalfOpen { probing: false },
             (Pass::Probe, Some(true)) => self.open(now, random),
             (Pass::Probe, Some(false)) => {
-                self.slices = Default::default();
+                (self.slices, self.in_a_row) = Default::default();
                 self.state = State::Recovering { since: now };
             }
             // Calls that began before the store was left alone say nothing of it now.
@@ -172,11 +178,15 @@ impl Breaker {
         if slice.number != number {
             *slice = Slice { number, ..Slice::default() };
         }
+        self.in_a_row = if failed { self.in_a_row.saturating_add(1) } else { 0 };
         slice.calls += 1;
         slice.failures += u32::from(failed);
     }
 
     fn is_bad(&self, now: Duration) -> bool {
+        if self.in_a_row >= self.config.consecutive {
+            return true;
+        }
         let newest = self.slice(now);
         let counts = |slice: &&Slice| slice.number + u64::from(SLICES) > newest;
         let (calls, failures) =
@@ -275,6 +285,157 @@ impl Store for Guarded {
                 call.end(&ruling);
                 ruling
             }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Says what the breaker should, from a list of everything that happened.
+    #[derive(Default)]
+    struct Model {
+        /// Calls that were heard since the store was last trusted: when, and whether they failed.
+        heard: Vec<(u64, bool)>,
+        open_since: Option<u64>,
+        probing: bool,
+        trusted_since: Option<u64>,
+    }
+
+    const WINDOW: u64 = 1_000;
+    const OPEN: u64 = 500;
+    const RAMP: u64 = 300;
+
+    fn config() -> BreakerConfig {
+        let millis = Duration::from_millis;
+        BreakerConfig {
+            window: millis(WINDOW),
+            min_calls: 4,
+            failures_percent: 50,
+            consecutive: 6,
+            open: millis(OPEN),
+            ramp: millis(RAMP),
+            ..BreakerConfig::default()
+        }
+    }
+
+    impl Model {
+        fn ask(&mut self, now: u64, percentile: u64) -> Pass {
+            if let Some(since) = self.open_since {
+                if now < since + OPEN || self.probing {
+                    return Pass::No;
+                }
+                self.probing = true;
+                return Pass::Probe;
+            }
+            match self.trusted_since {
+                Some(since) if now < since + RAMP => {
+                    let percent = 10 + 90 * (now - since) / RAMP;
+                    if percentile < percent { Pass::Through } else { Pass::No }
+                }
+                _ => Pass::Through,
+            }
+        }
+
+        fn hear(&mut self, now: u64, pass: Pass, failed: Option<bool>) {
+            match (pass, failed) {
+                (Pass::Probe, None) => self.probing = false,
+                (Pass::Probe, Some(true)) => (self.probing, self.open_since) = (false, Some(now)),
+                (Pass::Probe, Some(false)) => {
+                    *self = Self { trusted_since: Some(now), ..Self::default() };
+                }
+                (_, Some(failed)) if self.open_since.is_none() => {
+                    self.heard.push((now, failed));
+                    // Whole tenths of the window count.
+                    let tenth = |time: u64| time / (WINDOW / 10);
+                    let recent: Vec<bool> = self
+                        .heard
+                        .iter()
+                        .filter(|(time, _)| tenth(*time) + 10 > tenth(now))
+                        .map(|(_, failed)| *failed)
+                        .collect();
+                    let failures = recent.iter().filter(|failed| **failed).count();
+                    let last = self.heard.iter().rev().take(6);
+                    let in_a_row = last.filter(|(_, failed)| *failed).count() == 6;
+                    if in_a_row || recent.len() >= 4 && failures * 2 >= recent.len() {
+                        (self.open_since, self.trusted_since) = (Some(now), None);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Pass(u64),
+        Ask { percentile: u64 },
+        Hear { which: usize, failed: Option<bool> },
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let failed = prop_oneof![3 => Just(Some(true)), 3 => Just(Some(false)), 1 => Just(None)];
+        prop::collection::vec(
+            prop_oneof![
+                3 => prop_oneof![0..40_u64, 0..700_u64].prop_map(Step::Pass),
+                5 => (0..100_u64).prop_map(|percentile| Step::Ask { percentile }),
+                5 => (0..8_usize, failed).prop_map(|(which, failed)| Step::Hear { which, failed }),
+            ],
+            1..300,
+        )
+    }
+
+    #[test]
+    fn it_is_what_the_list_of_calls_says() {
+        let reached = std::cell::RefCell::new(BTreeMap::<String, u64>::new());
+        let config =
+            ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) };
+        proptest::test_runner::TestRunner::new(config)
+            .run(&steps(), |steps| {
+                let (mut breaker, mut model) = (Breaker::new(self::config()), Model::default());
+                let (mut now, mut calls) = (0, Vec::new());
+                for step in steps {
+                    let time = Duration::from_millis(now);
+                    match step {
+                        Step::Pass(by) => now += by,
+                        Step::Ask { percentile } => {
+                            let pass = breaker.ask(time, || percentile);
+                            prop_assert_eq!(pass, model.ask(now, percentile));
+                            let state =
+                                format!("{pass:?} when {:?}", discriminant(breaker.state()));
+                            *reached.borrow_mut().entry(state).or_default() += 1;
+                            if pass != Pass::No {
+                                calls.push(pass);
+                            }
+                        }
+                        Step::Hear { which, failed } if !calls.is_empty() => {
+                            let pass = calls.remove(which % calls.len());
+                            breaker.hear(time, pass, failed, || 0);
+                            model.hear(now, pass, failed);
+                        }
+                        Step::Hear { .. } => {}
+                    }
+                }
+                Ok(())
+            })
+            .unwrap();
+        let reached = reached.into_inner();
+        eprintln!("breaker reached: {reached:?}");
+        // Through and No while recovering, through while closed, no while open and half-open, probe.
+        assert_eq!(reached.len(), 6, "{reached:?}");
+    }
+
+    fn discriminant(state: State) -> &'static str {
+        match state {
+            State::Closed => "closed",
+            State::Open { .. } => "open",
+            State::HalfOpen { .. } => "half-open",
+            State::Recovering { .. } => "recovering",
         }
     }
 }
