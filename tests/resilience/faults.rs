@@ -2,6 +2,7 @@
 //! how soon it is over.
 
 use std::{
+    cell::RefCell,
     process::Command,
     sync::{
         Arc, Mutex,
@@ -16,7 +17,11 @@ use tollgate::{
     store::{RedisStore, Resilience, Source},
 };
 
-use crate::{servers::Server, support::policy};
+use crate::{
+    proxy::{Proxy, Spoil},
+    servers::Server,
+    support::policy,
+};
 
 /// What one check came to.
 #[derive(Debug, Clone, Copy)]
@@ -75,22 +80,17 @@ impl Load {
 }
 
 /// Injects a fault for a second under load, and judges what became of the checks.
-async fn bear(
-    what: &str,
-    mut server: Server,
-    begin: impl AsyncFn(&mut Server),
-    end: impl AsyncFn(&mut Server),
-) {
+async fn bear(what: &str, url: &str, begin: impl AsyncFnOnce(), end: impl AsyncFnOnce()) {
     const LIMIT: u64 = 200;
-    let store = RedisStore::connect(&server.url()).await.expect("a store");
+    let store = RedisStore::connect(url).await.expect("a store");
     let limiter = Limiter::with(store, Resilience::default().instances(2));
     let policy = policy("p", &format!("{LIMIT}/h token-bucket({LIMIT})"));
     let load = Load::start(&limiter, &policy);
     tokio::time::sleep(Duration::from_millis(500)).await;
     let began = Instant::now();
-    begin(&mut server).await;
+    begin().await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    end(&mut server).await;
+    end().await;
     let ended = Instant::now();
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     let samples = load.stop().await;
@@ -124,46 +124,63 @@ async fn bear(
     assert!(admitted <= bound, "{what}: {admitted} of {bound}");
 }
 
-fn signal(server: &Server, signal: &str) {
-    let pid: String = server.info("server", "process_id");
-    let done = Command::new("kill").args([signal, &pid]).status().expect("kill runs");
-    assert!(done.success());
+fn signal(pid: &str, signal: &str) {
+    assert!(Command::new("kill").args([signal, pid]).status().expect("kill runs").success());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_and_started_again() {
-    let kill = async |server: &mut Server| server.kill();
-    let start = async |server: &mut Server| server.run();
-    bear("kill -9", Server::start(), kill, start).await;
+    let server = RefCell::new(Server::start());
+    let url = server.borrow().url();
+    let (kill, start) = (async || server.borrow_mut().kill(), async || server.borrow_mut().run());
+    bear("kill -9", &url, kill, start).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stopped_and_continued() {
     let server = Server::start();
     let pid = server.info("server", "process_id");
-    let stop = async |server: &mut Server| signal(server, "-STOP");
-    let go_on = async |_: &mut Server| {
-        assert!(Command::new("kill").args(["-CONT", &pid]).status().expect("runs").success());
-    };
-    bear("SIGSTOP", server, stop, go_on).await;
+    let (stop, go_on) = (async || signal(&pid, "-STOP"), async || signal(&pid, "-CONT"));
+    bear("SIGSTOP", &server.url(), stop, go_on).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn asleep() {
-    let sleep = async |server: &mut Server| {
-        let client = server.client();
+    let server = Server::start_with(&["--enable-debug-command", "yes"]);
+    let client = server.client();
+    let sleep = async move || {
         std::thread::spawn(move || {
             let mut connection = client.get_connection().expect("a connection");
             redis::cmd("DEBUG").arg("SLEEP").arg("1").query::<()>(&mut connection).expect("slept");
         });
     };
-    let server = Server::start_with(&["--enable-debug-command", "yes"]);
-    bear("DEBUG SLEEP", server, sleep, async |_| ()).await;
+    bear("DEBUG SLEEP", &server.url(), sleep, async || ()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn out_of_memory() {
-    let fill = async |server: &mut Server| server.ask::<()>("CONFIG SET maxmemory 1");
-    let empty = async |server: &mut Server| server.ask::<()>("CONFIG SET maxmemory 0");
-    bear("maxmemory", Server::start(), fill, empty).await;
+    let server = Server::start();
+    let fill = async || server.ask::<()>("CONFIG SET maxmemory 1");
+    let empty = async || server.ask::<()>("CONFIG SET maxmemory 0");
+    bear("maxmemory", &server.url(), fill, empty).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn demoted() {
+    let server = Server::start();
+    let (demote, promote) = (
+        async || server.ask::<()>("REPLICAOF 127.0.0.1 1"),
+        async || server.ask::<()>("REPLICAOF NO ONE"),
+    );
+    bear("made a replica", &server.url(), demote, promote).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spoilt_on_the_way() {
+    for how in [Spoil::Delay, Spoil::Swallow, Spoil::Cut, Spoil::Truncate, Spoil::Corrupt] {
+        let server = Server::start();
+        let proxy = Proxy::start(server.port).await;
+        let (spoil, spare) = (async || proxy.spoil(how), async || proxy.spoil(Spoil::Nothing));
+        bear(&format!("{how:?}"), &proxy.url(), spoil, spare).await;
+    }
 }

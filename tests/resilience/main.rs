@@ -4,6 +4,8 @@ mod deny_cache;
 mod fallback;
 #[cfg(feature = "redis-tls")]
 mod faults;
+#[cfg(feature = "redis-tls")]
+mod proxy;
 mod remote;
 #[cfg(feature = "redis-tls")]
 #[path = "../redis/servers.rs"]

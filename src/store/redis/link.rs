@@ -41,6 +41,27 @@ struct Slot {
 /// A connection whose end shows only when it is used is tested after so many idle milliseconds.
 const IDLE: u64 = 1_000;
 
+/// A question on a connection. If it is dropped because nobody waits for the answer any more, and
+/// the connection has been silent for long, the connection is replaced.
+struct Asking<'l> {
+    live: &'l Arc<Live>,
+}
+
+impl<'l> Asking<'l> {
+    fn begin(live: &'l Arc<Live>) -> Self {
+        live.silence.begin();
+        Self { live }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if self.live.silence.is_death() {
+            self.live.ended.store(true, Ordering::Release);
+        }
+    }
+}
+
 impl Link {
     pub(super) fn new(origin: Origin, connections: usize, response_timeout: Duration) -> Self {
         let slots = (0..connections).map(|_| Slot::default()).collect();
@@ -60,9 +81,9 @@ impl Link {
         let slot = self.slot();
         let live = self.live(slot).await?;
         let mut connection = live.connection.clone();
-        let answer = command.query_async(&mut connection);
-        let answer = self.in_time(answer).await.map_err(Failure::of_request);
-        self.judge(slot, &live, answer)
+        let asking = Asking::begin(&live);
+        let answer = self.in_time(command.query_async(&mut connection)).await;
+        self.judge(slot, asking, answer.map_err(Failure::of_request))
     }
 
     /// Sends a command to a cluster node that takes it only when asked to.
@@ -77,8 +98,9 @@ impl Link {
             let values = connection.req_packed_commands(&pipeline, 0, 2).await?;
             values.into_iter().next_back().unwrap_or(Value::Nil).extract_error()
         };
-        let answer = self.in_time(answer).await.map_err(Failure::of_request);
-        self.judge(slot, &live, answer)
+        let asking = Asking::begin(&live);
+        let answer = self.in_time(answer).await;
+        self.judge(slot, asking, answer.map_err(Failure::of_request))
     }
 
     fn slot(&self) -> &Slot {
@@ -102,9 +124,14 @@ impl Link {
     fn judge(
         &self,
         slot: &Slot,
-        live: &Arc<Live>,
+        asking: Asking<'_>,
         answer: Result<Value, Failure>,
     ) -> Result<Value, Failure> {
+        let live = asking.live;
+        match &answer {
+            Ok(_) | Err(Failure::Refused(_)) => live.silence.end(),
+            Err(_) => {}
+        }
         match &answer {
             Ok(_) if self.origin.ends_unnoticed() => {
                 slot.answered.store(self.millis(), Ordering::Relaxed);

@@ -9,6 +9,7 @@ mod naming;
 mod origin;
 mod script;
 mod sentinel;
+mod silence;
 mod test_time;
 mod wire;
 

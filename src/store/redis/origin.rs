@@ -17,13 +17,13 @@ use redis::{
 };
 use tokio::time::timeout;
 
-use super::{config::RedisConfig, sentinel::Sentinels};
-
+use super::{config::RedisConfig, sentinel::Sentinels, silence::Silence};
 /// A connection, and whether it is known to have ended.
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) connection: MultiplexedConnection,
     pub(super) ended: Arc<AtomicBool>,
+    pub(super) silence: Silence,
 }
 
 pub(super) enum Origin {
@@ -40,7 +40,11 @@ impl Origin {
             // The pool tests what it hands out; it is given back at once, so that a pool of one
             // connection serves everybody.
             Self::Pool(pool) => match pool.get().await {
-                Ok(pooled) => Ok(Live { connection: pooled.clone(), ended: Arc::default() }),
+                Ok(pooled) => Ok(Live {
+                    connection: pooled.clone(),
+                    ended: Arc::default(),
+                    silence: Silence::default(),
+                }),
                 Err(bb8::RunError::User(error)) => Err(error),
                 Err(bb8::RunError::TimedOut) => {
                     Err((ErrorKind::Io, "the pool had no connection in time").into())
@@ -122,7 +126,9 @@ impl Server {
         let opening = self.client.get_multiplexed_async_connection_with_config(&options);
         // Resolving a name counts, too.
         match timeout(self.connecting, opening).await {
-            Ok(connection) => Ok(Live { connection: connection?, ended }),
+            Ok(connection) => {
+                Ok(Live { connection: connection?, ended, silence: Silence::default() })
+            }
             Err(_) => Err((ErrorKind::Io, "connecting took too long").into()),
         }
     }
