@@ -126,6 +126,8 @@ fn open(body: &mut Vec<u8>, base: &str, kind: &str, title: &str, status: u64) {
 fn response(status: StatusCode, body: Vec<u8>) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from(body));
     *response.status_mut() = status;
+    // All that a denial carries by default, so that the map does not have to grow.
+    *response.headers_mut() = HeaderMap::with_capacity(8);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     // RFC 6585: a 429 must not be stored by a cache; nor should the others outlive their cause.

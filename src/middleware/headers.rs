@@ -141,6 +141,7 @@ impl Stamp {
     /// Adds the headers to those that inner layers have left: list members beside theirs, and
     /// `X-RateLimit-*` if this layer's limit is the tighter one.
     pub(super) fn apply(self, headers: &mut HeaderMap) {
+        headers.reserve(2 * usize::from(self.draft11.is_some()) + 3);
         if let Some((policy, standing)) = self.draft11 {
             let retry_after = headers.get(RETRY_AFTER).and_then(number);
             headers.append(POLICY, policy);

@@ -184,3 +184,55 @@ async fn spoilt_on_the_way() {
         bear(&format!("{how:?}"), &proxy.url(), spoil, spare).await;
     }
 }
+
+/// One client as fast as it can, against a key that is spent: the server hears of it once a second,
+/// and a client that behaves does not notice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attacker_costs_the_server_next_to_nothing() {
+    let server = Server::start();
+    let limiter = Limiter::new(RedisStore::connect(&server.url()).await.expect("a store"));
+    let policy = policy("p", "5/h");
+    // The server knows the script.
+    assert!(limiter.check(policy.charge("nobody", 1)).await.expect("decided").is_allowed());
+    server.ask::<()>("CONFIG RESETSTAT");
+    let stop = Arc::new(AtomicBool::new(false));
+    let attack = {
+        let (limiter, policy, stop) = (limiter.clone(), policy.clone(), Arc::clone(&stop));
+        tokio::spawn(async move {
+            let (mut denied, mut admitted) = (0_u64, 0);
+            while !stop.load(SeqCst) {
+                let decision = limiter.check(policy.charge("attacker", 1)).await.expect("decided");
+                if decision.is_allowed() {
+                    admitted += 1
+                } else {
+                    denied += 1
+                }
+                if denied.is_multiple_of(64) {
+                    tokio::task::yield_now().await;
+                }
+            }
+            (denied, admitted)
+        })
+    };
+    let load = Load::start(&limiter, &Policy::new("q", "1000/s".parse().unwrap()).unwrap());
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let behaved = load.stop().await;
+    stop.store(true, SeqCst);
+    let (denied, admitted) = attack.await.expect("no panic");
+    let stats: String = server.ask("INFO commandstats");
+    let calls =
+        stats.split("cmdstat_evalsha:calls=").nth(1).and_then(|rest| rest.split(',').next());
+    let calls: u64 = calls.expect("it was asked").parse().expect("a number");
+    let cost = calls - behaved.len() as u64;
+    let mut waits: Vec<_> = behaved.iter().map(|sample| sample.took).collect();
+    waits.sort_unstable();
+    eprintln!(
+        "measured: {denied} denials of one key in 2 s cost {cost} commands; others waited {:?} (p99)",
+        waits[waits.len() * 99 / 100],
+    );
+    assert_eq!(admitted, 5);
+    assert!(denied > 50_000, "{denied}");
+    // What was admitted, the first denial, and a question a second.
+    assert!(cost <= 5 + 1 + 3, "{cost}");
+    assert!(behaved.iter().all(|sample| sample.source.is_some()));
+}

@@ -1,0 +1,116 @@
+//! What stands around a remote store, beside the embedded one.
+
+mod support;
+
+use std::{
+    convert::Infallible,
+    hint::black_box,
+    task::{Context, Poll},
+};
+
+use axum::body::Body;
+use http::{Request as HttpRequest, Response};
+use support::{Bar, compare, figure, heading, measuring, ready, row, time};
+use tollgate::{
+    Error, ErrorKind, Key, Limiter, Policy, RateLimitLayer, Rule,
+    store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Source, Store},
+};
+use tower::{Layer, Service};
+
+const ROUNDS: usize = 151;
+
+/// An embedded store that passes for a shared one whose answers take no time.
+#[derive(Debug)]
+struct Instant(MemoryStore);
+
+impl Store for Instant {
+    fn call(&self, request: Request<'_>) -> Answer {
+        let ruling = self.0.call(request).now().unwrap();
+        Answer::ready(ruling.map(|mut ruling| {
+            ruling.source = Source::Shared;
+            ruling
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct Down;
+
+impl Store for Down {
+    fn call(&self, _: Request<'_>) -> Answer {
+        Answer::ready(Err(Error::new(ErrorKind::Unavailable, "down")))
+    }
+}
+
+fn main() {
+    if !measuring() {
+        return;
+    }
+    let key = "key-000000000000000000001";
+    let policy = |quota: &str| Policy::new("bench", quota.parse().unwrap()).unwrap();
+    let instant = || Instant(MemoryStore::new(MemoryConfig::default()));
+    heading("what stands around a store, beside a check of the embedded one, ns");
+
+    let denied = policy("1/h token-bucket(1)");
+    let (cached, embedded) = (Limiter::new(instant()), Limiter::in_memory());
+    for limiter in [&cached, &embedded] {
+        let _ = ready(limiter.check(denied.charge(key, 1)));
+    }
+    // The next unit comes back in an hour: the cache asks again once a second.
+    let hit = compare(
+        ROUNDS,
+        || drop(black_box(ready(cached.check(denied.charge(black_box(key), 1))))),
+        || drop(black_box(ready(embedded.check(denied.charge(black_box(key), 1))))),
+    );
+    row("denied from the cache", "ns", hit, Bar::AtMost(2.0));
+
+    let allowed = policy("1000000000/s token-bucket(1000000000)");
+    let (around, bare) = (Limiter::new(instant()), Limiter::with(instant(), Resilience::none()));
+    let miss = compare(
+        ROUNDS,
+        || drop(black_box(ready(around.check(allowed.charge(black_box(key), 1))))),
+        || drop(black_box(ready(bare.check(allowed.charge(black_box(key), 1))))),
+    );
+    row("deadline, breaker, fallback, cache missed; beside none", "ns", miss, Bar::Open);
+    let added = miss.ours - miss.theirs;
+    figure("what they add", "ns", added, Bar::AtMost(400.0));
+
+    let local = Limiter::new(Down);
+    let fallback = compare(
+        ROUNDS,
+        || drop(black_box(ready(local.check(allowed.charge(black_box(key), 1))))),
+        || drop(black_box(ready(embedded.check(allowed.charge(black_box(key), 1))))),
+    );
+    row(
+        "breaker open, decided here (0.8 of the throughput is 1.25)",
+        "ns",
+        fallback,
+        Bar::AtMost(1.25),
+    );
+
+    let rule = Rule::new(denied, move |_| Key::from(key));
+    let mut service = RateLimitLayer::new(Limiter::new(instant()), rule).layer(Bare);
+    let mut ask = || {
+        let request = HttpRequest::get("/").body(Body::empty()).unwrap();
+        black_box(ready(service.call(request)).is_ok());
+    };
+    let each = (0..31).map(|_| time(20_000, &mut ask)).fold(f64::MAX, f64::min);
+    figure("denials through the layer, on one core", "M/s", 1e3 / each, Bar::AtLeast(1.0));
+}
+
+#[derive(Debug, Clone)]
+struct Bare;
+
+impl Service<HttpRequest<Body>> for Bare {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: HttpRequest<Body>) -> Self::Future {
+        std::future::ready(Ok(Response::new(Body::empty())))
+    }
+}
