@@ -11,6 +11,8 @@ mod decision;
 mod error;
 #[doc = include_str!("../docs/guide.md")]
 pub mod guide {}
+#[doc = include_str!("../docs/resilience.md")]
+pub mod resilience {}
 mod key;
 mod limiter;
 mod middleware;

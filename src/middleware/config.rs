@@ -64,16 +64,18 @@ impl Config {
         ruling: Result<Ruling, Error>,
         parts: &mut Parts,
     ) -> Admission {
-        let denies_on_failure = charges
-            .iter()
-            .any(|charge| !charge.is_shadow() && charge.failure_mode() == OnFailure::Deny);
+        let mut binding = charges.iter().filter(|charge| !charge.is_shadow());
+        let binds = binding.clone().next().is_some();
+        let denies = binding.any(|charge| charge.failure_mode() == OnFailure::Deny);
         let decision = ruling.and_then(|ruling| Decision::new(charges, ruling));
         // By reference: a decision is large.
         let decision = match &decision {
             Ok(decision) => decision,
             Err(error) => {
-                telemetry::store_failed(error, !denies_on_failure);
-                return match denies_on_failure {
+                // What the program asks wrongly is refused: nobody is unlimited by accident.
+                let denies = denies || error.is_invalid() && binds;
+                telemetry::store_failed(error, !denies);
+                return match denies {
                     true => Admission::Instead(self.unavailable(parts)),
                     false => Admission::Through(None),
                 };

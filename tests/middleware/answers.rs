@@ -9,7 +9,7 @@ use serde_json::Value;
 use tollgate::{Identity, Key, Limiter, OnFailure, RateLimitLayer, Rule};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::{Down, Later, Log, get, limiter, policy, rule, text};
+use crate::{Down, Later, Log, Picky, get, limiter, policy, rule, text};
 
 /// Answers with the status that the path names, and a body of 100 bytes.
 fn inner() -> impl Service<
@@ -193,6 +193,16 @@ async fn when_the_store_fails_each_rule_says_what_happens() {
     assert!(problem["type"].as_str().unwrap().ends_with("#temporary-reduced-capacity"));
     let mut trial = layer().and(dear().shadow()).layer(inner());
     assert_eq!(ask!(trial, "/").0, 200, "a trial denies nobody");
+}
+
+/// A quota that the store cannot keep is a mistake of the program: loud, and nobody is unlimited.
+#[tokio::test]
+async fn what_the_store_does_not_take_is_refused() {
+    let rule = |name| rule(name, "1/min").on_failure(OnFailure::Allow);
+    let mut service = RateLimitLayer::new(Limiter::new(Picky), rule("p")).layer(inner());
+    assert_eq!(ask!(service, "/").0, 503);
+    let mut trial = RateLimitLayer::new(Limiter::new(Picky), rule("p").shadow()).layer(inner());
+    assert_eq!(ask!(trial, "/").0, 200);
 }
 
 #[tokio::test]

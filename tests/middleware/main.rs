@@ -73,5 +73,15 @@ impl Store for Down {
     }
 }
 
+/// A store that does not take what it is asked to keep.
+#[derive(Debug)]
+pub(crate) struct Picky;
+
+impl Store for Picky {
+    fn call(&self, _: Asked<'_>) -> Answer {
+        Answer::ready(Err(Error::new(ErrorKind::Invalid, "limit is too high")))
+    }
+}
+
 /// What happened, in order.
 pub(crate) type Log = Arc<Mutex<VecDeque<String>>>;
