@@ -23,6 +23,10 @@ impl Store for Shared {
     fn call(&self, request: Request<'_>) -> Answer {
         self.0.call(request)
     }
+
+    fn is_embedded(&self) -> bool {
+        true
+    }
 }
 
 /// Bytes at the end, the most there were, and what the store says of itself.
