@@ -1,10 +1,14 @@
 //! Denials, exemptions, trials, failures, and charges that depend on the response.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{Empty, Full};
+use http_body::Frame;
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use serde_json::Value;
 use tollgate::{Identity, Key, Limiter, OnFailure, RateLimitLayer, Rule};
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -254,4 +258,28 @@ fn debug_shows_no_keys() {
     });
     assert!(format!("{layer:?}").contains("api"));
     assert!(!format!("{:?}", Key::from("secret-token")).contains("secret"));
+}
+
+/// Of a body in several frames each counts, and a store that answers later is settled by a task.
+#[tokio::test]
+async fn every_frame_counts_and_a_remote_store_is_settled_too() {
+    let limiter = Limiter::new(Later(tollgate::store::MemoryStore::new(Default::default())));
+    let bytes = policy("bytes", "1000/min");
+    let by_body =
+        Rule::new(bytes.clone(), |_| "everybody").cost(|_| 10).cost_of_body(|bytes| bytes);
+    let frames = || {
+        let frame = |length| Ok::<_, Infallible>(Frame::data(Bytes::from(vec![0; length])));
+        StreamBody::new(futures_util::stream::iter([50, 70].map(frame)))
+    };
+    let inner = service_fn(move |_: Request<Empty<Bytes>>| async move {
+        Ok::<_, Infallible>(Response::new(frames()))
+    });
+    let mut service = RateLimitLayer::new(limiter.clone(), by_body).layer(inner);
+    let response = service.ready().await.unwrap().call(get("/")).await.unwrap();
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes().len(), 120);
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    let peek = limiter.peek(bytes.charge("everybody", 0)).await.unwrap();
+    assert_eq!(peek.outcomes().get(0).unwrap().standing().remaining(), 880);
 }

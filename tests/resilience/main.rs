@@ -10,5 +10,7 @@ mod remote;
 #[cfg(feature = "redis-tls")]
 #[path = "../redis/servers.rs"]
 mod servers;
+#[cfg(feature = "redis-tls")]
+mod soak;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,0 +1,87 @@
+//! Faults at random for a while: memory stays flat, and no task or connection is left behind.
+//! `TOLLGATE_SOAK_SECONDS` says for how long; 10 minutes are 600.
+
+use std::time::Duration;
+
+use tokio::{runtime::Handle, time::Instant};
+use tollgate::{
+    Limiter, Policy,
+    store::{RedisConfig, RedisStore, Resilience},
+};
+
+use crate::{
+    proxy::{Proxy, Spoil},
+    servers::Server,
+};
+
+/// Resident memory of this process, in KiB.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).expect("a line");
+    line.split_whitespace().nth(1).expect("a number").parse().expect("a number")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_left_behind() {
+    let seconds = std::env::var("TOLLGATE_SOAK_SECONDS").ok().and_then(|it| it.parse().ok());
+    let length = Duration::from_secs(seconds.unwrap_or(8));
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let config = RedisConfig::default().response_timeout(Duration::from_millis(100));
+    let store = RedisStore::connect_with(&proxy.url(), config).await.expect("a store");
+    let limiter = Limiter::with(store, Resilience::default().instances(3));
+    let policy = Policy::new("p", "50/s".parse().expect("a quota")).expect("a name");
+
+    let mut state = u64::from(std::process::id());
+    let mut random = |below: u64| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let mut half_time = None;
+    let (start, mut checks, mut errors, mut faults) = (Instant::now(), 0_u64, 0_u64, 0);
+    while start.elapsed() < length {
+        let spoils = [Spoil::Delay, Spoil::Swallow, Spoil::Cut, Spoil::Truncate, Spoil::Corrupt];
+        proxy.spoil(spoils[random(5) as usize]);
+        faults += 1;
+        for well in [false, true] {
+            if well {
+                proxy.spoil(Spoil::Nothing);
+            }
+            let until = Instant::now() + Duration::from_millis(20 + random(580));
+            while Instant::now() < until {
+                let tasks: Vec<_> = (0..32)
+                    .map(|_| {
+                        let (limiter, policy) = (limiter.clone(), policy.clone());
+                        let key = random(5_000);
+                        tokio::spawn(
+                            async move { limiter.check(policy.charge(key, 1)).await.is_err() },
+                        )
+                    })
+                    .collect();
+                for task in tasks {
+                    errors += u64::from(task.await.expect("no panic"));
+                    checks += 1;
+                }
+            }
+        }
+        if half_time.is_none() && start.elapsed() > length / 2 {
+            half_time = Some(resident());
+        }
+    }
+    proxy.spoil(Spoil::Nothing);
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let grown = resident().saturating_sub(half_time.expect("half of the time has passed"));
+    let clients: u64 = server.info("clients", "connected_clients").parse().expect("a number");
+    drop((limiter, proxy));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let tasks = Handle::current().metrics().num_alive_tasks();
+    eprintln!(
+        "measured: {faults} faults in {length:?}, {checks} checks, {errors} errors, {grown} KiB more \
+         than at half time, {clients} connections, {tasks} tasks left"
+    );
+    assert_eq!(errors, 0, "everything falls back");
+    assert!(grown < 16 << 10, "{grown} KiB");
+    assert!(clients <= 2 + 3, "{clients} connections");
+    assert_eq!(tasks, 0);
+}
