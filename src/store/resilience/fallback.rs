@@ -57,14 +57,6 @@ impl Drop for Fallback {
     }
 }
 
-/// What is left of a request when its answer comes.
-enum Asked {
-    Acquire(Charges<'static>),
-    Peek(Charges<'static>),
-    Force(Charges<'static>),
-    Other,
-}
-
 impl Store for Fallback {
     fn call(&self, request: Request<'_>) -> Answer {
         if let Request::GiveBack(receipt) = request
@@ -72,25 +64,37 @@ impl Store for Fallback {
         {
             return Answer::ready(self.0.give_back_local(receipt));
         }
-        let answer = match self.0.inner.call(request).now() {
+        let coming = match self.0.inner.call(request).now() {
             Ok(Ok(ruling)) => {
                 self.0.answered();
                 return Answer::ready(Ok(ruling));
             }
-            Ok(Err(error)) => return Answer::ready(self.0.decide(&Asked::new(request), error)),
+            Ok(Err(error)) => return Answer::ready(self.0.decide(request, error)),
             Err(coming) => coming,
         };
         let (shared, asked) = (Arc::clone(&self.0), Asked::new(request));
         Answer::pending(async move {
-            match answer.await {
+            match coming.await {
                 Ok(ruling) => {
                     shared.answered();
                     Ok(ruling)
                 }
-                Err(error) => shared.decide(&asked, error),
+                Err(error) => match asked.request() {
+                    Some(request) => shared.decide(request, error),
+                    None => Err(error),
+                },
             }
         })
     }
+}
+
+/// What is kept of a request until its answer comes.
+enum Asked {
+    Acquire(Charges<'static>),
+    Peek(Charges<'static>),
+    Force(Charges<'static>),
+    /// Nothing of it can be decided here.
+    Other,
 }
 
 impl Asked {
@@ -104,19 +108,28 @@ impl Asked {
             Request::GiveBack(_) | Request::Reset(_) => Self::Other,
         }
     }
+
+    fn request(&self) -> Option<Request<'_>> {
+        match self {
+            Self::Acquire(charges) => Some(Request::Acquire(charges)),
+            Self::Peek(charges) => Some(Request::Peek(charges)),
+            Self::Force(charges) => Some(Request::Force(charges)),
+            Self::Other => None,
+        }
+    }
 }
 
 impl Shared {
     /// Decides without the store.
-    fn decide(&self, asked: &Asked, error: Error) -> Result<Ruling, Error> {
+    fn decide(&self, request: Request<'_>, error: Error) -> Result<Ruling, Error> {
         if !error.is_unavailable() {
             return Err(error);
         }
-        let (charges, acquires) = match asked {
-            Asked::Acquire(charges) => (charges, true),
-            Asked::Peek(charges) => (charges, false),
-            Asked::Force(charges) => return Ok(self.force(charges)),
-            Asked::Other => return Err(error),
+        let (charges, acquires) = match request {
+            Request::Acquire(charges) => (charges, true),
+            Request::Peek(charges) => (charges, false),
+            Request::Force(charges) => return Ok(self.force(charges)),
+            Request::GiveBack(_) | Request::Reset(_) => return Err(error),
         };
         let denies =
             |charge: &Charge<'_>| !charge.is_shadow() && charge.failure_mode() == OnFailure::Deny;
@@ -145,7 +158,7 @@ impl Shared {
     }
 
     /// What is charged whatever is left counts here, and later there.
-    fn force(&self, charges: &Charges<'static>) -> Ruling {
+    fn force(&self, charges: &[Charge<'_>]) -> Ruling {
         let shares: Charges<'_> =
             charges.iter().map(|charge| charge.share(self.instances)).collect();
         let (time, lines) = match self.local(Request::Force(&shares)) {

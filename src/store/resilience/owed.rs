@@ -33,14 +33,17 @@ impl Owed {
         self.lock().is_empty()
     }
 
-    pub(super) fn add(&self, charge: &Charge<'static>, units: u64, time: Timestamp) {
+    pub(super) fn add(&self, charge: &Charge<'_>, units: u64, time: Timestamp) {
         let mut debts = self.lock();
         let name = (charge.policy().id(), *charge.key());
         if debts.len() >= MOST && !debts.contains_key(&name) {
             return;
         }
-        let debt =
-            debts.entry(name).or_insert_with(|| Debt { charge: charge.clone(), units: 0, time });
+        let debt = debts.entry(name).or_insert_with(|| Debt {
+            charge: charge.clone().into_owned(),
+            units: 0,
+            time,
+        });
         debt.units = debt.units.saturating_add(units);
         debt.time = debt.time.max(time);
     }
