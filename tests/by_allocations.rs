@@ -24,9 +24,13 @@ fn allocations(work: impl Fn()) -> usize {
 }
 
 fn find(who: impl Fn(&Parts) -> Identity, parts: &Parts) -> usize {
-    allocations(|| {
-        black_box(who(black_box(parts)));
-    })
+    // The harness may allocate at the same time, but not each time.
+    let once = || {
+        allocations(|| {
+            black_box(who(black_box(parts)));
+        })
+    };
+    (0..5).map(|_| once()).min().unwrap_or(usize::MAX)
 }
 
 /// One test, so that no other counts here.
@@ -56,5 +60,5 @@ fn none() {
     let choosing = || {
         black_box(choose(black_box(&parts)));
     };
-    assert_eq!(allocations(choosing), 0);
+    assert_eq!((0..5).map(|_| allocations(choosing)).min(), Some(0));
 }

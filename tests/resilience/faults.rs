@@ -42,6 +42,9 @@ struct Load {
 
 const TASKS: u64 = 16;
 
+/// Who measures times has the machine alone.
+pub(crate) static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 impl Load {
     fn start(limiter: &Limiter, policy: &Policy) -> Self {
         let (stop, samples) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
@@ -82,6 +85,7 @@ impl Load {
 /// Injects a fault for a second under load, and judges what became of the checks.
 async fn bear(what: &str, url: &str, begin: impl AsyncFnOnce(), end: impl AsyncFnOnce()) {
     const LIMIT: u64 = 200;
+    let _alone = ALONE.lock().await;
     let store = RedisStore::connect(url).await.expect("a store");
     let limiter = Limiter::with(store, Resilience::default().instances(2));
     let policy = policy("p", &format!("{LIMIT}/h token-bucket({LIMIT})"));
@@ -189,6 +193,7 @@ async fn spoilt_on_the_way() {
 /// and a client that behaves does not notice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attacker_costs_the_server_next_to_nothing() {
+    let _alone = ALONE.lock().await;
     let server = Server::start();
     let limiter = Limiter::new(RedisStore::connect(&server.url()).await.expect("a store"));
     let policy = policy("p", "5/h");
@@ -223,7 +228,8 @@ async fn an_attacker_costs_the_server_next_to_nothing() {
     let calls =
         stats.split("cmdstat_evalsha:calls=").nth(1).and_then(|rest| rest.split(',').next());
     let calls: u64 = calls.expect("it was asked").parse().expect("a number");
-    let cost = calls - behaved.len() as u64;
+    // On a busy machine some of theirs may have been decided here.
+    let cost = calls.saturating_sub(behaved.len() as u64);
     let mut waits: Vec<_> = behaved.iter().map(|sample| sample.took).collect();
     waits.sort_unstable();
     eprintln!(

@@ -25,6 +25,7 @@ fn resident() -> u64 {
 async fn nothing_is_left_behind() {
     let seconds = std::env::var("TOLLGATE_SOAK_SECONDS").ok().and_then(|it| it.parse().ok());
     let length = Duration::from_secs(seconds.unwrap_or(8));
+    let _alone = crate::faults::ALONE.lock().await;
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let config = RedisConfig::default().response_timeout(Duration::from_millis(100));
