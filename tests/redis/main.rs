@@ -1,5 +1,6 @@
 //! The shared store, against real servers.
 
+mod coalescing;
 mod connections;
 mod differential;
 mod errors;

@@ -3,11 +3,8 @@
 use smallvec::SmallVec;
 
 use super::{
-    cluster::Cluster,
-    failure::Failure,
-    link::Link,
-    naming::slot,
-    script::{Invocation, Loading},
+    coalesce::Calls,
+    script::Invocation,
     wire::{self, Asked, Operation},
 };
 use crate::{
@@ -16,13 +13,6 @@ use crate::{
     store::{Line, Ruling, Source},
 };
 
-/// What the script runs on.
-#[derive(Debug)]
-pub(super) enum Backend {
-    One(Box<Link>, Loading),
-    Cluster(Box<Cluster>),
-}
-
 /// The lines of one slot, and the answers to them.
 struct Group {
     slot: u16,
@@ -30,7 +20,7 @@ struct Group {
     answers: SmallVec<[Line; 1]>,
 }
 
-impl Backend {
+impl Calls {
     pub(super) async fn decide(
         &self,
         operation: Operation,
@@ -38,11 +28,7 @@ impl Backend {
         now: Option<u64>,
     ) -> Result<Ruling, Error> {
         let count = asked.len();
-        let mut groups = match self {
-            Self::One(..) if asked.is_empty() => Vec::new(),
-            Self::One(..) => vec![Group { slot: 0, asked, answers: SmallVec::new() }],
-            Self::Cluster(_) => by_slot(asked),
-        };
+        let mut groups = self.by_slot(asked);
         let mut time = Timestamp::default();
         for index in 0..groups.len() {
             let result = self.run(operation, &mut groups[index], now).await;
@@ -81,10 +67,14 @@ impl Backend {
         group: &mut Group,
         now: Option<u64>,
     ) -> Result<Timestamp, Error> {
-        let lines = wire::pack(&mut group.asked);
-        let keys = group.asked.iter().map(|line| line.key.clone()).collect();
-        let invocation = Invocation { keys, operation: operation.code(), lines, now };
-        let value = self.send(group.slot, &invocation).await?;
+        let check = wire::pack(&mut group.asked);
+        let value = match operation {
+            Operation::Acquire => self.acquire(group.slot, check, now).await?,
+            _ => {
+                let call = Invocation::new(operation, check, now);
+                self.backend().send(group.slot, &call).await?
+            }
+        };
         let (time, answers) = wire::read(operation, &group.asked, value)?;
         group.answers = answers;
         Ok(time)
@@ -105,25 +95,18 @@ impl Backend {
         })
     }
 
-    async fn send(&self, slot: u16, invocation: &Invocation) -> Result<redis::Value, Failure> {
-        match self {
-            Self::One(link, loading) => loading.run(invocation, |command| link.send(command)).await,
-            Self::Cluster(cluster) => cluster.run(slot, invocation).await,
+    /// Groups in the order of their slots, so that checks that share several are less likely to
+    /// undo each other.
+    fn by_slot(&self, asked: Vec<Asked>) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        for line in asked {
+            let slot = self.backend().slot(&line.key);
+            match groups.iter_mut().find(|group| group.slot == slot) {
+                Some(group) => group.asked.push(line),
+                None => groups.push(Group { slot, asked: vec![line], answers: SmallVec::new() }),
+            }
         }
+        groups.sort_by_key(|group| group.slot);
+        groups
     }
-}
-
-/// Groups in the order of their slots, so that checks that share several are less likely to undo
-/// each other.
-fn by_slot(asked: Vec<Asked>) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
-    for line in asked {
-        let slot = slot(&line.key);
-        match groups.iter_mut().find(|group| group.slot == slot) {
-            Some(group) => group.asked.push(line),
-            None => groups.push(Group { slot, asked: vec![line], answers: SmallVec::new() }),
-        }
-    }
-    groups.sort_by_key(|group| group.slot);
-    groups
 }

@@ -7,7 +7,7 @@ use std::sync::{
 
 use redis::{Cmd, Script, Value};
 
-use super::failure::Failure;
+use super::{failure::Failure, wire::Operation};
 
 /// Put together from its parts when this crate is compiled.
 const TEXT: &str = concat!(
@@ -27,14 +27,39 @@ static SHA: LazyLock<String> = LazyLock::new(|| Script::new(TEXT).get_hash().to_
 
 /// What the script is asked to do, ready to be sent.
 pub(super) struct Invocation {
-    pub(super) keys: Vec<Vec<u8>>,
-    pub(super) operation: &'static str,
-    pub(super) lines: Vec<u8>,
+    operation: &'static str,
+    /// More than one only to acquire.
+    pub(super) checks: Vec<Check>,
     /// The time, from a test.
-    pub(super) now: Option<u64>,
+    now: Option<u64>,
+}
+
+/// The keys of one check, or of another operation, and its packed lines, one for each.
+pub(super) struct Check {
+    pub(super) keys: Vec<Vec<u8>>,
+    pub(super) lines: Vec<u8>,
+}
+
+impl Check {
+    pub(super) fn lines(&self) -> usize {
+        self.keys.len()
+    }
 }
 
 impl Invocation {
+    pub(super) fn new(operation: Operation, check: Check, now: Option<u64>) -> Self {
+        Self { operation: operation.code(), checks: vec![check], now }
+    }
+
+    /// To be decided one after the other.
+    pub(super) fn acquire_each(checks: Vec<Check>, now: Option<u64>) -> Self {
+        Self { operation: "b", checks, now }
+    }
+
+    pub(super) fn is_shared(&self) -> bool {
+        self.checks.len() > 1
+    }
+
     pub(super) fn by_sha(&self) -> Cmd {
         self.command("EVALSHA", &SHA)
     }
@@ -45,13 +70,24 @@ impl Invocation {
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
-        let size = self.keys.iter().map(|key| key.len() + 8).sum::<usize>() + self.lines.len();
-        let mut command = Cmd::with_capacity(8 + self.keys.len(), size + script.len() + 32);
-        command.arg(name).arg(script).arg(self.keys.len());
-        for key in &self.keys {
+        let keys = || self.checks.iter().flat_map(|check| &check.keys);
+        let count = self.checks.iter().map(Check::lines).sum::<usize>();
+        let lines = self.checks.iter().map(|check| check.lines.len()).sum::<usize>();
+        let size = keys().map(|key| key.len() + 8).sum::<usize>() + lines;
+        let mut command = Cmd::with_capacity(8 + count, size + script.len() + 32);
+        command.arg(name).arg(script).arg(count);
+        for key in keys() {
             command.arg(key);
         }
-        command.arg(self.operation).arg(&self.lines);
+        command.arg(self.operation);
+        match &self.checks[..] {
+            [check] => command.arg(&check.lines),
+            checks => {
+                let mut all = Vec::with_capacity(lines);
+                checks.iter().for_each(|check| all.extend_from_slice(&check.lines));
+                command.arg(all)
+            }
+        };
         if let Some(now) = self.now {
             command.arg(now);
         }
@@ -105,6 +141,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "adf0d4dbeff69a940912eef43c78b334916dce1c");
+        assert_eq!(*SHA, "67e81a9d4e61f3efd88d60d10f75ae6cfc49211d");
     }
 }

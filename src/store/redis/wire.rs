@@ -3,7 +3,7 @@
 use redis::Value;
 use smallvec::SmallVec;
 
-use super::naming::Naming;
+use super::{naming::Naming, script::Check};
 use crate::{
     algorithm::{Algorithm, Mark},
     charge::Charge,
@@ -52,6 +52,13 @@ pub(super) struct Asked {
 /// Numbers in the script are doubles, exact below 2^53, far above what any quota has.
 const MOST: u64 = (1 << 53) - 1;
 const LINE: usize = 64;
+/// The flags of a line: it is on trial; an earlier one has its key, so that the script looks at it
+/// again; it ends a check.
+const TRIAL: u8 = 1;
+const AGAIN: u8 = 2;
+const LAST: u8 = 4;
+/// Instead of the units of a check that could not be decided along with others.
+const UNDECIDED: f64 = -1.0;
 
 impl Asked {
     pub(super) fn charge(naming: &Naming, position: usize, charge: &Charge<'_>) -> Self {
@@ -90,8 +97,7 @@ impl Asked {
         self.shadow || line.verdict == Verdict::Passed
     }
 
-    /// What the key holds when nothing was spent.
-    fn pack(&self, bytes: &mut Vec<u8>, again: bool) {
+    fn pack(&self, bytes: &mut Vec<u8>, flags: u8) {
         let (algorithm, parameter) = match self.quota.counted_by() {
             Algorithm::SlidingLog => (1, 0),
             Algorithm::SlidingBuckets(n) => (2, u64::from(n)),
@@ -99,7 +105,7 @@ impl Asked {
             Algorithm::TokenBucket { burst } => (4, burst),
             Algorithm::FixedWindow => (5, 0),
         };
-        bytes.extend([algorithm, u8::from(self.shadow) + 2 * u8::from(again)]);
+        bytes.extend([algorithm, flags]);
         let mut push = |number: u64| {
             bytes.extend_from_slice(&(number.min(MOST) as f64).to_le_bytes());
         };
@@ -150,14 +156,36 @@ impl Asked {
 }
 
 /// Orders the lines as the script wants them, what binds before what is on trial, and packs them.
-/// A line whose key an earlier one has is marked: the script looks at it again.
-pub(super) fn pack(asked: &mut [Asked]) -> Vec<u8> {
+pub(super) fn pack(asked: &mut [Asked]) -> Check {
     asked.sort_by_key(|line| line.shadow);
-    let mut bytes = Vec::with_capacity(asked.len() * 82);
+    let mut lines = Vec::with_capacity(asked.len() * 82);
     for (index, line) in asked.iter().enumerate() {
-        line.pack(&mut bytes, asked[..index].iter().any(|earlier| earlier.key == line.key));
+        let again = asked[..index].iter().any(|earlier| earlier.key == line.key);
+        let last = index + 1 == asked.len();
+        let flag = |is: bool, flag: u8| if is { flag } else { 0 };
+        line.pack(&mut lines, flag(line.shadow, TRIAL) + flag(again, AGAIN) + flag(last, LAST));
     }
-    bytes
+    Check { keys: asked.iter().map(|line| line.key.clone()).collect(), lines }
+}
+
+/// Deals out the answer to several checks: none for one that could not be decided along with the
+/// others, nil for all if the answer is not the script's.
+pub(super) fn split(value: &Value, checks: &[Check]) -> Vec<Option<Value>> {
+    let bytes = match value {
+        Value::BulkString(bytes) => &bytes[..],
+        _ => &[],
+    };
+    let (time, mut lines) = bytes.split_at(bytes.len().min(8));
+    if lines.len() != checks.iter().map(Check::lines).sum::<usize>() * LINE {
+        return vec![Some(Value::Nil); checks.len()];
+    }
+    let answer = |check: &Check| {
+        let mine;
+        (mine, lines) = lines.split_at(check.lines() * LINE);
+        (!mine.starts_with(&UNDECIDED.to_le_bytes()))
+            .then(|| Value::BulkString([time, mine].concat()))
+    };
+    checks.iter().map(answer).collect()
 }
 
 /// The time, and a line for each that was asked, in their order.
