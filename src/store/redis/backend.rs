@@ -1,6 +1,7 @@
 //! What the script runs on: one server, or a cluster.
 
 use redis::Value;
+use smallvec::SmallVec;
 
 use super::{
     cluster::Cluster,
@@ -8,6 +9,7 @@ use super::{
     link::Link,
     naming,
     script::{Invocation, Loading},
+    wire::Asked,
 };
 
 #[derive(Debug)]
@@ -17,12 +19,25 @@ pub(super) enum Backend {
 }
 
 impl Backend {
-    /// Which keys can be decided by one call: those of one slot. A single server is one slot.
-    pub(super) fn slot(&self, key: &[u8]) -> u16 {
+    /// What can be decided by one call: the lines of one slot. A single server is one slot. In the
+    /// order of the slots, so that checks that share several are less likely to undo each other.
+    pub(super) fn by_slot(&self, asked: Vec<Asked>) -> SmallVec<[(u16, Vec<Asked>); 1]> {
+        let mut slots: SmallVec<[(u16, Vec<Asked>); 1]> = SmallVec::new();
         match self {
-            Self::One(..) => 0,
-            Self::Cluster(_) => naming::slot(key),
+            Self::One(..) if asked.is_empty() => {}
+            Self::One(..) => slots.push((0, asked)),
+            Self::Cluster(_) => {
+                for line in asked {
+                    let slot = naming::slot(&line.key);
+                    match slots.iter_mut().find(|(other, _)| *other == slot) {
+                        Some((_, lines)) => lines.push(line),
+                        None => slots.push((slot, vec![line])),
+                    }
+                }
+                slots.sort_by_key(|(slot, _)| *slot);
+            }
         }
+        slots
     }
 
     pub(super) async fn send(&self, slot: u16, call: &Invocation) -> Result<Value, Failure> {

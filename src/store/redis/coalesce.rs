@@ -19,8 +19,8 @@ use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 use super::{
     backend::Backend,
     failure::{Failure, Redirect},
-    script::{Check, Invocation},
-    wire::{self, Operation},
+    script::Invocation,
+    wire::{Check, Operation, Reply},
 };
 
 /// The most lines of a call that several checks share, so that it is short for the server.
@@ -54,7 +54,7 @@ struct Waiting {
 
 /// What comes of a check that waited for a call to share.
 enum Shared {
-    Answered(Result<Value, Failure>),
+    Answered(Result<Reply, Failure>),
     /// It could not be decided along with others, and spent nothing.
     Alone(Check),
 }
@@ -74,7 +74,7 @@ impl Calls {
         slot: u16,
         check: Check,
         now: Option<u64>,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Reply, Failure> {
         let (check, _flight) = if self.0.shared {
             match self.depart_or_wait(slot, check, now) {
                 Ok((check, flight)) => (check, Some(flight)),
@@ -87,7 +87,24 @@ impl Calls {
         } else {
             (check, None)
         };
-        self.0.backend.send(slot, &Invocation::new(Operation::Acquire, check, now)).await
+        self.call(slot, Operation::Acquire, check, now).await
+    }
+
+    /// Runs the script for this alone.
+    pub(super) fn call(
+        &self,
+        slot: u16,
+        operation: Operation,
+        check: Check,
+        now: Option<u64>,
+    ) -> impl Future<Output = Result<Reply, Failure>> + Send {
+        let calls = self.clone();
+        // Boxed, so that a check that waits for a call to share needs no room for one.
+        Box::pin(async move {
+            let call = Invocation::new(operation, [check], now);
+            let value = calls.0.backend.send(slot, &call).await?;
+            call.read(&value)?.pop().flatten().ok_or(Failure::NotOurs)
+        })
     }
 
     /// The check itself if it is to go at once, alone.
@@ -107,7 +124,7 @@ impl Calls {
             Entry::Occupied(entry) => entry.into_mut(),
         };
         let (answer, receiver) = oneshot::channel();
-        queue.lines += check.lines();
+        queue.lines += check.len();
         queue.waiting.push(Waiting { check, now, answer });
         if queue.lines >= MOST || time - queue.departed >= PATIENCE {
             let batch = queue.depart(time);
@@ -146,13 +163,13 @@ impl Slot {
         let mut lines = 0;
         let now = self.waiting.first().and_then(|first| first.now);
         let fits = |it: &&Waiting| {
-            lines += it.check.lines();
-            (lines <= MOST || lines == it.check.lines()) && it.now == now
+            lines += it.check.len();
+            (lines <= MOST || lines == it.check.len()) && it.now == now
         };
         let count = self.waiting.iter().take_while(fits).count();
         let rest = self.waiting.split_off(count);
         let batch = mem::replace(&mut self.waiting, rest);
-        self.lines = self.waiting.iter().map(|it| it.check.lines()).sum();
+        self.lines = self.waiting.iter().map(|it| it.check.len()).sum();
         self.on_their_way += 1;
         self.departed = time;
         batch
@@ -172,7 +189,7 @@ impl Flight {
         let Some(now) = batch.first().map(|first| first.now) else { return };
         let (checks, answers): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|it| (it.check, it.answer)).unzip();
-        let call = Invocation::acquire_each(checks, now);
+        let call = Invocation::new(Operation::Acquire, checks, now);
         let calls = self.calls.clone();
         let sent = calls.0.backend.send(self.slot, &call);
         let (answer, answers) = WhileAwaited { call: pin!(sent), answers }.await;
@@ -191,36 +208,37 @@ impl Drop for Flight {
         let Entry::Occupied(mut entry) = slots.entry(self.slot) else { return };
         let slot = entry.get_mut();
         slot.on_their_way -= 1;
-        if !slot.waiting.is_empty() {
+        // The last to come back takes along who waits: if each did, calls would stay small.
+        if slot.on_their_way > 0 {
+            return;
+        }
+        if slot.waiting.is_empty() {
+            entry.remove();
+        } else {
             let batch = slot.depart(Instant::now());
             drop(slots);
             self.calls.send_together(self.slot, batch);
-        } else if slot.on_their_way == 0 {
-            entry.remove();
         }
     }
 }
 
 /// Deals out the answer to a call that several checks share.
 fn deal(call: Invocation, answer: Result<Value, Failure>) -> Vec<Shared> {
-    match answer {
-        Ok(value) => {
-            let answers = wire::split(&value, &call.checks);
-            let dealt = call.checks.into_iter().zip(answers);
-            dealt
-                .map(|(check, answer)| match answer {
-                    Some(value) => Shared::Answered(Ok(value)),
-                    None => Shared::Alone(check),
-                })
-                .collect()
-        }
+    let replies = answer.and_then(|value| call.read(&value));
+    let checks = call.checks.into_iter();
+    match replies {
+        Ok(replies) => checks
+            .zip(replies)
+            .map(|(check, reply)| match reply {
+                Some(reply) => Shared::Answered(Ok(reply)),
+                None => Shared::Alone(check),
+            })
+            .collect(),
         // Of keys that are just being moved, some are here and some are there.
         Err(failure) if matches!(failure.redirect(), Some(Redirect::Later)) => {
-            call.checks.into_iter().map(Shared::Alone).collect()
+            checks.map(Shared::Alone).collect()
         }
-        Err(failure) => {
-            call.checks.iter().map(|_| Shared::Answered(Err(failure.clone()))).collect()
-        }
+        Err(failure) => checks.map(|_| Shared::Answered(Err(failure.clone()))).collect(),
     }
 }
 

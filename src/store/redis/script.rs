@@ -6,8 +6,12 @@ use std::sync::{
 };
 
 use redis::{Cmd, Script, Value};
+use smallvec::SmallVec;
 
-use super::{failure::Failure, wire::Operation};
+use super::{
+    failure::Failure,
+    wire::{self, Check, Operation, Reply},
+};
 
 /// Put together from its parts when this crate is compiled.
 const TEXT: &str = concat!(
@@ -25,39 +29,31 @@ const TEXT: &str = concat!(
 
 static SHA: LazyLock<String> = LazyLock::new(|| Script::new(TEXT).get_hash().to_owned());
 
-/// What the script is asked to do, ready to be sent.
+/// What the script is asked to do.
 pub(super) struct Invocation {
-    operation: &'static str,
-    /// More than one only to acquire.
-    pub(super) checks: Vec<Check>,
+    operation: Operation,
+    /// Several only to acquire, each for itself, one after the other.
+    pub(super) checks: SmallVec<[Check; 1]>,
     /// The time, from a test.
     now: Option<u64>,
 }
 
-/// The keys of one check, or of another operation, and its packed lines, one for each.
-pub(super) struct Check {
-    pub(super) keys: Vec<Vec<u8>>,
-    pub(super) lines: Vec<u8>,
-}
-
-impl Check {
-    pub(super) fn lines(&self) -> usize {
-        self.keys.len()
-    }
-}
-
 impl Invocation {
-    pub(super) fn new(operation: Operation, check: Check, now: Option<u64>) -> Self {
-        Self { operation: operation.code(), checks: vec![check], now }
-    }
-
-    /// To be decided one after the other.
-    pub(super) fn acquire_each(checks: Vec<Check>, now: Option<u64>) -> Self {
-        Self { operation: "b", checks, now }
+    pub(super) fn new(
+        operation: Operation,
+        checks: impl IntoIterator<Item = Check>,
+        now: Option<u64>,
+    ) -> Self {
+        Self { operation, checks: checks.into_iter().collect(), now }
     }
 
     pub(super) fn is_shared(&self) -> bool {
         self.checks.len() > 1
+    }
+
+    /// What the answer says to each check.
+    pub(super) fn read(&self, value: &Value) -> Result<SmallVec<[Option<Reply>; 1]>, Failure> {
+        wire::read(self.operation, &self.checks, value)
     }
 
     pub(super) fn by_sha(&self) -> Cmd {
@@ -70,24 +66,15 @@ impl Invocation {
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
-        let keys = || self.checks.iter().flat_map(|check| &check.keys);
-        let count = self.checks.iter().map(Check::lines).sum::<usize>();
-        let lines = self.checks.iter().map(|check| check.lines.len()).sum::<usize>();
-        let size = keys().map(|key| key.len() + 8).sum::<usize>() + lines;
-        let mut command = Cmd::with_capacity(8 + count, size + script.len() + 32);
-        command.arg(name).arg(script).arg(count);
+        let keys = || self.checks.iter().flat_map(|check| check.iter().map(|line| &line.key));
+        let lines = wire::pack(&self.checks);
+        let size = keys().map(|key| key.len() + 8).sum::<usize>() + lines.len();
+        let mut command = Cmd::with_capacity(8 + keys().count(), size + script.len() + 32);
+        command.arg(name).arg(script).arg(keys().count());
         for key in keys() {
             command.arg(key);
         }
-        command.arg(self.operation);
-        match &self.checks[..] {
-            [check] => command.arg(&check.lines),
-            checks => {
-                let mut all = Vec::with_capacity(lines);
-                checks.iter().for_each(|check| all.extend_from_slice(&check.lines));
-                command.arg(all)
-            }
-        };
+        command.arg(if self.is_shared() { "b" } else { self.operation.code() }).arg(lines);
         if let Some(now) = self.now {
             command.arg(now);
         }

@@ -1,15 +1,16 @@
 //! Requests and answers as bytes: see lua/prelude.lua for the form.
 
+use std::sync::Arc;
+
 use redis::Value;
 use smallvec::SmallVec;
 
-use super::{naming::Naming, script::Check};
+use super::{failure::Failure, naming::Naming};
 use crate::{
     algorithm::{Algorithm, Mark},
     charge::Charge,
     clock::Timestamp,
     decision::Spent,
-    error::{Error, ErrorKind},
     quota::Quota,
     standing::Standing,
     store::{Line, Verdict},
@@ -155,59 +156,62 @@ impl Asked {
     }
 }
 
-/// Orders the lines as the script wants them, what binds before what is on trial, and packs them.
-pub(super) fn pack(asked: &mut [Asked]) -> Check {
+/// The lines of one check, or of another operation, in the order in which the script wants them:
+/// what binds before what is on trial.
+pub(super) type Check = Arc<[Asked]>;
+
+pub(super) fn in_order(mut asked: Vec<Asked>) -> Check {
     asked.sort_by_key(|line| line.shadow);
-    let mut lines = Vec::with_capacity(asked.len() * 82);
-    for (index, line) in asked.iter().enumerate() {
-        let again = asked[..index].iter().any(|earlier| earlier.key == line.key);
-        let last = index + 1 == asked.len();
-        let flag = |is: bool, flag: u8| if is { flag } else { 0 };
-        line.pack(&mut lines, flag(line.shadow, TRIAL) + flag(again, AGAIN) + flag(last, LAST));
-    }
-    Check { keys: asked.iter().map(|line| line.key.clone()).collect(), lines }
+    asked.into()
 }
 
-/// Deals out the answer to several checks: none for one that could not be decided along with the
-/// others, nil for all if the answer is not the script's.
-pub(super) fn split(value: &Value, checks: &[Check]) -> Vec<Option<Value>> {
-    let bytes = match value {
-        Value::BulkString(bytes) => &bytes[..],
-        _ => &[],
-    };
-    let (time, mut lines) = bytes.split_at(bytes.len().min(8));
-    if lines.len() != checks.iter().map(Check::lines).sum::<usize>() * LINE {
-        return vec![Some(Value::Nil); checks.len()];
+/// Checks as the script wants them.
+pub(super) fn pack(checks: &[Check]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(checks.iter().map(|check| check.len() * 82).sum());
+    for check in checks {
+        for (index, line) in check.iter().enumerate() {
+            let again = check[..index].iter().any(|earlier| earlier.key == line.key);
+            let last = index + 1 == check.len();
+            let flag = |is: bool, flag: u8| if is { flag } else { 0 };
+            line.pack(&mut bytes, flag(line.shadow, TRIAL) + flag(again, AGAIN) + flag(last, LAST));
+        }
     }
-    let answer = |check: &Check| {
-        let mine;
-        (mine, lines) = lines.split_at(check.lines() * LINE);
-        (!mine.starts_with(&UNDECIDED.to_le_bytes()))
-            .then(|| Value::BulkString([time, mine].concat()))
-    };
-    checks.iter().map(answer).collect()
+    bytes
 }
 
-/// The time, and a line for each that was asked, in their order.
+/// What the script answered to one check.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) time: Timestamp,
+    /// A line for each that was asked, in their order.
+    pub(super) lines: SmallVec<[Line; 1]>,
+}
+
+/// What came of each check: none for one that could not be decided along with the others.
 pub(super) fn read(
     operation: Operation,
-    asked: &[Asked],
-    value: Value,
-) -> Result<(Timestamp, SmallVec<[Line; 1]>), Error> {
-    let not_ours = || {
-        let message = "the answer is not that of the limiter's script: something between here and \
-                       Redis answers in its place";
-        Error::new(ErrorKind::Protocol, message)
-    };
-    let Value::BulkString(bytes) = value else { return Err(not_ours()) };
-    if bytes.len() != 8 + asked.len() * LINE {
-        return Err(not_ours());
+    checks: &[Check],
+    value: &Value,
+) -> Result<SmallVec<[Option<Reply>; 1]>, Failure> {
+    let Value::BulkString(bytes) = value else { return Err(Failure::NotOurs) };
+    let count = checks.iter().map(|check| check.len()).sum::<usize>();
+    if bytes.len() != 8 + count * LINE {
+        return Err(Failure::NotOurs);
     }
-    let (time, lines) = bytes.split_at(8);
-    let time = whole(time).ok_or_else(not_ours)?;
-    let lines = asked.iter().zip(lines.chunks_exact(LINE));
-    let lines = lines.map(|(asked, bytes)| asked.read(operation, bytes).ok_or_else(not_ours));
-    Ok((Timestamp::from_micros(time), lines.collect::<Result<_, _>>()?))
+    let (time, mut lines) = bytes.split_at(8);
+    let time = Timestamp::from_micros(whole(time).ok_or(Failure::NotOurs)?);
+    let reply = |check: &Check| {
+        let mine;
+        (mine, lines) = lines.split_at(check.len() * LINE);
+        if mine.starts_with(&UNDECIDED.to_le_bytes()) && checks.len() > 1 {
+            return Ok(None);
+        }
+        let lines = check.iter().zip(mine.chunks_exact(LINE));
+        let lines = lines.map(|(asked, bytes)| asked.read(operation, bytes));
+        let lines = lines.collect::<Option<_>>().ok_or(Failure::NotOurs)?;
+        Ok(Some(Reply { time, lines }))
+    };
+    checks.iter().map(reply).collect()
 }
 
 fn whole(bytes: &[u8]) -> Option<u64> {
