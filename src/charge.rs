@@ -39,6 +39,16 @@ pub enum OnFailure {
     Deny,
 }
 
+impl OnFailure {
+    fn stricter(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Deny, _) | (_, Self::Deny) => Self::Deny,
+            (Self::Local, _) | (_, Self::Local) => Self::Local,
+            (Self::Allow, Self::Allow) => Self::Allow,
+        }
+    }
+}
+
 impl<'p> Charge<'p> {
     #[inline]
     pub(crate) fn new(policy: &'p Policy, key: Key, cost: u64) -> Self {
@@ -130,8 +140,9 @@ impl<'p> Charge<'p> {
         self.key == other.key && self.shadow == other.shadow && self.policy == other.policy
     }
 
-    /// Adds the units of an equal charge.
+    /// Adds the units of an equal charge. What one of both refuses when the store fails is refused.
     pub(crate) fn add(&mut self, other: &Self) {
+        self.on_failure = self.on_failure.stricter(other.on_failure);
         self.cost = self.cost.saturating_add(other.cost);
         self.most = self.most.saturating_add(other.most);
     }

@@ -14,10 +14,15 @@ use smallvec::SmallVec;
 /// Who is charged: an account, an API key, an address.
 ///
 /// A key is 56 bytes and never allocates. Up to [`MAX_PLAIN`](Self::MAX_PLAIN) bytes are kept as
-/// they are; what is longer (a bearer token, a hostile header) is replaced by a 128-bit digest, so
-/// any input makes a key of bounded size and different inputs make different keys.
+/// they are; what is longer (a bearer token, a hostile header) or begins with a zero byte is
+/// replaced by a 128-bit digest, so any input makes a key of bounded size and different inputs make
+/// different keys.
 ///
-/// `Debug` shows a short digest, never the bytes.
+/// The same text is the same key, wherever it comes from: `alice` of a header spends for `alice` of
+/// a login. Addresses, numbers and pairs differ from any text.
+///
+/// `Debug` shows a short digest, never the bytes. It is made without a secret, so that instances
+/// agree: whoever reads it can test a guess, and there are few enough IPv4 addresses to test all.
 ///
 /// ```
 /// use tollgate::Key;
@@ -40,12 +45,14 @@ const HEAD: usize = 2;
 enum Kind {
     Plain,
     Digest,
+    /// The digest of two keys.
+    Pair,
     Anonymous,
     Overflow,
 }
 
 impl Key {
-    /// The longest key, in bytes, that is kept as it is.
+    /// The longest text, in bytes, that is kept as it is.
     pub const MAX_PLAIN: usize = 46;
 
     /// The one key that everybody shares whom no extractor could identify.
@@ -57,10 +64,11 @@ impl Key {
     /// A key from any bytes, of any length.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
-        if bytes.len() <= Self::MAX_PLAIN {
-            Self::of(Kind::Plain, bytes)
-        } else {
-            Self::of(Kind::Digest, &digest(bytes))
+        match bytes {
+            // So begin the keys that are not made from bytes: nobody gets there by spelling one.
+            [0, ..] => Self::of(Kind::Digest, &digest(bytes)),
+            _ if bytes.len() <= Self::MAX_PLAIN => Self::of(Kind::Plain, bytes),
+            _ => Self::of(Kind::Digest, &digest(bytes)),
         }
     }
 
@@ -114,7 +122,11 @@ impl Key {
         let mut text = SmallVec::<[u8; 2 * (Self::MAX_PLAIN + HEAD) + 2]>::from_slice(b"\0p");
         text.extend_from_slice(self.run());
         text.extend_from_slice(other.run());
-        Self { tag: self.tag.or(other.tag), ..Self::new(&text) }
+        let pair = match text.len() <= Self::MAX_PLAIN {
+            true => Self::of(Kind::Plain, &text),
+            false => Self::of(Kind::Pair, &digest(&text)),
+        };
+        Self { tag: self.tag.or(other.tag), ..pair }
     }
 
     /// A digest under a secret, to show to clients and to compare between processes.
@@ -191,27 +203,29 @@ impl From<&HeaderValue> for Key {
 }
 
 impl From<u64> for Key {
+    /// The key differs from that of any text.
     #[inline]
     fn from(number: u64) -> Self {
-        Self::new(&number.to_be_bytes())
+        let mut text = *b"\0n________";
+        text[2..].copy_from_slice(&number.to_be_bytes());
+        Self::of(Kind::Plain, &text)
     }
 }
 
 impl From<IpAddr> for Key {
     /// The address in its canonical form: an IPv4-mapped IPv6 address is IPv4. The key differs from
-    /// that of any header with the same bytes.
+    /// that of any text.
     fn from(address: IpAddr) -> Self {
-        // No header value has a zero byte: nobody can spend for an address by spelling it.
         let mut text = *b"\0a________________";
         let octets = &mut text[2..];
         match address.to_canonical() {
             IpAddr::V4(v4) => {
                 octets[..4].copy_from_slice(&v4.octets());
-                Self::new(&text[..6])
+                Self::of(Kind::Plain, &text[..6])
             }
             IpAddr::V6(v6) => {
                 octets.copy_from_slice(&v6.octets());
-                Self::new(&text)
+                Self::of(Kind::Plain, &text)
             }
         }
     }

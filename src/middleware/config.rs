@@ -51,6 +51,13 @@ impl Config {
         self.exempt.iter().any(|exempt| exempt(parts))
     }
 
+    /// Lets handlers see that nothing was decided, unless an outer layer has decided something.
+    pub(super) fn show_nothing(&self, parts: &mut Parts) {
+        if self.visible && parts.extensions.get::<Decided>().is_none() {
+            parts.extensions.insert(Decided::default());
+        }
+    }
+
     /// What a request is charged, and which rules will want to hear how it ended.
     pub(super) fn charges(&self, parts: &Parts) -> (Charges<'_>, Hooks) {
         settlement::charges(&self.rules, parts)
@@ -77,7 +84,10 @@ impl Config {
                 telemetry::store_failed(error, !denies);
                 return match denies {
                     true => Admission::Instead(self.unavailable(parts)),
-                    false => Admission::Through(None),
+                    false => {
+                        self.show_nothing(parts);
+                        Admission::Through(None)
+                    }
                 };
             }
         };

@@ -51,6 +51,7 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
         if self.config.is_exempt(&parts) {
+            self.config.show_nothing(&mut parts);
             return ResponseFuture::calling(
                 self.inner.call(Request::from_parts(parts, body)),
                 None,
@@ -58,6 +59,7 @@ where
         }
         let (charges, hooks) = self.config.charges(&parts);
         if charges.is_empty() {
+            self.config.show_nothing(&mut parts);
             return ResponseFuture::calling(
                 self.inner.call(Request::from_parts(parts, body)),
                 None,

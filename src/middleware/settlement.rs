@@ -158,14 +158,19 @@ impl AtEnd {
 
 impl Drop for AtEnd {
     fn drop(&mut self) {
+        // A remote store may need tokio's timers: without a runtime it is not asked.
+        let runtime = Handle::try_current().ok();
         for (held, cost) in self.lengths.drain(..) {
             let Some(cost) = cost.cost(self.bytes) else { continue };
+            if runtime.is_none() && !held.is_embedded() {
+                continue;
+            }
             let mut work = Box::pin(held.settle(cost));
             // With the embedded store this is all. A remote one gets a task that ends by itself;
             // without a runtime, or if the store does not answer, the estimate stays.
             let mut now = Context::from_waker(Waker::noop());
             if work.as_mut().poll(&mut now).is_pending()
-                && let Ok(runtime) = Handle::try_current()
+                && let Some(runtime) = &runtime
             {
                 runtime.spawn(timeout(PATIENCE, work));
             }
