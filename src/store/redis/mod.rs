@@ -5,6 +5,7 @@ mod cluster;
 mod config;
 mod failure;
 mod link;
+mod names;
 mod naming;
 mod origin;
 mod script;
