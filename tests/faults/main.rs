@@ -1,6 +1,7 @@
 //! An axum server in a process of its own, under steady load from another, while its Redis goes
 //! through real faults; and attackers.
 
+mod attackers;
 #[path = "../common_http/mod.rs"]
 #[allow(dead_code, reason = "HTTP/1.1 is enough here")]
 mod common_http;

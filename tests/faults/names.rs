@@ -8,7 +8,7 @@ use crate::{
     common_http,
     server::{SURE, Serving},
     servers::{Server, directory, run},
-    stage::Stage,
+    stage::{Stage, measured},
 };
 
 /// Names for the server's process, which hang while a file exists.
@@ -44,26 +44,29 @@ impl Names {
 const MOST: u64 = 10;
 
 async fn bear(what: &str, more: &[(&str, &str)]) {
-    let (redis, names) = (Server::start(), Names::new());
-    let environment = [&names.environment(), more].concat();
-    let store = format!("redis://redis.test:{}/", redis.port);
-    let before = Cell::new(0);
-    let begin = async |server: &Serving| {
-        before.set(server.role.status("Threads"));
-        names.stall();
-        let _: i64 = redis.ask("CLIENT KILL TYPE normal SKIPME yes");
-    };
-    let end = async |server: &Serving| {
-        let hang = server.role.status("Threads") - before.get();
-        eprintln!("measured: {what}: {hang} lookups hang");
-        assert!((1..=MOST).contains(&hang), "{hang}");
-        // Other work of the application that needs such a thread gets one.
-        let mut client = common_http::http1(server.address).await;
-        let reply = timeout(Duration::from_millis(500), client.get("/blocking")).await;
-        assert_eq!(reply.expect("in time").status, 200);
-        names.answer();
-    };
-    Stage::new(what, store).in_environment(&environment).bear(begin, end).await;
+    measured(async || {
+        let (redis, names) = (Server::start(), Names::new());
+        let environment = [&names.environment(), more].concat();
+        let store = format!("redis://redis.test:{}/", redis.port);
+        let before = Cell::new(0);
+        let begin = async |server: &Serving| {
+            before.set(server.role.status("Threads"));
+            names.stall();
+            let _: i64 = redis.ask("CLIENT KILL TYPE normal SKIPME yes");
+        };
+        let end = async |server: &Serving| {
+            let hang = server.role.status("Threads") - before.get();
+            eprintln!("measured: {what}: {hang} lookups hang");
+            assert!((1..=MOST).contains(&hang), "{hang}");
+            // Other work of the application that needs such a thread gets one.
+            let mut client = common_http::http1(server.address).await;
+            let reply = timeout(Duration::from_millis(500), client.get("/blocking")).await;
+            assert_eq!(reply.expect("in time").status, 200);
+            names.answer();
+        };
+        Stage::new(what, store).in_environment(&environment).bear(begin, end).await
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

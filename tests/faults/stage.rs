@@ -57,13 +57,30 @@ impl<'a> Stage<'a> {
         let figures = Figures::of(&load.end(), began, ended, lives);
         eprintln!("measured: {what}: {figures}");
 
-        assert!(figures.degraded.is_some(), "{what}: the fault was felt");
+        // Of a busy machine, too: who waits longer hears nothing else.
         assert_eq!(figures.errors, 0, "{what}: clients hear nothing of it");
         assert_eq!(figures.wrong, 0, "{what}: beyond the bound");
-        // The deadline, and what the machine adds; timers tick in milliseconds.
-        let allowed = Duration::from_millis(50) + figures.control.p99.max(Duration::from_millis(5));
-        assert!(figures.server.p99 <= allowed, "{what}: {:?}", figures.server.p99);
-        assert!(figures.recovered < Duration::from_secs(2), "{what}: {:?}", figures.recovered);
+        assert!(figures.degraded.is_some(), "{what}: the fault was felt");
         figures
     }
+}
+
+/// What the control's requests take on a machine that has time to measure.
+const CALM: Duration = Duration::from_millis(20);
+
+/// Judges how long clients waited, and for how long Redis was left alone, in a run during which
+/// the control was not disturbed by anything else; the fourth run has to do.
+pub(crate) async fn measured(run: impl AsyncFn() -> Figures) {
+    let mut figures = run().await;
+    for _ in 0..3 {
+        if figures.control.p99 <= CALM {
+            break;
+        }
+        eprintln!("the machine was busy, as the control shows: once more");
+        figures = run().await;
+    }
+    // The deadline, and what the machine adds; timers tick in milliseconds.
+    let allowed = Duration::from_millis(50) + figures.control.p99.max(Duration::from_millis(10));
+    assert!(figures.server.p99 <= allowed, "p99 {:?}", figures.server.p99);
+    assert!(figures.recovered < Duration::from_secs(2), "recovered after {:?}", figures.recovered);
 }
