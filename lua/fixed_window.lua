@@ -2,7 +2,7 @@
   -- STATE count, start, end   MARK start   TTL the end, set once a period
   elseif algorithm == 5 then
     if looking then
-      local state = call('GET', key)
+      local state = read('GET', key)
       counted, first, last, fresh = 0, 0, 0, true
       if state then
         if #state == 21 then counted, first, last = parse('<I7I7I7', state) else foreign = key end

@@ -1,11 +1,15 @@
 -- tollgate: the limiter's one script. What every request needs: arguments, time, exact arithmetic.
 --
 -- KEYS     one key a line
--- ARGV[1]  what to do: 'a' acquire, 'p' peek, 'f' force, 'g' give back, 'r' reset
--- ARGV[2]  the lines, packed; those that bind come before those on trial
+-- ARGV[1]  what to do: 'a' acquire, 'p' peek, 'f' force, 'g' give back, 'r' reset; 'b' acquire for
+--          several checks, one after the other
+-- ARGV[2]  the lines, packed; those of a check that bind come before those on trial. A line is the
+--          algorithm, flags (1 on trial, 2 its key is an earlier line's too, 4 ends a check), then
+--          limit, window, parameter, cost and the most units to take
 -- ARGV[3]  the time in microseconds: tests alone pass it
 -- RETURNS  packed doubles: the time, then for each line the units, remaining, next_after,
---          reset_after, retry_after and the three numbers of its mark
+--          reset_after, retry_after and the three numbers of its mark. Of several checks, one that
+--          cannot be decided has -1 for units, spends nothing and does not keep the others back
 -- TTL      every key expires when its state stops mattering (see each algorithm); under a time
 --          from a test, a day after its last change
 --
@@ -13,6 +17,8 @@
 local call, pack, parse = redis.call, struct.pack, struct.unpack
 local floor, format, sub = math.floor, string.format, string.sub
 local op, lines = ARGV[1], ARGV[2]
+local batch, read = op == 'b', call
+if batch then op, read = 'a', redis.pcall end
 local now = ARGV[3]
 local for_test = now
 if now then

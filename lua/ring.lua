@@ -63,7 +63,7 @@
     end
 
     if looking then
-      header = call('GETRANGE', key, '0', '232')
+      header = read('GETRANGE', key, '0', '232')
       text, from = header, 73
       if #header >= 83 then
         known, held_window, shift, start, head, tail, places, until_ms, before_last, last_time,

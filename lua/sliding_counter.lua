@@ -4,7 +4,7 @@
   -- TTL one window after the period, set once a period
   elseif algorithm == 3 then
     if looking then
-      local state = call('GET', key)
+      local state = read('GET', key)
       current, previous, first, last, before, old, fresh = 0, 0, 0, 0, 0, 0, true
       if state then
         if #state == 41 then

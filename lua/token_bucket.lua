@@ -3,7 +3,7 @@
   -- TTL   paid_at and an eighth of the window, renewed when the key would expire before paid_at
   elseif algorithm == 4 then
     if looking then
-      local state = call('GET', key)
+      local state = read('GET', key)
       debt, credit, anchor, ahead, paid_in, until_ms = 0, 0, 0, 0, 0, 0
       if state then
         local owed, part, paid_at, old, paid = 0, 0, 0, 0, nil

@@ -1,5 +1,6 @@
-//! Checks per second of 256 tasks on 1000 keys: the store, a raw EVALSHA of the same script over
-//! one multiplexed connection, and bb8's exclusive checkout.
+//! Checks per second of 256 tasks on 1000 keys and on one: the store, also with a call for each
+//! check, a raw EVALSHA of the same script over one multiplexed connection, and bb8's exclusive
+//! checkout.
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
@@ -14,7 +15,6 @@ use tollgate::{
 use crate::server::Server;
 
 const TASKS: usize = 256;
-const KEYS: u64 = 1_000;
 
 /// The script, as the store puts it together.
 pub(crate) const SCRIPT: &str = concat!(
@@ -37,7 +37,7 @@ struct Result {
     p99: Vec<f64>,
 }
 
-async fn round<F, W>(seconds: f64, result: &mut Result, work: W)
+async fn round<F, W>(seconds: f64, keys: u64, result: &mut Result, work: W)
 where
     W: Fn(u64) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = ()> + Send,
@@ -55,7 +55,7 @@ where
                         return times;
                     }
                     key = key.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    work((key >> 33) % KEYS).await;
+                    work((key >> 33) % keys).await;
                     times.push(start.elapsed().as_secs_f64());
                 }
             })
@@ -89,6 +89,11 @@ fn packed() -> Vec<u8> {
 }
 
 pub(crate) async fn run(seconds: f64) {
+    on_keys(seconds, 1_000).await;
+    on_keys(seconds, 1).await;
+}
+
+async fn on_keys(seconds: f64, keys: u64) {
     let server = Server::start();
     let policy = Policy::new("eightlet", "1000000/s token-bucket(1000000)".parse().expect("valid"));
     let policy = Arc::new(policy.expect("valid"));
@@ -96,11 +101,14 @@ pub(crate) async fn run(seconds: f64) {
     let mut stores = Vec::new();
     for connections in [1, 2, 4] {
         let config = RedisConfig::default().connections(connections);
-        let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
-        stores.push((
-            format!("url, {connections} connections"),
-            Limiter::with(store, tollgate::store::Resilience::none()),
-        ));
+        let each = config.clone().without_coalescing();
+        for (how, config) in [("", config), (", a call each", each)] {
+            let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
+            stores.push((
+                format!("url, {connections} connections{how}"),
+                Limiter::with(store, tollgate::store::Resilience::none()),
+            ));
+        }
     }
     for size in [2, 10] {
         let manager = RedisConnectionManager::new(server.url()).expect("valid");
@@ -114,7 +122,7 @@ pub(crate) async fn run(seconds: f64) {
     let sha: Arc<str> = Script::new(SCRIPT).get_hash().into();
     let line: Arc<[u8]> = packed().into();
     let names: Arc<Vec<String>> =
-        Arc::new((0..KEYS).map(|key| format!("raw:{{{key:022}}}:eightlet:t1")).collect());
+        Arc::new((0..keys).map(|key| format!("raw:{{{key:022}}}:eightlet:t1")).collect());
     let command = move |sha: &str, line: &[u8], name: &str| {
         let mut command = Cmd::new();
         command.arg("EVALSHA").arg(sha).arg(1).arg(name).arg("a").arg(line);
@@ -133,7 +141,7 @@ pub(crate) async fn run(seconds: f64) {
     for _ in 0..7 {
         for (name, limiter) in &stores {
             let (limiter, policy) = (limiter.clone(), Arc::clone(&policy));
-            round(seconds, results.entry(name.clone()).or_default(), move |key| {
+            round(seconds, keys, results.entry(name.clone()).or_default(), move |key| {
                 let (limiter, policy) = (limiter.clone(), Arc::clone(&policy));
                 async move {
                     let decision = limiter.check(policy.charge(Key::from(key), 1)).await;
@@ -145,7 +153,7 @@ pub(crate) async fn run(seconds: f64) {
         let (raw, sha, line, names) =
             (raw.clone(), Arc::clone(&sha), Arc::clone(&line), Arc::clone(&names));
         let (sha2, line2, names2) = (Arc::clone(&sha), Arc::clone(&line), Arc::clone(&names));
-        round(seconds, results.entry("raw EVALSHA".into()).or_default(), move |key| {
+        round(seconds, keys, results.entry("raw EVALSHA".into()).or_default(), move |key| {
             let (mut raw, sha, line, names) =
                 (raw.clone(), Arc::clone(&sha), Arc::clone(&line), Arc::clone(&names));
             async move {
@@ -155,29 +163,34 @@ pub(crate) async fn run(seconds: f64) {
         })
         .await;
         let pool = exclusive.clone();
-        round(seconds, results.entry("bb8 exclusive checkout".into()).or_default(), move |key| {
-            let (pool, sha, line, names) =
-                (pool.clone(), Arc::clone(&sha2), Arc::clone(&line2), Arc::clone(&names2));
-            async move {
-                let command = command(&sha, &line, &names[key as usize]);
-                let mut connection = pool.get().await.expect("a connection");
-                let _: Value = command.query_async(&mut *connection).await.expect("an answer");
-            }
-        })
+        round(
+            seconds,
+            keys,
+            results.entry("bb8 exclusive checkout".into()).or_default(),
+            move |key| {
+                let (pool, sha, line, names) =
+                    (pool.clone(), Arc::clone(&sha2), Arc::clone(&line2), Arc::clone(&names2));
+                async move {
+                    let command = command(&sha, &line, &names[key as usize]);
+                    let mut connection = pool.get().await.expect("a connection");
+                    let _: Value = command.query_async(&mut *connection).await.expect("an answer");
+                }
+            },
+        )
         .await;
     }
     let raw = &results["raw EVALSHA"];
     let (raw_rate, raw_p99) = (median(&raw.rates), median(&raw.p99));
     let exclusive = median(&results["bb8 exclusive checkout"].rates);
-    println!("{TASKS} tasks, {KEYS} keys, one charge; medians of 7 interleaved rounds");
+    println!("{TASKS} tasks, {keys} keys, one charge; medians of 7 interleaved rounds");
     println!(
-        "{:<26} {:>9} {:>7} {:>8} {:>8} {:>9} {:>8}",
+        "{:<34} {:>9} {:>7} {:>8} {:>8} {:>9} {:>8}",
         "", "checks/s", "x raw", "x bb8", "p99 ms", "x raw p99", "slowest"
     );
     for (name, result) in &results {
         let (rate, p99) = (median(&result.rates), median(&result.p99));
         println!(
-            "{name:<26} {rate:>9.0} {:>7.2} {:>8.2} {p99:>8.2} {:>9.2} {:>8.2}",
+            "{name:<34} {rate:>9.0} {:>7.2} {:>8.2} {p99:>8.2} {:>9.2} {:>8.2}",
             rate / raw_rate,
             rate / exclusive,
             p99 / raw_p99,

@@ -13,7 +13,7 @@ use http::{
 };
 use smallvec::{Array, SmallVec};
 
-use super::{base64, denial::spread, headers::with_digits};
+use super::{base64, denial::spread, text::Decimal};
 use crate::{
     decision::{Denied, Outcome},
     store::Verdict,
@@ -185,5 +185,5 @@ fn varint<A: Array<Item = u8>>(text: &mut SmallVec<A>, mut number: u64) {
 }
 
 fn push_decimal<A: Array<Item = u8>>(text: &mut SmallVec<A>, number: u64) {
-    with_digits(number, |digits| text.extend_from_slice(digits));
+    text.extend_from_slice(Decimal::of(number).as_bytes());
 }

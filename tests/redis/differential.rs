@@ -25,7 +25,7 @@ impl Random {
         self.next() % bound
     }
 
-    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+    pub(crate) fn one<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize]
     }
 }
@@ -50,7 +50,7 @@ const CASES: [&str; 15] = [
     "product beyond 2^53",
 ];
 
-fn quota(random: &mut Random, algorithm: u64) -> Quota {
+pub(crate) fn quota(random: &mut Random, algorithm: u64) -> Quota {
     let limit = random.one(&[1, 2, 3, 5, 8, 13, 100, 1_000]);
     let window = random.one(&[1_000, 1_337, 60_000, 1_000_000, 60_000_000, 86_400_000_000]);
     let huge = random.below(4) == 0;
@@ -72,7 +72,7 @@ fn quota(random: &mut Random, algorithm: u64) -> Quota {
         .unwrap_or_else(|_| Quota::per_second(5))
 }
 
-fn view(decision: &Decision<'_>) -> String {
+pub(crate) fn view(decision: &Decision<'_>) -> String {
     let lines: Vec<_> = decision
         .outcomes()
         .iter()

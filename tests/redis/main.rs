@@ -1,5 +1,6 @@
 //! The shared store, against real servers.
 
+mod coalescing;
 mod connections;
 mod differential;
 mod errors;
@@ -7,6 +8,7 @@ mod faults;
 mod judged;
 mod processes;
 mod servers;
+mod several_slots;
 mod topology;
 mod wire;
 

@@ -48,7 +48,8 @@ fn only_commands_of_redis_6_2() {
         let text = std::fs::read_to_string(entry.expect("a file").path()).expect("text");
         for line in text.lines() {
             let code = line.split("--").next().unwrap_or_default();
-            for rest in code.split("call('").skip(1) {
+            let calls = code.split("call('").skip(1);
+            for rest in calls.chain(code.split("read('").skip(1)) {
                 commands.insert(rest.split('\'').next().expect("a name").to_owned());
             }
             for library in ["redis.", "struct.", "string.", "math.", "table.", "bit.", "cjson."] {
@@ -73,11 +74,14 @@ fn only_commands_of_redis_6_2() {
             "math.floor",
             "redis.call",
             "redis.error_reply",
+            "redis.pcall",
+            "string.byte",
             "string.format",
             "string.rep",
             "string.sub",
             "struct.pack",
-            "struct.unpack"
+            "struct.unpack",
+            "table.concat"
         ]
     );
 }

@@ -1,72 +1,110 @@
 //! How a request becomes calls of the script: one, or in a cluster one for each slot.
 
+use std::{sync::Arc, time::Duration};
+
 use smallvec::SmallVec;
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, timeout_at},
+};
 
 use super::{
-    cluster::Cluster,
+    coalesce::Calls,
     failure::Failure,
-    link::Link,
-    naming::slot,
-    script::{Invocation, Loading},
-    wire::{self, Asked, Operation},
+    wire::{self, Asked, Check, Operation},
 };
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind},
     store::{Line, Ruling, Source},
+    telemetry,
 };
 
-/// What the script runs on.
-#[derive(Debug)]
-pub(super) enum Backend {
-    One(Box<Link>, Loading),
-    Cluster(Box<Cluster>),
-}
+/// How long a denial waits for what other slots have to say, which cannot change it.
+const A_MOMENT: Duration = Duration::from_millis(10);
 
 /// The lines of one slot, and the answers to them.
 struct Group {
     slot: u16,
-    asked: Vec<Asked>,
+    check: Check,
     answers: SmallVec<[Line; 1]>,
 }
 
-impl Backend {
+impl Group {
+    fn new((slot, asked): (u16, Vec<Asked>)) -> Self {
+        Self { slot, check: wire::in_order(asked), answers: SmallVec::new() }
+    }
+
+    /// The answers if nothing was spent, which is the best that can be said of a slot that does not
+    /// answer.
+    fn assume_untouched(&mut self) {
+        self.answers = self.check.iter().map(Asked::untouched).collect();
+    }
+
+    fn is_denied(&self) -> bool {
+        !self.check.iter().zip(&self.answers).all(|(asked, line)| asked.passed(line))
+    }
+}
+
+impl Calls {
     pub(super) async fn decide(
         &self,
         operation: Operation,
         asked: Vec<Asked>,
         now: Option<u64>,
     ) -> Result<Ruling, Error> {
-        let count = asked.len();
-        let mut groups = match self {
-            Self::One(..) if asked.is_empty() => Vec::new(),
-            Self::One(..) => vec![Group { slot: 0, asked, answers: SmallVec::new() }],
-            Self::Cluster(_) => by_slot(asked),
-        };
+        let groups = self.backend().by_slot(asked);
+        if groups.len() <= 1 {
+            return self.decide_groups(operation, groups, now).await;
+        }
+        // In a task: one that was dropped between two slots would spend a part. It ends with its
+        // last call, which has a deadline.
+        let calls = self.clone();
+        let all = tokio::spawn(async move { calls.decide_groups(operation, groups, now).await });
+        all.await.unwrap_or_else(|error| {
+            let message = "a check was not brought to its end: part of it may stay charged";
+            Err(Error::new(ErrorKind::Unavailable, message).with_source(error))
+        })
+    }
+
+    async fn decide_groups(
+        &self,
+        operation: Operation,
+        groups: SmallVec<[(u16, Vec<Asked>); 1]>,
+        now: Option<u64>,
+    ) -> Result<Ruling, Error> {
+        let mut groups: SmallVec<[Group; 1]> = groups.into_iter().map(Group::new).collect();
         let mut time = Timestamp::default();
         for index in 0..groups.len() {
             let result = self.run(operation, &mut groups[index], now).await;
-            let denied = operation == Operation::Acquire && result.is_ok() && {
-                let Group { asked, answers, .. } = &groups[index];
-                !asked.iter().zip(answers).all(|(asked, line)| asked.passed(line))
-            };
-            if groups.len() > 1 && operation == Operation::Acquire && (denied || result.is_err()) {
+            let denied =
+                operation == Operation::Acquire && result.is_ok() && groups[index].is_denied();
+            let soon = Instant::now() + A_MOMENT;
+            if operation == Operation::Acquire && (denied || result.is_err()) {
                 // All or nothing: what the groups before this one spent is given back.
-                for group in &mut groups[..index] {
-                    self.undo(group, now).await?;
+                let undone: Vec<_> =
+                    groups[..index].iter().filter_map(|it| self.undo(it, now)).collect();
+                for undone in undone {
+                    let _ = timeout_at(soon, undone).await;
                 }
             }
             time = time.max(result?);
             if denied {
                 for other in (0..groups.len()).filter(|other| *other != index) {
-                    time = time.max(self.run(Operation::Peek, &mut groups[other], now).await?);
+                    let look = self.run(Operation::Peek, &mut groups[other], now);
+                    match timeout_at(soon, look).await {
+                        Ok(Ok(seen)) => time = time.max(seen),
+                        // Denied all the same.
+                        Ok(Err(_)) | Err(_) => groups[other].assume_untouched(),
+                    }
                 }
                 break;
             }
         }
-        let mut lines: Vec<Option<Line>> = vec![None; count];
+        let count = groups.iter().map(|group| group.check.len()).sum();
+        let mut lines: SmallVec<[Option<Line>; 1]> = SmallVec::from_elem(None, count);
         for group in groups {
-            for (asked, line) in group.asked.iter().zip(group.answers) {
+            for (asked, line) in group.check.iter().zip(group.answers) {
                 lines[asked.position] = Some(line);
             }
         }
@@ -80,50 +118,30 @@ impl Backend {
         operation: Operation,
         group: &mut Group,
         now: Option<u64>,
-    ) -> Result<Timestamp, Error> {
-        let lines = wire::pack(&mut group.asked);
-        let keys = group.asked.iter().map(|line| line.key.clone()).collect();
-        let invocation = Invocation { keys, operation: operation.code(), lines, now };
-        let value = self.send(group.slot, &invocation).await?;
-        let (time, answers) = wire::read(operation, &group.asked, value)?;
-        group.answers = answers;
-        Ok(time)
+    ) -> Result<Timestamp, Failure> {
+        let check = Arc::clone(&group.check);
+        let reply = match operation {
+            Operation::Acquire => self.acquire(group.slot, check, now).await?,
+            _ => self.call(group.slot, operation, check, now).await?,
+        };
+        group.answers = reply.lines;
+        Ok(reply.time)
     }
 
-    /// Gives back what a group spent. It is tried once: a second try might give back twice.
-    async fn undo(&self, group: &mut Group, now: Option<u64>) -> Result<(), Error> {
-        let spent = group.asked.iter().zip(&group.answers).filter(|(_, line)| line.units > 0);
+    /// Gives back what a group spent, in a task of its own that ends with the call. It is tried once:
+    /// a second try might give back twice. What cannot be given back stays charged until its window
+    /// has passed.
+    fn undo(&self, group: &Group, now: Option<u64>) -> Option<JoinHandle<()>> {
+        let spent = group.check.iter().zip(&group.answers).filter(|(_, line)| line.units > 0);
         let asked: Vec<_> = spent.map(|(asked, line)| asked.undo(line)).collect();
         if asked.is_empty() {
-            return Ok(());
+            return None;
         }
-        let mut undo = Group { slot: group.slot, asked, answers: SmallVec::new() };
-        self.run(Operation::GiveBack, &mut undo, now).await.map(drop).map_err(|error| {
-            let message = "part of a denied check could not be given back: it stays charged until \
-                           its window has passed";
-            Error::new(error.kind(), message).with_source(error)
-        })
+        let (calls, mut undo) = (self.clone(), Group::new((group.slot, asked)));
+        Some(tokio::spawn(async move {
+            if calls.run(Operation::GiveBack, &mut undo, now).await.is_err() {
+                telemetry::undo_failed();
+            }
+        }))
     }
-
-    async fn send(&self, slot: u16, invocation: &Invocation) -> Result<redis::Value, Failure> {
-        match self {
-            Self::One(link, loading) => loading.run(invocation, |command| link.send(command)).await,
-            Self::Cluster(cluster) => cluster.run(slot, invocation).await,
-        }
-    }
-}
-
-/// Groups in the order of their slots, so that checks that share several are less likely to undo
-/// each other.
-fn by_slot(asked: Vec<Asked>) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
-    for line in asked {
-        let slot = slot(&line.key);
-        match groups.iter_mut().find(|group| group.slot == slot) {
-            Some(group) => group.asked.push(line),
-            None => groups.push(Group { slot, asked: vec![line], answers: SmallVec::new() }),
-        }
-    }
-    groups.sort_by_key(|group| group.slot);
-    groups
 }

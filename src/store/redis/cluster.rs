@@ -79,6 +79,8 @@ impl Cluster {
                 Some(Redirect::Ask(address)) => {
                     ask = Some(self.node(&address).map_err(Failure::Refused)?);
                 }
+                // Several checks are then asked one by one.
+                Some(Redirect::Later) if invocation.is_shared() => return Err(failure),
                 Some(Redirect::Later) => sleep(PAUSE).await,
                 // The node is gone, or no longer the primary: another one will have the slot.
                 None if matches!(failure, Failure::Unreachable(_)) || failure.ends_connection() => {

@@ -21,6 +21,9 @@ pub struct RedisConfig {
     pub plain_keys: bool,
     /// Connections to each server, each shared by many checks. The default is 2.
     pub connections: usize,
+    /// Whether checks that come while a call is on its way share the next one: up to 64 are
+    /// decided by one call, one by one, in the order in which they came. The default is yes.
+    pub coalescing: bool,
     /// How long connecting may take. The default is 1 s.
     pub connect_timeout: Duration,
     /// How long an answer may take. The default is 500 ms.
@@ -41,6 +44,7 @@ impl Default for RedisConfig {
             secret: (0x746f_6c6c_6761_7465, 0x6e6f_7420_7365_6372),
             plain_keys: false,
             connections: 2,
+            coalescing: true,
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_millis(500),
             max_log_entries: 10_000,
@@ -76,6 +80,13 @@ impl RedisConfig {
     #[must_use]
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections;
+        self
+    }
+
+    /// Makes a call for each check, also when others wait for theirs.
+    #[must_use]
+    pub fn without_coalescing(mut self) -> Self {
+        self.coalescing = false;
         self
     }
 
@@ -146,6 +157,7 @@ impl fmt::Debug for RedisConfig {
             .field("prefix", &self.prefix)
             .field("plain_keys", &self.plain_keys)
             .field("connections", &self.connections)
+            .field("coalescing", &self.coalescing)
             .field("connect_timeout", &self.connect_timeout)
             .field("response_timeout", &self.response_timeout)
             .field("max_log_entries", &self.max_log_entries)

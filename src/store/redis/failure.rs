@@ -13,6 +13,8 @@ pub(super) enum Failure {
     Lost(RedisError),
     /// The server answered with an error: nothing was charged.
     Refused(RedisError),
+    /// An answer that is not the script's.
+    NotOurs,
 }
 
 /// Where a cluster sends a request that came to the wrong node.
@@ -44,6 +46,7 @@ impl Failure {
             // A late answer keeps the connection: it still comes, in its order.
             Self::Lost(error) => !error.is_timeout(),
             Self::Refused(error) => is_demoted(error) || error.code() == Some("NOAUTH"),
+            Self::NotOurs => false,
         }
     }
 
@@ -73,6 +76,11 @@ impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Refused(error) => refused(error),
+            Failure::NotOurs => Self::new(
+                ErrorKind::Protocol,
+                "the answer is not that of the limiter's script: something between here and Redis \
+                 answers in its place",
+            ),
             Failure::Unreachable(error) => match error.kind() {
                 Cause::Io => Self::new(
                     ErrorKind::Unavailable,
@@ -125,6 +133,10 @@ fn refused(error: RedisError) -> Error {
         let message = "Redis is out of memory: raise maxmemory, or let it evict \
                        (maxmemory-policy volatile-ttl); nothing was charged";
         (ErrorKind::OutOfMemory, message.into())
+    } else if says("MISCONF") {
+        let message = "Redis cannot write its data to disk and refuses all changes: make room there, \
+                       or see in its log what else is wrong; nothing was charged";
+        (ErrorKind::CannotPersist, message.into())
     } else if says("LOADING") {
         let message = "Redis is still loading its data: wait; nothing was charged";
         (ErrorKind::Loading, message.into())

@@ -1,10 +1,13 @@
 //! The shared store: standings in Redis, decided there by one script in one round trip.
 
 mod acquire;
+mod backend;
 mod cluster;
+mod coalesce;
 mod config;
 mod failure;
 mod link;
+mod names;
 mod naming;
 mod origin;
 mod script;
@@ -21,8 +24,9 @@ use bb8_redis::RedisConnectionManager;
 pub use config::RedisConfig;
 
 use self::{
-    acquire::Backend,
+    backend::Backend,
     cluster::Cluster,
+    coalesce::Calls,
     failure::Failure,
     link::Link,
     naming::Naming,
@@ -41,7 +45,7 @@ pub struct RedisStore(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    backend: Backend,
+    calls: Calls,
     naming: Naming,
     max_log_entries: u64,
     test_time: TestTime,
@@ -182,8 +186,12 @@ impl RedisStore {
     }
 
     fn new(backend: Backend, config: &RedisConfig) -> Self {
-        let (naming, max_log_entries) = (Naming::new(config), config.max_log_entries);
-        Self(Arc::new(Shared { backend, naming, max_log_entries, test_time: TestTime::default() }))
+        Self(Arc::new(Shared {
+            calls: Calls::new(backend, config.coalescing),
+            naming: Naming::new(config),
+            max_log_entries: config.max_log_entries,
+            test_time: TestTime::default(),
+        }))
     }
 
     fn admits_quota(&self, name: &str, quota: &Quota) -> Result<(), Error> {
@@ -224,7 +232,7 @@ impl Store for RedisStore {
         match asked {
             Ok(asked) => {
                 let (shared, now) = (Arc::clone(&self.0), self.0.test_time.now());
-                Answer::pending(async move { shared.backend.decide(operation, asked, now).await })
+                Answer::pending(async move { shared.calls.decide(operation, asked, now).await })
             }
             Err(error) => Answer::ready(Err(error)),
         }

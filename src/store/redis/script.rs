@@ -6,8 +6,12 @@ use std::sync::{
 };
 
 use redis::{Cmd, Script, Value};
+use smallvec::SmallVec;
 
-use super::failure::Failure;
+use super::{
+    failure::Failure,
+    wire::{self, Check, Operation, Reply},
+};
 
 /// Put together from its parts when this crate is compiled.
 const TEXT: &str = concat!(
@@ -25,16 +29,33 @@ const TEXT: &str = concat!(
 
 static SHA: LazyLock<String> = LazyLock::new(|| Script::new(TEXT).get_hash().to_owned());
 
-/// What the script is asked to do, ready to be sent.
+/// What the script is asked to do.
 pub(super) struct Invocation {
-    pub(super) keys: Vec<Vec<u8>>,
-    pub(super) operation: &'static str,
-    pub(super) lines: Vec<u8>,
+    operation: Operation,
+    /// Several only to acquire, each for itself, one after the other.
+    pub(super) checks: SmallVec<[Check; 1]>,
     /// The time, from a test.
-    pub(super) now: Option<u64>,
+    now: Option<u64>,
 }
 
 impl Invocation {
+    pub(super) fn new(
+        operation: Operation,
+        checks: impl IntoIterator<Item = Check>,
+        now: Option<u64>,
+    ) -> Self {
+        Self { operation, checks: checks.into_iter().collect(), now }
+    }
+
+    pub(super) fn is_shared(&self) -> bool {
+        self.checks.len() > 1
+    }
+
+    /// What the answer says to each check.
+    pub(super) fn read(&self, value: &Value) -> Result<SmallVec<[Option<Reply>; 1]>, Failure> {
+        wire::read(self.operation, &self.checks, value)
+    }
+
     pub(super) fn by_sha(&self) -> Cmd {
         self.command("EVALSHA", &SHA)
     }
@@ -45,13 +66,15 @@ impl Invocation {
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
-        let size = self.keys.iter().map(|key| key.len() + 8).sum::<usize>() + self.lines.len();
-        let mut command = Cmd::with_capacity(8 + self.keys.len(), size + script.len() + 32);
-        command.arg(name).arg(script).arg(self.keys.len());
-        for key in &self.keys {
+        let keys = || self.checks.iter().flat_map(|check| check.iter().map(|line| &line.key));
+        let lines = wire::pack(&self.checks);
+        let size = keys().map(|key| key.len() + 8).sum::<usize>() + lines.len();
+        let mut command = Cmd::with_capacity(8 + keys().count(), size + script.len() + 32);
+        command.arg(name).arg(script).arg(keys().count());
+        for key in keys() {
             command.arg(key);
         }
-        command.arg(self.operation).arg(&self.lines);
+        command.arg(if self.is_shared() { "b" } else { self.operation.code() }).arg(lines);
         if let Some(now) = self.now {
             command.arg(now);
         }
@@ -105,6 +128,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "adf0d4dbeff69a940912eef43c78b334916dce1c");
+        assert_eq!(*SHA, "effe6a97364efc1d4de06c1dafbf36f47f66e769");
     }
 }

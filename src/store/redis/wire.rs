@@ -1,15 +1,16 @@
 //! Requests and answers as bytes: see lua/prelude.lua for the form.
 
+use std::sync::Arc;
+
 use redis::Value;
 use smallvec::SmallVec;
 
-use super::naming::Naming;
+use super::{failure::Failure, naming::Naming};
 use crate::{
     algorithm::{Algorithm, Mark},
     charge::Charge,
     clock::Timestamp,
     decision::Spent,
-    error::{Error, ErrorKind},
     quota::Quota,
     standing::Standing,
     store::{Line, Verdict},
@@ -52,6 +53,13 @@ pub(super) struct Asked {
 /// Numbers in the script are doubles, exact below 2^53, far above what any quota has.
 const MOST: u64 = (1 << 53) - 1;
 const LINE: usize = 64;
+/// The flags of a line: it is on trial; an earlier one has its key, so that the script looks at it
+/// again; it ends a check.
+const TRIAL: u8 = 1;
+const AGAIN: u8 = 2;
+const LAST: u8 = 4;
+/// Instead of the units of a check that could not be decided along with others.
+const UNDECIDED: f64 = -1.0;
 
 impl Asked {
     pub(super) fn charge(naming: &Naming, position: usize, charge: &Charge<'_>) -> Self {
@@ -85,13 +93,23 @@ impl Asked {
         Self { cost: line.units, most: line.units, back, ..self.clone() }
     }
 
+    /// The answer for a key from which nothing is missing.
+    pub(super) fn untouched(&self) -> Line {
+        let capacity = self.quota.capacity();
+        Line {
+            verdict: if self.cost > capacity { Verdict::OverCapacity } else { Verdict::Passed },
+            units: 0,
+            standing: Standing::full(capacity),
+            mark: Mark::default(),
+        }
+    }
+
     /// Whether the charge can be judged by this answer to have passed.
     pub(super) fn passed(&self, line: &Line) -> bool {
         self.shadow || line.verdict == Verdict::Passed
     }
 
-    /// What the key holds when nothing was spent.
-    fn pack(&self, bytes: &mut Vec<u8>, again: bool) {
+    fn pack(&self, bytes: &mut Vec<u8>, flags: u8) {
         let (algorithm, parameter) = match self.quota.counted_by() {
             Algorithm::SlidingLog => (1, 0),
             Algorithm::SlidingBuckets(n) => (2, u64::from(n)),
@@ -99,7 +117,7 @@ impl Asked {
             Algorithm::TokenBucket { burst } => (4, burst),
             Algorithm::FixedWindow => (5, 0),
         };
-        bytes.extend([algorithm, u8::from(self.shadow) + 2 * u8::from(again)]);
+        bytes.extend([algorithm, flags]);
         let mut push = |number: u64| {
             bytes.extend_from_slice(&(number.min(MOST) as f64).to_le_bytes());
         };
@@ -149,37 +167,62 @@ impl Asked {
     }
 }
 
-/// Orders the lines as the script wants them, what binds before what is on trial, and packs them.
-/// A line whose key an earlier one has is marked: the script looks at it again.
-pub(super) fn pack(asked: &mut [Asked]) -> Vec<u8> {
+/// The lines of one check, or of another operation, in the order in which the script wants them:
+/// what binds before what is on trial.
+pub(super) type Check = Arc<[Asked]>;
+
+pub(super) fn in_order(mut asked: Vec<Asked>) -> Check {
     asked.sort_by_key(|line| line.shadow);
-    let mut bytes = Vec::with_capacity(asked.len() * 82);
-    for (index, line) in asked.iter().enumerate() {
-        line.pack(&mut bytes, asked[..index].iter().any(|earlier| earlier.key == line.key));
+    asked.into()
+}
+
+/// Checks as the script wants them.
+pub(super) fn pack(checks: &[Check]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(checks.iter().map(|check| check.len() * 82).sum());
+    for check in checks {
+        for (index, line) in check.iter().enumerate() {
+            let again = check[..index].iter().any(|earlier| earlier.key == line.key);
+            let last = index + 1 == check.len();
+            let flag = |is: bool, flag: u8| if is { flag } else { 0 };
+            line.pack(&mut bytes, flag(line.shadow, TRIAL) + flag(again, AGAIN) + flag(last, LAST));
+        }
     }
     bytes
 }
 
-/// The time, and a line for each that was asked, in their order.
+/// What the script answered to one check.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) time: Timestamp,
+    /// A line for each that was asked, in their order.
+    pub(super) lines: SmallVec<[Line; 1]>,
+}
+
+/// What came of each check: none for one that could not be decided along with the others.
 pub(super) fn read(
     operation: Operation,
-    asked: &[Asked],
-    value: Value,
-) -> Result<(Timestamp, SmallVec<[Line; 1]>), Error> {
-    let not_ours = || {
-        let message = "the answer is not that of the limiter's script: something between here and \
-                       Redis answers in its place";
-        Error::new(ErrorKind::Protocol, message)
-    };
-    let Value::BulkString(bytes) = value else { return Err(not_ours()) };
-    if bytes.len() != 8 + asked.len() * LINE {
-        return Err(not_ours());
+    checks: &[Check],
+    value: &Value,
+) -> Result<SmallVec<[Option<Reply>; 1]>, Failure> {
+    let Value::BulkString(bytes) = value else { return Err(Failure::NotOurs) };
+    let count = checks.iter().map(|check| check.len()).sum::<usize>();
+    if bytes.len() != 8 + count * LINE {
+        return Err(Failure::NotOurs);
     }
-    let (time, lines) = bytes.split_at(8);
-    let time = whole(time).ok_or_else(not_ours)?;
-    let lines = asked.iter().zip(lines.chunks_exact(LINE));
-    let lines = lines.map(|(asked, bytes)| asked.read(operation, bytes).ok_or_else(not_ours));
-    Ok((Timestamp::from_micros(time), lines.collect::<Result<_, _>>()?))
+    let (time, mut lines) = bytes.split_at(8);
+    let time = Timestamp::from_micros(whole(time).ok_or(Failure::NotOurs)?);
+    let reply = |check: &Check| {
+        let mine;
+        (mine, lines) = lines.split_at(check.len() * LINE);
+        if mine.starts_with(&UNDECIDED.to_le_bytes()) && checks.len() > 1 {
+            return Ok(None);
+        }
+        let lines = check.iter().zip(mine.chunks_exact(LINE));
+        let lines = lines.map(|(asked, bytes)| asked.read(operation, bytes));
+        let lines = lines.collect::<Option<_>>().ok_or(Failure::NotOurs)?;
+        Ok(Some(Reply { time, lines }))
+    };
+    checks.iter().map(reply).collect()
 }
 
 fn whole(bytes: &[u8]) -> Option<u64> {

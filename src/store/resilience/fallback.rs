@@ -216,7 +216,10 @@ impl Shared {
             if debts.is_empty() {
                 return;
             }
-            let charges: Charges<'_> = debts.iter().map(Debt::charge).collect();
+            let charges: Charges<'_> = debts.iter().filter_map(|debt| self.due(debt)).collect();
+            if charges.is_empty() {
+                continue;
+            }
             if let Err(error) = self.inner.call(Request::Force(&charges)).await {
                 if error.kind() == ErrorKind::BreakerOpen {
                     self.owed.put_back(debts);
@@ -224,6 +227,22 @@ impl Shared {
                 return;
             }
         }
+    }
+}
+
+impl Shared {
+    /// What of a debt is still to be charged: of one that grew for longer than a window, what still
+    /// counts here.
+    fn due(&self, debt: &Debt) -> Option<Charge<'static>> {
+        let charge = debt.charge();
+        if debt.is_recent(self.local.now()) {
+            return Some(charge);
+        }
+        let share = charge.share(self.instances);
+        let peek = self.local(Request::Peek(&Charges::from(share))).ok()?;
+        let Standing { limit, remaining, .. } = peek.lines.first()?.standing;
+        let units = charge.cost().min(limit.saturating_sub(remaining));
+        (units > 0).then(|| charge.again(units))
     }
 }
 

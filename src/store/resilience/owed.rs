@@ -12,45 +12,55 @@ const MOST: usize = 100_000;
 
 /// Units by policy and key.
 #[derive(Debug, Default)]
-pub(super) struct Owed(Mutex<HashMap<(u64, Key), Debt>>);
+pub(super) struct Owed(Mutex<Debts>);
+
+#[derive(Debug, Default)]
+struct Debts {
+    by_name: HashMap<Name, Debt>,
+    /// Whose turn it is to be taken out: a list, because to look for them each time costs as much
+    /// as there are places.
+    turns: Vec<Name>,
+}
+
+type Name = (u64, Key);
 
 #[derive(Debug)]
 pub(super) struct Debt {
     charge: Charge<'static>,
     units: u64,
-    /// When the last of them was admitted.
-    time: Timestamp,
+    /// When the first and the last of them were admitted.
+    first: Timestamp,
+    last: Timestamp,
 }
 
 impl Debt {
     pub(super) fn charge(&self) -> Charge<'static> {
         self.charge.clone().again(self.units)
     }
+
+    /// Whether all of it still counts: its window has not passed since the first unit.
+    pub(super) fn is_recent(&self, now: Timestamp) -> bool {
+        self.counts(self.first, now)
+    }
+
+    fn counts(&self, since: Timestamp, now: Timestamp) -> bool {
+        now.as_micros() < since.as_micros() + self.charge.quota_in_force().window_micros()
+    }
 }
 
 impl Owed {
     pub(super) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        self.lock().by_name.is_empty()
     }
 
     pub(super) fn add(&self, charge: &Charge<'_>, units: u64, time: Timestamp) {
-        let mut debts = self.lock();
-        let name = (charge.policy().id(), *charge.key());
-        if debts.len() >= MOST && !debts.contains_key(&name) {
-            return;
-        }
-        let debt = debts.entry(name).or_insert_with(|| Debt {
-            charge: charge.clone().into_owned(),
-            units: 0,
-            time,
-        });
-        debt.units = debt.units.saturating_add(units);
-        debt.time = debt.time.max(time);
+        self.lock().add(charge, units, time, time);
     }
 
     /// Units that were given back.
     pub(super) fn remove(&self, charge: &Charge<'_>, units: u64) {
         let mut debts = self.lock();
+        let debts = &mut debts.by_name;
         let name = (charge.policy().id(), *charge.key());
         if let Some(debt) = debts.get_mut(&name) {
             debt.units = debt.units.saturating_sub(units);
@@ -62,24 +72,42 @@ impl Owed {
 
     /// Takes out some debts that still matter.
     pub(super) fn take(&self, most: usize, now: Timestamp) -> Vec<Debt> {
-        let mut debts = self.lock();
-        let now = now.as_micros();
-        let matters = |debt: &Debt| {
-            now < debt.time.as_micros() + debt.charge.quota_in_force().window_micros()
-        };
-        debts.retain(|_, debt| matters(debt));
-        let names: Vec<_> = debts.keys().take(most).copied().collect();
-        names.iter().filter_map(|name| debts.remove(name)).collect()
+        let Debts { by_name, turns } = &mut *self.lock();
+        if turns.is_empty() {
+            *turns = by_name.keys().copied().collect();
+        }
+        let matters = |debt: &Debt| debt.counts(debt.last, now);
+        let next = || turns.pop().map(|name| by_name.remove(&name));
+        std::iter::from_fn(next).flatten().filter(matters).take(most).collect()
     }
 
     /// Puts back what was not charged after all.
     pub(super) fn put_back(&self, debts: Vec<Debt>) {
-        for Debt { charge, units, time } in debts {
-            self.add(&charge, units, time);
+        let mut all = self.lock();
+        for Debt { charge, units, first, last } in debts {
+            all.add(&charge, units, first, last);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(u64, Key), Debt>> {
+    fn lock(&self) -> MutexGuard<'_, Debts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Debts {
+    fn add(&mut self, charge: &Charge<'_>, units: u64, first: Timestamp, last: Timestamp) {
+        let name = (charge.policy().id(), *charge.key());
+        if self.by_name.len() >= MOST && !self.by_name.contains_key(&name) {
+            return;
+        }
+        let debt = self.by_name.entry(name).or_insert_with(|| Debt {
+            charge: charge.clone().into_owned(),
+            units: 0,
+            first,
+            last,
+        });
+        debt.units = debt.units.saturating_add(units);
+        debt.first = debt.first.min(first);
+        debt.last = debt.last.max(last);
     }
 }

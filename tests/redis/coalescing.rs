@@ -1,0 +1,307 @@
+//! Checks that share a call decide as if each had one of its own.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures_util::future::join_all;
+use tollgate::{
+    Charge, Decision, ErrorKind, Key, Limiter, ManualClock, Policy,
+    store::{MemoryConfig, MemoryStore, RedisConfig, RedisStore, Resilience},
+};
+
+use crate::{
+    differential::{Random, quota, view},
+    policy,
+    servers::{Cluster, Server},
+};
+
+/// One connection, so that what was sent first is decided first.
+fn in_order() -> RedisConfig {
+    RedisConfig::default().connections(1)
+}
+
+fn bare(store: RedisStore) -> Limiter {
+    Limiter::with(store, Resilience::none())
+}
+
+/// Calls of the script that these servers have seen.
+fn calls(servers: &[Server]) -> u64 {
+    let of = |server: &Server| {
+        let stats: String = server.ask("INFO commandstats");
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        let calls = line.and_then(|line| line.split(',').next()?.parse::<u64>().ok());
+        calls.unwrap_or(0)
+    };
+    servers.iter().map(of).sum()
+}
+
+const CASES: [&str; 7] = [
+    "allowed",
+    "denied",
+    "some of a group denied, some not",
+    "several charges",
+    "shadow",
+    "more than one call takes",
+    "a key several times in a group",
+];
+
+/// Groups of checks that come at one moment, against the embedded store that gets one by one.
+async fn groups(servers: &[Server], shared: RedisStore, histories: u64) {
+    let clock = ManualClock::default();
+    let memory = Limiter::new(MemoryStore::new(MemoryConfig::default().clock(clock.clone())));
+    let shared = bare(shared.with_test_clock(clock.clone()));
+    let mut tally: BTreeMap<&str, u64> = BTreeMap::new();
+    let (mut checks, before) = (0, calls(servers));
+    for seed in 0..histories {
+        let random = &mut Random(seed ^ 0xc0a1);
+        let policies: Vec<Policy> = (0..3)
+            .map(|number| {
+                let algorithm = random.below(5);
+                Policy::new(&format!("g{number}"), quota(random, algorithm)).expect("a valid name")
+            })
+            .collect();
+        let mut now = 1_700_000_000_000_000 + random.below(1_000_000_000);
+        for _ in 0..8 {
+            let window = policies[0].quota().window().as_micros() as u64;
+            now += random.one(&[0, 1, window / 7, window / 2, window]);
+            clock.set(now);
+            let size = random.one(&[2, 3, 10, 40, 90]);
+            let group: Vec<Vec<Charge<'_>>> =
+                (0..size).map(|_| check(&policies, seed, random)).collect();
+            let together = join_all(group.iter().map(|charges| shared.check(charges.clone())));
+            let together = together.await;
+            let (mut allowed, mut denied) = (false, false);
+            for (number, (charges, theirs)) in group.iter().zip(together).enumerate() {
+                let ours = memory.check(charges.clone()).await.expect("memory");
+                let theirs = theirs.expect("redis");
+                assert_eq!(
+                    view(&ours),
+                    view(&theirs),
+                    "seed {seed}, {number} of {size}: {group:?}"
+                );
+                allowed |= ours.is_allowed();
+                denied |= !ours.is_allowed();
+                for (case, holds) in [
+                    ("allowed", ours.is_allowed()),
+                    ("denied", !ours.is_allowed()),
+                    ("several charges", ours.outcomes().len() > 1),
+                    ("shadow", charges.iter().any(Charge::is_shadow)),
+                ] {
+                    *tally.entry(case).or_default() += u64::from(holds);
+                }
+            }
+            let keys = group.iter().flatten().map(|it| (it.policy().name(), *it.key()));
+            let keys: Vec<_> = keys.collect();
+            let twice = (1..keys.len()).any(|at| keys[..at].contains(&keys[at]));
+            let lines: usize = group.iter().map(Vec::len).sum();
+            for (case, holds) in [
+                ("some of a group denied, some not", allowed && denied),
+                ("more than one call takes", lines > 65),
+                ("a key several times in a group", twice),
+            ] {
+                *tally.entry(case).or_default() += u64::from(holds);
+            }
+            checks += size;
+        }
+    }
+    let calls = calls(servers) - before;
+    eprintln!("{checks} checks in {calls} calls: {tally:?}");
+    for case in CASES {
+        assert!(tally[case] > 0, "never reached: {case}");
+    }
+    assert!(calls * 8 < checks, "{checks} checks took {calls} calls");
+}
+
+fn check<'p>(policies: &'p [Policy], seed: u64, random: &mut Random) -> Vec<Charge<'p>> {
+    let tag = format!("t{seed}");
+    (0..random.one(&[1, 1, 1, 2, 3]))
+        .map(|_| {
+            let policy = &policies[random.below(3) as usize];
+            let key = Key::from(format!("{seed}-{}", random.below(4))).tagged(&tag);
+            let capacity = policy.quota().capacity();
+            let cost = random.one(&[0, 1, 1, 1, 2, capacity / 3, capacity, capacity + 1]);
+            let charge = policy.charge(key, cost);
+            if random.below(5) == 0 { charge.shadow() } else { charge }
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn a_group_decides_as_one_by_one() {
+    let servers = [Server::start()];
+    let store = RedisStore::connect_with(&servers[0].url(), in_order()).await;
+    groups(&servers, store.expect("a store"), 150).await;
+    servers[0].assert_all_keys_expire();
+}
+
+#[tokio::test]
+async fn a_group_in_one_slot_of_a_cluster_decides_as_one_by_one() {
+    let Cluster { nodes } = Cluster::start();
+    let urls: Vec<_> = nodes.iter().map(Server::url).collect();
+    let store = RedisStore::cluster_with(urls, in_order()).await.expect("a store");
+    groups(&nodes, store, 50).await;
+    nodes.iter().for_each(Server::assert_all_keys_expire);
+}
+
+#[tokio::test]
+async fn checks_of_other_slots_have_calls_of_their_own() {
+    let Cluster { nodes } = Cluster::start();
+    let urls: Vec<_> = nodes.iter().map(Server::url).collect();
+    let limiter = bare(RedisStore::cluster(urls).await.expect("a store"));
+    let policy = policy("slots", "2/h");
+    for round in 0..3 {
+        let checks = (0..200_u64).map(|key| limiter.check(policy.charge(key, 1)));
+        let admitted = join_all(checks).await;
+        let admitted = admitted.iter().filter(|it| it.as_ref().expect("an answer").is_allowed());
+        assert_eq!(admitted.count(), if round < 2 { 200 } else { 0 });
+    }
+}
+
+/// A thousand checks of one key by many tasks: as many pass as may, in few calls.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hot_key_is_exact_and_takes_few_calls() {
+    let servers = [Server::start()];
+    let limiter = bare(RedisStore::connect(&servers[0].url()).await.expect("a store"));
+    let policy = policy("hot", "1000/h");
+    let tasks: Vec<_> = (0..256)
+        .map(|_| {
+            let (limiter, policy) = (limiter.clone(), policy.clone());
+            tokio::spawn(async move {
+                let mut admitted = 0;
+                for _ in 0..20 {
+                    let decision = limiter.check(policy.charge("alice", 1)).await;
+                    admitted += u64::from(decision.expect("an answer").is_allowed());
+                }
+                admitted
+            })
+        })
+        .collect();
+    let admitted = join_all(tasks).await.into_iter().map(|task| task.expect("no panic"));
+    assert_eq!(admitted.sum::<u64>(), 1_000);
+    let calls = calls(&servers);
+    assert!(calls * 4 < 256 * 20, "{calls} calls");
+}
+
+#[tokio::test]
+async fn without_coalescing_each_check_has_its_call() {
+    let servers = [Server::start()];
+    let config = RedisConfig::default().without_coalescing();
+    let store = RedisStore::connect_with(&servers[0].url(), config).await.expect("a store");
+    let (limiter, policy) = (bare(store), policy("each", "1000/h"));
+    let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
+    let before = calls(&servers);
+    let checks = join_all((0..50_u64).map(|key| limiter.check(policy.charge(key, 1)))).await;
+    assert!(checks.iter().all(|it| it.as_ref().expect("an answer").is_allowed()));
+    assert_eq!(calls(&servers) - before, 50);
+}
+
+/// Keys that hold something else fail their own check, and no other.
+#[tokio::test]
+async fn a_check_that_cannot_be_decided_harms_no_other() {
+    for algorithm in ["", " token-bucket(3)", " sliding-counter", " fixed-window"] {
+        let server = Server::start();
+        let config = in_order().plain_keys();
+        let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
+        let (limiter, policy) = (bare(store), policy("mixed", &format!("3/h{algorithm}")));
+        let other = crate::policy("other", "3/h");
+        for key in ["list", "text"] {
+            assert!(limiter.check(policy.charge(key, 1)).await.expect("an answer").is_allowed());
+        }
+        for key in server.keys() {
+            let key = String::from_utf8(key).expect("plain");
+            server.ask::<()>(&format!("DEL {key}"));
+            let fill = if key.contains("list") { "LPUSH" } else { "SET" };
+            server.ask::<()>(&format!("{fill} {key} something"));
+        }
+        let group: Vec<Vec<Charge<'_>>> = (0..40_u64)
+            .map(|number| match number % 5 {
+                1 => vec![policy.charge("list", 1)],
+                2 => vec![policy.charge("text", 1)],
+                // All or nothing: the other charge is not spent either.
+                3 => vec![other.charge("alice", 1), policy.charge("list", 1)],
+                _ => vec![policy.charge("alice", 1)],
+            })
+            .collect();
+        let answers = join_all(group.into_iter().map(|charges| limiter.check(charges))).await;
+        let mut admitted = 0;
+        for (number, answer) in answers.into_iter().enumerate() {
+            match (number % 5, answer) {
+                (1..=3, answer) => {
+                    let error = answer.expect_err("the key holds something else");
+                    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+                }
+                (_, answer) => {
+                    admitted += u64::from(answer.expect("an answer").is_allowed());
+                }
+            }
+        }
+        assert_eq!(admitted, 3, "{algorithm}");
+        let Ok(Decision::Allowed(left)) = limiter.peek(other.charge("alice", 0)).await else {
+            panic!("nothing was spent");
+        };
+        assert_eq!(left.remaining(), Some(3));
+    }
+}
+
+/// Those who give up before their call departs are charged nothing; those who share it are none
+/// the worse.
+#[tokio::test]
+async fn whoever_gives_up_while_waiting_is_charged_nothing() {
+    let server = Server::start();
+    let limiter = bare(RedisStore::connect(&server.url()).await.expect("a store"));
+    let policy = policy("patient", "100/h");
+    let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
+    server.ask::<()>("CLIENT PAUSE 300 ALL");
+    let spawn = || {
+        let (limiter, policy) = (limiter.clone(), policy.clone());
+        tokio::spawn(async move {
+            let decision = limiter.check(policy.charge("alice", 1)).await;
+            decision.expect("an answer").is_allowed()
+        })
+    };
+    // One on its way, ten that wait for it: at once, or it would be long on its way.
+    let tasks: Vec<_> = (0..11).map(|_| spawn()).collect();
+    tokio::task::yield_now().await;
+    for task in &tasks[1..6] {
+        task.abort();
+    }
+    let mut decided = 0;
+    for task in tasks {
+        match task.await {
+            Ok(allowed) => decided += u64::from(allowed),
+            Err(error) => assert!(error.is_cancelled()),
+        }
+    }
+    assert_eq!(decided, 6);
+    let Ok(Decision::Allowed(left)) = limiter.peek(policy.charge("alice", 0)).await else {
+        panic!("there are units left");
+    };
+    assert_eq!(left.remaining(), Some(94));
+}
+
+/// A call that nobody waits for any more holds nobody up, and leaves no task behind.
+#[tokio::test]
+async fn a_call_that_hangs_holds_nobody_up() {
+    let server = Server::start();
+    let config = RedisConfig::default().response_timeout(Duration::from_secs(60));
+    let limiter = bare(RedisStore::connect_with(&server.url(), config).await.expect("a store"));
+    let policy = policy("stuck", "100/h");
+    let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = alive();
+    server.ask::<()>("CLIENT PAUSE 1000 ALL");
+    let hasty = |_| {
+        let check = limiter.check(policy.charge("alice", 1));
+        tokio::time::timeout(Duration::from_millis(50), check)
+    };
+    let hasty = join_all((0..30).map(hasty)).await;
+    assert!(hasty.iter().all(Result::is_err), "the server answers nobody");
+    for _ in 0..100 {
+        if alive() <= before {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(alive() <= before, "{} tasks are left", alive() - before);
+    let decision = limiter.check(policy.charge("bob", 1)).await.expect("an answer");
+    assert!(decision.is_allowed());
+}
