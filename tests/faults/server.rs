@@ -58,7 +58,8 @@ async fn blocking() -> &'static str {
 
 /// Tells the client who decided.
 async fn show_source(mut response: Response) -> Response {
-    let source = response.extensions().get::<Decided>().map(|it| it.decision().source());
+    let source =
+        response.extensions().get::<Decided>().and_then(|it| Some(it.decision()?.source()));
     let source = match source {
         Some(Source::Shared) => "shared",
         Some(Source::Fallback) => "fallback",
