@@ -20,6 +20,9 @@ use tollgate::{
 
 use crate::{ALONE, figures::Waits, processes::Role, servers::Server};
 
+/// How often one key is tried.
+const TRIES: u64 = 100_000;
+/// How many keys are tried once.
 const KEYS: u64 = 1_000_000;
 /// Of so many keys one is tried again, and denied: more than there are places for denials.
 const AGAIN: u64 = 32;
@@ -65,12 +68,21 @@ async fn attacked() {
         assert!(others.p99 <= allowed, "{what}: {:?}", others.p99);
     };
 
+    // One key costs Redis next to nothing, however often it is tried.
+    redis.ask::<()>("CONFIG RESETSTAT");
+    let start = Instant::now();
+    hammer(&limiter).await;
+    let (took, calls) = (start.elapsed(), self::calls(&redis).saturating_sub(others.asked()));
+    told(&format!("one key {TRIES} times in {took:.1?}"), format!("{calls} commands"));
+    // What was admitted, a question a second, and what a busy machine adds.
+    assert!(calls <= 5 + 2 * took.as_secs() + 20, "{calls} commands");
+
     // Redis hears of each key once, and of what is denied once more.
     redis.ask::<()>("CONFIG RESETSTAT");
     let start = Instant::now();
     let here = attack(&limiter, 0..KEYS).await;
     let took = start.elapsed();
-    let (calls, asked) = (calls(&redis), others.asked());
+    let (calls, asked) = (self::calls(&redis), others.asked());
     let each = (used(&redis) - there) / keys(&redis);
     let figures = format!("{calls} commands, {each} bytes a key in Redis, {here} decided here");
     told(&format!("{KEYS} hostile keys in {took:.0?}"), figures);
@@ -101,6 +113,18 @@ async fn attacked() {
     let keyspace = redis.info("keyspace", "db0");
     let number = |name| keyspace.split(',').find_map(|part| part.strip_prefix(name));
     assert_eq!(number("keys="), number("expires="), "every key expires: {keyspace}");
+}
+
+/// Tries one key at a steady rate of 50,000 a second.
+async fn hammer(limiter: &Limiter) {
+    let policy = policy("hammered", "5/h");
+    let mut ticks = interval(Duration::from_millis(1));
+    for _ in 0..TRIES / 50 {
+        ticks.tick().await;
+        for _ in 0..50 {
+            let _ = limiter.check(policy.charge("attacker", 1)).await.expect("decided");
+        }
+    }
 }
 
 /// Charges each of many keys once, and some again, over several tasks; how many checks Redis did
