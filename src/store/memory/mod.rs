@@ -11,7 +11,6 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use siphasher::sip128::SipHasher13;
 use smallvec::SmallVec;
 
 use self::{
@@ -157,6 +156,13 @@ impl MemoryStore {
         }
     }
 
+    /// A check of one charge, and the time of it.
+    #[inline]
+    pub(crate) fn acquire(&self, charge: &Charge<'_>) -> (Timestamp, Line) {
+        let time = self.clock.now();
+        (time, self.decide_one(charge, time, acquire::Mode::Acquire))
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -166,9 +172,9 @@ impl MemoryStore {
     #[inline]
     fn digest(&self, charge: &Charge<'_>, key: &Key) -> Digest {
         let algorithm = u64::from(charge.quota().counted_by().number());
-        let (low, high) = (self.secret.0 ^ charge.policy().id(), self.secret.1 ^ algorithm);
-        let digest = key.with_run(|run| SipHasher13::new_with_keys(low, high).hash(run));
-        Digest(digest.h1, digest.h2)
+        let Secret(low, high) = self.secret;
+        let [low, high] = key.digest_keyed([low ^ charge.policy().id(), high ^ algorithm]);
+        Digest(low, high)
     }
 
     fn shard_of(&self, digest: Digest) -> usize {
@@ -223,9 +229,6 @@ impl Store for MemoryStore {
     fn call(&self, request: Request<'_>) -> Answer {
         let time = self.clock.now();
         let lines = match request {
-            Request::Acquire([charge]) => {
-                SmallVec::from_buf([self.decide_one(charge, time, acquire::Mode::Acquire)])
-            }
             Request::Acquire(charges) => self.decide(charges, time, acquire::Mode::Acquire),
             Request::Peek(charges) => self.decide(charges, time, acquire::Mode::Peek),
             Request::Force(charges) => self.decide(charges, time, acquire::Mode::Force),
