@@ -46,7 +46,13 @@ impl Calls {
                     self.undo(group, now).await?;
                 }
             }
-            time = time.max(result?);
+            // What is not all or nothing has been done in the slots before this one.
+            let partly = |error: Error| match operation {
+                Operation::Acquire | Operation::Peek => error,
+                _ if index > 0 => error.uncertain(),
+                _ => error,
+            };
+            time = time.max(result.map_err(partly)?);
             if denied {
                 for other in (0..groups.len()).filter(|other| *other != index) {
                     time = time.max(self.run(Operation::Peek, &mut groups[other], now).await?);
@@ -92,7 +98,7 @@ impl Calls {
         self.run(Operation::GiveBack, &mut undo, now).await.map(drop).map_err(|error| {
             let message = "part of a denied check could not be given back: it stays charged until \
                            its window has passed";
-            Error::new(error.kind(), message).with_source(error)
+            Error::new(error.kind(), message).with_source(error).uncertain()
         })
     }
 }
