@@ -37,6 +37,12 @@ impl Timestamp {
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Timestamp;
+
+    /// The time at an instant that was read just now, so that the operating system is asked once.
+    #[doc(hidden)]
+    fn at(&self, _now: Instant) -> Timestamp {
+        self.now()
+    }
 }
 
 /// The operating system's monotonic clock, anchored once to wall time.
@@ -68,7 +74,12 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
     fn now(&self) -> Timestamp {
-        let elapsed = Instant::now().saturating_duration_since(self.anchor);
+        self.at(Instant::now())
+    }
+
+    #[inline]
+    fn at(&self, now: Instant) -> Timestamp {
+        let elapsed = now.saturating_duration_since(self.anchor);
         // Two small products instead of `as_micros`, which computes in 128 bits.
         let elapsed = elapsed.as_secs() * 1_000_000 + u64::from(elapsed.subsec_micros());
         Timestamp::from_micros(self.epoch_micros + elapsed)

@@ -50,7 +50,17 @@ impl MemoryStore {
     /// A charge that is alone needs one lock, and is decided where it is spent.
     #[inline]
     pub(super) fn decide_one(&self, charge: &Charge<'_>, now: Timestamp, mode: Mode) -> Line {
-        let digest = self.digest(charge, charge.key());
+        self.decide_named(self.digest(charge, charge.key()), charge, now, mode)
+    }
+
+    #[inline]
+    pub(super) fn decide_named(
+        &self,
+        digest: Digest,
+        charge: &Charge<'_>,
+        now: Timestamp,
+        mode: Mode,
+    ) -> Line {
         let number = self.shard_of(digest);
         let mut shard = self.lock(number);
         let mut place = Place { digest, shard: 0, position: shard.position(digest) };

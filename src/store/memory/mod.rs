@@ -157,10 +157,6 @@ impl MemoryStore {
         }
     }
 
-    pub(crate) fn now(&self) -> Timestamp {
-        self.clock.now()
-    }
-
     /// Names cannot be chosen by clients, keys can: the policy and the algorithm go into the
     /// hasher's own key, beside the secret, and only the client's key is hashed.
     #[inline]
@@ -169,6 +165,23 @@ impl MemoryStore {
         let (low, high) = (self.secret.0 ^ charge.policy().id(), self.secret.1 ^ algorithm);
         let digest = key.with_run(|run| SipHasher13::new_with_keys(low, high).hash(run));
         Digest(digest.h1, digest.h2)
+    }
+
+    /// What tells this charge's standing from others, in this process.
+    #[inline]
+    pub(in crate::store) fn name(&self, charge: &Charge<'_>) -> u128 {
+        self.digest(charge, charge.key()).to_u128()
+    }
+
+    /// Decides a charge of this [`name`](Self::name), which is alone in its check.
+    #[inline]
+    pub(in crate::store) fn acquire(
+        &self,
+        name: u128,
+        charge: &Charge<'_>,
+        now: Timestamp,
+    ) -> Line {
+        self.decide_named(Digest::from_u128(name), charge, now, acquire::Mode::Acquire)
     }
 
     fn shard_of(&self, digest: Digest) -> usize {
@@ -221,7 +234,14 @@ impl Store for MemoryStore {
     }
 
     fn call(&self, request: Request<'_>) -> Answer {
-        let time = self.clock.now();
+        Answer::ready(Ok(self.rule(request, self.clock.now())))
+    }
+}
+
+impl MemoryStore {
+    /// Does what is asked at this time.
+    #[inline]
+    pub(crate) fn rule(&self, request: Request<'_>, time: Timestamp) -> Ruling {
         let lines = match request {
             Request::Acquire([charge]) => {
                 SmallVec::from_buf([self.decide_one(charge, time, acquire::Mode::Acquire)])
@@ -232,6 +252,6 @@ impl Store for MemoryStore {
             Request::GiveBack(receipt) => self.give_back(receipt, time),
             Request::Reset(charges) => self.reset(charges),
         };
-        Answer::ready(Ok(Ruling { time, source: Source::Local, lines }))
+        Ruling { time, source: Source::Local, lines }
     }
 }
