@@ -262,7 +262,8 @@ async fn an_outage_admits_no_more_than_the_bound() {
         })
         .collect();
     let mut admitted = 0;
-    for mood in [Mood::Well, Mood::Down, Mood::Well, Mood::Down, Mood::Well] {
+    let moods = [Mood::Mute, Mood::Down, Mood::Hangs, Mood::Down];
+    for mood in moods.into_iter().flat_map(|mood| [Mood::Well, mood]).chain([Mood::Well]) {
         remote.set(mood);
         for bench in &limiters {
             admitted += bench.admitted(&policy, 30).await;

@@ -18,8 +18,9 @@ const SHARDS: usize = 64;
 #[derive(Debug)]
 pub(super) struct Owed {
     shards: Box<[Padded]>,
-    /// How many debts there are.
+    /// How many debts there are, and how many there can be.
     count: AtomicUsize,
+    most: usize,
     /// The shard that is taken from next.
     next: AtomicUsize,
 }
@@ -58,15 +59,20 @@ impl Debt {
 
 impl Default for Owed {
     fn default() -> Self {
-        Self {
-            shards: (0..SHARDS).map(|_| Padded::default()).collect(),
-            count: AtomicUsize::new(0),
-            next: AtomicUsize::new(0),
-        }
+        Self::of(MOST)
     }
 }
 
 impl Owed {
+    fn of(most: usize) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Padded::default()).collect(),
+            count: AtomicUsize::new(0),
+            most,
+            next: AtomicUsize::new(0),
+        }
+    }
+
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
@@ -96,7 +102,7 @@ impl Owed {
         units: u64,
         time: Timestamp,
     ) {
-        if self.count.load(Ordering::Relaxed) >= MOST {
+        if self.count.load(Ordering::Relaxed) >= self.most {
             let freed = shard.expire(time);
             self.count.fetch_sub(freed, Ordering::Relaxed);
             if freed == 0 {
@@ -207,4 +213,116 @@ impl Shard {
 #[inline]
 fn hash(name: u128) -> u64 {
     name as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::policy::Policy;
+
+    const SECOND: u64 = 1_000_000;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Add(u64, u64),
+        Remove(u64, u64),
+        Take,
+        PutBack,
+        Pass(u64),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        // Few names in few shards, so that they meet.
+        let name = || (0..3_u64, 0..5_u64).prop_map(|(shard, low)| shard << 32 | low);
+        let step = prop_oneof![
+            6 => (name(), 1..4_u64).prop_map(|(name, units)| Step::Add(name, units)),
+            3 => (name(), 1..6_u64).prop_map(|(name, units)| Step::Remove(name, units)),
+            3 => Just(Step::Take),
+            1 => Just(Step::PutBack),
+            1 => (0..2 * SECOND / 3).prop_map(Step::Pass),
+        ];
+        prop::collection::vec(step, 1..200)
+    }
+
+    fn time(micros: u64) -> Timestamp {
+        Timestamp::from_micros(micros)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+        #[test]
+        fn it_is_a_map_of_what_was_added_and_not_removed(steps in steps()) {
+            let policy = Policy::new("p", "10/s".parse().unwrap()).unwrap();
+            let wide = |name: u64| u128::from(name >> 32) << 64 | u128::from(name & 0xFFFF_FFFF);
+            let (owed, mut model) = (Owed::default(), BTreeMap::<u64, (u64, u64)>::new());
+            let (mut now, mut out) = (0, Vec::new());
+            for step in steps {
+                match step {
+                    Step::Add(name, units) => {
+                        owed.add(wide(name), &policy.charge(name, 1), units, time(now));
+                        let debt = model.entry(name).or_default();
+                        *debt = (debt.0 + units, now);
+                    }
+                    Step::Remove(name, units) => {
+                        let debt = model.get(&name).map_or(0, |debt| debt.0);
+                        prop_assert_eq!(owed.remove(wide(name), units), debt.min(units));
+                        model.entry(name).and_modify(|debt| debt.0 -= debt.0.min(units));
+                    }
+                    Step::Take => {
+                        let taken = owed.take(time(now));
+                        let live = |(_, debt): &(&u64, &(u64, u64))| now < debt.1 + SECOND;
+                        prop_assert_eq!(taken.is_some(), model.iter().any(|debt| live(&debt)));
+                        if let Some(debt) = taken {
+                            let name = (debt.name >> 64 << 32) as u64 | debt.name as u64;
+                            prop_assert_eq!(debt.charge().cost(), debt.units);
+                            prop_assert_eq!(model.remove(&name).map(|debt| debt.0), Some(debt.units));
+                            out.push((name, debt));
+                        }
+                        // What no longer matters may have been forgotten on the way.
+                        let there = |name: &u64| owed.shard(wide(*name)).position(wide(*name)).is_some();
+                        model.retain(|name, debt| now < debt.1 + SECOND || there(name));
+                    }
+                    Step::PutBack => {
+                        for (name, debt) in out.drain(..) {
+                            let there = model.entry(name).or_default();
+                            *there = (there.0 + debt.units, there.1.max(debt.time.as_micros()));
+                            owed.put_back(debt);
+                        }
+                    }
+                    Step::Pass(by) => now += by,
+                }
+                model.retain(|_, debt| debt.0 > 0);
+                prop_assert_eq!(owed.is_empty(), model.is_empty());
+                let count: usize = owed.shards.iter().map(|it| it.0.lock().unwrap().debts.len()).sum();
+                prop_assert_eq!(owed.count.load(Ordering::Relaxed), count);
+                for shard in &owed.shards {
+                    let shard = shard.0.lock().unwrap();
+                    prop_assert_eq!(shard.positions.len(), shard.debts.len());
+                    for (position, debt) in shard.debts.iter().enumerate() {
+                        prop_assert_eq!(shard.position(debt.name), Some(position));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn of_more_than_fit_the_expired_go_first() {
+        let (policy, owed) = (Policy::new("p", "10/s".parse().unwrap()).unwrap(), Owed::of(3));
+        let add = |name: u128, micros| owed.add(name, &policy.charge("k", 1), 1, time(micros));
+        (0..5).for_each(|name| add(name, name as u64));
+        assert_eq!(owed.count.load(Ordering::Relaxed), 3);
+        add(1, 10);
+        add(7, SECOND + 1);
+        let mut left: Vec<u128> = Vec::new();
+        while let Some(debt) = owed.take(time(SECOND + 2)) {
+            left.push(debt.name);
+        }
+        left.sort_unstable();
+        assert_eq!(left, [1, 7]);
+    }
 }
