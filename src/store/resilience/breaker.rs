@@ -87,6 +87,8 @@ pub(crate) struct Breaker {
     in_a_row: u32,
     /// When the last of them failed.
     last_in_a_row: Duration,
+    /// When the store was last trusted again.
+    trusted: Duration,
 }
 
 /// A call that went through.
@@ -114,6 +116,7 @@ impl Breaker {
             slices: Default::default(),
             in_a_row: 0,
             last_in_a_row: Duration::ZERO,
+            trusted: Duration::ZERO,
         }
     }
 
@@ -168,11 +171,13 @@ impl Breaker {
             (Pass::Probe, End::Badly) => self.open(now, random),
             (Pass::Probe, End::Well) => {
                 (self.slices, self.in_a_row) = Default::default();
+                self.trusted = now;
                 self.state = State::Recovering { since: now };
             }
             // Calls that began before the store was left alone say nothing of it now.
             (Pass::Through, End::Well | End::Badly)
-                if matches!(self.state, State::Closed | State::Recovering { .. }) =>
+                if trip.start >= self.trusted
+                    && matches!(self.state, State::Closed | State::Recovering { .. }) =>
             {
                 self.count(now, trip.start, end == End::Badly);
                 if self.is_bad(now) {
@@ -284,7 +289,9 @@ mod tests {
                 (Pass::Probe, End::Well) => {
                     *self = Self { trusted_since: Some(now), ..Self::default() };
                 }
-                (_, End::Well | End::Badly) if self.open_since.is_none() => {
+                (_, End::Well | End::Badly)
+                    if self.open_since.is_none() && Some(start) >= self.trusted_since =>
+                {
                     self.heard.push((start, now, end == End::Badly));
                     // Whole tenths of the window count.
                     let tenth = |time: u64| time / (WINDOW / 10);

@@ -28,27 +28,21 @@ pub(super) struct Owed {
 /// Shards on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Padded(Mutex<Shard>);
-
-#[derive(Debug, Default)]
-struct Shard {
-    debts: Vec<Debt>,
-    /// Where each name is among the debts.
-    positions: HashTable<u32>,
-}
+struct Padded(Mutex<HashTable<Debt>>);
 
 #[derive(Debug)]
 pub(super) struct Debt {
     name: u128,
-    charge: Charge<'static>,
     units: u64,
     /// When the last of them was admitted.
     time: Timestamp,
+    /// Boxed, so that what changes all the time lies close together.
+    charge: Box<Charge<'static>>,
 }
 
 impl Debt {
     pub(super) fn charge(&self) -> Charge<'static> {
-        self.charge.clone().again(self.units)
+        Charge::clone(&self.charge).again(self.units)
     }
 
     /// Whether the units have not all come back by now.
@@ -83,9 +77,8 @@ impl Owed {
     #[inline]
     pub(super) fn add(&self, name: u128, charge: &Charge<'_>, units: u64, time: Timestamp) {
         let mut shard = self.shard(name);
-        match shard.position(name) {
-            Some(position) => {
-                let debt = &mut shard.debts[position];
+        match shard.find_mut(hash(name), |debt| debt.name == name) {
+            Some(debt) => {
                 debt.units = debt.units.saturating_add(units);
                 debt.time = debt.time.max(time);
             }
@@ -96,33 +89,34 @@ impl Owed {
     #[inline(never)]
     fn insert(
         &self,
-        shard: &mut Shard,
+        shard: &mut HashTable<Debt>,
         name: u128,
         charge: &Charge<'_>,
         units: u64,
         time: Timestamp,
     ) {
         if self.count.load(Ordering::Relaxed) >= self.most {
-            let freed = shard.expire(time);
-            self.count.fetch_sub(freed, Ordering::Relaxed);
-            if freed == 0 {
+            let before = shard.len();
+            shard.retain(|debt| debt.matters(time));
+            self.count.fetch_sub(before - shard.len(), Ordering::Relaxed);
+            if before == shard.len() {
                 return;
             }
         }
-        shard.push(Debt { name, charge: charge.clone().into_owned(), units, time });
+        let charge = Box::new(charge.clone().into_owned());
+        let debt = Debt { name, units, time, charge };
+        shard.insert_unique(hash(name), debt, |debt| hash(debt.name));
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Forgets units that were given back, as far as they are still owed; says how many.
     pub(super) fn remove(&self, name: u128, units: u64) -> u64 {
         let mut shard = self.shard(name);
-        let Some(position) = shard.position(name) else { return 0 };
-        let debt = &mut shard.debts[position];
+        let Some(debt) = shard.find_mut(hash(name), |debt| debt.name == name) else { return 0 };
         let removed = debt.units.min(units);
         debt.units -= removed;
         if debt.units == 0 {
-            shard.take(position);
-            self.count.fetch_sub(1, Ordering::Relaxed);
+            self.pull(&mut shard, name);
         }
         removed
     }
@@ -135,15 +129,21 @@ impl Owed {
                 return None;
             }
             let mut shard = self.lock((next + offset) % SHARDS);
-            while let Some(last) = shard.debts.len().checked_sub(1) {
-                let debt = shard.take(last);
-                self.count.fetch_sub(1, Ordering::Relaxed);
+            while let Some(name) = shard.iter().next().map(|debt| debt.name) {
+                let debt = self.pull(&mut shard, name)?;
                 if debt.matters(now) {
                     return Some(debt);
                 }
             }
+            *shard = HashTable::new();
         }
         None
+    }
+
+    fn pull(&self, shard: &mut HashTable<Debt>, name: u128) -> Option<Debt> {
+        let entry = shard.find_entry(hash(name), |debt| debt.name == name).ok()?;
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        Some(entry.remove().0)
     }
 
     /// Puts back what was not charged after all.
@@ -152,61 +152,13 @@ impl Owed {
     }
 
     #[inline]
-    fn shard(&self, name: u128) -> MutexGuard<'_, Shard> {
+    fn shard(&self, name: u128) -> MutexGuard<'_, HashTable<Debt>> {
         self.lock((name >> 64) as usize % SHARDS)
     }
 
     #[inline]
-    fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
+    fn lock(&self, shard: usize) -> MutexGuard<'_, HashTable<Debt>> {
         self.shards[shard].0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Shard {
-    #[inline]
-    fn position(&self, name: u128) -> Option<usize> {
-        let is = |position: &u32| self.debts[*position as usize].name == name;
-        self.positions.find(hash(name), is).map(|position| *position as usize)
-    }
-
-    fn push(&mut self, debt: Debt) {
-        let (position, hash_) = (self.debts.len() as u32, hash(debt.name));
-        self.debts.push(debt);
-        let debts = &self.debts;
-        let rehash = |position: &u32| hash(debts[*position as usize].name);
-        self.positions.insert_unique(hash_, position, rehash);
-    }
-
-    /// Takes out the debt at a position; the last one takes its place.
-    fn take(&mut self, position: usize) -> Debt {
-        let last = self.debts.len() - 1;
-        self.point(position, None);
-        if position != last {
-            self.point(last, Some(position as u32));
-        }
-        self.debts.swap_remove(position)
-    }
-
-    /// Lets the entry that points to a debt point elsewhere.
-    fn point(&mut self, position: usize, to: Option<u32>) {
-        let hash = hash(self.debts[position].name);
-        if let Ok(mut entry) = self.positions.find_entry(hash, |it| *it as usize == position) {
-            match to {
-                Some(to) => *entry.get_mut() = to,
-                None => drop(entry.remove()),
-            }
-        }
-    }
-
-    /// Forgets what no longer matters; says how many debts that were.
-    fn expire(&mut self, now: Timestamp) -> usize {
-        let before = self.debts.len();
-        for position in (0..before).rev() {
-            if !self.debts[position].matters(now) {
-                self.take(position);
-            }
-        }
-        before - self.debts.len()
     }
 }
 
@@ -283,7 +235,10 @@ mod tests {
                             out.push((name, debt));
                         }
                         // What no longer matters may have been forgotten on the way.
-                        let there = |name: &u64| owed.shard(wide(*name)).position(wide(*name)).is_some();
+                        let there = |name: &u64| {
+                            let name = wide(*name);
+                            owed.shard(name).find(hash(name), |debt| debt.name == name).is_some()
+                        };
                         model.retain(|name, debt| now < debt.1 + SECOND || there(name));
                     }
                     Step::PutBack => {
@@ -297,15 +252,8 @@ mod tests {
                 }
                 model.retain(|_, debt| debt.0 > 0);
                 prop_assert_eq!(owed.is_empty(), model.is_empty());
-                let count: usize = owed.shards.iter().map(|it| it.0.lock().unwrap().debts.len()).sum();
+                let count: usize = owed.shards.iter().map(|it| it.0.lock().unwrap().len()).sum();
                 prop_assert_eq!(owed.count.load(Ordering::Relaxed), count);
-                for shard in &owed.shards {
-                    let shard = shard.0.lock().unwrap();
-                    prop_assert_eq!(shard.positions.len(), shard.debts.len());
-                    for (position, debt) in shard.debts.iter().enumerate() {
-                        prop_assert_eq!(shard.position(debt.name), Some(position));
-                    }
-                }
             }
         }
     }
