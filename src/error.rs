@@ -32,6 +32,8 @@ pub enum ErrorKind {
     ReadOnly,
     /// The store has no memory left for what would have to be written.
     OutOfMemory,
+    /// The store cannot write its data to its disk, and so changes none.
+    CannotPersist,
     /// The store is still reading its data in.
     Loading,
     /// The store holds something else where a standing should be. It is left as it is.

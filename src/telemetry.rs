@@ -4,6 +4,8 @@ pub(crate) use events::{decided as log, no_peer, store_failed};
 #[cfg(feature = "metrics")]
 pub(crate) use numbers::Counters;
 pub(crate) use numbers::{decided as count, timed};
+#[cfg(feature = "redis")]
+pub(crate) use resilience::undo_failed;
 pub(crate) use resilience::{breaker, deadline_missed, denied_from_cache, fell_back};
 
 /// Events of target `tollgate`.
@@ -194,8 +196,9 @@ mod numbers {
 }
 
 /// How the store is borne: `tollgate_breaker_state` (0 closed, 1 open, 2 half-open, 3 recovering),
-/// `tollgate_fallback_total`, `tollgate_deadline_missed_total`, `tollgate_deny_cache_hits_total`; and
-/// an event for each change of the breaker's state.
+/// `tollgate_fallback_total`, `tollgate_deadline_missed_total`, `tollgate_deny_cache_hits_total`,
+/// `tollgate_undo_failed_total` (a denied check over several slots of a cluster of which a part stays
+/// charged); and an event for each change of the breaker's state.
 mod resilience {
     use crate::store::BreakerState;
 
@@ -207,6 +210,12 @@ mod resilience {
     pub(crate) fn fell_back() {
         #[cfg(feature = "metrics")]
         metrics::counter!("tollgate_fallback_total").increment(1);
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn undo_failed() {
+        #[cfg(feature = "metrics")]
+        metrics::counter!("tollgate_undo_failed_total").increment(1);
     }
 
     #[inline]

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Empty};
 use tollgate::{
-    Limiter, OnFailure, Policy, RateLimitLayer, ResponseBody, Rule, by,
-    store::{Answer, Store},
+    Limiter, ManualClock, OnFailure, Policy, RateLimitLayer, ResponseBody, Rule, by,
+    store::{Answer, MemoryConfig, MemoryStore, Store},
 };
 use tonic::{Code, service::Routes, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
@@ -206,5 +206,35 @@ async fn readiness_and_calls_of_one_clone() {
                 .unwrap();
             service.ready().await.unwrap().call(request).await.unwrap();
         }
+    }
+}
+
+/// What the bytes say, at a time that is known: to the nanosecond in RetryInfo, in whole
+/// milliseconds rounded up in the pushback.
+#[tokio::test]
+async fn the_wait_is_exact() {
+    // Of names of several lengths some make details that base64 would pad.
+    for name in ["a", "ab", "abc"] {
+        let clock = ManualClock::at(1_000_000);
+        let store = MemoryStore::new(MemoryConfig::default().clock(clock.clone()));
+        let rule = Rule::new(policy(name, "1/min"), by::constant("all"));
+        let inner = service_fn(|_: Request<()>| async {
+            Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
+        });
+        let mut service = RateLimitLayer::new(Limiter::new(store), rule).layer(inner);
+        let request =
+            || Request::post("/").header("content-type", "application/grpc").body(()).unwrap();
+        service.ready().await.unwrap().call(request()).await.unwrap();
+        clock.advance(Duration::from_micros(500_001));
+        let response = service.ready().await.unwrap().call(request()).await.unwrap();
+        let headers = response.headers();
+        assert_eq!(headers["grpc-retry-pushback-ms"], "59500");
+        assert_eq!(headers["grpc-message"], "quota exceeded; retry in 60 s");
+        assert!(!headers["grpc-status-details-bin"].to_str().unwrap().ends_with('='));
+        let status = tonic::Status::from_header_map(headers).unwrap();
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert_eq!(status.details()[..2], [1 << 3, 8], "the code in google.rpc.Status");
+        let delay = status.get_details_retry_info().unwrap().retry_delay.unwrap();
+        assert_eq!(delay, Duration::from_nanos(59_499_999_000));
     }
 }

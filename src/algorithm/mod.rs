@@ -243,11 +243,11 @@ fn spend<M: Machine>(
 ) -> (u64, Mark, Standing) {
     let mut view = state.view(quota, now);
     let units = affordable(view.free());
-    if units == 0 {
-        return (0, Mark::default(), standing(state, &view, quota, cost));
-    }
-    let mark = state.spend(&mut view, units, room);
-    (units, mark, standing(state, &view, quota, 0))
+    let (mark, waiting) = match units {
+        0 => (Mark::default(), cost),
+        _ => (state.spend(&mut view, units, room), 0),
+    };
+    (units, mark, standing(state, &view, quota, waiting))
 }
 
 /// Everything that a caller is told follows from what is free and how long a number of units takes.

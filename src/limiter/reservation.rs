@@ -60,6 +60,11 @@ impl Reservation {
         Self { limiter, receipt }
     }
 
+    /// Whether settling needs nothing but this process.
+    pub(crate) fn is_embedded(&self) -> bool {
+        self.limiter.0.store.is_embedded()
+    }
+
     /// What was charged.
     pub fn receipt(&self) -> &Receipt {
         &self.receipt

@@ -13,7 +13,7 @@ use http::{
 };
 use smallvec::{Array, SmallVec};
 
-use super::{base64, denial::spread, headers::with_digits};
+use super::{base64, denial::spread, text::Decimal};
 use crate::{
     decision::{Denied, Outcome},
     store::Verdict,
@@ -92,7 +92,8 @@ fn trailers_only<'a>(
     headers.reserve(10);
     headers.insert(CONTENT_TYPE, content_type.clone());
     headers.insert(STATUS, HeaderValue::from(u16::from(code)));
-    insert(headers, MESSAGE, &percent_encoded(message));
+    // These are our own words: they hold nothing that would have to be percent-encoded.
+    insert(headers, MESSAGE, message);
     insert(headers, DETAILS, &base64::encode(&status, false));
     response
 }
@@ -101,21 +102,6 @@ fn insert(headers: &mut HeaderMap, name: HeaderName, value: &[u8]) {
     if let Ok(value) = HeaderValue::from_bytes(value) {
         headers.insert(name, value);
     }
-}
-
-/// Everything but %x20-24 and %x26-7E, as the gRPC protocol over HTTP/2 has it.
-fn percent_encoded(message: &[u8]) -> Part {
-    let mut text = Part::new();
-    for byte in message {
-        match byte {
-            b' '..=b'$' | b'&'..=b'~' => text.push(*byte),
-            _ => {
-                let digit = |value: u8| b"0123456789ABCDEF"[usize::from(value)];
-                text.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
-            }
-        }
-    }
-    text
 }
 
 /// google.rpc.Status { code = 1, message = 2, details = 3 }.
@@ -199,5 +185,5 @@ fn varint<A: Array<Item = u8>>(text: &mut SmallVec<A>, mut number: u64) {
 }
 
 fn push_decimal<A: Array<Item = u8>>(text: &mut SmallVec<A>, number: u64) {
-    with_digits(number, |digits| text.extend_from_slice(digits));
+    text.extend_from_slice(Decimal::of(number).as_bytes());
 }

@@ -197,6 +197,10 @@ async fn when_the_store_fails_each_rule_says_what_happens() {
     assert!(problem["type"].as_str().unwrap().ends_with("#temporary-reduced-capacity"));
     let mut trial = layer().and(dear().shadow()).layer(inner());
     assert_eq!(ask!(trial, "/").0, 200, "a trial denies nobody");
+    // Two rules of one policy and key are one charge: the stricter says what happens.
+    let twice = rule("dear", "1/min").on_failure(OnFailure::Allow);
+    let mut both = RateLimitLayer::new(Limiter::new(Down), twice).and(dear()).layer(inner());
+    assert_eq!(ask!(both, "/").0, 503);
 }
 
 /// A quota that the store cannot keep is a mistake of the program: loud, and nobody is unlimited.

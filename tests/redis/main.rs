@@ -8,6 +8,7 @@ mod faults;
 mod judged;
 mod processes;
 mod servers;
+mod several_slots;
 mod topology;
 mod wire;
 

@@ -55,7 +55,9 @@ impl Server {
     }
 
     fn run_bare(&mut self) {
-        let mut command = Command::new("redis-server");
+        // A file that may not grow is an error to report then, and not the end.
+        let mut command = Command::new("env");
+        command.args(["--ignore-signal=XFSZ", "redis-server"]);
         if !self.arguments.iter().any(|argument| argument.ends_with(".conf")) {
             command.args(["--port", &self.port.to_string()]);
             command.args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]);
@@ -100,6 +102,20 @@ impl Server {
         let info: String = self.ask(&format!("INFO {section}"));
         let line = info.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
         line.unwrap_or_default().to_owned()
+    }
+
+    /// The server's files may not grow beyond so many bytes, or may again, if `unlimited`: as on a
+    /// disk that is full, and needs no rights.
+    pub(crate) fn limit_files(&self, bytes: &str) {
+        let pid = self.child.as_ref().expect("it runs").id().to_string();
+        let limit = format!("--fsize={bytes}:");
+        run(&self.dir, "prlimit", &["--pid", &pid, &limit]);
+    }
+
+    /// Waits until its append-only file could be written to, or could not.
+    pub(crate) fn until_wrote(&self, how: &str) {
+        let wrote = || self.info("persistence", "aof_last_write_status") == how;
+        until(&format!("writing is {how}"), wrote);
     }
 
     pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
@@ -171,6 +187,39 @@ impl Cluster {
 
     pub(crate) fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(Server::url).collect()
+    }
+}
+
+/// A primary, its replica, and a sentinel that watches over them.
+pub(crate) struct Guarded {
+    pub(crate) primary: Server,
+    pub(crate) replica: Server,
+    pub(crate) sentinel: Server,
+}
+
+impl Guarded {
+    /// The name by which the sentinel knows the primary.
+    pub(crate) const NAME: &str = "Shared-1";
+
+    pub(crate) fn start() -> Self {
+        let (primary, replica) = (Server::start(), Server::start());
+        replica.ask::<()>(&format!("REPLICAOF 127.0.0.1 {}", primary.port));
+        until("the replica follows", || replica.info("replication", "master_link_status") == "up");
+        let (port, name) = (free_port(), Self::NAME);
+        let path = directory().join("sentinel.conf");
+        let text = format!(
+            "port {port}\nbind 127.0.0.1\nsentinel monitor {name} 127.0.0.1 {} 1\n\
+             sentinel down-after-milliseconds {name} 300\nsentinel failover-timeout {name} 2000\n",
+            primary.port
+        );
+        fs::write(&path, text).expect("written");
+        let path = path.to_str().expect("utf-8").to_owned();
+        let sentinel = Server::start_bare(port, &[path, "--sentinel".into()]);
+        until("the sentinel knows the replica", || {
+            let known = sentinel.try_ask::<String>("INFO sentinel");
+            known.is_ok_and(|info| info.contains("slaves=1"))
+        });
+        Self { primary, replica, sentinel }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Servers that come, go and hand over: a cluster whose slots move, a primary that Sentinel
 //! replaces.
 
-use std::{fs, sync::atomic::Ordering::SeqCst, time::Duration};
+use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
 use tollgate::{
     Decision, Key, Limiter, Policy,
@@ -12,7 +12,7 @@ use crate::{
     assert_works,
     faults::{Load, assert_healed},
     policy,
-    servers::{Cluster, Server, directory, free_port, until},
+    servers::{Cluster, Guarded, Server, free_port, until},
 };
 
 #[tokio::test]
@@ -94,44 +94,14 @@ async fn slots_move_under_load() {
     assert_healed(&limiter).await;
 }
 
-struct Guarded {
-    primary: Server,
-    replica: Server,
-    _sentinel: Server,
-    sentinel_url: String,
-}
-
-fn guarded() -> Guarded {
-    let primary = Server::start();
-    let replica = Server::start();
-    replica.ask::<()>(&format!("REPLICAOF 127.0.0.1 {}", primary.port));
-    until("the replica follows", || replica.info("replication", "master_link_status") == "up");
-    let port = free_port();
-    let path = directory().join("sentinel.conf");
-    let text = format!(
-        "port {port}\nbind 127.0.0.1\nsentinel monitor Shared-1 127.0.0.1 {} 1\n\
-         sentinel down-after-milliseconds Shared-1 300\nsentinel failover-timeout Shared-1 2000\n",
-        primary.port
-    );
-    fs::write(&path, text).expect("written");
-    let path = path.to_str().expect("utf-8").to_owned();
-    let sentinel = Server::start_bare(port, &[path, "--sentinel".into()]);
-    until("the sentinel knows the replica", || {
-        let known = sentinel.try_ask::<String>("INFO sentinel");
-        known.is_ok_and(|info| info.contains("slaves=1"))
-    });
-    let sentinel_url = sentinel.url();
-    Guarded { primary, replica, _sentinel: sentinel, sentinel_url }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sentinel_promotes_a_replica_under_load() {
-    let mut guarded = guarded();
+    let mut guarded = Guarded::start();
     let nobody = format!("redis://127.0.0.1:{}/", free_port());
-    let sentinels = [nobody, guarded.sentinel_url.clone()];
+    let sentinels = [nobody, guarded.sentinel.url()];
     let unknown = RedisStore::sentinel(sentinels.clone(), "unknown").await;
     assert!(unknown.is_err());
-    let store = RedisStore::sentinel(sentinels, "Shared-1").await.expect("a store");
+    let store = RedisStore::sentinel(sentinels, Guarded::NAME).await.expect("a store");
     assert_works(store.clone()).await;
     let limiter = Limiter::with(store, tollgate::store::Resilience::none());
     let policy: Policy = policy("p", "500/h");

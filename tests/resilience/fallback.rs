@@ -243,6 +243,25 @@ async fn what_no_longer_matters_is_not_charged() {
     assert_eq!(bench.admitted(&policy, 20).await, 10);
 }
 
+/// An outage of many windows leaves no more to be charged than what still counts.
+#[tokio::test(start_paused = true)]
+async fn of_a_long_outage_the_end_is_charged() {
+    for quota in ["10/10s", "10/10s sliding-buckets(5)", "10/10s token-bucket(10)"] {
+        let bench = Bench::new(1);
+        let policy = policy("p", quota);
+        bench.remote.set(Mood::Down);
+        for _ in 0..20 {
+            assert_eq!(bench.admitted(&policy, 4).await, 4);
+            bench.pass(Duration::from_secs(6)).await;
+        }
+        bench.heal(&policy).await;
+        let peek = bench.limiter.peek(policy.charge("alice", 0)).await.unwrap();
+        let left = peek.outcomes().get(0).unwrap().standing().remaining();
+        assert!((6..=10).contains(&left), "{quota}: {left}");
+        assert_eq!(peek.source(), Source::Shared);
+    }
+}
+
 /// The published bound: the limit, and a share for each instance, in any window around an outage
 /// in which the store keeps its data.
 #[tokio::test(start_paused = true)]

@@ -252,10 +252,8 @@ fn spend(
     let affordable = |free| affordable(charge, mode, free);
     let (units, mark, standing) = entry.state.spend(quota, now, charge.cost(), affordable, ledger);
     remember(entry, &standing, now);
-    if units == 0 {
-        return unspent(charge, standing);
-    }
-    Line { verdict: Verdict::Passed, units, standing, mark }
+    let verdict = if units > 0 { Verdict::Passed } else { verdict(charge, &standing) };
+    Line { verdict, units, standing, mark }
 }
 
 /// Remembers until when a key is known to turn charges away, if it is.
@@ -270,12 +268,17 @@ fn remember(entry: &mut Entry, standing: &Standing, now: Timestamp) {
 
 #[inline]
 fn unspent(charge: &Charge<'_>, standing: Standing) -> Line {
-    let verdict = if charge.cost() <= standing.remaining {
+    Line { verdict: verdict(charge, &standing), units: 0, standing, mark: Mark::default() }
+}
+
+/// Whether the charge would pass.
+#[inline]
+fn verdict(charge: &Charge<'_>, standing: &Standing) -> Verdict {
+    if charge.cost() <= standing.remaining {
         Verdict::Passed
     } else if charge.cost() > charge.quota().capacity() {
         Verdict::OverCapacity
     } else {
         Verdict::Refused
-    };
-    Line { verdict, units: 0, standing, mark: Mark::default() }
+    }
 }

@@ -11,7 +11,6 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use siphasher::sip128::SipHasher13;
 use smallvec::SmallVec;
 
 use self::{
@@ -157,14 +156,21 @@ impl MemoryStore {
         }
     }
 
+    /// A check of one charge, and the time of it.
+    #[inline]
+    pub(crate) fn acquire(&self, charge: &Charge<'_>) -> (Timestamp, Line) {
+        let time = self.clock.now();
+        (time, self.decide_one(charge, time, acquire::Mode::Acquire))
+    }
+
     /// Names cannot be chosen by clients, keys can: the policy and the algorithm go into the
     /// hasher's own key, beside the secret, and only the client's key is hashed.
     #[inline]
     fn digest(&self, charge: &Charge<'_>, key: &Key) -> Digest {
         let algorithm = u64::from(charge.quota().counted_by().number());
-        let (low, high) = (self.secret.0 ^ charge.policy().id(), self.secret.1 ^ algorithm);
-        let digest = key.with_run(|run| SipHasher13::new_with_keys(low, high).hash(run));
-        Digest(digest.h1, digest.h2)
+        let Secret(low, high) = self.secret;
+        let [low, high] = key.digest_keyed([low ^ charge.policy().id(), high ^ algorithm]);
+        Digest(low, high)
     }
 
     /// What tells this charge's standing from others, in this process.
@@ -175,7 +181,7 @@ impl MemoryStore {
 
     /// Decides a charge of this [`name`](Self::name), which is alone in its check.
     #[inline]
-    pub(in crate::store) fn acquire(
+    pub(in crate::store) fn acquire_named(
         &self,
         name: u128,
         charge: &Charge<'_>,
@@ -243,9 +249,6 @@ impl MemoryStore {
     #[inline]
     pub(crate) fn rule(&self, request: Request<'_>, time: Timestamp) -> Ruling {
         let lines = match request {
-            Request::Acquire([charge]) => {
-                SmallVec::from_buf([self.decide_one(charge, time, acquire::Mode::Acquire)])
-            }
             Request::Acquire(charges) => self.decide(charges, time, acquire::Mode::Acquire),
             Request::Peek(charges) => self.decide(charges, time, acquire::Mode::Peek),
             Request::Force(charges) => self.decide(charges, time, acquire::Mode::Force),

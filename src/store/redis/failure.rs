@@ -135,6 +135,10 @@ fn refused(error: RedisError) -> Error {
         let message = "Redis is out of memory: raise maxmemory, or let it evict \
                        (maxmemory-policy volatile-ttl); nothing was charged";
         (ErrorKind::OutOfMemory, message.into())
+    } else if says("MISCONF") {
+        let message = "Redis cannot write its data to disk and refuses all changes: make room there, \
+                       or see in its log what else is wrong; nothing was charged";
+        (ErrorKind::CannotPersist, message.into())
     } else if says("LOADING") {
         let message = "Redis is still loading its data: wait; nothing was charged";
         (ErrorKind::Loading, message.into())

@@ -3,15 +3,15 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex as Lock, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use arc_swap::ArcSwapOption;
-use redis::{Cmd, RedisError, Value, aio::ConnectionLike};
-use tokio::{sync::Mutex, time::Instant};
+use redis::{Cmd, ErrorKind, RedisError, Value, aio::ConnectionLike};
+use tokio::{sync::watch, task::AbortHandle, time::Instant};
 
 use super::{
     failure::Failure,
@@ -19,8 +19,8 @@ use super::{
 };
 
 pub(super) struct Link {
-    origin: Origin,
-    slots: Box<[Slot]>,
+    origin: Arc<Origin>,
+    slots: Box<[Arc<Slot>]>,
     next: AtomicUsize,
     response_timeout: Duration,
     started: Instant,
@@ -30,12 +30,29 @@ pub(super) struct Link {
 #[derive(Default)]
 struct Slot {
     live: ArcSwapOption<Live>,
-    /// Held by the one who opens a connection; the others wait for what comes of it.
-    opening: Mutex<()>,
-    attempts: AtomicU64,
-    failure: Lock<Option<RedisError>>,
+    /// The latest attempt to open a connection.
+    opening: Mutex<Option<Opening>>,
     /// When the connection last answered, in milliseconds since the link was made.
     answered: AtomicU64,
+}
+
+/// A connection on its way, for which all wait who need it. It is opened by a task of its own: that
+/// takes longer, at times, than anybody who waits has patience.
+struct Opening {
+    result: watch::Receiver<Option<Result<Arc<Live>, RedisError>>>,
+    task: AbortHandle,
+}
+
+impl Opening {
+    fn is_over(&self) -> bool {
+        self.result.borrow().is_some() || self.task.is_finished()
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// A connection whose end shows only when it is used is tested after so many idle milliseconds.
@@ -64,9 +81,9 @@ impl Drop for Asking<'_> {
 
 impl Link {
     pub(super) fn new(origin: Origin, connections: usize, response_timeout: Duration) -> Self {
-        let slots = (0..connections).map(|_| Slot::default()).collect();
+        let slots = (0..connections).map(|_| Arc::default()).collect();
         let (next, started) = (AtomicUsize::new(0), Instant::now());
-        Self { origin, slots, next, response_timeout, started }
+        Self { origin: Arc::new(origin), slots, next, response_timeout, started }
     }
 
     /// Connects, so that a wrong address or password shows now.
@@ -103,7 +120,7 @@ impl Link {
         self.judge(slot, asking, answer.map_err(Failure::of_request))
     }
 
-    fn slot(&self) -> &Slot {
+    fn slot(&self) -> &Arc<Slot> {
         &self.slots[self.next.fetch_add(1, Ordering::Relaxed) % self.slots.len()]
     }
 
@@ -145,7 +162,7 @@ impl Link {
     }
 
     /// The connection in this place, a new one if there is none or it has ended.
-    async fn live(&self, slot: &Slot) -> Result<Arc<Live>, Failure> {
+    async fn live(&self, slot: &Arc<Slot>) -> Result<Arc<Live>, Failure> {
         if let Some(live) = usable(slot) {
             if self.origin.ends_unnoticed() {
                 self.test_if_idle(slot, &live).await;
@@ -154,33 +171,39 @@ impl Link {
                 return Ok(live);
             }
         }
-        let before = slot.attempts.load(Ordering::Acquire);
-        let _opening = slot.opening.lock().await;
-        if let Some(live) = usable(slot) {
-            return Ok(live);
-        }
-        // Whoever waited while another tried has the other's result.
-        if slot.attempts.load(Ordering::Acquire) != before
-            && let Some(error) = slot.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
-        {
-            return Err(Failure::Unreachable(error));
-        }
-        let opened = self.origin.open().await;
-        slot.attempts.fetch_add(1, Ordering::AcqRel);
-        let mut failure = slot.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        match opened {
-            Ok(live) => {
-                let live = Arc::new(live);
-                *failure = None;
-                slot.answered.store(self.millis(), Ordering::Relaxed);
-                slot.live.store(Some(Arc::clone(&live)));
-                Ok(live)
+        let mut result = {
+            let mut latest = slot.opening.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(live) = usable(slot) {
+                return Ok(live);
             }
-            Err(error) => {
-                *failure = Some(error.clone());
-                Err(Failure::Unreachable(error))
+            match &*latest {
+                Some(opening) if !opening.is_over() => opening.result.clone(),
+                _ => latest.insert(self.open(slot)).result.clone(),
             }
-        }
+        };
+        let opened = match result.wait_for(Option::is_some).await {
+            Ok(opened) => opened.clone(),
+            Err(_) => None,
+        };
+        let gone = || Err((ErrorKind::Io, "what opened the connection has ended").into());
+        opened.unwrap_or_else(gone).map_err(Failure::Unreachable)
+    }
+
+    fn open(&self, slot: &Arc<Slot>) -> Opening {
+        // A weak handle: when the link goes, so does the task.
+        let (origin, slot) = (Arc::clone(&self.origin), Arc::downgrade(slot));
+        let (sender, result) = watch::channel(None);
+        let started = self.started;
+        let task = tokio::spawn(async move {
+            let opened = origin.open().await.map(Arc::new);
+            if let (Ok(live), Some(slot)) = (&opened, slot.upgrade()) {
+                slot.answered.store(started.elapsed().as_millis() as u64, Ordering::Relaxed);
+                slot.live.store(Some(Arc::clone(live)));
+            }
+            // Perhaps nobody waits any more.
+            let _ = sender.send(Some(opened));
+        });
+        Opening { result, task: task.abort_handle() }
     }
 
     async fn test_if_idle(&self, slot: &Slot, live: &Arc<Live>) {

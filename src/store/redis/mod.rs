@@ -7,6 +7,7 @@ mod coalesce;
 mod config;
 mod failure;
 mod link;
+mod names;
 mod naming;
 mod origin;
 mod script;

@@ -17,7 +17,8 @@ use redis::{
 };
 use tokio::time::timeout;
 
-use super::{config::RedisConfig, sentinel::Sentinels, silence::Silence};
+use super::{config::RedisConfig, names::Names, sentinel::Sentinels, silence::Silence};
+
 /// A connection, and whether it is known to have ended.
 #[derive(Debug)]
 pub(super) struct Live {
@@ -65,10 +66,19 @@ pub(super) struct Server {
     client: Client,
     connecting: Duration,
     options: AsyncConnectionConfig,
+    names: Names,
 }
 
 impl Server {
     pub(super) fn new(info: ConnectionInfo, config: &RedisConfig) -> Result<Self, RedisError> {
+        Self::named_by(Names::default(), info, config)
+    }
+
+    fn named_by(
+        names: Names,
+        info: ConnectionInfo,
+        config: &RedisConfig,
+    ) -> Result<Self, RedisError> {
         // In version 3 of the protocol the end of a connection is a message, so that no request is
         // sent into one that has ended. Every server from 6.0 on speaks it.
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
@@ -76,13 +86,14 @@ impl Server {
         let options = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(config.connect_timeout))
             .set_response_timeout(Some(config.response_timeout))
-            .set_pipeline_buffer_size(1024);
+            .set_pipeline_buffer_size(1024)
+            .set_dns_resolver(names.clone());
         let client = if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
             secure::client(info, config)?
         } else {
             Client::open(info)?
         };
-        Ok(Self { client, connecting: config.connect_timeout, options })
+        Ok(Self { client, connecting: config.connect_timeout, options, names })
     }
 
     pub(super) fn from_url(url: &str, config: &RedisConfig) -> Result<Self, RedisError> {
@@ -107,7 +118,7 @@ impl Server {
             _ => ConnectionAddr::Tcp(host.into(), port),
         };
         info = info.set_addr(address);
-        Self::new(info, config)
+        Self::named_by(self.names.clone(), info, config)
     }
 
     pub(super) fn info(&self) -> &ConnectionInfo {

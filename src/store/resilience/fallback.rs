@@ -12,15 +12,11 @@ use std::{
 };
 
 use smallvec::SmallVec;
-use tokio::{
-    runtime::Handle,
-    task::AbortHandle,
-    time::{Instant, sleep},
-};
+use tokio::{runtime::Handle, task::AbortHandle, time::sleep};
 
 use super::{
     guarded::{Gate, left_alone},
-    owed::Owed,
+    owed::{Debt, Owed},
     payer,
 };
 use crate::{
@@ -58,7 +54,7 @@ struct Shared {
 /// Why the store does not decide.
 enum Cause {
     /// It was not asked, at this time.
-    LeftAlone(Instant),
+    LeftAlone(Timestamp),
     Failed(Error),
 }
 
@@ -93,7 +89,7 @@ impl Store for Fallback {
     fn call(&self, request: Request<'_>) -> Answer {
         match request {
             Request::Acquire(_) | Request::Peek(_) | Request::Force(_) => {
-                if let Some(now) = self.0.gate.as_ref().and_then(|gate| gate.shut()) {
+                if let Some(now) = self.0.gate.as_ref().and_then(|gate| gate.shut(&*self.0.clock)) {
                     return Answer::ready(self.0.decide(request, Cause::LeftAlone(now)));
                 }
             }
@@ -202,7 +198,7 @@ impl Shared {
             }
         };
         let (time, name) = (self.time(cause), self.local.name(charge));
-        let line = self.local.acquire(name, share, time);
+        let line = self.local.acquire_named(name, share, time);
         if line.units > 0 && cause.is_certain() {
             self.owed.add(name, charge, line.units, time);
         }
@@ -263,7 +259,7 @@ impl Shared {
 
     fn time(&self, cause: &Cause) -> Timestamp {
         match cause {
-            Cause::LeftAlone(now) => self.clock.at(now.into_std()),
+            Cause::LeftAlone(now) => *now,
             Cause::Failed(_) => self.clock.now(),
         }
     }
@@ -289,13 +285,30 @@ impl Shared {
         let paying = Paying(Arc::downgrade(self));
         let task = runtime.spawn(async move {
             let Some(shared) = paying.0.upgrade() else { return };
-            if !payer::pay(&shared.owed, &*shared.inner, &*shared.clock).await {
+            let due = |debt: &Debt, now| shared.due(debt, now);
+            if !payer::pay(&shared.owed, &*shared.inner, &*shared.clock, due).await {
                 sleep(PAUSE).await;
             }
         });
         if let Ok(mut payer) = self.payer.lock() {
             *payer = Some(task.abort_handle());
         }
+    }
+}
+
+impl Shared {
+    /// What of a debt is still to be charged: of one that grew for longer than a window, what still
+    /// counts here.
+    fn due(&self, debt: &Debt, now: Timestamp) -> Option<Charge<'static>> {
+        let charge = debt.charge();
+        if debt.is_recent(now) {
+            return Some(charge);
+        }
+        let share = charge.share(self.instances);
+        let Ruling { lines, .. } = self.local.rule(Request::Peek(&[share]), now);
+        let Standing { limit, remaining, .. } = lines.first()?.standing;
+        let units = charge.cost().min(limit.saturating_sub(remaining));
+        (units > 0).then(|| charge.again(units))
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::breaker::{Breaker, BreakerConfig, End, Pass, State, Trip};
 use crate::{
+    clock::{Clock, Timestamp},
     error::{Error, ErrorKind},
     random,
     store::{Answer, Request, Ruling, Store},
@@ -32,6 +33,8 @@ pub(super) struct Gate {
     /// What can be known of the breaker without locking it: [`CLOSED`], [`ASK`], or until when it
     /// lets nothing through, in nanoseconds since the beginning.
     until: AtomicU64,
+    /// When this was last found to be shut, in microseconds of the clock of who asked.
+    looked: AtomicU64,
     slow: Duration,
     begin: Instant,
 }
@@ -40,11 +43,14 @@ pub(super) struct Gate {
 const CLOSED: u64 = 0;
 /// The breaker has to be asked.
 const ASK: u64 = 1;
+/// For how many microseconds it is not looked up again whether the breaker is still open.
+const A_MOMENT: u64 = 20;
 
 impl Guarded {
     pub(super) fn new(inner: Box<dyn Store>, config: BreakerConfig) -> Self {
         let (breaker, until) = (Mutex::new(Breaker::new(config)), AtomicU64::new(CLOSED));
-        let gate = Gate { breaker, until, slow: config.slow, begin: Instant::now() };
+        let (looked, begin) = (AtomicU64::new(0), Instant::now());
+        let gate = Gate { breaker, until, looked, slow: config.slow, begin };
         Self { inner, gate: Arc::new(gate) }
     }
 
@@ -55,16 +61,29 @@ impl Guarded {
 }
 
 impl Gate {
-    /// The time, if nothing goes through now.
+    /// The time by this clock, if nothing goes through now.
     #[inline]
-    pub(super) fn shut(&self) -> Option<Instant> {
+    pub(super) fn shut(&self, clock: &dyn Clock) -> Option<Timestamp> {
         // What is read may be old by a moment: then one call more or less is asked for.
         let until = self.until.load(Ordering::Relaxed);
         if until <= ASK {
             return None;
         }
-        let now = Instant::now();
-        (self.nanos(now) < until).then_some(now)
+        let time = clock.now();
+        // A clock that moves tells that it was a moment ago; to ask the runtime's costs more.
+        let since = time.as_micros().wrapping_sub(self.looked.load(Ordering::Relaxed));
+        if (1..A_MOMENT).contains(&since) || self.is_before(until) {
+            if since >= A_MOMENT {
+                self.looked.store(time.as_micros(), Ordering::Relaxed);
+            }
+            return Some(time);
+        }
+        None
+    }
+
+    #[inline(never)]
+    fn is_before(&self, until: u64) -> bool {
+        self.nanos(Instant::now()) < until
     }
 
     fn ask(&self, now: Instant, urgent: bool) -> Pass {
@@ -93,6 +112,7 @@ impl Gate {
                 State::HalfOpen { probing: true } => u64::MAX,
                 State::HalfOpen { probing: false } | State::Recovering { .. } => ASK,
             };
+            self.looked.store(0, Ordering::Relaxed);
             self.until.store(until, Ordering::Relaxed);
         }
         drop(breaker);

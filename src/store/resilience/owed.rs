@@ -34,8 +34,9 @@ struct Padded(Mutex<HashTable<Debt>>);
 pub(super) struct Debt {
     name: u128,
     units: u64,
-    /// When the last of them was admitted.
-    time: Timestamp,
+    /// When the first and the last of them were admitted.
+    first: Timestamp,
+    last: Timestamp,
     /// Boxed, so that what changes all the time lies close together.
     charge: Box<Charge<'static>>,
 }
@@ -45,9 +46,18 @@ impl Debt {
         Charge::clone(&self.charge).again(self.units)
     }
 
-    /// Whether the units have not all come back by now.
+    /// Whether all of it still counts: its window has not passed since the first unit.
+    pub(super) fn is_recent(&self, now: Timestamp) -> bool {
+        self.counts(self.first, now)
+    }
+
+    /// Whether any of it still counts.
     fn matters(&self, now: Timestamp) -> bool {
-        now.as_micros() < self.time.as_micros() + self.charge.quota_in_force().window_micros()
+        self.counts(self.last, now)
+    }
+
+    fn counts(&self, since: Timestamp, now: Timestamp) -> bool {
+        now.as_micros() < since.as_micros() + self.charge.quota_in_force().window_micros()
     }
 }
 
@@ -76,13 +86,25 @@ impl Owed {
     /// nobody outside can choose it.
     #[inline]
     pub(super) fn add(&self, name: u128, charge: &Charge<'_>, units: u64, time: Timestamp) {
+        self.add_since(name, charge, units, (time, time));
+    }
+
+    #[inline]
+    fn add_since(
+        &self,
+        name: u128,
+        charge: &Charge<'_>,
+        units: u64,
+        (first, last): (Timestamp, Timestamp),
+    ) {
         let mut shard = self.shard(name);
         match shard.find_mut(hash(name), |debt| debt.name == name) {
             Some(debt) => {
                 debt.units = debt.units.saturating_add(units);
-                debt.time = debt.time.max(time);
+                debt.first = debt.first.min(first);
+                debt.last = debt.last.max(last);
             }
-            None => self.insert(&mut shard, name, charge, units, time),
+            None => self.insert(&mut shard, name, charge, units, (first, last)),
         }
     }
 
@@ -93,18 +115,18 @@ impl Owed {
         name: u128,
         charge: &Charge<'_>,
         units: u64,
-        time: Timestamp,
+        (first, last): (Timestamp, Timestamp),
     ) {
         if self.count.load(Ordering::Relaxed) >= self.most {
             let before = shard.len();
-            shard.retain(|debt| debt.matters(time));
+            shard.retain(|debt| debt.matters(last));
             self.count.fetch_sub(before - shard.len(), Ordering::Relaxed);
             if before == shard.len() {
                 return;
             }
         }
         let charge = Box::new(charge.clone().into_owned());
-        let debt = Debt { name, units, time, charge };
+        let debt = Debt { name, units, first, last, charge };
         shard.insert_unique(hash(name), debt, |debt| hash(debt.name));
         self.count.fetch_add(1, Ordering::Relaxed);
     }
@@ -148,7 +170,7 @@ impl Owed {
 
     /// Puts back what was not charged after all.
     pub(super) fn put_back(&self, debt: Debt) {
-        self.add(debt.name, &debt.charge, debt.units, debt.time);
+        self.add_since(debt.name, &debt.charge, debt.units, (debt.first, debt.last));
     }
 
     #[inline]
@@ -244,7 +266,7 @@ mod tests {
                     Step::PutBack => {
                         for (name, debt) in out.drain(..) {
                             let there = model.entry(name).or_default();
-                            *there = (there.0 + debt.units, there.1.max(debt.time.as_micros()));
+                            *there = (there.0 + debt.units, there.1.max(debt.last.as_micros()));
                             owed.put_back(debt);
                         }
                     }

@@ -4,7 +4,8 @@ use std::{future::poll_fn, pin::Pin, task::Poll};
 
 use super::owed::{Debt, Owed};
 use crate::{
-    clock::Clock,
+    charge::Charge,
+    clock::{Clock, Timestamp},
     error::{Error, ErrorKind},
     store::{Answer, Request, Store},
 };
@@ -13,18 +14,23 @@ use crate::{
 /// deadline, and none is lost or kept waiting with another.
 const AT_ONCE: usize = 16;
 
-/// Charges what is owed, each debt at most once: what may have been charged is not sent again, and
-/// what was not is owed as before. Says whether nothing is left.
-pub(super) async fn pay(owed: &Owed, store: &dyn Store, clock: &dyn Clock) -> bool {
+/// Charges what is owed, each debt at most once, as far as it is still due: what may have been
+/// charged is not sent again, and what was not is owed as before. Says whether nothing is left.
+pub(super) async fn pay(
+    owed: &Owed,
+    store: &dyn Store,
+    clock: &dyn Clock,
+    due: impl Fn(&Debt, Timestamp) -> Option<Charge<'static>>,
+) -> bool {
     let mut round = Round { owed, refused: Vec::new(), refused_in_a_row: 0, goes_on: true };
     let mut sent: Vec<(Debt, Answer)> = Vec::with_capacity(AT_ONCE);
     loop {
-        while round.goes_on
-            && sent.len() < AT_ONCE
-            && let Some(debt) = owed.take(clock.now())
-        {
-            let answer = store.call(Request::Force(&[debt.charge()]));
-            sent.push((debt, answer));
+        while round.goes_on && sent.len() < AT_ONCE {
+            let now = clock.now();
+            let Some(debt) = owed.take(now) else { break };
+            if let Some(charge) = due(&debt, now) {
+                sent.push((debt, store.call(Request::Force(&[charge]))));
+            }
         }
         if sent.is_empty() {
             return round.goes_on && round.refused.is_empty();
