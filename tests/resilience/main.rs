@@ -1,9 +1,11 @@
 //! What a store that is slow, gone or wrong does to those who ask, and what attackers cost it.
 
+mod breaker;
 mod deny_cache;
 mod fallback;
 #[cfg(feature = "redis-tls")]
 mod faults;
+mod owed;
 #[cfg(feature = "redis-tls")]
 mod proxy;
 mod remote;

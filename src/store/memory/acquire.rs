@@ -51,7 +51,17 @@ impl MemoryStore {
     /// calls is one piece of code, in which a line need not be written down before it is complete.
     #[inline(always)]
     pub(super) fn decide_one(&self, charge: &Charge<'_>, now: Timestamp, mode: Mode) -> Line {
-        let digest = self.digest(charge, charge.key());
+        self.decide_named(self.digest(charge, charge.key()), charge, now, mode)
+    }
+
+    #[inline]
+    pub(super) fn decide_named(
+        &self,
+        digest: Digest,
+        charge: &Charge<'_>,
+        now: Timestamp,
+        mode: Mode,
+    ) -> Line {
         let number = self.shard_of(digest);
         let mut shard = self.lock(number);
         let mut place = Place { digest, shard: 0, position: shard.position(digest) };

@@ -15,6 +15,16 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Digest(pub(super) u64, pub(super) u64);
 
+impl Digest {
+    pub(super) fn to_u128(self) -> u128 {
+        u128::from(self.0) << 64 | u128::from(self.1)
+    }
+
+    pub(super) fn from_u128(digest: u128) -> Self {
+        Self((digest >> 64) as u64, digest as u64)
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Entry {
     digest: Digest,
