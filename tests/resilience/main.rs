@@ -1,6 +1,8 @@
 //! What a store that is slow, gone or wrong does to those who ask, and what attackers cost it.
 
+mod adrift;
 mod deny_cache;
+mod deny_cache_differential;
 mod fallback;
 #[cfg(feature = "redis-tls")]
 mod faults;
