@@ -1,8 +1,10 @@
-//! A remote store whose resets arrive when their answer is awaited or given up, and not before.
+//! A remote store whose resets arrive when their answer is awaited or given up, and not before; or
+//! later still.
 
 use std::{
     future::Future,
     pin::Pin,
+    sync::{Arc, Mutex},
     task::{Context, Poll},
 };
 
@@ -14,28 +16,45 @@ use tollgate::{
 use crate::remote::Remote;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Adrift(Remote);
+pub(crate) struct Adrift {
+    remote: Remote,
+    /// Resets that were given up and have not arrived, if they do so only when told.
+    late: Option<Arc<Mutex<Vec<Charges<'static>>>>>,
+}
 
 impl Adrift {
     pub(crate) fn new(clock: &ManualClock) -> Self {
-        Self(Remote::new(clock))
+        Self { remote: Remote::new(clock), late: None }
+    }
+
+    /// What is given up arrives when told.
+    pub(crate) fn late(clock: &ManualClock) -> Self {
+        Self { late: Some(Arc::default()), ..Self::new(clock) }
+    }
+
+    /// What was given up arrives.
+    pub(crate) fn arrive(&self) {
+        let late = self.late.as_ref().expect("a late store");
+        for charges in late.lock().unwrap().drain(..) {
+            drop(self.remote.call(Request::Reset(&charges)));
+        }
     }
 
     pub(crate) fn remote(&self) -> &Remote {
-        &self.0
+        &self.remote
     }
 }
 
 impl Store for Adrift {
     fn call(&self, request: Request<'_>) -> Answer {
-        let Request::Reset(charges) = request else { return self.0.call(request) };
+        let Request::Reset(charges) = request else { return self.remote.call(request) };
         let charges = charges.iter().cloned().map(Charge::into_owned).collect();
-        Answer::pending(Reset { remote: self.0.clone(), state: State::Sent(charges) })
+        Answer::pending(Reset { store: self.clone(), state: State::Sent(charges) })
     }
 }
 
 struct Reset {
-    remote: Remote,
+    store: Adrift,
     state: State,
 }
 
@@ -49,7 +68,7 @@ enum State {
 impl Reset {
     fn arrive(&mut self) {
         if let State::Sent(charges) | State::UnderWay(charges) = &self.state {
-            self.state = State::Arrived(self.remote.call(Request::Reset(charges)));
+            self.state = State::Arrived(self.store.remote.call(Request::Reset(charges)));
         }
     }
 }
@@ -76,6 +95,11 @@ impl Future for Reset {
 
 impl Drop for Reset {
     fn drop(&mut self) {
-        self.arrive();
+        match (&self.state, &self.store.late) {
+            (State::Sent(charges) | State::UnderWay(charges), Some(late)) => {
+                late.lock().unwrap().push(charges.clone());
+            }
+            _ => self.arrive(),
+        }
     }
 }

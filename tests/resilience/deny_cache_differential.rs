@@ -139,6 +139,8 @@ struct Play<'t> {
     held: Vec<[Reservation; 2]>,
     /// When the store was last heard to deny a check with this key.
     heard: HashMap<(usize, usize), Heard>,
+    /// Until then a change that was given up may arrive, and nothing may be remembered.
+    doubt: u64,
     denied: bool,
     tally: &'t Tally,
 }
@@ -158,8 +160,8 @@ impl<'t> Play<'t> {
         let quota = |limit| Self::quota(algorithm, limit, 1_000_000);
         let policies = [("first", 8), ("second", 5)]
             .map(|(name, limit)| Policy::new(name, quota(limit)).unwrap());
-        let (held, heard, denied) = (Vec::new(), HashMap::new(), false);
-        Self { algorithm, policies, clock, with, without, store, held, heard, denied, tally }
+        let (held, heard, doubt, denied) = (Vec::new(), HashMap::new(), 0, false);
+        Self { algorithm, policies, clock, with, without, store, held, heard, doubt, denied, tally }
     }
 
     fn quota(algorithm: Algorithm, limit: u64, window: u64) -> Quota {
@@ -202,6 +204,7 @@ impl<'t> Play<'t> {
                     Fate::GivenUp => {
                         self.tally.count_if(self.denied, "given back midway while denied");
                         self.midway(ours.refund()).await;
+                        self.doubt = self.now() + 100_000;
                         theirs.refund().await.unwrap();
                     }
                     _ if *units == 0 => {
@@ -218,6 +221,7 @@ impl<'t> Play<'t> {
                 if *fate == Fate::GivenUp {
                     self.tally.count_if(self.denied, "reset midway while denied");
                     self.midway(with.reset(key(at, of))).await;
+                    self.doubt = self.now() + 100_000;
                 } else {
                     self.tally.count_if(self.denied, "reset while denied");
                     with.reset(key(at, of)).await.unwrap();
@@ -272,6 +276,7 @@ impl<'t> Play<'t> {
         self.clock.advance(Duration::from_micros(time));
         if given_up {
             drop(change);
+            self.doubt = self.now() + 100_000;
         } else {
             change.await;
         }
@@ -396,6 +401,9 @@ impl<'t> Play<'t> {
             return;
         }
         let time = self.now();
+        if time < self.doubt {
+            return;
+        }
         for outcome in ours.outcomes() {
             let next_after = outcome.standing().next_after().as_micros() as u64;
             let heard = Heard { time, next_after, dearest: outcome.charge().cost() };

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use self::table::{Digests, Question, Table};
 use crate::{
     clock::Clock,
+    error::Error,
     store::{Answer, Request, Ruling, Store},
     telemetry,
 };
@@ -36,11 +37,8 @@ impl DenyCache {
     fn change(&self, request: Request<'_>, digests: Digests) -> Answer {
         let changing = Changing::new(Arc::clone(&self.table), digests);
         match self.inner.call(request).now() {
-            Ok(ruling) => Answer::ready(ruling),
-            Err(coming) => Answer::pending(async move {
-                let _changing = changing;
-                coming.await
-            }),
+            Ok(ruling) => Answer::ready(changing.hear(ruling)),
+            Err(coming) => Answer::pending(async move { changing.hear(coming.await) }),
         }
     }
 }
@@ -84,8 +82,8 @@ impl Store for DenyCache {
     }
 }
 
-/// Keys that the store is asked to change: what is asked or heard of them until this is dropped
-/// does not hold, also if the answer never comes.
+/// Keys that the store is asked to change. What is asked or heard of them before the answer comes
+/// does not hold. If none comes, the change may arrive yet.
 struct Changing {
     table: Arc<Table>,
     digests: Digests,
@@ -93,19 +91,21 @@ struct Changing {
 
 impl Changing {
     fn new(table: Arc<Table>, digests: Digests) -> Self {
-        let changing = Self { table, digests };
-        changing.void();
-        changing
+        digests.iter().for_each(|digest| table.change(*digest));
+        Self { table, digests }
     }
 
-    fn void(&self) {
-        self.digests.iter().for_each(|digest| self.table.change(*digest));
+    fn hear(mut self, ruling: Result<Ruling, Error>) -> Result<Ruling, Error> {
+        if ruling.is_ok() {
+            self.digests.drain(..).for_each(|digest| self.table.change(digest));
+        }
+        ruling
     }
 }
 
 impl Drop for Changing {
     fn drop(&mut self) {
-        self.void();
+        self.digests.iter().for_each(|digest| self.table.doubt(*digest));
     }
 }
 

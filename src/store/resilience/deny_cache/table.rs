@@ -23,12 +23,23 @@ use crate::{
 pub(super) struct Table {
     /// A key has its place in one set, in which the oldest makes room for a newcomer.
     sets: Box<[Mutex<[Option<Entry>; WAYS]>]>,
-    /// How often this process has changed a key. What was heard before no longer holds. Keys that
-    /// share a number lose what was heard of them a little more often, which costs a question.
-    changes: Box<[AtomicU64]>,
+    /// How this process has changed keys. Those that share a number lose what was heard of them a
+    /// little more often, which costs a question.
+    changes: Box<[Changes]>,
     secret: (u64, u64),
     clock: Arc<dyn Clock>,
 }
+
+#[derive(Debug, Default)]
+struct Changes {
+    /// How often. What was heard before no longer holds.
+    count: AtomicU64,
+    /// Until when a change may still arrive for whose answer nobody waits, in microseconds.
+    doubt: AtomicU64,
+}
+
+/// How long a command can be on its way: twice the time for which a check waits.
+const DOUBT: u64 = 100_000;
 
 const WAYS: usize = 4;
 const SETS: usize = 1 << 12;
@@ -80,7 +91,7 @@ impl Table {
         let random = RandomState::new();
         Self {
             sets: (0..SETS).map(|_| Mutex::default()).collect(),
-            changes: (0..NUMBERS).map(|_| AtomicU64::new(0)).collect(),
+            changes: (0..NUMBERS).map(|_| Changes::default()).collect(),
             secret: (random.hash_one(1), random.hash_one(2)),
             clock,
         }
@@ -99,7 +110,7 @@ impl Table {
     pub(super) fn question(&self, charges: &[Charge<'_>]) -> Question {
         let asked = |charge: &Charge<'_>| {
             let digest = self.digest(charge);
-            let changes = self.changes(digest).load(Ordering::Acquire);
+            let changes = self.changes(digest).count.load(Ordering::Acquire);
             let (quota, cost, shadow) = (*charge.quota(), charge.cost(), charge.is_shadow());
             Asked { digest, quota, cost, shadow, changes }
         };
@@ -169,7 +180,7 @@ impl Table {
     /// Nobody knows whether the store has done it. It has not if it is known to refuse it now.
     pub(super) fn hear_nothing(&self, mut question: Question) {
         for asked in &mut question.lines {
-            asked.changes = self.changes(asked.digest).load(Ordering::Acquire);
+            asked.changes = self.changes(asked.digest).count.load(Ordering::Acquire);
         }
         question.now = self.clock.now();
         if self.denial(&question).is_none() {
@@ -179,13 +190,20 @@ impl Table {
 
     /// Voids what was heard of a key.
     pub(super) fn change(&self, digest: Digest) {
-        self.changes(digest).fetch_add(1, Ordering::AcqRel);
+        self.changes(digest).count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Voids what was heard of a key, and what will be until a change has arrived that was given up.
+    pub(super) fn doubt(&self, digest: Digest) {
+        let until = self.clock.now().as_micros().saturating_add(DOUBT);
+        self.changes(digest).doubt.fetch_max(until, Ordering::AcqRel);
+        self.change(digest);
     }
 
     /// Voids what was heard of a key before this charge was made; what it says itself holds if there
     /// was no other change meanwhile.
     fn change_after(&self, asked: &Asked) -> Option<u64> {
-        let before = self.changes(asked.digest).fetch_add(1, Ordering::AcqRel);
+        let before = self.changes(asked.digest).count.fetch_add(1, Ordering::AcqRel);
         (before == asked.changes).then_some(before + 1)
     }
 
@@ -193,7 +211,8 @@ impl Table {
         let Asked { digest, quota, cost, .. } = *asked;
         let (at, time) = (at.as_micros(), time.as_micros());
         let Some(mut heard) = Heard::new(&quota, cost, &line.standing, at, time) else { return };
-        if self.changes(digest).load(Ordering::Acquire) != changes {
+        let key = self.changes(digest);
+        if key.count.load(Ordering::Acquire) != changes || at < key.doubt.load(Ordering::Acquire) {
             return;
         }
         let mut set = self.set(digest);
@@ -215,7 +234,7 @@ impl Table {
         self.sets[digest.0 as usize % SETS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn changes(&self, digest: Digest) -> &AtomicU64 {
+    fn changes(&self, digest: Digest) -> &Changes {
         &self.changes[digest.1 as usize % NUMBERS]
     }
 }
