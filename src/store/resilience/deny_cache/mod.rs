@@ -64,9 +64,8 @@ impl Store for DenyCache {
         }
         match self.inner.call(request).now() {
             Ok(ruling) => {
-                match &ruling {
-                    Ok(ruling) => self.table.hear(question, ruling),
-                    Err(_) => self.table.hear_nothing(question),
+                if let Ok(ruling) = &ruling {
+                    self.table.hear(question, ruling);
                 }
                 Answer::ready(ruling)
             }

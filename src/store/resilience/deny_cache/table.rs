@@ -161,7 +161,8 @@ impl Table {
     pub(super) fn hear(&self, question: Question, ruling: &Ruling) {
         let lines = || question.lines.iter().zip(&ruling.lines);
         if ruling.source != Source::Shared || ruling.lines.len() != question.lines.len() {
-            return self.hear_nothing(question);
+            // Nobody knows whether the store has done it.
+            return question.lines.iter().for_each(|asked| self.change(asked.digest));
         }
         let admitted = lines().all(|(asked, line)| asked.shadow || line.verdict == Verdict::Passed);
         for (asked, line) in lines() {
@@ -177,7 +178,8 @@ impl Table {
         }
     }
 
-    /// Nobody knows whether the store has done it. It has not if it is known to refuse it now.
+    /// The check was given up, and nobody knows whether the store has done it. It has not if it is
+    /// known to refuse it now: clients that go away do not make it be asked again and again.
     pub(super) fn hear_nothing(&self, mut question: Question) {
         for asked in &mut question.lines {
             asked.changes = self.changes(asked.digest).count.load(Ordering::Acquire);
