@@ -70,7 +70,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         Just(Change::Refund),
         (0..POLICIES, 0..KEYS).prop_map(|(policy, key)| Change::Reset(policy, key)),
     ];
-    let windows = prop_oneof![4 => Just(1_000_000_u64), 1 => 200_000..3_000_000_u64];
+    let windows = prop_oneof![
+        4 => Just(1_000_000_u64),
+        2 => Just(400_000_u64),
+        2 => Just(4_000_000_u64),
+        1 => 200_000..3_000_000_u64,
+    ];
     let step = prop_oneof![
         12 => (lines(), fate).prop_map(|(lines, fate)| Step::Check(lines, fate)),
         5 => times().prop_map(Step::Advance),
