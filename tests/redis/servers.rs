@@ -102,6 +102,11 @@ impl Server {
         line.unwrap_or_default().to_owned()
     }
 
+    /// Whether it has been promoted: a sentinel that promotes a server also cuts its connections.
+    pub(crate) fn is_primary(&self) -> bool {
+        self.try_ask::<String>("INFO replication").is_ok_and(|info| info.contains("role:master"))
+    }
+
     pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
         self.ask("KEYS *")
     }
@@ -171,6 +176,47 @@ impl Cluster {
 
     pub(crate) fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(Server::url).collect()
+    }
+}
+
+/// A primary and its replica, and sentinels that know them as `Shared-1`.
+pub(crate) struct Sentinels {
+    pub(crate) primary: Server,
+    pub(crate) replica: Server,
+    pub(crate) sentinels: Vec<Server>,
+}
+
+impl Sentinels {
+    pub(crate) fn start(count: usize) -> Self {
+        let (primary, replica) = (Server::start(), Server::start());
+        replica.ask::<()>(&format!("REPLICAOF 127.0.0.1 {}", primary.port));
+        until("the replica follows", || replica.info("replication", "master_link_status") == "up");
+        let quorum = count / 2 + 1;
+        let sentinel = |_| {
+            let (port, path) = (free_port(), directory().join("sentinel.conf"));
+            let text = format!(
+                "port {port}\nbind 127.0.0.1\n\
+                 sentinel monitor Shared-1 127.0.0.1 {} {quorum}\n\
+                 sentinel down-after-milliseconds Shared-1 300\n\
+                 sentinel failover-timeout Shared-1 2000\n",
+                primary.port
+            );
+            fs::write(&path, text).expect("written");
+            let path = path.to_str().expect("utf-8").to_owned();
+            Server::start_bare(port, &[path, "--sentinel".into()])
+        };
+        let sentinels: Vec<_> = (0..count).map(sentinel).collect();
+        for sentinel in &sentinels {
+            until("the sentinels know all", || {
+                let known = sentinel.try_ask::<String>("INFO sentinel");
+                known.is_ok_and(|info| info.contains(&format!("slaves=1,sentinels={count}")))
+            });
+        }
+        Self { primary, replica, sentinels }
+    }
+
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.sentinels.iter().map(Server::url).collect()
     }
 }
 

@@ -1,218 +1,214 @@
 //! A few connections to one server, each shared by many requests, and replaced when it ends.
 
 use std::{
-    fmt,
+    fmt, io,
     sync::{
-        Arc, Mutex as Lock, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        Arc,
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use arc_swap::ArcSwapOption;
 use redis::{Cmd, RedisError, Value, aio::ConnectionLike};
-use tokio::{sync::Mutex, time::Instant};
+use tokio::{task::JoinSet, time::timeout};
 
 use super::{
+    config::RedisConfig,
+    effort::{Effort, first_good},
     failure::Failure,
     origin::{Live, Origin},
+    silence::{self, Patience},
 };
 
 pub(super) struct Link {
-    origin: Origin,
-    slots: Box<[Slot]>,
+    origin: Arc<Origin>,
+    places: Box<[Place]>,
     next: AtomicUsize,
-    response_timeout: Duration,
-    started: Instant,
+    connecting: Duration,
+    patience: Patience,
 }
 
 /// The place of one connection.
-#[derive(Default)]
-struct Slot {
-    live: ArcSwapOption<Live>,
-    /// Held by the one who opens a connection; the others wait for what comes of it.
-    opening: Mutex<()>,
-    attempts: AtomicU64,
-    failure: Lock<Option<RedisError>>,
-    /// When the connection last answered, in milliseconds since the link was made.
-    answered: AtomicU64,
-}
-
-/// A connection whose end shows only when it is used is tested after so many idle milliseconds.
-const IDLE: u64 = 1_000;
-
-/// A question on a connection. If it is dropped because nobody waits for the answer any more, and
-/// the connection has been silent for long, the connection is replaced.
-struct Asking<'l> {
-    live: &'l Arc<Live>,
-}
-
-impl<'l> Asking<'l> {
-    fn begin(live: &'l Arc<Live>) -> Self {
-        live.silence.begin();
-        Self { live }
-    }
-}
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        if self.live.silence.is_death() {
-            self.live.ended.store(true, Ordering::Release);
-        }
-    }
+struct Place {
+    live: Arc<ArcSwapOption<Live>>,
+    opening: Effort,
 }
 
 impl Link {
-    pub(super) fn new(origin: Origin, connections: usize, response_timeout: Duration) -> Self {
-        let slots = (0..connections).map(|_| Slot::default()).collect();
-        let (next, started) = (AtomicUsize::new(0), Instant::now());
-        Self { origin, slots, next, response_timeout, started }
+    pub(super) fn new(origin: Origin, config: &RedisConfig) -> Self {
+        let place = |_| Place { live: Arc::default(), opening: Effort::new(Duration::ZERO) };
+        Self {
+            origin: Arc::new(origin),
+            places: (0..config.connections).map(place).collect(),
+            next: AtomicUsize::new(0),
+            connecting: config.connect_timeout,
+            patience: Patience::new(config.response_timeout),
+        }
     }
 
     /// Connects, so that a wrong address or password shows now.
     pub(super) async fn warm_up(&self) -> Result<(), Failure> {
-        for slot in &self.slots {
-            self.live(slot).await?;
+        for place in &self.places {
+            self.live(place).await?;
         }
         Ok(())
     }
 
     pub(super) async fn send(&self, command: Cmd) -> Result<Value, Failure> {
-        let slot = self.slot();
-        let live = self.live(slot).await?;
+        let place = self.place();
+        let live = self.live(place).await?;
         let mut connection = live.connection.clone();
-        let asking = Asking::begin(&live);
-        let answer = self.in_time(command.query_async(&mut connection)).await;
-        self.judge(slot, asking, answer.map_err(Failure::of_request))
+        let asking = Asking::begin(self, place, &live);
+        let answer = command.query_async(&mut connection).await;
+        asking.end(answer)
     }
 
     /// Sends a command to a cluster node that takes it only when asked to.
     pub(super) async fn send_asking(&self, command: Cmd) -> Result<Value, Failure> {
-        let slot = self.slot();
-        let live = self.live(slot).await?;
+        let place = self.place();
+        let live = self.live(place).await?;
         let mut connection = live.connection.clone();
         let mut pipeline = redis::pipe();
         pipeline.cmd("ASKING");
         pipeline.add_command(command);
-        let answer = async {
-            let values = connection.req_packed_commands(&pipeline, 0, 2).await?;
-            values.into_iter().next_back().unwrap_or(Value::Nil).extract_error()
+        let asking = Asking::begin(self, place, &live);
+        let answer = match connection.req_packed_commands(&pipeline, 0, 2).await {
+            Ok(values) => values.into_iter().next_back().unwrap_or(Value::Nil).extract_error(),
+            Err(error) => Err(error),
         };
-        let asking = Asking::begin(&live);
-        let answer = self.in_time(answer).await;
-        self.judge(slot, asking, answer.map_err(Failure::of_request))
+        asking.end(answer)
     }
 
-    fn slot(&self) -> &Slot {
-        &self.slots[self.next.fetch_add(1, Ordering::Relaxed) % self.slots.len()]
+    /// Whether all connections have ended, and none has been replaced: the server may be gone.
+    pub(super) fn is_lost(&self) -> bool {
+        self.places.iter().all(Place::is_lost)
     }
 
-    /// A pool's connections have the deadline that the application gave them, if any.
-    async fn in_time<F>(&self, answer: F) -> Result<Value, RedisError>
-    where
-        F: Future<Output = Result<Value, RedisError>>,
-    {
-        if !self.origin.ends_unnoticed() {
-            return answer.await;
-        }
-        match tokio::time::timeout(self.response_timeout, answer).await {
-            Ok(answer) => answer,
-            Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
-        }
-    }
-
-    fn judge(
-        &self,
-        slot: &Slot,
-        asking: Asking<'_>,
-        answer: Result<Value, Failure>,
-    ) -> Result<Value, Failure> {
-        let live = asking.live;
-        match &answer {
-            Ok(_) | Err(Failure::Refused(_)) => live.silence.end(),
-            Err(_) => {}
-        }
-        match &answer {
-            Ok(_) if self.origin.ends_unnoticed() => {
-                slot.answered.store(self.millis(), Ordering::Relaxed);
-            }
-            Err(failure) if failure.ends_connection() => {
-                live.ended.store(true, Ordering::Release);
-            }
-            _ => {}
-        }
-        answer
+    fn place(&self) -> &Place {
+        &self.places[self.next.fetch_add(1, Ordering::Relaxed) % self.places.len()]
     }
 
     /// The connection in this place, a new one if there is none or it has ended.
-    async fn live(&self, slot: &Slot) -> Result<Arc<Live>, Failure> {
-        if let Some(live) = usable(slot) {
-            if self.origin.ends_unnoticed() {
-                self.test_if_idle(slot, &live).await;
+    async fn live(&self, place: &Place) -> Result<Arc<Live>, Failure> {
+        if let Some(live) = usable(&place.live) {
+            if self.origin.ends_unnoticed() && live.pulse.is_idle() {
+                live.testing.join(|| self.test(&live, Duration::ZERO)).await?;
             }
-            if !live.ended.load(Ordering::Acquire) {
+            if !live.pulse.has_ended() {
                 return Ok(live);
             }
         }
-        let before = slot.attempts.load(Ordering::Acquire);
-        let _opening = slot.opening.lock().await;
-        if let Some(live) = usable(slot) {
-            return Ok(live);
-        }
-        // Whoever waited while another tried has the other's result.
-        if slot.attempts.load(Ordering::Acquire) != before
-            && let Some(error) = slot.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
-        {
-            return Err(Failure::Unreachable(error));
-        }
-        let opened = self.origin.open().await;
-        slot.attempts.fetch_add(1, Ordering::AcqRel);
-        let mut failure = slot.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        match opened {
-            Ok(live) => {
-                let live = Arc::new(live);
-                *failure = None;
-                slot.answered.store(self.millis(), Ordering::Relaxed);
-                slot.live.store(Some(Arc::clone(&live)));
-                Ok(live)
-            }
-            Err(error) => {
-                *failure = Some(error.clone());
-                Err(Failure::Unreachable(error))
-            }
+        let open = || open(Arc::clone(&self.origin), Arc::clone(&place.live), self.connecting);
+        place.opening.join(open).await?;
+        usable(&place.live).ok_or_else(|| {
+            let message = "the new connection has ended again";
+            let error = io::Error::new(io::ErrorKind::ConnectionAborted, message);
+            Failure::Unreachable(error.into())
+        })
+    }
+
+    /// An answer did not come in time: whether any comes will show, and soon, on all connections.
+    fn doubt(&self) {
+        for live in self.places.iter().filter_map(|place| usable(&place.live)) {
+            // It is only a test: where it cannot be made, the next who is kept waiting tries.
+            let _ = live.testing.begin(|| self.test(&live, self.patience.grace()));
         }
     }
 
-    async fn test_if_idle(&self, slot: &Slot, live: &Arc<Live>) {
-        let now = self.millis();
-        let answered = slot.answered.load(Ordering::Relaxed);
-        if now.saturating_sub(answered) < IDLE {
-            return;
-        }
-        // One test for all who come now.
-        let take =
-            slot.answered.compare_exchange(answered, now, Ordering::Relaxed, Ordering::Relaxed);
-        if take.is_ok() {
-            let mut connection = live.connection.clone();
-            let mut ping = Cmd::new();
-            ping.arg("PING");
-            if self.in_time(ping.query_async(&mut connection)).await.is_err() {
-                live.ended.store(true, Ordering::Release);
-            }
-        }
-    }
-
-    fn millis(&self) -> u64 {
-        self.started.elapsed().as_millis() as u64
+    fn test(
+        &self,
+        live: &Live,
+        grace: Duration,
+    ) -> impl Future<Output = Result<(), Failure>> + Send + use<> {
+        silence::test(live.connection.clone(), Arc::clone(&live.pulse), grace, self.patience)
     }
 }
 
-fn usable(slot: &Slot) -> Option<Arc<Live>> {
-    slot.live.load_full().filter(|live| !live.ended.load(Ordering::Acquire))
+impl Place {
+    fn is_lost(&self) -> bool {
+        match &*self.live.load() {
+            Some(live) => live.pulse.has_ended(),
+            None => self.opening.has_failed(),
+        }
+    }
+}
+
+fn usable(live: &ArcSwapOption<Live>) -> Option<Arc<Live>> {
+    live.load_full().filter(|live| !live.pulse.has_ended())
+}
+
+/// Puts a new connection where there is none that can be used. An attempt that hangs does not hold
+/// up another for long: meanwhile the server may be back, or another may have become the primary.
+async fn open(
+    origin: Arc<Origin>,
+    place: Arc<ArcSwapOption<Live>>,
+    limit: Duration,
+) -> Result<(), Failure> {
+    // Somebody was faster.
+    if usable(&place).is_some() {
+        return Ok(());
+    }
+    let attempts = async {
+        let mut attempts = JoinSet::new();
+        attempts.spawn(Arc::clone(&origin).open());
+        if let Ok(Some(Ok(opened))) = timeout(limit / 2, attempts.join_next()).await {
+            return opened;
+        }
+        attempts.spawn(origin.open());
+        first_good(attempts).await
+    };
+    let opened = timeout(limit, attempts).await.unwrap_or_else(|_| {
+        let message = "connecting took too long";
+        Err(io::Error::new(io::ErrorKind::TimedOut, message).into())
+    });
+    place.store(Some(Arc::new(opened.map_err(Failure::Unreachable)?)));
+    Ok(())
+}
+
+/// A question on a connection. If nobody waits for the answer any more, or it is late, the
+/// connection is in doubt.
+struct Asking<'l> {
+    link: &'l Link,
+    place: &'l Place,
+    live: &'l Live,
+    doubtful: bool,
+}
+
+impl<'l> Asking<'l> {
+    fn begin(link: &'l Link, place: &'l Place, live: &'l Live) -> Self {
+        Self { link, place, live, doubtful: true }
+    }
+
+    fn end(mut self, answer: Result<Value, RedisError>) -> Result<Value, Failure> {
+        let answer = answer.map_err(Failure::of_request);
+        match &answer {
+            Ok(_) => self.live.pulse.beat(),
+            Err(failure) if failure.ends_connection() => {
+                self.live.pulse.end();
+                // A server that refuses is the same after each new connection.
+                if let Failure::Refused(_) = failure {
+                    self.place.opening.failed(failure.clone());
+                }
+            }
+            Err(Failure::Refused(_)) => self.live.pulse.beat(),
+            Err(_) => return answer,
+        }
+        self.doubtful = false;
+        answer
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if self.doubtful {
+            self.link.doubt();
+        }
+    }
 }
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("connections", &self.slots.len()).finish_non_exhaustive()
+        f.debug_struct("Link").field("connections", &self.places.len()).finish_non_exhaustive()
     }
 }
