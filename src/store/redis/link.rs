@@ -50,14 +50,13 @@ impl Link {
     /// Connects, so that a wrong address or password shows now.
     pub(super) async fn warm_up(&self) -> Result<(), Failure> {
         for place in &self.places {
-            self.live(place).await?;
+            self.opened(place).await?;
         }
         Ok(())
     }
 
     pub(super) async fn send(&self, command: Cmd) -> Result<Value, Failure> {
-        let place = self.place();
-        let live = self.live(place).await?;
+        let (place, live) = self.live().await?;
         let mut connection = live.connection.clone();
         let asking = Asking::begin(self, place, &live);
         let answer = command.query_async(&mut connection).await;
@@ -66,8 +65,7 @@ impl Link {
 
     /// Sends a command to a cluster node that takes it only when asked to.
     pub(super) async fn send_asking(&self, command: Cmd) -> Result<Value, Failure> {
-        let place = self.place();
-        let live = self.live(place).await?;
+        let (place, live) = self.live().await?;
         let mut connection = live.connection.clone();
         let mut pipeline = redis::pipe();
         pipeline.cmd("ASKING");
@@ -85,27 +83,43 @@ impl Link {
         self.places.iter().all(Place::is_lost)
     }
 
-    fn place(&self) -> &Place {
-        &self.places[self.next.fetch_add(1, Ordering::Relaxed) % self.places.len()]
+    /// The next connection. While it is being replaced, any other: nobody waits who need not.
+    async fn live(&self) -> Result<(&Place, Arc<Live>), Failure> {
+        let count = self.places.len();
+        let next = self.next.fetch_add(1, Ordering::Relaxed) % count;
+        for place in (next..next + count).map(|index| &self.places[index % count]) {
+            if let Some(live) = self.tested(place).await {
+                return Ok((place, live));
+            }
+            // If it fails, the next who need it try again, and wait for it.
+            let _ = place.opening.begin(|| self.open(place));
+        }
+        let place = &self.places[next];
+        Ok((place, self.opened(place).await?))
     }
 
-    /// The connection in this place, a new one if there is none or it has ended.
-    async fn live(&self, place: &Place) -> Result<Arc<Live>, Failure> {
-        if let Some(live) = usable(&place.live) {
-            if self.origin.ends_unnoticed() && live.pulse.is_idle() {
-                live.testing.join(|| self.test(&live, Duration::ZERO)).await?;
-            }
-            if !live.pulse.has_ended() {
-                return Ok(live);
-            }
+    /// The connection in this place, if there is one.
+    async fn tested(&self, place: &Place) -> Option<Arc<Live>> {
+        let live = usable(&place.live)?;
+        if self.origin.ends_unnoticed() && live.pulse.is_idle() {
+            // What comes of it shows below.
+            let _ = live.testing.join(|| self.test(&live, Duration::ZERO)).await;
         }
-        let open = || open(Arc::clone(&self.origin), Arc::clone(&place.live), self.connecting);
-        place.opening.join(open).await?;
+        Some(live).filter(|live| !live.pulse.has_ended())
+    }
+
+    /// The connection in this place, a new one if there is none.
+    async fn opened(&self, place: &Place) -> Result<Arc<Live>, Failure> {
+        place.opening.join(|| self.open(place)).await?;
         usable(&place.live).ok_or_else(|| {
             let message = "the new connection has ended again";
             let error = io::Error::new(io::ErrorKind::ConnectionAborted, message);
             Failure::Unreachable(error.into())
         })
+    }
+
+    fn open(&self, place: &Place) -> impl Future<Output = Result<(), Failure>> + Send + use<> {
+        open(Arc::clone(&self.origin), Arc::clone(&place.live), self.connecting)
     }
 
     /// An answer did not come in time: whether any comes will show, and soon, on all connections.
