@@ -23,6 +23,8 @@ pub(crate) struct Proxy {
     pub(crate) answer: AtomicU64,
     /// Passes nothing of a new connection on.
     pub(crate) mute: AtomicBool,
+    /// The first so many connections get no answers any more.
+    pub(crate) silent: AtomicUsize,
     /// Connections so far.
     pub(crate) opened: AtomicUsize,
     /// Connections that have not ended.
@@ -46,10 +48,10 @@ impl Proxy {
         let this = Arc::clone(&proxy);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                this.opened.fetch_add(1, SeqCst);
+                let number = this.opened.fetch_add(1, SeqCst);
                 this.open.fetch_add(1, SeqCst);
                 let open = Open(Arc::clone(&this.open));
-                let task = tokio::spawn(Arc::clone(&this).carry(client, server, open));
+                let task = tokio::spawn(Arc::clone(&this).carry(number, client, server, open));
                 this.tasks.lock().expect("whole").push(task.abort_handle());
             }
         });
@@ -63,7 +65,7 @@ impl Proxy {
         }
     }
 
-    async fn carry(self: Arc<Self>, client: TcpStream, server: u16, _open: Open) {
+    async fn carry(self: Arc<Self>, number: usize, client: TcpStream, server: u16, _open: Open) {
         let (mut from_client, mut to_client) = client.into_split();
         if self.mute.load(SeqCst) {
             let _ = copy(&mut from_client, &mut sink()).await;
@@ -76,6 +78,9 @@ impl Proxy {
             let mut bytes = vec![0; 65_536];
             while let Ok(read @ 1..) = from_server.read(&mut bytes).await {
                 sleep(Duration::from_millis(self.answer.load(SeqCst))).await;
+                if number < self.silent.load(SeqCst) {
+                    continue;
+                }
                 if to_client.write_all(&bytes[..read]).await.is_err() {
                     return;
                 }

@@ -173,3 +173,91 @@ impl fmt::Debug for Effort {
         f.debug_struct("Effort").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+    use tokio::time::{advance, sleep, timeout};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Work that takes a second, and counts how often it was begun and done.
+    #[derive(Default)]
+    struct Counted {
+        begun: AtomicU32,
+        done: AtomicU32,
+    }
+
+    impl Counted {
+        async fn work(self: Arc<Self>, outcome: Outcome) -> Outcome {
+            self.begun.fetch_add(1, SeqCst);
+            sleep(SECOND).await;
+            self.done.fetch_add(1, SeqCst);
+            outcome
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_goes_on_when_those_who_wait_give_up() {
+        let (effort, counted) = (Effort::new(Duration::ZERO), Arc::new(Counted::default()));
+        let join = || effort.join(|| Arc::clone(&counted).work(Ok(())));
+        for _ in 0..3 {
+            assert!(timeout(SECOND / 4, join()).await.is_err());
+        }
+        join().await.expect("it works");
+        assert_eq!((counted.begun.load(SeqCst), counted.done.load(SeqCst)), (1, 1));
+        join().await.expect("it works again");
+        assert_eq!(counted.done.load(SeqCst), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_ends_with_its_owner() {
+        let (effort, counted) = (Effort::new(Duration::ZERO), Arc::new(Counted::default()));
+        let _ = timeout(SECOND / 4, effort.join(|| Arc::clone(&counted).work(Ok(())))).await;
+        drop(effort);
+        sleep(2 * SECOND).await;
+        assert_eq!((counted.begun.load(SeqCst), counted.done.load(SeqCst)), (1, 0));
+        assert_eq!(Arc::strong_count(&counted), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_are_remembered_for_a_pause_that_grows() {
+        let effort = Effort::new(Duration::ZERO);
+        let mut longest = Duration::ZERO;
+        for number in 0..8 {
+            let fails = || async { Err(Failure::NotOurs) };
+            assert!(effort.join(fails).await.is_err());
+            let failed = Instant::now();
+            while effort.join(|| async { Ok(()) }).await.is_err() {
+                advance(Duration::from_millis(1)).await;
+            }
+            let pause = failed.elapsed();
+            let most = (FIRST_PAUSE * (1 << number)).min(LONGEST_PAUSE);
+            assert!(pause >= most / 2 && pause <= most + Duration::from_millis(1), "{pause:?}");
+            longest = longest.max(pause);
+        }
+        assert!(longest > LONGEST_PAUSE / 2);
+        assert!(!effort.has_failed());
+        // After a while a failure is a first one again.
+        advance(2 * SECOND).await;
+        effort.failed(Failure::NotOurs);
+        assert!(effort.has_failed());
+        advance(FIRST_PAUSE).await;
+        effort.join(|| async { Ok(()) }).await.expect("it works");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_success_is_rested_upon() {
+        let (effort, counted) = (Effort::new(SECOND), Arc::new(Counted::default()));
+        for _ in 0..3 {
+            effort.join(|| Arc::clone(&counted).work(Ok(()))).await.expect("it works");
+        }
+        assert_eq!(counted.done.load(SeqCst), 1);
+        advance(SECOND + FIRST_PAUSE).await;
+        effort.join(|| Arc::clone(&counted).work(Ok(()))).await.expect("it works");
+        assert_eq!(counted.done.load(SeqCst), 2);
+    }
+}
