@@ -6,10 +6,7 @@
 
 mod support;
 
-use axum::{
-    Router,
-    routing::{get, post},
-};
+use axum::{Router, routing::get};
 use tollgate::{Policy, Quota, RateLimitLayer, Rule, by, route};
 
 #[tokio::main]
@@ -26,7 +23,7 @@ async fn main() -> support::Outcome<()> {
     let app = Router::new()
         .route("/", get(|| async { "hello\n" }))
         .route("/search", get(|| async { "nothing found\n" }))
-        .route("/login", post(|| async { "welcome\n" }))
+        .route("/login", get(|| async { "name and password?\n" }).post(|| async { "welcome\n" }))
         .layer(layer);
     support::serve(app).await
 }

@@ -1,9 +1,4 @@
-  -- Reset: forgets a key, if its value is one that this script may have written.
-  if op == 'r' then
+  -- Reset: forgets a key. What it holds was looked at by its algorithm, as for every other call.
+  if op == 'r' and not looking then
+    call('DEL', key)
     free = algorithm == 4 and parameter or limit
-    if looking then
-      call('GETRANGE', key, '0', '0')
-      if saved then saved[line] = { free } end
-    else
-      call('DEL', key)
-    end

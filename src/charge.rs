@@ -1,8 +1,12 @@
 //! One line of a check: who pays how much under which policy.
 
-use std::{borrow::Cow, mem::discriminant, ops::Deref};
-
-use smallvec::SmallVec;
+use std::{
+    borrow::Cow,
+    iter,
+    mem::{self, discriminant},
+    ops::Deref,
+    option, slice, vec,
+};
 
 use crate::{error::Error, key::Key, policy::Policy, quota::Quota};
 
@@ -37,6 +41,16 @@ pub enum OnFailure {
     Allow,
     /// The request is refused: 503 with the problem type `temporary-reduced-capacity`.
     Deny,
+}
+
+impl OnFailure {
+    fn stricter(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Deny, _) | (_, Self::Deny) => Self::Deny,
+            (Self::Local, _) | (_, Self::Local) => Self::Local,
+            (Self::Allow, Self::Allow) => Self::Allow,
+        }
+    }
 }
 
 impl<'p> Charge<'p> {
@@ -130,8 +144,9 @@ impl<'p> Charge<'p> {
         self.key == other.key && self.shadow == other.shadow && self.policy == other.policy
     }
 
-    /// Adds the units of an equal charge.
+    /// Adds the units of an equal charge. What one of both refuses when the store fails is refused.
     pub(crate) fn add(&mut self, other: &Self) {
+        self.on_failure = self.on_failure.stricter(other.on_failure);
         self.cost = self.cost.saturating_add(other.cost);
         self.most = self.most.saturating_add(other.most);
     }
@@ -157,10 +172,15 @@ impl<'p> Charge<'p> {
 /// The charges of one check: one or several, equal ones (of one policy and key) summed.
 ///
 /// Made from a [`Charge`], an array or a vector of them, or collected from an iterator.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Charges<'p>(Few<'p>);
 
-type Few<'p> = SmallVec<[Charge<'p>; 1]>;
+/// Nearly always it is one, which then needs no allocation.
+#[derive(Debug, Clone)]
+enum Few<'p> {
+    One(Charge<'p>),
+    Several(Vec<Charge<'p>>),
+}
 
 impl<'p> Charges<'p> {
     /// The most charges in one check.
@@ -169,7 +189,7 @@ impl<'p> Charges<'p> {
     /// The charges, unless there are too many.
     #[inline]
     pub(crate) fn bounded(self) -> Result<Self, Error> {
-        if self.0.len() <= Self::MAX {
+        if self.len() <= Self::MAX {
             return Ok(self);
         }
         let found = format_args!("more than {}", Self::MAX);
@@ -180,7 +200,7 @@ impl<'p> Charges<'p> {
     /// Adds a charge; says at which place it is, perhaps summed with an equal one.
     #[inline]
     pub(crate) fn add(&mut self, charge: Charge<'p>) -> usize {
-        if self.0.is_empty() {
+        if self.is_empty() {
             *self = Self::from(charge);
             return 0;
         }
@@ -188,25 +208,47 @@ impl<'p> Charges<'p> {
     }
 
     fn add_another(&mut self, charge: Charge<'p>) -> usize {
-        if let Some(place) = self.0.iter().position(|other| other.equals(&charge)) {
-            self.0[place].add(&charge);
+        if let Some(place) = self.iter().position(|other| other.equals(&charge)) {
+            let equal = match &mut self.0 {
+                Few::One(only) => only,
+                Few::Several(charges) => &mut charges[place],
+            };
+            equal.add(&charge);
             return place;
         }
-        self.0.push(charge);
-        self.0.len() - 1
+        self.0 = Few::Several(match mem::take(self).0 {
+            Few::One(first) => vec![first, charge],
+            Few::Several(mut charges) => {
+                charges.push(charge);
+                charges
+            }
+        });
+        self.len() - 1
     }
 
     /// The same charges, owning their policy handles.
     #[must_use]
     pub fn into_owned(self) -> Charges<'static> {
-        Charges(self.0.into_iter().map(Charge::into_owned).collect())
+        Charges(match self.0 {
+            Few::One(charge) => Few::One(charge.into_owned()),
+            Few::Several(charges) => {
+                Few::Several(charges.into_iter().map(Charge::into_owned).collect())
+            }
+        })
+    }
+}
+
+impl Default for Charges<'_> {
+    #[inline]
+    fn default() -> Self {
+        Self(Few::Several(Vec::new()))
     }
 }
 
 impl<'p> From<Charge<'p>> for Charges<'p> {
     #[inline]
     fn from(charge: Charge<'p>) -> Self {
-        Self(Few::from_buf([charge]))
+        Self(Few::One(charge))
     }
 }
 
@@ -228,7 +270,7 @@ impl<'p> FromIterator<Charge<'p>> for Charges<'p> {
         let mut summed = Self::default();
         for charge in charges {
             summed.add(charge);
-            if summed.0.len() > Self::MAX {
+            if summed.len() > Self::MAX {
                 break;
             }
         }
@@ -238,10 +280,14 @@ impl<'p> FromIterator<Charge<'p>> for Charges<'p> {
 
 impl<'p> IntoIterator for Charges<'p> {
     type Item = Charge<'p>;
-    type IntoIter = smallvec::IntoIter<[Charge<'p>; 1]>;
+    type IntoIter = iter::Chain<option::IntoIter<Charge<'p>>, vec::IntoIter<Charge<'p>>>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+        let (one, several) = match self.0 {
+            Few::One(charge) => (Some(charge), Vec::new()),
+            Few::Several(charges) => (None, charges),
+        };
+        one.into_iter().chain(several)
     }
 }
 
@@ -250,6 +296,9 @@ impl<'p> Deref for Charges<'p> {
 
     #[inline]
     fn deref(&self) -> &[Charge<'p>] {
-        &self.0
+        match &self.0 {
+            Few::One(charge) => slice::from_ref(charge),
+            Few::Several(charges) => charges,
+        }
     }
 }

@@ -14,7 +14,7 @@ use crate::route;
 /// `unstated` units for a body whose length the client does not say. A request without a body
 /// costs 0.
 ///
-/// In HTTP/2 a body may come without a length and without any other sign of it: there a missing
+/// A length beside `Transfer-Encoding` says nothing. In HTTP/2 a body may come without a length and without any other sign of it: there a missing
 /// length always costs `unstated`.
 ///
 /// # Panics
@@ -27,9 +27,10 @@ pub fn content_length(
     assert!(bytes > 0, "a unit of 0 bytes: allowed is 1 and more");
     move |parts: &Parts| {
         let mut lengths = parts.headers.get_all(CONTENT_LENGTH).iter();
+        let encoded = parts.headers.contains_key(TRANSFER_ENCODING);
         match (lengths.next(), lengths.next()) {
-            (None, _) if has_no_body(parts) => 0,
-            (Some(length), None) => {
+            (None, _) if !encoded && parts.version <= Version::HTTP_11 => 0,
+            (Some(length), None) if !encoded => {
                 let length =
                     str::from_utf8(length.as_bytes()).ok().and_then(|text| text.parse().ok());
                 length.map_or(unstated, |length: u64| length.div_ceil(bytes))
@@ -39,12 +40,12 @@ pub fn content_length(
     }
 }
 
-fn has_no_body(parts: &Parts) -> bool {
-    parts.version <= Version::HTTP_11 && !parts.headers.contains_key(TRANSFER_ENCODING)
-}
-
 /// What each route costs, `"POST /login"` or `"/login"` for any method, and what all others do.
 /// See [`route`](mod@crate::route).
+///
+/// # Panics
+///
+/// If an entry has not this form, and would match no request: see [`route::is`].
 ///
 /// ```
 /// use tollgate::cost;

@@ -78,6 +78,25 @@ impl<'p> Decision<'p> {
         })
     }
 
+    /// The same for a check of one charge.
+    #[inline]
+    pub(crate) fn of_one(
+        charges: Charges<'p>,
+        shadow: bool,
+        time: Timestamp,
+        source: Source,
+        line: Line,
+    ) -> Self {
+        let admitted = line.verdict == Verdict::Passed || shadow;
+        let binding = (!shadow).then_some(0);
+        let ruling = Ruling { time, source, lines: SmallVec::from_buf([line]) };
+        if admitted {
+            Self::Allowed(Allowed(Findings { charges, ruling, binding }))
+        } else {
+            Self::Denied(Denied(Findings { charges, ruling, binding }))
+        }
+    }
+
     /// Whether the check was admitted.
     #[must_use]
     pub fn is_allowed(&self) -> bool {

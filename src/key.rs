@@ -8,16 +8,21 @@ use std::{
 };
 
 use http::HeaderValue;
-use siphasher::sip128::SipHasher24;
+use siphasher::sip128::{SipHasher13, SipHasher24};
 use smallvec::SmallVec;
 
 /// Who is charged: an account, an API key, an address.
 ///
 /// A key is 56 bytes and never allocates. Up to [`MAX_PLAIN`](Self::MAX_PLAIN) bytes are kept as
-/// they are; what is longer (a bearer token, a hostile header) is replaced by a 128-bit digest, so
-/// any input makes a key of bounded size and different inputs make different keys.
+/// they are; what is longer (a bearer token, a hostile header) or begins with a zero byte is
+/// replaced by a 128-bit digest, so any input makes a key of bounded size and different inputs make
+/// different keys.
 ///
-/// `Debug` shows a short digest, never the bytes.
+/// The same text is the same key, wherever it comes from: `alice` of a header spends for `alice` of
+/// a login. Addresses, numbers and pairs differ from any text.
+///
+/// `Debug` shows a short digest, never the bytes. It is made without a secret, so that instances
+/// agree: whoever reads it can test a guess, and there are few enough IPv4 addresses to test all.
 ///
 /// ```
 /// use tollgate::Key;
@@ -28,24 +33,33 @@ use smallvec::SmallVec;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// What tells this key from others, as one run: the kind, the length, and the bytes.
-    run: [u8; HEAD + Self::MAX_PLAIN],
+    /// Zero beyond the length.
+    bytes: [u8; Self::MAX_PLAIN],
+    len: u8,
+    kind: Kind,
     tag: Option<NonZeroU64>,
 }
 
+/// The kind and the length, which a run begins with.
 const HEAD: usize = 2;
+type Run = SmallVec<[u8; HEAD + Key::MAX_PLAIN + 8]>;
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 enum Kind {
     Plain,
     Digest,
+    /// The digest of two keys.
+    Pair,
     Anonymous,
     Overflow,
 }
 
+/// Differs from every [`Kind`].
+const TAGGED: u64 = 0xff;
+
 impl Key {
-    /// The longest key, in bytes, that is kept as it is.
+    /// The longest text, in bytes, that is kept as it is.
     pub const MAX_PLAIN: usize = 46;
 
     /// The one key that everybody shares whom no extractor could identify.
@@ -56,11 +70,13 @@ impl Key {
 
     /// A key from any bytes, of any length.
     #[must_use]
+    #[inline]
     pub fn new(bytes: &[u8]) -> Self {
-        if bytes.len() <= Self::MAX_PLAIN {
-            Self::of(Kind::Plain, bytes)
-        } else {
-            Self::of(Kind::Digest, &digest(bytes))
+        match bytes {
+            // So begin the keys that are not made from bytes: nobody gets there by spelling one.
+            [0, ..] => Self::of(Kind::Digest, &digest(bytes)),
+            _ if bytes.len() <= Self::MAX_PLAIN => Self::of(Kind::Plain, bytes),
+            _ => Self::of(Kind::Digest, &digest(bytes)),
         }
     }
 
@@ -77,7 +93,7 @@ impl Key {
     /// [`MAX_PLAIN`](Self::MAX_PLAIN) bytes shows its digest.
     #[must_use]
     pub fn reveal(&self) -> &[u8] {
-        &self.run()[HEAD..]
+        &self.bytes[..usize::from(self.len)]
     }
 
     /// The co-location tag.
@@ -89,22 +105,35 @@ impl Key {
     /// The bytes, unless a digest or a marker stands for them.
     #[cfg(feature = "redis")]
     pub(crate) fn plain(&self) -> Option<&[u8]> {
-        (self.run[0] == Kind::Plain as u8).then(|| self.reveal())
+        (self.kind == Kind::Plain).then(|| self.reveal())
     }
 
-    /// What tells this key from others, but for the tag.
-    #[inline]
-    fn run(&self) -> &[u8] {
-        &self.run[..HEAD + usize::from(self.run[1])]
+    /// What tells this key from others, but for the tag, as one run of bytes.
+    fn run(&self) -> Run {
+        let mut run = Run::from_slice(&[self.kind as u8, self.len]);
+        run.extend_from_slice(self.reveal());
+        run
     }
 
     /// Hands over what tells this key from others, as one run of bytes.
-    #[inline]
     pub(crate) fn with_run<T>(&self, use_run: impl FnOnce(&[u8]) -> T) -> T {
-        let Some(tag) = self.tag else { return use_run(self.run()) };
-        let mut run = SmallVec::<[u8; HEAD + Self::MAX_PLAIN + 8]>::from_slice(self.run());
-        run.extend_from_slice(&tag.get().to_le_bytes());
+        let mut run = self.run();
+        if let Some(tag) = self.tag {
+            run.extend_from_slice(&tag.get().to_le_bytes());
+        }
         use_run(&run)
+    }
+
+    /// A digest for the tables of this process. What clients cannot choose goes into the hasher's
+    /// own key, so that a key without a tag is hashed where it lies.
+    #[inline]
+    pub(crate) fn digest_keyed(&self, [low, high]: [u64; 2]) -> [u64; 2] {
+        let hasher = |kind: u64| SipHasher13::new_with_keys(low, high ^ kind << 56);
+        let digest = match self.tag {
+            None => hasher(self.kind as u64).hash(self.reveal()),
+            Some(_) => self.with_run(|run| hasher(TAGGED).hash(run)),
+        };
+        [digest.h1, digest.h2]
     }
 
     /// One key out of two, which differs from either and from every other pair. It keeps the first
@@ -112,9 +141,13 @@ impl Key {
     #[must_use]
     pub fn paired(&self, other: &Self) -> Self {
         let mut text = SmallVec::<[u8; 2 * (Self::MAX_PLAIN + HEAD) + 2]>::from_slice(b"\0p");
-        text.extend_from_slice(self.run());
-        text.extend_from_slice(other.run());
-        Self { tag: self.tag.or(other.tag), ..Self::new(&text) }
+        text.extend_from_slice(&self.run());
+        text.extend_from_slice(&other.run());
+        let pair = match text.len() <= Self::MAX_PLAIN {
+            true => Self::of(Kind::Plain, &text),
+            false => Self::of(Kind::Pair, &digest(&text)),
+        };
+        Self { tag: self.tag.or(other.tag), ..pair }
     }
 
     /// A digest under a secret, to show to clients and to compare between processes.
@@ -125,17 +158,33 @@ impl Key {
     }
 
     const fn marker(kind: Kind) -> Self {
-        let mut run = [0; HEAD + Self::MAX_PLAIN];
-        run[0] = kind as u8;
-        Self { run, tag: None }
+        Self { bytes: [0; Self::MAX_PLAIN], len: 0, kind, tag: None }
     }
 
     #[inline]
     fn of(kind: Kind, bytes: &[u8]) -> Self {
         let mut key = Self::marker(kind);
-        key.run[1] = bytes.len() as u8;
-        key.run[HEAD..HEAD + bytes.len()].copy_from_slice(bytes);
+        key.len = bytes.len() as u8;
+        // Word by word, as they are soon hashed: what is read in other pieces than it was just
+        // written in has to wait for the cache.
+        for (at, place) in key.bytes.chunks_mut(8).enumerate() {
+            place.copy_from_slice(&word(bytes, 8 * at).to_le_bytes()[..place.len()]);
+        }
         key
+    }
+}
+
+/// Eight of the bytes, from `at` on; zeros where there are no more.
+#[inline]
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let rest = bytes.get(at..).unwrap_or_default();
+    if let Some(word) = rest.first_chunk() {
+        return u64::from_le_bytes(*word);
+    }
+    match bytes.last_chunk() {
+        Some(_) if rest.is_empty() => 0,
+        Some(last) => u64::from_le_bytes(*last) >> (8 * (8 - rest.len())),
+        None => rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
     }
 }
 
@@ -191,27 +240,29 @@ impl From<&HeaderValue> for Key {
 }
 
 impl From<u64> for Key {
+    /// The key differs from that of any text.
     #[inline]
     fn from(number: u64) -> Self {
-        Self::new(&number.to_be_bytes())
+        let mut text = *b"\0n________";
+        text[2..].copy_from_slice(&number.to_be_bytes());
+        Self::of(Kind::Plain, &text)
     }
 }
 
 impl From<IpAddr> for Key {
     /// The address in its canonical form: an IPv4-mapped IPv6 address is IPv4. The key differs from
-    /// that of any header with the same bytes.
+    /// that of any text.
     fn from(address: IpAddr) -> Self {
-        // No header value has a zero byte: nobody can spend for an address by spelling it.
         let mut text = *b"\0a________________";
         let octets = &mut text[2..];
         match address.to_canonical() {
             IpAddr::V4(v4) => {
                 octets[..4].copy_from_slice(&v4.octets());
-                Self::new(&text[..6])
+                Self::of(Kind::Plain, &text[..6])
             }
             IpAddr::V6(v6) => {
                 octets.copy_from_slice(&v6.octets());
-                Self::new(&text)
+                Self::of(Kind::Plain, &text)
             }
         }
     }
@@ -279,4 +330,35 @@ fn digest(bytes: &[u8]) -> [u8; 16] {
 fn words(digest: &[u8; 16]) -> [u64; 2] {
     let (low, high) = digest.split_at(8);
     [low, high].map(|half| u64::from_le_bytes(half.try_into().unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_every_byte_of_every_length() {
+        let bytes: Vec<u8> = (1..=Key::MAX_PLAIN as u8).collect();
+        for len in 0..=bytes.len() {
+            let key = Key::new(&bytes[..len]);
+            assert_eq!(key.reveal(), &bytes[..len]);
+            assert_eq!(key.bytes[len..], [0; Key::MAX_PLAIN][len..]);
+        }
+    }
+
+    #[test]
+    fn digests_tell_kinds_and_tags_apart() {
+        let plain = Key::from("tenant");
+        let [low, high] = words(&digest(b"tenant"));
+        let tag = low ^ high.rotate_left(32);
+        let spelled = [plain.run().as_slice(), &tag.to_le_bytes()].concat();
+        let empty =
+            [Key::from(""), Key::ANONYMOUS, Key::OVERFLOW].map(|key| key.digest_keyed([1, 2]));
+        let tagged = [plain, plain.tagged("tenant"), Key::new(&spelled)];
+        let tagged = tagged.map(|key| key.digest_keyed([1, 2]));
+        for digests in [empty, tagged] {
+            let [a, b, c] = digests;
+            assert!(a != b && b != c && a != c, "{digests:?}");
+        }
+    }
 }

@@ -81,6 +81,7 @@ impl Rule {
     /// let free = Policy::new("free", Quota::per_minute(10))?;
     /// let paid = Policy::new("paid", Quota::per_minute(1_000))?;
     /// let rule = Rule::tiered(
+    ///     // Set by the gateway, which removes what clients send.
     ///     move |parts| match parts.headers.get("x-tier") {
     ///         Some(tier) if tier == "paid" => paid.clone(),
     ///         _ => free.clone(),

@@ -15,9 +15,12 @@ use crate::policy::Policy;
 ///     .tier("basic", Policy::new("basic", Quota::per_minute(100))?)
 ///     .tier("premium", Policy::new("premium", Quota::per_minute(1_000))?);
 ///
-/// // What an authentication layer has left in the extensions works as well as a header.
-/// let tier = tiers.chosen_by(|parts| parts.headers.get("x-tier")?.to_str().ok());
-/// let rule = Rule::tiered(tier, by::header("x-account"));
+/// // What an authentication layer has found out; a header, if a proxy of yours sets it.
+/// #[derive(Clone)]
+/// struct Account { id: u64, tier: &'static str }
+///
+/// let tier = tiers.chosen_by(|parts| Some(parts.extensions.get::<Account>()?.tier));
+/// let rule = Rule::tiered(tier, by::extension(|account: &Account| account.id));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 #[derive(Debug, Clone)]

@@ -151,7 +151,7 @@ fn names() {
 
 #[test]
 fn keys() {
-    let bytes: Vec<u8> = (0..1 << 16).map(|index| (index % 251) as u8).collect();
+    let bytes: Vec<u8> = (0..1 << 16).map(|index| (index % 251 + 1) as u8).collect();
     let lengths = [0, 1, 45, 46, 47, 48, 64, 1_000, 1 << 16];
     let keys: Vec<Key> = lengths.iter().map(|length| Key::new(&bytes[..*length])).collect();
     for (index, key) in keys.iter().enumerate() {
@@ -163,6 +163,18 @@ fn keys() {
         assert_ne!(key.tagged("tenant"), key.tagged("other"));
         assert_ne!(*key, Key::ANONYMOUS);
     }
+    for spelled in [&b"\0a\x7f\0\0\x01"[..], b"\0n\0\0\0\0\0\0\0\x07", b"\0", b"\0p"] {
+        let key = Key::new(spelled);
+        assert_ne!(key.reveal(), spelled, "what begins with a zero byte is not kept as it is");
+        assert_ne!(key, Key::from(std::net::IpAddr::from([127, 0, 0, 1])), "nor is it an address");
+        assert_ne!(key, Key::from(7), "nor a number");
+    }
+    let (short, long) = (Key::from("a"), Key::from("b".repeat(46)));
+    for pair in [short.paired(&short), short.paired(&long)] {
+        assert_ne!(pair, Key::new(pair.reveal()), "nobody is a pair by spelling it");
+    }
+    let spelled = [&b"\0p\0\x01a\0\x2e"[..], &[b'b'; 46]].concat();
+    assert_ne!(short.paired(&long), Key::new(&spelled), "not even by what it is made from");
     // A digest's bytes are another key than the digest.
     assert_ne!(keys[6], Key::new(keys[6].reveal()));
     assert!(!format!("{:?}", Key::from("secret")).contains("secret"));

@@ -51,6 +51,8 @@ fn joined() {
     assert_eq!(both(&parts(Request::get("/").header("a", "x"))), Identity::Unknown);
     let exempt = b.clone().and(|_: &Parts| Identity::Exempt);
     assert_eq!(exempt(&parts(Request::get("/"))), Identity::Exempt);
+    let nobody = (|_: &Parts| Identity::Exempt).or(by::header("b"));
+    assert_eq!(nobody(&parts(Request::get("/").header("b", "y"))), Identity::Exempt);
     let either = a.or(b);
     assert_eq!(either(&parts(Request::get("/").header("b", "y"))), known("y"));
     let (address, spelled) = (std::net::IpAddr::from([65, 66, 67, 68]), "ABCD");
@@ -94,6 +96,11 @@ fn costs() {
     assert_eq!(length(&parts(Request::get("/"))), 0, "no body");
     let chunked = Request::post("/").header("transfer-encoding", "chunked");
     assert_eq!(length(&parts(chunked)), 99);
+    let both =
+        Request::post("/").header("transfer-encoding", "chunked").header("content-length", "1");
+    assert_eq!(length(&parts(both)), 99, "a length that the server does not go by");
+    let twice = Request::post("/").header("content-length", "1").header("content-length", "1");
+    assert_eq!(length(&parts(twice)), 99);
     assert_eq!(length(&parts(Request::post("/").version(Version::HTTP_2))), 99);
 
     let table = cost::by_route([("/search", 5), ("POST /search", 7), ("GET /x", 2)], 1);
@@ -104,6 +111,16 @@ fn costs() {
     assert_eq!([of("GET", "/x"), of("PUT", "/x"), of("GET", "/y")], [2, 1, 1]);
     assert!(route::is("POST /a")(&parts(Request::post("/a"))));
     assert!(!route::is("POST /a")(&parts(Request::get("/a"))));
+}
+
+/// A limit that would apply to nothing is a mistake that shows when the program starts.
+#[test]
+fn routes_that_match_nothing_are_refused() {
+    for wrong in ["login", "", " /login", "post /login", "POST login", "POST  /login"] {
+        assert!(std::panic::catch_unwind(|| drop(route::is(wrong))).is_err(), "{wrong:?}");
+        let table = || drop(cost::by_route([(wrong, 1)], 1));
+        assert!(std::panic::catch_unwind(table).is_err(), "{wrong:?}");
+    }
 }
 
 #[cfg(feature = "axum")]
@@ -152,5 +169,15 @@ mod routes {
         let route = "/things/{id}/parts/{part}";
         assert_eq!(seen(by::matched_route(), "/things/7/parts/8").await, Some(known(route)));
         assert_eq!(seen(by::matched_route(), "/none").await, Some(Identity::Unknown));
+        let nested = "/api/{tenant}/users/{id}";
+        assert_eq!(seen(by::matched_route(), "/api/acme/users/9").await, Some(known(nested)));
+        let is = |parts: &Parts| {
+            let found = ["/users/{id}", nested].map(route::is).map(|is| is(parts));
+            Identity::from(Key::from(format!("{found:?}")))
+        };
+        assert_eq!(seen(is, "/api/acme/users/9").await, Some(known("[false, true]")));
+        let spelled = "/things/%00a%7f%00%00%01/parts/8";
+        let address = std::net::IpAddr::from([127, 0, 0, 1]);
+        assert_ne!(seen(part("id"), spelled).await, Some(known(address)));
     }
 }

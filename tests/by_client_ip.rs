@@ -45,6 +45,19 @@ fn x_forwarded_for() {
         ("port", "10.0.0.1", &["203.0.113.9:1234"], "203.0.113.9"),
         ("bad port", "10.0.0.1", &["203.0.113.9:x"], "10.0.0.1"),
         ("empty port", "10.0.0.1", &["203.0.113.9:"], "10.0.0.1"),
+        ("port of six digits", "10.0.0.1", &["203.0.113.9:123456"], "10.0.0.1"),
+        ("three octets", "10.0.0.1", &["203.0.113"], "10.0.0.1"),
+        ("five octets", "10.0.0.1", &["203.0.113.9.1"], "10.0.0.1"),
+        ("octet of 256", "10.0.0.1", &["203.0.113.256"], "10.0.0.1"),
+        ("octet of 300", "10.0.0.1", &["300.0.113.9"], "10.0.0.1"),
+        ("octet of 255", "10.0.0.1", &["255.0.113.249"], "255.0.113.249"),
+        ("octet of four digits", "10.0.0.1", &["203.0.113.1000"], "10.0.0.1"),
+        ("empty octet", "10.0.0.1", &["203..113.9"], "10.0.0.1"),
+        ("dot at the end", "10.0.0.1", &["203.0.113.9."], "10.0.0.1"),
+        ("plus", "10.0.0.1", &["+203.0.113.9"], "10.0.0.1"),
+        ("zeros", "10.0.0.1", &["0.0.0.0"], "0.0.0.0"),
+        ("leading zero", "10.0.0.1", &["203.0.113.09"], "10.0.0.1"),
+        ("leading zeros", "10.0.0.1", &["203.00.113.9"], "10.0.0.1"),
         ("IPv6", "10.0.0.1", &["2001:db8::1"], "2001:db8::1"),
         ("IPv6 in brackets", "10.0.0.1", &["[2001:db8::1]"], "2001:db8::1"),
         ("IPv6 and port", "10.0.0.1", &["[2001:db8::1]:443"], "2001:db8::1"),
@@ -89,6 +102,14 @@ fn forwarded() {
         ("quoted IPv6 and port", &["for=\"[2001:db8::1]:4711\";proto=http"], "2001:db8::1"),
         ("chain", &["for=1.1.1.1, for=203.0.113.9", "for=10.0.0.2"], "203.0.113.9"),
         ("unknown", &["for=203.0.113.9, for=unknown"], "10.0.0.1"),
+        ("leading zero", &["for=203.0.113.09"], "10.0.0.1"),
+        ("more after the address", &["for=203.0.113.9x"], "10.0.0.1"),
+        ("another parameter", &["fox=203.0.113.9"], "10.0.0.1"),
+        ("semicolon at the end", &["for=203.0.113.9;"], "10.0.0.1"),
+        ("a quote in a quoted value", &["for=203.0.113.9;host=\"a\"b\""], "10.0.0.1"),
+        ("a quote that is not closed", &["for=203.0.113.9;host=\"a"], "10.0.0.1"),
+        ("not a token", &["for=203.0.113.9;host=a/b"], "10.0.0.1"),
+        ("a name with a space", &["for=203.0.113.9;a b=c"], "10.0.0.1"),
         ("obfuscated", &["for=203.0.113.9, for=_gazonk"], "10.0.0.1"),
         ("no for", &["for=203.0.113.9, proto=http"], "10.0.0.1"),
         ("two fors", &["for=203.0.113.9;for=1.1.1.1"], "10.0.0.1"),
@@ -139,7 +160,7 @@ fn no_proxies_no_trust() {
 fn subscribers_of_ipv6() {
     let find = |how: &ClientIp, peer: &str| how.find(&request(peer, &[])).unwrap();
     let peer = ClientIp::peer();
-    assert_eq!(find(&peer, "2001:db8:1:2:3:4:5:6"), ip("2001:db8:1:2::"));
+    assert_eq!(find(&peer, "2001:db8:1:2:ffff:4:5:6"), ip("2001:db8:1:2::"));
     assert_eq!(
         find(&peer.clone().ipv6_prefix(56).unwrap(), "2001:db8:1:2ff::6"),
         ip("2001:db8:1:200::")
@@ -170,10 +191,46 @@ fn ranges() {
         let error = ClientIp::x_forwarded_for([bad]).unwrap_err();
         assert!(error.is_invalid() && error.to_string().contains("trusted proxy"), "{bad}");
     }
+    for bad in ["fd00::1/8", "::ffff:10.0.0.1/104", "::ffff:0:0/95"] {
+        assert!(ClientIp::x_forwarded_for([bad]).is_err(), "{bad}");
+    }
     let mapped = ClientIp::x_forwarded_for(["::ffff:10.0.0.0/104"]).unwrap();
     let forwarded: &[(&str, &[u8])] = &[("x-forwarded-for", b"203.0.113.9")];
     assert_eq!(mapped.find(&request("10.200.0.1", forwarded)), Some(ip("203.0.113.9")));
     let any = ClientIp::x_forwarded_for(["0.0.0.0/0"]).unwrap();
     assert_eq!(any.find(&request("1.2.3.4", forwarded)), Some(ip("203.0.113.9")));
     assert_eq!(any.find(&request("2001:db8::1", forwarded)), Some(ip("2001:db8::")));
+}
+
+/// The first and the last address of a range are in it, their neighbours are not.
+#[test]
+fn bounds_of_ranges() {
+    for (range, outside, first, last, beyond) in [
+        ("10.0.0.0/8", "9.255.255.255", "10.0.0.0", "10.255.255.255", "11.0.0.0"),
+        ("172.16.0.0/12", "172.15.255.255", "172.16.0.0", "172.31.255.255", "172.32.0.0"),
+        ("192.168.7.128/25", "192.168.7.127", "192.168.7.128", "192.168.7.255", "192.168.8.0"),
+        ("192.168.7.2/31", "192.168.7.1", "192.168.7.2", "192.168.7.3", "192.168.7.4"),
+        ("192.168.7.2", "192.168.7.1", "192.168.7.2", "192.168.7.2", "192.168.7.3"),
+        ("128.0.0.0/1", "127.255.255.255", "128.0.0.0", "255.255.255.255", "127.0.0.0"),
+        ("::ffff:0:0/96", "::fffe:ffff:ffff", "0.0.0.0", "255.255.255.255", "::1:0:0:0"),
+        (
+            "fd00::/8",
+            "fcff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+            "fd00::",
+            "fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+            "fe00::",
+        ),
+        ("2001:db8::/33", "2001:db7::", "2001:db8::", "2001:db8:7fff::", "2001:db8:8000::"),
+        ("2001:db8::4/127", "2001:db8::3", "2001:db8::4", "2001:db8::5", "2001:db8::6"),
+        ("2001:db8::4", "2001:db8::3", "2001:db8::4", "2001:db8::4", "2001:db8::5"),
+    ] {
+        let how = ClientIp::x_forwarded_for([range]).unwrap().ipv6_prefix(128).unwrap();
+        let trusted = |peer: &str| {
+            let found = how.find(&request(peer, &[("x-forwarded-for", b"203.0.113.9")])).unwrap();
+            found == ip("203.0.113.9")
+        };
+        for (peer, expected) in [(outside, false), (first, true), (last, true), (beyond, false)] {
+            assert_eq!(trusted(peer), expected, "{peer} in {range}");
+        }
+    }
 }

@@ -19,7 +19,11 @@ use common_http::{http1, http2, serve};
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
 use http_body_util::BodyExt;
-use tollgate::{Decided, Limiter, Policy, RateLimitLayer, Rule, Tally, by};
+use tollgate::{
+    Decided, Error, ErrorKind, Identity, Limiter, OnFailure, Policy, RateLimitLayer, Rule, Tally,
+    by,
+    store::{Answer, Request as Asked, Resilience, Store},
+};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 fn policy(name: &str, quota: &str) -> Policy {
@@ -276,6 +280,66 @@ async fn handlers_and_outer_layers_see_the_decision() {
     ask("/").await;
     let denied = ask("/").await;
     assert_eq!(denied.status(), 429);
-    assert!(!denied.extensions().get::<Decided>().unwrap().decision().is_allowed());
+    let shown = denied.extensions().get::<Decided>().unwrap().decision().unwrap();
+    assert!(!shown.is_allowed());
     assert_eq!(ask("/bare").await.status(), 500, "a mistake of the server says so");
+}
+
+/// An exempt request, or one that the store's failure lets through, is no mistake of the server.
+#[tokio::test]
+async fn handlers_see_that_nothing_was_decided() {
+    #[derive(Debug)]
+    struct Down;
+    impl Store for Down {
+        fn call(&self, _: Asked<'_>) -> Answer {
+            Answer::ready(Err(Error::new(ErrorKind::Unavailable, "down")))
+        }
+    }
+    let rule = || Rule::new(policy("calls", "2/min"), by::constant("all"));
+    let exempt_key = Rule::new(policy("calls", "2/min"), |_| Identity::Exempt);
+    let handler = async |decided: Decided| {
+        assert!(decided.decision().is_none() && decided.binding().is_none());
+        format!("{:?} {}", decided.remaining(), decided.decisions().count())
+    };
+    for layer in [
+        RateLimitLayer::new(Limiter::in_memory(), rule()).exempt(|_| true),
+        RateLimitLayer::new(Limiter::in_memory(), exempt_key),
+        RateLimitLayer::new(
+            Limiter::with(Down, Resilience::none()),
+            rule().on_failure(OnFailure::Allow),
+        ),
+    ] {
+        let app = Router::new().route("/", get(handler)).layer(layer.visible());
+        let request = Request::get("/").body(Body::empty()).unwrap();
+        let response = app.oneshot(request).await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "None 0");
+    }
+    // What an outer layer has decided still shows.
+    let outer = RateLimitLayer::new(Limiter::in_memory(), rule()).visible();
+    let inner = RateLimitLayer::new(Limiter::in_memory(), rule()).exempt(|_| true).visible();
+    let handler = async |decided: Decided| decided.remaining().unwrap().to_string();
+    let app = Router::new().route("/", get(handler)).layer(inner).layer(outer);
+    let response = app.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "1");
+}
+
+/// A refund is that of its own rule, and what outer layers see is what holds after it.
+#[tokio::test]
+async fn a_refund_is_of_its_own_rule_and_shows() {
+    let limiter = Limiter::in_memory();
+    let (calls, failed) = (policy("calls", "9/min"), policy("failed", "3/min"));
+    let layer = RateLimitLayer::new(limiter.clone(), Rule::new(calls.clone(), by::constant("all")))
+        .and(
+            Rule::new(failed.clone(), by::constant("all"))
+                .cost(|_| 2)
+                .refund_if(|response| response.status.is_success()),
+        )
+        .visible();
+    let app = Router::new().route("/", get(|| async { "ok" })).layer(layer);
+    let response = app.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(response.headers()["x-ratelimit-remaining"], "3");
+    assert_eq!(response.extensions().get::<Decided>().unwrap().remaining(), Some(3));
+    assert_eq!(left(&limiter, &calls).await, 8, "the other rule's charge stays");
+    assert_eq!(left(&limiter, &failed).await, 3);
 }

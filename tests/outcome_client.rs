@@ -1,12 +1,16 @@
 //! The other direction: calls to services that have quotas.
 
-use std::{convert::Infallible, time::Duration};
+use std::{
+    convert::Infallible,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use http::{Request, Response, StatusCode};
 use tollgate::{
-    Limiter, ManualClock, Policy, Rule, by,
+    Error, ErrorKind, Limiter, ManualClock, OnFailure, Policy, Rule, by,
     client::{PaceError, PaceLayer},
-    store::{MemoryConfig, MemoryStore},
+    store::{Answer, MemoryConfig, MemoryStore, Request as Asked, Resilience, Store},
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -60,4 +64,62 @@ async fn what_can_never_be_afforded_fails_at_once() {
     let layer = PaceLayer::new(Limiter::in_memory(), rule).wait(Duration::from_secs(3600));
     let error = layer.layer(service_fn(upstream)).oneshot(Request::new("")).await.unwrap_err();
     assert!(matches!(error, PaceError::Denied { retry_after: None, .. }), "{error}");
+}
+
+#[derive(Debug)]
+struct Failing(ErrorKind);
+
+impl Store for Failing {
+    fn call(&self, _: Asked<'_>) -> Answer {
+        Answer::ready(Err(Error::new(self.0, "no answer")))
+    }
+}
+
+#[tokio::test]
+async fn when_the_limiter_cannot_decide_the_rule_says_what_happens() {
+    let call = async |kind: ErrorKind, on_failure: OnFailure, shadow: bool| {
+        let rule =
+            Rule::new(policy("upstream", "2/min"), by::constant("us")).on_failure(on_failure);
+        let rule = if shadow { rule.shadow() } else { rule };
+        let limiter = Limiter::with(Failing(kind), Resilience::none());
+        PaceLayer::new(limiter, rule).layer(service_fn(upstream)).oneshot(Request::new("")).await
+    };
+    assert!(call(ErrorKind::Unavailable, OnFailure::Allow, false).await.is_ok());
+    assert!(call(ErrorKind::Unavailable, OnFailure::Deny, true).await.is_ok(), "a trial");
+    let error = call(ErrorKind::Unavailable, OnFailure::Deny, false).await.unwrap_err();
+    assert!(matches!(error, PaceError::Limiter(_)) && !error.is_denied(), "{error}");
+    // What the program asks wrongly, or has no turn in time, is not let through.
+    for kind in [ErrorKind::Invalid, ErrorKind::QueueFull, ErrorKind::Deadline] {
+        assert!(call(kind, OnFailure::Allow, false).await.is_err(), "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_client_that_was_ready_makes_the_call() {
+    /// Its clones are not ready.
+    struct Strict(bool);
+    impl Clone for Strict {
+        fn clone(&self) -> Self {
+            Self(false)
+        }
+    }
+    impl Service<Request<&'static str>> for Strict {
+        type Response = Response<String>;
+        type Error = Infallible;
+        type Future = std::future::Ready<Result<Response<String>, Infallible>>;
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            self.0 = true;
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, _: Request<&'static str>) -> Self::Future {
+            assert!(std::mem::take(&mut self.0), "called before it was ready");
+            std::future::ready(Ok(Response::new(String::new())))
+        }
+    }
+    let rule = Rule::new(policy("upstream", "2/min"), by::constant("us"));
+    let mut client = PaceLayer::new(Limiter::in_memory(), rule).layer(Strict(false));
+    for admitted in [true, true, false, false] {
+        let response = client.ready().await.unwrap().call(Request::new("")).await;
+        assert_eq!(response.is_ok(), admitted);
+    }
 }

@@ -18,6 +18,7 @@ pub(crate) fn mul_div_ceil(a: u64, b: u64, c: u64) -> u64 {
 pub(crate) fn mul_add_div_rem(a: u64, b: u64, d: u64, c: u64) -> (u64, u64) {
     // A division of 64 bits costs a fraction of one of 128 bits, and nearly always suffices.
     match a.checked_mul(b).and_then(|product| product.checked_add(d)) {
+        Some(sum) if sum < c => (0, sum),
         Some(sum) => (sum / c, sum % c),
         None => {
             let sum = u128::from(a) * u128::from(b) + u128::from(d);

@@ -9,6 +9,11 @@ use std::{
 /// `[2001:db8::1]:8080`, in canonical form. `None` for anything else: `unknown`, obfuscated names,
 /// garbage.
 pub(super) fn parse(node: &[u8]) -> Option<IpAddr> {
+    // Most nodes are no more than this.
+    v4(node).map(IpAddr::V4).or_else(|| parse_longer(node))
+}
+
+fn parse_longer(node: &[u8]) -> Option<IpAddr> {
     let address = match node {
         [b'[', rest @ ..] => {
             let end = rest.iter().position(|byte| *byte == b']')?;
@@ -16,15 +21,15 @@ pub(super) fn parse(node: &[u8]) -> Option<IpAddr> {
             let valid = port.is_empty() || port.split_first().is_some_and(is_port);
             IpAddr::V6(valid.then(|| v6(address))??)
         }
-        _ => match node.iter().position(|byte| *byte == b':') {
-            None => IpAddr::V4(v4(node)?),
-            // More colons than one: an IPv6 address without its brackets.
-            Some(colon) if node[colon + 1..].contains(&b':') => IpAddr::V6(v6(node)?),
-            Some(colon) => {
-                let (address, port) = node.split_at(colon);
-                IpAddr::V4(port.split_first().is_some_and(is_port).then(|| v4(address))??)
+        _ => {
+            let colon = node.iter().position(|byte| *byte == b':')?;
+            let (address, port) = node.split_at(colon);
+            match port[1..].contains(&b':') {
+                // More colons than one: an IPv6 address without its brackets.
+                true => IpAddr::V6(v6(node)?),
+                false => IpAddr::V4(port.split_first().is_some_and(is_port).then(|| v4(address))??),
             }
-        },
+        }
     };
     Some(address.to_canonical())
 }
@@ -33,28 +38,25 @@ fn is_port((colon, digits): (&u8, &[u8])) -> bool {
     *colon == b':' && (1..=5).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit)
 }
 
-/// As the standard library parses it, in a third of the time.
-fn v4(text: &[u8]) -> Option<Ipv4Addr> {
-    let (mut octets, mut index, mut value, mut digits) = ([0_u8; 4], 0, 0_u16, 0);
-    for byte in text {
-        match byte {
-            // No leading zeros: some read them as octal.
-            b'0'..=b'9' if digits == 0 || value > 0 => {
-                value = value * 10 + u16::from(byte - b'0');
-                digits += 1;
-                if value > 255 {
-                    return None;
-                }
-            }
-            b'.' if digits > 0 && index < 3 => {
-                octets[index] = value as u8;
-                (index, value, digits) = (index + 1, 0, 0);
-            }
-            _ => return None,
-        }
-    }
-    octets[3] = value as u8;
-    (index == 3 && digits > 0).then(|| Ipv4Addr::from(octets))
+/// As the standard library parses it, in a fraction of the time.
+pub(super) fn v4(text: &[u8]) -> Option<Ipv4Addr> {
+    let (a, rest) = octet(text)?;
+    let (b, rest) = octet(rest.strip_prefix(b".")?)?;
+    let (c, rest) = octet(rest.strip_prefix(b".")?)?;
+    let (d, rest) = octet(rest.strip_prefix(b".")?)?;
+    rest.is_empty().then(|| Ipv4Addr::new(a, b, c, d))
+}
+
+/// The octet that the text begins with, and what comes after it. No digit comes after a leading
+/// zero: some read that as octal.
+fn octet(text: &[u8]) -> Option<(u8, &[u8])> {
+    let digit =
+        |place: usize| text.get(place).map(|byte| byte.wrapping_sub(b'0')).filter(|d| *d < 10);
+    let first = digit(0)?;
+    let Some(second) = digit(1).filter(|_| first > 0) else { return Some((first, &text[1..])) };
+    let tens = first * 10 + second;
+    let Some(third) = digit(2) else { return Some((tens, &text[2..])) };
+    Some((tens.checked_mul(10)?.checked_add(third)?, &text[3..]))
 }
 
 fn v6(text: &[u8]) -> Option<Ipv6Addr> {

@@ -62,7 +62,7 @@ pub fn peer_ip() -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static 
 /// | another | a `SocketAddr` in the request's extensions, or [`peer_from`](Self::peer_from) |
 ///
 /// Without a peer there is no client: such requests share one key, and the first one logs a
-/// warning (feature `tracing`).
+/// warning that says what to do (feature `tracing`, on by default).
 #[derive(Clone)]
 pub struct ClientIp {
     header: Option<Header>,

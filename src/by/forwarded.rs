@@ -22,6 +22,12 @@ pub(super) fn elements<'p>(
 /// The address of an element of `Forwarded`: `for=192.0.2.43`, `for="[2001:db8::1]:4711";proto=http`.
 /// `None` if it has none, or is not well formed.
 pub(super) fn node(element: &[u8]) -> Option<IpAddr> {
+    // Most elements are no more than this.
+    if let [b'f' | b'F', b'o' | b'O', b'r' | b'R', b'=', rest @ ..] = element
+        && let Some(address) = address::v4(rest)
+    {
+        return Some(IpAddr::V4(address));
+    }
     let mut found = None;
     for pair in element.split(|byte| *byte == b';') {
         let equals = pair.iter().position(|byte| *byte == b'=')?;
@@ -48,9 +54,23 @@ fn unquote(value: &[u8]) -> Option<&[u8]> {
 
 /// RFC 9110, section 5.6.2, and the colon and brackets that many senders leave unquoted.
 fn is_token(text: &[u8]) -> bool {
-    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:[]".contains(byte);
-    !text.is_empty() && text.iter().all(allowed)
+    !text.is_empty() && text.iter().all(|byte| TOKEN[usize::from(*byte)])
 }
+
+const TOKEN: [bool; 256] = {
+    let mut allowed = [false; 256];
+    let mut byte = b'0';
+    while byte <= b'z' {
+        allowed[byte as usize] = byte.is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut others: &[u8] = b"!#$%&'*+-.^_`|~:[]";
+    while let [byte, rest @ ..] = others {
+        allowed[*byte as usize] = true;
+        others = rest;
+    }
+    allowed
+};
 
 /// Without the optional white space around it.
 fn trim(text: &[u8]) -> &[u8] {

@@ -5,6 +5,10 @@ use http::request::Parts;
 use crate::key::Identity;
 
 /// Asks a second extractor when the first cannot say.
+///
+/// The same text is the same key from either: if the first says a user's name that was checked, and
+/// the second a header that anybody may write, strangers spend for users. An address, as
+/// [`peer_ip`](super::peer_ip) says it, differs from any text.
 pub trait Or<K>: Sized {
     /// Asks `other` about requests of which this extractor says [`Identity::Unknown`].
     fn or<G, L>(self, other: G) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static

@@ -3,6 +3,7 @@
 mod check;
 mod queue;
 mod reservation;
+mod stack;
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +14,7 @@ pub use self::{
     reservation::{Reservation, Reserve},
 };
 
-use self::queue::Queue;
+use self::{queue::Queue, stack::Stack};
 use crate::{
     charge::{Charge, Charges},
     decision::{Decision, Receipt},
@@ -49,7 +50,7 @@ pub struct Limiter(Arc<Core>);
 
 #[derive(Debug)]
 struct Core {
-    store: Box<dyn Store>,
+    store: Stack,
     queue: Queue,
 }
 
@@ -67,7 +68,7 @@ impl Limiter {
     /// A limiter over a store that is borne in this way when it is slow, gone or wrong.
     #[must_use]
     pub fn with(store: impl Store, resilience: Resilience) -> Self {
-        let store = resilience.around(store);
+        let store = Stack::new(store, resilience);
         Self(Arc::new(Core { store, queue: Queue::new(Self::MAX_WAITING) }))
     }
 

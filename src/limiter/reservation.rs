@@ -60,13 +60,20 @@ impl Reservation {
         Self { limiter, receipt }
     }
 
+    /// Whether settling needs nothing but this process.
+    pub(crate) fn is_embedded(&self) -> bool {
+        self.limiter.0.store.is_embedded()
+    }
+
     /// What was charged.
     pub fn receipt(&self) -> &Receipt {
         &self.receipt
     }
 
     /// Gives back what the charges still weigh, and says how many units that was: units that would
-    /// have come back by now anyway are not given back again.
+    /// have come back by now anyway are not given back again. Of what was admitted while the shared
+    /// store could not answer, units that it may count by now stay charged (see
+    /// [`resilience`](crate::resilience)).
     ///
     /// # Errors
     ///

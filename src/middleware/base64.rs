@@ -27,6 +27,6 @@ pub(super) fn encode(bytes: &[u8], padded: bool) -> SmallVec<[u8; 512]> {
 }
 
 fn characters([a, b, c]: [u8; 3]) -> [u8; 4] {
-    let sixes = [a >> 2, (a & 3) << 4 | b >> 4, (b & 15) << 2 | c >> 6, c & 63];
-    sixes.map(|six| ALPHABET[usize::from(six & 63)])
+    let bits = u32::from_be_bytes([0, a, b, c]);
+    [18, 12, 6, 0].map(|shift| ALPHABET[(bits >> shift) as usize & 63])
 }

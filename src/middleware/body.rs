@@ -26,7 +26,8 @@ pin_project! {
     #[project = KindProjection]
     enum Kind<B> {
         Own { document: Option<Bytes> },
-        Inner { #[pin] body: B, at_end: Option<AtEnd> },
+        // Few bodies settle charges: the others are little larger than what they hold.
+        Inner { #[pin] body: B, at_end: Option<Box<AtEnd>> },
     }
 }
 
@@ -37,7 +38,7 @@ impl<B> ResponseBody<B> {
 
     /// The inner body; `at_end` does its work when the body has ended or is dropped. A server drops
     /// a body without asking for its end when it knows the length, or when the client has gone.
-    pub(crate) fn inner(body: B, at_end: Option<AtEnd>) -> Self {
+    pub(crate) fn inner(body: B, at_end: Option<Box<AtEnd>>) -> Self {
         Self { kind: Kind::Inner { body, at_end } }
     }
 }

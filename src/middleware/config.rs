@@ -18,7 +18,7 @@ use crate::{
     limiter::Limiter,
     route,
     rule::{Ask, Rule},
-    store::Ruling,
+    store::{Answer, Ruling},
     telemetry,
 };
 
@@ -47,17 +47,43 @@ pub(super) struct Config {
 }
 
 impl Config {
-    pub(super) fn is_exempt(&self, parts: &Parts) -> bool {
-        self.exempt.iter().any(|exempt| exempt(parts))
+    /// Charges a request and asks the store. In one piece, so that what an embedded store decides
+    /// is not moved about.
+    pub(super) fn decide(&self, parts: &mut Parts) -> Progress {
+        if self.exempt.iter().any(|exempt| exempt(parts)) {
+            self.show_nothing(parts);
+            return Progress::Decided(Admission::Through(None));
+        }
+        let (charges, hooks) = settlement::charges(&self.rules, parts);
+        if charges.is_empty() {
+            self.show_nothing(parts);
+            return Progress::Decided(Admission::Through(None));
+        }
+        match self.limiter.begin(&charges).now() {
+            Ok(ruling) => Progress::Decided(self.admit(charges, hooks, ruling, parts)),
+            Err(answer) => Progress::Asked(Asked { answer, charges: charges.into_owned(), hooks }),
+        }
     }
 
-    /// What a request is charged, and which rules will want to hear how it ended.
-    pub(super) fn charges(&self, parts: &Parts) -> (Charges<'_>, Hooks) {
-        settlement::charges(&self.rules, parts)
+    /// Lets handlers see that nothing was decided, unless an outer layer has decided something.
+    fn show_nothing(&self, parts: &mut Parts) {
+        if self.visible && parts.extensions.get::<Decided>().is_none() {
+            parts.extensions.insert(Decided::default());
+        }
     }
 
-    /// What a ruling means for a request.
-    pub(super) fn admit(
+    /// What the store's answer means for a request.
+    pub(super) fn heard(
+        &self,
+        asked: Asked,
+        ruling: Result<Ruling, Error>,
+        parts: &mut Parts,
+    ) -> Admission {
+        self.admit(asked.charges, asked.hooks, ruling, parts)
+    }
+
+    #[inline]
+    fn admit(
         &self,
         charges: Charges<'_>,
         hooks: Hooks,
@@ -77,7 +103,10 @@ impl Config {
                 telemetry::store_failed(error, !denies);
                 return match denies {
                     true => Admission::Instead(self.unavailable(parts)),
-                    false => Admission::Through(None),
+                    false => {
+                        self.show_nothing(parts);
+                        Admission::Through(None)
+                    }
                 };
             }
         };
@@ -151,6 +180,19 @@ fn decided(decision: &Decision<'_>, parts: &Parts) -> Decided {
 pub(super) enum Admission {
     Through(Option<After>),
     Instead(Response<Bytes>),
+}
+
+/// A decision at hand, or on its way.
+pub(super) enum Progress {
+    Decided(Admission),
+    Asked(Asked),
+}
+
+/// What waits for the answer of a remote store.
+pub(super) struct Asked {
+    pub(super) answer: Answer,
+    charges: Charges<'static>,
+    hooks: Hooks,
 }
 
 /// What is left to do when the inner service has responded.

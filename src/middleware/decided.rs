@@ -10,7 +10,8 @@ use crate::decision::{Decision, Outcome};
 ///
 /// With [`RateLimitLayer::visible`](crate::RateLimitLayer::visible) it is in the extensions of the
 /// request, for handlers, and of the response, for outer layers such as a log. With the feature
-/// `axum` it is an extractor.
+/// `axum` it is an extractor. Of a request that is exempt, or goes on unlimited because the store
+/// cannot answer, it says that nothing was decided.
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -27,8 +28,8 @@ use crate::decision::{Decision, Outcome};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
-pub struct Decided(Arc<Chain>);
+#[derive(Debug, Clone, Default)]
+pub struct Decided(Option<Arc<Chain>>);
 
 #[derive(Debug)]
 struct Chain {
@@ -38,23 +39,24 @@ struct Chain {
 
 impl Decided {
     pub(super) fn new(decision: Decision<'static>, outer: Option<Self>) -> Self {
-        Self(Arc::new(Chain { decision, outer }))
+        Self(Some(Arc::new(Chain { decision, outer })))
     }
 
     /// The same, with what is known of the decision after a refund.
     pub(super) fn restated(self, decision: &Decision<'static>) -> Self {
-        Self::new(decision.clone(), self.0.outer.clone())
+        Self::new(decision.clone(), self.outer().cloned())
     }
 
-    /// The decision of the innermost layer.
-    pub fn decision(&self) -> &Decision<'static> {
-        &self.0.decision
+    /// The decision of the innermost layer that made one; `None` if none did.
+    #[must_use]
+    pub fn decision(&self) -> Option<&Decision<'static>> {
+        self.decisions().next()
     }
 
     /// The decisions of all layers, from the innermost outward.
     pub fn decisions(&self) -> impl Iterator<Item = &Decision<'static>> {
-        let chain = std::iter::successors(Some(self), |decided| decided.0.outer.as_ref());
-        chain.map(Self::decision)
+        let chain = std::iter::successors(Some(self), |decided| decided.outer());
+        chain.filter_map(|decided| decided.0.as_deref()).map(|chain| &chain.decision)
     }
 
     /// The outcome with the fewest units left, of all layers; it names the policy.
@@ -64,11 +66,15 @@ impl Decided {
         outcomes.min_by_key(|outcome| outcome.standing().remaining())
     }
 
-    /// The fewest units left under any policy of any layer; `None` if nothing but trials was
-    /// decided.
+    /// The fewest units left under any policy of any layer; `None` if nothing was decided, or
+    /// nothing but trials.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         Some(self.binding()?.standing().remaining())
+    }
+
+    fn outer(&self) -> Option<&Self> {
+        self.0.as_ref()?.outer.as_ref()
     }
 
     /// In the extensions of a response what inner layers have left is the longer chain.

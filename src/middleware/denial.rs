@@ -7,12 +7,17 @@ use http::{
     HeaderMap, HeaderValue, Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER},
 };
+use smallvec::SmallVec;
 
-use super::headers::{push_number, seconds_up, value, window_seconds};
+use super::{
+    headers::{seconds_up, window_seconds},
+    text::{self, Decimal},
+};
 use crate::{decision::Denied, random, store::Verdict};
 
-const TYPES: &str = "https://iana.org/assignments/http-problem-types#";
-const OVER_CAPACITY: &str = "https://docs.rs/tollgate/latest/tollgate/#cost-over-capacity";
+const QUOTA_EXCEEDED: &[u8] = br##"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,"detail":"The quota allows this request again in "##;
+const OVER_CAPACITY: &[u8] = br##"{"type":"https://docs.rs/tollgate/latest/tollgate/#cost-over-capacity","title":"Cost over capacity","status":403,"detail":"This request costs more than the quota can ever hold: waiting does not help."##;
+const UNAVAILABLE: &[u8] = br##"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily reduced capacity","status":503,"detail":"The request cannot be admitted at the moment."}"##;
 
 /// Whole seconds for `Retry-After`: the wait rounded up, and not before the effective window that
 /// `RateLimit` shows has ended. `None` if waiting does not help.
@@ -27,55 +32,48 @@ pub(super) fn problem(denied: &Denied<'_>, retry_after: Option<u64>) -> Response
         .outcomes()
         .iter()
         .filter(|outcome| !outcome.charge().is_shadow() && outcome.verdict() != Verdict::Passed);
-    let mut body = Vec::with_capacity(320);
+    let seconds = Decimal::of(retry_after.unwrap_or(0));
+    let mut parts: SmallVec<[&[u8]; 8]> = SmallVec::new();
     let status = match retry_after {
-        Some(seconds) => {
-            open(&mut body, TYPES, "quota-exceeded", "Quota exceeded", 429);
-            body.extend_from_slice(b"The quota allows this request again in ");
-            push_number(&mut body, seconds);
-            body.extend_from_slice(b" seconds.");
+        Some(_) => {
+            parts.extend([QUOTA_EXCEEDED, seconds.as_bytes(), b" seconds."]);
             StatusCode::TOO_MANY_REQUESTS
         }
         None => {
-            open(&mut body, OVER_CAPACITY, "", "Cost over capacity", 403);
-            body.extend_from_slice(
-                b"This request costs more than the quota can ever hold: waiting does not help.",
-            );
+            parts.push(OVER_CAPACITY);
             StatusCode::FORBIDDEN
         }
     };
-    body.extend_from_slice(b"\",\"violated-policies\":[");
+    parts.push(br#"","violated-policies":[""#);
     for (index, outcome) in violated.enumerate() {
+        if index > 0 {
+            parts.push(br#"",""#);
+        }
         // Names are made of characters that need no escape.
-        body.extend_from_slice(if index == 0 { b"\"" } else { b",\"" });
-        body.extend_from_slice(outcome.policy().name().as_bytes());
-        body.push(b'"');
+        parts.push(outcome.policy().name().as_bytes());
     }
-    body.extend_from_slice(b"]}");
-    response(status, body)
+    parts.push(br#""]}"#);
+    response(status, parts.concat().into())
 }
 
 /// A denial in plain text.
 pub(super) fn text(retry_after: Option<u64>) -> Response<Bytes> {
-    let mut body = Vec::with_capacity(64);
-    let status = match retry_after {
+    match retry_after {
         Some(seconds) => {
-            body.extend_from_slice(b"Too many requests. Retry in ");
-            push_number(&mut body, seconds);
-            body.extend_from_slice(b" s.\n");
-            StatusCode::TOO_MANY_REQUESTS
+            let seconds = Decimal::of(seconds);
+            let body = [b"Too many requests. Retry in ", seconds.as_bytes(), b" s.\n"].concat();
+            plain(response(StatusCode::TOO_MANY_REQUESTS, body.into()))
         }
         None => {
-            body.extend_from_slice(b"This request costs more than the quota can ever hold.\n");
-            StatusCode::FORBIDDEN
+            let body = b"This request costs more than the quota can ever hold.\n";
+            plain(response(StatusCode::FORBIDDEN, Bytes::from_static(body)))
         }
-    };
-    plain(response(status, body))
+    }
 }
 
 /// As [`unavailable`], in plain text.
 pub(super) fn unavailable_text(jitter: Duration) -> Response<Bytes> {
-    let body = b"The request cannot be admitted at the moment.\n".to_vec();
+    let body = Bytes::from_static(b"The request cannot be admitted at the moment.\n");
     let mut response = plain(response(StatusCode::SERVICE_UNAVAILABLE, body));
     set_retry_after(response.headers_mut(), 1, jitter);
     response
@@ -89,9 +87,7 @@ fn plain(mut response: Response<Bytes>) -> Response<Bytes> {
 
 /// The response when the store cannot answer and a rule says to deny then.
 pub(super) fn unavailable(jitter: Duration) -> Response<Bytes> {
-    let mut body = Vec::with_capacity(320);
-    open(&mut body, TYPES, "temporary-reduced-capacity", "Temporarily reduced capacity", 503);
-    body.extend_from_slice(b"The request cannot be admitted at the moment.\"}");
+    let body = Bytes::from_static(UNAVAILABLE);
     let mut response = response(StatusCode::SERVICE_UNAVAILABLE, body);
     set_retry_after(response.headers_mut(), 1, jitter);
     response
@@ -103,7 +99,7 @@ pub(super) fn set_retry_after(headers: &mut HeaderMap, seconds: u64, jitter: Dur
         0 => 0,
         most => random::number() % (most + 1),
     };
-    headers.insert(RETRY_AFTER, value(seconds.saturating_add(spread)));
+    headers.insert(RETRY_AFTER, text::number(seconds.saturating_add(spread)));
 }
 
 /// A random time up to `jitter`.
@@ -114,17 +110,8 @@ pub(super) fn spread(jitter: Duration) -> Duration {
     }
 }
 
-/// The document up to where the text of `detail` begins.
-fn open(body: &mut Vec<u8>, base: &str, kind: &str, title: &str, status: u64) {
-    for part in ["{\"type\":\"", base, kind, "\",\"title\":\"", title, "\",\"status\":"] {
-        body.extend_from_slice(part.as_bytes());
-    }
-    push_number(body, status);
-    body.extend_from_slice(b",\"detail\":\"");
-}
-
-fn response(status: StatusCode, body: Vec<u8>) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::from(body));
+fn response(status: StatusCode, body: Bytes) -> Response<Bytes> {
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     // All that a denial carries by default, so that the map does not have to grow.
     *response.headers_mut() = HeaderMap::with_capacity(8);

@@ -14,10 +14,9 @@ use tower_service::Service;
 
 use super::{
     ResponseBody,
-    config::{Admission, After, Config},
-    settlement::{Hooks, Settled, Work},
+    config::{Admission, After, Asked, Config},
+    settlement::{Settled, Work},
 };
-use crate::{charge::Charges, store::Answer};
 
 pin_project! {
     /// The response, on its way.
@@ -46,9 +45,7 @@ pin_project! {
 /// Set aside, so that the future of a decision at hand is small. It holds the service that was ready
 /// when the request came.
 struct Question<S, B> {
-    answer: Answer,
-    charges: Charges<'static>,
-    hooks: Hooks,
+    asked: Asked,
     config: Arc<Config>,
     service: S,
     request: Request<B>,
@@ -67,14 +64,12 @@ where
     }
 
     pub(super) fn deciding(
-        answer: Answer,
-        charges: Charges<'static>,
-        hooks: Hooks,
+        asked: Asked,
         config: Arc<Config>,
         service: S,
         request: Request<B>,
     ) -> Self {
-        let question = Question { answer, charges, hooks, config, service, request };
+        let question = Question { asked, config, service, request };
         Self { state: State::Deciding { question: Some(Box::new(question)) } }
     }
 }
@@ -94,12 +89,12 @@ where
                     return Poll::Ready(Ok(denial.map(ResponseBody::own)));
                 }
                 StateProjection::Deciding { question } => {
-                    let asked = question.as_mut().expect("polled after it was ready");
-                    let ruling = ready!(Pin::new(&mut asked.answer).poll(cx));
+                    let pending = question.as_mut().expect("polled after it was ready");
+                    let ruling = ready!(Pin::new(&mut pending.asked.answer).poll(cx));
                     let question = *question.take().expect("it was there");
-                    let Question { charges, hooks, config, mut service, request, .. } = question;
+                    let Question { asked, config, mut service, request } = question;
                     let (mut parts, body) = request.into_parts();
-                    match config.admit(charges, hooks, ruling, &mut parts) {
+                    match config.heard(asked, ruling, &mut parts) {
                         Admission::Through(after) => {
                             let request = Request::from_parts(parts, body);
                             State::Calling { future: service.call(request), after }
@@ -109,28 +104,27 @@ where
                 }
                 StateProjection::Calling { future, after } => {
                     let response = ready!(future.poll(cx))?;
-                    let (head, body) = response.into_parts();
                     match after.take() {
                         Some(After::Settle(settlement)) => {
+                            let (head, body) = response.into_parts();
                             let work = settlement.at_head(&head);
                             let response = Some(Response::from_parts(head, body));
                             State::Settling { response, work }
                         }
                         Some(After::Stamp(stamp, decided)) => {
                             let settled = Settled { stamp, decided, at_end: None };
-                            return Poll::Ready(Ok(settled.finish(head, body)));
+                            return Poll::Ready(Ok(settled.finish(response)));
                         }
                         None => {
-                            let body = ResponseBody::inner(body, None);
-                            return Poll::Ready(Ok(Response::from_parts(head, body)));
+                            let response = response.map(|body| ResponseBody::inner(body, None));
+                            return Poll::Ready(Ok(response));
                         }
                     }
                 }
                 StateProjection::Settling { response, work } => {
                     let settled = ready!(work.as_mut().poll(cx));
                     let response = response.take().expect("polled after it was ready");
-                    let (head, body) = response.into_parts();
-                    return Poll::Ready(Ok(settled.finish(head, body)));
+                    return Poll::Ready(Ok(settled.finish(response)));
                 }
             };
             state.set(next);

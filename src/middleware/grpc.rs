@@ -13,7 +13,11 @@ use http::{
 };
 use smallvec::{Array, SmallVec};
 
-use super::{base64, denial::spread, headers::with_digits};
+use super::{
+    base64,
+    denial::spread,
+    text::{Decimal, number},
+};
 use crate::{
     decision::{Denied, Outcome},
     store::Verdict,
@@ -62,7 +66,7 @@ pub(super) fn denial(
     let mut response = trailers_only(code, &message, wait, violated, content_type);
     if let Some(wait) = wait {
         let millis = wait.as_micros().div_ceil(1_000).min(i32::MAX as u128) as u64;
-        response.headers_mut().insert(PUSHBACK, HeaderValue::from(millis));
+        response.headers_mut().insert(PUSHBACK, number(millis));
     }
     response
 }
@@ -91,31 +95,17 @@ fn trailers_only<'a>(
     // Five of ours, five of rate limits.
     headers.reserve(10);
     headers.insert(CONTENT_TYPE, content_type.clone());
-    headers.insert(STATUS, HeaderValue::from(u16::from(code)));
-    insert(headers, MESSAGE, &percent_encoded(message));
+    headers.insert(STATUS, number(u64::from(code)));
+    // These are our own words: they hold nothing that would have to be percent-encoded.
+    insert(headers, MESSAGE, message);
     insert(headers, DETAILS, &base64::encode(&status, false));
     response
 }
 
-fn insert(headers: &mut HeaderMap, name: HeaderName, value: &[u8]) {
-    if let Ok(value) = HeaderValue::from_bytes(value) {
-        headers.insert(name, value);
+fn insert(headers: &mut HeaderMap, name: HeaderName, text: &[u8]) {
+    if let Ok(text) = HeaderValue::from_bytes(text) {
+        headers.insert(name, text);
     }
-}
-
-/// Everything but %x20-24 and %x26-7E, as the gRPC protocol over HTTP/2 has it.
-fn percent_encoded(message: &[u8]) -> Part {
-    let mut text = Part::new();
-    for byte in message {
-        match byte {
-            b' '..=b'$' | b'&'..=b'~' => text.push(*byte),
-            _ => {
-                let digit = |value: u8| b"0123456789ABCDEF"[usize::from(value)];
-                text.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
-            }
-        }
-    }
-    text
 }
 
 /// google.rpc.Status { code = 1, message = 2, details = 3 }.
@@ -199,5 +189,5 @@ fn varint<A: Array<Item = u8>>(text: &mut SmallVec<A>, mut number: u64) {
 }
 
 fn push_decimal<A: Array<Item = u8>>(text: &mut SmallVec<A>, number: u64) {
-    with_digits(number, |digits| text.extend_from_slice(digits));
+    text.extend_from_slice(Decimal::of(number).as_bytes());
 }

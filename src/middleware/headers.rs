@@ -4,11 +4,14 @@
 use std::fmt;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::RETRY_AFTER};
-use smallvec::SmallVec;
 
-use super::base64;
+use super::{
+    base64,
+    text::{self, Text},
+};
 use crate::{
-    decision::{Decision, Outcome},
+    decision::{Decision, Outcome, Outcomes},
+    policy::Policy,
     standing::Standing,
 };
 
@@ -90,20 +93,28 @@ impl Headers {
 
     /// What a response to this decision carries.
     pub(super) fn stamp(&self, decision: &Decision<'_>, retry_after: Option<u64>) -> Stamp {
-        let visible = || decision.outcomes().iter().filter(|outcome| !outcome.charge().is_shadow());
         let mut stamp = Stamp { draft11: None, x_ratelimit: None };
         let Some(binding) = decision.binding() else { return stamp };
         if self.draft11 {
-            stamp.draft11 = Some((
-                list(visible(), |text, outcome| {
+            // Retry-After must not point before the end of any window shown; a shorter window stays
+            // true.
+            let window = |outcome: &Outcome<'_>| {
+                window_seconds(outcome.standing()).min(retry_after.unwrap_or(u64::MAX))
+            };
+            stamp.draft11 = Some(Draft11 {
+                policy: list(decision.outcomes(), |text, outcome| {
+                    push_partition(text, outcome, self.partition);
                     push_policy(text, outcome);
-                    push_partition(text, outcome, self.partition);
                 }),
-                list(visible(), |text, outcome| {
-                    push_standing(text, outcome, retry_after);
+                standing: list(decision.outcomes(), |text, outcome| {
                     push_partition(text, outcome, self.partition);
+                    text.number(window(&outcome));
+                    text.part(b";t=");
+                    text.number(outcome.standing().remaining);
+                    text.part(b";r=");
                 }),
-            ));
+                longest: decision.outcomes().iter().map(|it| window(&it)).max().unwrap_or(0),
+            });
         }
         if let Some(reset) = self.x_ratelimit {
             let standing = binding.standing();
@@ -126,8 +137,16 @@ impl Headers {
 /// The headers of one decision.
 #[derive(Debug)]
 pub(super) struct Stamp {
-    draft11: Option<(HeaderValue, HeaderValue)>,
+    draft11: Option<Draft11>,
     x_ratelimit: Option<Tightest>,
+}
+
+#[derive(Debug)]
+struct Draft11 {
+    policy: HeaderValue,
+    standing: HeaderValue,
+    /// The longest window shown, in seconds.
+    longest: u64,
 }
 
 #[derive(Debug)]
@@ -141,25 +160,27 @@ impl Stamp {
     /// Adds the headers to those that inner layers have left: list members beside theirs, and
     /// `X-RateLimit-*` if this layer's limit is the tighter one.
     pub(super) fn apply(self, headers: &mut HeaderMap) {
-        headers.reserve(2 * usize::from(self.draft11.is_some()) + 3);
-        if let Some((policy, standing)) = self.draft11 {
-            let retry_after = headers.get(RETRY_AFTER).and_then(number);
+        let (draft11, x_ratelimit) = (self.draft11.is_some(), self.x_ratelimit.is_some());
+        headers.reserve(2 * usize::from(draft11) + 3 * usize::from(x_ratelimit));
+        // Before anything is added: nothing is looked up in the map of most responses, which is empty.
+        let retry_after = headers.get(RETRY_AFTER).and_then(number);
+        let inner = headers.get(X_REMAINING).and_then(number);
+        if let Some(Draft11 { policy, standing, longest }) = self.draft11 {
             headers.append(POLICY, policy);
             headers.append(
                 STANDING,
                 match retry_after {
-                    Some(seconds) => cap_windows(&standing, seconds),
-                    None => standing,
+                    Some(seconds) if seconds < longest => cap_windows(&standing, seconds),
+                    _ => standing,
                 },
             );
         }
-        if let Some(Tightest { limit, remaining, reset }) = self.x_ratelimit {
-            let inner = headers.get(&X_REMAINING).and_then(number);
-            if inner.is_none_or(|inner| remaining < inner) {
-                headers.insert(X_LIMIT, value(limit));
-                headers.insert(X_REMAINING, value(remaining));
-                headers.insert(X_RESET, value(reset));
-            }
+        if let Some(Tightest { limit, remaining, reset }) = self.x_ratelimit
+            && inner.is_none_or(|inner| remaining < inner)
+        {
+            headers.insert(X_LIMIT, text::number(limit));
+            headers.insert(X_REMAINING, text::number(remaining));
+            headers.insert(X_RESET, text::number(reset));
         }
     }
 }
@@ -181,60 +202,58 @@ fn cap_windows(members: &HeaderValue, most: u64) -> HeaderValue {
     HeaderValue::from_str(&capped).unwrap_or_else(|_| members.clone())
 }
 
-/// The text of a header before it is copied into its value, which allocates once.
-type Text = SmallVec<[u8; 96]>;
+/// The most bytes of a member: a name, a unit, a partition key, two numbers and what joins them.
+const MEMBER: usize = 2 * Policy::MAX_NAME + 112;
 
-/// A structured field: a List with a member for each outcome.
-fn list<'a>(
-    outcomes: impl Iterator<Item = Outcome<'a>>,
-    push: impl Fn(&mut Text, Outcome<'_>),
-) -> HeaderValue {
-    let mut text = Text::new();
-    for outcome in outcomes {
-        if !text.is_empty() {
-            text.extend_from_slice(b", ");
-        }
-        // Names are made of characters that need no escape.
-        text.push(b'"');
-        text.extend_from_slice(outcome.policy().name().as_bytes());
-        text.push(b'"');
-        push(&mut text, outcome);
-    }
-    HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static(""))
-}
-
-fn push_policy(text: &mut Text, outcome: Outcome<'_>) {
-    let quota = outcome.charge().quota();
-    push_parameter(text, b";q=", quota.limit());
-    if let Some(unit) = outcome.policy().unit() {
-        text.extend_from_slice(b";qu=\"");
-        text.extend_from_slice(unit.as_bytes());
-        text.push(b'"');
-    }
-    push_parameter(text, b";w=", seconds_up(quota.window_micros()));
-}
-
-fn push_standing(text: &mut Text, outcome: Outcome<'_>, retry_after: Option<u64>) {
-    let standing = outcome.standing();
-    push_parameter(text, b";r=", standing.remaining);
-    // Retry-After must not point before the end of any window shown; a shorter window stays true.
-    let window = window_seconds(standing).min(retry_after.unwrap_or(u64::MAX));
-    push_parameter(text, b";t=", window);
-}
-
-fn push_partition(text: &mut Text, outcome: Outcome<'_>, secret: Option<Secret>) {
-    if let Some(Secret(secret)) = secret {
-        text.extend_from_slice(b";pk=:");
-        let digest = outcome.charge().key().digest_with(secret);
-        text.extend_from_slice(&base64::encode(&digest, true));
-        text.push(b':');
+/// A structured field: a List with a member for each outcome, whose parameters `push` writes.
+#[inline]
+fn list<'a>(outcomes: Outcomes<'a>, push: impl Fn(&mut Text<'_>, Outcome<'a>)) -> HeaderValue {
+    match outcomes.len() {
+        0 | 1 => list_in(&mut [0; MEMBER], outcomes, push),
+        many => list_in(&mut vec![0; many * MEMBER], outcomes, push),
     }
 }
 
 #[inline]
-fn push_parameter(text: &mut Text, name: &[u8; 3], number: u64) {
-    text.extend_from_slice(name);
-    with_digits(number, |digits| text.extend_from_slice(digits));
+fn list_in<'a>(
+    room: &mut [u8],
+    outcomes: Outcomes<'a>,
+    push: impl Fn(&mut Text<'_>, Outcome<'a>),
+) -> HeaderValue {
+    let mut text = Text::at_end_of(room);
+    for outcome in outcomes.iter().rev().filter(|outcome| !outcome.charge().is_shadow()) {
+        if !text.is_empty() {
+            text.part(b", ");
+        }
+        push(&mut text, outcome);
+        // Names are made of characters that need no escape.
+        text.part(b"\"");
+        text.part(outcome.policy().name().as_bytes());
+        text.part(b"\"");
+    }
+    HeaderValue::from_bytes(text.as_bytes()).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+fn push_policy(text: &mut Text<'_>, outcome: Outcome<'_>) {
+    let quota = outcome.charge().quota();
+    text.number(seconds_up(quota.window_micros()));
+    text.part(b";w=");
+    if let Some(unit) = outcome.policy().unit() {
+        text.part(b"\"");
+        text.part(unit.as_bytes());
+        text.part(b";qu=\"");
+    }
+    text.number(quota.limit());
+    text.part(b";q=");
+}
+
+fn push_partition(text: &mut Text<'_>, outcome: Outcome<'_>, secret: Option<Secret>) {
+    if let Some(Secret(secret)) = secret {
+        let digest = outcome.charge().key().digest_with(secret);
+        text.part(b":");
+        text.part(&base64::encode(&digest, true));
+        text.part(b";pk=:");
+    }
 }
 
 /// The effective window, in whole seconds: for so long the client can use no more than remains.
@@ -245,48 +264,4 @@ pub(super) fn window_seconds(standing: &Standing) -> u64 {
 /// Whole seconds, rounded up, at least 1.
 pub(super) fn seconds_up(micros: u64) -> u64 {
     micros.div_ceil(1_000_000).max(1)
-}
-
-/// Appends a number in decimal.
-pub(super) fn push_number(text: &mut Vec<u8>, number: u64) {
-    with_digits(number, |digits| text.extend_from_slice(digits));
-}
-
-/// A number as a header value. Small ones, which most are, allocate nothing.
-pub(super) fn value(number: u64) -> HeaderValue {
-    let small = || {
-        let digits = DIGITS.get(3 * usize::try_from(number).ok()?..)?.first_chunk::<3>()?;
-        let leading = usize::from(number < 10) + usize::from(number < 100);
-        std::str::from_utf8(&digits[leading..]).ok()
-    };
-    small().map_or_else(|| HeaderValue::from(number), HeaderValue::from_static)
-}
-
-/// Three digits for each number below 1000.
-static DIGITS: [u8; 3_000] = {
-    let mut digits = [0; 3_000];
-    let mut number = 0;
-    while number < 1_000 {
-        digits[3 * number] = b'0' + (number / 100) as u8;
-        digits[3 * number + 1] = b'0' + (number / 10 % 10) as u8;
-        digits[3 * number + 2] = b'0' + (number % 10) as u8;
-        number += 1;
-    }
-    digits
-};
-
-/// Hands over a number in decimal.
-#[inline]
-pub(super) fn with_digits(mut number: u64, write: impl FnOnce(&[u8])) {
-    let mut digits = [0; 20];
-    let mut first = digits.len();
-    loop {
-        first -= 1;
-        digits[first] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    write(&digits[first..]);
 }

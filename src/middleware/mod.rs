@@ -11,6 +11,7 @@ mod headers;
 mod layer;
 mod service;
 pub(crate) mod settlement;
+mod text;
 
 pub use body::ResponseBody;
 pub use decided::Decided;

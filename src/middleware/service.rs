@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use super::{
     ResponseBody, ResponseFuture,
-    config::{Admission, Config},
+    config::{Admission, Config, Progress},
 };
 
 /// A service whose requests are limited. Made by [`RateLimitLayer`](crate::RateLimitLayer).
@@ -50,36 +50,20 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
-        if self.config.is_exempt(&parts) {
-            return ResponseFuture::calling(
-                self.inner.call(Request::from_parts(parts, body)),
-                None,
-            );
-        }
-        let (charges, hooks) = self.config.charges(&parts);
-        if charges.is_empty() {
-            return ResponseFuture::calling(
-                self.inner.call(Request::from_parts(parts, body)),
-                None,
-            );
-        }
-        match self.config.limiter.begin(&charges).now() {
-            Ok(ruling) => match self.config.admit(charges, hooks, ruling, &mut parts) {
-                Admission::Through(after) => {
-                    let request = Request::from_parts(parts, body);
-                    ResponseFuture::calling(self.inner.call(request), after)
-                }
-                Admission::Instead(denial) => {
-                    // What readiness holds (a permit, a slot) is for somebody else now.
-                    drop(self.take_ready());
-                    ResponseFuture::denied(denial)
-                }
-            },
-            Err(answer) => {
-                let charges = charges.into_owned();
+        match self.config.decide(&mut parts) {
+            Progress::Decided(Admission::Through(after)) => {
+                let request = Request::from_parts(parts, body);
+                ResponseFuture::calling(self.inner.call(request), after)
+            }
+            Progress::Decided(Admission::Instead(denial)) => {
+                // What readiness holds (a permit, a slot) is for somebody else now.
+                drop(self.take_ready());
+                ResponseFuture::denied(denial)
+            }
+            Progress::Asked(asked) => {
                 let request = Request::from_parts(parts, body);
                 let (config, ready) = (Arc::clone(&self.config), self.take_ready());
-                ResponseFuture::deciding(answer, charges, hooks, config, ready, request)
+                ResponseFuture::deciding(asked, config, ready, request)
             }
         }
     }

@@ -48,16 +48,16 @@ pub(crate) struct Settlement {
 pub(crate) struct Settled {
     pub(in crate::middleware) stamp: Stamp,
     pub(crate) decided: Option<Decided>,
-    pub(crate) at_end: Option<AtEnd>,
+    pub(crate) at_end: Option<Box<AtEnd>>,
 }
 
 impl Settled {
-    pub(crate) fn finish<B>(self, mut head: Parts, body: B) -> Response<ResponseBody<B>> {
-        self.stamp.apply(&mut head.headers);
+    pub(crate) fn finish<B>(self, mut response: Response<B>) -> Response<ResponseBody<B>> {
+        self.stamp.apply(response.headers_mut());
         if let Some(decided) = self.decided {
-            decided.show(&mut head.extensions);
+            decided.show(response.extensions_mut());
         }
-        Response::from_parts(head, ResponseBody::inner(body, self.at_end))
+        response.map(|body| ResponseBody::inner(body, self.at_end))
     }
 }
 
@@ -116,7 +116,7 @@ impl Settlement {
                     decision.restate(line, back.standing);
                 }
             }
-            let at_end = (!lengths.is_empty()).then_some(AtEnd { bytes: 0, lengths });
+            let at_end = (!lengths.is_empty()).then(|| Box::new(AtEnd { bytes: 0, lengths }));
             let decided = decided.map(|decided| decided.restated(&decision));
             Settled { stamp: headers.stamp(&decision, None), decided, at_end }
         })
@@ -158,14 +158,19 @@ impl AtEnd {
 
 impl Drop for AtEnd {
     fn drop(&mut self) {
+        // A remote store may need tokio's timers: without a runtime it is not asked.
+        let runtime = Handle::try_current().ok();
         for (held, cost) in self.lengths.drain(..) {
             let Some(cost) = cost.cost(self.bytes) else { continue };
+            if runtime.is_none() && !held.is_embedded() {
+                continue;
+            }
             let mut work = Box::pin(held.settle(cost));
             // With the embedded store this is all. A remote one gets a task that ends by itself;
             // without a runtime, or if the store does not answer, the estimate stays.
             let mut now = Context::from_waker(Waker::noop());
             if work.as_mut().poll(&mut now).is_pending()
-                && let Ok(runtime) = Handle::try_current()
+                && let Some(runtime) = &runtime
             {
                 runtime.spawn(timeout(PATIENCE, work));
             }

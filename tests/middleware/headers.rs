@@ -112,7 +112,7 @@ async fn several_policies_are_several_members() {
 
 #[tokio::test]
 async fn stacked_layers_add_members_and_show_the_tightest() {
-    for (outer, inner_quota, tightest) in [("9/10s", "2/min", "1"), ("2/10s", "9/min", "1")] {
+    for (outer, inner_quota, reset) in [("9/10s", "2/min", "60"), ("2/10s", "9/min", "10")] {
         let (limiter, _) = limiter();
         let stack = RateLimitLayer::new(limiter.clone(), rule("inner", inner_quota)).layer(inner());
         let mut service = RateLimitLayer::new(limiter, rule("outer", outer)).layer(stack);
@@ -122,9 +122,36 @@ async fn stacked_layers_add_members_and_show_the_tightest() {
                 members(&headers, field).into_iter().map(|(name, _)| name).collect();
             assert_eq!(names, ["inner", "outer"]);
         }
-        assert_eq!(headers.get_all("x-ratelimit-remaining").iter().count(), 1);
-        assert_eq!(value(&headers, "x-ratelimit-remaining"), tightest);
-        assert_eq!(value(&headers, "x-ratelimit-limit"), "2");
+        for (field, shown) in [("limit", "2"), ("remaining", "1"), ("reset", reset)] {
+            let lines: Vec<_> = headers.get_all(format!("x-ratelimit-{field}")).iter().collect();
+            assert_eq!(lines, [shown], "all three of the tightest: {field}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_partition_key_is_a_digest_under_the_secret() {
+    let shown = async |secret: u128, key: &'static str| {
+        let (limiter, _) = limiter();
+        let rule = Rule::new(policy("api", "5/10s"), move |_| key);
+        let headers = Headers::none().draft11().partition_key(secret);
+        let mut service = RateLimitLayer::new(limiter, rule).headers(headers).layer(inner());
+        let (_, headers, _) = ask!(service);
+        let of = |field: &str| {
+            let list: List = Parser::new(value(&headers, field)).parse().unwrap();
+            let [ListEntry::Item(item)] = &list[..] else { panic!("one item") };
+            let BareItem::ByteSequence(bytes) = &item.params["pk"] else { panic!("no bytes") };
+            bytes.clone()
+        };
+        assert_eq!(of("ratelimit-policy"), of("ratelimit"));
+        assert!(value(&headers, "ratelimit").ends_with("=:"), "padded");
+        of("ratelimit")
+    };
+    let alice = shown(1, "alice").await;
+    assert_eq!(alice.len(), 8);
+    assert_eq!(alice, shown(1, "alice").await, "the same for all instances");
+    for other in [shown(1, "bob").await, shown(2, "alice").await, shown(1 << 64, "alice").await] {
+        assert_ne!(alice, other);
     }
 }
 

@@ -152,6 +152,28 @@ async fn one_node_of_a_cluster_as_if_it_were_alone() {
 }
 
 #[tokio::test]
+async fn a_full_disk() {
+    let server = Server::start_with(&["--appendonly", "yes"]);
+    let limiter = limiter(&server).await;
+    let spent = policy("spent", "5/h");
+    assert!(limiter.check(spent.charge("alice", 2)).await.expect("an answer").is_allowed());
+    server.limit_files("1");
+    // Redis finds out with a write that it still acknowledges.
+    server.ask::<()>("SET other 1");
+    server.until_wrote("err");
+    for (quota, _) in ALL {
+        assert_says(&fails(&limiter, quota).await, ErrorKind::CannotPersist, "make room");
+    }
+    server.limit_files("unlimited");
+    server.until_wrote("ok");
+    for (units, allowed) in [(3, true), (1, false)] {
+        let decision = limiter.check(spent.charge("alice", units)).await.expect("an answer");
+        assert_eq!(decision.is_allowed(), allowed, "nothing was charged");
+    }
+    assert_eq!(server.keys().len(), 2);
+}
+
+#[tokio::test]
 async fn what_belongs_to_others_is_left_alone() {
     let server = Server::start();
     let limiter = limiter(&server).await;
@@ -171,10 +193,11 @@ async fn what_belongs_to_others_is_left_alone() {
             assert_eq!(server.keys().len(), 1);
             let after: Vec<u8> = server.ask(&format!("DUMP {key}"));
             assert_eq!(before, after);
+            // Nor is it deleted.
+            let reset = limiter.reset(policy("p", quota).charge("alice", 1)).await;
+            assert_says(&reset.expect_err("refused"), ErrorKind::WrongType, "left as it is");
+            assert_eq!(server.keys().len(), 1);
         }
-        // What is not a string is not deleted either.
-        let reset = limiter.reset(policy("p", quota).charge("alice", 1)).await;
-        assert_says(&reset.expect_err("refused"), ErrorKind::WrongType, "left as it is");
         server.ask::<()>(&format!("DEL {key}"));
     }
 }

@@ -10,6 +10,7 @@ mod processes;
 mod proxy;
 mod recovery;
 mod servers;
+mod several_slots;
 mod topology;
 mod wire;
 

@@ -22,7 +22,7 @@ use tollgate::{
 use crate::{
     policy,
     proxy::Proxy,
-    servers::{Cluster, Sentinels, Server, until},
+    servers::{Cluster, Guarded, Server, until},
 };
 
 const SOON: Duration = Duration::from_secs(2);
@@ -134,11 +134,11 @@ async fn a_handshake_that_takes_longer_than_the_deadline() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_that_froze_along_with_the_first_sentinel() {
-    let guarded = Sentinels::start(3);
-    let store = RedisStore::sentinel(guarded.urls(), "Shared-1").await.expect("a store");
+    let guarded = Guarded::by(3);
+    let store = RedisStore::sentinel(guarded.urls(), Guarded::NAME).await.expect("a store");
     let traffic = Traffic::start(store);
     sleep(Duration::from_millis(300)).await;
-    let _frozen = Frozen::freeze(&[&guarded.primary, &guarded.sentinels[0]]);
+    let _frozen = Frozen::freeze(&[&guarded.primary, &guarded.sentinel]);
     until("the replica is promoted", || guarded.replica.is_primary());
     traffic.assert_recovers("primary and first sentinel frozen", Instant::now()).await;
     traffic.stop().await;
@@ -146,8 +146,8 @@ async fn a_primary_that_froze_along_with_the_first_sentinel() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_that_died() {
-    let mut guarded = Sentinels::start(1);
-    let store = RedisStore::sentinel(guarded.urls(), "Shared-1").await.expect("a store");
+    let mut guarded = Guarded::by(1);
+    let store = RedisStore::sentinel(guarded.urls(), Guarded::NAME).await.expect("a store");
     let traffic = Traffic::start(store);
     sleep(Duration::from_millis(300)).await;
     guarded.primary.kill();

@@ -55,7 +55,9 @@ impl Server {
     }
 
     fn run_bare(&mut self) {
-        let mut command = Command::new("redis-server");
+        // A file that may not grow is an error to report then, and not the end.
+        let mut command = Command::new("env");
+        command.args(["--ignore-signal=XFSZ", "redis-server"]);
         if !self.arguments.iter().any(|argument| argument.ends_with(".conf")) {
             command.args(["--port", &self.port.to_string()]);
             command.args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]);
@@ -100,6 +102,20 @@ impl Server {
         let info: String = self.ask(&format!("INFO {section}"));
         let line = info.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
         line.unwrap_or_default().to_owned()
+    }
+
+    /// The server's files may not grow beyond so many bytes, or may again, if `unlimited`: as on a
+    /// disk that is full, and needs no rights.
+    pub(crate) fn limit_files(&self, bytes: &str) {
+        let pid = self.child.as_ref().expect("it runs").id().to_string();
+        let limit = format!("--fsize={bytes}:");
+        run(&self.dir, "prlimit", &["--pid", &pid, &limit]);
+    }
+
+    /// Waits until its append-only file could be written to, or could not.
+    pub(crate) fn until_wrote(&self, how: &str) {
+        let wrote = || self.info("persistence", "aof_last_write_status") == how;
+        until(&format!("writing is {how}"), wrote);
     }
 
     /// Whether it has been promoted: a sentinel that promotes a server also cuts its connections.
@@ -179,44 +195,54 @@ impl Cluster {
     }
 }
 
-/// A primary and its replica, and sentinels that know them as `Shared-1`.
-pub(crate) struct Sentinels {
+/// A primary, its replica, and a sentinel that watches over them, perhaps with others.
+pub(crate) struct Guarded {
     pub(crate) primary: Server,
     pub(crate) replica: Server,
-    pub(crate) sentinels: Vec<Server>,
+    pub(crate) sentinel: Server,
+    pub(crate) others: Vec<Server>,
 }
 
-impl Sentinels {
-    pub(crate) fn start(count: usize) -> Self {
+impl Guarded {
+    /// The name by which the sentinels know the primary.
+    pub(crate) const NAME: &str = "Shared-1";
+
+    pub(crate) fn start() -> Self {
+        Self::by(1)
+    }
+
+    /// Guarded by so many sentinels.
+    pub(crate) fn by(count: usize) -> Self {
         let (primary, replica) = (Server::start(), Server::start());
         replica.ask::<()>(&format!("REPLICAOF 127.0.0.1 {}", primary.port));
         until("the replica follows", || replica.info("replication", "master_link_status") == "up");
-        let quorum = count / 2 + 1;
+        let (quorum, name) = (count / 2 + 1, Self::NAME);
         let sentinel = |_| {
             let (port, path) = (free_port(), directory().join("sentinel.conf"));
             let text = format!(
                 "port {port}\nbind 127.0.0.1\n\
-                 sentinel monitor Shared-1 127.0.0.1 {} {quorum}\n\
-                 sentinel down-after-milliseconds Shared-1 300\n\
-                 sentinel failover-timeout Shared-1 2000\n",
+                 sentinel monitor {name} 127.0.0.1 {} {quorum}\n\
+                 sentinel down-after-milliseconds {name} 300\n\
+                 sentinel failover-timeout {name} 2000\n",
                 primary.port
             );
             fs::write(&path, text).expect("written");
             let path = path.to_str().expect("utf-8").to_owned();
             Server::start_bare(port, &[path, "--sentinel".into()])
         };
-        let sentinels: Vec<_> = (0..count).map(sentinel).collect();
-        for sentinel in &sentinels {
+        let mut others: Vec<_> = (0..count).map(sentinel).collect();
+        for sentinel in &others {
             until("the sentinels know all", || {
                 let known = sentinel.try_ask::<String>("INFO sentinel");
                 known.is_ok_and(|info| info.contains(&format!("slaves=1,sentinels={count}")))
             });
         }
-        Self { primary, replica, sentinels }
+        let sentinel = others.remove(0);
+        Self { primary, replica, sentinel, others }
     }
 
     pub(crate) fn urls(&self) -> Vec<String> {
-        self.sentinels.iter().map(Server::url).collect()
+        [&self.sentinel].into_iter().chain(&self.others).map(Server::url).collect()
     }
 }
 

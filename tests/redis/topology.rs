@@ -12,7 +12,7 @@ use crate::{
     assert_works,
     faults::{Load, assert_healed},
     policy,
-    servers::{Cluster, Sentinels, Server, free_port, until},
+    servers::{Cluster, Guarded, Server, free_port, until},
 };
 
 #[tokio::test]
@@ -254,12 +254,12 @@ async fn nodes_are_asked_for_the_map_now_and_then() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sentinel_promotes_a_replica_under_load() {
-    let mut guarded = Sentinels::start(1);
+    let mut guarded = Guarded::start();
     let nobody = format!("redis://127.0.0.1:{}/", free_port());
-    let sentinels = [nobody, guarded.sentinels[0].url()];
+    let sentinels = [nobody, guarded.sentinel.url()];
     let unknown = RedisStore::sentinel(sentinels.clone(), "unknown").await;
     assert!(unknown.is_err());
-    let store = RedisStore::sentinel(sentinels, "Shared-1").await.expect("a store");
+    let store = RedisStore::sentinel(sentinels, Guarded::NAME).await.expect("a store");
     assert_works(store.clone()).await;
     let limiter = Limiter::with(store, tollgate::store::Resilience::none());
     let policy: Policy = policy("p", "500/h");

@@ -1,8 +1,11 @@
 //! What stands between a client and a server, and can spoil what passes.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU8, Ordering::SeqCst},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering::SeqCst},
+    },
+    time::Duration,
 };
 
 use tokio::{
@@ -12,6 +15,7 @@ use tokio::{
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
     task::{AbortHandle, JoinSet},
+    time::sleep,
 };
 
 /// What becomes of the server's replies.
@@ -45,6 +49,11 @@ impl Drop for Proxy {
 
 impl Proxy {
     pub(crate) async fn start(server: u16) -> Self {
+        Self::far_away(server, Duration::ZERO).await
+    }
+
+    /// Connecting takes so long, as it does where a handshake goes back and forth over a distance.
+    pub(crate) async fn far_away(server: u16, connecting: Duration) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
         let port = listener.local_addr().expect("bound").port();
         let spoil = Arc::new(AtomicU8::new(0));
@@ -52,11 +61,17 @@ impl Proxy {
         let accepting = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else { continue };
-                let (from_client, to_client) = client.into_split();
-                let (from_server, to_server) = server.into_split();
-                connections.spawn(pass(from_client, to_server, Arc::default()));
-                connections.spawn(pass(from_server, to_client, Arc::clone(&shared)));
+                let spoil = Arc::clone(&shared);
+                connections.spawn(async move {
+                    sleep(connecting).await;
+                    let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else {
+                        return;
+                    };
+                    let (from_client, to_client) = client.into_split();
+                    let (from_server, to_server) = server.into_split();
+                    let requests = pass(from_client, to_server, Arc::default());
+                    tokio::join!(requests, pass(from_server, to_client, spoil));
+                });
             }
         });
         Self { port, spoil, accepting: accepting.abort_handle() }
@@ -80,7 +95,7 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, spoil: Arc<Atomic
         let is = |spoil: Spoil| how == spoil as u8;
         let mut reply = &mut bytes[..count];
         if is(Spoil::Delay) {
-            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+            sleep(Duration::from_millis(200)).await;
         } else if half_open {
             continue;
         } else if is(Spoil::Cut) {

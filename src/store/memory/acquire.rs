@@ -47,10 +47,21 @@ impl MemoryStore {
         }
     }
 
-    /// A charge that is alone needs one lock, and is decided where it is spent.
-    #[inline]
+    /// A charge that is alone needs one lock, and is decided where it is spent. This and what it
+    /// calls is one piece of code, in which a line need not be written down before it is complete.
+    #[inline(always)]
     pub(super) fn decide_one(&self, charge: &Charge<'_>, now: Timestamp, mode: Mode) -> Line {
-        let digest = self.digest(charge, charge.key());
+        self.decide_named(self.digest(charge, charge.key()), charge, now, mode)
+    }
+
+    #[inline]
+    pub(super) fn decide_named(
+        &self,
+        digest: Digest,
+        charge: &Charge<'_>,
+        now: Timestamp,
+        mode: Mode,
+    ) -> Line {
         let number = self.shard_of(digest);
         let mut shard = self.lock(number);
         let mut place = Place { digest, shard: 0, position: shard.position(digest) };
@@ -220,7 +231,7 @@ fn look(shard: &mut Shard, charge: &Charge<'_>, place: &Place, now: Timestamp) -
 }
 
 /// Spends the charge, unless there is too little free or it costs nothing.
-#[inline]
+#[inline(always)]
 fn spend(
     shard: &mut Shard,
     ledger: &Ledger,
@@ -242,10 +253,8 @@ fn spend(
     let affordable = |free| affordable(charge, mode, free);
     let (units, mark, standing) = entry.state.spend(quota, now, charge.cost(), affordable, ledger);
     remember(entry, &standing, now);
-    if units == 0 {
-        return unspent(charge, standing);
-    }
-    Line { verdict: Verdict::Passed, units, standing, mark }
+    let verdict = if units > 0 { Verdict::Passed } else { verdict(charge, &standing) };
+    Line { verdict, units, standing, mark }
 }
 
 /// Remembers until when a key is known to turn charges away, if it is.
@@ -260,12 +269,17 @@ fn remember(entry: &mut Entry, standing: &Standing, now: Timestamp) {
 
 #[inline]
 fn unspent(charge: &Charge<'_>, standing: Standing) -> Line {
-    let verdict = if charge.cost() <= standing.remaining {
+    Line { verdict: verdict(charge, &standing), units: 0, standing, mark: Mark::default() }
+}
+
+/// Whether the charge would pass.
+#[inline]
+fn verdict(charge: &Charge<'_>, standing: &Standing) -> Verdict {
+    if charge.cost() <= standing.remaining {
         Verdict::Passed
     } else if charge.cost() > charge.quota().capacity() {
         Verdict::OverCapacity
     } else {
         Verdict::Refused
-    };
-    Line { verdict, units: 0, standing, mark: Mark::default() }
+    }
 }

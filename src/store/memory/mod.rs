@@ -1,6 +1,7 @@
 //! The embedded store: standings in this process, bounded in keys and in bytes.
 
 mod acquire;
+mod index;
 mod ledger;
 mod room;
 mod shard;
@@ -11,7 +12,6 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use siphasher::sip128::SipHasher13;
 use smallvec::SmallVec;
 
 use self::{
@@ -157,8 +157,11 @@ impl MemoryStore {
         }
     }
 
-    pub(crate) fn now(&self) -> Timestamp {
-        self.clock.now()
+    /// A check of one charge, and the time of it.
+    #[inline]
+    pub(crate) fn acquire(&self, charge: &Charge<'_>) -> (Timestamp, Line) {
+        let time = self.clock.now();
+        (time, self.decide_one(charge, time, acquire::Mode::Acquire))
     }
 
     /// Names cannot be chosen by clients, keys can: the policy and the algorithm go into the
@@ -166,9 +169,26 @@ impl MemoryStore {
     #[inline]
     fn digest(&self, charge: &Charge<'_>, key: &Key) -> Digest {
         let algorithm = u64::from(charge.quota().counted_by().number());
-        let (low, high) = (self.secret.0 ^ charge.policy().id(), self.secret.1 ^ algorithm);
-        let digest = key.with_run(|run| SipHasher13::new_with_keys(low, high).hash(run));
-        Digest(digest.h1, digest.h2)
+        let Secret(low, high) = self.secret;
+        let [low, high] = key.digest_keyed([low ^ charge.policy().id(), high ^ algorithm]);
+        Digest(low, high)
+    }
+
+    /// What tells this charge's standing from others, in this process.
+    #[inline]
+    pub(in crate::store) fn name(&self, charge: &Charge<'_>) -> u128 {
+        self.digest(charge, charge.key()).to_u128()
+    }
+
+    /// Decides a charge of this [`name`](Self::name), which is alone in its check.
+    #[inline]
+    pub(in crate::store) fn acquire_named(
+        &self,
+        name: u128,
+        charge: &Charge<'_>,
+        now: Timestamp,
+    ) -> Line {
+        self.decide_named(Digest::from_u128(name), charge, now, acquire::Mode::Acquire)
     }
 
     fn shard_of(&self, digest: Digest) -> usize {
@@ -221,17 +241,21 @@ impl Store for MemoryStore {
     }
 
     fn call(&self, request: Request<'_>) -> Answer {
-        let time = self.clock.now();
+        Answer::ready(Ok(self.rule(request, self.clock.now())))
+    }
+}
+
+impl MemoryStore {
+    /// Does what is asked at this time.
+    #[inline]
+    pub(crate) fn rule(&self, request: Request<'_>, time: Timestamp) -> Ruling {
         let lines = match request {
-            Request::Acquire([charge]) => {
-                SmallVec::from_buf([self.decide_one(charge, time, acquire::Mode::Acquire)])
-            }
             Request::Acquire(charges) => self.decide(charges, time, acquire::Mode::Acquire),
             Request::Peek(charges) => self.decide(charges, time, acquire::Mode::Peek),
             Request::Force(charges) => self.decide(charges, time, acquire::Mode::Force),
             Request::GiveBack(receipt) => self.give_back(receipt, time),
             Request::Reset(charges) => self.reset(charges),
         };
-        Answer::ready(Ok(Ruling { time, source: Source::Local, lines }))
+        Ruling { time, source: Source::Local, lines }
     }
 }

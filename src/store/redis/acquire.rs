@@ -1,24 +1,49 @@
 //! How a request becomes calls of the script: one, or in a cluster one for each slot.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     coalesce::Calls,
+    failure::Failure,
     wire::{self, Asked, Check, Operation},
 };
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind},
     store::{Line, Ruling, Source},
+    telemetry,
 };
+
+/// How long a denial waits for what other slots have to say, which cannot change it.
+const A_MOMENT: Duration = Duration::from_millis(10);
 
 /// The lines of one slot, and the answers to them.
 struct Group {
     slot: u16,
     check: Check,
     answers: SmallVec<[Line; 1]>,
+}
+
+impl Group {
+    fn new((slot, asked): (u16, Vec<Asked>)) -> Self {
+        Self { slot, check: wire::in_order(asked), answers: SmallVec::new() }
+    }
+
+    /// The answers if nothing was spent, which is the best that can be said of a slot that does not
+    /// answer.
+    fn assume_untouched(&mut self) {
+        self.answers = self.check.iter().map(Asked::untouched).collect();
+    }
+
+    fn is_denied(&self) -> bool {
+        !self.check.iter().zip(&self.answers).all(|(asked, line)| asked.passed(line))
+    }
 }
 
 impl Calls {
@@ -28,32 +53,61 @@ impl Calls {
         asked: Vec<Asked>,
         now: Option<u64>,
     ) -> Result<Ruling, Error> {
-        let count = asked.len();
-        let group =
-            |(slot, asked)| Group { slot, check: wire::in_order(asked), answers: SmallVec::new() };
-        let mut groups: SmallVec<[Group; 1]> =
-            self.backend().by_slot(asked).into_iter().map(group).collect();
+        let groups = self.backend().by_slot(asked);
+        if groups.len() <= 1 {
+            return self.decide_groups(operation, groups, now).await;
+        }
+        // In a task: one that was dropped between two slots would spend a part. It ends with its
+        // last call, which has a deadline.
+        let calls = self.clone();
+        let all = tokio::spawn(async move { calls.decide_groups(operation, groups, now).await });
+        all.await.unwrap_or_else(|error| {
+            let message = "a check was not brought to its end: part of it may stay charged";
+            Err(Error::new(ErrorKind::Unavailable, message).with_source(error).uncertain())
+        })
+    }
+
+    async fn decide_groups(
+        &self,
+        operation: Operation,
+        groups: SmallVec<[(u16, Vec<Asked>); 1]>,
+        now: Option<u64>,
+    ) -> Result<Ruling, Error> {
+        let mut groups: SmallVec<[Group; 1]> = groups.into_iter().map(Group::new).collect();
         let mut time = Timestamp::default();
         for index in 0..groups.len() {
             let result = self.run(operation, &mut groups[index], now).await;
-            let denied = operation == Operation::Acquire && result.is_ok() && {
-                let Group { check, answers, .. } = &groups[index];
-                !check.iter().zip(answers).all(|(asked, line)| asked.passed(line))
-            };
-            if groups.len() > 1 && operation == Operation::Acquire && (denied || result.is_err()) {
+            let denied =
+                operation == Operation::Acquire && result.is_ok() && groups[index].is_denied();
+            let soon = Instant::now() + A_MOMENT;
+            if operation == Operation::Acquire && (denied || result.is_err()) {
                 // All or nothing: what the groups before this one spent is given back.
-                for group in &mut groups[..index] {
-                    self.undo(group, now).await?;
+                let undone: Vec<_> =
+                    groups[..index].iter().filter_map(|it| self.undo(it, now)).collect();
+                for undone in undone {
+                    let _ = timeout_at(soon, undone).await;
                 }
             }
-            time = time.max(result?);
+            // What is not all or nothing has been done in the slots before this one.
+            let partly = |failure: Failure| match operation {
+                Operation::Acquire | Operation::Peek => Error::from(failure),
+                _ if index > 0 => Error::from(failure).uncertain(),
+                _ => Error::from(failure),
+            };
+            time = time.max(result.map_err(partly)?);
             if denied {
                 for other in (0..groups.len()).filter(|other| *other != index) {
-                    time = time.max(self.run(Operation::Peek, &mut groups[other], now).await?);
+                    let look = self.run(Operation::Peek, &mut groups[other], now);
+                    match timeout_at(soon, look).await {
+                        Ok(Ok(seen)) => time = time.max(seen),
+                        // Denied all the same.
+                        Ok(Err(_)) | Err(_) => groups[other].assume_untouched(),
+                    }
                 }
                 break;
             }
         }
+        let count = groups.iter().map(|group| group.check.len()).sum();
         let mut lines: SmallVec<[Option<Line>; 1]> = SmallVec::from_elem(None, count);
         for group in groups {
             for (asked, line) in group.check.iter().zip(group.answers) {
@@ -70,7 +124,7 @@ impl Calls {
         operation: Operation,
         group: &mut Group,
         now: Option<u64>,
-    ) -> Result<Timestamp, Error> {
+    ) -> Result<Timestamp, Failure> {
         let check = Arc::clone(&group.check);
         let reply = match operation {
             Operation::Acquire => self.acquire(group.slot, check, now).await?,
@@ -80,19 +134,20 @@ impl Calls {
         Ok(reply.time)
     }
 
-    /// Gives back what a group spent. It is tried once: a second try might give back twice.
-    async fn undo(&self, group: &mut Group, now: Option<u64>) -> Result<(), Error> {
+    /// Gives back what a group spent, in a task of its own that ends with the call. It is tried once:
+    /// a second try might give back twice. What cannot be given back stays charged until its window
+    /// has passed.
+    fn undo(&self, group: &Group, now: Option<u64>) -> Option<JoinHandle<()>> {
         let spent = group.check.iter().zip(&group.answers).filter(|(_, line)| line.units > 0);
         let asked: Vec<_> = spent.map(|(asked, line)| asked.undo(line)).collect();
         if asked.is_empty() {
-            return Ok(());
+            return None;
         }
-        let check = wire::in_order(asked);
-        let mut undo = Group { slot: group.slot, check, answers: SmallVec::new() };
-        self.run(Operation::GiveBack, &mut undo, now).await.map(drop).map_err(|error| {
-            let message = "part of a denied check could not be given back: it stays charged until \
-                           its window has passed";
-            Error::new(error.kind(), message).with_source(error)
-        })
+        let (calls, mut undo) = (self.clone(), Group::new((group.slot, asked)));
+        Some(tokio::spawn(async move {
+            if calls.run(Operation::GiveBack, &mut undo, now).await.is_err() {
+                telemetry::undo_failed();
+            }
+        }))
     }
 }

@@ -76,7 +76,8 @@ impl From<Failure> for Error {
                 ErrorKind::Protocol,
                 "the answer is not that of the limiter's script: something between here and Redis \
                  answers in its place",
-            ),
+            )
+            .uncertain(),
             Failure::Unreachable(error) => match error.kind() {
                 Cause::Io => Self::new(
                     ErrorKind::Unavailable,
@@ -90,14 +91,15 @@ impl From<Failure> for Error {
                 ErrorKind::Protocol,
                 "the server does not speak the Redis protocol: check the address",
             )
-            .with_source(error),
+            .with_source(error)
+            .uncertain(),
             Failure::Lost(error) => {
                 let message = if error.is_timeout() {
                     "Redis did not answer in time; the charge may have been made"
                 } else {
                     "the connection to Redis was lost; the charge may have been made"
                 };
-                Self::new(ErrorKind::Unavailable, message).with_source(error)
+                Self::new(ErrorKind::Unavailable, message).with_source(error).uncertain()
             }
         }
     }
@@ -126,6 +128,11 @@ fn refused(error: RedisError) -> Error {
             let message = "Redis is out of memory: raise maxmemory, or let it evict \
                            (maxmemory-policy volatile-ttl); nothing was charged";
             (ErrorKind::OutOfMemory, message.into())
+        }
+        "MISCONF" => {
+            let message = "Redis cannot write its data to disk and refuses all changes: make room \
+                           there, or see in its log what else is wrong; nothing was charged";
+            (ErrorKind::CannotPersist, message.into())
         }
         "LOADING" => {
             let message = "Redis is still loading its data: wait; nothing was charged";

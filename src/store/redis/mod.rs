@@ -8,6 +8,7 @@ mod config;
 mod effort;
 mod failure;
 mod link;
+mod names;
 mod naming;
 mod origin;
 mod script;

@@ -10,7 +10,9 @@ use redis::{
     ProtocolVersion, PushInfo, PushKind, RedisError, aio::MultiplexedConnection,
 };
 
-use super::{config::RedisConfig, effort::Effort, sentinel::Sentinels, silence::Pulse};
+use super::{
+    config::RedisConfig, effort::Effort, names::Names, sentinel::Sentinels, silence::Pulse,
+};
 
 /// A connection, and what is known of its state.
 #[derive(Debug)]
@@ -58,10 +60,19 @@ impl Origin {
 pub(super) struct Server {
     client: Client,
     options: AsyncConnectionConfig,
+    names: Names,
 }
 
 impl Server {
     pub(super) fn new(info: ConnectionInfo, config: &RedisConfig) -> Result<Self, RedisError> {
+        Self::named_by(Names::default(), info, config)
+    }
+
+    fn named_by(
+        names: Names,
+        info: ConnectionInfo,
+        config: &RedisConfig,
+    ) -> Result<Self, RedisError> {
         // In version 3 of the protocol the end of a connection is a message, so that no request is
         // sent into one that has ended. Every server from 6.0 on speaks it.
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
@@ -69,13 +80,14 @@ impl Server {
         let options = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(config.connect_timeout))
             .set_response_timeout(Some(config.response_timeout))
-            .set_pipeline_buffer_size(1024);
+            .set_pipeline_buffer_size(1024)
+            .set_dns_resolver(names.clone());
         let client = if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
             secure::client(info, config)?
         } else {
             Client::open(info)?
         };
-        Ok(Self { client, options })
+        Ok(Self { client, options, names })
     }
 
     pub(super) fn from_url(url: &str, config: &RedisConfig) -> Result<Self, RedisError> {
@@ -100,7 +112,7 @@ impl Server {
             _ => ConnectionAddr::Tcp(host.into(), port),
         };
         info = info.set_addr(address);
-        Self::new(info, config)
+        Self::named_by(self.names.clone(), info, config)
     }
 
     pub(super) fn info(&self) -> &ConnectionInfo {

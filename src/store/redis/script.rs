@@ -128,6 +128,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "67e81a9d4e61f3efd88d60d10f75ae6cfc49211d");
+        assert_eq!(*SHA, "effe6a97364efc1d4de06c1dafbf36f47f66e769");
     }
 }

@@ -93,6 +93,17 @@ impl Asked {
         Self { cost: line.units, most: line.units, back, ..self.clone() }
     }
 
+    /// The answer for a key from which nothing is missing.
+    pub(super) fn untouched(&self) -> Line {
+        let capacity = self.quota.capacity();
+        Line {
+            verdict: if self.cost > capacity { Verdict::OverCapacity } else { Verdict::Passed },
+            units: 0,
+            standing: Standing::full(capacity),
+            mark: Mark::default(),
+        }
+    }
+
     /// Whether the charge can be judged by this answer to have passed.
     pub(super) fn passed(&self, line: &Line) -> bool {
         self.shadow || line.verdict == Verdict::Passed

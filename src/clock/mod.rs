@@ -1,13 +1,17 @@
 //! Time: one timestamp type, and the clock that an embedded store reads.
 
+mod system;
+
 use std::{
     fmt,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
+
+pub use self::system::SystemClock;
 
 /// A point in time: whole microseconds since the Unix epoch, below 2^53.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -37,42 +41,6 @@ impl Timestamp {
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Timestamp;
-}
-
-/// The operating system's monotonic clock, anchored once to wall time.
-///
-/// It never steps: when the wall clock is corrected later, this one keeps its own count, so that
-/// no window is cut short or repeated.
-#[derive(Debug, Clone, Copy)]
-pub struct SystemClock {
-    anchor: Instant,
-    epoch_micros: u64,
-}
-
-impl SystemClock {
-    /// A clock that agrees with wall time now.
-    #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
-    pub fn new() -> Self {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { anchor: Instant::now(), epoch_micros: micros(since_epoch) }
-    }
-}
-
-impl Default for SystemClock {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
-    fn now(&self) -> Timestamp {
-        let elapsed = Instant::now().saturating_duration_since(self.anchor);
-        // Two small products instead of `as_micros`, which computes in 128 bits.
-        let elapsed = elapsed.as_secs() * 1_000_000 + u64::from(elapsed.subsec_micros());
-        Timestamp::from_micros(self.epoch_micros + elapsed)
-    }
 }
 
 /// A clock that stands still until it is told to move, for tests.
@@ -112,6 +80,10 @@ impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.0.load(Ordering::SeqCst))
     }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn micros(duration: Duration) -> u64 {

@@ -1,0 +1,38 @@
+//! The store of a limiter, and what stands before it.
+
+use std::any::Any;
+
+use crate::store::{Answer, MemoryStore, Request, Resilience, Store};
+
+/// A store behind one pointer, but for the embedded one: with its type known, a check of it is
+/// compiled as one piece, and a decision is written where it is wanted.
+#[derive(Debug)]
+pub(super) enum Stack {
+    Memory(MemoryStore),
+    Other(Box<dyn Store>),
+}
+
+impl Stack {
+    pub(super) fn new(store: impl Store, resilience: Resilience) -> Self {
+        let mut store = Some(store);
+        let memory = (&mut store as &mut dyn Any).downcast_mut::<Option<MemoryStore>>();
+        if let Some(memory) = memory.and_then(Option::take) {
+            return Self::Memory(memory);
+        }
+        Self::Other(resilience.around(store.expect("a store that is not a memory store")))
+    }
+
+    pub(super) fn is_embedded(&self) -> bool {
+        match self {
+            Self::Memory(_) => true,
+            Self::Other(store) => store.is_embedded(),
+        }
+    }
+
+    pub(super) fn call(&self, request: Request<'_>) -> Answer {
+        match self {
+            Self::Memory(store) => store.call(request),
+            Self::Other(store) => store.call(request),
+        }
+    }
+}

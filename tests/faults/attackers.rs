@@ -1,0 +1,226 @@
+//! Attackers with more keys than anybody should have: what they cost Redis and this process, and
+//! what others notice.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    task::yield_now,
+    time::{Instant, MissedTickBehavior, interval, sleep},
+};
+use tollgate::{
+    Limiter, Policy,
+    store::{RedisStore, Source},
+};
+
+use crate::{ALONE, figures::Waits, processes::Role, servers::Server};
+
+/// How often one key is tried.
+const TRIES: u64 = 100_000;
+/// How many keys are tried once.
+const KEYS: u64 = 1_000_000;
+/// Of so many keys one is tried until it is denied: more than there are places for denials.
+const AGAIN: u64 = 32;
+const TASKS: u64 = 64;
+/// What is owed to Redis at most, in keys, and how many of them are settled with one call.
+const OWED: u64 = 100_000;
+const BATCH: u64 = 32;
+/// What this process may grow by, in MiB: the fallback, the denials, what is owed, and the rest.
+const ROOM: u64 = 64 + 3 + 40 + 21;
+
+const ATTACKED: &str = "TOLLGATE_TEST_ATTACKED";
+
+/// A process of its own has no memory left over from other tests.
+#[tokio::test]
+async fn a_million_keys() {
+    let _alone = ALONE.lock().await;
+    Role::start("attackers::attacked", &[(ATTACKED, "")]).end();
+}
+
+/// Not a test of its own: what that process does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attacked() {
+    if std::env::var(ATTACKED).is_err() {
+        return;
+    }
+    let mut redis = Server::start();
+    let limiter = Limiter::new(RedisStore::connect(&redis.url()).await.expect("a store"));
+    let (others, control) = (Others::start(&limiter), Others::start(&Limiter::in_memory()));
+    let (memory, there) = (resident(), used(&redis));
+    let grown = || {
+        let grown = resident().saturating_sub(memory) >> 10;
+        assert!(grown <= ROOM, "{grown} MiB");
+        grown
+    };
+    let told = |what: &str, figures: String| {
+        let (others, control) = (others.waited(), control.waited());
+        let grown = grown();
+        eprintln!(
+            "measured: {what}: {figures}, {grown} MiB more here, others waited {others}, with an \
+             embedded store {control}"
+        );
+        let allowed = Duration::from_millis(50) + control.max.max(Duration::from_millis(5));
+        assert!(others.p99 <= allowed, "{what}: {:?}", others.p99);
+    };
+
+    // One key costs Redis next to nothing, however often it is tried.
+    redis.ask::<()>("CONFIG RESETSTAT");
+    let start = Instant::now();
+    hammer(&limiter).await;
+    let (took, calls) = (start.elapsed(), self::calls(&redis).saturating_sub(others.asked()));
+    told(&format!("one key {TRIES} times in {took:.1?}"), format!("{calls} commands"));
+    // What was admitted, a question a second, and what a busy machine adds.
+    assert!(calls <= 5 + 2 * took.as_secs() + 20, "{calls} commands");
+
+    // Redis hears of each key once, and of what is denied once more.
+    redis.ask::<()>("CONFIG RESETSTAT");
+    let start = Instant::now();
+    let here = attack(&limiter, 0..KEYS).await;
+    let took = start.elapsed();
+    let (calls, asked) = (self::calls(&redis), others.asked());
+    let each = (used(&redis) - there) / keys(&redis);
+    let figures = format!("{calls} commands, {each} bytes a key in Redis, {here} decided here");
+    told(&format!("{KEYS} hostile keys in {took:.0?}"), figures);
+    assert!(calls <= KEYS + KEYS / AGAIN * 2 + asked + here / BATCH + 100, "{calls}");
+    assert!(each <= 300, "{each} bytes a key");
+
+    // This process remembers no more of them than it has room for.
+    redis.kill();
+    let start = Instant::now();
+    let keys_here = 2 * OWED;
+    let here = attack(&limiter, KEYS..KEYS + keys_here).await;
+    assert!(here >= keys_here, "nobody else is there to decide");
+    let took = start.elapsed();
+    told(
+        &format!("{keys_here} hostile keys in {took:.0?}, no Redis"),
+        format!("{here} decided here"),
+    );
+
+    // And charges what it remembers when Redis is back.
+    redis.run();
+    let start = Instant::now();
+    while keys(&redis) < OWED * 9 / 10 {
+        assert!(start.elapsed() < Duration::from_secs(90), "{} of {OWED}", keys(&redis));
+        sleep(Duration::from_millis(50)).await;
+    }
+    let took = start.elapsed();
+    told("Redis is back", format!("{} keys settled after {took:.1?}", keys(&redis)));
+    let keyspace = redis.info("keyspace", "db0");
+    let number = |name| keyspace.split(',').find_map(|part| part.strip_prefix(name));
+    assert_eq!(number("keys="), number("expires="), "every key expires: {keyspace}");
+}
+
+/// Tries one key at a steady rate of 50,000 a second.
+async fn hammer(limiter: &Limiter) {
+    let policy = policy("hammered", "5/h");
+    let mut ticks = interval(Duration::from_millis(1));
+    for _ in 0..TRIES / 50 {
+        ticks.tick().await;
+        for _ in 0..50 {
+            let _ = limiter.check(policy.charge("attacker", 1)).await.expect("decided");
+        }
+    }
+}
+
+/// Charges each of many keys once, and some again, over several tasks; how many checks Redis did
+/// not decide.
+async fn attack(limiter: &Limiter, keys: std::ops::Range<u64>) -> u64 {
+    // With a unit left, so that the fallback may forget them when it is full.
+    let policy = policy("attacked", "2/h");
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let (limiter, policy) = (limiter.clone(), policy.clone());
+            let keys = keys.clone().skip(task as usize).step_by(TASKS as usize);
+            tokio::spawn(async move {
+                let mut here = 0;
+                for key in keys {
+                    for _ in 0..1 + 2 * u64::from((key / TASKS).is_multiple_of(AGAIN)) {
+                        let decision = limiter.check(policy.charge(key, 1)).await.expect("decided");
+                        here += u64::from(decision.source() == Source::Fallback);
+                        // A server would have to read the next request first.
+                        yield_now().await;
+                    }
+                }
+                here
+            })
+        })
+        .collect();
+    let mut here = 0;
+    for task in tasks {
+        here += task.await.expect("no panic");
+    }
+    here
+}
+
+/// Clients that behave, each with its own key, until this is dropped.
+struct Others {
+    waits: Arc<Mutex<Vec<Duration>>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Others {
+    fn start(limiter: &Limiter) -> Self {
+        let others = Self { waits: Arc::default(), stop: Arc::default() };
+        for number in 0..4_u64 {
+            let (limiter, policy) = (limiter.clone(), policy("behaved", "1000/s"));
+            let (waits, stop) = (Arc::clone(&others.waits), Arc::clone(&others.stop));
+            tokio::spawn(async move {
+                let mut ticks = interval(Duration::from_millis(10));
+                ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                while !stop.load(SeqCst) {
+                    let due = ticks.tick().await;
+                    let decision = limiter.check(policy.charge(number, 1)).await.expect("decided");
+                    assert!(decision.is_allowed(), "nobody else spends this limit");
+                    waits.lock().expect("no panic").push(due.elapsed());
+                }
+            });
+        }
+        others
+    }
+
+    fn asked(&self) -> u64 {
+        self.waits.lock().expect("no panic").len() as u64
+    }
+
+    /// How long they waited since the last time.
+    fn waited(&self) -> Waits {
+        Waits::of(std::mem::take(&mut *self.waits.lock().expect("no panic")))
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        self.stop.store(true, SeqCst);
+    }
+}
+
+fn policy(name: &str, quota: &str) -> Policy {
+    Policy::new(name, quota.parse().expect("a quota")).expect("a name")
+}
+
+/// Resident memory of this process, in KiB.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).expect("a line");
+    line.split_whitespace().nth(1).expect("a number").parse().expect("a number")
+}
+
+fn used(redis: &Server) -> u64 {
+    redis.info("memory", "used_memory").parse().expect("a number")
+}
+
+fn keys(redis: &Server) -> u64 {
+    redis.ask("DBSIZE")
+}
+
+/// How often the script was called.
+fn calls(redis: &Server) -> u64 {
+    let calls = redis.info("commandstats", "cmdstat_evalsha");
+    let calls = calls.strip_prefix("calls=").and_then(|rest| rest.split(',').next());
+    calls.expect("it was asked").parse().expect("a number")
+}

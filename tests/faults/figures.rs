@@ -1,0 +1,100 @@
+//! What the samples of a run come to.
+
+use std::{fmt, time::Duration};
+
+use crate::{
+    load::{KEYS, Sample},
+    server::{INSTANCES, LIMIT},
+};
+
+/// How long requests took.
+#[derive(Clone, Copy)]
+pub(crate) struct Waits {
+    pub(crate) p50: Duration,
+    pub(crate) p99: Duration,
+    pub(crate) max: Duration,
+}
+
+impl Waits {
+    pub(crate) fn of(samples: impl IntoIterator<Item = Duration>) -> Self {
+        let mut waits: Vec<Duration> = samples.into_iter().collect();
+        waits.sort_unstable();
+        let quantile = |percent: usize| waits[(waits.len() - 1) * percent / 100];
+        Self { p50: quantile(50), p99: quantile(99), max: quantile(100) }
+    }
+}
+
+impl fmt::Display for Waits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = |wait: Duration| wait.as_secs_f64() * 1e3;
+        let [p50, p99, max] = [self.p50, self.p99, self.max].map(millis);
+        write!(f, "{p50:.1} / {p99:.1} / {max:.1} ms")
+    }
+}
+
+/// One fault, and how it was borne. Times of the run are in microseconds since the epoch.
+pub(crate) struct Figures {
+    pub(crate) requests: usize,
+    pub(crate) server: Waits,
+    pub(crate) control: Waits,
+    /// Requests that were told of the fault: no answer, or one that blames the server.
+    pub(crate) errors: usize,
+    pub(crate) admitted: u64,
+    /// Units beyond the limits, which is what the local shares are for.
+    pub(crate) beyond: u64,
+    /// Units beyond the stated bound.
+    pub(crate) wrong: u64,
+    /// From the fault to the first decision without Redis.
+    pub(crate) degraded: Option<Duration>,
+    /// From the fault's end to the last decision without Redis.
+    pub(crate) recovered: Duration,
+}
+
+impl Figures {
+    /// `lives` says how often the data began anew: once, and once more for each time it was lost.
+    pub(crate) fn of(
+        [server, control]: &[Vec<Sample>; 2],
+        began: u64,
+        ended: u64,
+        lives: u64,
+    ) -> Self {
+        let mut admitted = [0; KEYS as usize];
+        for sample in server.iter().filter(|sample| sample.status == 200) {
+            admitted[sample.key as usize] += 1;
+        }
+        // What comes back in the few seconds of a run is less than one unit.
+        let beyond =
+            |bound: u64| admitted.iter().map(|units: &u64| units.saturating_sub(bound)).sum();
+        let fell_back = |sample: &&Sample| sample.source == "fallback";
+        let degraded = server.iter().filter(|it| it.due >= began).find(fell_back);
+        let last = server.iter().rfind(fell_back);
+        let since = |time: u64, from: u64| Duration::from_micros(time.saturating_sub(from));
+        Self {
+            requests: server.len(),
+            server: Waits::of(server.iter().map(|sample| sample.took)),
+            control: Waits::of(control.iter().map(|sample| sample.took)),
+            errors: server.iter().filter(|it| !matches!(it.status, 200 | 429)).count(),
+            admitted: admitted.iter().sum(),
+            beyond: beyond(LIMIT + 1),
+            wrong: beyond(LIMIT * lives + LIMIT / u64::from(INSTANCES) + 1),
+            degraded: degraded.map(|it| since(it.due + it.took.as_micros() as u64, began)),
+            recovered: last.map_or(Duration::ZERO, |last| since(last.due, ended)),
+        }
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { requests, server, control, errors, admitted, beyond, wrong, .. } = self;
+        write!(
+            f,
+            "{requests} requests, p50 / p99 / max {server}, control {control}, {errors} errors, \
+             {admitted} units admitted, {beyond} beyond the limits, {wrong} beyond the bound, "
+        )?;
+        match self.degraded {
+            Some(degraded) => write!(f, "degraded after {degraded:.0?}, ")?,
+            None => write!(f, "never degraded, ")?,
+        }
+        write!(f, "recovered {:.0?} after the end", self.recovered)
+    }
+}

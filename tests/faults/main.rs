@@ -1,0 +1,21 @@
+//! An axum server in a process of its own, under steady load from another, while its Redis goes
+//! through real faults; and attackers.
+
+mod attackers;
+#[path = "../common_http/mod.rs"]
+#[allow(dead_code, reason = "HTTP/1.1 is enough here")]
+mod common_http;
+mod figures;
+mod load;
+mod names;
+mod outages;
+mod processes;
+#[path = "../resilience/proxy.rs"]
+mod proxy;
+mod server;
+#[path = "../redis/servers.rs"]
+mod servers;
+mod stage;
+
+/// Who measures times has the machine alone.
+pub(crate) static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

@@ -1,0 +1,90 @@
+//! The server: axum with the layer over Redis, as an application has it. The control is the same
+//! without the layer.
+
+use std::net::SocketAddr;
+
+use axum::{Router, middleware::map_response, response::Response, routing::get};
+use tollgate::{
+    Decided, Decision, Limiter, Policy, Quota, RateLimitLayer, Rule, by,
+    store::{RedisStore, Resilience, Source},
+};
+
+use crate::{
+    common_http,
+    processes::{Role, end_of_input},
+};
+
+/// Units of each key; the window is long, so that what is admitted twice shows.
+pub(crate) const LIMIT: u64 = 100;
+/// Of so many instances this server is one: while Redis is gone it enforces this part of the limit.
+pub(crate) const INSTANCES: u32 = 2;
+
+const STORE: &str = "TOLLGATE_TEST_STORE";
+const CONTROL: &str = "none";
+/// A variable with which the server asks Redis each time, however often that fails.
+pub(crate) const SURE: (&str, &str) = ("TOLLGATE_TEST_BREAKER", "none");
+
+/// Not a test of its own: what the server's process does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server() {
+    let Ok(store) = std::env::var(STORE) else { return };
+    let app = Router::new().route("/", get(|| async { "hello" }));
+    let app = if store == CONTROL { app } else { limited(app, &store).await };
+    let address = common_http::serve(app).await;
+    println!("\nlistening on {address}");
+    end_of_input().await;
+}
+
+async fn limited(app: Router, store: &str) -> Router {
+    let store = match store.split_once(' ') {
+        Some((sentinel, name)) => RedisStore::sentinel([sentinel], name).await,
+        None => RedisStore::connect(store).await,
+    };
+    let mut resilience = Resilience::default().instances(INSTANCES);
+    if std::env::var(SURE.0).is_ok() {
+        resilience = resilience.without_breaker();
+    }
+    let limiter = Limiter::with(store.expect("a store"), resilience);
+    let quota: Quota = format!("{LIMIT}/h token-bucket({LIMIT})").parse().expect("a quota");
+    let rule = Rule::new(Policy::new("api", quota).expect("a name"), by::header("x-api-key"));
+    let app = app.layer(RateLimitLayer::new(limiter, rule).visible());
+    app.layer(map_response(show_source)).route("/blocking", get(blocking))
+}
+
+/// What every application does somewhere, to read a file or to find a name.
+async fn blocking() -> &'static str {
+    tokio::task::spawn_blocking(|| "done").await.expect("no panic")
+}
+
+/// Tells the client who decided.
+async fn show_source(mut response: Response) -> Response {
+    let decided = response.extensions().get::<Decided>();
+    let source = match decided.and_then(Decided::decision).map(Decision::source) {
+        Some(Source::Shared) => "shared",
+        Some(Source::Fallback) => "fallback",
+        Some(Source::Cache) => "cache",
+        _ => "nobody",
+    };
+    response.headers_mut().insert("x-source", http::HeaderValue::from_static(source));
+    response
+}
+
+/// A server's process, and where it listens.
+pub(crate) struct Serving {
+    pub(crate) role: Role,
+    pub(crate) address: SocketAddr,
+}
+
+impl Serving {
+    /// `store` is a URL, or that of a sentinel and the name of a primary.
+    pub(crate) fn start(store: &str, environment: &[(&str, &str)]) -> Self {
+        let environment: Vec<_> = environment.iter().copied().chain([(STORE, store)]).collect();
+        let mut role = Role::start("server::server", &environment);
+        let address = role.says("listening on").parse().expect("an address");
+        Self { role, address }
+    }
+
+    pub(crate) fn control() -> Self {
+        Self::start(CONTROL, &[])
+    }
+}

@@ -1,0 +1,76 @@
+//! Checks over several slots of a cluster: all or nothing, whatever becomes of them on the way.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tollgate::{
+    Limiter, Policy,
+    store::{RedisConfig, RedisStore, Resilience, Source},
+};
+
+use crate::{policy, servers::Cluster};
+
+async fn remaining(limiter: &Limiter, policy: &Policy, key: &str) -> u64 {
+    let decision = limiter.peek(policy.charge(key, 0)).await.expect("an answer");
+    decision.outcomes().get(0).expect("an outcome").standing().remaining()
+}
+
+/// The slots of a check are asked one after the other. A check that is given up between two of them
+/// is still denied as a whole.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_that_is_given_up_spends_no_part() {
+    let cluster = Cluster::start();
+    let store = RedisStore::cluster(cluster.urls()).await.expect("a store");
+    let limiter = Limiter::with(store, Resilience::none());
+    let (wide, narrow) = (policy("wide", "1000/h"), policy("narrow", "1/h"));
+    let mut given_up = 0;
+    for number in 0..40 {
+        let (user, team) = (format!("user-{number}"), format!("team-{number}"));
+        let spent = limiter.check(narrow.charge(team.as_str(), 1)).await.expect("an answer");
+        assert!(spent.is_allowed());
+        for micros in [50, 100, 150, 200, 300, 400, 600] {
+            let charges = [wide.charge(user.as_str(), 1), narrow.charge(team.as_str(), 1)];
+            let check = limiter.check(charges);
+            match tokio::time::timeout(Duration::from_micros(micros), check).await {
+                Ok(decision) => assert!(!decision.expect("an answer").is_allowed()),
+                Err(_) => given_up += 1,
+            }
+        }
+        let end = Instant::now() + Duration::from_secs(2);
+        while remaining(&limiter, &wide, &user).await < 1000 {
+            assert!(Instant::now() < end, "a part of a denied check stays charged");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    assert!(given_up > 20, "only {given_up} checks were given up");
+}
+
+/// What one node has denied stays denied when another cannot say where its keys stand.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_denial_outlives_another_node() {
+    let mut cluster = Cluster::start();
+    let config = RedisConfig::default().plain_keys();
+    let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
+    let limiter = Limiter::with(store, Resilience::default().without_deny_cache());
+    let (narrow, wide) = (policy("narrow", "1/h"), policy("wide", "100/h"));
+    let mut on_node = [None, None, None];
+    for number in 0..100 {
+        let key = format!("key-{number}");
+        let slot: usize =
+            cluster.nodes[0].ask::<u64>(&format!("CLUSTER KEYSLOT {{={key}}}")) as usize;
+        on_node[slot * 3 / 16_384] = Some(key);
+    }
+    let [Some(first), _, Some(last)] = on_node else { panic!("a node has none of 100 keys") };
+    let spent = limiter.check(narrow.charge(first.as_str(), 1)).await.expect("an answer");
+    assert!(spent.is_allowed());
+    let both = || limiter.check([narrow.charge(first.as_str(), 1), wide.charge(last.as_str(), 1)]);
+    for alive in [true, false] {
+        if !alive {
+            cluster.nodes[2].kill();
+        }
+        let decision = both().await.expect("an answer");
+        assert!(!decision.is_allowed());
+        assert_eq!(decision.source(), Source::Shared);
+        assert_eq!(decision.outcomes().get(1).expect("an outcome").granted(), 0);
+    }
+}
