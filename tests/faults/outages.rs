@@ -103,7 +103,7 @@ async fn disk_full() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn promoted() {
     measured(async || {
-        let Guarded { primary, replica, sentinel } = Guarded::start();
+        let Guarded { primary, replica, sentinel, .. } = Guarded::start();
         let primary = RefCell::new(primary);
         let promoted = async |_: &_| {
             until("the replica is promoted", || replica.info("replication", "role") == "master");

@@ -287,7 +287,8 @@ async fn a_call_that_hangs_holds_nobody_up() {
     let policy = policy("stuck", "100/h");
     let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
-    let before = alive();
+    // Whether a silent connection has died is tested in a task, one for each.
+    let most = alive() + 2;
     server.ask::<()>("CLIENT PAUSE 1000 ALL");
     let hasty = |_| {
         let check = limiter.check(policy.charge("alice", 1));
@@ -296,12 +297,12 @@ async fn a_call_that_hangs_holds_nobody_up() {
     let hasty = join_all((0..30).map(hasty)).await;
     assert!(hasty.iter().all(Result::is_err), "the server answers nobody");
     for _ in 0..100 {
-        if alive() <= before {
+        if alive() <= most {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert!(alive() <= before, "{} tasks are left", alive() - before);
+    assert!(alive() <= most, "{} tasks are left", alive() - most);
     let decision = limiter.check(policy.charge("bob", 1)).await.expect("an answer");
     assert!(decision.is_allowed());
 }

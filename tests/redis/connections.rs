@@ -1,6 +1,6 @@
 //! The ways in: URLs, sockets, TLS, users, the application's pool.
 
-use std::{fs, time::Duration};
+use std::{fs, sync::atomic::Ordering::SeqCst, time::Duration};
 
 use bb8_redis::RedisConnectionManager;
 use tollgate::{
@@ -10,6 +10,7 @@ use tollgate::{
 
 use crate::{
     admits, assert_works, policy,
+    proxy::Proxy,
     servers::{Server, directory, free_port, run},
 };
 
@@ -102,7 +103,7 @@ async fn the_applications_pool() {
     let pool = bb8::Pool::builder().max_size(1).build(manager).await.expect("a pool");
     let store = RedisStore::from_pool(pool.clone()).await.expect("a store");
     assert_works(store.clone()).await;
-    // The only connection is free for the application, and checks do not wait for it.
+    // The only connection is the application's, and checks do not wait for it.
     let limiter = Limiter::with(store, tollgate::store::Resilience::none());
     let held = pool.get().await.expect("the connection is free");
     assert!(admits(&limiter, &policy("more", "3/h"), "alice").await);
@@ -141,9 +142,63 @@ async fn the_applications_pool() {
     eprintln!("bb8 path, 200 tasks on a pool of 1: {least} checks at least, {mean} in the mean");
     assert!(2 * least >= mean, "{counts:?}");
 
-    // A connection that died while idle is noticed before a check is sent into it.
+    // A connection that ended while idle is noticed before a check is sent into it.
     server.kill();
     server.run();
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     assert!(admits(&limiter, &policy("again", "3/h"), "alice").await);
+}
+
+/// Connections that died without a word while idle cost no check, however many come at once.
+#[tokio::test]
+async fn idle_connections_like_the_pools_are_tested() {
+    let server = Server::start();
+    let (proxy, url) = Proxy::start(server.port).await;
+    let manager = RedisConnectionManager::new(url).expect("a valid address");
+    let pool = bb8::Pool::builder().max_size(1).build(manager).await.expect("a pool");
+    let config = RedisConfig::default().without_coalescing();
+    let store = RedisStore::from_pool_with(pool, config).await.expect("a store");
+    let limiter = Limiter::with(store, tollgate::store::Resilience::none());
+    let policy = policy("p", "100/h");
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    proxy.silent.store(proxy.opened.load(SeqCst), SeqCst);
+    let tasks: Vec<_> = (0..20)
+        .map(|_| {
+            let (limiter, policy) = (limiter.clone(), policy.clone());
+            tokio::spawn(async move { admits(&limiter, &policy, "alice").await })
+        })
+        .collect();
+    for task in tasks {
+        assert!(task.await.expect("no error"));
+    }
+}
+
+/// What the application does with the connections that it checks out is its own affair.
+#[tokio::test]
+async fn the_application_has_its_connections_for_itself() {
+    let server = Server::start();
+    let manager = RedisConnectionManager::new(server.url()).expect("a valid address");
+    let pool = bb8::Pool::builder().max_size(1).build(manager).await.expect("a pool");
+    let store = RedisStore::from_pool(pool.clone()).await.expect("a store");
+    let limiter = Limiter::with(store, tollgate::store::Resilience::none());
+    let policy = policy("p", "100/h");
+    let mut mine = pool.get().await.expect("a connection");
+    let mut ask = async |command: &str| -> redis::Value {
+        let mut words = redis::Cmd::new();
+        for word in command.split(' ') {
+            words.arg(word);
+        }
+        words.query_async(&mut *mine).await.expect("an answer")
+    };
+    ask("MULTI").await;
+    ask("SET a 1").await;
+    assert!(admits(&limiter, &policy, "alice").await);
+    let done = ask("EXEC").await;
+    assert_eq!(done, redis::Value::Array(vec![redis::Value::Okay]), "its own transaction");
+    ask("SELECT 3").await;
+    assert!(admits(&limiter, &policy, "alice").await);
+    let keyspace: String = server.ask("INFO keyspace");
+    assert!(!keyspace.contains("db3"), "{keyspace}");
+    drop(limiter);
+    assert_eq!(pool.state().connections, 1);
 }

@@ -13,7 +13,7 @@ use tollgate::{
 
 use crate::{
     policy,
-    servers::{Server, free_port, until},
+    servers::{Cluster, Server, free_port, until},
 };
 
 async fn fails(limiter: &Limiter, quota: &str) -> Error {
@@ -103,6 +103,52 @@ async fn a_replica_and_a_full_server() {
     let policy = policy("p", "5/h");
     let allowed = on_primary.check(policy.charge("alice", 5)).await;
     assert!(allowed.expect("an answer").is_allowed(), "nothing was charged");
+}
+
+/// However often a server refuses, connecting again is tried now and then.
+#[tokio::test]
+async fn a_replica_is_not_connected_to_for_each_check() {
+    let (primary, replica) = (Server::start(), Server::start());
+    let limiter = limiter(&replica).await;
+    replica.ask::<()>(&format!("REPLICAOF 127.0.0.1 {}", primary.port));
+    until("the replica follows", || replica.info("replication", "master_link_status") == "up");
+    let connected = || -> u32 {
+        replica.info("stats", "total_connections_received").parse().expect("a number")
+    };
+    let before = connected();
+    for _ in 0..500 {
+        assert_eq!(fails(&limiter, "5/h").await.kind(), ErrorKind::ReadOnly);
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    let connected = connected() - before;
+    eprintln!("500 checks of a replica: {connected} connections");
+    assert!(connected <= 40, "{connected}");
+    // But it is tried.
+    replica.ask::<()>("REPLICAOF NO ONE");
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    let policy = policy("p", "5/h");
+    assert!(limiter.check(policy.charge("alice", 1)).await.expect("an answer").is_allowed());
+}
+
+#[tokio::test]
+async fn one_node_of_a_cluster_as_if_it_were_alone() {
+    let cluster = Cluster::start();
+    let store = RedisStore::connect(&cluster.nodes[0].url()).await.expect("a store");
+    let limiter = Limiter::with(store, tollgate::store::Resilience::none());
+    let policy = policy("p", "100/h");
+    let mut errors = 0;
+    for key in 0..20_u64 {
+        // Keys of one slot that is elsewhere, and of several slots.
+        let one = limiter.check(policy.charge(key, 1)).await.map(drop);
+        let two = [policy.charge(key, 1), policy.charge(key + 100, 1)];
+        let two = limiter.check(two).await.map(drop);
+        for error in [one, two].into_iter().filter_map(Result::err) {
+            errors += 1;
+            assert_says(&error, ErrorKind::Unavailable, "RedisStore::cluster");
+            assert!(!error.to_string().contains("127.0.0.1"), "{error}");
+        }
+    }
+    assert!(errors > 20, "{errors}");
 }
 
 #[tokio::test]

@@ -7,6 +7,8 @@ mod errors;
 mod faults;
 mod judged;
 mod processes;
+mod proxy;
+mod recovery;
 mod servers;
 mod several_slots;
 mod topology;

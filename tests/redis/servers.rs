@@ -118,6 +118,11 @@ impl Server {
         until(&format!("writing is {how}"), wrote);
     }
 
+    /// Whether it has been promoted: a sentinel that promotes a server also cuts its connections.
+    pub(crate) fn is_primary(&self) -> bool {
+        self.try_ask::<String>("INFO replication").is_ok_and(|info| info.contains("role:master"))
+    }
+
     pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
         self.ask("KEYS *")
     }
@@ -190,36 +195,54 @@ impl Cluster {
     }
 }
 
-/// A primary, its replica, and a sentinel that watches over them.
+/// A primary, its replica, and a sentinel that watches over them, perhaps with others.
 pub(crate) struct Guarded {
     pub(crate) primary: Server,
     pub(crate) replica: Server,
     pub(crate) sentinel: Server,
+    pub(crate) others: Vec<Server>,
 }
 
 impl Guarded {
-    /// The name by which the sentinel knows the primary.
+    /// The name by which the sentinels know the primary.
     pub(crate) const NAME: &str = "Shared-1";
 
     pub(crate) fn start() -> Self {
+        Self::by(1)
+    }
+
+    /// Guarded by so many sentinels.
+    pub(crate) fn by(count: usize) -> Self {
         let (primary, replica) = (Server::start(), Server::start());
         replica.ask::<()>(&format!("REPLICAOF 127.0.0.1 {}", primary.port));
         until("the replica follows", || replica.info("replication", "master_link_status") == "up");
-        let (port, name) = (free_port(), Self::NAME);
-        let path = directory().join("sentinel.conf");
-        let text = format!(
-            "port {port}\nbind 127.0.0.1\nsentinel monitor {name} 127.0.0.1 {} 1\n\
-             sentinel down-after-milliseconds {name} 300\nsentinel failover-timeout {name} 2000\n",
-            primary.port
-        );
-        fs::write(&path, text).expect("written");
-        let path = path.to_str().expect("utf-8").to_owned();
-        let sentinel = Server::start_bare(port, &[path, "--sentinel".into()]);
-        until("the sentinel knows the replica", || {
-            let known = sentinel.try_ask::<String>("INFO sentinel");
-            known.is_ok_and(|info| info.contains("slaves=1"))
-        });
-        Self { primary, replica, sentinel }
+        let (quorum, name) = (count / 2 + 1, Self::NAME);
+        let sentinel = |_| {
+            let (port, path) = (free_port(), directory().join("sentinel.conf"));
+            let text = format!(
+                "port {port}\nbind 127.0.0.1\n\
+                 sentinel monitor {name} 127.0.0.1 {} {quorum}\n\
+                 sentinel down-after-milliseconds {name} 300\n\
+                 sentinel failover-timeout {name} 2000\n",
+                primary.port
+            );
+            fs::write(&path, text).expect("written");
+            let path = path.to_str().expect("utf-8").to_owned();
+            Server::start_bare(port, &[path, "--sentinel".into()])
+        };
+        let mut others: Vec<_> = (0..count).map(sentinel).collect();
+        for sentinel in &others {
+            until("the sentinels know all", || {
+                let known = sentinel.try_ask::<String>("INFO sentinel");
+                known.is_ok_and(|info| info.contains(&format!("slaves=1,sentinels={count}")))
+            });
+        }
+        let sentinel = others.remove(0);
+        Self { primary, replica, sentinel, others }
+    }
+
+    pub(crate) fn urls(&self) -> Vec<String> {
+        [&self.sentinel].into_iter().chain(&self.others).map(Server::url).collect()
     }
 }
 

@@ -94,6 +94,164 @@ async fn slots_move_under_load() {
     assert_healed(&limiter).await;
 }
 
+/// A node that has been taken out of its cluster, and still runs, knows of no slots.
+#[tokio::test]
+async fn a_node_without_slots_is_not_believed() {
+    let cluster = Cluster::start();
+    let outside = Server::start_with(&["--cluster-enabled", "yes"]);
+    let nodes = [outside.url(), cluster.nodes[0].url()];
+    assert_works(RedisStore::cluster(nodes).await.expect("a store")).await;
+    let error = RedisStore::cluster([outside.url()]).await.expect_err("there are no slots");
+    assert!(error.is_unavailable(), "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_were_taken_out_are_forgotten() {
+    let mut cluster = Cluster::start();
+    let new = || Server::start_with(&["--cluster-enabled", "yes"]);
+    let extras: Vec<_> = (0..3).map(|_| new()).collect();
+    for extra in &extras {
+        extra.ask::<()>(&format!("CLUSTER MEET 127.0.0.1 {}", cluster.nodes[0].port));
+    }
+    let all = || cluster.nodes.iter().chain(&extras);
+    until("six nodes", || {
+        all().all(|node| node.ask::<String>("CLUSTER INFO").contains("cluster_known_nodes:6"))
+    });
+    // A slot for each of the new nodes, and a request that goes there.
+    let give = |slot: usize, to: &Server| {
+        let id: String = to.ask("CLUSTER MYID");
+        for node in all() {
+            // One whose last slot was taken has become a replica, and is told nothing.
+            until("it has the slot", || {
+                node.info("replication", "role") == "slave"
+                    || node.try_ask::<()>(&format!("CLUSTER SETSLOT {slot} NODE {id}")).is_ok()
+            });
+        }
+    };
+    let slots = [16_383, 16_382, 16_381];
+    for (slot, extra) in slots.iter().zip(&extras) {
+        give(*slot, extra);
+    }
+    let config = RedisConfig::default().plain_keys();
+    let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
+    let limiter = Limiter::with(store, tollgate::store::Resilience::none());
+    let policy = policy("p", "1000/h");
+    for (slot, extra) in slots.iter().zip(&extras) {
+        let mut keys = (0..).map(|number| format!("k{number}"));
+        let key = keys.find(|key| keyslot(&format!("={key}")) == *slot).expect("some key");
+        let _ = limiter.check(policy.charge(key, 1)).await.expect("an answer");
+        assert_eq!(extra.keys().len(), 1, "it went to the new node");
+        extra.ask::<()>("FLUSHALL");
+    }
+    slots.iter().for_each(|slot| give(*slot, &cluster.nodes[2]));
+    for extra in &extras {
+        let id: String = extra.ask("CLUSTER MYID");
+        for node in &cluster.nodes {
+            let _ = node.try_ask::<()>(&format!("CLUSTER FORGET {id}"));
+        }
+        extra.ask::<()>("CLUSTER RESET SOFT");
+    }
+    // What was learned of the slots is asked for again when a node is gone.
+    cluster.nodes[0].kill();
+    for key in 0..10_u64 {
+        let _ = limiter.check(policy.charge(key, 1)).await.map(drop);
+    }
+    cluster.nodes[0].run();
+    until("the cluster is up", || {
+        let up = |node: &Server| node.ask::<String>("CLUSTER INFO").contains("cluster_state:ok");
+        cluster.nodes.iter().all(up)
+    });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    for key in 0..60_u64 {
+        let _ = limiter.check(policy.charge(key, 1)).await.expect("an answer");
+    }
+    let forgotten = |extra: &Server| extra.info("clients", "connected_clients") == "1";
+    until("nobody is connected any more", || extras.iter().all(forgotten));
+}
+
+fn keyslot(tag: &str) -> usize {
+    let crc = tag.bytes().fold(0_u16, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+        })
+    });
+    usize::from(crc % 16_384)
+}
+
+/// Nodes behind an address of which they do not know leave it out: it is that of the node asked.
+#[tokio::test]
+async fn nodes_that_do_not_say_where_they_are() {
+    let endpoint = ["--cluster-preferred-endpoint-type", "unknown-endpoint"];
+    let start = || Server::start_with(&["--cluster-enabled", "yes", endpoint[0], endpoint[1]]);
+    let mut nodes = [start(), start()];
+    nodes[0].ask::<()>("CLUSTER ADDSLOTSRANGE 0 8191");
+    nodes[1].ask::<()>("CLUSTER ADDSLOTSRANGE 8192 16383");
+    nodes[1].ask::<()>(&format!("CLUSTER MEET 127.0.0.1 {}", nodes[0].port));
+    let up = |nodes: &[Server]| {
+        let info = |node: &Server| node.ask::<String>("CLUSTER INFO");
+        nodes
+            .iter()
+            .map(info)
+            .all(|info| info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:2"))
+    };
+    until("the cluster is up", || up(&nodes));
+    let config = RedisConfig::default().plain_keys();
+    let store = RedisStore::cluster_with([nodes[0].url()], config).await.expect("a store");
+    let limiter = Limiter::with(store, tollgate::store::Resilience::none());
+    let policy = policy("p", "1000/h");
+    let ask_all = async || {
+        for key in 0..40_u64 {
+            let _ = limiter.check(policy.charge(key, 1)).await.expect("an answer");
+        }
+    };
+    ask_all().await;
+    // A redirection leaves it out, too.
+    let id: String = nodes[1].ask("CLUSTER MYID");
+    let key = (0..).map(|number| format!("k{number}"));
+    let key = { key }.find(|key| keyslot(&format!("={key}")) < 8_192).expect("some key");
+    let slot = keyslot(&format!("={key}"));
+    for node in nodes.iter().rev() {
+        node.ask::<()>(&format!("CLUSTER SETSLOT {slot} NODE {id}"));
+    }
+    let _ = limiter.check(policy.charge(key, 1)).await.expect("it was redirected");
+    ask_all().await;
+    nodes[0].kill();
+    let _ = limiter.check(policy.charge("alice", 1)).await.map(drop);
+    nodes[0].run();
+    until("the cluster is up again", || up(&nodes));
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    ask_all().await;
+}
+
+/// However many requests find that a node is gone, the others are asked now and then who has its
+/// slots, and by one of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_are_asked_for_the_map_now_and_then() {
+    let mut cluster = Cluster::start();
+    let config = RedisConfig::default().plain_keys().without_coalescing();
+    let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
+    let limiter = Limiter::with(store, tollgate::store::Resilience::none());
+    let policy = policy("p", "100000/h fixed-window");
+    let mut load = Load::start(&limiter, &policy, "alice");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let owner = keyslot("=alice") / 5_462;
+    cluster.nodes[owner].kill();
+    let others = [1, 2].map(|next| &cluster.nodes[(owner + next) % 3]);
+    others.iter().for_each(|node| node.ask("CONFIG RESETSTAT"));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let stats = others.map(|node| node.ask::<String>("INFO commandstats"));
+    load.stop().await;
+    load.report("a node gone");
+    let calls = |stats: &String| -> u32 {
+        let calls = stats.split("cmdstat_cluster|slots:calls=").nth(1);
+        let calls = calls.and_then(|rest| rest.split(',').next()).unwrap_or("0");
+        calls.parse().expect("a number")
+    };
+    let calls: u32 = stats.iter().map(calls).sum();
+    eprintln!("a node gone for a second: the two others were asked {calls} times");
+    assert!((4..=40).contains(&calls), "{calls}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sentinel_promotes_a_replica_under_load() {
     let mut guarded = Guarded::start();
@@ -108,7 +266,7 @@ async fn sentinel_promotes_a_replica_under_load() {
     let mut load = Load::start(&limiter, &policy, "alice");
     tokio::time::sleep(Duration::from_millis(300)).await;
     guarded.primary.kill();
-    until("the replica is promoted", || guarded.replica.info("replication", "role") == "master");
+    until("the replica is promoted", || guarded.replica.is_primary());
     let promoted = tokio::time::Instant::now();
     let mut before = load.errors.load(SeqCst);
     loop {

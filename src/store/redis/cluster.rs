@@ -1,90 +1,87 @@
-//! A cluster: which node has which slot, and what to do when one has moved.
+//! A cluster: runs the script on the node that has the slot, and follows the slot where it moves.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use arc_swap::ArcSwap;
-use redis::{Cmd, ErrorKind, RedisError, Value, from_redis_value};
-use tokio::time::{Instant, sleep, timeout_at};
+use redis::{ErrorKind, RedisError, Value};
+use tokio::time::{Instant, sleep};
 
 use super::{
     config::RedisConfig,
+    effort::Effort,
     failure::{Failure, Redirect},
-    link::Link,
-    origin::{Origin, Server},
-    script::{Invocation, Loading},
+    script::Invocation,
+    topology::{Node, Topology},
 };
 
-pub(super) struct Cluster {
-    /// The addresses that the application gave; their user, password and TLS are used for all.
-    seeds: Vec<Server>,
-    config: RedisConfig,
-    slots: ArcSwap<Vec<Option<Arc<Node>>>>,
-    nodes: Mutex<HashMap<String, Arc<Node>>>,
-}
-
 #[derive(Debug)]
-struct Node {
-    link: Link,
-    loading: Loading,
+pub(super) struct Cluster {
+    topology: Arc<Topology>,
+    refreshing: Effort,
+    /// For how long a request follows its slot.
+    limit: Duration,
 }
 
-const SLOTS: usize = 16_384;
 /// How long to wait before asking again for a slot that is on its way.
 const PAUSE: Duration = Duration::from_millis(5);
+/// Nodes are not asked more often than this who has which slots.
+const REST: Duration = Duration::from_millis(100);
 
 impl Cluster {
     pub(super) fn new(seeds: &[String], config: &RedisConfig) -> Result<Self, RedisError> {
-        if seeds.is_empty() {
-            return Err((ErrorKind::InvalidClientConfig, "no node is given").into());
-        }
-        let seeds = seeds.iter().map(|url| Server::from_url(url, config));
-        Ok(Self {
-            seeds: seeds.collect::<Result<_, _>>()?,
-            config: config.clone(),
-            slots: ArcSwap::from_pointee(vec![None; SLOTS]),
-            nodes: Mutex::default(),
-        })
+        let topology = Arc::new(Topology::new(seeds, config)?);
+        let limit = config.response_timeout;
+        Ok(Self { topology, refreshing: Effort::new(REST), limit })
     }
 
-    /// Runs the script on the node that has the slot, and follows the slot where it moves. What a
-    /// node redirects has not run, so repeating it doubles nothing; what may have run is never
-    /// repeated.
+    /// Asks the nodes which of them has which slots.
+    pub(super) async fn refresh(&self) -> Result<(), Failure> {
+        self.refreshing.join(|| Arc::clone(&self.topology).refresh()).await
+    }
+
+    /// As [`refresh`](Self::refresh), but nobody waits for it.
+    fn refresh_soon(&self) {
+        // If that fails, the next request for the slot tries again, and waits for it.
+        let _ = self.refreshing.begin(|| Arc::clone(&self.topology).refresh());
+    }
+
+    /// Runs the script on the node that has the slot. What a node redirects has not run, so
+    /// repeating it doubles nothing; what may have run is never repeated.
     pub(super) async fn run(&self, slot: u16, invocation: &Invocation) -> Result<Value, Failure> {
-        let deadline = Instant::now() + self.config.response_timeout;
+        let deadline = Instant::now() + self.limit;
         let mut ask: Option<Arc<Node>> = None;
+        let mut moved = false;
         loop {
-            let result = match ask.take() {
-                Some(node) => {
-                    let send = |command| node.link.send_asking(command);
-                    node.loading.run(invocation, send).await
-                }
-                None => match self.owner(slot).await {
-                    Ok(node) => {
-                        node.loading.run(invocation, |command| node.link.send(command)).await
-                    }
-                    Err(failure) => Err(failure),
-                },
+            let (node, asking) = match ask.take() {
+                Some(node) => (node, true),
+                None => (self.owner(slot).await?, false),
+            };
+            let result = if asking {
+                node.loading.run(invocation, |command| node.link.send_asking(command)).await
+            } else {
+                node.loading.run(invocation, |command| node.link.send(command)).await
             };
             let Err(failure) = result else { return result };
+            let redirected =
+                |address: &str| self.topology.redirected(&node, address).map_err(Failure::Refused);
             match failure.redirect() {
                 Some(Redirect::Moved(address)) => {
-                    let node = self.node(&address).map_err(Failure::Refused)?;
-                    self.learn(slot, Some(node));
+                    if let Some(node) = redirected(&address)? {
+                        self.topology.learn(slot, &node);
+                    }
+                    // One that has moved is seldom the only one.
+                    self.refresh_soon();
+                    // Nodes that do not agree yet send it to and fro.
+                    if moved {
+                        sleep(PAUSE).await;
+                    }
+                    moved = true;
                 }
-                Some(Redirect::Ask(address)) => {
-                    ask = Some(self.node(&address).map_err(Failure::Refused)?);
-                }
+                Some(Redirect::Ask(address)) => ask = redirected(&address)?,
                 // Several checks are then asked one by one.
                 Some(Redirect::Later) if invocation.is_shared() => return Err(failure),
                 Some(Redirect::Later) => sleep(PAUSE).await,
-                // The node is gone, or no longer the primary: another one will have the slot.
                 None if matches!(failure, Failure::Unreachable(_)) || failure.ends_connection() => {
-                    self.learn(slot, None);
+                    self.refresh_soon();
                     if !matches!(failure, Failure::Unreachable(_) | Failure::Refused(_)) {
                         return Err(failure);
                     }
@@ -93,124 +90,33 @@ impl Cluster {
                 None => return Err(failure),
             }
             if Instant::now() >= deadline {
-                return Err(failure);
+                return Err(match failure.redirect() {
+                    Some(Redirect::Moved(_) | Redirect::Ask(_)) => nobody(),
+                    _ => failure,
+                });
             }
         }
     }
 
+    /// The node that has the slot. If that one may be gone, the others are asked first who has
+    /// taken over.
     async fn owner(&self, slot: u16) -> Result<Arc<Node>, Failure> {
-        if let Some(node) = &self.slots.load()[usize::from(slot)] {
+        let known = self.topology.owner(slot);
+        if let Some(node) = &known
+            && !node.link.is_lost()
+        {
             return Ok(Arc::clone(node));
         }
-        self.refresh().await?;
-        self.slots.load()[usize::from(slot)].clone().ok_or_else(|| {
-            let message = "no node of the cluster has this slot";
-            Failure::Unreachable((ErrorKind::ClusterConnectionNotFound, message).into())
-        })
-    }
-
-    /// Asks the nodes which of them has which slots.
-    pub(super) async fn refresh(&self) -> Result<(), Failure> {
-        let known: Vec<_> = self.lock().values().cloned().collect();
-        let mut last: Option<Failure> = None;
-        for node in known {
-            match node.link.send(slots_command()).await {
-                Ok(value) => return self.adopt(None, value).map_err(Failure::Refused),
-                Err(failure) => last = Some(failure),
-            }
+        let refreshed = self.refresh().await;
+        if let Some(node) = self.topology.owner(slot) {
+            return Ok(node);
         }
-        for seed in &self.seeds {
-            match self.ask_seed(seed).await {
-                Ok(value) => {
-                    return self.adopt(Some(seed), value).map_err(Failure::Refused);
-                }
-                Err(error) => last = Some(Failure::Unreachable(error)),
-            }
-        }
-        Err(last.unwrap_or_else(|| {
-            let message = "no node of the cluster can be reached";
-            Failure::Unreachable((ErrorKind::ClusterConnectionNotFound, message).into())
-        }))
-    }
-
-    async fn ask_seed(&self, seed: &Server) -> Result<Value, RedisError> {
-        let mut connection = seed.open().await?.connection;
-        let deadline = Instant::now() + self.config.response_timeout;
-        match timeout_at(deadline, slots_command().query_async(&mut connection)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
-        }
-    }
-
-    /// Takes over what `CLUSTER SLOTS` says: ranges, each with its primary first.
-    fn adopt(&self, seed: Option<&Server>, value: Value) -> Result<(), RedisError> {
-        let ranges: Vec<Vec<Value>> = from_redis_value(value)?;
-        let mut slots = vec![None; SLOTS];
-        for range in ranges {
-            let [first, last, primary, ..] = &range[..] else { continue };
-            let first: usize = from_redis_value(first.clone())?;
-            let last: usize = from_redis_value(last.clone())?;
-            let primary: Vec<Value> = from_redis_value(primary.clone())?;
-            let [host, port, ..] = &primary[..] else { continue };
-            let host: Option<String> = from_redis_value(host.clone())?;
-            let port: u16 = from_redis_value(port.clone())?;
-            // A node that does not know its own address leaves it out.
-            let host = match (host, seed.map(|seed| seed.info().addr())) {
-                (Some(host), _) if !host.is_empty() => host,
-                (
-                    _,
-                    Some(
-                        redis::ConnectionAddr::Tcp(host, _)
-                        | redis::ConnectionAddr::TcpTls { host, .. },
-                    ),
-                ) => host.clone(),
-                _ => continue,
-            };
-            let node = self.node(&format!("{host}:{port}"))?;
-            for slot in slots.iter_mut().take(last + 1).skip(first) {
-                *slot = Some(Arc::clone(&node));
-            }
-        }
-        self.slots.store(Arc::new(slots));
-        Ok(())
-    }
-
-    fn learn(&self, slot: u16, node: Option<Arc<Node>>) {
-        self.slots.rcu(|slots| {
-            let mut slots = Vec::clone(slots);
-            slots[usize::from(slot)] = node.clone();
-            slots
-        });
-    }
-
-    fn node(&self, address: &str) -> Result<Arc<Node>, RedisError> {
-        if let Some(node) = self.lock().get(address) {
-            return Ok(Arc::clone(node));
-        }
-        let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
-        let port = port.parse().map_err(|_| {
-            RedisError::from((ErrorKind::Parse, "a cluster node's address is not valid"))
-        })?;
-        let server = self.seeds[0].at(host.trim_matches(['[', ']']), port, &self.config)?;
-        let RedisConfig { connections, response_timeout, .. } = self.config;
-        let link = Link::new(Origin::Server(Box::new(server)), connections, response_timeout);
-        let node = Arc::new(Node { link, loading: Loading::default() });
-        Ok(Arc::clone(self.lock().entry(address.to_owned()).or_insert(node)))
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Node>>> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+        refreshed?;
+        Err(nobody())
     }
 }
 
-fn slots_command() -> Cmd {
-    let mut command = Cmd::new();
-    command.arg("CLUSTER").arg("SLOTS");
-    command
-}
-
-impl fmt::Debug for Cluster {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster").field("nodes", &self.lock().len()).finish_non_exhaustive()
-    }
+fn nobody() -> Failure {
+    let message = "no node of the cluster has this slot";
+    Failure::Unreachable((ErrorKind::ClusterConnectionNotFound, message).into())
 }

@@ -24,9 +24,11 @@ pub struct RedisConfig {
     /// Whether checks that come while a call is on its way share the next one: up to 64 are
     /// decided by one call, one by one, in the order in which they came. The default is yes.
     pub coalescing: bool,
-    /// How long connecting may take. The default is 1 s.
+    /// How long connecting may take, behind Sentinel along with asking who is the primary. The
+    /// default is 1 s. A check that may not wait so long gives up; connecting goes on.
     pub connect_timeout: Duration,
-    /// How long an answer may take. The default is 500 ms.
+    /// How long an answer may take. The default is 500 ms. A connection on which nothing comes back
+    /// for about as long, though somebody gave up waiting, is replaced.
     pub response_timeout: Duration,
     /// The highest limit of a [`SlidingLog`](crate::Algorithm::SlidingLog): the entries of one
     /// key. The default is 10,000, with which no call takes the server more than 2 ms.

@@ -45,7 +45,7 @@ impl Failure {
             Self::Unreachable(_) => true,
             // A late answer keeps the connection: it still comes, in its order.
             Self::Lost(error) => !error.is_timeout(),
-            Self::Refused(error) => is_demoted(error) || error.code() == Some("NOAUTH"),
+            Self::Refused(error) => matches!(code_of(error), "READONLY" | "NOAUTH"),
             Self::NotOurs => false,
         }
     }
@@ -62,10 +62,6 @@ impl Failure {
             _ => None,
         }
     }
-}
-
-fn is_demoted(error: &RedisError) -> bool {
-    error.kind() == Cause::Server(Server::ReadOnly)
 }
 
 const RIGHTS: &str = "grant the user ~<prefix>:* +evalsha +eval +time +get +set +getrange \
@@ -111,43 +107,130 @@ impl From<Failure> for Error {
 
 /// Nothing was charged: the script checks everything before it writes anything.
 fn refused(error: RedisError) -> Error {
-    let text = error.to_string();
-    let code = error.code().unwrap_or_default();
-    // Redis 6.2 wraps what a command in a script says into an error of the script.
-    let says = |word: &str| code == word || text.contains(word);
-    let (kind, message) = if error.kind() == Cause::InvalidClientConfig {
-        (
+    let (kind, message) = match code_of(&error) {
+        _ if error.kind() == Cause::InvalidClientConfig => (
             ErrorKind::Invalid,
             "the address of Redis is not valid: it is redis://[user[:password]@]host[:port][/db], \
              rediss:// for TLS, or unix:///path"
                 .into(),
-        )
-    } else if error.kind() == Cause::AuthenticationFailed || says("WRONGPASS") || says("NOAUTH") {
-        let message = "Redis does not accept the user or the password: check them in the URL";
-        (ErrorKind::Unauthorized, message.into())
-    } else if says("NOPERM") || text.contains("can't run this command") {
-        (ErrorKind::Unauthorized, format!("this Redis user lacks rights: {RIGHTS}"))
-    } else if is_demoted(&error) || says("READONLY") {
-        let message = "this Redis is a read-only replica: connect to the primary, or through \
-                       Sentinel or the cluster, which follow it; nothing was charged";
-        (ErrorKind::ReadOnly, message.into())
-    } else if says("OOM") {
-        let message = "Redis is out of memory: raise maxmemory, or let it evict \
-                       (maxmemory-policy volatile-ttl); nothing was charged";
-        (ErrorKind::OutOfMemory, message.into())
-    } else if says("MISCONF") {
-        let message = "Redis cannot write its data to disk and refuses all changes: make room there, \
-                       or see in its log what else is wrong; nothing was charged";
-        (ErrorKind::CannotPersist, message.into())
-    } else if says("LOADING") {
-        let message = "Redis is still loading its data: wait; nothing was charged";
-        (ErrorKind::Loading, message.into())
-    } else if says("WRONGTYPE") || says("TOLLGATE") {
-        let message = "a key of the limiter holds something else: choose another prefix, or delete \
-                       it; it was left as it is and nothing was charged";
-        (ErrorKind::WrongType, message.into())
-    } else {
-        (ErrorKind::Unavailable, format!("Redis refused the request: {text}"))
+        ),
+        "WRONGPASS" | "NOAUTH" => {
+            let message = "Redis does not accept the user or the password: check them in the URL";
+            (ErrorKind::Unauthorized, message.into())
+        }
+        "NOPERM" => (ErrorKind::Unauthorized, format!("this Redis user lacks rights: {RIGHTS}")),
+        "READONLY" => {
+            let message = "this Redis is a read-only replica: connect to the primary, or through \
+                           Sentinel or the cluster, which follow it; nothing was charged";
+            (ErrorKind::ReadOnly, message.into())
+        }
+        "OOM" => {
+            let message = "Redis is out of memory: raise maxmemory, or let it evict \
+                           (maxmemory-policy volatile-ttl); nothing was charged";
+            (ErrorKind::OutOfMemory, message.into())
+        }
+        "MISCONF" => {
+            let message = "Redis cannot write its data to disk and refuses all changes: make room \
+                           there, or see in its log what else is wrong; nothing was charged";
+            (ErrorKind::CannotPersist, message.into())
+        }
+        "LOADING" => {
+            let message = "Redis is still loading its data: wait; nothing was charged";
+            (ErrorKind::Loading, message.into())
+        }
+        "WRONGTYPE" | "TOLLGATE" => {
+            let message = "a key of the limiter holds something else: choose another prefix, or \
+                           delete it; it was left as it is and nothing was charged";
+            (ErrorKind::WrongType, message.into())
+        }
+        "MOVED" | "ASK" | "CROSSSLOT" => {
+            let message = "this Redis is one node of a cluster: connect with RedisStore::cluster, \
+                           which knows where each key is; nothing was charged";
+            (ErrorKind::Unavailable, message.into())
+        }
+        _ => (ErrorKind::Unavailable, format!("Redis refused the request: {error}")),
     };
     Error::new(kind, message).with_source(error)
+}
+
+/// The first word of what the server says. What follows may name keys, and decides nothing.
+fn code_of(error: &RedisError) -> &str {
+    let code = match error.code() {
+        Some(code) => code,
+        None if error.kind() == Cause::AuthenticationFailed => return "WRONGPASS",
+        None => return "",
+    };
+    let Some(mut said) = error.detail().filter(|_| code == "ERR") else { return code };
+    // Redis 6.2 says "ERR Error running script (call to f_..): @user_script:7: " before it.
+    if let Some(call) = said.strip_prefix("Error running script (call to ")
+        && let Some((_, rest)) = call.split_once("): ")
+    {
+        said = rest;
+        while let Some(rest) = said.strip_prefix("@user_script:") {
+            said = rest.trim_start_matches(|c: char| c == ' ' || c == ':' || c.is_ascii_digit());
+        }
+    }
+    match said.trim_start_matches('-').split(' ').next() {
+        _ if said.starts_with("The user executing the script can't") => "NOPERM",
+        Some(word) if word.bytes().all(|byte| byte.is_ascii_uppercase()) => word,
+        _ => code,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What becomes of an error that the server sends.
+    fn kind_of(line: &str) -> ErrorKind {
+        let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("an error");
+        let error = value.extract_error().expect_err("an error");
+        Error::from(Failure::of_request(error)).kind()
+    }
+
+    #[test]
+    fn the_code_decides() {
+        let memory = "OOM command not allowed when used memory > 'maxmemory'.";
+        let wrapped = |said: &str| {
+            format!("ERR Error running script (call to f_0123456789): @user_script:71: {said}")
+        };
+        for (line, kind) in [
+            (memory.into(), ErrorKind::OutOfMemory),
+            (wrapped(memory), ErrorKind::OutOfMemory),
+            (wrapped(&format!("@user_script: 71: -{memory}")), ErrorKind::OutOfMemory),
+            ("WRONGTYPE Operation against a key".into(), ErrorKind::WrongType),
+            (wrapped("WRONGTYPE Operation against a key"), ErrorKind::WrongType),
+            (wrapped("READONLY You can't write"), ErrorKind::ReadOnly),
+            (
+                wrapped("@user_script: 7: The user executing the script can't run this command"),
+                ErrorKind::Unauthorized,
+            ),
+            (
+                "ERR The user executing the script can't run this command script: 67e81a9d".into(),
+                ErrorKind::Unauthorized,
+            ),
+            ("NOPERM No permissions to access the 'OOM' key".into(), ErrorKind::Unauthorized),
+            ("NOAUTH Authentication required.".into(), ErrorKind::Unauthorized),
+            ("WRONGPASS invalid username-password pair".into(), ErrorKind::Unauthorized),
+            ("LOADING Redis is loading the dataset in memory".into(), ErrorKind::Loading),
+        ] {
+            assert_eq!(kind_of(&line), kind, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_name_of_a_key_does_not() {
+        let words = ["OOM", "NOAUTH", "NOPERM", "READONLY", "LOADING", "WRONGTYPE", "TOLLGATE"];
+        for word in words {
+            let key =
+                format!("toll:{{={word} @user_script:1: {word} can't run this command}}:p:l1");
+            for line in [
+                format!("ERR something about {key}"),
+                format!("BUSYKEY {key}"),
+                format!("ERR Error running script (call to f_01): @user_script:7: odd {key}"),
+            ] {
+                assert_eq!(kind_of(&line), ErrorKind::Unavailable, "{line}");
+            }
+        }
+    }
 }

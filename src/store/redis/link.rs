@@ -1,241 +1,228 @@
 //! A few connections to one server, each shared by many requests, and replaced when it ends.
 
 use std::{
-    fmt,
+    fmt, io,
     sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        Arc,
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use arc_swap::ArcSwapOption;
-use redis::{Cmd, ErrorKind, RedisError, Value, aio::ConnectionLike};
-use tokio::{sync::watch, task::AbortHandle, time::Instant};
+use redis::{Cmd, RedisError, Value, aio::ConnectionLike};
+use tokio::{task::JoinSet, time::timeout};
 
 use super::{
+    config::RedisConfig,
+    effort::{Effort, first_good},
     failure::Failure,
     origin::{Live, Origin},
+    silence::{self, Patience},
 };
 
 pub(super) struct Link {
     origin: Arc<Origin>,
-    slots: Box<[Arc<Slot>]>,
+    places: Box<[Place]>,
     next: AtomicUsize,
-    response_timeout: Duration,
-    started: Instant,
+    connecting: Duration,
+    patience: Patience,
 }
 
 /// The place of one connection.
-#[derive(Default)]
-struct Slot {
-    live: ArcSwapOption<Live>,
-    /// The latest attempt to open a connection.
-    opening: Mutex<Option<Opening>>,
-    /// When the connection last answered, in milliseconds since the link was made.
-    answered: AtomicU64,
-}
-
-/// A connection on its way, for which all wait who need it. It is opened by a task of its own: that
-/// takes longer, at times, than anybody who waits has patience.
-struct Opening {
-    result: watch::Receiver<Option<Result<Arc<Live>, RedisError>>>,
-    task: AbortHandle,
-}
-
-impl Opening {
-    fn is_over(&self) -> bool {
-        self.result.borrow().is_some() || self.task.is_finished()
-    }
-}
-
-impl Drop for Opening {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-/// A connection whose end shows only when it is used is tested after so many idle milliseconds.
-const IDLE: u64 = 1_000;
-
-/// A question on a connection. If it is dropped because nobody waits for the answer any more, and
-/// the connection has been silent for long, the connection is replaced.
-struct Asking<'l> {
-    live: &'l Arc<Live>,
-}
-
-impl<'l> Asking<'l> {
-    fn begin(live: &'l Arc<Live>) -> Self {
-        live.silence.begin();
-        Self { live }
-    }
-}
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        if self.live.silence.is_death() {
-            self.live.ended.store(true, Ordering::Release);
-        }
-    }
+struct Place {
+    live: Arc<ArcSwapOption<Live>>,
+    opening: Effort,
 }
 
 impl Link {
-    pub(super) fn new(origin: Origin, connections: usize, response_timeout: Duration) -> Self {
-        let slots = (0..connections).map(|_| Arc::default()).collect();
-        let (next, started) = (AtomicUsize::new(0), Instant::now());
-        Self { origin: Arc::new(origin), slots, next, response_timeout, started }
+    pub(super) fn new(origin: Origin, config: &RedisConfig) -> Self {
+        let place = |_| Place { live: Arc::default(), opening: Effort::new(Duration::ZERO) };
+        Self {
+            origin: Arc::new(origin),
+            places: (0..config.connections).map(place).collect(),
+            next: AtomicUsize::new(0),
+            connecting: config.connect_timeout,
+            patience: Patience::new(config.response_timeout),
+        }
     }
 
     /// Connects, so that a wrong address or password shows now.
     pub(super) async fn warm_up(&self) -> Result<(), Failure> {
-        for slot in &self.slots {
-            self.live(slot).await?;
+        for place in &self.places {
+            self.opened(place).await?;
         }
         Ok(())
     }
 
     pub(super) async fn send(&self, command: Cmd) -> Result<Value, Failure> {
-        let slot = self.slot();
-        let live = self.live(slot).await?;
+        let (place, live) = self.live().await?;
         let mut connection = live.connection.clone();
-        let asking = Asking::begin(&live);
-        let answer = self.in_time(command.query_async(&mut connection)).await;
-        self.judge(slot, asking, answer.map_err(Failure::of_request))
+        let asking = Asking::begin(self, place, &live);
+        let answer = command.query_async(&mut connection).await;
+        asking.end(answer)
     }
 
     /// Sends a command to a cluster node that takes it only when asked to.
     pub(super) async fn send_asking(&self, command: Cmd) -> Result<Value, Failure> {
-        let slot = self.slot();
-        let live = self.live(slot).await?;
+        let (place, live) = self.live().await?;
         let mut connection = live.connection.clone();
         let mut pipeline = redis::pipe();
         pipeline.cmd("ASKING");
         pipeline.add_command(command);
-        let answer = async {
-            let values = connection.req_packed_commands(&pipeline, 0, 2).await?;
-            values.into_iter().next_back().unwrap_or(Value::Nil).extract_error()
+        let asking = Asking::begin(self, place, &live);
+        let answer = match connection.req_packed_commands(&pipeline, 0, 2).await {
+            Ok(values) => values.into_iter().next_back().unwrap_or(Value::Nil).extract_error(),
+            Err(error) => Err(error),
         };
-        let asking = Asking::begin(&live);
-        let answer = self.in_time(answer).await;
-        self.judge(slot, asking, answer.map_err(Failure::of_request))
+        asking.end(answer)
     }
 
-    fn slot(&self) -> &Arc<Slot> {
-        &self.slots[self.next.fetch_add(1, Ordering::Relaxed) % self.slots.len()]
+    /// Whether all connections have ended, and none has been replaced: the server may be gone.
+    pub(super) fn is_lost(&self) -> bool {
+        self.places.iter().all(Place::is_lost)
     }
 
-    /// A pool's connections have the deadline that the application gave them, if any.
-    async fn in_time<F>(&self, answer: F) -> Result<Value, RedisError>
-    where
-        F: Future<Output = Result<Value, RedisError>>,
-    {
-        if !self.origin.ends_unnoticed() {
-            return answer.await;
+    /// The next connection. While it is being replaced, any other: nobody waits who need not.
+    async fn live(&self) -> Result<(&Place, Arc<Live>), Failure> {
+        let count = self.places.len();
+        let next = self.next.fetch_add(1, Ordering::Relaxed) % count;
+        for place in (next..next + count).map(|index| &self.places[index % count]) {
+            if let Some(live) = self.tested(place).await {
+                return Ok((place, live));
+            }
+            // If it fails, the next who need it try again, and wait for it.
+            let _ = place.opening.begin(|| self.open(place));
         }
-        match tokio::time::timeout(self.response_timeout, answer).await {
-            Ok(answer) => answer,
-            Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
+        let place = &self.places[next];
+        Ok((place, self.opened(place).await?))
+    }
+
+    /// The connection in this place, if there is one.
+    async fn tested(&self, place: &Place) -> Option<Arc<Live>> {
+        let live = usable(&place.live)?;
+        if self.origin.ends_unnoticed() && live.pulse.is_idle() {
+            // What comes of it shows below.
+            let _ = live.testing.join(|| self.test(&live, Duration::ZERO)).await;
+        }
+        Some(live).filter(|live| !live.pulse.has_ended())
+    }
+
+    /// The connection in this place, a new one if there is none.
+    async fn opened(&self, place: &Place) -> Result<Arc<Live>, Failure> {
+        place.opening.join(|| self.open(place)).await?;
+        usable(&place.live).ok_or_else(|| {
+            let message = "the new connection has ended again";
+            let error = io::Error::new(io::ErrorKind::ConnectionAborted, message);
+            Failure::Unreachable(error.into())
+        })
+    }
+
+    fn open(&self, place: &Place) -> impl Future<Output = Result<(), Failure>> + Send + use<> {
+        open(Arc::clone(&self.origin), Arc::clone(&place.live), self.connecting)
+    }
+
+    /// An answer did not come in time: whether any comes will show, and soon, on all connections.
+    fn doubt(&self) {
+        for live in self.places.iter().filter_map(|place| usable(&place.live)) {
+            // It is only a test: where it cannot be made, the next who is kept waiting tries.
+            let _ = live.testing.begin(|| self.test(&live, self.patience.grace()));
         }
     }
 
-    fn judge(
+    fn test(
         &self,
-        slot: &Slot,
-        asking: Asking<'_>,
-        answer: Result<Value, Failure>,
-    ) -> Result<Value, Failure> {
-        let live = asking.live;
-        match &answer {
-            Ok(_) | Err(Failure::Refused(_)) => live.silence.end(),
-            Err(_) => {}
-        }
-        match &answer {
-            Ok(_) if self.origin.ends_unnoticed() => {
-                slot.answered.store(self.millis(), Ordering::Relaxed);
-            }
-            Err(failure) if failure.ends_connection() => {
-                live.ended.store(true, Ordering::Release);
-            }
-            _ => {}
-        }
-        answer
-    }
-
-    /// The connection in this place, a new one if there is none or it has ended.
-    async fn live(&self, slot: &Arc<Slot>) -> Result<Arc<Live>, Failure> {
-        if let Some(live) = usable(slot) {
-            if self.origin.ends_unnoticed() {
-                self.test_if_idle(slot, &live).await;
-            }
-            if !live.ended.load(Ordering::Acquire) {
-                return Ok(live);
-            }
-        }
-        let mut result = {
-            let mut latest = slot.opening.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(live) = usable(slot) {
-                return Ok(live);
-            }
-            match &*latest {
-                Some(opening) if !opening.is_over() => opening.result.clone(),
-                _ => latest.insert(self.open(slot)).result.clone(),
-            }
-        };
-        let opened = match result.wait_for(Option::is_some).await {
-            Ok(opened) => opened.clone(),
-            Err(_) => None,
-        };
-        let gone = || Err((ErrorKind::Io, "what opened the connection has ended").into());
-        opened.unwrap_or_else(gone).map_err(Failure::Unreachable)
-    }
-
-    fn open(&self, slot: &Arc<Slot>) -> Opening {
-        // A weak handle: when the link goes, so does the task.
-        let (origin, slot) = (Arc::clone(&self.origin), Arc::downgrade(slot));
-        let (sender, result) = watch::channel(None);
-        let started = self.started;
-        let task = tokio::spawn(async move {
-            let opened = origin.open().await.map(Arc::new);
-            if let (Ok(live), Some(slot)) = (&opened, slot.upgrade()) {
-                slot.answered.store(started.elapsed().as_millis() as u64, Ordering::Relaxed);
-                slot.live.store(Some(Arc::clone(live)));
-            }
-            // Perhaps nobody waits any more.
-            let _ = sender.send(Some(opened));
-        });
-        Opening { result, task: task.abort_handle() }
-    }
-
-    async fn test_if_idle(&self, slot: &Slot, live: &Arc<Live>) {
-        let now = self.millis();
-        let answered = slot.answered.load(Ordering::Relaxed);
-        if now.saturating_sub(answered) < IDLE {
-            return;
-        }
-        // One test for all who come now.
-        let take =
-            slot.answered.compare_exchange(answered, now, Ordering::Relaxed, Ordering::Relaxed);
-        if take.is_ok() {
-            let mut connection = live.connection.clone();
-            let mut ping = Cmd::new();
-            ping.arg("PING");
-            if self.in_time(ping.query_async(&mut connection)).await.is_err() {
-                live.ended.store(true, Ordering::Release);
-            }
-        }
-    }
-
-    fn millis(&self) -> u64 {
-        self.started.elapsed().as_millis() as u64
+        live: &Live,
+        grace: Duration,
+    ) -> impl Future<Output = Result<(), Failure>> + Send + use<> {
+        silence::test(live.connection.clone(), Arc::clone(&live.pulse), grace, self.patience)
     }
 }
 
-fn usable(slot: &Slot) -> Option<Arc<Live>> {
-    slot.live.load_full().filter(|live| !live.ended.load(Ordering::Acquire))
+impl Place {
+    fn is_lost(&self) -> bool {
+        match &*self.live.load() {
+            Some(live) => live.pulse.has_ended(),
+            None => self.opening.has_failed(),
+        }
+    }
+}
+
+fn usable(live: &ArcSwapOption<Live>) -> Option<Arc<Live>> {
+    live.load_full().filter(|live| !live.pulse.has_ended())
+}
+
+/// Puts a new connection where there is none that can be used. An attempt that hangs does not hold
+/// up another for long: meanwhile the server may be back, or another may have become the primary.
+async fn open(
+    origin: Arc<Origin>,
+    place: Arc<ArcSwapOption<Live>>,
+    limit: Duration,
+) -> Result<(), Failure> {
+    // Somebody was faster.
+    if usable(&place).is_some() {
+        return Ok(());
+    }
+    let attempts = async {
+        let mut attempts = JoinSet::new();
+        attempts.spawn(Arc::clone(&origin).open());
+        if let Ok(Some(Ok(opened))) = timeout(limit / 2, attempts.join_next()).await {
+            return opened;
+        }
+        attempts.spawn(origin.open());
+        first_good(attempts).await
+    };
+    let opened = timeout(limit, attempts).await.unwrap_or_else(|_| {
+        let message = "connecting took too long";
+        Err(io::Error::new(io::ErrorKind::TimedOut, message).into())
+    });
+    place.store(Some(Arc::new(opened.map_err(Failure::Unreachable)?)));
+    Ok(())
+}
+
+/// A question on a connection. If nobody waits for the answer any more, or it is late, the
+/// connection is in doubt.
+struct Asking<'l> {
+    link: &'l Link,
+    place: &'l Place,
+    live: &'l Live,
+    doubtful: bool,
+}
+
+impl<'l> Asking<'l> {
+    fn begin(link: &'l Link, place: &'l Place, live: &'l Live) -> Self {
+        Self { link, place, live, doubtful: true }
+    }
+
+    fn end(mut self, answer: Result<Value, RedisError>) -> Result<Value, Failure> {
+        let answer = answer.map_err(Failure::of_request);
+        match &answer {
+            Ok(_) => self.live.pulse.beat(),
+            Err(failure) if failure.ends_connection() => {
+                self.live.pulse.end();
+                // A server that refuses is the same after each new connection.
+                if let Failure::Refused(_) = failure {
+                    self.place.opening.failed(failure.clone());
+                }
+            }
+            Err(Failure::Refused(_)) => self.live.pulse.beat(),
+            Err(_) => return answer,
+        }
+        self.doubtful = false;
+        answer
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if self.doubtful {
+            self.link.doubt();
+        }
+    }
 }
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("connections", &self.slots.len()).finish_non_exhaustive()
+        f.debug_struct("Link").field("connections", &self.places.len()).finish_non_exhaustive()
     }
 }

@@ -5,6 +5,7 @@ mod backend;
 mod cluster;
 mod coalesce;
 mod config;
+mod effort;
 mod failure;
 mod link;
 mod names;
@@ -13,7 +14,9 @@ mod origin;
 mod script;
 mod sentinel;
 mod silence;
+mod slots;
 mod test_time;
+mod topology;
 mod wire;
 
 use std::sync::Arc;
@@ -73,19 +76,23 @@ impl RedisStore {
         Self::over(Origin::Server(Box::new(server)), config).await
     }
 
-    /// A store over the application's own pool. Checks do not check connections out: they share
-    /// clones of [`connections`](RedisConfig::connections) of its multiplexed ones, so that no
-    /// check waits for another and the pool stays free for the application.
+    /// A store that connects as the application's own pool does: with its address, user, password,
+    /// certificates and connection customizer.
+    ///
+    /// It opens [`connections`](RedisConfig::connections) connections of its own through the pool's
+    /// manager, beside those of the pool: its `max_size` neither counts nor limits them. None is
+    /// shared with the application, which may use a transaction, `SELECT` or a blocking command on
+    /// what it checks out; and no check waits for one that the application holds.
     ///
     /// # Errors
     ///
-    /// If the pool cannot give a connection.
+    /// If the pool's manager cannot connect.
     pub async fn from_pool(pool: Pool<RedisConnectionManager>) -> Result<Self, Error> {
         Self::from_pool_with(pool, RedisConfig::default()).await
     }
 
-    /// As [`from_pool`](Self::from_pool), with another configuration. The pool connects as it is
-    /// set up to: the connect timeout and certificates here do not matter.
+    /// As [`from_pool`](Self::from_pool), with another configuration. Its certificates do not
+    /// matter: the pool has its own.
     ///
     /// # Errors
     ///
@@ -95,7 +102,8 @@ impl RedisStore {
         config: RedisConfig,
     ) -> Result<Self, Error> {
         config.validate()?;
-        Self::over(Origin::Pool(pool), config).await
+        let response_timeout = config.response_timeout;
+        Self::over(Origin::Pool { pool, response_timeout }, config).await
     }
 
     /// A store over the primary that some sentinels know by a name. `primary` is that name, or a
@@ -180,7 +188,7 @@ impl RedisStore {
     }
 
     async fn over(origin: Origin, config: RedisConfig) -> Result<Self, Error> {
-        let link = Link::new(origin, config.connections, config.response_timeout);
+        let link = Link::new(origin, &config);
         link.warm_up().await?;
         Ok(Self::new(Backend::One(Box::new(link), Loading::default()), &config))
     }

@@ -1,62 +1,57 @@
 //! Where connections come from: an address, the application's pool, or the primary that Sentinel
 //! names.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bb8::Pool;
 use bb8_redis::RedisConnectionManager;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
     ProtocolVersion, PushInfo, PushKind, RedisError, aio::MultiplexedConnection,
 };
-use tokio::time::timeout;
 
-use super::{config::RedisConfig, names::Names, sentinel::Sentinels, silence::Silence};
+use super::{
+    config::RedisConfig, effort::Effort, names::Names, sentinel::Sentinels, silence::Pulse,
+};
 
-/// A connection, and whether it is known to have ended.
+/// A connection, and what is known of its state.
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) connection: MultiplexedConnection,
-    pub(super) ended: Arc<AtomicBool>,
-    pub(super) silence: Silence,
+    pub(super) pulse: Arc<Pulse>,
+    pub(super) testing: Effort,
+}
+
+impl Live {
+    fn new(connection: MultiplexedConnection, pulse: Arc<Pulse>) -> Self {
+        Self { connection, pulse, testing: Effort::new(Duration::ZERO) }
+    }
 }
 
 pub(super) enum Origin {
     Server(Box<Server>),
-    Pool(Pool<RedisConnectionManager>),
+    Pool { pool: Pool<RedisConnectionManager>, response_timeout: Duration },
     Sentinels(Box<Sentinels>),
 }
 
 impl Origin {
-    pub(super) async fn open(&self) -> Result<Live, RedisError> {
-        match self {
+    pub(super) async fn open(self: Arc<Self>) -> Result<Live, RedisError> {
+        match &*self {
             Self::Server(server) => server.open().await,
-            Self::Sentinels(sentinels) => sentinels.primary().await?.open().await,
-            // The pool tests what it hands out; it is given back at once, so that a pool of one
-            // connection serves everybody.
-            Self::Pool(pool) => match pool.get().await {
-                Ok(pooled) => Ok(Live {
-                    connection: pooled.clone(),
-                    ended: Arc::default(),
-                    silence: Silence::default(),
-                }),
-                Err(bb8::RunError::User(error)) => Err(error),
-                Err(bb8::RunError::TimedOut) => {
-                    Err((ErrorKind::Io, "the pool had no connection in time").into())
-                }
-            },
+            Self::Sentinels(sentinels) => sentinels.primary().await,
+            // Not one of those that the application checks out: whoever has one of them may begin a
+            // transaction on it, select another database, or block it.
+            Self::Pool { pool, response_timeout } => {
+                let mut connection = pool.dedicated_connection().await?;
+                connection.set_response_timeout(*response_timeout);
+                Ok(Live::new(connection, Arc::default()))
+            }
         }
     }
 
     /// Whether the end of a connection shows only when it is used.
     pub(super) fn ends_unnoticed(&self) -> bool {
-        matches!(self, Self::Pool(_))
+        matches!(self, Self::Pool { .. })
     }
 }
 
@@ -64,7 +59,6 @@ impl Origin {
 #[derive(Clone)]
 pub(super) struct Server {
     client: Client,
-    connecting: Duration,
     options: AsyncConnectionConfig,
     names: Names,
 }
@@ -93,7 +87,7 @@ impl Server {
         } else {
             Client::open(info)?
         };
-        Ok(Self { client, connecting: config.connect_timeout, options, names })
+        Ok(Self { client, options, names })
     }
 
     pub(super) fn from_url(url: &str, config: &RedisConfig) -> Result<Self, RedisError> {
@@ -126,22 +120,16 @@ impl Server {
     }
 
     pub(super) async fn open(&self) -> Result<Live, RedisError> {
-        let ended = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&ended);
+        let pulse = Arc::new(Pulse::default());
+        let seen = Arc::clone(&pulse);
         let options = self.options.clone().set_push_sender(move |push: PushInfo| {
             if push.kind == PushKind::Disconnection {
-                seen.store(true, Ordering::Release);
+                seen.end();
             }
             Ok::<(), redis::aio::SendError>(())
         });
-        let opening = self.client.get_multiplexed_async_connection_with_config(&options);
-        // Resolving a name counts, too.
-        match timeout(self.connecting, opening).await {
-            Ok(connection) => {
-                Ok(Live { connection: connection?, ended, silence: Silence::default() })
-            }
-            Err(_) => Err((ErrorKind::Io, "connecting took too long").into()),
-        }
+        let connection = self.client.get_multiplexed_async_connection_with_config(&options).await?;
+        Ok(Live::new(connection, pulse))
     }
 }
 
@@ -168,6 +156,8 @@ mod secure {
 
 #[cfg(not(feature = "redis-tls"))]
 mod secure {
+    use redis::ErrorKind;
+
     use super::*;
 
     pub(super) fn client(_: ConnectionInfo, _: &RedisConfig) -> Result<Client, RedisError> {

@@ -1,12 +1,23 @@
 //! Which server is the primary, according to Sentinel.
 
-use redis::{Cmd, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, Value};
+use std::sync::Arc;
 
-use super::{config::RedisConfig, origin::Server};
+use redis::{Cmd, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, Value};
+use tokio::task::JoinSet;
+
+use super::{
+    config::RedisConfig,
+    effort::first_good,
+    origin::{Live, Server},
+};
 
 /// Some sentinels, and the name under which they know a primary.
 pub(super) struct Sentinels {
     sentinels: Vec<Server>,
+    sought: Arc<Sought>,
+}
+
+struct Sought {
     name: String,
     /// Settings of the primary; its address is what the sentinels say.
     primary: Server,
@@ -32,44 +43,38 @@ impl Sentinels {
         let info: ConnectionInfo = url.as_str().into_connection_info()?;
         // Hosts in URLs are folded to lower case, names of primaries are not.
         let name = host_of(&url).to_owned();
+        let sentinels = sentinels.iter().map(|url| Server::from_url(url, config));
+        let primary = Server::new(info, config)?;
         Ok(Self {
-            sentinels: sentinels
-                .iter()
-                .map(|url| Server::from_url(url, config))
-                .collect::<Result<_, _>>()?,
-            name,
-            primary: Server::new(info, config)?,
-            config: config.clone(),
+            sentinels: sentinels.collect::<Result<_, _>>()?,
+            sought: Arc::new(Sought { name, primary, config: config.clone() }),
         })
     }
 
-    /// Asks the sentinels in turn, and the server that they name whether it agrees.
-    pub(super) async fn primary(&self) -> Result<Server, RedisError> {
-        let mut last: Option<RedisError> = None;
+    /// Asks all sentinels at once, because some may be silent, and the servers that they name
+    /// whether they agree. Whoever waits for it bounds how long that may take.
+    pub(super) async fn primary(&self) -> Result<Live, RedisError> {
+        let mut asked = JoinSet::new();
         for sentinel in &self.sentinels {
-            match self.ask(sentinel).await {
-                Ok(server) => return Ok(server),
-                Err(error) => last = Some(error),
-            }
+            asked.spawn(Self::ask(sentinel.clone(), Arc::clone(&self.sought)));
         }
-        Err(last.unwrap_or_else(|| (ErrorKind::EmptySentinelList, "no sentinel is given").into()))
+        first_good(asked).await
     }
 
-    async fn ask(&self, sentinel: &Server) -> Result<Server, RedisError> {
+    async fn ask(sentinel: Server, sought: Arc<Sought>) -> Result<Live, RedisError> {
         let mut connection = sentinel.open().await?.connection;
         let mut question = Cmd::new();
-        question.arg("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
+        question.arg("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&sought.name);
         let address: Option<(String, u16)> = question.query_async(&mut connection).await?;
         let Some((host, port)) = address else {
             let message = "the sentinels know no primary of this name";
             return Err((ErrorKind::MasterNameNotFoundBySentinel, message).into());
         };
-        let server = self.primary.at(&host, port, &self.config)?;
+        let live = sought.primary.at(&host, port, &sought.config)?.open().await?;
         // During a failover a sentinel may still name the old one.
-        let mut connection = server.open().await?.connection;
         let mut role = Cmd::new();
         role.arg("ROLE");
-        let role: Value = role.query_async(&mut connection).await?;
+        let role: Value = role.query_async(&mut live.connection.clone()).await?;
         let is_primary = match &role {
             Value::Array(items) => match items.first() {
                 Some(Value::BulkString(role)) => role == b"master",
@@ -79,7 +84,7 @@ impl Sentinels {
             _ => false,
         };
         if is_primary {
-            Ok(server)
+            Ok(live)
         } else {
             Err((ErrorKind::Io, "the server that the sentinel names is not a primary").into())
         }

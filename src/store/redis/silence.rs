@@ -1,52 +1,110 @@
 //! A connection that says nothing any more.
 //!
-//! The other end of a connection can go without a word (a cable, a firewall, a machine that lost its
-//! power). Whoever asked gives up after its deadline; that nobody has got an answer for a while is
-//! what tells a dead connection from one slow answer.
+//! The other end of a connection can go without a word: a cable, a firewall, a machine that lost its
+//! power. Whoever asked gives up after its deadline, and a late answer tells nobody anything; so who
+//! gives up leaves a PING behind, which is answered after all that was asked before it, or never.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
-use tokio::time::Instant;
+use redis::{Cmd, Value, aio::MultiplexedConnection};
+use tokio::time::{Instant, sleep, timeout};
 
-/// A connection on which nothing has come back for so long, though something was asked, is given
-/// up. Shorter than the usual deadline of a check, so that the next one gets a new connection.
-const LONGEST: Duration = Duration::from_millis(40);
+use super::failure::Failure;
+use crate::random;
 
-/// Since when a connection owes an answer.
+/// Whether a connection still says something.
 #[derive(Debug)]
-pub(super) struct Silence {
+pub(super) struct Pulse {
     begin: Instant,
-    /// Microseconds since `begin`; 0 if nothing is owed.
-    since: AtomicU64,
+    /// When something came back last, in microseconds since `begin`.
+    heard: AtomicU64,
+    ended: AtomicBool,
 }
 
-impl Default for Silence {
+/// A connection whose end shows only when it is used is tested after so much idle time.
+const IDLE: Duration = Duration::from_secs(1);
+
+impl Default for Pulse {
     fn default() -> Self {
-        Self { begin: Instant::now(), since: AtomicU64::new(0) }
+        Self { begin: Instant::now(), heard: AtomicU64::new(0), ended: AtomicBool::new(false) }
     }
 }
 
-impl Silence {
-    /// Something was asked.
-    pub(super) fn begin(&self) {
-        let _ = self.since.compare_exchange(0, self.now(), Ordering::Relaxed, Ordering::Relaxed);
-    }
-
+impl Pulse {
     /// Something has come back.
-    pub(super) fn end(&self) {
-        self.since.store(0, Ordering::Relaxed);
+    pub(super) fn beat(&self) {
+        self.heard.store(self.now(), Ordering::Relaxed);
     }
 
-    /// Whether it has lasted too long.
-    pub(super) fn is_death(&self) -> bool {
-        let since = self.since.load(Ordering::Relaxed);
-        since != 0 && self.now().saturating_sub(since) >= LONGEST.as_micros() as u64
+    pub(super) fn is_idle(&self) -> bool {
+        let heard = self.heard.load(Ordering::Relaxed);
+        self.now().saturating_sub(heard) >= IDLE.as_micros() as u64
+    }
+
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
     }
 
     fn now(&self) -> u64 {
-        self.begin.elapsed().as_micros() as u64 + 1
+        self.begin.elapsed().as_micros() as u64
     }
+}
+
+/// How long an answer may take decides how long a connection may be silent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    response_timeout: Duration,
+}
+
+impl Patience {
+    pub(super) fn new(response_timeout: Duration) -> Self {
+        Self { response_timeout }
+    }
+
+    /// A connection on which other answers come soon is not asked at all.
+    pub(super) fn grace(self) -> Duration {
+        self.response_timeout / 8
+    }
+
+    /// Half of the timeout, and up to a quarter more: after a pause that all instances felt, not
+    /// all of them connect at once.
+    fn for_an_answer(self) -> Duration {
+        let part = (random::number() % 1_000) as f64 / 4_000.0;
+        self.response_timeout / 2 + self.response_timeout.mul_f64(part)
+    }
+}
+
+/// Ends a connection on which nothing comes back, neither within `grace` nor to a PING.
+pub(super) async fn test(
+    mut connection: MultiplexedConnection,
+    pulse: Arc<Pulse>,
+    grace: Duration,
+    patience: Patience,
+) -> Result<(), Failure> {
+    let before = pulse.heard.load(Ordering::Relaxed);
+    if !grace.is_zero() {
+        sleep(grace).await;
+        if pulse.heard.load(Ordering::Relaxed) != before {
+            return Ok(());
+        }
+    }
+    let mut ping = Cmd::new();
+    ping.arg("PING");
+    let answer = timeout(patience.for_an_answer(), ping.query_async::<Value>(&mut connection));
+    match answer.await.map(|answer| answer.map_err(Failure::of_request)) {
+        // A user without the right to PING is answered, too.
+        Ok(Ok(_) | Err(Failure::Refused(_))) => pulse.beat(),
+        _ => pulse.end(),
+    }
+    Ok(())
 }

@@ -1,0 +1,94 @@
+//! What lies between a client and a server.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, copy, sink},
+    net::{TcpListener, TcpStream},
+    task::AbortHandle,
+    time::sleep,
+};
+
+#[derive(Default)]
+pub(crate) struct Proxy {
+    /// How much later a new connection is passed on, in milliseconds.
+    pub(crate) handshake: AtomicU64,
+    /// How much later each answer is, in milliseconds.
+    pub(crate) answer: AtomicU64,
+    /// Passes nothing of a new connection on.
+    pub(crate) mute: AtomicBool,
+    /// The first so many connections get no answers any more.
+    pub(crate) silent: AtomicUsize,
+    /// Connections so far.
+    pub(crate) opened: AtomicUsize,
+    /// Connections that have not ended.
+    pub(crate) open: Arc<AtomicUsize>,
+    tasks: Mutex<Vec<AbortHandle>>,
+}
+
+struct Open(Arc<AtomicUsize>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+impl Proxy {
+    pub(crate) async fn start(server: u16) -> (Arc<Self>, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("redis://{}/", listener.local_addr().expect("an address"));
+        let proxy = Arc::new(Self::default());
+        let this = Arc::clone(&proxy);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let number = this.opened.fetch_add(1, SeqCst);
+                this.open.fetch_add(1, SeqCst);
+                let open = Open(Arc::clone(&this.open));
+                let task = tokio::spawn(Arc::clone(&this).carry(number, client, server, open));
+                this.tasks.lock().expect("whole").push(task.abort_handle());
+            }
+        });
+        (proxy, url)
+    }
+
+    /// Ends all connections.
+    pub(crate) fn cut(&self) {
+        for task in self.tasks.lock().expect("whole").drain(..) {
+            task.abort();
+        }
+    }
+
+    async fn carry(self: Arc<Self>, number: usize, client: TcpStream, server: u16, _open: Open) {
+        let (mut from_client, mut to_client) = client.into_split();
+        if self.mute.load(SeqCst) {
+            let _ = copy(&mut from_client, &mut sink()).await;
+            return;
+        }
+        sleep(Duration::from_millis(self.handshake.load(SeqCst))).await;
+        let server = TcpStream::connect(("127.0.0.1", server)).await.expect("the server");
+        let (mut from_server, mut to_server) = server.into_split();
+        let answers = async {
+            let mut bytes = vec![0; 65_536];
+            while let Ok(read @ 1..) = from_server.read(&mut bytes).await {
+                sleep(Duration::from_millis(self.answer.load(SeqCst))).await;
+                if number < self.silent.load(SeqCst) {
+                    continue;
+                }
+                if to_client.write_all(&bytes[..read]).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            _ = copy(&mut from_client, &mut to_server) => {}
+            () = answers => {}
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! A limiter as applications have it, with its short deadline, decides through Redis again soon
+//! after the fault has passed.
+
+use std::{
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep, timeout};
+use tollgate::{
+    Limiter, Policy,
+    store::{RedisConfig, RedisStore, Resilience, Source},
+};
+
+use crate::{
+    policy,
+    proxy::Proxy,
+    servers::{Cluster, Guarded, Server, until},
+};
+
+const SOON: Duration = Duration::from_secs(2);
+
+/// Requests that come all the time, as a service has them.
+struct Traffic {
+    policy: Policy,
+    limiter: Limiter,
+    stop: Arc<AtomicBool>,
+    shared: Arc<AtomicU64>,
+    other: Arc<AtomicU64>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Traffic {
+    fn start(store: RedisStore) -> Self {
+        let (limiter, policy) = (Limiter::new(store), policy("p", "100/h"));
+        let [shared, other] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
+        let stop = Arc::new(AtomicBool::new(false));
+        let task = tokio::spawn({
+            let (limiter, policy, stop) = (limiter.clone(), policy.clone(), Arc::clone(&stop));
+            let (shared, other) = (Arc::clone(&shared), Arc::clone(&other));
+            async move {
+                for key in 0_u64.. {
+                    if stop.load(SeqCst) {
+                        return;
+                    }
+                    let (limiter, policy) = (limiter.clone(), policy.clone());
+                    let (shared, other) = (Arc::clone(&shared), Arc::clone(&other));
+                    tokio::spawn(async move {
+                        let decision = limiter.check(policy.charge(key, 1)).await;
+                        let by_redis = decision.expect("a decision").source() == Source::Shared;
+                        if by_redis { &shared } else { &other }.fetch_add(1, SeqCst);
+                    });
+                    sleep(Duration::from_millis(2)).await;
+                }
+            }
+        });
+        Self { policy, limiter, stop, shared, other, task }
+    }
+
+    /// Soon all requests are decided by Redis again: none is not, for a while.
+    async fn assert_recovers(&self, what: &str, since: Instant) {
+        let mut steady = Instant::now();
+        let mut before = self.other.load(SeqCst);
+        let first = self.shared.load(SeqCst);
+        let mut resumed = None;
+        while steady.elapsed() < Duration::from_millis(500) {
+            sleep(Duration::from_millis(5)).await;
+            if resumed.is_none() && self.shared.load(SeqCst) > first {
+                resumed = Some(since.elapsed());
+            }
+            let other = self.other.load(SeqCst);
+            if other != before {
+                (steady, before) = (Instant::now(), other);
+            }
+            assert!(since.elapsed() < Duration::from_secs(10), "{what}: not after {resumed:?}");
+        }
+        let all = steady - since;
+        eprintln!("measured: {what}: again after {resumed:?}, all after {all:?}");
+        assert!(resumed.is_some_and(|resumed| resumed < SOON), "{what}: {resumed:?}");
+        // The breaker lets all of them through a second after it has seen the first succeed.
+        assert!(all < SOON + Duration::from_secs(1), "{what}: {all:?}");
+    }
+
+    async fn stop(self) {
+        self.stop.store(true, SeqCst);
+        self.task.await.expect("no panic");
+        drop((self.limiter, self.policy));
+    }
+}
+
+fn signal(server: &str, signal: &str) {
+    assert!(Command::new("kill").args([signal, server]).status().expect("kill runs").success());
+}
+
+fn process(server: &Server) -> String {
+    server.info("server", "process_id")
+}
+
+/// Continues processes however the test ends, so that they can be stopped.
+struct Frozen(Vec<String>);
+
+impl Frozen {
+    fn freeze(servers: &[&Server]) -> Self {
+        let processes: Vec<_> = servers.iter().map(|server| process(server)).collect();
+        processes.iter().for_each(|process| signal(process, "-STOP"));
+        Self(processes)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|process| signal(process, "-CONT"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handshake_that_takes_longer_than_the_deadline() {
+    let server = Server::start();
+    let (proxy, url) = Proxy::start(server.port).await;
+    proxy.handshake.store(80, SeqCst);
+    let traffic = Traffic::start(RedisStore::connect(&url).await.expect("a store"));
+    sleep(Duration::from_millis(200)).await;
+    proxy.cut();
+    traffic.assert_recovers("connections cut, handshakes of 80 ms", Instant::now()).await;
+    traffic.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_froze_along_with_the_first_sentinel() {
+    let guarded = Guarded::by(3);
+    let store = RedisStore::sentinel(guarded.urls(), Guarded::NAME).await.expect("a store");
+    let traffic = Traffic::start(store);
+    sleep(Duration::from_millis(300)).await;
+    let _frozen = Frozen::freeze(&[&guarded.primary, &guarded.sentinel]);
+    until("the replica is promoted", || guarded.replica.is_primary());
+    traffic.assert_recovers("primary and first sentinel frozen", Instant::now()).await;
+    traffic.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_died() {
+    let mut guarded = Guarded::by(1);
+    let store = RedisStore::sentinel(guarded.urls(), Guarded::NAME).await.expect("a store");
+    let traffic = Traffic::start(store);
+    sleep(Duration::from_millis(300)).await;
+    guarded.primary.kill();
+    until("the replica is promoted", || guarded.replica.is_primary());
+    traffic.assert_recovers("primary killed", Instant::now()).await;
+    traffic.stop().await;
+}
+
+/// The replica of the first node of a cluster.
+fn replica(cluster: &Cluster) -> Server {
+    let replica = Server::start_with(&["--cluster-enabled", "yes"]);
+    replica.ask::<()>(&format!("CLUSTER MEET 127.0.0.1 {}", cluster.nodes[0].port));
+    until("four nodes", || replica.ask::<String>("CLUSTER INFO").contains("cluster_known_nodes:4"));
+    let id: String = cluster.nodes[0].ask("CLUSTER MYID");
+    until("it knows the node", || {
+        replica.try_ask::<()>(&format!("CLUSTER REPLICATE {id}")).is_ok()
+    });
+    until("it follows", || replica.info("replication", "master_link_status") == "up");
+    replica
+}
+
+fn take_over(cluster: &Cluster, replica: &Server) {
+    replica.ask::<()>("CLUSTER FAILOVER TAKEOVER");
+    until("the others know", || {
+        cluster.nodes[1..].iter().all(|node| {
+            let nodes: String = node.ask("CLUSTER NODES");
+            let mut lines = nodes.lines();
+            lines.any(|line| {
+                line.contains(&format!(":{}@", replica.port)) && line.contains("0-5460")
+            })
+        })
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_of_a_cluster_that_froze() {
+    let cluster = Cluster::start();
+    let replica = replica(&cluster);
+    let traffic = Traffic::start(RedisStore::cluster(cluster.urls()).await.expect("a store"));
+    sleep(Duration::from_millis(300)).await;
+    let _frozen = Frozen::freeze(&[&cluster.nodes[0]]);
+    take_over(&cluster, &replica);
+    traffic.assert_recovers("a node of three frozen", Instant::now()).await;
+    traffic.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_of_a_cluster_that_died() {
+    let mut cluster = Cluster::start();
+    let replica = replica(&cluster);
+    let traffic = Traffic::start(RedisStore::cluster(cluster.urls()).await.expect("a store"));
+    sleep(Duration::from_millis(300)).await;
+    cluster.nodes[0].kill();
+    take_over(&cluster, &replica);
+    traffic.assert_recovers("a node of three killed", Instant::now()).await;
+    traffic.stop().await;
+}
+
+/// Who gives up early says nothing of the connection; nor does a short pause of the server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_answer_is_no_dead_connection() {
+    let server = Server::start();
+    let (proxy, url) = Proxy::start(server.port).await;
+    let store = RedisStore::connect(&url).await.expect("a store");
+    let limiter = Limiter::with(store, Resilience::none());
+    let policy = policy("p", "100/h");
+    let opened = proxy.opened.load(SeqCst);
+    proxy.answer.store(60, SeqCst);
+    for key in 0..20_u64 {
+        let check = limiter.check(policy.charge(key, 1));
+        assert!(timeout(Duration::from_millis(45), check).await.is_err(), "it takes 60 ms");
+    }
+    proxy.answer.store(0, SeqCst);
+    sleep(Duration::from_millis(700)).await;
+    let _ = limiter.check(policy.charge("alice", 1)).await.expect("an answer");
+    assert_eq!(proxy.opened.load(SeqCst), opened);
+
+    let traffic = Traffic::start(RedisStore::connect(&url).await.expect("a store"));
+    sleep(Duration::from_millis(200)).await;
+    let opened = proxy.opened.load(SeqCst);
+    let frozen = Frozen::freeze(&[&server]);
+    sleep(Duration::from_millis(150)).await;
+    drop(frozen);
+    traffic.assert_recovers("a pause of 150 ms", Instant::now()).await;
+    assert_eq!(proxy.opened.load(SeqCst), opened);
+    traffic.stop().await;
+}
+
+/// Whatever was being done for a store ends with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_outlives_its_store() {
+    let server = Server::start();
+    let (proxy, url) = Proxy::start(server.port).await;
+    let config = RedisConfig::default().connect_timeout(Duration::from_secs(60));
+    let store = RedisStore::connect_with(&url, config).await.expect("a store");
+    let limiter = Limiter::new(store);
+    let policy = policy("p", "100/h");
+    proxy.mute.store(true, SeqCst);
+    proxy.cut();
+    sleep(Duration::from_millis(50)).await;
+    for key in 0..4_u64 {
+        let _ = limiter.check(policy.charge(key, 1)).await.expect("a decision");
+    }
+    assert_eq!(proxy.open.load(Relaxed), 2, "it is connecting");
+    drop(limiter);
+    sleep(Duration::from_millis(200)).await;
+    assert_eq!(proxy.open.load(Relaxed), 0, "it has stopped");
+}
