@@ -118,6 +118,14 @@ impl Server {
         until(&format!("writing is {how}"), wrote);
     }
 
+    /// Waits until it is a primary. A server that changes sides ends its connections.
+    pub(crate) fn until_promoted(&self) {
+        until("the replica is promoted", || {
+            let info = self.try_ask::<String>("INFO replication");
+            info.is_ok_and(|info| info.contains("role:master"))
+        });
+    }
+
     pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
         self.ask("KEYS *")
     }

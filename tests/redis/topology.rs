@@ -12,7 +12,7 @@ use crate::{
     assert_works,
     faults::{Load, assert_healed},
     policy,
-    servers::{Cluster, Guarded, Server, free_port, until},
+    servers::{Cluster, Guarded, Server, free_port},
 };
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn sentinel_promotes_a_replica_under_load() {
     let mut load = Load::start(&limiter, &policy, "alice");
     tokio::time::sleep(Duration::from_millis(300)).await;
     guarded.primary.kill();
-    until("the replica is promoted", || guarded.replica.info("replication", "role") == "master");
+    guarded.replica.until_promoted();
     let promoted = tokio::time::Instant::now();
     let mut before = load.errors.load(SeqCst);
     loop {
