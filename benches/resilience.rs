@@ -10,7 +10,11 @@ use std::{
 
 use axum::body::Body;
 use http::{Request as HttpRequest, Response};
-use support::{Bar, compare, figure, heading, measuring, ready, row, time};
+use support::{
+    Bar, compare, figure, heading,
+    keys::{Walk, keys},
+    measuring, ready, row, time,
+};
 use tollgate::{
     Error, ErrorKind, Key, Limiter, Policy, RateLimitLayer, Rule,
     store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Source, Store},
@@ -87,6 +91,19 @@ fn main() {
         fallback,
         Bar::AtMost(1.25),
     );
+
+    let keys = keys(20_000);
+    let (mut ours, mut theirs) = (Walk::new(&keys), Walk::new(&keys));
+    let each = |limiter: &Limiter, key: &String| {
+        drop(black_box(ready(limiter.check(allowed.charge(black_box(key.as_str()), 1)))));
+    };
+    let many = compare(ROUNDS, || each(&local, ours.step()), || each(&embedded, theirs.step()));
+    // What is owed is looked up beside what is spent: further from the processor than one key is.
+    row("the same, of 20,000 keys", "ns", many, Bar::Open);
+
+    let part = Limiter::with(Down, Resilience::default().instances(5));
+    let share = compare(ROUNDS, || each(&part, &keys[0]), || each(&embedded, &keys[0]));
+    row("the same, of one key and a fifth of its limit", "ns", share, Bar::AtMost(1.25));
 
     let rule = Rule::new(denied, move |_| Key::from(key));
     let mut service = RateLimitLayer::new(Limiter::new(instant()), rule).layer(Bare);

@@ -14,6 +14,7 @@ struct Report {
     kind: ErrorKind,
     message: Cow<'static, str>,
     source: Option<Source>,
+    uncertain: bool,
 }
 
 /// The kinds of [`Error`].
@@ -48,9 +49,17 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    /// An error of the given kind, for implementations of [`Store`](crate::store::Store).
+    /// An error of the given kind, for implementations of [`Store`](crate::store::Store). It says
+    /// that nothing was done, unless it is made [`uncertain`](Self::uncertain).
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self(Box::new(Report { kind, message: message.into(), source: None }))
+        Self(Box::new(Report { kind, message: message.into(), source: None, uncertain: false }))
+    }
+
+    /// The same error of a request that was sent and whose answer was lost.
+    #[must_use]
+    pub fn uncertain(mut self) -> Self {
+        self.0.uncertain = true;
+        self
     }
 
     /// The same error, with what caused it.
@@ -83,6 +92,13 @@ impl Error {
         !matches!(self.kind(), Invalid | QueueFull | Deadline)
     }
 
+    /// Whether the store may have done what it was asked, or a part of it, though it did not say
+    /// so. If not, nothing was charged or given back, and asking again cannot count twice.
+    #[must_use]
+    pub fn is_uncertain(&self) -> bool {
+        self.0.uncertain
+    }
+
     /// Whether the deadline passed before a turn came.
     #[must_use]
     pub fn is_deadline(&self) -> bool {
@@ -107,6 +123,7 @@ impl fmt::Debug for Error {
         f.debug_struct("Error")
             .field("kind", &self.0.kind)
             .field("message", &self.0.message)
+            .field("uncertain", &self.0.uncertain)
             .field("source", &self.0.source)
             .finish()
     }

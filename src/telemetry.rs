@@ -11,11 +11,16 @@ pub(crate) use resilience::{breaker, deadline_missed, denied_from_cache, fell_ba
 /// Events of target `tollgate`.
 #[cfg(feature = "tracing")]
 mod events {
-    use std::sync::Once;
+    use std::{
+        sync::{Mutex, Once, PoisonError},
+        time::Duration,
+    };
+
+    use tokio::time::Instant;
 
     use crate::{
         decision::{Decision, Outcome},
-        error::Error,
+        error::{Error, ErrorKind},
         store::Verdict,
     };
 
@@ -51,9 +56,38 @@ mod events {
         );
     }
 
+    /// At most one event a second and kind of error, however many requests fail. That the store is
+    /// left alone is said once, by its breaker.
     #[cold]
     pub(crate) fn store_failed(error: &Error, admitted: bool) {
-        tracing::warn!(target: "tollgate", %error, admitted, "the store cannot answer");
+        if error.kind() == ErrorKind::BreakerOpen {
+            return;
+        }
+        if let Some(unsaid) = TOLD.turn(error.kind(), Instant::now()) {
+            tracing::warn!(target: "tollgate", %error, admitted, unsaid, "the store cannot answer");
+        }
+    }
+
+    /// Which kinds of errors were told when, and how many have not been since.
+    struct Told(Mutex<Vec<(ErrorKind, Instant, u64)>>);
+
+    static TOLD: Told = Told(Mutex::new(Vec::new()));
+
+    impl Told {
+        /// How many errors of this kind have gone unsaid, if it is time to tell one again.
+        fn turn(&self, kind: ErrorKind, now: Instant) -> Option<u64> {
+            let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some((_, last, unsaid)) = told.iter_mut().find(|(other, ..)| *other == kind) else {
+                told.push((kind, now, 0));
+                return Some(0);
+            };
+            if now.saturating_duration_since(*last) < Duration::from_secs(1) {
+                *unsaid += 1;
+                return None;
+            }
+            *last = now;
+            Some(std::mem::take(unsaid))
+        }
     }
 
     #[cold]
@@ -190,9 +224,10 @@ mod resilience {
         metrics::counter!("tollgate_deny_cache_hits_total").increment(1);
     }
 
+    /// A store that fails is a warning once; that it is tried in vain is not worth one each time.
     #[cold]
-    pub(crate) fn breaker(state: BreakerState) {
-        let (_number, _name) = match state {
+    pub(crate) fn breaker(_before: BreakerState, after: BreakerState) {
+        let (_number, _name) = match after {
             BreakerState::Closed => (0.0, "closed"),
             BreakerState::Open { .. } => (1.0, "open"),
             BreakerState::HalfOpen { .. } => (2.0, "half-open"),
@@ -201,6 +236,17 @@ mod resilience {
         #[cfg(feature = "metrics")]
         metrics::gauge!("tollgate_breaker_state").set(_number);
         #[cfg(feature = "tracing")]
-        tracing::warn!(target: "tollgate", breaker = _name, "the store's breaker has changed");
+        match (_before, after) {
+            (BreakerState::HalfOpen { .. }, BreakerState::Open { .. })
+            | (_, BreakerState::HalfOpen { .. }) => {
+                tracing::debug!(target: "tollgate", breaker = _name, "the store's breaker has changed");
+            }
+            (_, BreakerState::Open { .. }) => {
+                tracing::warn!(target: "tollgate", breaker = _name, "the store's breaker has changed");
+            }
+            _ => {
+                tracing::info!(target: "tollgate", breaker = _name, "the store's breaker has changed");
+            }
+        }
     }
 }

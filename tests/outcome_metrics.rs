@@ -3,7 +3,7 @@
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use tollgate::{
-    Error, ErrorKind, Limiter, Policy,
+    Error, ErrorKind, Limiter, OnFailure, Policy, Reserve,
     store::{Answer, Request, Resilience, Store},
 };
 
@@ -59,4 +59,30 @@ fn decisions_by_policy_and_outcome() {
             "tollgate_store_seconds 1",
         ]
     );
+}
+
+/// Whatever the store does not decide is counted: also what is refused, and what is settled.
+#[test]
+fn everything_that_falls_back() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let limiter = Limiter::with(Slow, Resilience::default().without_breaker());
+            let policy = Policy::new("calls", "2/min".parse().unwrap()).unwrap();
+            let closed = policy.charge("a", 1).on_failure(OnFailure::Deny);
+            limiter.check(closed).await.unwrap_err();
+            let Reserve::Held(held) = limiter.reserve(policy.charge("a", 1)).await.unwrap() else {
+                panic!("it falls back");
+            };
+            held.settle(3).await.unwrap();
+        });
+    });
+    let count = |name: &str| {
+        let metrics = snapshotter.snapshot().into_vec();
+        let found = metrics.into_iter().find(|(key, ..)| key.key().name() == name);
+        found.map(|(_, _, _, value)| value)
+    };
+    assert_eq!(count("tollgate_fallback_total"), Some(DebugValue::Counter(3)));
 }

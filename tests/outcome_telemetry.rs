@@ -8,7 +8,10 @@ use std::{
 };
 
 use http::{Request, Response};
-use tollgate::{Limiter, Policy, RateLimitLayer, Rule, by};
+use tollgate::{
+    Error, ErrorKind, Limiter, OnFailure, Policy, RateLimitLayer, Rule, by,
+    store::{Answer, Request as StoreRequest, Store},
+};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tracing::{
     Event, Metadata, Subscriber,
@@ -78,4 +81,54 @@ async fn one_event_for_each_denial() {
         assert!(denial.contains(part), "{part} in {denial}");
     }
     assert!(!events.iter().any(|event| event.contains("secret")), "{events:#?}");
+}
+
+/// The event names the route by its pattern, never by the path that the client has written.
+#[cfg(feature = "axum")]
+#[tokio::test]
+async fn an_event_names_the_route() {
+    use axum::{Router, body::Body, routing::get};
+
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let rule = Rule::new(policy("calls", "1/min"), by::constant("all"));
+    let layer = RateLimitLayer::new(Limiter::in_memory(), rule);
+    let app = Router::new().route("/users/{id}", get(|| async {})).layer(layer);
+    for status in [200, 429] {
+        let request = Request::get("/users/very-secret").body(Body::empty()).unwrap();
+        assert_eq!(app.clone().oneshot(request).await.unwrap().status(), status);
+    }
+    let events = log.0.lock().unwrap().clone();
+    let [denial] = &events[..] else { panic!("{events:#?}") };
+    assert!(denial.contains("route=\"/users/{id}\"") && !denial.contains("secret"), "{denial}");
+}
+
+#[derive(Debug)]
+struct Down;
+
+impl Store for Down {
+    fn call(&self, _: StoreRequest<'_>) -> Answer {
+        Answer::ready(Err(Error::new(ErrorKind::Unavailable, "down")))
+    }
+}
+
+#[tokio::test]
+async fn an_outage_is_told_once() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let inner =
+        service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    let rule = Rule::new(policy("calls", "5/min"), by::header("x-api-key"));
+    let mut service =
+        RateLimitLayer::new(Limiter::new(Down), rule.on_failure(OnFailure::Deny)).layer(inner);
+    for _ in 0..1_000 {
+        let request = Request::get("/").header("x-api-key", "very-secret").body(()).unwrap();
+        let response = service.ready().await.unwrap().call(request).await.unwrap();
+        assert_eq!(response.status().as_u16(), 503);
+    }
+    let events = log.0.lock().unwrap().clone();
+    let warnings: Vec<_> = events.iter().filter(|event| event.contains("WARN")).collect();
+    assert_eq!(warnings.len(), 2, "{:#?}", &warnings[..warnings.len().min(9)]);
+    assert!(warnings[0].contains("error=down") && warnings[1].contains("breaker=\"open\""));
+    assert!(events.len() <= 4, "{events:#?}");
 }

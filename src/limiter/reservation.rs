@@ -71,7 +71,9 @@ impl Reservation {
     }
 
     /// Gives back what the charges still weigh, and says how many units that was: units that would
-    /// have come back by now anyway are not given back again.
+    /// have come back by now anyway are not given back again. Of what was admitted while the shared
+    /// store could not answer, units that it may count by now stay charged (see
+    /// [`resilience`](crate::resilience)).
     ///
     /// # Errors
     ///

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, advance};
 use tollgate::{
-    Charge, Decision, Limiter, ManualClock, OnFailure, Policy, Reserve,
+    Charge, Decision, Limiter, ManualClock, OnFailure, Policy, Reservation, Reserve,
     store::{Resilience, Source},
 };
 
@@ -13,25 +13,29 @@ use crate::{
 
 const START: u64 = 1_700_000_000_000_000;
 
-struct Bench {
-    limiter: Limiter,
-    remote: Remote,
-    clock: ManualClock,
+pub(crate) struct Bench {
+    pub(crate) limiter: Limiter,
+    pub(crate) remote: Remote,
+    pub(crate) clock: ManualClock,
 }
 
 impl Bench {
-    fn new(instances: u32) -> Self {
+    pub(crate) fn new(instances: u32) -> Self {
+        Self::with(Resilience::default().instances(instances))
+    }
+
+    pub(crate) fn with(resilience: Resilience) -> Self {
         let clock = ManualClock::at(START);
         let remote = Remote::new(&clock);
-        let resilience = Resilience::default().instances(instances).clock(clock.clone());
+        let resilience = resilience.clock(clock.clone());
         Self { limiter: Limiter::with(remote.clone(), resilience), remote, clock }
     }
 
-    async fn check<'p>(&self, charge: Charge<'p>) -> Decision<'p> {
+    pub(crate) async fn check<'p>(&self, charge: Charge<'p>) -> Decision<'p> {
         self.limiter.check(charge).await.expect("it falls back")
     }
 
-    async fn admitted(&self, policy: &Policy, tries: u32) -> u32 {
+    pub(crate) async fn admitted(&self, policy: &Policy, tries: u32) -> u32 {
         let mut admitted = 0;
         for _ in 0..tries {
             admitted += u32::from(self.check(policy.charge("alice", 1)).await.is_allowed());
@@ -39,13 +43,28 @@ impl Bench {
         admitted
     }
 
-    async fn pass(&self, time: Duration) {
+    pub(crate) async fn pass(&self, time: Duration) {
         self.clock.advance(time);
         advance(time).await;
     }
 
+    /// What is left of a key in the store.
+    pub(crate) async fn left(&self, policy: &Policy, key: &str) -> u64 {
+        let peek = self.limiter.peek(policy.charge(key, 0)).await.expect("it falls back");
+        assert_eq!(peek.source(), Source::Shared);
+        peek.outcomes().get(0).expect("an outcome").standing().remaining()
+    }
+
+    /// Units that are held.
+    pub(crate) async fn hold(&self, charge: Charge<'_>) -> Reservation {
+        match self.limiter.reserve(charge).await.expect("it falls back") {
+            Reserve::Held(held) => held,
+            Reserve::Denied(denied) => panic!("{denied:?}"),
+        }
+    }
+
     /// Until the breaker has closed again.
-    async fn heal(&self, policy: &Policy) {
+    pub(crate) async fn heal(&self, policy: &Policy) {
         self.remote.set(Mood::Well);
         for _ in 0..40 {
             self.pass(Duration::from_millis(50)).await;
@@ -262,7 +281,8 @@ async fn an_outage_admits_no_more_than_the_bound() {
         })
         .collect();
     let mut admitted = 0;
-    for mood in [Mood::Well, Mood::Down, Mood::Well, Mood::Down, Mood::Well] {
+    let moods = [Mood::Mute, Mood::Down, Mood::Hangs, Mood::Down];
+    for mood in moods.into_iter().flat_map(|mood| [Mood::Well, mood]).chain([Mood::Well]) {
         remote.set(mood);
         for bench in &limiters {
             admitted += bench.admitted(&policy, 30).await;

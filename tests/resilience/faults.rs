@@ -13,8 +13,8 @@ use std::{
 
 use tokio::{task::JoinHandle, time::Instant};
 use tollgate::{
-    Limiter, Policy,
-    store::{RedisStore, Resilience, Source},
+    ErrorKind, Limiter, Policy,
+    store::{RedisConfig, RedisStore, Resilience, Source},
 };
 
 use crate::{
@@ -119,10 +119,10 @@ async fn bear(what: &str, url: &str, begin: impl AsyncFnOnce(), end: impl AsyncF
     assert!(degraded.is_some(), "{what}: the fault was felt");
     assert_eq!(errors, 0, "{what}");
     // The deadline, and what a busy machine adds.
-    assert!(quantile(0.99) < Duration::from_millis(50 + 25), "{what}: {:?}", quantile(0.99));
+    assert!(quantile(0.99) < Duration::from_millis(50 + 50), "{what}: {:?}", quantile(0.99));
     assert!(recovery < Duration::from_secs(2), "{what}: {recovery:?}");
-    // Each key has the limit, this instance's half of it, and what refills meanwhile; what timed out
-    // may have counted twice, and what a server forgets is admitted again.
+    // Each key has the limit, this instance's half of it, and what refills meanwhile; and what a
+    // server forgets is admitted again.
     let bound = TASKS * (LIMIT * 2 + LIMIT / 2 + 1);
     let admitted = samples.iter().filter(|sample| sample.admitted).count() as u64;
     assert!(admitted <= bound, "{what}: {admitted} of {bound}");
@@ -187,6 +187,31 @@ async fn spoilt_on_the_way() {
         let (spoil, spare) = (async || proxy.spoil(how), async || proxy.spoil(Spoil::Nothing));
         bear(&format!("{how:?}"), &proxy.url(), spoil, spare).await;
     }
+}
+
+/// What was refused has certainly not been done; of what was not answered nobody knows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_say_whether_something_may_have_been_done() {
+    let server = Server::start();
+    let config = RedisConfig::default().response_timeout(Duration::from_millis(100));
+    let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
+    let limiter = Limiter::with(store, Resilience::none());
+    let policy = policy("p", "5/h");
+    let ask = async || limiter.check(policy.charge("alice", 1)).await.map(|it| it.is_allowed());
+    assert!(ask().await.expect("it is well"));
+    server.ask::<()>("CONFIG SET maxmemory 1");
+    let error = ask().await.expect_err("out of memory");
+    assert!(error.kind() == ErrorKind::OutOfMemory && !error.is_uncertain(), "{error:?}");
+    server.ask::<()>("CONFIG SET maxmemory 0");
+    server.ask::<()>("REPLICAOF 127.0.0.1 1");
+    let error = ask().await.expect_err("read-only");
+    assert!(error.kind() == ErrorKind::ReadOnly && !error.is_uncertain(), "{error:?}");
+    server.ask::<()>("REPLICAOF NO ONE");
+    let pid = server.info("server", "process_id");
+    signal(&pid, "-STOP");
+    let error = ask().await.expect_err("late");
+    assert!(error.kind() == ErrorKind::Unavailable && error.is_uncertain(), "{error:?}");
+    signal(&pid, "-CONT");
 }
 
 /// One client as fast as it can, against a key that is spent: the server hears of it once a second,

@@ -7,9 +7,14 @@ use std::sync::{
 };
 
 use tollgate::{
-    Error, ErrorKind, ManualClock,
+    Error, ErrorKind, Key, ManualClock,
     store::{Answer, MemoryConfig, MemoryStore, Request, Source, Store},
 };
+
+/// A key that holds something else in the store, for as long as that is [`Mood::Well`].
+pub(crate) const FOREIGN: &str = "foreign";
+/// A key whose charges the store does not take. It is not asked about them.
+pub(crate) const NOT_TAKEN: &str = "not taken";
 
 #[derive(Debug, Clone)]
 pub(crate) struct Remote(Arc<Inner>);
@@ -26,6 +31,8 @@ struct Inner {
 #[repr(u8)]
 pub(crate) enum Mood {
     Well,
+    /// As well, and has nothing foreign any more.
+    Clean,
     /// Has decided when it is asked, and says so a poll later.
     Late,
     /// Answers with an error.
@@ -53,8 +60,21 @@ impl Remote {
 
 impl Store for Remote {
     fn call(&self, request: Request<'_>) -> Answer {
+        let is = |key: &str| match request {
+            Request::Acquire(charges) | Request::Peek(charges) | Request::Force(charges) => {
+                charges.iter().any(|charge| *charge.key() == Key::from(key))
+            }
+            _ => false,
+        };
+        if is(NOT_TAKEN) {
+            return Answer::ready(Err(Error::new(ErrorKind::Invalid, "not taken")));
+        }
         self.0.calls.fetch_add(1, SeqCst);
         let mood = self.0.mood.load(SeqCst);
+        if mood == Mood::Well as u8 && is(FOREIGN) {
+            let error = Error::new(ErrorKind::WrongType, "something else");
+            return Answer::pending(async { Err(error) });
+        }
         if mood == Mood::Down as u8 {
             let error = Error::new(ErrorKind::Unavailable, "down");
             return Answer::pending(async { Err(error) });

@@ -47,10 +47,21 @@ impl MemoryStore {
         }
     }
 
-    /// A charge that is alone needs one lock, and is decided where it is spent.
-    #[inline]
+    /// A charge that is alone needs one lock, and is decided where it is spent. This and what it
+    /// calls is one piece of code, in which a line need not be written down before it is complete.
+    #[inline(always)]
     pub(super) fn decide_one(&self, charge: &Charge<'_>, now: Timestamp, mode: Mode) -> Line {
-        let digest = self.digest(charge, charge.key());
+        self.decide_named(self.digest(charge, charge.key()), charge, now, mode)
+    }
+
+    #[inline]
+    pub(super) fn decide_named(
+        &self,
+        digest: Digest,
+        charge: &Charge<'_>,
+        now: Timestamp,
+        mode: Mode,
+    ) -> Line {
         let number = self.shard_of(digest);
         let mut shard = self.lock(number);
         let mut place = Place { digest, shard: 0, position: shard.position(digest) };
@@ -220,7 +231,7 @@ fn look(shard: &mut Shard, charge: &Charge<'_>, place: &Place, now: Timestamp) -
 }
 
 /// Spends the charge, unless there is too little free or it costs nothing.
-#[inline]
+#[inline(always)]
 fn spend(
     shard: &mut Shard,
     ledger: &Ledger,

@@ -1,6 +1,7 @@
 //! The embedded store: standings in this process, bounded in keys and in bytes.
 
 mod acquire;
+mod index;
 mod ledger;
 mod room;
 mod shard;
@@ -163,10 +164,6 @@ impl MemoryStore {
         (time, self.decide_one(charge, time, acquire::Mode::Acquire))
     }
 
-    pub(crate) fn now(&self) -> Timestamp {
-        self.clock.now()
-    }
-
     /// Names cannot be chosen by clients, keys can: the policy and the algorithm go into the
     /// hasher's own key, beside the secret, and only the client's key is hashed.
     #[inline]
@@ -175,6 +172,23 @@ impl MemoryStore {
         let Secret(low, high) = self.secret;
         let [low, high] = key.digest_keyed([low ^ charge.policy().id(), high ^ algorithm]);
         Digest(low, high)
+    }
+
+    /// What tells this charge's standing from others, in this process.
+    #[inline]
+    pub(in crate::store) fn name(&self, charge: &Charge<'_>) -> u128 {
+        self.digest(charge, charge.key()).to_u128()
+    }
+
+    /// Decides a charge of this [`name`](Self::name), which is alone in its check.
+    #[inline]
+    pub(in crate::store) fn acquire_named(
+        &self,
+        name: u128,
+        charge: &Charge<'_>,
+        now: Timestamp,
+    ) -> Line {
+        self.decide_named(Digest::from_u128(name), charge, now, acquire::Mode::Acquire)
     }
 
     fn shard_of(&self, digest: Digest) -> usize {
@@ -227,7 +241,14 @@ impl Store for MemoryStore {
     }
 
     fn call(&self, request: Request<'_>) -> Answer {
-        let time = self.clock.now();
+        Answer::ready(Ok(self.rule(request, self.clock.now())))
+    }
+}
+
+impl MemoryStore {
+    /// Does what is asked at this time.
+    #[inline]
+    pub(crate) fn rule(&self, request: Request<'_>, time: Timestamp) -> Ruling {
         let lines = match request {
             Request::Acquire(charges) => self.decide(charges, time, acquire::Mode::Acquire),
             Request::Peek(charges) => self.decide(charges, time, acquire::Mode::Peek),
@@ -235,6 +256,6 @@ impl Store for MemoryStore {
             Request::GiveBack(receipt) => self.give_back(receipt, time),
             Request::Reset(charges) => self.reset(charges),
         };
-        Answer::ready(Ok(Ruling { time, source: Source::Local, lines }))
+        Ruling { time, source: Source::Local, lines }
     }
 }

@@ -63,7 +63,7 @@ impl Calls {
         let all = tokio::spawn(async move { calls.decide_groups(operation, groups, now).await });
         all.await.unwrap_or_else(|error| {
             let message = "a check was not brought to its end: part of it may stay charged";
-            Err(Error::new(ErrorKind::Unavailable, message).with_source(error))
+            Err(Error::new(ErrorKind::Unavailable, message).with_source(error).uncertain())
         })
     }
 
@@ -88,7 +88,13 @@ impl Calls {
                     let _ = timeout_at(soon, undone).await;
                 }
             }
-            time = time.max(result?);
+            // What is not all or nothing has been done in the slots before this one.
+            let partly = |failure: Failure| match operation {
+                Operation::Acquire | Operation::Peek => Error::from(failure),
+                _ if index > 0 => Error::from(failure).uncertain(),
+                _ => Error::from(failure),
+            };
+            time = time.max(result.map_err(partly)?);
             if denied {
                 for other in (0..groups.len()).filter(|other| *other != index) {
                     let look = self.run(Operation::Peek, &mut groups[other], now);

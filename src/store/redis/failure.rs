@@ -80,7 +80,8 @@ impl From<Failure> for Error {
                 ErrorKind::Protocol,
                 "the answer is not that of the limiter's script: something between here and Redis \
                  answers in its place",
-            ),
+            )
+            .uncertain(),
             Failure::Unreachable(error) => match error.kind() {
                 Cause::Io => Self::new(
                     ErrorKind::Unavailable,
@@ -94,14 +95,15 @@ impl From<Failure> for Error {
                 ErrorKind::Protocol,
                 "the server does not speak the Redis protocol: check the address",
             )
-            .with_source(error),
+            .with_source(error)
+            .uncertain(),
             Failure::Lost(error) => {
                 let message = if error.is_timeout() {
                     "Redis did not answer in time; the charge may have been made"
                 } else {
                     "the connection to Redis was lost; the charge may have been made"
                 };
-                Self::new(ErrorKind::Unavailable, message).with_source(error)
+                Self::new(ErrorKind::Unavailable, message).with_source(error).uncertain()
             }
         }
     }

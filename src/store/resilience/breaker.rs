@@ -2,21 +2,9 @@
 //!
 //! [`Breaker`] is the state machine: closed (all calls go through), open (none does), half-open (one
 //! probe at a time), and recovering (a share of the calls that grows). It knows neither clock nor
-//! store; [`Guarded`] is the store around a store.
+//! store.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
-
-use tokio::time::Instant;
-
-use crate::{
-    error::{Error, ErrorKind},
-    random,
-    store::{Answer, Request, Ruling, Store},
-    telemetry,
-};
+use std::time::Duration;
 
 /// When a failing store is left alone, and how it is trusted again.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,6 +18,7 @@ pub struct BreakerConfig {
     /// default is 50.
     pub failures_percent: u32,
     /// So many failed and slow calls one after the other are enough, however well it went before.
+    /// Calls that were on their way together count as one: one pause of the store fails them all.
     /// The default is 10.
     pub consecutive: u32,
     /// From how long on a call counts as slow, which is as bad as failed. The default is 40 ms.
@@ -94,21 +83,55 @@ pub(crate) struct Breaker {
     config: BreakerConfig,
     state: State,
     slices: [Slice; SLICES as usize],
-    /// Failures since the last success.
+    /// Failures since the last success, each of a call that began when the one before had failed.
     in_a_row: u32,
+    /// When the last of them failed.
+    last_in_a_row: Duration,
+    /// When the store was last trusted again.
+    trusted: Duration,
+}
+
+/// A call that went through.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Trip {
+    pub(crate) pass: Pass,
+    pub(crate) start: Duration,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Well,
+    /// With an error of the store, or too late.
+    Badly,
+    /// Nothing was heard of the store.
+    Unheard,
 }
 
 impl Breaker {
     pub(crate) fn new(config: BreakerConfig) -> Self {
-        Self { config, state: State::Closed, slices: Default::default(), in_a_row: 0 }
+        Self {
+            config,
+            state: State::Closed,
+            slices: Default::default(),
+            in_a_row: 0,
+            last_in_a_row: Duration::ZERO,
+            trusted: Duration::ZERO,
+        }
     }
 
     pub(crate) fn state(&self) -> State {
         self.state
     }
 
-    /// Asks for a call. `random` decides whose call goes through while the store recovers.
-    pub(crate) fn ask(&mut self, now: Duration, random: impl FnOnce() -> u64) -> Pass {
+    /// Asks for a call. `random` decides whose call goes through while the store recovers, unless it
+    /// is `urgent`.
+    pub(crate) fn ask(
+        &mut self,
+        now: Duration,
+        urgent: bool,
+        random: impl FnOnce() -> u64,
+    ) -> Pass {
         if let State::Open { until } = self.state
             && now >= until
         {
@@ -121,6 +144,7 @@ impl Breaker {
         }
         match self.state {
             State::Closed => Pass::Through,
+            State::Recovering { .. } if urgent => Pass::Through,
             State::Open { .. } | State::HalfOpen { probing: true } => Pass::No,
             State::HalfOpen { probing: false } => {
                 self.state = State::HalfOpen { probing: true };
@@ -134,26 +158,28 @@ impl Breaker {
         }
     }
 
-    /// Hears how a call that went through has ended; `None` if nobody waited for its end.
+    /// Hears how a call that went through has ended.
     pub(crate) fn hear(
         &mut self,
         now: Duration,
-        pass: Pass,
-        failed: Option<bool>,
+        trip: Trip,
+        end: End,
         random: impl FnOnce() -> u64,
     ) {
-        match (pass, failed) {
-            (Pass::Probe, None) => self.state = State::HalfOpen { probing: false },
-            (Pass::Probe, Some(true)) => self.open(now, random),
-            (Pass::Probe, Some(false)) => {
+        match (trip.pass, end) {
+            (Pass::Probe, End::Unheard) => self.state = State::HalfOpen { probing: false },
+            (Pass::Probe, End::Badly) => self.open(now, random),
+            (Pass::Probe, End::Well) => {
                 (self.slices, self.in_a_row) = Default::default();
+                self.trusted = now;
                 self.state = State::Recovering { since: now };
             }
             // Calls that began before the store was left alone say nothing of it now.
-            (Pass::Through, Some(failed))
-                if matches!(self.state, State::Closed | State::Recovering { .. }) =>
+            (Pass::Through, End::Well | End::Badly)
+                if trip.start >= self.trusted
+                    && matches!(self.state, State::Closed | State::Recovering { .. }) =>
             {
-                self.count(now, failed);
+                self.count(now, trip.start, end == End::Badly);
                 if self.is_bad(now) {
                     self.open(now, random);
                 }
@@ -172,13 +198,17 @@ impl Breaker {
         (now.as_nanos() / length) as u64
     }
 
-    fn count(&mut self, now: Duration, failed: bool) {
+    fn count(&mut self, now: Duration, start: Duration, failed: bool) {
         let number = self.slice(now);
         let slice = &mut self.slices[(number % u64::from(SLICES)) as usize];
         if slice.number != number {
             *slice = Slice { number, ..Slice::default() };
         }
-        self.in_a_row = if failed { self.in_a_row.saturating_add(1) } else { 0 };
+        if !failed {
+            self.in_a_row = 0;
+        } else if self.in_a_row == 0 || start >= self.last_in_a_row {
+            (self.in_a_row, self.last_in_a_row) = (self.in_a_row.saturating_add(1), now);
+        }
         slice.calls += 1;
         slice.failures += u32::from(failed);
     }
@@ -198,97 +228,6 @@ impl Breaker {
     }
 }
 
-/// A store behind a breaker.
-#[derive(Debug)]
-pub(super) struct Guarded {
-    inner: Box<dyn Store>,
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    breaker: Mutex<Breaker>,
-    slow: Duration,
-    begin: Instant,
-}
-
-impl Guarded {
-    pub(super) fn new(inner: Box<dyn Store>, config: BreakerConfig) -> Self {
-        let (breaker, begin) = (Mutex::new(Breaker::new(config)), Instant::now());
-        Self { inner, shared: Arc::new(Shared { breaker, slow: config.slow, begin }) }
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Breaker> {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Does something to the breaker, and reports a change of its state, once.
-    fn with<T>(&self, now: Instant, act: impl FnOnce(&mut Breaker, Duration) -> T) -> T {
-        let mut breaker = self.lock();
-        let before = breaker.state();
-        let result = act(&mut breaker, now.saturating_duration_since(self.begin));
-        let after = breaker.state();
-        drop(breaker);
-        if std::mem::discriminant(&before) != std::mem::discriminant(&after) {
-            telemetry::breaker(after);
-        }
-        result
-    }
-}
-
-/// A call that went through. Dropped without an end, it was given up by whoever asked.
-struct Call {
-    shared: Arc<Shared>,
-    pass: Pass,
-    start: Instant,
-    ended: bool,
-}
-
-impl Call {
-    fn end(mut self, ruling: &Result<Ruling, Error>) {
-        self.ended = true;
-        let now = Instant::now();
-        let slow = now.saturating_duration_since(self.start) >= self.shared.slow;
-        let failed = slow || ruling.as_ref().is_err_and(Error::is_unavailable);
-        let pass = self.pass;
-        self.shared.with(now, |breaker, now| breaker.hear(now, pass, Some(failed), random::number));
-    }
-}
-
-impl Drop for Call {
-    fn drop(&mut self) {
-        if !self.ended {
-            let (now, pass) = (Instant::now(), self.pass);
-            self.shared.with(now, |breaker, now| breaker.hear(now, pass, None, random::number));
-        }
-    }
-}
-
-impl Store for Guarded {
-    fn call(&self, request: Request<'_>) -> Answer {
-        let start = Instant::now();
-        let pass = self.shared.with(start, |breaker, now| breaker.ask(now, random::number));
-        if pass == Pass::No {
-            let message = "the store has failed too often and is left alone for a moment";
-            return Answer::ready(Err(Error::new(ErrorKind::BreakerOpen, message)));
-        }
-        let call = Call { shared: Arc::clone(&self.shared), pass, start, ended: false };
-        match self.inner.call(request).now() {
-            Ok(ruling) => {
-                call.end(&ruling);
-                Answer::ready(ruling)
-            }
-            Err(coming) => Answer::pending(async move {
-                let ruling = coming.await;
-                call.end(&ruling);
-                ruling
-            }),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -300,8 +239,9 @@ mod tests {
     /// Says what the breaker should, from a list of everything that happened.
     #[derive(Default)]
     struct Model {
-        /// Calls that were heard since the store was last trusted: when, and whether they failed.
-        heard: Vec<(u64, bool)>,
+        /// Calls that were heard since the store was last trusted: from when, until when, and
+        /// whether they failed.
+        heard: Vec<(u64, u64, bool)>,
         open_since: Option<u64>,
         probing: bool,
         trusted_since: Option<u64>,
@@ -325,7 +265,7 @@ mod tests {
     }
 
     impl Model {
-        fn ask(&mut self, now: u64, percentile: u64) -> Pass {
+        fn ask(&mut self, now: u64, urgent: bool, percentile: u64) -> Pass {
             if let Some(since) = self.open_since {
                 if now < since + OPEN || self.probing {
                     return Pass::No;
@@ -336,55 +276,70 @@ mod tests {
             match self.trusted_since {
                 Some(since) if now < since + RAMP => {
                     let percent = 10 + 90 * (now - since) / RAMP;
-                    if percentile < percent { Pass::Through } else { Pass::No }
+                    if urgent || percentile < percent { Pass::Through } else { Pass::No }
                 }
                 _ => Pass::Through,
             }
         }
 
-        fn hear(&mut self, now: u64, pass: Pass, failed: Option<bool>) {
-            match (pass, failed) {
-                (Pass::Probe, None) => self.probing = false,
-                (Pass::Probe, Some(true)) => (self.probing, self.open_since) = (false, Some(now)),
-                (Pass::Probe, Some(false)) => {
+        fn hear(&mut self, now: u64, (pass, start): (Pass, u64), end: End) {
+            match (pass, end) {
+                (Pass::Probe, End::Unheard) => self.probing = false,
+                (Pass::Probe, End::Badly) => (self.probing, self.open_since) = (false, Some(now)),
+                (Pass::Probe, End::Well) => {
                     *self = Self { trusted_since: Some(now), ..Self::default() };
                 }
-                (_, Some(failed)) if self.open_since.is_none() => {
-                    self.heard.push((now, failed));
+                (_, End::Well | End::Badly)
+                    if self.open_since.is_none() && Some(start) >= self.trusted_since =>
+                {
+                    self.heard.push((start, now, end == End::Badly));
                     // Whole tenths of the window count.
                     let tenth = |time: u64| time / (WINDOW / 10);
                     let recent: Vec<bool> = self
                         .heard
                         .iter()
-                        .filter(|(time, _)| tenth(*time) + 10 > tenth(now))
-                        .map(|(_, failed)| *failed)
+                        .filter(|(_, time, _)| tenth(*time) + 10 > tenth(now))
+                        .map(|(_, _, failed)| *failed)
                         .collect();
                     let failures = recent.iter().filter(|failed| **failed).count();
-                    let last = self.heard.iter().rev().take(6);
-                    let in_a_row = last.filter(|(_, failed)| *failed).count() == 6;
-                    if in_a_row || recent.len() >= 4 && failures * 2 >= recent.len() {
+                    let enough = recent.len() >= 4 && failures * 2 >= recent.len();
+                    if self.in_a_row() >= 6 || enough {
                         (self.open_since, self.trusted_since) = (Some(now), None);
                     }
                 }
                 _ => {}
             }
         }
+
+        /// The longest chain of failures since the last success of which each began after the one
+        /// before had ended.
+        fn in_a_row(&self) -> usize {
+            let since = self.heard.iter().rposition(|(.., failed)| !failed).map_or(0, |at| at + 1);
+            let mut chain: Vec<(u64, u64)> = Vec::new();
+            for (start, end, _) in &self.heard[since..] {
+                if chain.last().is_none_or(|(_, last)| start >= last) {
+                    chain.push((*start, *end));
+                }
+            }
+            chain.len()
+        }
     }
 
     #[derive(Debug, Clone)]
     enum Step {
         Pass(u64),
-        Ask { percentile: u64 },
-        Hear { which: usize, failed: Option<bool> },
+        Ask { urgent: bool, percentile: u64 },
+        Hear { which: usize, end: End },
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let failed = prop_oneof![3 => Just(Some(true)), 3 => Just(Some(false)), 1 => Just(None)];
+        let end = prop_oneof![3 => Just(End::Badly), 3 => Just(End::Well), 1 => Just(End::Unheard)];
+        let ask = (0..100_u64, prop::bool::weighted(0.2));
         prop::collection::vec(
             prop_oneof![
                 3 => prop_oneof![0..40_u64, 0..700_u64].prop_map(Step::Pass),
-                5 => (0..100_u64).prop_map(|percentile| Step::Ask { percentile }),
-                5 => (0..8_usize, failed).prop_map(|(which, failed)| Step::Hear { which, failed }),
+                5 => ask.prop_map(|(percentile, urgent)| Step::Ask { urgent, percentile }),
+                5 => (0..8_usize, end).prop_map(|(which, end)| Step::Hear { which, end }),
             ],
             1..300,
         )
@@ -403,20 +358,21 @@ mod tests {
                     let time = Duration::from_millis(now);
                     match step {
                         Step::Pass(by) => now += by,
-                        Step::Ask { percentile } => {
-                            let pass = breaker.ask(time, || percentile);
-                            prop_assert_eq!(pass, model.ask(now, percentile));
+                        Step::Ask { urgent, percentile } => {
+                            let pass = breaker.ask(time, urgent, || percentile);
+                            prop_assert_eq!(pass, model.ask(now, urgent, percentile));
                             let state =
                                 format!("{pass:?} when {:?}", discriminant(breaker.state()));
                             *reached.borrow_mut().entry(state).or_default() += 1;
                             if pass != Pass::No {
-                                calls.push(pass);
+                                calls.push((pass, now));
                             }
                         }
-                        Step::Hear { which, failed } if !calls.is_empty() => {
-                            let pass = calls.remove(which % calls.len());
-                            breaker.hear(time, pass, failed, || 0);
-                            model.hear(now, pass, failed);
+                        Step::Hear { which, end } if !calls.is_empty() => {
+                            let call = calls.remove(which % calls.len());
+                            let trip = Trip { pass: call.0, start: Duration::from_millis(call.1) };
+                            breaker.hear(time, trip, end, || 0);
+                            model.hear(now, call, end);
                         }
                         Step::Hear { .. } => {}
                     }

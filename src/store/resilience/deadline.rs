@@ -38,7 +38,7 @@ impl Store for Deadline {
                     Err(_) => {
                         telemetry::deadline_missed();
                         let message = format!("the store has not answered within {deadline:?}");
-                        Err(Error::new(ErrorKind::Unavailable, message))
+                        Err(Error::new(ErrorKind::Unavailable, message).uncertain())
                     }
                 }
             }),

@@ -1,23 +1,34 @@
 //! What becomes of charges that the store cannot decide.
 //!
 //! Each charge says so itself: [`OnFailure`]. What this process admits by itself meanwhile is
-//! remembered, and charged to the store once when that answers again.
+//! remembered, and charged to the store at most once when that answers again.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
-use tokio::{runtime::Handle, task::AbortHandle};
+use smallvec::SmallVec;
+use tokio::{runtime::Handle, task::AbortHandle, time::sleep};
 
-use super::owed::{Debt, Owed};
+use super::{
+    guarded::{Gate, left_alone},
+    owed::{Debt, Owed},
+    payer,
+};
 use crate::{
     algorithm::Mark,
     charge::{Charge, Charges, OnFailure},
+    clock::{Clock, Timestamp},
     decision::Receipt,
-    error::{Error, ErrorKind},
+    error::Error,
     standing::Standing,
-    store::{Answer, Line, MemoryConfig, MemoryStore, Request, Ruling, Source, Store, Verdict},
+    store::{
+        Answer, Line, MemoryConfig, MemoryStore, Progress, Request, Ruling, Source, Store, Verdict,
+    },
     telemetry,
 };
 
@@ -28,7 +39,10 @@ pub(super) struct Fallback(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     inner: Box<dyn Store>,
+    /// The breaker around the store.
+    gate: Option<Arc<Gate>>,
     local: MemoryStore,
+    clock: Arc<dyn Clock>,
     instances: u32,
     owed: Owed,
     /// Whether a task is charging what is owed.
@@ -37,14 +51,28 @@ struct Shared {
     payer: Mutex<Option<AbortHandle>>,
 }
 
-/// How many charges are made good with one call.
-const BATCH: usize = Charges::MAX;
+/// Why the store does not decide.
+enum Cause {
+    /// It was not asked, at this time.
+    LeftAlone(Timestamp),
+    Failed(Error),
+}
+
+/// How long to wait before trying again to charge what the store has refused.
+const PAUSE: Duration = Duration::from_secs(1);
 
 impl Fallback {
-    pub(super) fn new(inner: Box<dyn Store>, memory: MemoryConfig, instances: u32) -> Self {
+    pub(super) fn new(
+        inner: Box<dyn Store>,
+        gate: Option<Arc<Gate>>,
+        memory: MemoryConfig,
+        instances: u32,
+    ) -> Self {
+        let clock = Arc::clone(&memory.clock);
         let local = MemoryStore::new(memory);
         let (owed, paying) = (Owed::default(), AtomicBool::new(false));
-        Self(Arc::new(Shared { inner, local, instances, owed, paying, payer: Default::default() }))
+        let payer = Mutex::default();
+        Self(Arc::new(Shared { inner, gate, local, clock, instances, owed, paying, payer }))
     }
 }
 
@@ -59,32 +87,40 @@ impl Drop for Fallback {
 
 impl Store for Fallback {
     fn call(&self, request: Request<'_>) -> Answer {
-        if let Request::GiveBack(receipt) = request
-            && receipt.source() == Source::Fallback
-        {
-            return Answer::ready(self.0.give_back_local(receipt));
-        }
-        let coming = match self.0.inner.call(request).now() {
-            Ok(Ok(ruling)) => {
-                self.0.answered();
-                return Answer::ready(Ok(ruling));
-            }
-            Ok(Err(error)) => return Answer::ready(self.0.decide(request, error)),
-            Err(coming) => coming,
-        };
-        let (shared, asked) = (Arc::clone(&self.0), Asked::new(request));
-        Answer::pending(async move {
-            match coming.await {
-                Ok(ruling) => {
-                    shared.answered();
-                    Ok(ruling)
+        match request {
+            Request::Acquire(_) | Request::Peek(_) | Request::Force(_) => {
+                if let Some(now) = self.0.gate.as_ref().and_then(|gate| gate.shut(&*self.0.clock)) {
+                    return Answer::ready(self.0.decide(request, Cause::LeftAlone(now)));
                 }
-                Err(error) => match asked.request() {
-                    Some(request) => shared.decide(request, error),
-                    None => Err(error),
-                },
             }
-        })
+            Request::GiveBack(receipt) if receipt.source() == Source::Fallback => {
+                return Answer::ready(Ok(self.0.give_back(receipt)));
+            }
+            Request::GiveBack(_) | Request::Reset(_) => {}
+        }
+        let answer = self.0.inner.call(request);
+        match answer.0 {
+            Progress::Ready(Ok(ref ruling)) => {
+                self.0.answered(ruling.source);
+                answer
+            }
+            Progress::Ready(Err(error)) => {
+                Answer::ready(self.0.decide(request, Cause::Failed(error)))
+            }
+            Progress::Pending(_) | Progress::Taken => {
+                let (shared, asked) = (Arc::clone(&self.0), Asked::new(request));
+                Answer::pending(async move {
+                    match (answer.await, asked.request()) {
+                        (Ok(ruling), _) => {
+                            shared.answered(ruling.source);
+                            Ok(ruling)
+                        }
+                        (Err(error), Some(request)) => shared.decide(request, Cause::Failed(error)),
+                        (Err(error), None) => Err(error),
+                    }
+                })
+            }
+        }
     }
 }
 
@@ -121,111 +157,141 @@ impl Asked {
 
 impl Shared {
     /// Decides without the store.
-    fn decide(&self, request: Request<'_>, error: Error) -> Result<Ruling, Error> {
-        if !error.is_unavailable() {
-            return Err(error);
+    fn decide(&self, request: Request<'_>, cause: Cause) -> Result<Ruling, Error> {
+        if let Cause::Failed(error) = &cause
+            && !error.is_unavailable()
+        {
+            return cause.into_err();
         }
-        let (charges, acquires) = match request {
-            Request::Acquire(charges) => (charges, true),
-            Request::Peek(charges) => (charges, false),
-            Request::Force(charges) => return Ok(self.force(charges)),
-            Request::GiveBack(_) | Request::Reset(_) => return Err(error),
+        match request {
+            Request::Acquire([charge]) if here(charge) && !charge.is_shadow() => {
+                telemetry::fell_back();
+                Ok(self.acquire(charge, &cause))
+            }
+            Request::Acquire(charges) | Request::Peek(charges) => {
+                telemetry::fell_back();
+                let denies = |charge: &Charge<'_>| {
+                    !charge.is_shadow() && charge.failure_mode() == OnFailure::Deny
+                };
+                if charges.iter().any(denies) {
+                    return cause.into_err();
+                }
+                let acquires = matches!(request, Request::Acquire(_));
+                Ok(self.acquire_or_peek(charges, acquires, &cause))
+            }
+            Request::Force(charges) => {
+                telemetry::fell_back();
+                self.force(charges, cause)
+            }
+            Request::GiveBack(_) | Request::Reset(_) => cause.into_err(),
+        }
+    }
+
+    /// One charge alone, as most are.
+    fn acquire(&self, charge: &Charge<'_>, cause: &Cause) -> Ruling {
+        let part;
+        let share = match self.instances {
+            1 => charge,
+            instances => {
+                part = charge.share(instances);
+                &part
+            }
         };
-        let denies =
-            |charge: &Charge<'_>| !charge.is_shadow() && charge.failure_mode() == OnFailure::Deny;
-        if charges.iter().any(denies) {
-            return Err(error);
+        let (time, name) = (self.time(cause), self.local.name(charge));
+        let line = self.local.acquire_named(name, share, time);
+        if line.units > 0 && cause.is_certain() {
+            self.owed.add(name, charge, line.units, time);
         }
-        telemetry::fell_back();
-        let local = |charge: &&Charge<'_>| charge.failure_mode() == OnFailure::Local;
-        let shares: Charges<'_> =
-            charges.iter().filter(local).map(|charge| charge.share(self.instances)).collect();
+        let lines = SmallVec::from_buf([of_a_share(charge, share, line)]);
+        Ruling { time, source: Source::Fallback, lines }
+    }
+
+    fn acquire_or_peek(&self, charges: &[Charge<'_>], acquires: bool, cause: &Cause) -> Ruling {
+        let shares: SmallVec<[Charge<'_>; 4]> =
+            charges.iter().filter(|it| here(it)).map(|it| it.share(self.instances)).collect();
         let request = if acquires { Request::Acquire(&shares) } else { Request::Peek(&shares) };
-        let ruling = self.local(request)?;
-        let mut decided = shares.iter().zip(ruling.lines);
+        let Ruling { time, lines, .. } = self.local.rule(request, self.time(cause));
+        let mut decided = shares.iter().zip(lines);
         let lines = charges.iter().map(|charge| {
-            if charge.failure_mode() != OnFailure::Local {
+            if !here(charge) {
                 return untouched(charge);
             }
             // The shares are in the order of their charges.
             let Some((share, line)) = decided.next() else { return untouched(charge) };
-            if line.units > 0 && !charge.is_shadow() {
-                self.owed.add(charge, line.units, ruling.time);
+            if line.units > 0 && !charge.is_shadow() && cause.is_certain() {
+                self.owed.add(self.local.name(charge), charge, line.units, time);
             }
             of_a_share(charge, share, line)
         });
-        Ok(Ruling { time: ruling.time, source: Source::Fallback, lines: lines.collect() })
+        Ruling { time, source: Source::Fallback, lines: lines.collect() }
     }
 
-    /// What is charged whatever is left counts here, and later there.
-    fn force(&self, charges: &[Charge<'_>]) -> Ruling {
-        let shares: Charges<'_> =
+    /// What is charged whatever is left counts here, and later there, unless it may do so already.
+    fn force(&self, charges: &[Charge<'_>], cause: Cause) -> Result<Ruling, Error> {
+        let shares: SmallVec<[Charge<'_>; 4]> =
             charges.iter().map(|charge| charge.share(self.instances)).collect();
-        let (time, lines) = match self.local(Request::Force(&shares)) {
-            Ok(ruling) => (ruling.time, ruling.lines),
-            Err(_) => Default::default(),
-        };
-        for charge in charges.iter() {
-            self.owed.add(charge, charge.cost(), time);
+        let Ruling { time, lines, .. } =
+            self.local.rule(Request::Force(&shares), self.time(&cause));
+        if !cause.is_certain() {
+            return cause.into_err();
         }
-        Ruling { time, source: Source::Fallback, lines }
+        for charge in charges {
+            self.owed.add(self.local.name(charge), charge, charge.cost(), time);
+        }
+        Ok(Ruling { time, source: Source::Fallback, lines })
     }
 
-    fn give_back_local(&self, receipt: &Receipt) -> Result<Ruling, Error> {
+    /// Gives back here, and says how many units nobody counts any more: what has been charged to
+    /// the store since, or may have been, stays charged there.
+    fn give_back(&self, receipt: &Receipt) -> Ruling {
         let shares = receipt.share(self.instances);
-        let ruling = self.local(Request::GiveBack(&shares))?;
-        for (spent, line) in receipt.lines().iter().zip(&ruling.lines) {
-            self.owed.remove(spent.charge(), line.units);
+        let mut ruling = self.local.rule(Request::GiveBack(&shares), self.clock.now());
+        ruling.source = Source::Fallback;
+        for (spent, line) in receipt.lines().iter().zip(&mut ruling.lines) {
+            let charge = spent.charge();
+            if !charge.is_shadow() {
+                let owed = self.owed.remove(self.local.name(charge), spent.units());
+                line.units = line.units.min(owed);
+            }
         }
-        Ok(ruling)
+        ruling
     }
 
-    /// The embedded store answers at once.
-    fn local(&self, request: Request<'_>) -> Result<Ruling, Error> {
-        match self.local.call(request).now() {
-            Ok(ruling) => ruling,
-            Err(_) => unreachable!("an embedded store answers at once"),
+    fn time(&self, cause: &Cause) -> Timestamp {
+        match cause {
+            Cause::LeftAlone(now) => *now,
+            Cause::Failed(_) => self.clock.now(),
         }
     }
 
-    /// The store has answered: what is owed to it can be charged now.
-    fn answered(self: &Arc<Self>) {
-        if self.owed.is_empty() || self.paying.swap(true, Ordering::AcqRel) {
+    /// There is an answer: if it is the store's, what is owed to it can be charged now.
+    #[inline]
+    fn answered(self: &Arc<Self>, source: Source) {
+        if !self.owed.is_empty() && source != Source::Cache {
+            self.pay();
+        }
+    }
+
+    #[cold]
+    fn pay(self: &Arc<Self>) {
+        if self.paying.load(Ordering::Relaxed) {
             return;
         }
-        let Ok(runtime) = Handle::try_current() else {
-            self.paying.store(false, Ordering::Release);
+        let Ok(runtime) = Handle::try_current() else { return };
+        if self.paying.swap(true, Ordering::AcqRel) {
             return;
-        };
+        }
         // A weak handle: the task must not keep the store alive that is to end it.
-        let shared = Arc::downgrade(self);
+        let paying = Paying(Arc::downgrade(self));
         let task = runtime.spawn(async move {
-            let Some(shared) = shared.upgrade() else { return };
-            shared.pay().await;
-            shared.paying.store(false, Ordering::Release);
+            let Some(shared) = paying.0.upgrade() else { return };
+            let due = |debt: &Debt, now| shared.due(debt, now);
+            if !payer::pay(&shared.owed, &*shared.inner, &*shared.clock, due).await {
+                sleep(PAUSE).await;
+            }
         });
         if let Ok(mut payer) = self.payer.lock() {
             *payer = Some(task.abort_handle());
-        }
-    }
-
-    /// Charges what is owed, each unit once: what may have arrived is not sent again.
-    async fn pay(&self) {
-        loop {
-            let debts = self.owed.take(BATCH, self.local.now());
-            if debts.is_empty() {
-                return;
-            }
-            let charges: Charges<'_> = debts.iter().filter_map(|debt| self.due(debt)).collect();
-            if charges.is_empty() {
-                continue;
-            }
-            if let Err(error) = self.inner.call(Request::Force(&charges)).await {
-                if error.kind() == ErrorKind::BreakerOpen {
-                    self.owed.put_back(debts);
-                }
-                return;
-            }
         }
     }
 }
@@ -233,17 +299,51 @@ impl Shared {
 impl Shared {
     /// What of a debt is still to be charged: of one that grew for longer than a window, what still
     /// counts here.
-    fn due(&self, debt: &Debt) -> Option<Charge<'static>> {
+    fn due(&self, debt: &Debt, now: Timestamp) -> Option<Charge<'static>> {
         let charge = debt.charge();
-        if debt.is_recent(self.local.now()) {
+        if debt.is_recent(now) {
             return Some(charge);
         }
         let share = charge.share(self.instances);
-        let peek = self.local(Request::Peek(&Charges::from(share))).ok()?;
-        let Standing { limit, remaining, .. } = peek.lines.first()?.standing;
+        let Ruling { lines, .. } = self.local.rule(Request::Peek(&[share]), now);
+        let Standing { limit, remaining, .. } = lines.first()?.standing;
         let units = charge.cost().min(limit.saturating_sub(remaining));
         (units > 0).then(|| charge.again(units))
     }
+}
+
+/// For as long as a task is charging what is owed, however it ends.
+struct Paying(Weak<Shared>);
+
+impl Drop for Paying {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.paying.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl Cause {
+    /// Whether the store has definitely not done what it was asked.
+    fn is_certain(&self) -> bool {
+        match self {
+            Self::LeftAlone(_) => true,
+            Self::Failed(error) => !error.is_uncertain(),
+        }
+    }
+
+    #[cold]
+    fn into_err(self) -> Result<Ruling, Error> {
+        Err(match self {
+            Self::LeftAlone(_) => left_alone(),
+            Self::Failed(error) => error,
+        })
+    }
+}
+
+/// Whether this process decides in the store's place.
+fn here(charge: &Charge<'_>) -> bool {
+    charge.failure_mode() == OnFailure::Local
 }
 
 /// A charge that nobody has decided passes.

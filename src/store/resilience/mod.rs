@@ -6,14 +6,16 @@ mod breaker;
 mod deadline;
 mod deny_cache;
 mod fallback;
+mod guarded;
 mod owed;
+mod payer;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 pub use self::breaker::BreakerConfig;
 pub(crate) use self::breaker::State as BreakerState;
 
-use self::{breaker::Guarded, deadline::Deadline, deny_cache::DenyCache, fallback::Fallback};
+use self::{deadline::Deadline, deny_cache::DenyCache, fallback::Fallback, guarded::Guarded};
 use super::{MemoryConfig, Store};
 use crate::clock::{Clock, SystemClock};
 
@@ -26,8 +28,8 @@ use crate::clock::{Clock, SystemClock};
 /// |---|---|---|
 /// | deadline | no check waits longer for the store | 50 ms |
 /// | breaker | a store that fails is left alone, then tried again, then trusted again bit by bit | [`BreakerConfig`] |
+/// | deny cache | what the store is known to deny is denied at once, with the same waits | on |
 /// | fallback | what the store does not decide, each charge's [`OnFailure`](crate::OnFailure) does | 1 instance |
-/// | deny cache | a key that the store has denied is denied at once until its next unit comes back | on |
 ///
 /// ```
 /// use std::time::Duration;
@@ -133,15 +135,19 @@ impl Resilience {
         if let Some(deadline) = self.deadline {
             store = Box::new(Deadline::new(store, deadline));
         }
+        let mut gate = None;
         if let Some(breaker) = self.breaker {
-            store = Box::new(Guarded::new(store, breaker));
-        }
-        if let Some(mut memory) = self.fallback {
-            memory.clock = Arc::clone(&self.clock);
-            store = Box::new(Fallback::new(store, memory, self.instances));
+            let guarded = Guarded::new(store, breaker);
+            gate = Some(guarded.gate());
+            store = Box::new(guarded);
         }
         if self.deny_cache {
-            store = Box::new(DenyCache::new(store, self.clock));
+            store = Box::new(DenyCache::new(store, Arc::clone(&self.clock)));
+        }
+        // Outermost, so that nothing else is done for a check while the store is left alone.
+        if let Some(mut memory) = self.fallback {
+            memory.clock = self.clock;
+            store = Box::new(Fallback::new(store, gate, memory, self.instances));
         }
         store
     }

@@ -1,0 +1,122 @@
+//! What the breaker takes for a failure of the store.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::timeout;
+use tollgate::store::{Resilience, Source};
+
+use crate::{
+    fallback::Bench,
+    remote::{FOREIGN, Mood, NOT_TAKEN},
+    support::policy,
+};
+
+#[tokio::test(start_paused = true)]
+async fn one_pause_is_one_failure_in_a_row_however_many_calls_it_fails() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "1000000/h token-bucket(1000000)");
+    bench.admitted(&policy, 200).await;
+    for _ in 0..2 {
+        bench.remote.set(Mood::Hangs);
+        let paused = join_all((0..64).map(|_| bench.check(policy.charge("alice", 1)))).await;
+        assert!(paused.iter().all(|decision| decision.source() == Source::Fallback));
+        bench.remote.set(Mood::Well);
+        for _ in 0..20 {
+            let decision = bench.check(policy.charge("alice", 1)).await;
+            assert_eq!(decision.source(), Source::Shared, "it was a moment");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_hangs_is_left_alone_after_ten_rounds_of_many() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "1000000/h token-bucket(1000000)");
+    bench.admitted(&policy, 2_000).await;
+    bench.remote.set(Mood::Hangs);
+    let before = bench.remote.calls();
+    for _ in 0..20 {
+        join_all((0..8).map(|_| bench.check(policy.charge("alice", 1)))).await;
+    }
+    // The one that opens it is the first of its round.
+    assert_eq!(bench.remote.calls() - before, 10 * 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_are_given_up_late_are_failures() {
+    let bench = Bench::with(Resilience::default().deadline(Duration::from_millis(500)));
+    let policy = policy("p", "1000/h");
+    bench.remote.set(Mood::Hangs);
+    for _ in 0..50 {
+        let patience = Duration::from_millis(300);
+        let _ = timeout(patience, bench.limiter.check(policy.charge("alice", 1))).await;
+    }
+    assert!((10..=13).contains(&bench.remote.calls()), "{}", bench.remote.calls());
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_are_given_up_soon_say_nothing() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "1000/h");
+    bench.remote.set(Mood::Hangs);
+    for _ in 0..50 {
+        let patience = Duration::from_millis(30);
+        let _ = timeout(patience, bench.limiter.check(policy.charge("alice", 1))).await;
+    }
+    assert_eq!(bench.remote.calls(), 50);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_store_is_not_asked_says_nothing_of_it() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "1000000/min");
+    let not_taken = async || {
+        let error = bench.limiter.check(policy.charge(NOT_TAKEN, 1)).await.expect_err("invalid");
+        error.is_invalid()
+    };
+    bench.remote.set(Mood::Hangs);
+    for _ in 0..50 {
+        for _ in 0..3 {
+            let _ = bench.limiter.check(policy.charge(NOT_TAKEN, 1)).await;
+        }
+        bench.admitted(&policy, 1).await;
+    }
+    assert_eq!(bench.remote.calls(), 10, "nothing of it passes for a success");
+    // Nor is it a probe that has succeeded.
+    bench.pass(Duration::from_millis(551)).await;
+    assert!(not_taken().await);
+    bench.admitted(&policy, 100).await;
+    assert_eq!(bench.remote.calls(), 11, "the probe is the next one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_spoilt_key_is_not_the_store() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "1000000/min");
+    for _ in 0..50 {
+        let decision = bench.check(policy.charge(FOREIGN, 1)).await;
+        assert_eq!(decision.source(), Source::Fallback);
+    }
+    let decision = bench.check(policy.charge("alice", 1)).await;
+    assert_eq!(decision.source(), Source::Shared);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_store_recovers_everything_can_be_given_back() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "1000000/min");
+    let mut held = Vec::new();
+    for _ in 0..50 {
+        held.push(bench.hold(policy.charge("alice", 2)).await);
+    }
+    bench.remote.set(Mood::Down);
+    bench.admitted(&policy, 100).await;
+    bench.remote.set(Mood::Well);
+    bench.pass(Duration::from_millis(551)).await;
+    let probe = bench.check(policy.charge("alice", 1)).await;
+    assert_eq!(probe.source(), Source::Shared);
+    for slot in held {
+        assert_eq!(slot.refund().await.expect("given back"), 2);
+    }
+}

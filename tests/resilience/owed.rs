@@ -1,0 +1,192 @@
+//! What was admitted without the store is charged to it at most once, and not forgotten.
+
+use std::time::Duration;
+
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::yield_now,
+};
+use tollgate::store::{Resilience, Source};
+
+use crate::{
+    fallback::Bench,
+    remote::{FOREIGN, Mood},
+    support::policy,
+};
+
+/// No breaker, so that each test says when the store is asked.
+fn bare() -> Bench {
+    Bench::with(Resilience::default().without_breaker().without_deny_cache())
+}
+
+async fn settle_down() {
+    for _ in 0..200 {
+        yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_store_refuses_is_owed_still() {
+    let bench = bare();
+    let policy = policy("p", "10/h");
+    bench.remote.set(Mood::Down);
+    assert_eq!(bench.admitted(&policy, 20).await, 10);
+    for _ in 0..3 {
+        bench.remote.set(Mood::Well);
+        assert_eq!(bench.check(policy.charge("probe", 0)).await.source(), Source::Shared);
+        bench.remote.set(Mood::Down);
+        settle_down().await;
+        bench.pass(Duration::from_secs(2)).await;
+    }
+    bench.heal(&policy).await;
+    assert_eq!(bench.left(&policy, "alice").await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_refused_keeps_no_other_waiting() {
+    let bench = bare();
+    let policy = policy("p", "10/h");
+    bench.remote.set(Mood::Down);
+    for key in 0..200_u64 {
+        let _ = bench.check(policy.charge(key, 3)).await;
+        let _ = bench.check(policy.charge(FOREIGN, 0)).await;
+    }
+    let _ = bench.check(policy.charge(FOREIGN, 4)).await;
+    bench.remote.set(Mood::Well);
+    let _ = bench.check(policy.charge("probe", 0)).await;
+    let calls = bench.remote.calls();
+    settle_down().await;
+    assert_eq!(bench.remote.calls() - calls, 201, "each is tried once");
+    for key in 0..200_u64 {
+        let peek = bench.limiter.peek(policy.charge(key, 0)).await.expect("decided");
+        assert_eq!(peek.outcomes().get(0).expect("an outcome").standing().remaining(), 7);
+    }
+    // It is tried again, at leisure, and charged when its place is free.
+    let calls = bench.remote.calls();
+    for _ in 0..100 {
+        let _ = bench.check(policy.charge("probe", 0)).await;
+        settle_down().await;
+    }
+    assert_eq!(bench.remote.calls() - calls, 100);
+    bench.remote.set(Mood::Clean);
+    bench.pass(Duration::from_secs(2)).await;
+    settle_down().await;
+    let _ = bench.check(policy.charge("probe", 0)).await;
+    settle_down().await;
+    assert_eq!(bench.left(&policy, FOREIGN).await, 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_have_been_charged_is_not_charged_again() {
+    let bench = bare();
+    let policy = policy("p", "100/h");
+    let held = bench.hold(policy.charge("alice", 1)).await;
+    bench.remote.set(Mood::Mute);
+    let error = held.settle(11).await.expect_err("nobody knows");
+    assert!(error.is_uncertain(), "{error}");
+    // A check that nobody answered is admitted here.
+    let decision = bench.check(policy.charge("bob", 5)).await;
+    assert!(decision.is_allowed() && decision.source() == Source::Fallback);
+    bench.heal(&policy).await;
+    assert_eq!(bench.left(&policy, "alice").await, 89);
+    assert_eq!(bench.left(&policy, "bob").await, 95);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_certainly_not_settled_is_settled_later() {
+    let bench = bare();
+    let policy = policy("p", "100/h");
+    let held = bench.hold(policy.charge("alice", 1)).await;
+    bench.remote.set(Mood::Down);
+    held.settle(11).await.expect("owed");
+    bench.heal(&policy).await;
+    assert_eq!(bench.left(&policy, "alice").await, 89);
+}
+
+/// Says what is true: the store keeps what it has been charged.
+#[tokio::test(start_paused = true)]
+async fn a_refund_that_comes_after_the_payment_gives_nothing_back() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "10/h");
+    bench.remote.set(Mood::Down);
+    let (held, other) =
+        (bench.hold(policy.charge("alice", 4)).await, bench.hold(policy.charge("alice", 3)).await);
+    assert_eq!(other.refund().await.expect("given back here"), 3);
+    bench.heal(&policy).await;
+    assert_eq!(bench.left(&policy, "alice").await, 6);
+    assert_eq!(held.refund().await.expect("it is known"), 0);
+    bench.heal(&policy).await;
+    assert_eq!(bench.left(&policy, "alice").await, 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nor_does_one_that_comes_while_the_payment_is_on_its_way() {
+    let bench = bare();
+    let policy = policy("p", "10/h");
+    bench.remote.set(Mood::Down);
+    let held = bench.hold(policy.charge("alice", 4)).await;
+    bench.remote.set(Mood::Well);
+    let _ = bench.check(policy.charge("probe", 0)).await;
+    bench.remote.set(Mood::Mute);
+    settle_down().await;
+    assert_eq!(held.refund().await.expect("it is known"), 0);
+    bench.heal(&policy).await;
+    assert_eq!(bench.left(&policy, "alice").await, 6, "charged, though nobody said so");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_of_a_trial_pays_nobodys_debts() {
+    let bench = bare();
+    let policy = policy("p", "10/h");
+    bench.remote.set(Mood::Down);
+    assert!(bench.check(policy.charge("alice", 4)).await.is_allowed());
+    let trial = bench.hold(policy.charge("alice", 4).shadow()).await;
+    assert_eq!(trial.refund().await.expect("given back here"), 4);
+    bench.heal(&policy).await;
+    assert_eq!(bench.left(&policy, "alice").await, 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn twenty_thousand_debts_are_paid() {
+    let bench = bare();
+    let policy = policy("p", "10/h fixed-window");
+    bench.remote.set(Mood::Down);
+    for key in 0..20_000_u64 {
+        for _ in 0..2 {
+            let _ = bench.check(policy.charge(key, 1)).await;
+        }
+    }
+    bench.remote.set(Mood::Well);
+    let calls = bench.remote.calls();
+    let _ = bench.check(policy.charge("probe", 0)).await;
+    for _ in 0..100 {
+        settle_down().await;
+    }
+    assert_eq!(bench.remote.calls() - calls, 1 + 20_000);
+}
+
+#[test]
+fn a_runtime_that_ends_while_debts_are_paid_is_not_the_end_of_it() {
+    let runtime =
+        || -> Runtime { Builder::new_current_thread().enable_all().build().expect("a runtime") };
+    let bench = bare();
+    let policy = policy("p", "10/h");
+    let first = runtime();
+    first.block_on(async {
+        bench.remote.set(Mood::Down);
+        let _ = bench.check(policy.charge("alice", 1)).await;
+        bench.remote.set(Mood::Well);
+        let _ = bench.check(policy.charge("probe", 0)).await;
+        bench.remote.set(Mood::Hangs);
+        settle_down().await;
+    });
+    drop(first);
+    runtime().block_on(async {
+        bench.remote.set(Mood::Down);
+        let _ = bench.check(policy.charge("bob", 4)).await;
+        bench.remote.set(Mood::Well);
+        let _ = bench.check(policy.charge("probe", 0)).await;
+        settle_down().await;
+        assert_eq!(bench.left(&policy, "bob").await, 6);
+    });
+}
