@@ -30,8 +30,8 @@ pub(super) struct Link {
 #[derive(Default)]
 struct Slot {
     live: ArcSwapOption<Live>,
-    /// The latest attempt to open a connection.
-    opening: Mutex<Option<Opening>>,
+    /// Attempts to open a connection, the latest last.
+    opening: Mutex<Vec<Opening>>,
     /// When the connection last answered, in milliseconds since the link was made.
     answered: AtomicU64,
 }
@@ -39,6 +39,7 @@ struct Slot {
 /// A connection on its way, for which all wait who need it. It is opened by a task of its own: that
 /// takes longer, at times, than anybody who waits has patience.
 struct Opening {
+    begun: Instant,
     result: watch::Receiver<Option<Result<Arc<Live>, RedisError>>>,
     task: AbortHandle,
 }
@@ -54,6 +55,11 @@ impl Drop for Opening {
         self.task.abort();
     }
 }
+
+/// An attempt that takes longer gets another one beside it, once: it may have begun when nobody was
+/// there yet to answer it.
+const AFRESH: Duration = Duration::from_millis(500);
+const MOST: usize = 2;
 
 /// A connection whose end shows only when it is used is tested after so many idle milliseconds.
 const IDLE: u64 = 1_000;
@@ -172,13 +178,20 @@ impl Link {
             }
         }
         let mut result = {
-            let mut latest = slot.opening.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut opening = slot.opening.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(live) = usable(slot) {
                 return Ok(live);
             }
-            match &*latest {
-                Some(opening) if !opening.is_over() => opening.result.clone(),
-                _ => latest.insert(self.open(slot)).result.clone(),
+            opening.retain(|attempt| !attempt.is_over());
+            let enough = opening.len() >= MOST;
+            match opening.last() {
+                Some(latest) if enough || latest.begun.elapsed() < AFRESH => latest.result.clone(),
+                _ => {
+                    let latest = self.open(slot);
+                    let result = latest.result.clone();
+                    opening.push(latest);
+                    result
+                }
             }
         };
         let opened = match result.wait_for(Option::is_some).await {
@@ -196,14 +209,16 @@ impl Link {
         let started = self.started;
         let task = tokio::spawn(async move {
             let opened = origin.open().await.map(Arc::new);
-            if let (Ok(live), Some(slot)) = (&opened, slot.upgrade()) {
+            if let (Ok(live), Some(slot)) = (&opened, slot.upgrade())
+                && usable(&slot).is_none()
+            {
                 slot.answered.store(started.elapsed().as_millis() as u64, Ordering::Relaxed);
                 slot.live.store(Some(Arc::clone(live)));
             }
             // Perhaps nobody waits any more.
             let _ = sender.send(Some(opened));
         });
-        Opening { result, task: task.abort_handle() }
+        Opening { begun: Instant::now(), result, task: task.abort_handle() }
     }
 
     async fn test_if_idle(&self, slot: &Slot, live: &Arc<Live>) {
