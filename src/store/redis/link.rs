@@ -40,9 +40,12 @@ struct Slot {
 /// takes longer, at times, than anybody who waits has patience.
 struct Opening {
     begun: Instant,
-    result: watch::Receiver<Option<Result<Arc<Live>, RedisError>>>,
+    result: Opened,
     task: AbortHandle,
 }
+
+/// What comes of an attempt, when something has.
+type Opened = watch::Receiver<Option<Result<Arc<Live>, RedisError>>>;
 
 impl Opening {
     fn is_over(&self) -> bool {
@@ -126,8 +129,22 @@ impl Link {
         self.judge(slot, asking, answer.map_err(Failure::of_request))
     }
 
+    /// The next place, but no place without a connection while another has one: that is opened
+    /// meanwhile.
     fn slot(&self) -> &Arc<Slot> {
-        &self.slots[self.next.fetch_add(1, Ordering::Relaxed) % self.slots.len()]
+        let first = self.next.fetch_add(1, Ordering::Relaxed);
+        let place = |after: usize| &self.slots[first.wrapping_add(after) % self.slots.len()];
+        let next = place(0);
+        if usable(next).is_some() {
+            return next;
+        }
+        match (1..self.slots.len()).map(place).find(|slot| usable(slot).is_some()) {
+            Some(other) => {
+                let _ = self.opening(next);
+                other
+            }
+            None => next,
+        }
     }
 
     /// A pool's connections have the deadline that the application gave them, if any.
@@ -177,22 +194,9 @@ impl Link {
                 return Ok(live);
             }
         }
-        let mut result = {
-            let mut opening = slot.opening.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(live) = usable(slot) {
-                return Ok(live);
-            }
-            opening.retain(|attempt| !attempt.is_over());
-            let enough = opening.len() >= MOST;
-            match opening.last() {
-                Some(latest) if enough || latest.begun.elapsed() < AFRESH => latest.result.clone(),
-                _ => {
-                    let latest = self.open(slot);
-                    let result = latest.result.clone();
-                    opening.push(latest);
-                    result
-                }
-            }
+        let mut result = match self.opening(slot) {
+            Ok(live) => return Ok(live),
+            Err(opening) => opening,
         };
         let opened = match result.wait_for(Option::is_some).await {
             Ok(opened) => opened.clone(),
@@ -200,6 +204,25 @@ impl Link {
         };
         let gone = || Err((ErrorKind::Io, "what opened the connection has ended").into());
         opened.unwrap_or_else(gone).map_err(Failure::Unreachable)
+    }
+
+    /// The connection in this place, or the attempt to open it, begun now if need be.
+    fn opening(&self, slot: &Arc<Slot>) -> Result<Arc<Live>, Opened> {
+        let mut opening = slot.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(live) = usable(slot) {
+            return Ok(live);
+        }
+        opening.retain(|attempt| !attempt.is_over());
+        let enough = opening.len() >= MOST;
+        match opening.last() {
+            Some(latest) if enough || latest.begun.elapsed() < AFRESH => Err(latest.result.clone()),
+            _ => {
+                let latest = self.open(slot);
+                let result = latest.result.clone();
+                opening.push(latest);
+                Err(result)
+            }
+        }
     }
 
     fn open(&self, slot: &Arc<Slot>) -> Opening {
