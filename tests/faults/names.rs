@@ -41,7 +41,7 @@ impl Names {
 }
 
 /// The most lookups that hang at the same time, each in a thread of its own.
-const MOST: u64 = 10;
+const MOST: u64 = 20;
 
 async fn bear(what: &str, more: &[(&str, &str)]) {
     measured(async || {

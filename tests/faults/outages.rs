@@ -105,9 +105,7 @@ async fn promoted() {
     measured(async || {
         let Guarded { primary, replica, sentinel, .. } = Guarded::start();
         let primary = RefCell::new(primary);
-        let promoted = async |_: &_| {
-            until("the replica is promoted", || replica.info("replication", "role") == "master");
-        };
+        let promoted = async |_: &_| until("the replica is promoted", || replica.is_primary());
         let kill = async |_: &_| primary.borrow_mut().kill();
         let store = format!("{} {}", sentinel.url(), Guarded::NAME);
         Stage::new("primary killed, replica promoted", store).bear(kill, promoted).await

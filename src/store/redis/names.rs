@@ -14,10 +14,10 @@ use std::{
 use redis::{RedisFuture, io::AsyncDNSResolver};
 use tokio::sync::{Semaphore, oneshot};
 
-/// The most lookups at the same time. Two connections try once a second each, and the usual
-/// resolver gives up after ten seconds, having asked twice: so many ask about once a second however
-/// long it lasts.
-const MOST: usize = 10;
+/// The most lookups at the same time. Two connections try twice a second each, and the usual
+/// resolver gives up after ten seconds, having asked twice: so many ask all the time, however long
+/// it lasts.
+const MOST: usize = 20;
 
 /// A resolver that is shared by all servers of a store.
 #[derive(Clone)]
