@@ -331,3 +331,34 @@ fn words(digest: &[u8; 16]) -> [u64; 2] {
     let (low, high) = digest.split_at(8);
     [low, high].map(|half| u64::from_le_bytes(half.try_into().unwrap_or_default()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_every_byte_of_every_length() {
+        let bytes: Vec<u8> = (1..=Key::MAX_PLAIN as u8).collect();
+        for len in 0..=bytes.len() {
+            let key = Key::new(&bytes[..len]);
+            assert_eq!(key.reveal(), &bytes[..len]);
+            assert_eq!(key.bytes[len..], [0; Key::MAX_PLAIN][len..]);
+        }
+    }
+
+    #[test]
+    fn digests_tell_kinds_and_tags_apart() {
+        let plain = Key::from("tenant");
+        let [low, high] = words(&digest(b"tenant"));
+        let tag = low ^ high.rotate_left(32);
+        let spelled = [plain.run().as_slice(), &tag.to_le_bytes()].concat();
+        let empty =
+            [Key::from(""), Key::ANONYMOUS, Key::OVERFLOW].map(|key| key.digest_keyed([1, 2]));
+        let tagged = [plain, plain.tagged("tenant"), Key::new(&spelled)];
+        let tagged = tagged.map(|key| key.digest_keyed([1, 2]));
+        for digests in [empty, tagged] {
+            let [a, b, c] = digests;
+            assert!(a != b && b != c && a != c, "{digests:?}");
+        }
+    }
+}

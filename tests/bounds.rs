@@ -173,6 +173,8 @@ fn keys() {
     for pair in [short.paired(&short), short.paired(&long)] {
         assert_ne!(pair, Key::new(pair.reveal()), "nobody is a pair by spelling it");
     }
+    let spelled = [&b"\0p\0\x01a\0\x2e"[..], &[b'b'; 46]].concat();
+    assert_ne!(short.paired(&long), Key::new(&spelled), "not even by what it is made from");
     // A digest's bytes are another key than the digest.
     assert_ne!(keys[6], Key::new(keys[6].reveal()));
     assert!(!format!("{:?}", Key::from("secret")).contains("secret"));

@@ -238,3 +238,64 @@ async fn the_wait_is_exact() {
         assert_eq!(delay, Duration::from_nanos(59_499_999_000));
     }
 }
+
+/// The second request of a layer whose first rule allows one.
+async fn second(layer: RateLimitLayer) -> Response<ResponseBody<Empty<Bytes>>> {
+    let inner = service_fn(|_: Request<()>| async {
+        Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
+    });
+    let mut service = layer.layer(inner);
+    let request =
+        || Request::post("/").header("content-type", "application/grpc").body(()).unwrap();
+    service.ready().await.unwrap().call(request()).await.unwrap();
+    service.ready().await.unwrap().call(request()).await.unwrap()
+}
+
+fn everybody(name: &str, quota: &str) -> Rule {
+    Rule::new(policy(name, quota), by::constant("all"))
+}
+
+#[tokio::test]
+async fn details_name_what_denied_and_not_too_much_of_it() {
+    let violations = |response: Response<ResponseBody<Empty<Bytes>>>| {
+        let status = tonic::Status::from_header_map(response.headers()).unwrap();
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        let failure = status.get_details_quota_failure().unwrap();
+        failure.violations.into_iter().map(|violation| violation.subject).collect::<Vec<_>>()
+    };
+    let layer = RateLimitLayer::new(Limiter::in_memory(), everybody("real", "1/min"))
+        .and(everybody("trial", "1/min").shadow());
+    assert_eq!(violations(second(layer).await), ["real"], "a trial denies nobody");
+    let rules = (1..32).map(|number| everybody(&format!("{number:064}"), "1/min"));
+    let first = RateLimitLayer::new(Limiter::in_memory(), everybody("0", "1/min"));
+    let response = second(rules.fold(first, RateLimitLayer::and)).await;
+    let details = response.headers()["grpc-status-details-bin"].len();
+    assert!(details < 4096, "metadata is limited to 8 KiB: {details}");
+    assert_eq!(violations(response).len(), 8);
+}
+
+#[tokio::test]
+async fn an_answer_of_the_applications_own_is_not_for_grpc() {
+    let layer = RateLimitLayer::new(Limiter::in_memory(), everybody("calls", "1/min"))
+        .on_denied(|_, _| Response::new(Bytes::from("slow down")));
+    let response = second(layer).await;
+    assert_eq!(response.headers()["grpc-status"], "8");
+    assert!(response.into_body().collect().await.unwrap().to_bytes().is_empty());
+}
+
+#[tokio::test]
+async fn jitter_is_in_the_delay_and_in_the_pushback() {
+    let mut spread = std::collections::BTreeSet::new();
+    for _ in 0..20 {
+        let layer = RateLimitLayer::new(Limiter::in_memory(), everybody("calls", "1/10s"))
+            .jitter(Duration::from_secs(100));
+        let response = second(layer).await;
+        let status = tonic::Status::from_header_map(response.headers()).unwrap();
+        let delay = status.get_details_retry_info().unwrap().retry_delay.unwrap();
+        let pushback = response.headers()["grpc-retry-pushback-ms"].to_str().unwrap();
+        assert_eq!(delay.as_micros().div_ceil(1_000).to_string(), pushback, "one wait");
+        assert!(delay > Duration::from_secs(9) && delay <= Duration::from_secs(110), "{delay:?}");
+        spread.insert(delay.as_secs());
+    }
+    assert!(spread.len() > 5, "{spread:?}");
+}

@@ -83,6 +83,26 @@ async fn one_event_for_each_denial() {
     assert!(!events.iter().any(|event| event.contains("secret")), "{events:#?}");
 }
 
+/// The event names the route by its pattern, never by the path that the client has written.
+#[cfg(feature = "axum")]
+#[tokio::test]
+async fn an_event_names_the_route() {
+    use axum::{Router, body::Body, routing::get};
+
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let rule = Rule::new(policy("calls", "1/min"), by::constant("all"));
+    let layer = RateLimitLayer::new(Limiter::in_memory(), rule);
+    let app = Router::new().route("/users/{id}", get(|| async {})).layer(layer);
+    for status in [200, 429] {
+        let request = Request::get("/users/very-secret").body(Body::empty()).unwrap();
+        assert_eq!(app.clone().oneshot(request).await.unwrap().status(), status);
+    }
+    let events = log.0.lock().unwrap().clone();
+    let [denial] = &events[..] else { panic!("{events:#?}") };
+    assert!(denial.contains("route=\"/users/{id}\"") && !denial.contains("secret"), "{denial}");
+}
+
 #[derive(Debug)]
 struct Down;
 

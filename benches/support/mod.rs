@@ -101,7 +101,9 @@ pub(crate) fn measuring() -> bool {
     std::env::args().any(|argument| argument == "--bench")
 }
 
-/// The output of a future that is ready at once, as a check of the embedded store is.
+/// The output of a future that is ready at once, as a check of the embedded store is. Compiled into
+/// its caller, as an `await` is.
+#[inline(always)]
 pub(crate) fn ready<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,

@@ -125,7 +125,7 @@ macro_rules! algorithms {
 
             /// Spends what `affordable` says of the free units: how many that was, and where the key
             /// then stands. If none, how long a charge of `cost` has to wait.
-            #[inline]
+            #[inline(always)]
             pub(crate) fn spend(
                 &mut self,
                 quota: &Quota,
@@ -232,7 +232,7 @@ algorithms! {
     FixedWindow {}, "fixed-window", fixed_window::FixedWindow;
 }
 
-#[inline]
+#[inline(always)]
 fn spend<M: Machine>(
     state: &mut M,
     quota: &Quota,
@@ -251,7 +251,7 @@ fn spend<M: Machine>(
 }
 
 /// Everything that a caller is told follows from what is free and how long a number of units takes.
-#[inline]
+#[inline(always)]
 fn standing<M: Machine>(state: &M, view: &M::View, quota: &Quota, units: u64) -> Standing {
     let limit = quota.capacity();
     let remaining = view.free();

@@ -214,11 +214,13 @@ impl Ring {
             return 0;
         }
         let left = |record: &Record| u64::from(record.total().wrapping_sub(base));
-        // Often the oldest record suffices.
+        // Often the oldest record suffices; until all is free it mostly takes the newest.
+        let newest = self.records.len() - 1;
         let index = match self.records.get(first) {
             Some(record) if left(record) >= must_leave => first,
+            _ if left(&self.records[newest - 1]) < must_leave => newest,
             _ => {
-                let (mut low, mut high) = (first, self.records.len() - 1);
+                let (mut low, mut high) = (first, newest);
                 while low < high {
                     let middle = low.midpoint(high);
                     if left(&self.records[middle]) < must_leave {

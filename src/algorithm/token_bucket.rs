@@ -60,7 +60,7 @@ impl View for Bucket {
 impl Machine for TokenBucket {
     type View = Bucket;
 
-    #[inline]
+    #[inline(always)]
     fn view(&self, quota: &Quota, now: Timestamp) -> Bucket {
         let (limit, window, burst) = (quota.limit(), quota.window_micros(), quota.capacity());
         let ahead = self.anchor.saturating_sub(now.as_micros());

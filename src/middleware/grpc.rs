@@ -13,7 +13,11 @@ use http::{
 };
 use smallvec::{Array, SmallVec};
 
-use super::{base64, denial::spread, text::Decimal};
+use super::{
+    base64,
+    denial::spread,
+    text::{Decimal, number},
+};
 use crate::{
     decision::{Denied, Outcome},
     store::Verdict,
@@ -62,7 +66,7 @@ pub(super) fn denial(
     let mut response = trailers_only(code, &message, wait, violated, content_type);
     if let Some(wait) = wait {
         let millis = wait.as_micros().div_ceil(1_000).min(i32::MAX as u128) as u64;
-        response.headers_mut().insert(PUSHBACK, HeaderValue::from(millis));
+        response.headers_mut().insert(PUSHBACK, number(millis));
     }
     response
 }
@@ -91,16 +95,16 @@ fn trailers_only<'a>(
     // Five of ours, five of rate limits.
     headers.reserve(10);
     headers.insert(CONTENT_TYPE, content_type.clone());
-    headers.insert(STATUS, HeaderValue::from(u16::from(code)));
+    headers.insert(STATUS, number(u64::from(code)));
     // These are our own words: they hold nothing that would have to be percent-encoded.
     insert(headers, MESSAGE, message);
     insert(headers, DETAILS, &base64::encode(&status, false));
     response
 }
 
-fn insert(headers: &mut HeaderMap, name: HeaderName, value: &[u8]) {
-    if let Ok(value) = HeaderValue::from_bytes(value) {
-        headers.insert(name, value);
+fn insert(headers: &mut HeaderMap, name: HeaderName, text: &[u8]) {
+    if let Ok(text) = HeaderValue::from_bytes(text) {
+        headers.insert(name, text);
     }
 }
 

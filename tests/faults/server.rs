@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use axum::{Router, middleware::map_response, response::Response, routing::get};
 use tollgate::{
-    Decided, Limiter, Policy, Quota, RateLimitLayer, Rule, by,
+    Decided, Decision, Limiter, Policy, Quota, RateLimitLayer, Rule, by,
     store::{RedisStore, Resilience, Source},
 };
 
@@ -58,8 +58,8 @@ async fn blocking() -> &'static str {
 
 /// Tells the client who decided.
 async fn show_source(mut response: Response) -> Response {
-    let source = response.extensions().get::<Decided>().map(|it| it.decision().source());
-    let source = match source {
+    let decided = response.extensions().get::<Decided>();
+    let source = match decided.and_then(Decided::decision).map(Decision::source) {
         Some(Source::Shared) => "shared",
         Some(Source::Fallback) => "fallback",
         Some(Source::Cache) => "cache",

@@ -69,18 +69,22 @@ impl<'a> Stage<'a> {
 const CALM: Duration = Duration::from_millis(20);
 
 /// Judges how long clients waited, and for how long Redis was left alone, in a run during which
-/// the control was not disturbed by anything else; the fourth run has to do.
+/// nothing else disturbed the control; of four, the calmest has to do.
 pub(crate) async fn measured(run: impl AsyncFn() -> Figures) {
-    let mut figures = run().await;
+    let mut calmest = run().await;
     for _ in 0..3 {
-        if figures.control.p99 <= CALM {
+        if calmest.control.p99 <= CALM {
             break;
         }
         eprintln!("the machine was busy, as the control shows: once more");
-        figures = run().await;
+        let figures = run().await;
+        if figures.control.p99 < calmest.control.p99 {
+            calmest = figures;
+        }
     }
+    let Figures { server, control, recovered, .. } = calmest;
     // The deadline, and what the machine adds; timers tick in milliseconds.
-    let allowed = Duration::from_millis(50) + figures.control.p99.max(Duration::from_millis(10));
-    assert!(figures.server.p99 <= allowed, "p99 {:?}", figures.server.p99);
-    assert!(figures.recovered < Duration::from_secs(2), "recovered after {:?}", figures.recovered);
+    let allowed = Duration::from_millis(50) + control.p99.max(Duration::from_millis(10));
+    assert!(server.p99 <= allowed, "p99 {:?}, of the control {:?}", server.p99, control.p99);
+    assert!(recovered < Duration::from_secs(2), "recovered {recovered:?} after the end");
 }

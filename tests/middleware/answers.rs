@@ -104,6 +104,31 @@ async fn a_denial_of_the_applications_own() {
 }
 
 #[tokio::test]
+async fn denials_in_plain_text() {
+    let rules = |limiter| RateLimitLayer::new(limiter, rule("api", "1/10s")).plain_text();
+    let mut service = rules(limiter().0).layer(inner());
+    ask!(service, "/");
+    let (status, headers, body) = ask!(service, "/");
+    assert_eq!((status, body.as_str()), (429, "Too many requests. Retry in 10 s.\n"));
+    assert_eq!(headers["content-type"], "text/plain; charset=utf-8");
+    assert_eq!(headers["cache-control"], "no-store");
+    assert_eq!(headers["retry-after"], "10");
+
+    let dear = rule("dear", "1/10s").cost(|_| 2);
+    let mut service = rules(limiter().0).and(dear).layer(inner());
+    let (status, headers, body) = ask!(service, "/");
+    assert_eq!((status, headers.contains_key("retry-after")), (403, false));
+    assert_eq!(body, "This request costs more than the quota can ever hold.\n");
+
+    let closed = rule("closed", "1/min").on_failure(OnFailure::Deny);
+    let mut service = rules(Limiter::new(Down)).and(closed).layer(inner());
+    let (status, headers, body) = ask!(service, "/");
+    assert_eq!((status, &headers["retry-after"]), (503, &"1".parse().unwrap()));
+    assert_eq!(headers["content-type"], "text/plain; charset=utf-8");
+    assert_eq!(body, "The request cannot be admitted at the moment.\n");
+}
+
+#[tokio::test]
 async fn exempt_requests_are_neither_charged_nor_marked() {
     let by_header = Rule::new(policy("api", "1/min"), |parts: &http::request::Parts| {
         match parts.headers.get("x-admin") {

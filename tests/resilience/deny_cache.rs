@@ -1,22 +1,36 @@
 use std::time::Duration;
 
-use proptest::{prelude::*, test_runner::TestRunner};
 use tollgate::{
-    Algorithm, Decision, Limiter, ManualClock, Policy, Quota, Reservation, Reserve,
+    Charge, Decision, Limiter, ManualClock, Reserve,
     store::{Resilience, Source, Verdict},
 };
 
 use crate::{
+    adrift::Adrift,
     remote::{Mood, Remote},
-    support::{Tally, micros, policy},
+    support::policy,
 };
 
-const START: u64 = 1_700_000_000_000_000;
+pub(crate) const START: u64 = 1_700_000_000_000_000;
 
-fn cached(clock: &ManualClock) -> (Limiter, Remote) {
+pub(crate) fn cached(clock: &ManualClock) -> (Limiter, Remote) {
     let remote = Remote::new(clock);
     let limiter = Limiter::with(remote.clone(), Resilience::default().clock(clock.clone()));
     (limiter, remote)
+}
+
+async fn spend(limiter: &Limiter, charge: Charge<'_>) {
+    assert!(limiter.check(charge).await.unwrap().is_allowed());
+}
+
+async fn denied(limiter: &Limiter, charge: Charge<'_>) -> (Option<Duration>, Source) {
+    match limiter.check(charge).await.unwrap() {
+        Decision::Denied(denied) => {
+            let wait = denied.retry_after();
+            (wait, Decision::Denied(denied).source())
+        }
+        Decision::Allowed(allowed) => panic!("{allowed:?}"),
+    }
 }
 
 #[tokio::test]
@@ -30,7 +44,8 @@ async fn a_denied_key_costs_the_store_nothing() {
     for _ in 0..1_000 {
         assert!(!limiter.check(policy.charge("alice", 1)).await.unwrap().is_allowed());
     }
-    assert_eq!(remote.calls(), 3);
+    // The last admission said as much.
+    assert_eq!(remote.calls(), 2);
     clock.advance(Duration::from_micros(999_999));
     let Decision::Denied(denied) = limiter.check(policy.charge("alice", 1)).await.unwrap() else {
         panic!("a microsecond early")
@@ -38,26 +53,153 @@ async fn a_denied_key_costs_the_store_nothing() {
     assert_eq!(denied.retry_after(), Some(Duration::from_micros(1)));
     clock.advance(Duration::from_micros(1));
     assert!(limiter.check(policy.charge("alice", 1)).await.unwrap().is_allowed());
-    assert_eq!(remote.calls(), 4);
+    assert_eq!(remote.calls(), 3);
 }
 
+/// A unit each 86.4 s: from one answer it follows how long any cost waits.
 #[tokio::test]
-async fn what_costs_more_is_denied_too_and_what_costs_less_is_asked() {
+async fn what_costs_more_waits_as_long_as_the_store_would_say() {
+    let clock = ManualClock::at(START);
+    let (limiter, remote) = cached(&clock);
+    let policy = policy("p", "1000/day token-bucket(10)");
+    spend(&limiter, policy.charge("alice", 10)).await;
+    let unit = Duration::from_millis(86_400);
+    for cost in [1, 2, 7, 10] {
+        let (wait, source) = denied(&limiter, policy.charge("alice", cost)).await;
+        assert_eq!((wait, source), (Some(unit * cost as u32), Source::Cache));
+    }
+    assert_eq!(remote.calls(), 1);
+    clock.advance(Duration::from_millis(999));
+    let (wait, source) = denied(&limiter, policy.charge("alice", 2)).await;
+    let expected = unit * 2 - Duration::from_millis(999);
+    assert_eq!((wait, source), (Some(expected), Source::Cache));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_in_time_is_begun() {
+    let clock = ManualClock::at(START);
+    let (limiter, _) = cached(&clock);
+    for quota in ["20/min token-bucket(20)", "20/min sliding-log"] {
+        let policy = policy("p", quota);
+        for _ in 0..20 {
+            spend(&limiter, policy.charge("job", 1)).await;
+            clock.advance(Duration::from_millis(10));
+        }
+        let _ = denied(&limiter, policy.charge("job", 1)).await;
+        let wait = denied(&limiter, policy.charge("job", 2)).await.0.unwrap();
+        let within = wait + Duration::from_secs(1);
+        let mut waiting = Box::pin(limiter.until_ready(policy.charge("job", 2), within));
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        clock.advance(wait);
+        let decision = waiting.await.unwrap();
+        assert!(decision.is_allowed(), "{quota}: {decision:?}");
+    }
+}
+
+/// A log tells of each cost only when it is asked: once.
+#[tokio::test]
+async fn each_other_cost_is_asked_about_once_and_what_fits_is_admitted() {
     let clock = ManualClock::at(START);
     let (limiter, remote) = cached(&clock);
     let policy = policy("p", "10/h");
-    assert!(limiter.check(policy.charge("alice", 7)).await.unwrap().is_allowed());
-    assert!(!limiter.check(policy.charge("alice", 4)).await.unwrap().is_allowed());
+    for cost in [1, 2, 4] {
+        spend(&limiter, policy.charge("alice", cost)).await;
+        clock.advance(Duration::from_secs(60));
+    }
+    let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
+    assert_eq!(denied(&limiter, policy.charge("alice", 5)).await, (minutes(58), Source::Shared));
+    for _ in 0..10 {
+        // The fourth unit that comes back is the next one; the last is the tenth.
+        assert_eq!(denied(&limiter, policy.charge("alice", 4)).await.0, minutes(57));
+        assert_eq!(denied(&limiter, policy.charge("alice", 5)).await.0, minutes(58));
+        assert_eq!(denied(&limiter, policy.charge("alice", 10)).await.0, minutes(59));
+        // Between two costs that wait equally long nothing is to be asked.
+        assert_eq!(denied(&limiter, policy.charge("alice", 7)).await.0, minutes(59));
+        assert_eq!(denied(&limiter, policy.charge("alice", 8)).await.0, minutes(59));
+        assert_eq!(denied(&limiter, policy.charge("alice", 11)).await, (None, Source::Cache));
+    }
+    assert_eq!(remote.calls(), 3 + 2);
+    spend(&limiter, policy.charge("alice", 3)).await;
+    assert_eq!(remote.calls(), 3 + 3);
+}
+
+#[tokio::test]
+async fn a_cost_over_capacity_costs_the_store_one_call() {
+    let clock = ManualClock::at(START);
+    let (limiter, remote) = cached(&clock);
+    let policy = policy("p", "5/h");
+    for _ in 0..1_000 {
+        let decision = limiter.check(policy.charge("alice", 6)).await.unwrap();
+        let outcome = decision.outcomes().get(0).unwrap();
+        assert_eq!((outcome.verdict(), outcome.standing().remaining()), (Verdict::OverCapacity, 5));
+    }
+    assert_eq!(remote.calls(), 1);
+}
+
+#[tokio::test]
+async fn a_made_up_second_key_costs_the_store_nothing() {
+    let clock = ManualClock::at(START);
+    let (limiter, remote) = cached(&clock);
+    let (address, account) = (policy("address", "5/h"), policy("account", "100/h"));
+    spend(&limiter, address.charge("1.2.3.4", 5)).await;
+    clock.advance(Duration::from_secs(1));
     let calls = remote.calls();
-    let dearer = limiter.check(policy.charge("alice", 5)).await.unwrap();
-    assert_eq!(
-        (dearer.is_allowed(), dearer.source(), remote.calls()),
-        (false, Source::Cache, calls)
-    );
-    let over = limiter.check(policy.charge("alice", 11)).await.unwrap();
-    assert_eq!(over.outcomes().get(0).unwrap().verdict(), Verdict::OverCapacity);
-    assert!(limiter.check(policy.charge("alice", 3)).await.unwrap().is_allowed());
+    for made_up in 0..1_000_u64 {
+        let charges = [address.charge("1.2.3.4", 1), account.charge(made_up, 1)];
+        let Decision::Denied(denied) = limiter.check(charges).await.unwrap() else { panic!() };
+        assert_eq!(denied.retry_after(), Some(Duration::from_secs(3_599)));
+        assert_eq!(denied.binding().unwrap().policy().name(), "address");
+        let other = denied.outcomes().get(1).unwrap();
+        let standing = (other.standing().remaining(), other.granted());
+        assert_eq!((other.verdict(), standing), (Verdict::Passed, (100, 0)));
+        let charges = [address.charge("1.2.3.4", 1), account.charge(made_up, 101)];
+        let Decision::Denied(denied) = limiter.check(charges).await.unwrap() else { panic!() };
+        assert!(denied.is_over_capacity());
+    }
     assert_eq!(remote.calls(), calls + 1);
+}
+
+/// A quota that comes back a thousand times a second costs one call for each unit that does.
+#[tokio::test]
+async fn a_fast_quota_costs_a_call_for_each_unit_that_comes_back() {
+    let clock = ManualClock::at(START);
+    let (limiter, remote) = cached(&clock);
+    for (quota, cost, calls) in [
+        ("1000/s token-bucket(1)", 1, 2_001),
+        // All of it follows from one answer, for a second.
+        ("1000/s token-bucket(5000)", 5_000, 4),
+        ("1000/s sliding-counter", 600, 1_200),
+        ("1000/s sliding-log", 600, 8),
+        ("1000/s fixed-window", 1_000, 3),
+    ] {
+        let policy = policy("p", quota);
+        let (before, mut allowed) = (remote.calls(), 0);
+        for _ in 0..20_000 {
+            allowed +=
+                u64::from(limiter.check(policy.charge(quota, cost)).await.unwrap().is_allowed());
+            clock.advance(Duration::from_micros(100));
+        }
+        let asked = remote.calls() - before;
+        eprintln!("{quota}, cost {cost}: 20,000 checks in 2 s, {allowed} admitted, {asked} calls");
+        assert!(asked <= calls, "{quota}: {asked} calls");
+    }
+}
+
+/// Keys that happen to share a place in a table do not push each other out.
+#[tokio::test]
+async fn hundreds_of_attacked_keys_cost_a_call_each() {
+    let clock = ManualClock::at(START);
+    let (limiter, remote) = cached(&clock);
+    let policy = policy("p", "10/h");
+    for key in 0..300_u64 {
+        spend(&limiter, policy.charge(key, 5)).await;
+    }
+    for _ in 0..10 {
+        for key in 0..300_u64 {
+            let _ = denied(&limiter, policy.charge(key, 7)).await;
+        }
+    }
+    assert_eq!(remote.calls(), 300 + 300);
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,171 +226,80 @@ async fn it_can_be_switched_off() {
     assert_eq!(remote.calls(), 10);
 }
 
-#[derive(Debug, Clone)]
-enum Step {
-    Check { lines: Vec<(usize, usize, u64)>, keep: bool },
-    Advance(u64),
-    Refund,
-    Settle(u64),
-    Reset(usize, usize),
-    Limit(usize, u64),
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let line = (0..2_usize, 0..2_usize, prop_oneof![8 => 1..4_u64, 1 => Just(0), 1 => 8..14_u64]);
-    let step = prop_oneof![
-        10 => (prop::collection::vec(line, 1..3), any::<bool>())
-            .prop_map(|(lines, keep)| Step::Check { lines, keep }),
-        4 => prop_oneof![0..2_000_u64, 0..400_000_u64, 0..2_000_000_u64].prop_map(Step::Advance),
-        1 => Just(Step::Refund),
-        1 => (0..6_u64).prop_map(Step::Settle),
-        1 => (0..2_usize, 0..2_usize).prop_map(|(policy, key)| Step::Reset(policy, key)),
-        1 => (0..2_usize, 4..12_u64).prop_map(|(policy, limit)| Step::Limit(policy, limit)),
-    ];
-    prop::collection::vec(step, 1..120)
-}
-
-/// What a decision says, to be compared; waits only of charges whose wait is known.
-fn said(decision: &Decision<'_>, exact: bool) -> Vec<String> {
-    let outcomes = decision.outcomes();
-    let said = outcomes.iter().map(|it| {
-        let standing = it.standing();
-        let waits = (standing.next_after(), standing.reset_after());
-        let retry_after = exact.then(|| standing.retry_after());
-        format!(
-            "{:?} {} {} {waits:?} {retry_after:?}",
-            it.verdict(),
-            it.granted(),
-            standing.remaining()
-        )
-    });
-    said.chain([format!("{}", decision.is_allowed())]).collect()
-}
-
-/// With the cache every decision is what it would be without: for any history of this process.
-#[test]
-fn no_history_tells_it_from_a_store_that_is_asked() {
-    let tally = Tally::expecting(&[
-        "answered from the cache",
-        "answered from the cache, for more",
-        "asked, and denied",
-        "asked, and admitted",
-        "several charges",
-        "given back while denied",
-        "reset while denied",
-        "limit changed while denied",
-    ]);
-    let algorithms = [
-        Algorithm::SlidingLog,
-        Algorithm::SlidingBuckets(4),
-        Algorithm::SlidingCounter,
-        Algorithm::TokenBucket { burst: 6 },
-        Algorithm::FixedWindow,
-    ];
-    let config = ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() };
-    let outcome = TestRunner::new(config).run(&(0..5_usize, steps()), |(algorithm, steps)| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(play(algorithms[algorithm], &steps, &tally));
-        Ok(())
-    });
-    if let Err(failure) = outcome {
-        panic!("{failure}");
-    }
-    tally.report("deny cache");
-}
-
-async fn play(algorithm: Algorithm, steps: &[Step], tally: &Tally) {
-    let quota = |limit| Quota::with_algorithm(limit, Duration::from_secs(1), algorithm).unwrap();
-    let policies =
-        [("first", 8), ("second", 5)].map(|(name, limit)| Policy::new(name, quota(limit)).unwrap());
-    let clock = ManualClock::at(START);
-    let (with, _) = cached(&clock);
-    let without = Limiter::with(Remote::new(&clock), Resilience::none());
-    let mut held: Vec<[Reservation; 2]> = Vec::new();
-    let mut denied = false;
-    for step in steps {
-        match step {
-            Step::Advance(by) => clock.advance(Duration::from_micros(*by)),
-            Step::Check { lines, keep } => {
-                let charges = || -> Vec<_> {
-                    let charge = |(policy, key, cost): &(usize, usize, u64)| {
-                        policies[*policy].charge(["alice", "bob"][*key], *cost)
-                    };
-                    lines.iter().map(charge).collect()
-                };
-                let ours = with.check(charges()).await.unwrap();
-                let theirs = without.check(charges()).await.unwrap();
-                // Of a dearer charge the cache knows that it is denied, and a wait that is not too
-                // short.
-                let waits = |decision: &Decision<'_>| -> Vec<_> {
-                    let outcomes = decision.outcomes();
-                    outcomes
-                        .iter()
-                        .map(|it| it.standing().retry_after().map_or(0, micros))
-                        .collect()
-                };
-                let exact = waits(&ours) == waits(&theirs);
-                assert_eq!(said(&ours, exact), said(&theirs, exact));
-                let cached = ours.source() == Source::Cache;
-                assert!(exact || cached);
-                assert!(
-                    waits(&ours).iter().zip(waits(&theirs)).all(|(ours, theirs)| *ours >= theirs)
-                );
-                tally.count_if(cached, "answered from the cache");
-                tally.count_if(!exact, "answered from the cache, for more");
-                denied = !ours.is_allowed();
-                tally.count_if(!cached && denied, "asked, and denied");
-                tally.count_if(!denied, "asked, and admitted");
-                tally.count_if(ours.outcomes().len() > 1, "several charges");
-                if let (true, Decision::Allowed(ours), Decision::Allowed(theirs)) =
-                    (*keep, ours, theirs)
-                {
-                    let ours = with.hold(ours.into_receipt());
-                    held.push([ours, without.hold(theirs.into_receipt())]);
-                }
-            }
-            Step::Refund => {
-                if let Some([ours, theirs]) = held.pop() {
-                    ours.refund().await.unwrap();
-                    theirs.refund().await.unwrap();
-                    tally.count_if(denied, "given back while denied");
-                }
-            }
-            Step::Settle(units) => {
-                if let Some([ours, theirs]) = held.pop() {
-                    ours.settle(*units).await.unwrap();
-                    theirs.settle(*units).await.unwrap();
-                }
-            }
-            Step::Reset(policy, key) => {
-                let charge = || policies[*policy].charge(["alice", "bob"][*key], 0);
-                with.reset(charge()).await.unwrap();
-                without.reset(charge()).await.unwrap();
-                tally.count_if(denied, "reset while denied");
-            }
-            Step::Limit(policy, limit) => {
-                policies[*policy].set_quota(quota(*limit));
-                tally.count_if(denied, "limit changed while denied");
-            }
-        }
-    }
-}
-
 /// A denial that is on its way when units are given back is not remembered.
 #[tokio::test]
 async fn a_denial_on_its_way_does_not_outlive_a_refund() {
     let clock = ManualClock::at(START);
     let (limiter, remote) = cached(&clock);
-    let policy = policy("p", "1/h");
-    let Reserve::Held(held) = limiter.reserve(policy.charge("alice", 1)).await.unwrap() else {
-        panic!("one is free")
+    let policy = policy("p", "5/h");
+    let Reserve::Held(held) = limiter.reserve(policy.charge("alice", 2)).await.unwrap() else {
+        panic!("two are free")
     };
     remote.set(Mood::Late);
-    let mut late = Box::pin(limiter.check(policy.charge("alice", 1)));
+    let mut late = Box::pin(limiter.check(policy.charge("alice", 4)));
     assert!(futures_util::poll!(&mut late).is_pending());
     remote.set(Mood::Well);
     held.refund().await.unwrap();
     assert!(!late.await.unwrap().is_allowed());
-    let decision = limiter.check(policy.charge("alice", 1)).await.unwrap();
+    let decision = limiter.check(policy.charge("alice", 4)).await.unwrap();
     assert!(decision.is_allowed(), "{decision:?}");
+}
+
+/// A reset that nobody waits for any more may be done later than a check that came after it.
+#[tokio::test]
+async fn a_denial_does_not_outlive_a_change_that_was_given_up() {
+    for given_up in [true, false] {
+        let clock = ManualClock::at(START);
+        let remote = Adrift::new(&clock);
+        let limiter = Limiter::with(remote.clone(), Resilience::default().clock(clock.clone()));
+        let policy = policy("p", "1/h");
+        spend(&limiter, policy.charge("alice", 1)).await;
+        let mut reset = Box::pin(limiter.reset(policy.charge("alice", 0)));
+        assert!(futures_util::poll!(&mut reset).is_pending());
+        // The reset has not arrived yet.
+        let _ = denied(&limiter, policy.charge("alice", 1)).await;
+        if given_up {
+            drop(reset);
+        } else {
+            reset.await.unwrap();
+        }
+        let decision = limiter.check(policy.charge("alice", 1)).await.unwrap();
+        assert!(decision.is_allowed(), "{decision:?}");
+    }
+}
+
+/// It may arrive even after a check that came when it had been given up.
+#[tokio::test]
+async fn a_denial_does_not_outlive_a_change_that_arrives_late() {
+    let clock = ManualClock::at(START);
+    let remote = Adrift::late(&clock);
+    let limiter = Limiter::with(remote.clone(), Resilience::default().clock(clock.clone()));
+    let policy = policy("p", "1/h");
+    spend(&limiter, policy.charge("alice", 1)).await;
+    let mut reset = Box::pin(limiter.reset(policy.charge("alice", 0)));
+    assert!(futures_util::poll!(&mut reset).is_pending());
+    drop(reset);
+    clock.advance(Duration::from_millis(99));
+    assert_eq!(denied(&limiter, policy.charge("alice", 1)).await.1, Source::Shared);
+    remote.arrive();
+    spend(&limiter, policy.charge("alice", 1)).await;
+}
+
+/// What a check has spent counts, also if nobody waited for its answer.
+#[tokio::test]
+async fn a_check_that_was_given_up_voids_what_was_heard_before() {
+    let clock = ManualClock::at(START);
+    let (limiter, remote) = cached(&clock);
+    let policy = policy("p", "10/h");
+    spend(&limiter, policy.charge("alice", 4)).await;
+    clock.advance(Duration::from_secs(60));
+    let first = denied(&limiter, policy.charge("alice", 7)).await.0;
+    assert_eq!(first, Some(Duration::from_secs(3_540)));
+    let mut check = Box::pin(limiter.check(policy.charge("alice", 6)));
+    remote.set(Mood::Late);
+    assert!(futures_util::poll!(&mut check).is_pending());
+    drop(check);
+    remote.set(Mood::Well);
+    let then = denied(&limiter, policy.charge("alice", 7)).await;
+    assert_eq!(then, (Some(Duration::from_secs(3_600)), Source::Shared));
 }

@@ -1,7 +1,9 @@
 //! What a store that is slow, gone or wrong does to those who ask, and what attackers cost it.
 
+mod adrift;
 mod breaker;
 mod deny_cache;
+mod deny_cache_differential;
 mod fallback;
 #[cfg(feature = "redis-tls")]
 mod faults;

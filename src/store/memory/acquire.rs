@@ -47,8 +47,9 @@ impl MemoryStore {
         }
     }
 
-    /// A charge that is alone needs one lock, and is decided where it is spent.
-    #[inline]
+    /// A charge that is alone needs one lock, and is decided where it is spent. This and what it
+    /// calls is one piece of code, in which a line need not be written down before it is complete.
+    #[inline(always)]
     pub(super) fn decide_one(&self, charge: &Charge<'_>, now: Timestamp, mode: Mode) -> Line {
         self.decide_named(self.digest(charge, charge.key()), charge, now, mode)
     }
@@ -230,7 +231,7 @@ fn look(shard: &mut Shard, charge: &Charge<'_>, place: &Place, now: Timestamp) -
 }
 
 /// Spends the charge, unless there is too little free or it costs nothing.
-#[inline]
+#[inline(always)]
 fn spend(
     shard: &mut Shard,
     ledger: &Ledger,

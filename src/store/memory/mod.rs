@@ -1,6 +1,7 @@
 //! The embedded store: standings in this process, bounded in keys and in bytes.
 
 mod acquire;
+mod index;
 mod ledger;
 mod room;
 mod shard;

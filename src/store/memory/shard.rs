@@ -1,13 +1,11 @@
 //! One part of the embedded store: a small table of keys that is locked as a whole.
 //!
-//! Entries lie next to each other in one vector, so that sampling and sweeping are an index away;
-//! a hash table of positions finds them. A shard stays small however many keys the store holds:
-//! nothing done under its lock takes longer in a larger store, and two threads rarely meet in one.
-//! Itself it fits a cache line, with its lock.
+//! Entries lie next to each other in one vector, so that sampling and sweeping are an index away.
+//! A shard stays small however many keys the store holds: nothing done under its lock takes longer
+//! in a larger store, and two threads rarely meet in one. Itself it fits two cache lines, with its
+//! lock.
 
-use hashbrown::{HashTable, hash_table::Entry as Slot};
-
-use super::ledger::Ledger;
+use super::{index::Index, ledger::Ledger};
 use crate::{
     algorithm::{Room, State},
     clock::Timestamp,
@@ -46,7 +44,7 @@ impl Entry {
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     entries: Vec<Entry>,
-    positions: HashTable<u16>,
+    index: Index,
 }
 
 /// The most keys in a shard: far more than ever come together by chance.
@@ -68,8 +66,8 @@ pub(super) enum Victim {
 impl Shard {
     #[inline]
     pub(super) fn position(&self, digest: Digest) -> Option<usize> {
-        let found = self.positions.find(digest.0, |&at| self.entries[at as usize].digest == digest);
-        found.map(|&at| at as usize)
+        let entries = self.entries.as_slice();
+        self.index.find(digest, entries.len(), |at| entries[at].digest == digest)
     }
 
     pub(super) fn state(&self, position: usize) -> &State {
@@ -88,9 +86,7 @@ impl Shard {
             self.entries.reserve_exact(position / 8 + 2);
         }
         self.entries.push(Entry { digest, blocked_until: Timestamp::default(), state });
-        let entries = &self.entries;
-        self.positions
-            .insert_unique(digest.0, position as u16, |&at| entries[at as usize].digest.0);
+        self.index.put(position, digest, |at| self.entries[at].digest);
         ledger.count(before, self.bytes() + self.entries[position].state.heap_bytes());
         ledger.enter();
         position
@@ -98,26 +94,16 @@ impl Shard {
 
     /// Removes a key; the last one takes its position.
     pub(super) fn remove(&mut self, position: usize, ledger: &Ledger) -> State {
-        let (digest, before) = (self.entries[position].digest, self.bytes());
-        let entries = &self.entries;
-        let hash = |&at: &u16| entries[at as usize].digest.0;
-        if let Slot::Occupied(slot) =
-            self.positions.entry(digest.0, |&at| at as usize == position, hash)
-        {
-            slot.remove();
-        }
-        let last = self.entries.len() - 1;
-        if let Some(moved) =
-            self.positions.find_mut(self.entries[last].digest.0, |&at| at as usize == last)
-        {
-            *moved = position as u16;
-        }
+        let (before, last) = (self.bytes(), self.entries.len() - 1);
+        self.index.remove(position, self.entries[position].digest);
+        self.index.remove(last, self.entries[last].digest);
         let state = self.entries.swap_remove(position).state;
+        if position < last {
+            self.index.put(position, self.entries[position].digest, |at| self.entries[at].digest);
+        }
         if self.entries.capacity() > 32 && self.entries.len() < self.entries.capacity() / 4 {
-            let half = self.entries.len() * 2;
-            self.entries.shrink_to(half);
-            let entries = &self.entries;
-            self.positions.shrink_to(half, |&at| entries[at as usize].digest.0);
+            self.entries.shrink_to(self.entries.len() * 2);
+            self.index.shrink(|at| self.entries[at].digest);
         }
         ledger.count(before + state.heap_bytes(), self.bytes());
         ledger.leave();
@@ -178,6 +164,44 @@ impl Shard {
 
     /// Bytes of the two tables.
     fn bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>() + self.positions.allocation_size()
+        self.entries.capacity() * size_of::<Entry>() + self.index.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::Algorithm;
+
+    /// Far more than have a tag, and many whose tags and hashes are equal.
+    #[test]
+    fn finds_every_key_that_is_there_and_no_other() {
+        let (mut shard, ledger) = (Shard::default(), Ledger::new(1_000, usize::MAX));
+        let digest = |number: u64| Digest(number / 3, ((number % 5) << 56) | number);
+        let mut there = Vec::new();
+        for turn in 0..6_000_u64 {
+            let number = turn * 7_919 % 701;
+            match shard.position(digest(number)) {
+                Some(position) => {
+                    assert!(there.contains(&number));
+                    shard.remove(position, &ledger);
+                    there.retain(|other| *other != number);
+                }
+                None => {
+                    assert!(!there.contains(&number));
+                    shard.insert(digest(number), State::new(Algorithm::FixedWindow), &ledger);
+                    there.push(number);
+                }
+            }
+            if turn % 97 == 0 {
+                let found = |number: &u64| {
+                    let position = shard.position(digest(*number));
+                    position.is_some_and(|at| shard.entries[at].digest == digest(*number))
+                };
+                assert!(there.iter().all(found), "after {turn} turns");
+            }
+            assert_eq!(ledger.keys(), there.len());
+            assert_eq!(ledger.bytes(), shard.bytes());
+        }
     }
 }

@@ -28,7 +28,7 @@ use crate::clock::{Clock, SystemClock};
 /// |---|---|---|
 /// | deadline | no check waits longer for the store | 50 ms |
 /// | breaker | a store that fails is left alone, then tried again, then trusted again bit by bit | [`BreakerConfig`] |
-/// | deny cache | a key that the store has denied is denied at once until its next unit comes back | on |
+/// | deny cache | what the store is known to deny is denied at once, with the same waits | on |
 /// | fallback | what the store does not decide, each charge's [`OnFailure`](crate::OnFailure) does | 1 instance |
 ///
 /// ```

@@ -1,0 +1,105 @@
+//! A remote store whose resets arrive when their answer is awaited or given up, and not before; or
+//! later still.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
+};
+
+use tollgate::{
+    Charge, Charges, Error, ManualClock,
+    store::{Answer, Request, Ruling, Store},
+};
+
+use crate::remote::Remote;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Adrift {
+    remote: Remote,
+    /// Resets that were given up and have not arrived, if they do so only when told.
+    late: Option<Arc<Mutex<Vec<Charges<'static>>>>>,
+}
+
+impl Adrift {
+    pub(crate) fn new(clock: &ManualClock) -> Self {
+        Self { remote: Remote::new(clock), late: None }
+    }
+
+    /// What is given up arrives when told.
+    pub(crate) fn late(clock: &ManualClock) -> Self {
+        Self { late: Some(Arc::default()), ..Self::new(clock) }
+    }
+
+    /// What was given up arrives.
+    pub(crate) fn arrive(&self) {
+        let late = self.late.as_ref().expect("a late store");
+        for charges in late.lock().unwrap().drain(..) {
+            drop(self.remote.call(Request::Reset(&charges)));
+        }
+    }
+
+    pub(crate) fn remote(&self) -> &Remote {
+        &self.remote
+    }
+}
+
+impl Store for Adrift {
+    fn call(&self, request: Request<'_>) -> Answer {
+        let Request::Reset(charges) = request else { return self.remote.call(request) };
+        let charges = charges.iter().cloned().map(Charge::into_owned).collect();
+        Answer::pending(Reset { store: self.clone(), state: State::Sent(charges) })
+    }
+}
+
+struct Reset {
+    store: Adrift,
+    state: State,
+}
+
+enum State {
+    Sent(Charges<'static>),
+    UnderWay(Charges<'static>),
+    Arrived(Answer),
+    Done,
+}
+
+impl Reset {
+    fn arrive(&mut self) {
+        if let State::Sent(charges) | State::UnderWay(charges) = &self.state {
+            self.state = State::Arrived(self.store.remote.call(Request::Reset(charges)));
+        }
+    }
+}
+
+impl Future for Reset {
+    type Output = Result<Ruling, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::Sent(charges) => {
+                self.state = State::UnderWay(charges);
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            other => self.state = other,
+        }
+        self.arrive();
+        match &mut self.state {
+            State::Arrived(answer) => Pin::new(answer).poll(cx),
+            _ => panic!("polled after it was ready"),
+        }
+    }
+}
+
+impl Drop for Reset {
+    fn drop(&mut self) {
+        match (&self.state, &self.store.late) {
+            (State::Sent(charges) | State::UnderWay(charges), Some(late)) => {
+                late.lock().unwrap().push(charges.clone());
+            }
+            _ => self.arrive(),
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! With the deny cache every decision is the one that would be without it.
+
+use std::{collections::HashMap, future::Future, time::Duration};
+
+use proptest::{prelude::*, test_runner::TestRunner};
+use tollgate::{
+    Algorithm, Charge, Decision, Limiter, ManualClock, Outcome, Policy, Quota, Reservation,
+    store::{Resilience, Source, Verdict},
+};
+
+use crate::{
+    adrift::Adrift,
+    deny_cache::START,
+    remote::{Mood, Remote},
+    support::Tally,
+};
+
+#[derive(Debug, Clone)]
+struct Line {
+    policy: usize,
+    key: usize,
+    cost: u64,
+    shadow: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Check(Vec<Line>, Fate),
+    Advance(u64),
+    Settle(u64, Fate),
+    Reset(usize, usize, Fate),
+    Quota(usize, u64, u64),
+    /// A change is asked for, then a check; time passes; the change arrives or is given up; then the
+    /// check is heard.
+    Meanwhile(Change, Vec<Line>, u64, bool),
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Refund,
+    Reset(usize, usize),
+}
+
+/// What becomes of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Heard,
+    Held,
+    GivenUp,
+}
+
+const POLICIES: usize = 2;
+const KEYS: usize = 3;
+
+fn lines() -> impl Strategy<Value = Vec<Line>> {
+    let cost = prop_oneof![8 => 1..4_u64, 3 => 4..9_u64, 1 => Just(0), 2 => 9..14_u64];
+    let line = (0..POLICIES, 0..KEYS, cost, prop::bool::weighted(0.15))
+        .prop_map(|(policy, key, cost, shadow)| Line { policy, key, cost, shadow });
+    prop_oneof![3 => prop::collection::vec(line.clone(), 1), 2 => prop::collection::vec(line, 2..4)]
+}
+
+fn times() -> impl Strategy<Value = u64> {
+    prop_oneof![0..2_000_u64, 0..400_000_u64, 0..2_000_000_u64, Just(125_000), Just(999_999)]
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let fate = prop_oneof![6 => Just(Fate::Heard), 4 => Just(Fate::Held), 1 => Just(Fate::GivenUp)];
+    let ending = || prop_oneof![Just(Fate::Heard), Just(Fate::GivenUp)];
+    let change = prop_oneof![
+        Just(Change::Refund),
+        (0..POLICIES, 0..KEYS).prop_map(|(policy, key)| Change::Reset(policy, key)),
+    ];
+    let windows = prop_oneof![4 => Just(1_000_000_u64), 1 => 200_000..3_000_000_u64];
+    let step = prop_oneof![
+        12 => (lines(), fate).prop_map(|(lines, fate)| Step::Check(lines, fate)),
+        5 => times().prop_map(Step::Advance),
+        2 => (0..6_u64, ending()).prop_map(|(units, fate)| Step::Settle(units, fate)),
+        1 => (0..POLICIES, 0..KEYS, ending())
+            .prop_map(|(policy, key, fate)| Step::Reset(policy, key, fate)),
+        1 => (0..POLICIES, 4..12_u64, windows)
+            .prop_map(|(policy, limit, window)| Step::Quota(policy, limit, window)),
+        2 => (change, lines(), times(), any::<bool>())
+            .prop_map(|(change, lines, time, given_up)| {
+                Step::Meanwhile(change, lines, time, given_up)
+            }),
+    ];
+    prop::collection::vec(step, 1..150)
+}
+
+#[test]
+fn no_history_tells_it_from_a_store_that_is_asked() {
+    let tally = Tally::expecting(&[
+        "answered from the cache",
+        "answered from the cache, a dearer cost than any before",
+        "answered from the cache, several charges, all known",
+        "answered from the cache, a key not heard of",
+        "answered from the cache, over capacity",
+        "answered from the cache, with a trial",
+        "answered from the cache after a unit had come back",
+        "asked, and denied",
+        "asked about a dearer cost",
+        "asked, and admitted",
+        "a check given up",
+        "given back while denied",
+        "given back midway while denied",
+        "reset while denied",
+        "reset midway while denied",
+        "a check during a change that was given up",
+        "limit changed while denied",
+        "window changed while denied",
+    ]);
+    let algorithms = [
+        Algorithm::SlidingLog,
+        Algorithm::SlidingBuckets(4),
+        Algorithm::SlidingCounter,
+        Algorithm::TokenBucket { burst: 6 },
+        Algorithm::FixedWindow,
+    ];
+    let config = ProptestConfig { cases: 600, failure_persistence: None, ..Default::default() };
+    let outcome = TestRunner::new(config).run(&(0..5_usize, steps()), |(algorithm, steps)| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(Play::new(algorithms[algorithm], &tally).run(&steps));
+        Ok(())
+    });
+    if let Err(failure) = outcome {
+        panic!("{failure}");
+    }
+    tally.report("deny cache");
+}
+
+/// Two limiters that live through the same, one with a deny cache and one without.
+struct Play<'t> {
+    algorithm: Algorithm,
+    policies: [Policy; POLICIES],
+    clock: ManualClock,
+    with: Limiter,
+    without: Limiter,
+    store: Adrift,
+    held: Vec<[Reservation; 2]>,
+    /// When the store was last heard to deny a check with this key.
+    heard: HashMap<(usize, usize), Heard>,
+    /// Until then a change that was given up may arrive, and nothing may be remembered.
+    doubt: u64,
+    denied: bool,
+    tally: &'t Tally,
+}
+
+struct Heard {
+    time: u64,
+    next_after: u64,
+    dearest: u64,
+}
+
+impl<'t> Play<'t> {
+    fn new(algorithm: Algorithm, tally: &'t Tally) -> Self {
+        let clock = ManualClock::at(START);
+        let store = Adrift::new(&clock);
+        let with = Limiter::with(store.clone(), Resilience::default().clock(clock.clone()));
+        let without = Limiter::with(Remote::new(&clock), Resilience::none());
+        let quota = |limit| Self::quota(algorithm, limit, 1_000_000);
+        let policies = [("first", 8), ("second", 5)]
+            .map(|(name, limit)| Policy::new(name, quota(limit)).unwrap());
+        let (held, heard, doubt, denied) = (Vec::new(), HashMap::new(), 0, false);
+        Self { algorithm, policies, clock, with, without, store, held, heard, doubt, denied, tally }
+    }
+
+    fn quota(algorithm: Algorithm, limit: u64, window: u64) -> Quota {
+        Quota::with_algorithm(limit, Duration::from_micros(window), algorithm).unwrap()
+    }
+
+    async fn run(mut self, steps: &[Step]) {
+        for step in steps {
+            self.step(step).await;
+        }
+    }
+
+    async fn step(&mut self, step: &Step) {
+        let (with, without) = (self.with.clone(), self.without.clone());
+        let policies = self.policies.clone();
+        let key = |policy: &usize, key: &usize| policies[*policy].charge(*key as u64, 0);
+        match step {
+            Step::Advance(by) => self.clock.advance(Duration::from_micros(*by)),
+            Step::Check(lines, Fate::GivenUp) => {
+                let ours = self.midway(with.check(charges(&policies, lines))).await;
+                let theirs = without.check(charges(&policies, lines)).await.unwrap();
+                // What comes from the cache is at hand at once.
+                if let Some(ours) = ours {
+                    self.same(lines, &ours.unwrap(), &theirs);
+                } else {
+                    self.tally.count("a check given up");
+                }
+            }
+            Step::Check(lines, fate) => {
+                let ours = with.check(charges(&policies, lines)).await.unwrap();
+                let theirs = without.check(charges(&policies, lines)).await.unwrap();
+                self.same(lines, &ours, &theirs);
+                if *fate == Fate::Held {
+                    self.hold(ours, theirs);
+                }
+            }
+            Step::Settle(units, fate) => {
+                let Some([ours, theirs]) = self.held.pop() else { return };
+                match fate {
+                    Fate::GivenUp => {
+                        self.tally.count_if(self.denied, "given back midway while denied");
+                        self.midway(ours.refund()).await;
+                        self.doubt = self.now() + 100_000;
+                        theirs.refund().await.unwrap();
+                    }
+                    _ if *units == 0 => {
+                        self.tally.count_if(self.denied, "given back while denied");
+                        assert_eq!(ours.refund().await.unwrap(), theirs.refund().await.unwrap());
+                    }
+                    _ => {
+                        ours.settle(*units).await.unwrap();
+                        theirs.settle(*units).await.unwrap();
+                    }
+                }
+            }
+            Step::Reset(at, of, fate) => {
+                if *fate == Fate::GivenUp {
+                    self.tally.count_if(self.denied, "reset midway while denied");
+                    self.midway(with.reset(key(at, of))).await;
+                    self.doubt = self.now() + 100_000;
+                } else {
+                    self.tally.count_if(self.denied, "reset while denied");
+                    with.reset(key(at, of)).await.unwrap();
+                }
+                without.reset(key(at, of)).await.unwrap();
+            }
+            Step::Quota(at, limit, window) => {
+                let quota = Self::quota(self.algorithm, *limit, *window);
+                let before = self.policies[*at].quota();
+                let what = match before.window() == quota.window() {
+                    true => "limit changed while denied",
+                    false => "window changed while denied",
+                };
+                self.tally.count_if(self.denied, what);
+                self.policies[*at].set_quota(quota);
+                self.heard.retain(|(policy, _), _| policy != at);
+            }
+            Step::Meanwhile(Change::Refund, lines, time, given_up) => {
+                let Some([ours, theirs]) = self.held.pop() else { return };
+                theirs.refund().await.unwrap();
+                let change = async { assert!(ours.refund().await.is_ok()) };
+                let theirs = without.check(charges(&policies, lines)).await.unwrap();
+                self.meanwhile(change, lines, *time, *given_up, &theirs).await;
+            }
+            Step::Meanwhile(Change::Reset(at, of), lines, time, given_up) => {
+                let change = async { with.reset(key(at, of)).await.unwrap() };
+                let theirs = without.check(charges(&policies, lines)).await.unwrap();
+                self.meanwhile(change, lines, *time, *given_up, &theirs).await;
+                without.reset(key(at, of)).await.unwrap();
+            }
+        }
+    }
+
+    async fn meanwhile(
+        &mut self,
+        change: impl Future<Output = ()>,
+        lines: &[Line],
+        time: u64,
+        given_up: bool,
+        theirs: &Decision<'_>,
+    ) {
+        let (with, policies) = (self.with.clone(), self.policies.clone());
+        self.store.remote().set(Mood::Late);
+        let mut change = Box::pin(change);
+        assert!(futures_util::poll!(&mut change).is_pending());
+        let asked = self.now();
+        let mut check = Box::pin(with.check(charges(&policies, lines)));
+        let at_hand = match futures_util::poll!(&mut check) {
+            std::task::Poll::Ready(decision) => Some(decision),
+            std::task::Poll::Pending => None,
+        };
+        self.clock.advance(Duration::from_micros(time));
+        if given_up {
+            drop(change);
+            self.doubt = self.now() + 100_000;
+        } else {
+            change.await;
+        }
+        let ours = match at_hand {
+            Some(decision) => decision,
+            None => check.await,
+        };
+        self.store.remote().set(Mood::Well);
+        self.tally.count_if(given_up, "a check during a change that was given up");
+        let ours = ours.unwrap();
+        self.compare(asked, lines, &ours, theirs);
+        self.denied = !ours.is_allowed();
+    }
+
+    fn now(&self) -> u64 {
+        use tollgate::Clock;
+        self.clock.now().as_micros()
+    }
+
+    /// Asks, and gives up before the answer comes.
+    async fn midway<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        self.store.remote().set(Mood::Late);
+        let mut future = Box::pin(future);
+        let answer = futures_util::poll!(&mut future);
+        self.store.remote().set(Mood::Well);
+        match answer {
+            std::task::Poll::Ready(answer) => Some(answer),
+            std::task::Poll::Pending => None,
+        }
+    }
+
+    fn hold(&mut self, ours: Decision<'_>, theirs: Decision<'_>) {
+        if let (Decision::Allowed(ours), Decision::Allowed(theirs)) = (ours, theirs) {
+            let ours = self.with.hold(ours.into_receipt());
+            self.held.push([ours, self.without.hold(theirs.into_receipt())]);
+        }
+    }
+
+    fn same(&mut self, lines: &[Line], ours: &Decision<'_>, theirs: &Decision<'_>) {
+        self.compare(self.now(), lines, ours, theirs);
+        self.hear(ours);
+    }
+
+    /// The decisions agree in everything but who decided. Only a charge of whose key nothing was
+    /// heard for a second may be told as if it had spent nothing, where another is refused.
+    fn compare(&mut self, asked: u64, lines: &[Line], ours: &Decision<'_>, theirs: &Decision<'_>) {
+        let cached = ours.source() == Source::Cache;
+        assert_eq!(ours.is_allowed(), theirs.is_allowed());
+        assert_eq!((ours.time(), ours.outcomes().len()), (theirs.time(), theirs.outcomes().len()));
+        let (mut all_known, mut refused) = (true, false);
+        for (ours, theirs) in ours.outcomes().iter().zip(theirs.outcomes()) {
+            let lately = self.heard(&ours).is_some_and(|heard| asked < heard.time + 1_000_000);
+            let known = said(&ours) == said(&theirs);
+            if lately || !cached || lines.len() == 1 {
+                assert_eq!(said(&ours), said(&theirs), "cached: {cached}");
+            } else if !known {
+                let capacity = ours.charge().quota().capacity();
+                let cost = ours.charge().cost();
+                let over = cost > capacity;
+                let verdict = if over { Verdict::OverCapacity } else { Verdict::Passed };
+                let zero = Duration::ZERO;
+                let unheard = (verdict, 0, capacity, capacity, zero, zero, None);
+                assert_eq!(said(&ours), unheard);
+            }
+            all_known &= known;
+            refused |= known && ours.verdict() != Verdict::Passed && !ours.charge().is_shadow();
+        }
+        if cached {
+            assert!(refused, "not by what it does not know");
+        }
+        if all_known {
+            let wait = |decision: &Decision<'_>| match decision {
+                Decision::Denied(denied) => denied.retry_after(),
+                Decision::Allowed(_) => None,
+            };
+            assert_eq!(wait(ours), wait(theirs));
+        }
+        self.count(asked, ours, all_known);
+    }
+
+    fn count(&self, asked: u64, ours: &Decision<'_>, all_known: bool) {
+        let tally = self.tally;
+        let (cached, several) = (ours.source() == Source::Cache, ours.outcomes().len() > 1);
+        let dearer = ours.outcomes().iter().any(|it| {
+            let dearest = self.heard(&it).map(|heard| heard.dearest);
+            it.verdict() == Verdict::Refused
+                && dearest.is_some_and(|most| most < it.charge().cost())
+        });
+        if !cached {
+            tally.count(if ours.is_allowed() {
+                "asked, and admitted"
+            } else {
+                "asked, and denied"
+            });
+            tally.count_if(dearer, "asked about a dearer cost");
+            return;
+        }
+        let returned = |it: Outcome<'_>| {
+            self.heard(&it).is_some_and(|heard| {
+                it.verdict() == Verdict::Refused && asked >= heard.time + heard.next_after
+            })
+        };
+        let over = |it: Outcome<'_>| it.verdict() == Verdict::OverCapacity;
+        tally.count("answered from the cache");
+        tally.count_if(dearer, "answered from the cache, a dearer cost than any before");
+        tally.count_if(several && all_known, "answered from the cache, several charges, all known");
+        tally.count_if(!all_known, "answered from the cache, a key not heard of");
+        tally.count_if(ours.outcomes().iter().any(over), "answered from the cache, over capacity");
+        tally.count_if(
+            ours.outcomes().iter().any(|it| it.charge().is_shadow()),
+            "answered from the cache, with a trial",
+        );
+        tally.count_if(
+            ours.outcomes().iter().any(returned),
+            "answered from the cache after a unit had come back",
+        );
+    }
+
+    fn hear(&mut self, ours: &Decision<'_>) {
+        self.denied = !ours.is_allowed();
+        if ours.is_allowed() || ours.source() != Source::Shared {
+            return;
+        }
+        let time = self.now();
+        if time < self.doubt {
+            return;
+        }
+        for outcome in ours.outcomes() {
+            let next_after = outcome.standing().next_after().as_micros() as u64;
+            let heard = Heard { time, next_after, dearest: outcome.charge().cost() };
+            self.heard.insert(self.place(&outcome), heard);
+        }
+    }
+
+    fn heard(&self, outcome: &Outcome<'_>) -> Option<&Heard> {
+        self.heard.get(&self.place(outcome))
+    }
+
+    fn place(&self, outcome: &Outcome<'_>) -> (usize, usize) {
+        let policy = self.policies.iter().position(|policy| policy == outcome.policy()).unwrap();
+        let key = outcome.charge().key().reveal()[7];
+        (policy, usize::from(key))
+    }
+}
+
+fn charges<'p>(policies: &'p [Policy], lines: &[Line]) -> Vec<Charge<'p>> {
+    let charge = |line: &Line| {
+        let charge = policies[line.policy].charge(line.key as u64, line.cost);
+        if line.shadow { charge.shadow() } else { charge }
+    };
+    lines.iter().map(charge).collect()
+}
+
+type Said = (Verdict, u64, u64, u64, Duration, Duration, Option<Duration>);
+
+fn said(outcome: &Outcome<'_>) -> Said {
+    let standing = outcome.standing();
+    (
+        outcome.verdict(),
+        outcome.granted(),
+        standing.limit(),
+        standing.remaining(),
+        standing.next_after(),
+        standing.reset_after(),
+        standing.retry_after(),
+    )
+}
