@@ -117,28 +117,34 @@ impl Store for Fallback {
             Request::GiveBack(_) | Request::Reset(_) => {}
         }
         let answer = self.0.inner.call(request);
-        match answer.0 {
-            Progress::Ready(Ok(ref ruling)) => {
-                self.0.answered(ruling.source);
-                answer
-            }
-            Progress::Ready(Err(error)) => {
-                Answer::ready(self.0.decide(request, Cause::Failed(error)))
-            }
-            Progress::Pending(_) | Progress::Taken => {
-                let (shared, asked) = (Arc::clone(&self.0), Asked::new(request));
-                Answer::pending(async move {
-                    match (answer.await, asked.request()) {
-                        (Ok(ruling), _) => {
-                            shared.answered(ruling.source);
-                            Ok(ruling)
-                        }
-                        (Err(error), Some(request)) => shared.decide(request, Cause::Failed(error)),
-                        (Err(error), None) => Err(error),
-                    }
-                })
-            }
+        if let Progress::Ready(Ok(ruling)) = &answer.0 {
+            self.0.answered(ruling.source);
+            return answer;
         }
+        self.hear(request, answer)
+    }
+}
+
+impl Fallback {
+    /// An answer that is on its way, or is none.
+    #[inline(never)]
+    fn hear(&self, request: Request<'_>, answer: Answer) -> Answer {
+        let answer = match answer.now() {
+            Ok(Ok(ruling)) => return Answer::ready(Ok(ruling)),
+            Ok(Err(error)) => return Answer::ready(self.0.decide(request, Cause::Failed(error))),
+            Err(answer) => answer,
+        };
+        let (shared, asked) = (Arc::clone(&self.0), Asked::new(request));
+        Answer::pending(async move {
+            match (answer.await, asked.request()) {
+                (Ok(ruling), _) => {
+                    shared.answered(ruling.source);
+                    Ok(ruling)
+                }
+                (Err(error), Some(request)) => shared.decide(request, Cause::Failed(error)),
+                (Err(error), None) => Err(error),
+            }
+        })
     }
 }
 
