@@ -8,9 +8,10 @@ use std::{
 
 use super::{Charges, Limiter, decided, stack::Stack};
 use crate::{
+    clock::Timestamp,
     decision::Decision,
     error::Error,
-    store::{Answer, MemoryStore, Ruling, Source},
+    store::{Answer, Fallback, MemoryStore, Ruling, Source},
 };
 
 /// A check on its way: what [`Limiter::check`] returns. With the embedded store it is ready at the
@@ -53,9 +54,18 @@ impl<'p> Future for Check<'_, 'p> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         if let State::New = this.state {
-            if let (Stack::Memory(store), [_]) = (&this.limiter.0.store, &*this.charges) {
-                this.state = State::Done;
-                return at_once(store, &mut this.charges);
+            match (&this.limiter.0.store, &*this.charges) {
+                (Stack::Memory(store), [_]) => {
+                    this.state = State::Done;
+                    return at_once(store, &mut this.charges);
+                }
+                (Stack::Fallback(store), [charge]) => {
+                    if let Some(time) = store.decides_alone(charge) {
+                        this.state = State::Done;
+                        return alone(store, &mut this.charges, time);
+                    }
+                }
+                _ => {}
             }
             match this.limiter.begin(&this.charges).now() {
                 Ok(ruling) => {
@@ -80,6 +90,19 @@ fn at_once<'p>(
     let (time, line) = store.acquire(charge);
     let shadow = charge.is_shadow();
     let decision = Decision::of_one(mem::take(charges), shadow, time, Source::Local, line);
+    decided(&decision);
+    Poll::Ready(Ok(decision))
+}
+
+/// The same while the shared store is left alone.
+#[inline(never)]
+fn alone<'p>(
+    store: &Fallback,
+    charges: &mut Charges<'p>,
+    time: Timestamp,
+) -> Poll<Result<Decision<'p>, Error>> {
+    let line = store.acquire_alone(&charges[0], time);
+    let decision = Decision::of_one(mem::take(charges), false, time, Source::Fallback, line);
     decided(&decision);
     Poll::Ready(Ok(decision))
 }

@@ -2,13 +2,14 @@
 
 use std::any::Any;
 
-use crate::store::{Answer, MemoryStore, Request, Resilience, Store};
+use crate::store::{Answer, Borne, Fallback, MemoryStore, Request, Resilience, Store};
 
-/// A store behind one pointer, but for the embedded one: with its type known, a check of it is
-/// compiled as one piece, and a decision is written where it is wanted.
+/// A store behind one pointer, but for those that decide in this process: with its type known, a
+/// check of it is compiled as one piece, and a decision is written where it is wanted.
 #[derive(Debug)]
 pub(super) enum Stack {
     Memory(MemoryStore),
+    Fallback(Fallback),
     Other(Box<dyn Store>),
 }
 
@@ -19,12 +20,16 @@ impl Stack {
         if let Some(memory) = memory.and_then(Option::take) {
             return Self::Memory(memory);
         }
-        Self::Other(resilience.around(store.expect("a store that is not a memory store")))
+        match resilience.around(store.expect("a store that is not a memory store")) {
+            Borne::ByFallback(store) => Self::Fallback(store),
+            Borne::Otherwise(store) => Self::Other(store),
+        }
     }
 
     pub(super) fn is_embedded(&self) -> bool {
         match self {
             Self::Memory(_) => true,
+            Self::Fallback(_) => false,
             Self::Other(store) => store.is_embedded(),
         }
     }
@@ -32,6 +37,7 @@ impl Stack {
     pub(super) fn call(&self, request: Request<'_>) -> Answer {
         match self {
             Self::Memory(store) => store.call(request),
+            Self::Fallback(store) => store.call(request),
             Self::Other(store) => store.call(request),
         }
     }

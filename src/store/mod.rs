@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisConfig, RedisStore};
 pub use memory::{MemoryConfig, MemoryStats, MemoryStore};
-pub(crate) use resilience::BreakerState;
+pub(crate) use resilience::{Borne, BreakerState, Fallback};
 pub use resilience::{BreakerConfig, Resilience};
 
 use crate::{

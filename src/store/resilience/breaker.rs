@@ -151,9 +151,9 @@ impl Breaker {
                 Pass::Probe
             }
             State::Recovering { since } => {
-                let grown = (now - since).as_secs_f64() / self.config.ramp.as_secs_f64();
-                let percent = 10 + (90.0 * grown) as u64;
-                if random() % 100 < percent { Pass::Through } else { Pass::No }
+                // Before the end of the ramp, so it has a length.
+                let grown = 90 * (now - since).as_nanos() / self.config.ramp.as_nanos();
+                if u128::from(random() % 100) < 10 + grown { Pass::Through } else { Pass::No }
             }
         }
     }

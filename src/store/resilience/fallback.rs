@@ -34,7 +34,7 @@ use crate::{
 
 /// A store whose failures are decided by the charges.
 #[derive(Debug)]
-pub(super) struct Fallback(Arc<Shared>);
+pub(crate) struct Fallback(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -76,6 +76,24 @@ impl Fallback {
     }
 }
 
+impl Fallback {
+    /// The time, if the store is left alone now and this process decides the charge in its place.
+    #[inline]
+    pub(crate) fn decides_alone(&self, charge: &Charge<'_>) -> Option<Timestamp> {
+        if !here(charge) || charge.is_shadow() {
+            return None;
+        }
+        self.0.gate.as_ref()?.shut(&*self.0.clock)
+    }
+
+    /// Decides a charge that [it decides alone](Self::decides_alone).
+    #[inline]
+    pub(crate) fn acquire_alone(&self, charge: &Charge<'_>, time: Timestamp) -> Line {
+        telemetry::fell_back();
+        self.0.acquire(charge, time, true)
+    }
+}
+
 impl Drop for Fallback {
     fn drop(&mut self) {
         let payer = self.0.payer.lock().map(|mut payer| payer.take());
@@ -99,28 +117,34 @@ impl Store for Fallback {
             Request::GiveBack(_) | Request::Reset(_) => {}
         }
         let answer = self.0.inner.call(request);
-        match answer.0 {
-            Progress::Ready(Ok(ref ruling)) => {
-                self.0.answered(ruling.source);
-                answer
-            }
-            Progress::Ready(Err(error)) => {
-                Answer::ready(self.0.decide(request, Cause::Failed(error)))
-            }
-            Progress::Pending(_) | Progress::Taken => {
-                let (shared, asked) = (Arc::clone(&self.0), Asked::new(request));
-                Answer::pending(async move {
-                    match (answer.await, asked.request()) {
-                        (Ok(ruling), _) => {
-                            shared.answered(ruling.source);
-                            Ok(ruling)
-                        }
-                        (Err(error), Some(request)) => shared.decide(request, Cause::Failed(error)),
-                        (Err(error), None) => Err(error),
-                    }
-                })
-            }
+        if let Progress::Ready(Ok(ruling)) = &answer.0 {
+            self.0.answered(ruling.source);
+            return answer;
         }
+        self.hear(request, answer)
+    }
+}
+
+impl Fallback {
+    /// An answer that is on its way, or is none.
+    #[inline(never)]
+    fn hear(&self, request: Request<'_>, answer: Answer) -> Answer {
+        let answer = match answer.now() {
+            Ok(Ok(ruling)) => return Answer::ready(Ok(ruling)),
+            Ok(Err(error)) => return Answer::ready(self.0.decide(request, Cause::Failed(error))),
+            Err(answer) => answer,
+        };
+        let (shared, asked) = (Arc::clone(&self.0), Asked::new(request));
+        Answer::pending(async move {
+            match (answer.await, asked.request()) {
+                (Ok(ruling), _) => {
+                    shared.answered(ruling.source);
+                    Ok(ruling)
+                }
+                (Err(error), Some(request)) => shared.decide(request, Cause::Failed(error)),
+                (Err(error), None) => Err(error),
+            }
+        })
     }
 }
 
@@ -166,7 +190,10 @@ impl Shared {
         match request {
             Request::Acquire([charge]) if here(charge) && !charge.is_shadow() => {
                 telemetry::fell_back();
-                Ok(self.acquire(charge, &cause))
+                let time = self.time(&cause);
+                let line = self.acquire(charge, time, cause.is_certain());
+                let lines = SmallVec::from_buf([line]);
+                Ok(Ruling { time, source: Source::Fallback, lines })
             }
             Request::Acquire(charges) | Request::Peek(charges) => {
                 telemetry::fell_back();
@@ -187,8 +214,9 @@ impl Shared {
         }
     }
 
-    /// One charge alone, as most are.
-    fn acquire(&self, charge: &Charge<'_>, cause: &Cause) -> Ruling {
+    /// One charge alone, as most are. What the store certainly has not charged is owed to it.
+    #[inline]
+    fn acquire(&self, charge: &Charge<'_>, time: Timestamp, is_owed: bool) -> Line {
         let part;
         let share = match self.instances {
             1 => charge,
@@ -197,13 +225,12 @@ impl Shared {
                 &part
             }
         };
-        let (time, name) = (self.time(cause), self.local.name(charge));
+        let name = self.local.name(charge);
         let line = self.local.acquire_named(name, share, time);
-        if line.units > 0 && cause.is_certain() {
+        if is_owed && line.units > 0 {
             self.owed.add(name, charge, line.units, time);
         }
-        let lines = SmallVec::from_buf([of_a_share(charge, share, line)]);
-        Ruling { time, source: Source::Fallback, lines }
+        of_a_share(charge, share, line)
     }
 
     fn acquire_or_peek(&self, charges: &[Charge<'_>], acquires: bool, cause: &Cause) -> Ruling {

@@ -13,9 +13,9 @@ mod payer;
 use std::{fmt, sync::Arc, time::Duration};
 
 pub use self::breaker::BreakerConfig;
-pub(crate) use self::breaker::State as BreakerState;
+pub(crate) use self::{breaker::State as BreakerState, fallback::Fallback};
 
-use self::{deadline::Deadline, deny_cache::DenyCache, fallback::Fallback, guarded::Guarded};
+use self::{deadline::Deadline, deny_cache::DenyCache, guarded::Guarded};
 use super::{MemoryConfig, Store};
 use crate::clock::{Clock, SystemClock};
 
@@ -48,6 +48,12 @@ pub struct Resilience {
     instances: u32,
     deny_cache: bool,
     clock: Arc<dyn Clock>,
+}
+
+/// A store with what stands around it.
+pub(crate) enum Borne {
+    ByFallback(Fallback),
+    Otherwise(Box<dyn Store>),
 }
 
 impl Default for Resilience {
@@ -127,10 +133,10 @@ impl Resilience {
     }
 
     /// The store, with all of this around it.
-    pub(crate) fn around(self, store: impl Store) -> Box<dyn Store> {
+    pub(crate) fn around(self, store: impl Store) -> Borne {
         let mut store: Box<dyn Store> = Box::new(store);
         if store.is_embedded() {
-            return store;
+            return Borne::Otherwise(store);
         }
         if let Some(deadline) = self.deadline {
             store = Box::new(Deadline::new(store, deadline));
@@ -147,9 +153,9 @@ impl Resilience {
         // Outermost, so that nothing else is done for a check while the store is left alone.
         if let Some(mut memory) = self.fallback {
             memory.clock = self.clock;
-            store = Box::new(Fallback::new(store, gate, memory, self.instances));
+            return Borne::ByFallback(Fallback::new(store, gate, memory, self.instances));
         }
-        store
+        Borne::Otherwise(store)
     }
 }
 
