@@ -3,12 +3,12 @@
 //! A byte of each digest, its tag, rules out nearly all others. The tags lie beside the lock, so
 //! that looking for a key takes one access to memory beyond it: to the key's own entry.
 
-use hashbrown::{HashTable, hash_table::Entry};
+use hashbrown::HashTable;
 
 use super::shard::Digest;
 
 /// Words of eight tags.
-const WORDS: usize = 11;
+const WORDS: usize = 10;
 /// How many entries have a tag: nearly always all of a shard.
 const TAGGED: usize = 8 * WORDS;
 
@@ -68,7 +68,7 @@ impl Index {
     pub(super) fn remove(&mut self, position: usize, digest: Digest) {
         let Some(others) = &mut self.others else { return };
         let is = |&at: &u16| usize::from(at) == position;
-        if let Entry::Occupied(found) = others.entry(digest.0, is, |_| digest.0) {
+        if let Ok(found) = others.find_entry(digest.0, is) {
             found.remove();
         }
         if others.is_empty() {

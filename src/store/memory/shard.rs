@@ -177,10 +177,12 @@ mod tests {
     #[test]
     fn finds_every_key_that_is_there_and_no_other() {
         let (mut shard, ledger) = (Shard::default(), Ledger::new(1_000, usize::MAX));
-        let digest = |number: u64| Digest(number / 3, ((number % 5) << 56) | number);
+        // Mixed, as digests are, and so that keys come and go at all fill levels.
+        let mix = |number: u64| number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let digest = |number: u64| Digest(mix(number / 3), ((number % 5) << 56) | number);
         let mut there = Vec::new();
-        for turn in 0..6_000_u64 {
-            let number = turn * 7_919 % 701;
+        for turn in 0..20_000_u64 {
+            let number = (mix(turn) >> 40) % (100 + turn / 50);
             match shard.position(digest(number)) {
                 Some(position) => {
                     assert!(there.contains(&number));
