@@ -1,6 +1,13 @@
 //! What operators see: the one place that knows that `tracing` and `metrics` exist.
 
 pub(crate) use events::{decided as log, no_peer, store_failed};
+
+/// Whether anybody may want to hear of a decision. Numbers do not say whether they are collected.
+#[inline]
+pub(crate) fn listens() -> bool {
+    cfg!(feature = "metrics") || events::listens()
+}
+
 #[cfg(feature = "metrics")]
 pub(crate) use numbers::Counters;
 pub(crate) use numbers::{decided as count, timed};
@@ -17,6 +24,7 @@ mod events {
     };
 
     use tokio::time::Instant;
+    use tracing::level_filters::LevelFilter;
 
     use crate::{
         decision::{Decision, Outcome},
@@ -24,10 +32,23 @@ mod events {
         store::Verdict,
     };
 
-    /// One event for a decision that denies, or that a trial would have denied. An admission costs
-    /// a glance at its outcomes.
+    /// One event for a decision that denies, or that a trial would have denied. If nobody listens, it
+    /// costs a glance at a flag.
     #[inline]
     pub(crate) fn decided<'r>(decision: &Decision<'_>, route: impl FnOnce() -> Option<&'r str>) {
+        if listens() {
+            heard(decision, route);
+        }
+    }
+
+    /// Whether somebody may listen to what is decided.
+    #[inline]
+    pub(crate) fn listens() -> bool {
+        LevelFilter::current() >= tracing::Level::INFO
+    }
+
+    #[inline(never)]
+    fn heard<'r>(decision: &Decision<'_>, route: impl FnOnce() -> Option<&'r str>) {
         let trial = |outcome: &Outcome<'_>| {
             outcome.charge().is_shadow() && outcome.verdict() != Verdict::Passed
         };
@@ -42,7 +63,6 @@ mod events {
         }
     }
 
-    #[cold]
     fn denied(outcome: Outcome<'_>, trial: bool, route: Option<&str>) {
         let standing = outcome.standing();
         let (policy, cost, limit) =
@@ -110,6 +130,12 @@ mod events {
 
     #[inline]
     pub(crate) fn decided<'r>(_: &Decision<'_>, _: impl FnOnce() -> Option<&'r str>) {}
+
+    #[inline]
+    pub(crate) fn listens() -> bool {
+        false
+    }
+
     pub(crate) fn store_failed(_: &Error, _: bool) {}
     pub(crate) fn no_peer() {}
 }
