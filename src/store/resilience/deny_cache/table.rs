@@ -8,7 +8,6 @@ use std::{
     },
 };
 
-use siphasher::sip128::SipHasher13;
 use smallvec::SmallVec;
 
 use super::heard::{Heard, unheard};
@@ -100,10 +99,9 @@ impl Table {
     /// Names cannot be chosen by clients, keys can: only the key is hashed, under both.
     #[inline]
     pub(super) fn digest(&self, charge: &Charge<'_>) -> Digest {
-        let hasher =
-            SipHasher13::new_with_keys(self.secret.0 ^ charge.policy().id(), self.secret.1);
-        let digest = charge.key().with_run(|run| hasher.hash(run));
-        Digest(digest.h1, digest.h2)
+        let (low, high) = self.secret;
+        let [low, high] = charge.key().digest_keyed([low ^ charge.policy().id(), high]);
+        Digest(low, high)
     }
 
     #[inline]
