@@ -70,7 +70,7 @@ impl Fallback {
     ) -> Self {
         let clock = Arc::clone(&memory.clock);
         let local = MemoryStore::new(memory);
-        let (owed, paying) = (Owed::default(), AtomicBool::new(false));
+        let (owed, paying) = (Owed::new(instances), AtomicBool::new(false));
         let payer = Mutex::default();
         Self(Arc::new(Shared { inner, gate, local, clock, instances, owed, paying, payer }))
     }
@@ -324,17 +324,15 @@ impl Shared {
 }
 
 impl Shared {
-    /// What of a debt is still to be charged: of one that grew for longer than a window, what still
-    /// counts here.
+    /// What of a debt is still to be charged: as much as counts here, which is more or less than the
+    /// debt where this process has forgotten a key, or has charged it other units.
     fn due(&self, debt: &Debt, now: Timestamp) -> Option<Charge<'static>> {
         let charge = debt.charge();
-        if debt.is_recent(now) {
-            return Some(charge);
-        }
+        let (least, most) = debt.still_counts(now, self.instances);
         let share = charge.share(self.instances);
         let Ruling { lines, .. } = self.local.rule(Request::Peek(&[share]), now);
         let Standing { limit, remaining, .. } = lines.first()?.standing;
-        let units = charge.cost().min(limit.saturating_sub(remaining));
+        let units = limit.saturating_sub(remaining).clamp(least, most);
         (units > 0).then(|| charge.again(units))
     }
 }
