@@ -120,6 +120,28 @@ async fn more_than_a_share_can_be_owed() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_reset_is_owed_no_more() {
+    let bench = bare();
+    let policy = policy("p", "10/h");
+    for store in [Mood::Down, Mood::Well] {
+        bench.remote.set(Mood::Down);
+        assert_eq!(bench.admitted(&policy, 20).await, 10);
+        let _ = bench.check(policy.charge("bob", 4)).await;
+        bench.remote.set(store);
+        let reset = bench.limiter.reset(policy.charge("alice", 1)).await;
+        assert_eq!(reset.is_ok(), store == Mood::Well, "the store has to hear of it");
+        bench.remote.set(Mood::Down);
+        assert_eq!(bench.admitted(&policy, 3).await, 3, "there is a share again");
+        bench.remote.set(Mood::Well);
+        let _ = bench.check(policy.charge("probe", 0)).await;
+        settle_down().await;
+        assert_eq!(bench.left(&policy, "alice").await, 7, "what came after is charged");
+        assert_eq!(bench.left(&policy, "bob").await, 6, "nobody else is");
+        bench.limiter.reset([policy.charge("alice", 1), policy.charge("bob", 1)]).await.unwrap();
+    }
+}
+
 /// Says what is true: the store keeps what it has been charged.
 #[tokio::test(start_paused = true)]
 async fn a_refund_that_comes_after_the_payment_gives_nothing_back() {

@@ -114,7 +114,8 @@ impl Store for Fallback {
             Request::GiveBack(receipt) if receipt.source() == Source::Fallback => {
                 return Answer::ready(Ok(self.0.give_back(receipt)));
             }
-            Request::GiveBack(_) | Request::Reset(_) => {}
+            Request::Reset(charges) => self.0.reset(charges),
+            Request::GiveBack(_) => {}
         }
         let answer = self.0.inner.call(request);
         if let Progress::Ready(Ok(ruling)) = &answer.0 {
@@ -282,6 +283,15 @@ impl Shared {
             }
         }
         ruling
+    }
+
+    /// Forgets what these keys have spent here, also if the store cannot: else what they owe would be
+    /// charged to it after it has forgotten the rest.
+    fn reset(&self, charges: &[Charge<'_>]) {
+        self.local.rule(Request::Reset(charges), self.clock.now());
+        for charge in charges {
+            self.owed.remove(self.local.name(charge), u64::MAX);
+        }
     }
 
     fn time(&self, cause: &Cause) -> Timestamp {
