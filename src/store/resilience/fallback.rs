@@ -26,9 +26,7 @@ use crate::{
     decision::Receipt,
     error::Error,
     standing::Standing,
-    store::{
-        Answer, Line, MemoryConfig, MemoryStore, Progress, Request, Ruling, Source, Store, Verdict,
-    },
+    store::{Answer, Line, MemoryConfig, MemoryStore, Request, Ruling, Source, Store, Verdict},
     telemetry,
 };
 
@@ -117,34 +115,21 @@ impl Store for Fallback {
             Request::Reset(charges) => self.0.reset(charges),
             Request::GiveBack(_) => {}
         }
-        let answer = self.0.inner.call(request);
-        if let Progress::Ready(Ok(ruling)) = &answer.0 {
-            self.0.answered(ruling.source);
-            return answer;
+        match self.0.inner.call(request).now() {
+            Ok(answer) => Answer::ready(self.0.hear(Some(request), answer)),
+            Err(coming) => self.wait(request, coming),
         }
-        self.hear(request, answer)
     }
 }
 
 impl Fallback {
-    /// An answer that is on its way, or is none.
+    /// An answer that is on its way.
     #[inline(never)]
-    fn hear(&self, request: Request<'_>, answer: Answer) -> Answer {
-        let answer = match answer.now() {
-            Ok(Ok(ruling)) => return Answer::ready(Ok(ruling)),
-            Ok(Err(error)) => return Answer::ready(self.0.decide(request, Cause::Failed(error))),
-            Err(answer) => answer,
-        };
+    fn wait(&self, request: Request<'_>, answer: Answer) -> Answer {
         let (shared, asked) = (Arc::clone(&self.0), Asked::new(request));
         Answer::pending(async move {
-            match (answer.await, asked.request()) {
-                (Ok(ruling), _) => {
-                    shared.answered(ruling.source);
-                    Ok(ruling)
-                }
-                (Err(error), Some(request)) => shared.decide(request, Cause::Failed(error)),
-                (Err(error), None) => Err(error),
-            }
+            let answer = answer.await;
+            shared.hear(asked.request(), answer)
         })
     }
 }
@@ -181,6 +166,23 @@ impl Asked {
 }
 
 impl Shared {
+    /// Hears what the store answers, and decides in its place if that is an error.
+    #[inline]
+    fn hear(
+        self: &Arc<Self>,
+        request: Option<Request<'_>>,
+        answer: Result<Ruling, Error>,
+    ) -> Result<Ruling, Error> {
+        match (answer, request) {
+            (Ok(ruling), _) => {
+                self.answered(ruling.source);
+                Ok(ruling)
+            }
+            (Err(error), Some(request)) => self.decide(request, Cause::Failed(error)),
+            (Err(error), None) => Err(error),
+        }
+    }
+
     /// Decides without the store.
     fn decide(&self, request: Request<'_>, cause: Cause) -> Result<Ruling, Error> {
         if let Cause::Failed(error) = &cause
