@@ -2,6 +2,7 @@
 //!
 //! Each part is a [`Store`] around a store, and each can be left out.
 
+mod asked;
 mod breaker;
 mod deadline;
 mod deny_cache;
