@@ -13,7 +13,7 @@ pub(crate) use numbers::Counters;
 pub(crate) use numbers::{decided as count, timed};
 #[cfg(feature = "redis")]
 pub(crate) use resilience::undo_failed;
-pub(crate) use resilience::{breaker, deadline_missed, denied_from_cache, fell_back};
+pub(crate) use resilience::{breaker, breaker_made, deadline_missed, denied_from_cache, fell_back};
 
 /// Events of target `tollgate`.
 #[cfg(feature = "tracing")]
@@ -248,6 +248,13 @@ mod resilience {
     pub(crate) fn denied_from_cache() {
         #[cfg(feature = "metrics")]
         metrics::counter!("tollgate_deny_cache_hits_total").increment(1);
+    }
+
+    /// A breaker begins closed. The number is 0 if there was none, and stays what another breaker has
+    /// said.
+    pub(crate) fn breaker_made() {
+        #[cfg(feature = "metrics")]
+        metrics::gauge!("tollgate_breaker_state").increment(0.0);
     }
 
     /// A store that fails is a warning once; that it is tried in vain is not worth one each time.
