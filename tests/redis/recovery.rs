@@ -104,10 +104,10 @@ fn process(server: &Server) -> String {
 }
 
 /// Continues processes however the test ends, so that they can be stopped.
-struct Frozen(Vec<String>);
+pub(crate) struct Frozen(Vec<String>);
 
 impl Frozen {
-    fn freeze(servers: &[&Server]) -> Self {
+    pub(crate) fn freeze(servers: &[&Server]) -> Self {
         let processes: Vec<_> = servers.iter().map(|server| process(server)).collect();
         processes.iter().for_each(|process| signal(process, "-STOP"));
         Self(processes)
