@@ -20,6 +20,7 @@ use super::{
     origin::{Live, Origin},
     silence::{self, Patience},
 };
+use crate::store::departure;
 
 pub(super) struct Link {
     origin: Arc<Origin>,
@@ -95,6 +96,7 @@ impl Link {
 
     /// The next connection. While it is being replaced, any other: nobody waits who need not.
     async fn live(&self) -> Result<(&Place, Arc<Live>), Failure> {
+        departure::waits();
         let count = self.places.len();
         let next = self.next.fetch_add(1, Ordering::Relaxed) % count;
         for place in (next..next + count).map(|index| &self.places[index % count]) {
@@ -201,6 +203,7 @@ struct Asking<'l> {
 
 impl<'l> Asking<'l> {
     fn begin(link: &'l Link, place: &'l Place, live: &'l Live) -> Self {
+        departure::leaves();
         Self { link, place, live, doubtful: true }
     }
 
