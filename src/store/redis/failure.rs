@@ -46,7 +46,8 @@ impl Failure {
             // A late answer keeps the connection: it still comes, in its order.
             Self::Lost(error) => !error.is_timeout(),
             Self::Refused(error) => matches!(code_of(error), "READONLY" | "NOAUTH"),
-            Self::NotOurs => false,
+            // There may be one answer too many, and each that follows is another's.
+            Self::NotOurs => true,
         }
     }
 
