@@ -2,7 +2,8 @@
 //! what the layer adds with telemetry compiled in and nobody listening.
 //!
 //! `cargo bench --bench http`; the cost of disabled telemetry is the line `layer/allowed` with
-//! `--features tracing,metrics` against the same line without.
+//! `--no-default-features --features axum,tracing,metrics` against the same line with
+//! `--no-default-features --features axum`.
 
 use std::{
     convert::Infallible,

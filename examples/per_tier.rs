@@ -1,9 +1,11 @@
 //! Limits by tier: `cargo run --example per_tier`.
 //!
 //! The API key says the tier: `free-*` 10 requests a minute, `basic-*` 100, `premium-*` 1000. Without
-//! a key, or with one of no known tier, it is 5 a minute for each address: nobody gets a fresh
-//! quota by making up keys. (A real service looks the key up in an earlier layer, which leaves the
-//! tier in the request's extensions.)
+//! a key, or with one of no known tier, it is 5 a minute for each address.
+//!
+//! It believes a key that looks right, so whoever makes up `free-1`, `free-2` and so on gets a fresh
+//! quota for each. A real service looks the key up in an earlier layer, which leaves the account and
+//! its tier in the request's extensions.
 
 mod support;
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::clock::Timestamp;
+
 /// Where a key stands under one policy, at the time of the decision and after what it spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
@@ -13,6 +15,28 @@ pub struct Standing {
 }
 
 impl Standing {
+    /// The standing that a store of your own answers. What the parts mean is said at the methods of
+    /// the same names.
+    ///
+    /// Waits are rounded up to whole microseconds, so that nobody who waits for so long is too
+    /// early. None is longer than 2^53 - 1 of them, which are 285 years.
+    #[must_use]
+    pub fn new(
+        limit: u64,
+        remaining: u64,
+        next_after: Duration,
+        reset_after: Duration,
+        retry_after: Option<Duration>,
+    ) -> Self {
+        Self {
+            limit,
+            remaining,
+            next_after: micros_up(next_after),
+            reset_after: micros_up(reset_after),
+            retry_after: retry_after.map(micros_up),
+        }
+    }
+
     /// The standing of a key from which nothing is missing.
     #[inline]
     pub(crate) const fn full(limit: u64) -> Self {
@@ -48,5 +72,26 @@ impl Standing {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after.map(Duration::from_micros)
+    }
+}
+
+fn micros_up(wait: Duration) -> u64 {
+    let micros = u64::try_from(wait.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX);
+    micros.min(Timestamp::MAX.as_micros())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_rounded_up_and_end() {
+        let nano = Duration::from_nanos(1);
+        let micro = Duration::from_micros(1);
+        let standing = Standing::new(10, 4, micro, micro + nano, Some(Duration::MAX));
+        assert_eq!((standing.limit(), standing.remaining()), (10, 4));
+        assert_eq!((standing.next_after(), standing.reset_after()), (micro, 2 * micro));
+        assert_eq!(standing.retry_after(), Some(Duration::from_micros((1 << 53) - 1)));
+        assert_eq!(Standing::new(3, 3, Duration::ZERO, Duration::ZERO, None), Standing::full(3));
     }
 }

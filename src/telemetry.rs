@@ -1,19 +1,16 @@
 //! What operators see: the one place that knows that `tracing` and `metrics` exist.
 
 pub(crate) use events::{decided as log, no_peer, store_failed};
+pub(crate) use numbers::{Counters, decided as count, timed};
+#[cfg(feature = "redis")]
+pub(crate) use resilience::undo_failed;
+pub(crate) use resilience::{breaker, breaker_made, deadline_missed, denied_from_cache, fell_back};
 
 /// Whether anybody may want to hear of a decision. Numbers do not say whether they are collected.
 #[inline]
 pub(crate) fn listens() -> bool {
     cfg!(feature = "metrics") || events::listens()
 }
-
-#[cfg(feature = "metrics")]
-pub(crate) use numbers::Counters;
-pub(crate) use numbers::{decided as count, timed};
-#[cfg(feature = "redis")]
-pub(crate) use resilience::undo_failed;
-pub(crate) use resilience::{breaker, breaker_made, deadline_missed, denied_from_cache, fell_back};
 
 /// Events of target `tollgate`.
 #[cfg(feature = "tracing")]
@@ -211,6 +208,15 @@ mod numbers {
 #[cfg(not(feature = "metrics"))]
 mod numbers {
     use crate::{decision::Decision, store::Answer};
+
+    #[derive(Debug)]
+    pub(crate) struct Counters;
+
+    impl Counters {
+        pub(crate) fn new(_: &str) -> Self {
+            Self
+        }
+    }
 
     #[inline]
     pub(crate) fn decided(_: &Decision<'_>) {}

@@ -50,8 +50,26 @@ pub enum Algorithm {
 
 /// What an algorithm remembers of one charge so that it can give back what that charge still
 /// weighs, and nothing else.
+///
+/// Three numbers, which mean something to the store that made them, and nothing to anybody else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Mark(pub(crate) u64, pub(crate) u64, pub(crate) u64);
+pub struct Mark(u64, u64, u64);
+
+impl Mark {
+    /// The mark of these numbers.
+    #[must_use]
+    #[inline]
+    pub const fn new([first, second, third]: [u64; 3]) -> Self {
+        Self(first, second, third)
+    }
+
+    /// The numbers that it was made of.
+    #[must_use]
+    #[inline]
+    pub const fn parts(self) -> [u64; 3] {
+        [self.0, self.1, self.2]
+    }
+}
 
 /// A charge to give back: the quota under which it was made, how many units, and its mark.
 #[derive(Debug, Clone, Copy)]
@@ -91,10 +109,16 @@ pub(crate) trait Machine: Default {
     }
 }
 
-/// Registers the algorithms: one line each, with the parameter that it has, the name in quotas, and
-/// the state.
+/// Registers the algorithms: one line each, with the parameter that it has, the name in quotas, the
+/// number by which the script knows it, the layout of its keys in Redis, and the state.
+///
+/// A number that has been released keeps its meaning, because instances of two releases share keys
+/// while a service is rolled out. A state that is stored in another way gets another layout.
 macro_rules! algorithms {
-    ($($name:ident { $($field:tt: $parameter:ident)? }, $text:literal, $state:ty;)+) => {
+    ($(
+        $name:ident { $($field:tt: $parameter:ident)? },
+        $text:literal, $number:literal, $layout:literal, $state:ty;
+    )+) => {
         /// The state of one key under one policy.
         #[derive(Debug)]
         pub(crate) enum State {
@@ -168,11 +192,11 @@ macro_rules! algorithms {
 
         #[repr(u8)]
         enum Number {
-            $($name,)+
+            $($name = $number,)+
         }
 
         impl Algorithm {
-            /// A number for each algorithm, within this process.
+            /// The number by which this process and the script know the algorithm.
             #[inline]
             pub(crate) const fn number(self) -> u8 {
                 match self {
@@ -203,7 +227,21 @@ macro_rules! algorithms {
                 Self::SlidingLog
             }
 
-            /// The name in text and in stored keys.
+            /// What the keys in Redis end with: a letter, and the version of what they hold.
+            #[cfg(feature = "redis")]
+            pub(crate) const fn layout(self) -> &'static str {
+                match self {
+                    $(Self::$name { .. } => $layout,)+
+                }
+            }
+
+            /// The number and the layout of each.
+            #[cfg(all(test, feature = "redis"))]
+            pub(crate) const STORED: &[(u8, &str)] = &[$(($number, $layout)),+];
+
+            /// The name in the text of a quota, without the parameter, which [`Display`] adds.
+            ///
+            /// [`Display`]: fmt::Display
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -227,11 +265,11 @@ macro_rules! algorithms {
 }
 
 algorithms! {
-    SlidingLog {}, "sliding-log", sliding_log::SlidingLog;
-    SlidingBuckets { 0: n }, "sliding-buckets", sliding_buckets::SlidingBuckets;
-    SlidingCounter {}, "sliding-counter", sliding_counter::SlidingCounter;
-    TokenBucket { burst: burst }, "token-bucket", token_bucket::TokenBucket;
-    FixedWindow {}, "fixed-window", fixed_window::FixedWindow;
+    SlidingLog {}, "sliding-log", 1, "l1", sliding_log::SlidingLog;
+    SlidingBuckets { 0: n }, "sliding-buckets", 2, "b1", sliding_buckets::SlidingBuckets;
+    SlidingCounter {}, "sliding-counter", 3, "c1", sliding_counter::SlidingCounter;
+    TokenBucket { burst: burst }, "token-bucket", 4, "t1", token_bucket::TokenBucket;
+    FixedWindow {}, "fixed-window", 5, "f1", fixed_window::FixedWindow;
 }
 
 #[inline(always)]

@@ -7,7 +7,7 @@ use std::{
 
 /// The address of a node: `192.0.2.1`, `192.0.2.1:8080`, `2001:db8::1`, `[2001:db8::1]` or
 /// `[2001:db8::1]:8080`, in canonical form. `None` for anything else: `unknown`, obfuscated names,
-/// garbage.
+/// garbage. A port may be obfuscated, `:_a`: it says nothing of who the client is.
 pub(super) fn parse(node: &[u8]) -> Option<IpAddr> {
     // Most nodes are no more than this.
     v4(node).map(IpAddr::V4).or_else(|| parse_longer(node))
@@ -34,8 +34,14 @@ fn parse_longer(node: &[u8]) -> Option<IpAddr> {
     Some(address.to_canonical())
 }
 
-fn is_port((colon, digits): (&u8, &[u8])) -> bool {
-    *colon == b':' && (1..=5).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit)
+/// A colon and a `node-port` of RFC 7239, section 6.
+fn is_port((colon, port): (&u8, &[u8])) -> bool {
+    let in_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+    let valid = match port {
+        [b'_', name @ ..] => !name.is_empty() && name.iter().all(in_name),
+        digits => (1..=5).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit),
+    };
+    *colon == b':' && valid
 }
 
 /// As the standard library parses it, in a fraction of the time.

@@ -20,7 +20,7 @@ pub(super) fn elements<'p>(
 }
 
 /// The address of an element of `Forwarded`: `for=192.0.2.43`, `for="[2001:db8::1]:4711";proto=http`.
-/// `None` if it has none, or is not well formed.
+/// `None` if it has none, or is not well formed. RFC 7239 lets pairs be empty, also at the end.
 pub(super) fn node(element: &[u8]) -> Option<IpAddr> {
     // Most elements are no more than this.
     if let [b'f' | b'F', b'o' | b'O', b'r' | b'R', b'=', rest @ ..] = element
@@ -29,7 +29,8 @@ pub(super) fn node(element: &[u8]) -> Option<IpAddr> {
         return Some(IpAddr::V4(address));
     }
     let mut found = None;
-    for pair in element.split(|byte| *byte == b';') {
+    let pairs = element.split(|byte| *byte == b';').map(trim);
+    for pair in pairs.filter(|pair| !pair.is_empty()) {
         let equals = pair.iter().position(|byte| *byte == b'=')?;
         let (name, value) = (trim(&pair[..equals]), unquote(trim(&pair[equals + 1..]))?);
         if !is_token(name) {

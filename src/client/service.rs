@@ -12,8 +12,7 @@ use tower_service::Service;
 
 use super::{PaceError, PaceLayer};
 use crate::{
-    charge::Charges,
-    charge::{Charge, OnFailure},
+    charge::{Charge, Charges, OnFailure},
     decision::Decision,
     middleware::{
         ResponseBody,

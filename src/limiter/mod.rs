@@ -73,6 +73,10 @@ impl Limiter {
     }
 
     /// A limiter for this process alone, over a [`MemoryStore`] of the default size.
+    ///
+    /// The first [`SystemClock`](crate::SystemClock) of a process, which may be this one's, measures
+    /// how fast the processor ticks. That blocks for about a millisecond, and for 200 at most: make
+    /// the limiter when the program starts, not in a request.
     #[must_use]
     pub fn in_memory() -> Self {
         Self::new(MemoryStore::new(MemoryConfig::default()))

@@ -11,8 +11,7 @@ use super::{
     settlement::{self, Hooks, Settlement},
 };
 use crate::{
-    charge::Charges,
-    charge::OnFailure,
+    charge::{Charges, OnFailure},
     decision::{Decision, Denied},
     error::Error,
     limiter::Limiter,

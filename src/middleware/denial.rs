@@ -93,11 +93,12 @@ pub(super) fn unavailable(jitter: Duration) -> Response<Bytes> {
     response
 }
 
-/// Sets `Retry-After` to `seconds` and up to `jitter` more, so that not all come back at once.
+/// Sets `Retry-After` to `seconds` and up to `jitter`, rounded up, more, so that not all come back
+/// at once.
 pub(super) fn set_retry_after(headers: &mut HeaderMap, seconds: u64, jitter: Duration) {
-    let spread = match jitter.as_secs() {
+    let spread = match jitter.as_secs().saturating_add(u64::from(jitter.subsec_nanos() > 0)) {
         0 => 0,
-        most => random::number() % (most + 1),
+        most => random::number() % most.saturating_add(1),
     };
     headers.insert(RETRY_AFTER, text::number(seconds.saturating_add(spread)));
 }

@@ -67,7 +67,8 @@ impl Headers {
     /// `RateLimit-Policy` and `RateLimit` as in draft-ietf-httpapi-ratelimit-headers-11: a member
     /// for each policy, `q` units per `w` seconds, `r` units left for the next `t` seconds.
     ///
-    /// A window that is not a whole number of seconds is rounded up.
+    /// A window that is not a whole number of seconds is rounded up. For a token bucket `q` is what
+    /// comes back in a window, so `r` can exceed it: up to the burst.
     #[must_use]
     pub const fn draft11(mut self) -> Self {
         self.draft11 = true;

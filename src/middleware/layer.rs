@@ -102,8 +102,10 @@ impl RateLimitLayer {
         self.with(|config| config.headers = headers)
     }
 
-    /// Adds up to this much, in whole seconds and at random, to `Retry-After`, so that clients do
-    /// not all come back at once. It never points earlier than the truth.
+    /// Adds up to this much, at random, to the wait that a client is told, so that not all come
+    /// back at once. It never points earlier than the truth.
+    ///
+    /// `Retry-After` counts in whole seconds: there a part of a second is taken for a whole one.
     #[must_use]
     pub fn jitter(self, most: Duration) -> Self {
         self.with(|config| config.jitter = most)
@@ -132,7 +134,8 @@ impl RateLimitLayer {
     }
 
     /// Responds to denials, but not to gRPC requests, which are always answered with a gRPC
-    /// status, nor if the store cannot answer. `Retry-After` and the rate limit headers are added to the response.
+    /// status, nor if the store cannot answer. `Retry-After` and the rate limit headers are added to
+    /// the response.
     ///
     /// ```
     /// use http::{Response, StatusCode};

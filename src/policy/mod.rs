@@ -11,9 +11,7 @@ use std::{
 use siphasher::sip::SipHasher13;
 
 use self::live::Live;
-#[cfg(feature = "metrics")]
-use crate::telemetry::Counters;
-use crate::{charge::Charge, error::Error, key::Key, quota::Quota};
+use crate::{charge::Charge, error::Error, key::Key, quota::Quota, telemetry::Counters};
 
 /// A named [`Quota`]: a handle whose quota can be swapped while it is in use.
 ///
@@ -36,7 +34,6 @@ struct Shared {
     id: u64,
     unit: Option<Box<str>>,
     live: Live,
-    #[cfg(feature = "metrics")]
     counters: Counters,
 }
 
@@ -59,7 +56,6 @@ impl Policy {
             id,
             unit: None,
             live: Live::new(quota),
-            #[cfg(feature = "metrics")]
             counters: Counters::new(&name),
             name,
         })))
@@ -80,7 +76,6 @@ impl Policy {
             id: self.0.id,
             unit,
             live: Live::new(self.quota()),
-            #[cfg(feature = "metrics")]
             counters: Counters::new(self.name()),
         })))
     }
@@ -126,7 +121,7 @@ impl Policy {
         Charge::new(self, key.into(), cost)
     }
 
-    #[cfg(feature = "metrics")]
+    #[allow(dead_code, reason = "asked for only where decisions are counted")]
     pub(crate) fn counters(&self) -> &Counters {
         &self.0.counters
     }

@@ -30,7 +30,7 @@ use crate::{
     standing::Standing,
 };
 
-/// Decides checks, and keeps what has been spent.
+#[doc = include_str!("../../docs/store.md")]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Does what is asked, atomically. A store that needs to wait takes what it needs from the
     /// request before it returns.

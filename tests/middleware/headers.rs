@@ -193,16 +193,19 @@ async fn the_choice_of_headers_is_kept() {
 
 #[tokio::test]
 async fn jitter_is_never_earlier_than_the_truth() {
-    let (limiter, _) = limiter();
-    let layer = RateLimitLayer::new(limiter, rule("api", "1/10s")).jitter(Duration::from_secs(5));
-    let mut service = layer.layer(inner());
-    ask!(service);
-    let mut seen = std::collections::BTreeSet::new();
-    for _ in 0..200 {
-        let (_, headers, _) = ask!(service);
-        seen.insert(value(&headers, "retry-after").parse::<u64>().unwrap());
+    // A part of a second counts as one.
+    for (jitter, expected) in [(5_000, &[10, 11, 12, 13, 14, 15][..]), (1, &[10, 11][..])] {
+        let (limiter, _) = limiter();
+        let layer = RateLimitLayer::new(limiter, rule("api", "1/10s"));
+        let mut service = layer.jitter(Duration::from_millis(jitter)).layer(inner());
+        ask!(service);
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..200 {
+            let (_, headers, _) = ask!(service);
+            seen.insert(value(&headers, "retry-after").parse::<u64>().unwrap());
+        }
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), expected);
     }
-    assert_eq!(seen.into_iter().collect::<Vec<_>>(), [10, 11, 12, 13, 14, 15]);
 }
 
 #[tokio::test]

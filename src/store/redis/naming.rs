@@ -9,7 +9,7 @@ use std::fmt;
 use siphasher::sip128::SipHasher24;
 
 use super::config::RedisConfig;
-use crate::{algorithm::Algorithm, charge::Charge, key::Key};
+use crate::{charge::Charge, key::Key};
 
 pub(super) struct Naming {
     prefix: Box<str>,
@@ -43,13 +43,8 @@ impl Naming {
         }
         name.push(b':');
         name.extend_from_slice(charge.policy().name().as_bytes());
-        name.extend_from_slice(match charge.quota().counted_by() {
-            Algorithm::SlidingLog => b":l1",
-            Algorithm::SlidingBuckets(_) => b":b1",
-            Algorithm::SlidingCounter => b":c1",
-            Algorithm::TokenBucket { .. } => b":t1",
-            Algorithm::FixedWindow => b":f1",
-        });
+        name.push(b':');
+        name.extend_from_slice(charge.quota().counted_by().layout().as_bytes());
         name
     }
 

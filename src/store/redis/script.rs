@@ -127,7 +127,19 @@ impl Drop for Done<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::algorithm::Algorithm;
+
+    #[test]
+    fn every_algorithm_has_a_branch_and_keys_of_its_own() {
+        for (number, layout) in Algorithm::STORED {
+            assert!(TEXT.contains(&format!("if algorithm == {number} ")), "{layout}");
+        }
+        let layouts: BTreeSet<_> = Algorithm::STORED.iter().map(|(_, layout)| layout).collect();
+        assert_eq!(layouts.len(), Algorithm::STORED.len());
+    }
 
     /// A change of the script is a change for every running instance: old and new ones share keys
     /// while a service is rolled out. Change the layout version in the key names if they cannot.

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::{failure::Failure, naming::Naming};
 use crate::{
-    algorithm::{Algorithm, Mark},
+    algorithm::Mark,
     charge::Charge,
     clock::Timestamp,
     decision::Spent,
@@ -110,26 +110,18 @@ impl Asked {
     }
 
     fn pack(&self, bytes: &mut Vec<u8>, flags: u8) {
-        let (algorithm, parameter) = match self.quota.counted_by() {
-            Algorithm::SlidingLog => (1, 0),
-            Algorithm::SlidingBuckets(n) => (2, u64::from(n)),
-            Algorithm::SlidingCounter => (3, 0),
-            Algorithm::TokenBucket { burst } => (4, burst),
-            Algorithm::FixedWindow => (5, 0),
-        };
-        bytes.extend([algorithm, flags]);
+        let algorithm = self.quota.counted_by();
+        bytes.extend([algorithm.number(), flags]);
         let mut push = |number: u64| {
             bytes.extend_from_slice(&(number.min(MOST) as f64).to_le_bytes());
         };
         push(self.quota.limit());
         push(self.quota.window_micros());
-        push(parameter);
+        push(algorithm.parameter());
         push(self.cost);
         push(self.most);
-        if let Some((Mark(first, second, third), quota)) = self.back {
-            push(first);
-            push(second);
-            push(third);
+        if let Some((mark, quota)) = self.back {
+            mark.parts().into_iter().for_each(&mut push);
             push(quota.limit());
             push(quota.window_micros());
         }
@@ -162,7 +154,7 @@ impl Asked {
                 reset_after,
                 retry_after: waits.then_some(retry_after),
             },
-            mark: Mark(first, second, third),
+            mark: Mark::new([first, second, third]),
         })
     }
 }
