@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use redis::{Cmd, Script, Value, aio::MultiplexedConnection};
-use tollgate::{Charge, Decision, Key, Limiter, Policy, Reserve, store::RedisStore};
+use tollgate::{
+    Charge, Decision, Key, Limiter, Policy, Reserve,
+    store::{RedisConfig, RedisStore},
+};
 
 use crate::server::Server;
 
@@ -172,7 +175,10 @@ fn report(what: &str, ours: &Sum, other: &Sum, most: f64) {
 pub(crate) async fn run() {
     let server = Server::start();
     let limiter = Limiter::with(
-        RedisStore::connect(&server.url()).await.expect("a store"),
+        // A call for each check: it is calls that the server's statistics count.
+        RedisStore::connect_with(&server.url(), RedisConfig::default().without_coalescing())
+            .await
+            .expect("a store"),
         tollgate::store::Resilience::none(),
     );
     let options = redis::AsyncConnectionConfig::new().set_response_timeout(None);
