@@ -4,7 +4,13 @@ pub(crate) use events::{decided as log, no_peer, store_failed};
 pub(crate) use numbers::{Counters, decided as count, timed};
 #[cfg(feature = "redis")]
 pub(crate) use resilience::undo_failed;
-pub(crate) use resilience::{breaker, deadline_missed, denied_from_cache, fell_back};
+pub(crate) use resilience::{breaker, breaker_made, deadline_missed, denied_from_cache, fell_back};
+
+/// Whether anybody may want to hear of a decision. Numbers do not say whether they are collected.
+#[inline]
+pub(crate) fn listens() -> bool {
+    cfg!(feature = "metrics") || events::listens()
+}
 
 /// Events of target `tollgate`.
 #[cfg(feature = "tracing")]
@@ -15,6 +21,7 @@ mod events {
     };
 
     use tokio::time::Instant;
+    use tracing::level_filters::LevelFilter;
 
     use crate::{
         decision::{Decision, Outcome},
@@ -22,10 +29,23 @@ mod events {
         store::Verdict,
     };
 
-    /// One event for a decision that denies, or that a trial would have denied. An admission costs
-    /// a glance at its outcomes.
+    /// One event for a decision that denies, or that a trial would have denied. If nobody listens, it
+    /// costs a glance at a flag.
     #[inline]
     pub(crate) fn decided<'r>(decision: &Decision<'_>, route: impl FnOnce() -> Option<&'r str>) {
+        if listens() {
+            heard(decision, route);
+        }
+    }
+
+    /// Whether somebody may listen to what is decided.
+    #[inline]
+    pub(crate) fn listens() -> bool {
+        LevelFilter::current() >= tracing::Level::INFO
+    }
+
+    #[inline(never)]
+    fn heard<'r>(decision: &Decision<'_>, route: impl FnOnce() -> Option<&'r str>) {
         let trial = |outcome: &Outcome<'_>| {
             outcome.charge().is_shadow() && outcome.verdict() != Verdict::Passed
         };
@@ -40,7 +60,6 @@ mod events {
         }
     }
 
-    #[cold]
     fn denied(outcome: Outcome<'_>, trial: bool, route: Option<&str>) {
         let standing = outcome.standing();
         let (policy, cost, limit) =
@@ -108,6 +127,12 @@ mod events {
 
     #[inline]
     pub(crate) fn decided<'r>(_: &Decision<'_>, _: impl FnOnce() -> Option<&'r str>) {}
+
+    #[inline]
+    pub(crate) fn listens() -> bool {
+        false
+    }
+
     pub(crate) fn store_failed(_: &Error, _: bool) {}
     pub(crate) fn no_peer() {}
 }
@@ -229,6 +254,13 @@ mod resilience {
     pub(crate) fn denied_from_cache() {
         #[cfg(feature = "metrics")]
         metrics::counter!("tollgate_deny_cache_hits_total").increment(1);
+    }
+
+    /// A breaker begins closed. The number is 0 if there was none, and stays what another breaker has
+    /// said.
+    pub(crate) fn breaker_made() {
+        #[cfg(feature = "metrics")]
+        metrics::gauge!("tollgate_breaker_state").increment(0.0);
     }
 
     /// A store that fails is a warning once; that it is tried in vain is not worth one each time.

@@ -86,3 +86,32 @@ fn everything_that_falls_back() {
     };
     assert_eq!(count("tollgate_fallback_total"), Some(DebugValue::Counter(3)));
 }
+
+/// A breaker that has never changed is closed, and says so; another one does not say so for it.
+#[test]
+fn the_state_of_a_breaker() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let state = || {
+        let metrics = snapshotter.snapshot().into_vec();
+        let found =
+            metrics.into_iter().find(|(key, ..)| key.key().name() == "tollgate_breaker_state");
+        found.map(|(_, _, _, value)| value)
+    };
+    let gauge = |state: f64| Some(DebugValue::Gauge(state.into()));
+    metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let _ = Limiter::with(Slow, Resilience::default().without_breaker());
+            assert_eq!(state(), None);
+            let limiter = Limiter::new(Slow);
+            assert_eq!(state(), gauge(0.0));
+            let policy = Policy::new("calls", "100/min".parse().unwrap()).unwrap();
+            for _ in 0..10 {
+                let _ = limiter.check(policy.charge("a", 1)).await.unwrap();
+            }
+            let _ = Limiter::new(Slow);
+            assert_eq!(state(), gauge(1.0));
+        });
+    });
+}

@@ -8,6 +8,7 @@
 //! Asking never changes a state: a denial leaves nothing behind.
 
 mod fixed_window;
+mod lasting;
 mod math;
 mod ring;
 mod sliding_buckets;
@@ -19,6 +20,7 @@ use std::fmt;
 
 use crate::{clock::Timestamp, error::Error, quota::Quota, standing::Standing};
 
+pub(crate) use lasting::still_count;
 pub(crate) use ring::Room;
 
 /// How units are counted. [The table of bounds](crate#choosing-an-algorithm) helps to choose.

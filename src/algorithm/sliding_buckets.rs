@@ -63,6 +63,6 @@ impl Machine for SlidingBuckets {
 
 /// The end of the bucket that holds `now`. Edges are the multiples of `window / n`, rounded up to
 /// a microsecond only when one is named, so that they do not drift when n does not divide.
-fn bucket_end(window: u64, n: u64, now: u64) -> u64 {
+pub(super) fn bucket_end(window: u64, n: u64, now: u64) -> u64 {
     mul_div_ceil(mul_div(now, n, window) + 1, window, n)
 }

@@ -11,7 +11,8 @@ use crate::{
     clock::Timestamp,
     decision::Decision,
     error::Error,
-    store::{Answer, Fallback, MemoryStore, Ruling, Source},
+    store::{Answer, Fallback, Line, MemoryStore, Ruling, Source},
+    telemetry,
 };
 
 /// A check on its way: what [`Limiter::check`] returns. With the embedded store it is ready at the
@@ -88,10 +89,7 @@ fn at_once<'p>(
 ) -> Poll<Result<Decision<'p>, Error>> {
     let charge = &charges[0];
     let (time, line) = store.acquire(charge);
-    let shadow = charge.is_shadow();
-    let decision = Decision::of_one(mem::take(charges), shadow, time, Source::Local, line);
-    decided(&decision);
-    Poll::Ready(Ok(decision))
+    decision(mem::take(charges), time, Source::Local, line)
 }
 
 /// The same while the shared store is left alone.
@@ -102,7 +100,33 @@ fn alone<'p>(
     time: Timestamp,
 ) -> Poll<Result<Decision<'p>, Error>> {
     let line = store.acquire_alone(&charges[0], time);
-    let decision = Decision::of_one(mem::take(charges), false, time, Source::Fallback, line);
+    decision(mem::take(charges), time, Source::Fallback, line)
+}
+
+#[inline]
+fn decision(
+    charges: Charges<'_>,
+    time: Timestamp,
+    source: Source,
+    line: Line,
+) -> Poll<Result<Decision<'_>, Error>> {
+    let shadow = charges[0].is_shadow();
+    if telemetry::listens() {
+        // Apart: what is shown to somebody is not made in its place.
+        return told(charges, shadow, time, source, line);
+    }
+    Poll::Ready(Ok(Decision::of_one(charges, shadow, time, source, line)))
+}
+
+#[inline(never)]
+fn told(
+    charges: Charges<'_>,
+    shadow: bool,
+    time: Timestamp,
+    source: Source,
+    line: Line,
+) -> Poll<Result<Decision<'_>, Error>> {
+    let decision = Decision::of_one(charges, shadow, time, source, line);
     decided(&decision);
     Poll::Ready(Ok(decision))
 }

@@ -3,6 +3,7 @@
 //! A [`Store`] decides checks. [`MemoryStore`] is embedded; what a store needs beyond that, such as
 //! a deadline or a fallback, is a store around a store.
 
+mod departure;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;

@@ -40,7 +40,7 @@ impl Names {
     }
 }
 
-/// The most lookups that hang at the same time, each in a thread of its own.
+/// The most lookups of a process that hang at the same time, each in a thread of its own.
 const MOST: u64 = 20;
 
 async fn bear(what: &str, more: &[(&str, &str)]) {

@@ -306,3 +306,67 @@ async fn a_call_that_hangs_holds_nobody_up() {
     let decision = limiter.check(policy.charge("bob", 1)).await.expect("an answer");
     assert!(decision.is_allowed());
 }
+
+/// A check that comes after one that hangs, and is the last for a while, does not wait for it.
+#[tokio::test]
+async fn a_check_alone_behind_one_that_hangs_goes_without_it() {
+    let server = Server::start();
+    let limiter = bare(RedisStore::connect(&server.url()).await.expect("a store"));
+    let policy = policy("stuck", "100/h");
+    let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
+    // Asked, and then not looked at: it is on its way for as long as this is.
+    let mut hangs = Box::pin(limiter.check(policy.charge("alice", 1)));
+    assert!(futures_util::poll!(&mut hangs).is_pending());
+    let next = limiter.check(policy.charge("bob", 1));
+    let next = tokio::time::timeout(Duration::from_millis(500), next).await;
+    assert!(next.expect("it goes without the other").expect("an answer").is_allowed());
+    assert!(hangs.await.expect("an answer").is_allowed());
+}
+
+/// Who is denied needs nothing written, so a server that cannot write says so to the others alone.
+#[tokio::test]
+async fn a_full_server_still_denies() {
+    let server = Server::start();
+    let store = RedisStore::connect_with(&server.url(), in_order()).await.expect("a store");
+    let (limiter, policy) = (bare(store), policy("full", "1/h"));
+    assert!(limiter.check(policy.charge("spent", 1)).await.expect("an answer").is_allowed());
+    server.ask::<()>("CONFIG SET maxmemory 1");
+    let keys = (0..20_u64).map(|number| if number % 2 == 0 { "spent" } else { "fresh" });
+    let checks = keys.map(|key| limiter.check(policy.charge(key, 1)));
+    for (number, answer) in join_all(checks).await.into_iter().enumerate() {
+        if number % 2 == 0 {
+            assert!(!answer.expect("a denial").is_allowed());
+        } else {
+            assert_eq!(answer.expect_err("no room").kind(), ErrorKind::OutOfMemory);
+        }
+    }
+}
+
+/// A log that something else has cut short fails the script on its way: what came before it in the
+/// call may have been charged, and nobody is told that it was not.
+#[tokio::test]
+async fn a_script_that_fails_on_its_way_leaves_it_open_what_was_charged() {
+    let server = Server::start();
+    let config = in_order().plain_keys();
+    let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
+    let (limiter, policy) = (bare(store), policy("cut", "100/h"));
+    for _ in 0..40 {
+        assert!(limiter.check(policy.charge("log", 1)).await.expect("an answer").is_allowed());
+    }
+    let [key] = &server.keys()[..] else { panic!("one key") };
+    let mut connection = server.client().get_connection().expect("a connection");
+    let log: Vec<u8> =
+        redis::cmd("GETRANGE").arg(key).arg(0).arg(239).query(&mut connection).expect("a log");
+    redis::cmd("SET").arg(key).arg(log).arg("PX").arg(60_000).exec(&mut connection).expect("set");
+    let keys = ["first", "good", "log", "late"];
+    let answers = join_all(keys.map(|key| limiter.check(policy.charge(key, 1)))).await;
+    for (key, answer) in keys.iter().zip(answers) {
+        match answer {
+            Ok(decision) => assert!(decision.is_allowed(), "{key}"),
+            Err(error) => assert!(error.is_uncertain(), "{key}: {error}"),
+        }
+    }
+    let good = limiter.peek(policy.charge("good", 0)).await.expect("an answer");
+    let left = good.outcomes().get(0).expect("an outcome").standing().remaining();
+    assert!(left < 100, "the case that is tested is that something was charged");
+}

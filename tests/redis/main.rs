@@ -11,6 +11,7 @@ mod proxy;
 mod recovery;
 mod servers;
 mod several_slots;
+mod strays;
 mod topology;
 mod wire;
 

@@ -21,6 +21,10 @@ pub(crate) struct Proxy {
     pub(crate) handshake: AtomicU64,
     /// How much later each answer is, in milliseconds.
     pub(crate) answer: AtomicU64,
+    /// Sends so many answers of its own, each before one of the server's that is then late.
+    pub(crate) strays: AtomicUsize,
+    /// Answers something else in place of what the script answers to one line.
+    pub(crate) nonsense: AtomicBool,
     /// Passes nothing of a new connection on.
     pub(crate) mute: AtomicBool,
     /// The first so many connections get no answers any more.
@@ -77,11 +81,18 @@ impl Proxy {
         let answers = async {
             let mut bytes = vec![0; 65_536];
             while let Ok(read @ 1..) = from_server.read(&mut bytes).await {
+                let fewer = |strays: usize| strays.checked_sub(1);
+                if self.strays.fetch_update(SeqCst, SeqCst, fewer).is_ok() {
+                    let _ = to_client.write_all(b"+OK\r\n").await;
+                }
                 sleep(Duration::from_millis(self.answer.load(SeqCst))).await;
                 if number < self.silent.load(SeqCst) {
                     continue;
                 }
-                if to_client.write_all(&bytes[..read]).await.is_err() {
+                let scripted = bytes.starts_with(b"$72\r\n");
+                let nonsense = scripted && self.nonsense.load(SeqCst);
+                let answer = if nonsense { b":7\r\n" } else { &bytes[..read] };
+                if to_client.write_all(answer).await.is_err() {
                     return;
                 }
             }

@@ -104,10 +104,10 @@ fn process(server: &Server) -> String {
 }
 
 /// Continues processes however the test ends, so that they can be stopped.
-struct Frozen(Vec<String>);
+pub(crate) struct Frozen(Vec<String>);
 
 impl Frozen {
-    fn freeze(servers: &[&Server]) -> Self {
+    pub(crate) fn freeze(servers: &[&Server]) -> Self {
         let processes: Vec<_> = servers.iter().map(|server| process(server)).collect();
         processes.iter().for_each(|process| signal(process, "-STOP"));
         Self(processes)
@@ -255,4 +255,39 @@ async fn nothing_outlives_its_store() {
     drop(limiter);
     sleep(Duration::from_millis(200)).await;
     assert_eq!(proxy.open.load(Relaxed), 0, "it has stopped");
+}
+
+/// What waits for a connection until its deadline has not been charged, and is charged later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_never_sent_is_owed() {
+    let server = Server::start();
+    let (proxy, url) = Proxy::start(server.port).await;
+    let limiter = Limiter::new(RedisStore::connect(&url).await.expect("a store"));
+    let direct = RedisStore::connect(&server.url()).await.expect("a store");
+    let direct = Limiter::with(direct, Resilience::none());
+    let policy = policy("p", "100/h");
+    let left = async || {
+        let decision = direct.peek(policy.charge("alice", 0)).await.expect("an answer");
+        decision.outcomes().get(0).expect("an outcome").standing().remaining()
+    };
+    let source = async |cost| {
+        let decision = limiter.check(policy.charge("alice", cost)).await.expect("a decision");
+        assert!(decision.is_allowed());
+        decision.source()
+    };
+    assert_eq!(left().await, 100);
+    while source(0).await != Source::Shared {}
+    proxy.handshake.store(400, SeqCst);
+    proxy.cut();
+    sleep(Duration::from_millis(20)).await;
+    for cost in [1, 2, 4] {
+        assert_eq!(source(cost).await, Source::Fallback);
+    }
+    assert_eq!(left().await, 100, "nothing was sent");
+    let end = Instant::now() + SOON;
+    while left().await != 100 - 7 {
+        assert!(Instant::now() < end, "{} of 93 are left", left().await);
+        sleep(Duration::from_millis(20)).await;
+        source(0).await;
+    }
 }

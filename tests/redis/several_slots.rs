@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::{runtime::Handle, time::Instant};
 use tollgate::{
     Limiter, Policy,
     store::{RedisConfig, RedisStore, Resilience, Source},
 };
 
-use crate::{policy, servers::Cluster};
+use crate::{policy, recovery::Frozen, servers::Cluster};
 
 async fn remaining(limiter: &Limiter, policy: &Policy, key: &str) -> u64 {
     let decision = limiter.peek(policy.charge(key, 0)).await.expect("an answer");
@@ -43,6 +43,28 @@ async fn a_check_that_is_given_up_spends_no_part() {
         }
     }
     assert!(given_up > 20, "only {given_up} checks were given up");
+}
+
+/// A check is brought to its end also when its store is given up, and then nothing is left of either.
+#[tokio::test]
+async fn a_check_outlives_its_store_until_its_call_ends() {
+    let cluster = Cluster::start();
+    let tasks = || Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let store = RedisStore::cluster(cluster.urls()).await.expect("a store");
+    let limiter = Limiter::with(store, Resilience::none());
+    let policy = policy("p", "100/h");
+    let charges = || [1_u64, 2, 3, 4, 5, 6].map(|key| policy.charge(key, 1));
+    assert!(limiter.check(charges()).await.expect("an answer").is_allowed());
+    let _frozen = Frozen::freeze(&cluster.nodes.iter().collect::<Vec<_>>());
+    let check = limiter.check(charges());
+    assert!(tokio::time::timeout(Duration::from_millis(20), check).await.is_err());
+    drop(limiter);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(tasks() > before, "it goes on");
+    // The response timeout, and more.
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert_eq!(tasks(), before, "it has ended");
 }
 
 /// What one node has denied stays denied when another cannot say where its keys stand.

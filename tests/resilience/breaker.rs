@@ -30,6 +30,20 @@ async fn one_pause_is_one_failure_in_a_row_however_many_calls_it_fails() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nor_is_it_more_in_the_share_of_failures() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "1000000/h token-bucket(1000000)");
+    bench.admitted(&policy, 20).await;
+    for _ in 0..9 {
+        bench.remote.set(Mood::Hangs);
+        join_all((0..64).map(|_| bench.check(policy.charge("alice", 1)))).await;
+        bench.remote.set(Mood::Well);
+        let decision = bench.check(policy.charge("alice", 1)).await;
+        assert_eq!(decision.source(), Source::Shared, "9 of 38 at most");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_that_hangs_is_left_alone_after_ten_rounds_of_many() {
     let bench = Bench::new(1);
     let policy = policy("p", "1000000/h token-bucket(1000000)");

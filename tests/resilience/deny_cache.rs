@@ -271,18 +271,25 @@ async fn a_denial_does_not_outlive_a_change_that_was_given_up() {
 /// It may arrive even after a check that came when it had been given up.
 #[tokio::test]
 async fn a_denial_does_not_outlive_a_change_that_arrives_late() {
-    let clock = ManualClock::at(START);
-    let remote = Adrift::late(&clock);
-    let limiter = Limiter::with(remote.clone(), Resilience::default().clock(clock.clone()));
-    let policy = policy("p", "1/h");
-    spend(&limiter, policy.charge("alice", 1)).await;
-    let mut reset = Box::pin(limiter.reset(policy.charge("alice", 0)));
-    assert!(futures_util::poll!(&mut reset).is_pending());
-    drop(reset);
-    clock.advance(Duration::from_millis(99));
-    assert_eq!(denied(&limiter, policy.charge("alice", 1)).await.1, Source::Shared);
-    remote.arrive();
-    spend(&limiter, policy.charge("alice", 1)).await;
+    let patient = Resilience::default().deadline(Duration::from_millis(300));
+    for (resilience, doubt) in [(Resilience::default(), 100), (patient, 600)] {
+        let clock = ManualClock::at(START);
+        let remote = Adrift::late(&clock);
+        let limiter = Limiter::with(remote.clone(), resilience.clock(clock.clone()));
+        let policy = policy("p", "1/h");
+        spend(&limiter, policy.charge("alice", 1)).await;
+        let mut reset = Box::pin(limiter.reset(policy.charge("alice", 0)));
+        assert!(futures_util::poll!(&mut reset).is_pending());
+        drop(reset);
+        clock.advance(Duration::from_millis(doubt - 1));
+        assert_eq!(denied(&limiter, policy.charge("alice", 1)).await.1, Source::Shared);
+        remote.arrive();
+        spend(&limiter, policy.charge("alice", 1)).await;
+        // Afterwards what is heard is remembered.
+        clock.advance(Duration::from_millis(1));
+        assert_eq!(denied(&limiter, policy.charge("alice", 1)).await.1, Source::Shared);
+        assert_eq!(denied(&limiter, policy.charge("alice", 1)).await.1, Source::Cache);
+    }
 }
 
 /// What a check has spent counts, also if nobody waited for its answer.

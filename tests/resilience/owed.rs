@@ -103,6 +103,45 @@ async fn what_was_certainly_not_settled_is_settled_later() {
     assert_eq!(bench.left(&policy, "alice").await, 89);
 }
 
+/// What is settled is charged whatever an instance's share is.
+#[tokio::test(start_paused = true)]
+async fn more_than_a_share_can_be_owed() {
+    for quota in ["100/h", "100/h fixed-window", "1/s token-bucket(100)"] {
+        let resilience = Resilience::default().instances(10);
+        let bench = Bench::with(resilience.without_breaker().without_deny_cache());
+        let policy = policy("p", quota);
+        let held = bench.hold(policy.charge("alice", 1)).await;
+        bench.remote.set(Mood::Down);
+        held.settle(61).await.expect("owed");
+        bench.remote.set(Mood::Well);
+        let _ = bench.check(policy.charge("probe", 0)).await;
+        settle_down().await;
+        assert_eq!(bench.left(&policy, "alice").await, 39, "{quota}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_reset_is_owed_no_more() {
+    let bench = bare();
+    let policy = policy("p", "10/h");
+    for store in [Mood::Down, Mood::Well] {
+        bench.remote.set(Mood::Down);
+        assert_eq!(bench.admitted(&policy, 20).await, 10);
+        let _ = bench.check(policy.charge("bob", 4)).await;
+        bench.remote.set(store);
+        let reset = bench.limiter.reset(policy.charge("alice", 1)).await;
+        assert_eq!(reset.is_ok(), store == Mood::Well, "the store has to hear of it");
+        bench.remote.set(Mood::Down);
+        assert_eq!(bench.admitted(&policy, 3).await, 3, "there is a share again");
+        bench.remote.set(Mood::Well);
+        let _ = bench.check(policy.charge("probe", 0)).await;
+        settle_down().await;
+        assert_eq!(bench.left(&policy, "alice").await, 7, "what came after is charged");
+        assert_eq!(bench.left(&policy, "bob").await, 6, "nobody else is");
+        bench.limiter.reset([policy.charge("alice", 1), policy.charge("bob", 1)]).await.unwrap();
+    }
+}
+
 /// Says what is true: the store keeps what it has been charged.
 #[tokio::test(start_paused = true)]
 async fn a_refund_that_comes_after_the_payment_gives_nothing_back() {
@@ -144,6 +183,38 @@ async fn a_refund_of_a_trial_pays_nobodys_debts() {
     assert_eq!(trial.refund().await.expect("given back here"), 4);
     bench.heal(&policy).await;
     assert_eq!(bench.left(&policy, "alice").await, 6);
+}
+
+/// Of what was admitted, as much is charged as would count now if the store had decided it.
+#[tokio::test(start_paused = true)]
+async fn what_still_counts_depends_on_the_algorithm() {
+    // How much is admitted, when; how long that is ago when the store is back; what counts then.
+    for (quota, instances, admissions, left) in [
+        // From 22:13 to 23:50, and to five past midnight.
+        ("100/d fixed-window", 1, [(100, 5_800), (0, 900)], 100),
+        ("100/d fixed-window", 1, [(60, 5_800), (30, 900)], 70),
+        ("100/d fixed-window", 1, [(30, 1_000), (30, 900)], 40),
+        ("1/s token-bucket(100)", 1, [(100, 0), (0, 30)], 30),
+        ("1/s token-bucket(100)", 1, [(60, 0), (40, 20)], 20),
+        ("2/s token-bucket(100)", 2, [(50, 0), (0, 10)], 60),
+        ("1/h token-bucket(1)", 1, [(1, 0), (0, 3_590)], 0),
+        ("100/100s sliding-counter", 1, [(100, 90), (0, 60)], 50),
+        ("100/100s sliding-buckets(2)", 1, [(100, 1), (0, 120)], 0),
+        ("100/100s sliding-buckets(2)", 1, [(100, 1), (0, 160)], 100),
+    ] {
+        let resilience = Resilience::default().instances(instances);
+        let bench = Bench::with(resilience.without_breaker().without_deny_cache());
+        let policy = policy("p", quota);
+        bench.remote.set(Mood::Down);
+        for (units, later) in admissions {
+            bench.pass(Duration::from_secs(later)).await;
+            assert_eq!(bench.admitted(&policy, units).await, units, "{quota}");
+        }
+        bench.remote.set(Mood::Well);
+        let _ = bench.check(policy.charge("probe", 0)).await;
+        settle_down().await;
+        assert_eq!(bench.left(&policy, "alice").await, left, "{quota} {admissions:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

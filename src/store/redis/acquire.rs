@@ -75,6 +75,8 @@ impl Calls {
     ) -> Result<Ruling, Error> {
         let mut groups: SmallVec<[Group; 1]> = groups.into_iter().map(Group::new).collect();
         let mut time = Timestamp::default();
+        // Whether something may stay charged though the whole fails.
+        let mut kept = false;
         for index in 0..groups.len() {
             let result = self.run(operation, &mut groups[index], now).await;
             let denied =
@@ -85,16 +87,15 @@ impl Calls {
                 let undone: Vec<_> =
                     groups[..index].iter().filter_map(|it| self.undo(it, now)).collect();
                 for undone in undone {
-                    let _ = timeout_at(soon, undone).await;
+                    kept |= !matches!(timeout_at(soon, undone).await, Ok(Ok(true)));
                 }
             }
             // What is not all or nothing has been done in the slots before this one.
-            let partly = |failure: Failure| match operation {
-                Operation::Acquire | Operation::Peek => Error::from(failure),
-                _ if index > 0 => Error::from(failure).uncertain(),
-                _ => Error::from(failure),
-            };
-            time = time.max(result.map_err(partly)?);
+            kept |= index > 0 && !matches!(operation, Operation::Acquire | Operation::Peek);
+            time = time.max(result.map_err(|failure| match kept {
+                true => Error::from(failure).uncertain(),
+                false => Error::from(failure),
+            })?);
             if denied {
                 for other in (0..groups.len()).filter(|other| *other != index) {
                     let look = self.run(Operation::Peek, &mut groups[other], now);
@@ -134,10 +135,10 @@ impl Calls {
         Ok(reply.time)
     }
 
-    /// Gives back what a group spent, in a task of its own that ends with the call. It is tried once:
-    /// a second try might give back twice. What cannot be given back stays charged until its window
-    /// has passed.
-    fn undo(&self, group: &Group, now: Option<u64>) -> Option<JoinHandle<()>> {
+    /// Gives back what a group spent, in a task of its own that ends with the call, and says whether
+    /// it could. It is tried once: a second try might give back twice. What cannot be given back stays
+    /// charged until its window has passed.
+    fn undo(&self, group: &Group, now: Option<u64>) -> Option<JoinHandle<bool>> {
         let spent = group.check.iter().zip(&group.answers).filter(|(_, line)| line.units > 0);
         let asked: Vec<_> = spent.map(|(asked, line)| asked.undo(line)).collect();
         if asked.is_empty() {
@@ -145,9 +146,11 @@ impl Calls {
         }
         let (calls, mut undo) = (self.clone(), Group::new((group.slot, asked)));
         Some(tokio::spawn(async move {
-            if calls.run(Operation::GiveBack, &mut undo, now).await.is_err() {
+            let undone = calls.run(Operation::GiveBack, &mut undo, now).await.is_ok();
+            if !undone {
                 telemetry::undo_failed();
             }
+            undone
         }))
     }
 }

@@ -42,7 +42,10 @@ impl Backend {
 
     pub(super) async fn send(&self, slot: u16, call: &Invocation) -> Result<Value, Failure> {
         match self {
-            Self::One(link, loading) => loading.run(call, |command| link.send(command)).await,
+            Self::One(link, loading) => {
+                let is_answer = |value: &Value| call.is_answer(value);
+                loading.run(call, |command| link.send(command, is_answer)).await
+            }
             Self::Cluster(cluster) => cluster.run(slot, call).await,
         }
     }

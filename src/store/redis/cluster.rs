@@ -55,10 +55,12 @@ impl Cluster {
                 Some(node) => (node, true),
                 None => (self.owner(slot).await?, false),
             };
+            let (link, is_answer) = (&node.link, |value: &Value| invocation.is_answer(value));
             let result = if asking {
-                node.loading.run(invocation, |command| node.link.send_asking(command)).await
+                let send = |command| link.send_asking(command, is_answer);
+                node.loading.run(invocation, send).await
             } else {
-                node.loading.run(invocation, |command| node.link.send(command)).await
+                node.loading.run(invocation, |command| link.send(command, is_answer)).await
             };
             let Err(failure) = result else { return result };
             let redirected =

@@ -13,12 +13,16 @@ use std::{
     time::Duration,
 };
 
-use redis::Value;
-use tokio::{runtime::Handle, sync::oneshot, time::Instant};
+use redis::{RedisError, Value};
+use tokio::{
+    runtime::Handle,
+    sync::oneshot,
+    time::{Instant, timeout},
+};
 
 use super::{
     backend::Backend,
-    failure::{Failure, Redirect},
+    failure::Failure,
     script::Invocation,
     wire::{Check, Operation, Reply},
 };
@@ -30,9 +34,9 @@ const PATIENCE: Duration = Duration::from_millis(5);
 
 /// Calls of the script, shared by the checks of one slot. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(super) struct Calls(Arc<Inner>);
+pub(super) struct Calls(Arc<Sharing>);
 
-struct Inner {
+struct Sharing {
     backend: Backend,
     shared: bool,
     /// The slots that have calls on their way. A single server is one slot.
@@ -49,11 +53,11 @@ struct Slot {
 struct Waiting {
     check: Check,
     now: Option<u64>,
-    answer: oneshot::Sender<Shared>,
+    answer: oneshot::Sender<Outcome>,
 }
 
 /// What comes of a check that waited for a call to share.
-enum Shared {
+enum Outcome {
     Answered(Result<Reply, Failure>),
     /// It could not be decided along with others, and spent nothing.
     Alone(Check),
@@ -61,7 +65,7 @@ enum Shared {
 
 impl Calls {
     pub(super) fn new(backend: Backend, shared: bool) -> Self {
-        Self(Arc::new(Inner { backend, shared, slots: Mutex::default() }))
+        Self(Arc::new(Sharing { backend, shared, slots: Mutex::default() }))
     }
 
     pub(super) fn backend(&self) -> &Backend {
@@ -78,11 +82,20 @@ impl Calls {
         let (check, _flight) = if self.0.shared {
             match self.depart_or_wait(slot, check, now) {
                 Ok((check, flight)) => (check, Some(flight)),
-                Err(answer) => match answer.await {
-                    Ok(Shared::Answered(answer)) => return answer,
-                    Ok(Shared::Alone(check)) => (check, None),
-                    Err(_) => return Err(Failure::Unreachable(never_sent())),
-                },
+                Err(mut answer) => {
+                    let outcome = match timeout(PATIENCE, &mut answer).await {
+                        Ok(outcome) => outcome,
+                        Err(_) => {
+                            self.hurry(slot);
+                            answer.await
+                        }
+                    };
+                    match outcome {
+                        Ok(Outcome::Answered(answer)) => return answer,
+                        Ok(Outcome::Alone(check)) => (check, None),
+                        Err(_) => return Err(Failure::Lost(gone())),
+                    }
+                }
             }
         } else {
             (check, None)
@@ -113,7 +126,7 @@ impl Calls {
         slot: u16,
         check: Check,
         now: Option<u64>,
-    ) -> Result<(Check, Flight), oneshot::Receiver<Shared>> {
+    ) -> Result<(Check, Flight), oneshot::Receiver<Outcome>> {
         let time = Instant::now();
         let mut slots = self.lock();
         let queue = match slots.entry(slot) {
@@ -132,6 +145,17 @@ impl Calls {
             self.send_together(slot, batch);
         }
         Err(receiver)
+    }
+
+    /// The call on its way takes too long: those who wait for it go without it.
+    fn hurry(&self, slot: u16) {
+        let mut slots = self.lock();
+        let Some(queue) = slots.get_mut(&slot) else { return };
+        if !queue.waiting.is_empty() {
+            let batch = queue.depart(Instant::now());
+            drop(slots);
+            self.send_together(slot, batch);
+        }
     }
 
     /// In a task, because none of those who share a call may end it for the others. It ends with
@@ -195,9 +219,9 @@ impl Flight {
         let (answer, answers) = WhileAwaited { call: pin!(sent), answers }.await;
         drop(self);
         let Some(answer) = answer else { return };
-        for (waiting, shared) in answers.into_iter().zip(deal(call, answer)) {
+        for (waiting, outcome) in answers.into_iter().zip(deal(call, answer)) {
             // Whoever does not wait any more does not want it.
-            let _ = waiting.send(shared);
+            let _ = waiting.send(outcome);
         }
     }
 }
@@ -223,33 +247,30 @@ impl Drop for Flight {
 }
 
 /// Deals out the answer to a call that several checks share.
-fn deal(call: Invocation, answer: Result<Value, Failure>) -> Vec<Shared> {
+fn deal(call: Invocation, answer: Result<Value, Failure>) -> Vec<Outcome> {
     let replies = answer.and_then(|value| call.read(&value));
     let checks = call.checks.into_iter();
     match replies {
         Ok(replies) => checks
             .zip(replies)
             .map(|(check, reply)| match reply {
-                Some(reply) => Shared::Answered(Ok(reply)),
-                None => Shared::Alone(check),
+                Some(reply) => Outcome::Answered(Ok(reply)),
+                None => Outcome::Alone(check),
             })
             .collect(),
-        // Of keys that are just being moved, some are here and some are there.
-        Err(failure) if matches!(failure.redirect(), Some(Redirect::Later)) => {
-            checks.map(Shared::Alone).collect()
-        }
-        Err(failure) => checks.map(|_| Shared::Answered(Err(failure.clone()))).collect(),
+        Err(failure) if failure.spares_some() => checks.map(Outcome::Alone).collect(),
+        Err(failure) => checks.map(|_| Outcome::Answered(Err(failure.clone()))).collect(),
     }
 }
 
 /// A call for as long as somebody waits for its answer.
 struct WhileAwaited<'f, F> {
     call: Pin<&'f mut F>,
-    answers: Vec<oneshot::Sender<Shared>>,
+    answers: Vec<oneshot::Sender<Outcome>>,
 }
 
 impl<F: Future> Future for WhileAwaited<'_, F> {
-    type Output = (Option<F::Output>, Vec<oneshot::Sender<Shared>>);
+    type Output = (Option<F::Output>, Vec<oneshot::Sender<Outcome>>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
@@ -267,11 +288,11 @@ impl<F: Future> Future for WhileAwaited<'_, F> {
     }
 }
 
-fn never_sent() -> redis::RedisError {
-    io::Error::new(io::ErrorKind::Interrupted, "the runtime ended before this was sent").into()
+fn gone() -> RedisError {
+    io::Error::new(io::ErrorKind::Interrupted, "the task that shared this call has ended").into()
 }
 
-impl fmt::Debug for Inner {
+impl fmt::Debug for Sharing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Calls").field("backend", &self.backend).finish_non_exhaustive()
     }

@@ -46,8 +46,18 @@ impl Failure {
             // A late answer keeps the connection: it still comes, in its order.
             Self::Lost(error) => !error.is_timeout(),
             Self::Refused(error) => matches!(code_of(error), "READONLY" | "NOAUTH"),
-            Self::NotOurs => false,
+            // There may be one answer too many, and each that follows is another's.
+            Self::NotOurs => true,
         }
+    }
+
+    /// Whether a call that several checks share has done nothing, and each can ask for itself: of keys
+    /// that are just being moved some are here and some are there; and who is denied writes nothing,
+    /// so that a server that refuses to write can still say so.
+    pub(super) fn spares_some(&self) -> bool {
+        let Self::Refused(error) = self else { return false };
+        matches!(self.redirect(), Some(Redirect::Later))
+            || matches!(code_of(error), "OOM" | "MISCONF" | "READONLY")
     }
 
     pub(super) fn redirect(&self) -> Option<Redirect> {
@@ -105,8 +115,10 @@ impl From<Failure> for Error {
     }
 }
 
-/// Nothing was charged: the script checks everything before it writes anything.
+/// Nothing was charged: the script checks everything before it writes anything. Only of one that has
+/// failed on the way, because a key was spoilt, it is not known how far it came.
 fn refused(error: RedisError) -> Error {
+    let failed = code_of(&error) == "ERR";
     let (kind, message) = match code_of(&error) {
         _ if error.kind() == Cause::InvalidClientConfig => (
             ErrorKind::Invalid,
@@ -150,7 +162,8 @@ fn refused(error: RedisError) -> Error {
         }
         _ => (ErrorKind::Unavailable, format!("Redis refused the request: {error}")),
     };
-    Error::new(kind, message).with_source(error)
+    let error = Error::new(kind, message).with_source(error);
+    if failed { error.uncertain() } else { error }
 }
 
 /// The first word of what the server says. What follows may name keys, and decides nothing.

@@ -20,6 +20,7 @@ use super::{
     origin::{Live, Origin},
     silence::{self, Patience},
 };
+use crate::store::departure;
 
 pub(super) struct Link {
     origin: Arc<Origin>,
@@ -55,16 +56,26 @@ impl Link {
         Ok(())
     }
 
-    pub(super) async fn send(&self, command: Cmd) -> Result<Value, Failure> {
+    /// Sends a command. What cannot be the answer to it ends the connection: where there is one
+    /// answer too many, each that follows is somebody else's.
+    pub(super) async fn send(
+        &self,
+        command: Cmd,
+        is_answer: impl Fn(&Value) -> bool,
+    ) -> Result<Value, Failure> {
         let (place, live) = self.live().await?;
         let mut connection = live.connection.clone();
         let asking = Asking::begin(self, place, &live);
         let answer = command.query_async(&mut connection).await;
-        asking.end(answer)
+        asking.end(answer, is_answer)
     }
 
     /// Sends a command to a cluster node that takes it only when asked to.
-    pub(super) async fn send_asking(&self, command: Cmd) -> Result<Value, Failure> {
+    pub(super) async fn send_asking(
+        &self,
+        command: Cmd,
+        is_answer: impl Fn(&Value) -> bool,
+    ) -> Result<Value, Failure> {
         let (place, live) = self.live().await?;
         let mut connection = live.connection.clone();
         let mut pipeline = redis::pipe();
@@ -75,7 +86,7 @@ impl Link {
             Ok(values) => values.into_iter().next_back().unwrap_or(Value::Nil).extract_error(),
             Err(error) => Err(error),
         };
-        asking.end(answer)
+        asking.end(answer, is_answer)
     }
 
     /// Whether all connections have ended, and none has been replaced: the server may be gone.
@@ -85,6 +96,7 @@ impl Link {
 
     /// The next connection. While it is being replaced, any other: nobody waits who need not.
     async fn live(&self) -> Result<(&Place, Arc<Live>), Failure> {
+        departure::waits();
         let count = self.places.len();
         let next = self.next.fetch_add(1, Ordering::Relaxed) % count;
         for place in (next..next + count).map(|index| &self.places[index % count]) {
@@ -191,21 +203,37 @@ struct Asking<'l> {
 
 impl<'l> Asking<'l> {
     fn begin(link: &'l Link, place: &'l Place, live: &'l Live) -> Self {
+        departure::leaves();
         Self { link, place, live, doubtful: true }
     }
 
-    fn end(mut self, answer: Result<Value, RedisError>) -> Result<Value, Failure> {
-        let answer = answer.map_err(Failure::of_request);
+    fn end(
+        mut self,
+        answer: Result<Value, RedisError>,
+        is_answer: impl Fn(&Value) -> bool,
+    ) -> Result<Value, Failure> {
+        let pulse = &self.live.pulse;
+        let answer = match answer.map_err(Failure::of_request) {
+            Ok(value) if !is_answer(&value) => Err(Failure::NotOurs),
+            Ok(_) | Err(Failure::Refused(_)) if pulse.is_astray() => Err(Failure::NotOurs),
+            answer => answer,
+        };
         match &answer {
-            Ok(_) => self.live.pulse.beat(),
+            Ok(_) => pulse.beat(),
+            Err(Failure::NotOurs) => {
+                // Whoever always answers so is not connected to for each check.
+                if pulse.go_astray() {
+                    self.place.opening.failed(Failure::Unreachable(astray()));
+                }
+            }
             Err(failure) if failure.ends_connection() => {
-                self.live.pulse.end();
+                pulse.end();
                 // A server that refuses is the same after each new connection.
                 if let Failure::Refused(_) = failure {
                     self.place.opening.failed(failure.clone());
                 }
             }
-            Err(Failure::Refused(_)) => self.live.pulse.beat(),
+            Err(Failure::Refused(_)) => pulse.beat(),
             Err(_) => return answer,
         }
         self.doubtful = false;
@@ -219,6 +247,11 @@ impl Drop for Asking<'_> {
             self.link.doubt();
         }
     }
+}
+
+fn astray() -> RedisError {
+    let message = "the connection before answered what nobody had asked";
+    io::Error::new(io::ErrorKind::InvalidData, message).into()
 }
 
 impl fmt::Debug for Link {

@@ -7,25 +7,26 @@
 use std::{
     io,
     net::{SocketAddr, ToSocketAddrs},
-    sync::Arc,
     thread,
 };
 
 use redis::{RedisFuture, io::AsyncDNSResolver};
 use tokio::sync::{Semaphore, oneshot};
 
-/// The most lookups at the same time. Two connections try twice a second each, and the usual
-/// resolver gives up after ten seconds, having asked twice: so many ask all the time, however long
-/// it lasts.
+/// The most lookups at the same time, in this process. Two connections try twice a second each, and
+/// the usual resolver gives up after ten seconds, having asked twice: so many ask all the time,
+/// however long it lasts. Sentinels, nodes of a cluster and other stores come on top, but the
+/// resolver is the same for all of them, and hangs for all.
 const MOST: usize = 20;
 
-/// A resolver that is shared by all servers of a store.
-#[derive(Clone)]
-pub(super) struct Names(Arc<Semaphore>);
+static TURNS: Semaphore = Semaphore::const_new(MOST);
+
+/// A resolver that takes turns with all others of this process.
+pub(super) struct Names(&'static Semaphore);
 
 impl Default for Names {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(MOST)))
+        Self(&TURNS)
     }
 }
 
@@ -49,7 +50,7 @@ impl Names {
     async fn look_up(&self, host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
         let hangs =
             || io::Error::other("the resolver hangs: it has not answered earlier questions");
-        let turn = Arc::clone(&self.0).try_acquire_owned().map_err(|_| hangs())?;
+        let turn = self.0.try_acquire().map_err(|_| hangs())?;
         let (found, finds) = oneshot::channel();
         thread::Builder::new().name("tollgate-names".into()).spawn(move || {
             let addresses = (host, port).to_socket_addrs().map(Iterator::collect);
@@ -65,9 +66,23 @@ impl Names {
 mod tests {
     use super::*;
 
+    /// Whoever needs turns has them for itself.
+    static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+    #[tokio::test]
+    async fn all_take_turns() {
+        let _alone = ALONE.lock().await;
+        let (names, others) = (Names::default(), Names::default());
+        let hang = names.0.try_acquire_many(MOST as u32).expect("nobody else has turns");
+        assert!(others.look_up("localhost".into(), 7).await.is_err());
+        drop(hang);
+        assert!(others.look_up("localhost".into(), 7).await.is_ok());
+    }
+
     #[tokio::test]
     async fn addresses_are_not_looked_up() {
-        let names = Names(Arc::new(Semaphore::new(0)));
+        static NONE: Semaphore = Semaphore::const_new(0);
+        let names = Names(&NONE);
         for host in ["127.0.0.1", "::1"] {
             let found: Vec<_> = names.resolve(host, 7).await.expect("no question").collect();
             assert_eq!(found, [SocketAddr::new(host.parse().expect("an address"), 7)]);
@@ -77,6 +92,7 @@ mod tests {
 
     #[tokio::test]
     async fn turns_come_back() {
+        let _alone = ALONE.lock().await;
         let names = Names::default();
         for _ in 0..2 * MOST {
             let found = names.look_up("localhost".into(), 7).await.expect("known everywhere");

@@ -60,19 +60,10 @@ impl Origin {
 pub(super) struct Server {
     client: Client,
     options: AsyncConnectionConfig,
-    names: Names,
 }
 
 impl Server {
     pub(super) fn new(info: ConnectionInfo, config: &RedisConfig) -> Result<Self, RedisError> {
-        Self::named_by(Names::default(), info, config)
-    }
-
-    fn named_by(
-        names: Names,
-        info: ConnectionInfo,
-        config: &RedisConfig,
-    ) -> Result<Self, RedisError> {
         // In version 3 of the protocol the end of a connection is a message, so that no request is
         // sent into one that has ended. Every server from 6.0 on speaks it.
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
@@ -81,13 +72,13 @@ impl Server {
             .set_connection_timeout(Some(config.connect_timeout))
             .set_response_timeout(Some(config.response_timeout))
             .set_pipeline_buffer_size(1024)
-            .set_dns_resolver(names.clone());
+            .set_dns_resolver(Names::default());
         let client = if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
             secure::client(info, config)?
         } else {
             Client::open(info)?
         };
-        Ok(Self { client, options, names })
+        Ok(Self { client, options })
     }
 
     pub(super) fn from_url(url: &str, config: &RedisConfig) -> Result<Self, RedisError> {
@@ -112,7 +103,7 @@ impl Server {
             _ => ConnectionAddr::Tcp(host.into(), port),
         };
         info = info.set_addr(address);
-        Self::named_by(self.names.clone(), info, config)
+        Self::new(info, config)
     }
 
     pub(super) fn info(&self) -> &ConnectionInfo {

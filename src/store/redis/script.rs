@@ -56,6 +56,11 @@ impl Invocation {
         wire::read(self.operation, &self.checks, value)
     }
 
+    /// Whether this can be what the script answers.
+    pub(super) fn is_answer(&self, value: &Value) -> bool {
+        wire::is_answer(&self.checks, value)
+    }
+
     pub(super) fn by_sha(&self) -> Cmd {
         self.command("EVALSHA", &SHA)
     }

@@ -25,6 +25,8 @@ pub(super) struct Pulse {
     /// When something came back last, in microseconds since `begin`.
     heard: AtomicU64,
     ended: AtomicBool,
+    /// An answer came that cannot be one to what was asked: no other can be believed.
+    astray: AtomicBool,
 }
 
 /// A connection whose end shows only when it is used is tested after so much idle time.
@@ -32,7 +34,12 @@ const IDLE: Duration = Duration::from_secs(1);
 
 impl Default for Pulse {
     fn default() -> Self {
-        Self { begin: Instant::now(), heard: AtomicU64::new(0), ended: AtomicBool::new(false) }
+        Self {
+            begin: Instant::now(),
+            heard: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+            astray: AtomicBool::new(false),
+        }
     }
 }
 
@@ -53,6 +60,17 @@ impl Pulse {
 
     pub(super) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
+    }
+
+    /// Ends it, and what is still on its way over it is not believed. Whether this is new.
+    pub(super) fn go_astray(&self) -> bool {
+        let new = !self.astray.swap(true, Ordering::AcqRel);
+        self.end();
+        new
+    }
+
+    pub(super) fn is_astray(&self) -> bool {
+        self.astray.load(Ordering::Acquire)
     }
 
     fn now(&self) -> u64 {
@@ -84,7 +102,8 @@ impl Patience {
     }
 }
 
-/// Ends a connection on which nothing comes back, neither within `grace` nor to a PING.
+/// Ends a connection on which nothing comes back, neither within `grace` nor to a PING, or to the
+/// PING something else.
 pub(super) async fn test(
     mut connection: MultiplexedConnection,
     pulse: Arc<Pulse>,
@@ -102,8 +121,10 @@ pub(super) async fn test(
     ping.arg("PING");
     let answer = timeout(patience.for_an_answer(), ping.query_async::<Value>(&mut connection));
     match answer.await.map(|answer| answer.map_err(Failure::of_request)) {
+        Ok(Ok(Value::SimpleString(pong))) if pong == "PONG" => pulse.beat(),
+        Ok(Ok(_)) => drop(pulse.go_astray()),
         // A user without the right to PING is answered, too.
-        Ok(Ok(_) | Err(Failure::Refused(_))) => pulse.beat(),
+        Ok(Err(Failure::Refused(_))) => pulse.beat(),
         _ => pulse.end(),
     }
     Ok(())

@@ -13,6 +13,12 @@ pub(super) struct Range {
     pub(super) port: u16,
 }
 
+/// Whether this has the form of an answer.
+pub(super) fn is_answer(value: &Value) -> bool {
+    let is_list = |value: &Value| matches!(value, Value::Array(_));
+    matches!(value, Value::Array(ranges) if ranges.iter().all(is_list))
+}
+
 /// Reads the answer of the node at a host.
 pub(super) fn read(value: Value, answering: &str) -> Result<Vec<Range>, RedisError> {
     let ranges: Vec<Vec<Value>> = from_redis_value(value)?;
@@ -92,6 +98,16 @@ mod tests {
         assert_eq!(address("::1:6381"), Some(("::1".into(), 6_381)));
         assert_eq!(address("?:6381"), None);
         assert!(read_address("nowhere", "here").is_err());
+    }
+
+    #[test]
+    fn a_map_has_a_form() {
+        let map = vec![range(0, 99, text("a"), 1), range(100, 16_383, text("b"), 1)];
+        assert!(is_answer(&Value::Array(map)));
+        assert!(is_answer(&Value::Array(Vec::new())));
+        for other in [Value::Okay, Value::Nil, text("a"), Value::Array(vec![Value::Int(7)])] {
+            assert!(!is_answer(&other), "{other:?}");
+        }
     }
 
     #[test]

@@ -88,7 +88,7 @@ impl Topology {
         let later = if nodes.is_empty() { Duration::ZERO } else { LATER };
         for node in nodes {
             asked.spawn(async move {
-                let answer = node.link.send(slots_command()).await?;
+                let answer = node.link.send(slots_command(), slots::is_answer).await?;
                 slots::read(answer, &node.host).map_err(Failure::Refused)
             });
         }

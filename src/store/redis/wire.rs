@@ -190,19 +190,27 @@ pub(super) struct Reply {
     pub(super) lines: SmallVec<[Line; 1]>,
 }
 
+/// Whether this has the form of an answer to these checks.
+pub(super) fn is_answer(checks: &[Check], value: &Value) -> bool {
+    frame(checks, value).is_some()
+}
+
+/// The time of an answer, and its lines.
+fn frame<'v>(checks: &[Check], value: &'v Value) -> Option<(Timestamp, &'v [u8])> {
+    let Value::BulkString(bytes) = value else { return None };
+    let (time, lines) = bytes.split_at_checked(8)?;
+    let count = checks.iter().map(|check| check.len()).sum::<usize>();
+    let time = Timestamp::from_micros(whole(time)?);
+    (lines.len() == count * LINE).then_some((time, lines))
+}
+
 /// What came of each check: none for one that could not be decided along with the others.
 pub(super) fn read(
     operation: Operation,
     checks: &[Check],
     value: &Value,
 ) -> Result<SmallVec<[Option<Reply>; 1]>, Failure> {
-    let Value::BulkString(bytes) = value else { return Err(Failure::NotOurs) };
-    let count = checks.iter().map(|check| check.len()).sum::<usize>();
-    if bytes.len() != 8 + count * LINE {
-        return Err(Failure::NotOurs);
-    }
-    let (time, mut lines) = bytes.split_at(8);
-    let time = Timestamp::from_micros(whole(time).ok_or(Failure::NotOurs)?);
+    let (time, mut lines) = frame(checks, value).ok_or(Failure::NotOurs)?;
     let reply = |check: &Check| {
         let mine;
         (mine, lines) = lines.split_at(check.len() * LINE);

@@ -12,14 +12,15 @@ use std::time::Duration;
 pub struct BreakerConfig {
     /// How far back calls count. The default is 10 s.
     pub window: Duration,
-    /// With fewer calls in the window nothing is concluded. The default is 10.
+    /// With fewer calls in the window nothing is concluded from their share of failures. The default
+    /// is 10.
     pub min_calls: u32,
-    /// The share of failed and slow calls, in percent, from which on the store is left alone. The
+    /// The share of failed and slow calls, in percent, from which on the store is left alone. Calls
+    /// that fail together count as one: one pause of the store fails all that are on their way. The
     /// default is 50.
     pub failures_percent: u32,
     /// So many failed and slow calls one after the other are enough, however well it went before.
-    /// Calls that were on their way together count as one: one pause of the store fails them all.
-    /// The default is 10.
+    /// Calls that fail together count as one. The default is 10.
     pub consecutive: u32,
     /// From how long on a call counts as slow, which is as bad as failed. The default is 40 ms.
     pub slow: Duration,
@@ -83,9 +84,9 @@ pub(crate) struct Breaker {
     config: BreakerConfig,
     state: State,
     slices: [Slice; SLICES as usize],
-    /// Failures since the last success, each of a call that began when the one before had failed.
+    /// Failures that count since the last success.
     in_a_row: u32,
-    /// When the last of them failed.
+    /// When the last of them failed. Of a call that had begun by then, another one does not count.
     last_in_a_row: Duration,
     /// When the store was last trusted again.
     trusted: Duration,
@@ -199,15 +200,17 @@ impl Breaker {
     }
 
     fn count(&mut self, now: Duration, start: Duration, failed: bool) {
-        let number = self.slice(now);
-        let slice = &mut self.slices[(number % u64::from(SLICES)) as usize];
-        if slice.number != number {
-            *slice = Slice { number, ..Slice::default() };
-        }
         if !failed {
             self.in_a_row = 0;
         } else if self.in_a_row == 0 || start >= self.last_in_a_row {
             (self.in_a_row, self.last_in_a_row) = (self.in_a_row.saturating_add(1), now);
+        } else {
+            return;
+        }
+        let number = self.slice(now);
+        let slice = &mut self.slices[(number % u64::from(SLICES)) as usize];
+        if slice.number != number {
+            *slice = Slice { number, ..Slice::default() };
         }
         slice.calls += 1;
         slice.failures += u32::from(failed);
@@ -295,15 +298,16 @@ mod tests {
                     self.heard.push((start, now, end == End::Badly));
                     // Whole tenths of the window count.
                     let tenth = |time: u64| time / (WINDOW / 10);
-                    let recent: Vec<bool> = self
-                        .heard
+                    let counted = self.counted();
+                    let recent: Vec<bool> = counted
                         .iter()
-                        .filter(|(_, time, _)| tenth(*time) + 10 > tenth(now))
-                        .map(|(_, _, failed)| *failed)
+                        .filter(|(time, _)| tenth(*time) + 10 > tenth(now))
+                        .map(|(_, failed)| *failed)
                         .collect();
+                    let in_a_row = counted.iter().rev().take_while(|(_, failed)| *failed).count();
                     let failures = recent.iter().filter(|failed| **failed).count();
                     let enough = recent.len() >= 4 && failures * 2 >= recent.len();
-                    if self.in_a_row() >= 6 || enough {
+                    if in_a_row >= 6 || enough {
                         (self.open_since, self.trusted_since) = (Some(now), None);
                     }
                 }
@@ -311,17 +315,17 @@ mod tests {
             }
         }
 
-        /// The longest chain of failures since the last success of which each began after the one
-        /// before had ended.
-        fn in_a_row(&self) -> usize {
-            let since = self.heard.iter().rposition(|(.., failed)| !failed).map_or(0, |at| at + 1);
-            let mut chain: Vec<(u64, u64)> = Vec::new();
-            for (start, end, _) in &self.heard[since..] {
-                if chain.last().is_none_or(|(_, last)| start >= last) {
-                    chain.push((*start, *end));
+        /// The calls that count, without those that failed together with another: when they ended,
+        /// and whether they failed.
+        fn counted(&self) -> Vec<(u64, bool)> {
+            let mut counted: Vec<(u64, bool)> = Vec::new();
+            for (start, end, failed) in &self.heard {
+                let together = |(last, before): &(u64, bool)| *before && start < last;
+                if !(*failed && counted.last().is_some_and(together)) {
+                    counted.push((*end, *failed));
                 }
             }
-            chain.len()
+            counted
         }
     }
 

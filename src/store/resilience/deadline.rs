@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use tokio::{runtime::Handle, time::timeout};
+use tokio::runtime::Handle;
 
 use crate::{
     error::{Error, ErrorKind},
-    store::{Answer, Request, Store},
+    store::{
+        Answer, Request, Store,
+        departure::{self, Late},
+    },
     telemetry,
 };
 
@@ -33,15 +36,20 @@ impl Store for Deadline {
                 if Handle::try_current().is_err() {
                     return coming.await;
                 }
-                match timeout(deadline, coming).await {
-                    Ok(ruling) => ruling,
-                    Err(_) => {
-                        telemetry::deadline_missed();
-                        let message = format!("the store has not answered within {deadline:?}");
-                        Err(Error::new(ErrorKind::Unavailable, message).uncertain())
-                    }
-                }
+                departure::within(deadline, coming).await.unwrap_or_else(|late| {
+                    telemetry::deadline_missed();
+                    Err(missed(deadline, &late))
+                })
             }),
         }
     }
+}
+
+fn missed(deadline: Duration, late: &Late) -> Error {
+    let message = format!("the store has not answered within {deadline:?}");
+    if late.unsent {
+        let message = format!("{message}: there was no connection; nothing was charged");
+        return Error::new(ErrorKind::Unavailable, message);
+    }
+    Error::new(ErrorKind::Unavailable, message).uncertain()
 }

@@ -3,32 +3,24 @@
 //! Each charge says so itself: [`OnFailure`]. What this process admits by itself meanwhile is
 //! remembered, and charged to the store at most once when that answers again.
 
-use std::{
-    sync::{
-        Arc, Mutex, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tokio::{runtime::Handle, task::AbortHandle, time::sleep};
 
 use super::{
+    asked::Asked,
     guarded::{Gate, left_alone},
     owed::{Debt, Owed},
-    payer,
+    payer::{self, Payer},
 };
 use crate::{
     algorithm::Mark,
-    charge::{Charge, Charges, OnFailure},
+    charge::{Charge, OnFailure},
     clock::{Clock, Timestamp},
     decision::Receipt,
     error::Error,
     standing::Standing,
-    store::{
-        Answer, Line, MemoryConfig, MemoryStore, Progress, Request, Ruling, Source, Store, Verdict,
-    },
+    store::{Answer, Line, MemoryConfig, MemoryStore, Request, Ruling, Source, Store, Verdict},
     telemetry,
 };
 
@@ -45,10 +37,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     instances: u32,
     owed: Owed,
-    /// Whether a task is charging what is owed.
-    paying: AtomicBool,
-    /// That task, which ends with this store.
-    payer: Mutex<Option<AbortHandle>>,
+    payer: Payer,
 }
 
 /// Why the store does not decide.
@@ -57,9 +46,6 @@ enum Cause {
     LeftAlone(Timestamp),
     Failed(Error),
 }
-
-/// How long to wait before trying again to charge what the store has refused.
-const PAUSE: Duration = Duration::from_secs(1);
 
 impl Fallback {
     pub(super) fn new(
@@ -70,9 +56,8 @@ impl Fallback {
     ) -> Self {
         let clock = Arc::clone(&memory.clock);
         let local = MemoryStore::new(memory);
-        let (owed, paying) = (Owed::default(), AtomicBool::new(false));
-        let payer = Mutex::default();
-        Self(Arc::new(Shared { inner, gate, local, clock, instances, owed, paying, payer }))
+        let (owed, payer) = (Owed::new(instances), Payer::default());
+        Self(Arc::new(Shared { inner, gate, local, clock, instances, owed, payer }))
     }
 }
 
@@ -96,10 +81,7 @@ impl Fallback {
 
 impl Drop for Fallback {
     fn drop(&mut self) {
-        let payer = self.0.payer.lock().map(|mut payer| payer.take());
-        if let Ok(Some(payer)) = payer {
-            payer.abort();
-        }
+        self.0.payer.stop();
     }
 }
 
@@ -114,72 +96,46 @@ impl Store for Fallback {
             Request::GiveBack(receipt) if receipt.source() == Source::Fallback => {
                 return Answer::ready(Ok(self.0.give_back(receipt)));
             }
-            Request::GiveBack(_) | Request::Reset(_) => {}
+            Request::Reset(charges) => self.0.reset(charges),
+            Request::GiveBack(_) => {}
         }
-        let answer = self.0.inner.call(request);
-        if let Progress::Ready(Ok(ruling)) = &answer.0 {
-            self.0.answered(ruling.source);
-            return answer;
+        match self.0.inner.call(request).now() {
+            Ok(answer) => Answer::ready(self.0.hear(Some(request), answer)),
+            Err(coming) => self.wait(request, coming),
         }
-        self.hear(request, answer)
     }
 }
 
 impl Fallback {
-    /// An answer that is on its way, or is none.
+    /// An answer that is on its way.
     #[inline(never)]
-    fn hear(&self, request: Request<'_>, answer: Answer) -> Answer {
-        let answer = match answer.now() {
-            Ok(Ok(ruling)) => return Answer::ready(Ok(ruling)),
-            Ok(Err(error)) => return Answer::ready(self.0.decide(request, Cause::Failed(error))),
-            Err(answer) => answer,
-        };
+    fn wait(&self, request: Request<'_>, answer: Answer) -> Answer {
         let (shared, asked) = (Arc::clone(&self.0), Asked::new(request));
         Answer::pending(async move {
-            match (answer.await, asked.request()) {
-                (Ok(ruling), _) => {
-                    shared.answered(ruling.source);
-                    Ok(ruling)
-                }
-                (Err(error), Some(request)) => shared.decide(request, Cause::Failed(error)),
-                (Err(error), None) => Err(error),
-            }
+            let answer = answer.await;
+            shared.hear(asked.request(), answer)
         })
     }
 }
 
-/// What is kept of a request until its answer comes.
-enum Asked {
-    Acquire(Charges<'static>),
-    Peek(Charges<'static>),
-    Force(Charges<'static>),
-    /// Nothing of it can be decided here.
-    Other,
-}
-
-impl Asked {
-    fn new(request: Request<'_>) -> Self {
-        let owned =
-            |charges: &[Charge<'_>]| charges.iter().cloned().map(Charge::into_owned).collect();
-        match request {
-            Request::Acquire(charges) => Self::Acquire(owned(charges)),
-            Request::Peek(charges) => Self::Peek(owned(charges)),
-            Request::Force(charges) => Self::Force(owned(charges)),
-            Request::GiveBack(_) | Request::Reset(_) => Self::Other,
-        }
-    }
-
-    fn request(&self) -> Option<Request<'_>> {
-        match self {
-            Self::Acquire(charges) => Some(Request::Acquire(charges)),
-            Self::Peek(charges) => Some(Request::Peek(charges)),
-            Self::Force(charges) => Some(Request::Force(charges)),
-            Self::Other => None,
-        }
-    }
-}
-
 impl Shared {
+    /// Hears what the store answers, and decides in its place if that is an error.
+    #[inline]
+    fn hear(
+        self: &Arc<Self>,
+        request: Option<Request<'_>>,
+        answer: Result<Ruling, Error>,
+    ) -> Result<Ruling, Error> {
+        match (answer, request) {
+            (Ok(ruling), _) => {
+                self.answered(ruling.source);
+                Ok(ruling)
+            }
+            (Err(error), Some(request)) => self.decide(request, Cause::Failed(error)),
+            (Err(error), None) => Err(error),
+        }
+    }
+
     /// Decides without the store.
     fn decide(&self, request: Request<'_>, cause: Cause) -> Result<Ruling, Error> {
         if let Cause::Failed(error) = &cause
@@ -284,6 +240,15 @@ impl Shared {
         ruling
     }
 
+    /// Forgets what these keys have spent here, also if the store cannot: else what they owe would be
+    /// charged to it after it has forgotten the rest.
+    fn reset(&self, charges: &[Charge<'_>]) {
+        self.local.rule(Request::Reset(charges), self.clock.now());
+        for charge in charges {
+            self.owed.remove(self.local.name(charge), u64::MAX);
+        }
+    }
+
     fn time(&self, cause: &Cause) -> Timestamp {
         match cause {
             Cause::LeftAlone(now) => *now,
@@ -301,52 +266,15 @@ impl Shared {
 
     #[cold]
     fn pay(self: &Arc<Self>) {
-        if self.paying.load(Ordering::Relaxed) {
-            return;
-        }
-        let Ok(runtime) = Handle::try_current() else { return };
-        if self.paying.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        // A weak handle: the task must not keep the store alive that is to end it.
-        let paying = Paying(Arc::downgrade(self));
-        let task = runtime.spawn(async move {
-            let Some(shared) = paying.0.upgrade() else { return };
-            let due = |debt: &Debt, now| shared.due(debt, now);
-            if !payer::pay(&shared.owed, &*shared.inner, &*shared.clock, due).await {
-                sleep(PAUSE).await;
+        self.payer.start(|| {
+            // A weak handle: the task must not keep the store alive that is to end it.
+            let shared = Arc::downgrade(self);
+            async move {
+                let Some(shared) = shared.upgrade() else { return true };
+                let due = |debt: &Debt, now| payer::due(debt, now, &shared.local, shared.instances);
+                payer::pay(&shared.owed, &*shared.inner, &*shared.clock, due).await
             }
         });
-        if let Ok(mut payer) = self.payer.lock() {
-            *payer = Some(task.abort_handle());
-        }
-    }
-}
-
-impl Shared {
-    /// What of a debt is still to be charged: of one that grew for longer than a window, what still
-    /// counts here.
-    fn due(&self, debt: &Debt, now: Timestamp) -> Option<Charge<'static>> {
-        let charge = debt.charge();
-        if debt.is_recent(now) {
-            return Some(charge);
-        }
-        let share = charge.share(self.instances);
-        let Ruling { lines, .. } = self.local.rule(Request::Peek(&[share]), now);
-        let Standing { limit, remaining, .. } = lines.first()?.standing;
-        let units = charge.cost().min(limit.saturating_sub(remaining));
-        (units > 0).then(|| charge.again(units))
-    }
-}
-
-/// For as long as a task is charging what is owed, however it ends.
-struct Paying(Weak<Shared>);
-
-impl Drop for Paying {
-    fn drop(&mut self) {
-        if let Some(shared) = self.0.upgrade() {
-            shared.paying.store(false, Ordering::Release);
-        }
     }
 }
 

@@ -51,6 +51,7 @@ impl Guarded {
         let (breaker, until) = (Mutex::new(Breaker::new(config)), AtomicU64::new(CLOSED));
         let (looked, begin) = (AtomicU64::new(0), Instant::now());
         let gate = Gate { breaker, until, looked, slow: config.slow, begin };
+        telemetry::breaker_made();
         Self { inner, gate: Arc::new(gate) }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Each part is a [`Store`] around a store, and each can be left out.
 
+mod asked;
 mod breaker;
 mod deadline;
 mod deny_cache;
@@ -59,7 +60,7 @@ pub(crate) enum Borne {
 impl Default for Resilience {
     fn default() -> Self {
         Self {
-            deadline: Some(Duration::from_millis(50)),
+            deadline: Some(Self::DEADLINE),
             breaker: Some(BreakerConfig::default()),
             fallback: Some(MemoryConfig::default().max_keys(100_000).max_bytes(64 << 20)),
             instances: 1,
@@ -70,6 +71,8 @@ impl Default for Resilience {
 }
 
 impl Resilience {
+    const DEADLINE: Duration = Duration::from_millis(50);
+
     /// None of it: every failure of the store is an error of the check.
     #[must_use]
     pub fn none() -> Self {
@@ -148,7 +151,7 @@ impl Resilience {
             store = Box::new(guarded);
         }
         if self.deny_cache {
-            store = Box::new(DenyCache::new(store, Arc::clone(&self.clock)));
+            store = Box::new(DenyCache::new(store, Arc::clone(&self.clock), self.deadline));
         }
         // Outermost, so that nothing else is done for a check while the store is left alone.
         if let Some(mut memory) = self.fallback {

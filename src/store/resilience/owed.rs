@@ -7,7 +7,7 @@ use std::sync::{
 
 use hashbrown::HashTable;
 
-use crate::{charge::Charge, clock::Timestamp};
+use crate::{algorithm::still_count, charge::Charge, clock::Timestamp};
 
 /// The most keys remembered. Of more, the units are forgotten: the store then never hears of them.
 const MOST: usize = 100_000;
@@ -21,6 +21,8 @@ pub(super) struct Owed {
     /// How many debts there are, and how many there can be.
     count: AtomicUsize,
     most: usize,
+    /// In how many parts each quota is shared.
+    parts: u32,
     /// The shard that is taken from next.
     next: AtomicUsize,
 }
@@ -46,33 +48,34 @@ impl Debt {
         Charge::clone(&self.charge).again(self.units)
     }
 
-    /// Whether all of it still counts: its window has not passed since the first unit.
-    pub(super) fn is_recent(&self, now: Timestamp) -> bool {
-        self.counts(self.first, now)
+    /// How many of its units still count at least and at most, by an instance that admits one of so
+    /// many parts of the quota: as many as if all had been admitted with the first, or with the last.
+    pub(super) fn still_counts(&self, now: Timestamp, parts: u32) -> (u64, u64) {
+        (self.counts(self.first, now, parts), self.counts(self.last, now, parts))
     }
 
     /// Whether any of it still counts.
-    fn matters(&self, now: Timestamp) -> bool {
-        self.counts(self.last, now)
+    fn matters(&self, now: Timestamp, parts: u32) -> bool {
+        self.counts(self.last, now, parts) > 0
     }
 
-    fn counts(&self, since: Timestamp, now: Timestamp) -> bool {
-        now.as_micros() < since.as_micros() + self.charge.quota_in_force().window_micros()
-    }
-}
-
-impl Default for Owed {
-    fn default() -> Self {
-        Self::of(MOST)
+    fn counts(&self, since: Timestamp, now: Timestamp, parts: u32) -> u64 {
+        still_count(&self.charge.quota_in_force(), parts, self.units, since, now)
     }
 }
 
 impl Owed {
-    fn of(most: usize) -> Self {
+    /// Nothing owed, by an instance that admits one of so many parts of each quota.
+    pub(super) fn new(parts: u32) -> Self {
+        Self::of(MOST, parts)
+    }
+
+    fn of(most: usize, parts: u32) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Padded::default()).collect(),
             count: AtomicUsize::new(0),
             most,
+            parts,
             next: AtomicUsize::new(0),
         }
     }
@@ -119,7 +122,7 @@ impl Owed {
     ) {
         if self.count.load(Ordering::Relaxed) >= self.most {
             let before = shard.len();
-            shard.retain(|debt| debt.matters(last));
+            shard.retain(|debt| debt.matters(last, self.parts));
             self.count.fetch_sub(before - shard.len(), Ordering::Relaxed);
             if before == shard.len() {
                 return;
@@ -153,7 +156,7 @@ impl Owed {
             let mut shard = self.lock((next + offset) % SHARDS);
             while let Some(name) = shard.iter().next().map(|debt| debt.name) {
                 let debt = self.pull(&mut shard, name)?;
-                if debt.matters(now) {
+                if debt.matters(now, self.parts) {
                     return Some(debt);
                 }
             }
@@ -232,7 +235,7 @@ mod tests {
         fn it_is_a_map_of_what_was_added_and_not_removed(steps in steps()) {
             let policy = Policy::new("p", "10/s".parse().unwrap()).unwrap();
             let wide = |name: u64| u128::from(name >> 32) << 64 | u128::from(name & 0xFFFF_FFFF);
-            let (owed, mut model) = (Owed::default(), BTreeMap::<u64, (u64, u64)>::new());
+            let (owed, mut model) = (Owed::new(1), BTreeMap::<u64, (u64, u64)>::new());
             let (mut now, mut out) = (0, Vec::new());
             for step in steps {
                 match step {
@@ -282,7 +285,7 @@ mod tests {
 
     #[test]
     fn of_more_than_fit_the_expired_go_first() {
-        let (policy, owed) = (Policy::new("p", "10/s".parse().unwrap()).unwrap(), Owed::of(3));
+        let (policy, owed) = (Policy::new("p", "10/s".parse().unwrap()).unwrap(), Owed::of(3, 1));
         let add = |name: u128, micros| owed.add(name, &policy.charge("k", 1), 1, time(micros));
         (0..5).for_each(|name| add(name, name as u64));
         assert_eq!(owed.count.load(Ordering::Relaxed), 3);

@@ -1,14 +1,78 @@
 //! Charges what is owed to the store.
 
-use std::{future::poll_fn, pin::Pin, task::Poll};
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use tokio::{runtime::Handle, task::AbortHandle, time::sleep};
 
 use super::owed::{Debt, Owed};
 use crate::{
     charge::Charge,
     clock::{Clock, Timestamp},
     error::{Error, ErrorKind},
-    store::{Answer, Request, Store},
+    standing::Standing,
+    store::{Answer, MemoryStore, Request, Ruling, Store},
 };
+
+/// The task that charges what is owed, if there is one.
+#[derive(Debug, Default)]
+pub(super) struct Payer {
+    is_paying: Arc<AtomicBool>,
+    task: Mutex<Option<AbortHandle>>,
+}
+
+/// How long to wait before trying again to charge what the store has refused.
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl Payer {
+    /// Starts to pay, unless that is under way. `pay` says whether nothing is left.
+    pub(super) fn start<F>(&self, pay: impl FnOnce() -> F)
+    where
+        F: Future<Output = bool> + Send + 'static,
+    {
+        if self.is_paying.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok(runtime) = Handle::try_current() else { return };
+        if self.is_paying.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (paying, pay) = (Paying(Arc::clone(&self.is_paying)), pay());
+        let task = runtime.spawn(async move {
+            let _paying = paying;
+            if !pay.await {
+                sleep(PAUSE).await;
+            }
+        });
+        if let Ok(mut last) = self.task.lock() {
+            *last = Some(task.abort_handle());
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        let task = self.task.lock().map(|mut task| task.take());
+        if let Ok(Some(task)) = task {
+            task.abort();
+        }
+    }
+}
+
+/// For as long as a task is charging what is owed, however it ends.
+struct Paying(Arc<AtomicBool>);
+
+impl Drop for Paying {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
 
 /// How many debts are on their way at once: each in a call of its own, so that each has the whole
 /// deadline, and none is lost or kept waiting with another.
@@ -38,6 +102,23 @@ pub(super) async fn pay(
         let (debt, failure) = first(&mut sent).await;
         round.hear(debt, failure);
     }
+}
+
+/// What of a debt is still to be charged: as much as counts in this process, which is more or less
+/// than the debt where it has forgotten the key, or has charged it other units.
+pub(super) fn due(
+    debt: &Debt,
+    now: Timestamp,
+    local: &MemoryStore,
+    instances: u32,
+) -> Option<Charge<'static>> {
+    let charge = debt.charge();
+    let (least, most) = debt.still_counts(now, instances);
+    let share = charge.share(instances);
+    let Ruling { lines, .. } = local.rule(Request::Peek(&[share]), now);
+    let Standing { limit, remaining, .. } = lines.first()?.standing;
+    let units = limit.saturating_sub(remaining).clamp(least, most);
+    (units > 0).then(|| charge.again(units))
 }
 
 struct Round<'o> {

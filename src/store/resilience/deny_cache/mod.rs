@@ -11,13 +11,13 @@
 mod heard;
 mod table;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use self::table::{Digests, Question, Table};
 use crate::{
     clock::Clock,
     error::Error,
-    store::{Answer, Request, Ruling, Store},
+    store::{Answer, Request, Resilience, Ruling, Store},
     telemetry,
 };
 
@@ -29,8 +29,15 @@ pub(super) struct DenyCache {
 }
 
 impl DenyCache {
-    pub(super) fn new(inner: Box<dyn Store>, clock: Arc<dyn Clock>) -> Self {
-        Self { inner, table: Arc::new(Table::new(clock)) }
+    /// In front of a store for which a check waits so long.
+    pub(super) fn new(
+        inner: Box<dyn Store>,
+        clock: Arc<dyn Clock>,
+        deadline: Option<Duration>,
+    ) -> Self {
+        // What was asked may come later than who asked would have waited, but hardly that much.
+        let journey = deadline.unwrap_or(Resilience::DEADLINE).saturating_mul(2);
+        Self { inner, table: Arc::new(Table::new(clock, journey)) }
     }
 
     /// Asks the store for something that changes keys.

@@ -6,9 +6,9 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
-use siphasher::sip128::SipHasher13;
 use smallvec::SmallVec;
 
 use super::heard::{Heard, unheard};
@@ -28,6 +28,8 @@ pub(super) struct Table {
     changes: Box<[Changes]>,
     secret: (u64, u64),
     clock: Arc<dyn Clock>,
+    /// How long a command can be on its way, in microseconds.
+    journey: u64,
 }
 
 #[derive(Debug, Default)]
@@ -37,9 +39,6 @@ struct Changes {
     /// Until when a change may still arrive for whose answer nobody waits, in microseconds.
     doubt: AtomicU64,
 }
-
-/// How long a command can be on its way: twice the time for which a check waits.
-const DOUBT: u64 = 100_000;
 
 const WAYS: usize = 4;
 const SETS: usize = 1 << 12;
@@ -87,23 +86,24 @@ enum Known {
 }
 
 impl Table {
-    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+    /// With a store to which a command can be on its way for so long after nobody waits any more.
+    pub(super) fn new(clock: Arc<dyn Clock>, journey: Duration) -> Self {
         let random = RandomState::new();
         Self {
             sets: (0..SETS).map(|_| Mutex::default()).collect(),
             changes: (0..NUMBERS).map(|_| Changes::default()).collect(),
             secret: (random.hash_one(1), random.hash_one(2)),
             clock,
+            journey: u64::try_from(journey.as_micros()).unwrap_or(u64::MAX),
         }
     }
 
     /// Names cannot be chosen by clients, keys can: only the key is hashed, under both.
     #[inline]
     pub(super) fn digest(&self, charge: &Charge<'_>) -> Digest {
-        let hasher =
-            SipHasher13::new_with_keys(self.secret.0 ^ charge.policy().id(), self.secret.1);
-        let digest = charge.key().with_run(|run| hasher.hash(run));
-        Digest(digest.h1, digest.h2)
+        let (low, high) = self.secret;
+        let [low, high] = charge.key().digest_keyed([low ^ charge.policy().id(), high]);
+        Digest(low, high)
     }
 
     #[inline]
@@ -197,7 +197,7 @@ impl Table {
 
     /// Voids what was heard of a key, and what will be until a change has arrived that was given up.
     pub(super) fn doubt(&self, digest: Digest) {
-        let until = self.clock.now().as_micros().saturating_add(DOUBT);
+        let until = self.clock.now().as_micros().saturating_add(self.journey);
         self.changes(digest).doubt.fetch_max(until, Ordering::AcqRel);
         self.change(digest);
     }

@@ -1,0 +1,94 @@
+//! An answer too many on a connection: each that follows would be another's.
+
+use std::{sync::atomic::Ordering::SeqCst, time::Duration};
+
+use tokio::time::{sleep, timeout};
+use tollgate::{
+    Decision, ErrorKind, Limiter,
+    store::{RedisConfig, RedisStore, Resilience},
+};
+
+use crate::{policy, proxy::Proxy, servers::Server};
+
+async fn limiter(url: &str) -> Limiter {
+    let config = RedisConfig::default().connections(1).without_coalescing();
+    let store = RedisStore::connect_with(url, config).await.expect("a store");
+    Limiter::with(store, Resilience::none())
+}
+
+/// A pause before connecting again, and more.
+const PAUSE: Duration = Duration::from_millis(30);
+
+#[tokio::test]
+async fn nobody_is_told_what_another_has_left() {
+    let server = Server::start();
+    let (proxy, url) = Proxy::start(server.port).await;
+    let limiter = limiter(&url).await;
+    let policy = policy("p", "100/h");
+    let opened = proxy.opened.load(SeqCst);
+    let _ = limiter.check(policy.charge(0_u64, 1)).await.expect("an answer");
+    // All of it is in flight when the answers come.
+    proxy.answer.store(20, SeqCst);
+    proxy.strays.store(1, SeqCst);
+    let left = async |key: u64, cost: u64| {
+        let decision = limiter.check(policy.charge(key, cost)).await?;
+        let Decision::Allowed(allowed) = decision else { panic!("it fits") };
+        Ok::<_, tollgate::Error>(allowed.remaining().expect("a charge"))
+    };
+    let (first, second, third) = tokio::join!(left(1, 10), left(2, 20), left(3, 30));
+    assert_eq!(first.expect_err("not its own").kind(), ErrorKind::Protocol);
+    for (answer, own) in [(second, 80), (third, 70)] {
+        match answer {
+            Ok(left) => assert_eq!(left, own),
+            Err(error) => assert!(error.is_uncertain(), "{error:?}"),
+        }
+    }
+    sleep(PAUSE).await;
+    let (fourth, fifth) = tokio::join!(left(4, 40), left(5, 50));
+    assert_eq!((fourth.expect("right"), fifth.expect("right")), (60, 50));
+    for key in 6..16 {
+        assert_eq!(left(key, key).await.expect("right"), 100 - key);
+    }
+    assert_eq!(proxy.opened.load(SeqCst), opened + 1, "one new connection");
+}
+
+/// The check that got the answer too many had given up, so only the PING after it can notice.
+#[tokio::test]
+async fn a_ping_that_is_answered_with_something_else_ends_the_connection() {
+    let server = Server::start();
+    let (proxy, url) = Proxy::start(server.port).await;
+    let limiter = limiter(&url).await;
+    let policy = policy("p", "100/h");
+    let _ = limiter.check(policy.charge("alice", 1)).await.expect("an answer");
+    let opened = proxy.opened.load(SeqCst);
+    proxy.answer.store(200, SeqCst);
+    {
+        let mut given_up = Box::pin(limiter.check(policy.charge("alice", 1)));
+        assert!(timeout(Duration::from_millis(1), &mut given_up).await.is_err());
+        proxy.strays.store(1, SeqCst);
+    }
+    sleep(Duration::from_millis(500)).await;
+    proxy.answer.store(0, SeqCst);
+    let _ = limiter.check(policy.charge("alice", 1)).await.expect("an answer");
+    assert_eq!(proxy.opened.load(SeqCst), opened + 1);
+}
+
+/// Whoever answers nonsense all the time is not connected to for each check.
+#[tokio::test]
+async fn nonsense_all_the_time_is_seldom_asked_for() {
+    let server = Server::start();
+    let (proxy, url) = Proxy::start(server.port).await;
+    let limiter = limiter(&url).await;
+    let policy = policy("p", "100/h");
+    let opened = proxy.opened.load(SeqCst);
+    proxy.nonsense.store(true, SeqCst);
+    for _ in 0..300 {
+        limiter.check(policy.charge("alice", 1)).await.map(|_| ()).expect_err("nonsense");
+        sleep(Duration::from_millis(1)).await;
+    }
+    let opened = proxy.opened.load(SeqCst) - opened;
+    assert!((1..=30).contains(&opened), "{opened}");
+    proxy.nonsense.store(false, SeqCst);
+    sleep(Duration::from_millis(300)).await;
+    let _ = limiter.check(policy.charge("alice", 1)).await.expect("an answer");
+}
