@@ -5,11 +5,11 @@ use std::{iter, slice, time::Duration};
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::Mark,
     charge::{Charge, Charges},
     clock::Timestamp,
     error::{Error, ErrorKind},
     policy::Policy,
+    receipt::{Receipt, Spent},
     standing::Standing,
     store::{Line, Ruling, Source, Verdict},
 };
@@ -138,12 +138,10 @@ impl<'p> Decision<'p> {
 
     /// A receipt for some units of the charge at `place`.
     pub(crate) fn receipt(&self, place: usize, units: u64) -> Receipt {
-        let lines = self.outcomes().get(place).map(|Outcome { charge, line }| Spent {
-            charge: charge.clone().into_owned(),
-            units: units.min(line.units),
-            mark: line.mark,
+        let spent = self.outcomes().get(place).map(|Outcome { charge, line }| {
+            Spent::new(charge.clone().into_owned(), units.min(line.units), line.mark)
         });
-        Receipt { time: self.time(), source: self.source(), lines: lines.into_iter().collect() }
+        Receipt::new(self.time(), self.source(), spent)
     }
 
     /// Notes where the key of the charge at `place` stands after a refund.
@@ -261,12 +259,10 @@ impl<'p> Allowed<'p> {
     /// What a refund or a settlement needs.
     pub fn into_receipt(self) -> Receipt {
         let Findings { charges, ruling, .. } = self.0;
-        let lines = charges.into_iter().zip(&ruling.lines).map(|(charge, line)| Spent {
-            charge: charge.into_owned(),
-            units: line.units,
-            mark: line.mark,
-        });
-        Receipt { time: ruling.time, source: ruling.source, lines: lines.collect() }
+        let lines = charges.into_iter().zip(&ruling.lines);
+        let spent =
+            lines.map(|(charge, line)| Spent::new(charge.into_owned(), line.units, line.mark));
+        Receipt::new(ruling.time, ruling.source, spent)
     }
 }
 
@@ -326,88 +322,5 @@ impl<'a> Outcome<'a> {
     #[must_use]
     pub fn standing(self) -> &'a Standing {
         &self.line.standing
-    }
-}
-
-/// What a refund or a settlement needs. It can be used once, so it cannot be cloned.
-#[derive(Debug)]
-#[must_use = "dropping a receipt keeps the charge"]
-pub struct Receipt {
-    time: Timestamp,
-    source: Source,
-    lines: SmallVec<[Spent; 1]>,
-}
-
-/// One line of a [`Receipt`].
-#[derive(Debug)]
-pub struct Spent {
-    charge: Charge<'static>,
-    units: u64,
-    mark: Mark,
-}
-
-impl Receipt {
-    /// The store's time of the charge.
-    #[must_use]
-    pub fn time(&self) -> Timestamp {
-        self.time
-    }
-
-    /// Who charged it.
-    #[must_use]
-    pub fn source(&self) -> Source {
-        self.source
-    }
-
-    /// The same receipt, of one of so many equal parts of the quotas.
-    pub(crate) fn share(&self, parts: u32) -> Self {
-        let lines = self.lines.iter().map(|Spent { charge, units, mark }| Spent {
-            charge: charge.share(parts),
-            units: *units,
-            mark: *mark,
-        });
-        Self { time: self.time, source: self.source, lines: lines.collect() }
-    }
-
-    /// A line for each charge.
-    #[must_use]
-    pub fn lines(&self) -> &[Spent] {
-        &self.lines
-    }
-
-    /// Splits what was charged into what to give back and what to charge on top, so that each
-    /// line ends at `units`.
-    pub(crate) fn settle(self, units: u64) -> (Self, SmallVec<[Charge<'static>; 1]>) {
-        let mut more = SmallVec::new();
-        let mut back = Self { time: self.time, source: self.source, lines: SmallVec::new() };
-        for mut line in self.lines {
-            if line.units < units {
-                more.push(line.charge.again(units - line.units));
-            } else if line.units > units {
-                line.units -= units;
-                back.lines.push(line);
-            }
-        }
-        (back, more)
-    }
-}
-
-impl Spent {
-    /// What was asked for.
-    #[must_use]
-    pub fn charge(&self) -> &Charge<'static> {
-        &self.charge
-    }
-
-    /// Units that were spent.
-    #[must_use]
-    pub fn units(&self) -> u64 {
-        self.units
-    }
-
-    /// What the store needs to give the units back.
-    #[must_use]
-    pub fn mark(&self) -> Mark {
-        self.mark
     }
 }

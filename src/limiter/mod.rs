@@ -17,8 +17,9 @@ pub use self::{
 use self::{queue::Queue, stack::Stack};
 use crate::{
     charge::{Charge, Charges},
-    decision::{Decision, Receipt},
+    decision::Decision,
     error::Error,
+    receipt::Receipt,
     store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Ruling, Store},
     telemetry,
 };

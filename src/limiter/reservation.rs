@@ -1,10 +1,7 @@
 //! Units that are held until it is known what the work has cost.
 
 use super::Limiter;
-use crate::{
-    decision::{Denied, Receipt},
-    error::Error,
-};
+use crate::{decision::Denied, error::Error, receipt::Receipt};
 
 /// What came of [`Limiter::reserve`].
 #[derive(Debug)]

@@ -30,10 +30,13 @@ pub(super) struct Late {
     pub(super) unsent: bool,
 }
 
+/// A timer goes off up to so much late.
+const TICK: Duration = Duration::from_millis(1);
+
 /// The answer, if it comes in time.
 pub(super) async fn within<F: Future>(limit: Duration, answer: F) -> Result<F::Output, Late> {
     let mut answer = pin!(WAITS.scope(Cell::new(false), answer));
-    let in_time = timeout(limit, answer.as_mut()).await;
+    let in_time = timeout(limit.max(TICK * 2) - TICK, answer.as_mut()).await;
     // It is dropped here, so what waits now will not leave.
     in_time.map_err(|_| Late { unsent: answer.take_value().is_some_and(Cell::into_inner) })
 }

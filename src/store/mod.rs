@@ -26,7 +26,7 @@ pub(crate) use resilience::{Borne, BreakerState, Fallback};
 pub use resilience::{BreakerConfig, Resilience};
 
 use crate::{
-    algorithm::Mark, charge::Charge, clock::Timestamp, decision::Receipt, error::Error,
+    algorithm::Mark, charge::Charge, clock::Timestamp, error::Error, receipt::Receipt,
     standing::Standing,
 };
 

@@ -1,4 +1,5 @@
-//! What every store promises, asked of the shared one: on a server and on a cluster.
+//! What every store promises, asked of the shared one: on a server, over a pool, behind Sentinel and
+//! on a cluster.
 
 #[path = "../redis/servers.rs"]
 mod servers;
@@ -24,17 +25,20 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+use bb8_redis::RedisConnectionManager;
 use tollgate::{
     Limiter, ManualClock,
     store::{RedisConfig, RedisStore},
 };
 
 use self::{
-    servers::{Cluster, Server},
+    servers::{Cluster, Guarded, Server},
     support::Fixture,
 };
 
 store_contract!(on_a_server, crate::on_one);
+store_contract!(over_a_pool, crate::pooled);
+store_contract!(behind_sentinel, crate::guarded);
 store_contract!(on_a_cluster, crate::on_several);
 
 /// Tests that run at the same time share servers; each has a prefix of its own.
@@ -49,6 +53,12 @@ trait Servers {
 impl Servers for Server {
     fn check(&self) {
         self.assert_all_keys_expire();
+    }
+}
+
+impl Servers for Guarded {
+    fn check(&self) {
+        self.primary.assert_all_keys_expire();
     }
 }
 
@@ -83,6 +93,7 @@ impl<T: Servers> Shared<T> {
 }
 
 static SERVER: Shared<Server> = Shared::new();
+static GUARDED: Shared<Guarded> = Shared::new();
 static CLUSTER: Shared<Cluster> = Shared::new();
 
 fn config() -> RedisConfig {
@@ -107,6 +118,21 @@ async fn on_one() -> Fixture {
     let server = SERVER.get(Server::start);
     let store = RedisStore::connect_with(&server.0.url(), config()).await;
     fixture(store.expect("a store"), server)
+}
+
+async fn pooled() -> Fixture {
+    let server = SERVER.get(Server::start);
+    let manager = RedisConnectionManager::new(server.0.url()).expect("a valid address");
+    let pool = bb8::Pool::builder().max_size(2).build(manager).await.expect("a pool");
+    let store = RedisStore::from_pool_with(pool, config()).await;
+    fixture(store.expect("a store"), server)
+}
+
+async fn guarded() -> Fixture {
+    let servers = GUARDED.get(Guarded::start);
+    let sentinels = [servers.0.sentinel.url()];
+    let store = RedisStore::sentinel_with(sentinels, Guarded::NAME, config()).await;
+    fixture(store.expect("a store"), servers)
 }
 
 async fn on_several() -> Fixture {

@@ -87,7 +87,8 @@ async fn nobody_waits_longer_than_the_deadline() {
         assert!(decision.is_allowed());
         assert_eq!(decision.source(), Source::Fallback);
         let waited = start.elapsed();
-        assert!((50..=52).contains(&waited.as_millis()), "{waited:?}");
+        let (deadline, ticks) = (Duration::from_millis(50), Duration::from_millis(2));
+        assert!(waited <= deadline && waited >= deadline - ticks, "{waited:?}");
     }
 }
 

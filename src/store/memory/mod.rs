@@ -23,8 +23,8 @@ use crate::{
     algorithm::{self, Mark},
     charge::Charge,
     clock::{Clock, SystemClock, Timestamp},
-    decision::{Receipt, Spent},
     key::Key,
+    receipt::{Receipt, Spent},
     standing::Standing,
 };
 

@@ -10,8 +10,8 @@ use crate::{
     algorithm::Mark,
     charge::Charge,
     clock::Timestamp,
-    decision::Spent,
     quota::Quota,
+    receipt::Spent,
     standing::Standing,
     store::{Line, Verdict},
 };
