@@ -97,7 +97,7 @@ fn ample(algorithm: Algorithm) -> Quota {
         Algorithm::SlidingLog => Quota::new(quota.limit(), Duration::from_millis(1)).unwrap(),
         _ => quota,
     };
-    quota.algorithm(algorithm).unwrap()
+    quota.with_algorithm(algorithm).unwrap()
 }
 
 /// Admits one charge and then denies for the rest of the day.
@@ -106,7 +106,7 @@ fn tight(algorithm: Algorithm) -> Quota {
         Algorithm::TokenBucket { .. } => Algorithm::TokenBucket { burst: 1 },
         other => other,
     };
-    Quota::per_day(1).algorithm(algorithm).unwrap()
+    Quota::per_day(1).with_algorithm(algorithm).unwrap()
 }
 
 fn governor_quota(quota: Quota) -> governor::Quota {

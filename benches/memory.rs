@@ -48,7 +48,7 @@ fn main() {
     heading("Memory a key of 24 bytes, mean over 0.6, 0.8 and 1.0 million keys, bytes");
     let bucket = Algorithm::TokenBucket { burst: 100 };
     for algorithm in [bucket, Algorithm::FixedWindow, Algorithm::SlidingCounter] {
-        counters(Quota::per_hour(100).algorithm(algorithm).unwrap());
+        counters(Quota::per_hour(100).with_algorithm(algorithm).unwrap());
     }
     governor();
     heading("Memory a logged request, 100 keys, 1 request a microsecond, bytes");
@@ -59,7 +59,7 @@ fn main() {
 
 fn counters(quota: Quota) {
     let runs = KEYS.map(|count| (count, spend(quota, count, 1)));
-    let name = quota.counted_by().name();
+    let name = quota.algorithm().name();
     let mean = |bytes: fn(&Bytes) -> usize| {
         let each = runs.iter().map(|(count, run)| bytes(run) as f64 / *count as f64);
         each.sum::<f64>() / runs.len() as f64

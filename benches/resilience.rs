@@ -29,10 +29,10 @@ struct Instant(MemoryStore);
 
 impl Store for Instant {
     fn call(&self, request: Request<'_>) -> Answer {
-        let ruling = self.0.call(request).now().unwrap();
-        Answer::ready(ruling.map(|mut ruling| {
-            ruling.source = Source::Shared;
-            ruling
+        let reply = self.0.call(request).now().unwrap();
+        Answer::ready(reply.map(|mut reply| {
+            reply.source = Source::Shared;
+            reply
         }))
     }
 }

@@ -59,7 +59,7 @@ impl Side {
         let config = MemoryConfig::default().max_bytes(1 << 30);
         Self {
             limiter: Limiter::new(MemoryStore::new(config)),
-            policy: Policy::new("bench", quota.algorithm(algorithm).unwrap()).unwrap(),
+            policy: Policy::new("bench", quota.with_algorithm(algorithm).unwrap()).unwrap(),
         }
     }
 }

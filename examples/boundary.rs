@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let clock = ManualClock::at(9_000_000); // one second before the edge at 10 s
         let store = MemoryStore::new(MemoryConfig::default().clock(clock.clone()));
         let limiter = Limiter::new(store);
-        let policy = Policy::new("burst", quota.algorithm(algorithm)?)?;
+        let policy = Policy::new("burst", quota.with_algorithm(algorithm)?)?;
 
         let mut admitted = [0; 2];
         for burst in &mut admitted {

@@ -14,7 +14,18 @@ struct Report {
     kind: ErrorKind,
     message: Cow<'static, str>,
     source: Option<Source>,
-    uncertain: bool,
+    effect: Effect,
+}
+
+/// What a request that failed may have done to the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Nothing was charged or refunded: repeating the request cannot count twice.
+    None,
+    /// The request, or a part of it, may have been applied.
+    Unknown,
+    /// The request was applied, or the part of it that could not be undone.
+    Applied,
 }
 
 /// The kinds of [`Error`].
@@ -49,16 +60,17 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    /// An error of the given kind, for implementations of [`Store`](crate::store::Store). It says
-    /// that nothing was done, unless it is made [`uncertain`](Self::uncertain).
+    /// Creates an error of the given kind, for implementations of [`Store`](crate::store::Store).
+    /// Its [`effect`](Self::effect) is [`Effect::None`].
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self(Box::new(Report { kind, message: message.into(), source: None, uncertain: false }))
+        let message = message.into();
+        Self(Box::new(Report { kind, message, source: None, effect: Effect::None }))
     }
 
-    /// The same error of a request that was sent and whose answer was lost.
+    /// Returns the same error with another [`effect`](Self::effect).
     #[must_use]
-    pub fn uncertain(mut self) -> Self {
-        self.0.uncertain = true;
+    pub fn with_effect(mut self, effect: Effect) -> Self {
+        self.0.effect = effect;
         self
     }
 
@@ -92,11 +104,10 @@ impl Error {
         !matches!(self.kind(), Invalid | QueueFull | Deadline)
     }
 
-    /// Whether the store may have done what it was asked, or a part of it, though it did not say
-    /// so. If not, nothing was charged or given back, and asking again cannot count twice.
+    /// Returns what the failed request may have done to the store.
     #[must_use]
-    pub fn is_uncertain(&self) -> bool {
-        self.0.uncertain
+    pub fn effect(&self) -> Effect {
+        self.0.effect
     }
 
     /// Whether the deadline passed before a turn came.
@@ -123,7 +134,7 @@ impl fmt::Debug for Error {
         f.debug_struct("Error")
             .field("kind", &self.0.kind)
             .field("message", &self.0.message)
-            .field("uncertain", &self.0.uncertain)
+            .field("effect", &self.0.effect)
             .field("source", &self.0.source)
             .finish()
     }

@@ -24,9 +24,8 @@ mod events {
     use tracing::level_filters::LevelFilter;
 
     use crate::{
-        decision::{Decision, Outcome},
+        decision::{Decision, Outcome, Verdict},
         error::{Error, ErrorKind},
-        store::Verdict,
     };
 
     /// One event for a decision that denies, or that a trial would have denied. If nobody listens, it
@@ -145,8 +144,8 @@ mod numbers {
     use tokio::time::Instant;
 
     use crate::{
-        decision::{Decision, Outcome},
-        store::{Answer, Verdict},
+        decision::{Decision, Outcome, Verdict},
+        store::Answer,
     };
 
     /// The counters of one policy, named once: counting then allocates nothing.
@@ -191,14 +190,14 @@ mod numbers {
     /// reading the clock would cost as much as its answer.
     pub(crate) fn timed(answer: Answer) -> Answer {
         match answer.now() {
-            Ok(ruling) => Answer::ready(ruling),
+            Ok(reply) => Answer::ready(reply),
             Err(coming) => {
                 let start = Instant::now();
                 Answer::pending(async move {
-                    let ruling = coming.await;
+                    let reply = coming.await;
                     let seconds = start.elapsed().as_secs_f64();
                     metrics::histogram!("tollgate_store_seconds").record(seconds);
-                    ruling
+                    reply
                 })
             }
         }

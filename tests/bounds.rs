@@ -31,7 +31,7 @@ fn limit() {
     for algorithm in ALGORITHMS {
         let logged = matches!(algorithm, Algorithm::SlidingLog | Algorithm::SlidingBuckets(_));
         let most = if logged { LOGGED } else { MOST };
-        let quota = |limit| Quota::with_algorithm(limit, Duration::from_secs(1), algorithm);
+        let quota = |limit| Quota::new_with_algorithm(limit, Duration::from_secs(1), algorithm);
         for limit in [1, most] {
             assert_eq!(quota(limit).expect("allowed").limit(), limit);
         }
@@ -47,7 +47,7 @@ fn limit() {
 #[test]
 fn window() {
     for algorithm in ALGORITHMS {
-        let quota = |window| Quota::with_algorithm(1, window, algorithm);
+        let quota = |window| Quota::new_with_algorithm(1, window, algorithm);
         for window in [MILLI, LONGEST] {
             assert_eq!(quota(window).expect("allowed").window(), window);
         }
@@ -64,7 +64,7 @@ fn window() {
 #[test]
 fn burst() {
     let quota = |limit, window, burst| {
-        Quota::with_algorithm(limit, window, Algorithm::TokenBucket { burst })
+        Quota::new_with_algorithm(limit, window, Algorithm::TokenBucket { burst })
     };
     let second = Duration::from_secs(1);
     for burst in [1, MOST] {
@@ -81,7 +81,7 @@ fn burst() {
 
 #[test]
 fn buckets() {
-    let quota = |n| Quota::per_second(10).algorithm(Algorithm::SlidingBuckets(n));
+    let quota = |n| Quota::per_second(10).with_algorithm(Algorithm::SlidingBuckets(n));
     for n in [1, 1_000] {
         assert!(quota(n).is_ok());
     }
@@ -110,7 +110,7 @@ fn names() {
     let longest = "a".repeat(64);
     for name in ["a", "0", "a-b_c.9", longest.as_str()] {
         assert_eq!(Policy::new(name, quota).expect("allowed").name(), name);
-        let counting = Policy::new("p", quota).expect("allowed").counting(name);
+        let counting = Policy::new("p", quota).expect("allowed").with_unit(name);
         assert_eq!(counting.expect("allowed").unit(), Some(name));
     }
     let too_long = "a".repeat(65);
@@ -143,7 +143,7 @@ fn names() {
         let shown = format!("{name:?}");
         refused(Policy::new(name, quota), &["policy name", &shown, "1 to 64 characters"]);
         let policy = Policy::new("p", quota).expect("allowed");
-        refused(policy.counting(name), &["unit", &shown, "1 to 64 characters"]);
+        refused(policy.with_unit(name), &["unit", &shown, "1 to 64 characters"]);
     }
     let error = Policy::new(&endless, quota).expect_err("too long");
     assert!(error.to_string().len() < 1_000, "an error does not repeat a megabyte");
@@ -203,7 +203,7 @@ async fn charges_in_a_check() {
 async fn costs() {
     let limiter = Limiter::in_memory();
     for algorithm in ALGORITHMS {
-        let quota = Quota::per_day(1).algorithm(algorithm).expect("valid");
+        let quota = Quota::per_day(1).with_algorithm(algorithm).expect("valid");
         let policy = Policy::new("p", quota).expect("valid");
         let check = |cost| limiter.check(policy.charge("alice", cost));
         assert!(check(0).await.expect("an answer").is_allowed());
@@ -273,7 +273,7 @@ fn quotas() -> impl Strategy<Value = Quota> {
                 }
                 other => other,
             };
-            Quota::with_algorithm(limit, Duration::from_micros(window), algorithm).ok()
+            Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm).ok()
         },
     )
 }

@@ -17,7 +17,7 @@ use std::{
 use support::{Watched, memory, now, policy};
 use tollgate::{
     Algorithm, Charges, Clock, Decision, Limiter, ManualClock, Policy, Reserve, SystemClock,
-    store::{Answer, MemoryConfig, MemoryStore, Request, Ruling, Store},
+    store::{Answer, MemoryConfig, MemoryStore, Request, Store, StoreReply},
 };
 
 const THREADS: usize = 16;
@@ -41,7 +41,7 @@ fn on_threads<T: Send>(run: impl Fn(usize) -> T + Sync) -> Vec<T> {
 
 fn bound(policy: &Policy) -> u64 {
     let limit = policy.quota().limit();
-    match policy.quota().counted_by() {
+    match policy.quota().algorithm() {
         Algorithm::SlidingCounter => 2 * limit - 1,
         Algorithm::TokenBucket { burst } => burst + limit,
         Algorithm::FixedWindow => 2 * limit,
@@ -206,8 +206,8 @@ struct Slow {
 impl Store for Slow {
     fn call(&self, request: Request<'_>) -> Answer {
         if self.early {
-            let ruling = now(self.store.call(request));
-            return Answer::pending(Polls { left: self.polls, then: Some(ruling) });
+            let reply = now(self.store.call(request));
+            return Answer::pending(Polls { left: self.polls, then: Some(reply) });
         }
         let (store, polls) = (self.store.clone(), self.polls);
         match request {
@@ -357,7 +357,7 @@ fn reservations_from_many_threads() {
     }
 }
 
-/// A ruling with too few lines admits nothing.
+/// A reply with too few lines admits nothing.
 #[test]
 fn a_store_that_answers_wrongly_admits_nothing() {
     #[derive(Debug)]
@@ -366,7 +366,7 @@ fn a_store_that_answers_wrongly_admits_nothing() {
         fn call(&self, _: Request<'_>) -> Answer {
             let source = tollgate::store::Source::Local;
             let time = tollgate::Timestamp::default();
-            Answer::ready(Ok(Ruling { time, source, lines: Default::default() }))
+            Answer::ready(Ok(StoreReply { time, source, charges: Default::default() }))
         }
     }
     let policy = policy("p", "10/s");

@@ -89,7 +89,7 @@ impl Store for Broken {
 #[tokio::test]
 async fn a_store_that_fails_is_unavailable_or_lets_through() {
     let rule = || Rule::new(policy("calls", "2/min"), by::peer_ip());
-    let deny = rule().on_failure(OnFailure::Deny);
+    let deny = rule().with_on_failure(OnFailure::Deny);
     let address = tonic_server(RateLimitLayer::new(Limiter::new(Broken), deny)).await;
     let status = client(address).await.check(question()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);

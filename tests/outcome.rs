@@ -306,7 +306,7 @@ async fn handlers_see_that_nothing_was_decided() {
         RateLimitLayer::new(Limiter::in_memory(), exempt_key),
         RateLimitLayer::new(
             Limiter::with(Down, Resilience::none()),
-            rule().on_failure(OnFailure::Allow),
+            rule().with_on_failure(OnFailure::Allow),
         ),
     ] {
         let app = Router::new().route("/", get(handler)).layer(layer.visible());

@@ -79,7 +79,7 @@ impl Store for Failing {
 async fn when_the_limiter_cannot_decide_the_rule_says_what_happens() {
     let call = async |kind: ErrorKind, on_failure: OnFailure, shadow: bool| {
         let rule =
-            Rule::new(policy("upstream", "2/min"), by::constant("us")).on_failure(on_failure);
+            Rule::new(policy("upstream", "2/min"), by::constant("us")).with_on_failure(on_failure);
         let rule = if shadow { rule.shadow() } else { rule };
         let limiter = Limiter::with(Failing(kind), Resilience::none());
         PaceLayer::new(limiter, rule).layer(service_fn(upstream)).oneshot(Request::new("")).await

@@ -71,7 +71,7 @@ fn everything_that_falls_back() {
         runtime.block_on(async {
             let limiter = Limiter::with(Slow, Resilience::default().without_breaker());
             let policy = Policy::new("calls", "2/min".parse().unwrap()).unwrap();
-            let closed = policy.charge("a", 1).on_failure(OnFailure::Deny);
+            let closed = policy.charge("a", 1).with_on_failure(OnFailure::Deny);
             limiter.check(closed).await.unwrap_err();
             let Reserve::Held(held) = limiter.reserve(policy.charge("a", 1)).await.unwrap() else {
                 panic!("it falls back");

@@ -16,10 +16,10 @@ struct Later(MemoryStore);
 
 impl Store for Later {
     fn call(&self, request: Asked<'_>) -> Answer {
-        let ruling = self.0.call(request).now().unwrap();
+        let reply = self.0.call(request).now().unwrap();
         Answer::pending(async move {
             tokio::time::sleep(Duration::from_millis(1)).await;
-            ruling
+            reply
         })
     }
 }

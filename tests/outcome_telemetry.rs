@@ -120,7 +120,7 @@ async fn an_outage_is_told_once() {
         service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
     let rule = Rule::new(policy("calls", "5/min"), by::header("x-api-key"));
     let mut service =
-        RateLimitLayer::new(Limiter::new(Down), rule.on_failure(OnFailure::Deny)).layer(inner);
+        RateLimitLayer::new(Limiter::new(Down), rule.with_on_failure(OnFailure::Deny)).layer(inner);
     for _ in 0..1_000 {
         let request = Request::get("/").header("x-api-key", "very-secret").body(()).unwrap();
         let response = service.ready().await.unwrap().call(request).await.unwrap();

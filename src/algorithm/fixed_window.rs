@@ -3,8 +3,8 @@
 //! Promises at most `limit` units from one multiple to the next, so at most `2 * limit` in any
 //! window.
 
-use super::{Machine, Mark, Room, Spent, View};
-use crate::{clock::Timestamp, quota::Quota};
+use super::{Machine, Refund, Room, View};
+use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 
 /// Beyond any limit, and far from overflow: forced charges stop counting here.
 pub(super) const MOST: u64 = 1 << 52;
@@ -58,7 +58,7 @@ impl Machine for FixedWindow {
         Mark(period.start, 0, 0)
     }
 
-    fn give_back(&mut self, quota: &Quota, now: Timestamp, spent: &Spent) -> u64 {
+    fn refund(&mut self, quota: &Quota, now: Timestamp, spent: &Refund) -> u64 {
         let period = self.view(quota, now);
         if period.start != spent.mark.0 {
             return 0;

@@ -1,12 +1,14 @@
 //! How long what was spent at one time counts.
 
 use super::{
-    Algorithm,
     fixed_window::next_edge,
     math::{mul_div, mul_div_ceil},
     sliding_buckets::bucket_end,
 };
-use crate::{clock::Timestamp, quota::Quota};
+use crate::{
+    clock::Timestamp,
+    quota::{Algorithm, Quota},
+};
 
 /// Of so many units that a key spent at one time, and of nothing else, how many count at another,
 /// when the key gets one of so many parts of what comes back.
@@ -19,7 +21,7 @@ pub(crate) fn still_count(
 ) -> u64 {
     let (window, since, now) = (quota.window_micros(), since.as_micros(), now.as_micros());
     let until = |end: u64| if now < end { units } else { 0 };
-    match quota.counted_by() {
+    match quota.algorithm() {
         Algorithm::SlidingLog => until(since + window),
         Algorithm::SlidingBuckets(n) => until(bucket_end(window, n.into(), since) + window),
         Algorithm::SlidingCounter => {
@@ -40,7 +42,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::algorithm::{Room, State};
+    use crate::algorithm::{KeyState, Room};
 
     #[derive(Debug)]
     struct Endless;
@@ -70,10 +72,10 @@ mod tests {
             by in 0..50_000_u64,
         ) {
             let window = std::time::Duration::from_millis(1);
-            let quota = Quota::with_algorithm(limit, window, algorithm).unwrap();
+            let quota = Quota::new_with_algorithm(limit, window, algorithm).unwrap();
             let since = Timestamp::from_micros(1_000_000 + since);
             let now = Timestamp::from_micros(since.as_micros() + by);
-            let mut state = State::new(algorithm);
+            let mut state = KeyState::new(algorithm);
             let _ = state.spend(&quota, since, units, |_| units, &Endless);
             let counts = still_count(&quota, 1, units, since, now);
             let free = quota.capacity().saturating_sub(counts);

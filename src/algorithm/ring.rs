@@ -6,7 +6,8 @@
 
 use std::collections::VecDeque;
 
-use super::{Mark, View};
+use super::View;
+use crate::decision::Mark;
 
 /// The memory that logs share.
 pub(crate) trait Room {

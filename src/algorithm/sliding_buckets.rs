@@ -4,11 +4,11 @@
 //! to `window / n` late.
 
 use super::{
-    Machine, Mark, Room, Spent, View,
+    Machine, Refund, Room, View,
     math::{mul_div, mul_div_ceil},
     ring::{Ring, Trailing},
 };
-use crate::{clock::Timestamp, quota::Quota};
+use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 
 #[derive(Debug, Default)]
 pub(crate) struct SlidingBuckets(Box<Ring>);
@@ -32,7 +32,7 @@ impl Machine for SlidingBuckets {
     fn view(&self, quota: &Quota, now: Timestamp) -> Buckets {
         let window = quota.window_micros();
         let trailing = self.0.trailing(quota.limit(), window, now.as_micros());
-        Buckets { trailing, window, n: quota.counted_by().parameter() }
+        Buckets { trailing, window, n: quota.algorithm().parameter() }
     }
 
     fn wait(&self, buckets: &Buckets, units: u64) -> u64 {
@@ -44,7 +44,7 @@ impl Machine for SlidingBuckets {
         self.0.push(&mut buckets.trailing, |now| bucket_end(window, n, now), units, room)
     }
 
-    fn give_back(&mut self, quota: &Quota, now: Timestamp, spent: &Spent) -> u64 {
+    fn refund(&mut self, quota: &Quota, now: Timestamp, spent: &Refund) -> u64 {
         self.0.take_back(quota.window_micros(), now.as_micros(), spent.mark, spent.units)
     }
 

@@ -5,11 +5,11 @@
 //! promises what the unrounded one would not.
 
 use super::{
-    Machine, Mark, Room, Spent, View,
+    Machine, Refund, Room, View,
     fixed_window::{MOST, next_edge},
     math::{mul_div, mul_div_ceil},
 };
-use crate::{clock::Timestamp, quota::Quota};
+use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SlidingCounter {
@@ -96,7 +96,7 @@ impl Machine for SlidingCounter {
         Mark(state.start, 0, 0)
     }
 
-    fn give_back(&mut self, quota: &Quota, now: Timestamp, spent: &Spent) -> u64 {
+    fn refund(&mut self, quota: &Quota, now: Timestamp, spent: &Refund) -> u64 {
         let mut state = self.view(quota, now).state;
         let counter = match spent.mark.0 {
             start if start == state.start => &mut state.current,

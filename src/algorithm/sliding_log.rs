@@ -1,10 +1,10 @@
 //! Sliding log: every charge with its time. Never more than `limit` units in any window.
 
 use super::{
-    Machine, Mark, Room, Spent,
+    Machine, Refund, Room,
     ring::{Ring, Trailing},
 };
-use crate::{clock::Timestamp, quota::Quota};
+use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 
 #[derive(Debug, Default)]
 pub(crate) struct SlidingLog(Box<Ring>);
@@ -24,7 +24,7 @@ impl Machine for SlidingLog {
         self.0.push(trailing, |now| now, units, room)
     }
 
-    fn give_back(&mut self, quota: &Quota, now: Timestamp, spent: &Spent) -> u64 {
+    fn refund(&mut self, quota: &Quota, now: Timestamp, spent: &Refund) -> u64 {
         self.0.take_back(quota.window_micros(), now.as_micros(), spent.mark, spent.units)
     }
 

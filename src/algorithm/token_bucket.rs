@@ -5,10 +5,10 @@
 //! unit that has been paid off is kept exactly, as a count of `1 / window` units.
 
 use super::{
-    Machine, Mark, Room, Spent, View,
+    Machine, Refund, Room, View,
     math::{mul_add_div_rem, mul_div_ceil},
 };
-use crate::{clock::Timestamp, error::Error, quota::Quota};
+use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 
 /// The debt at `anchor` is `debt - credit / window` units.
 #[derive(Debug, Clone, Copy, Default)]
@@ -110,7 +110,7 @@ impl Machine for TokenBucket {
 
     /// Debts are paid in the order in which they were made, so what is left of this one is what
     /// the refill since has not reached.
-    fn give_back(&mut self, quota: &Quota, now: Timestamp, spent: &Spent) -> u64 {
+    fn refund(&mut self, quota: &Quota, now: Timestamp, spent: &Refund) -> u64 {
         let Mark(time, debt, credit) = spent.mark;
         let elapsed = now.as_micros().max(self.anchor).saturating_sub(time);
         let window = spent.quota.window_micros();
@@ -148,16 +148,4 @@ impl TokenBucket {
         self.window = bucket.window;
         self.paid_at = bucket.now + bucket.paid_in;
     }
-}
-
-/// The burst must refill in time for a timestamp to hold it.
-pub(super) fn validate(quota: &Quota, burst: u64) -> Result<(), Error> {
-    if burst == 0 || burst > Quota::MAX_LIMIT {
-        return Err(Error::invalid("burst", burst, "1 to 1000000000000"));
-    }
-    let refill = u128::from(burst) * u128::from(quota.window_micros()) / u128::from(quota.limit());
-    if refill > Quota::MAX_WINDOW.as_micros() {
-        return Err(Error::invalid("burst", burst, "what refills in 400 days at this rate"));
-    }
-    Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_layer::Layer;
 
 use super::Pace;
-use crate::{charge::Charges, limiter::Limiter, rule::Rule};
+use crate::{limiter::Limiter, policy::Charges, rule::Rule};
 
 /// Paces the calls of an HTTP or gRPC client: each is charged under one or several [`Rule`]s before
 /// it is made.

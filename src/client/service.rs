@@ -12,12 +12,9 @@ use tower_service::Service;
 
 use super::{PaceError, PaceLayer};
 use crate::{
-    charge::{Charge, Charges, OnFailure},
     decision::Decision,
-    middleware::{
-        ResponseBody,
-        settlement::{self, Hooks},
-    },
+    middleware::{ResponseBody, settlement, settlement::Hooks},
+    policy::{Charge, Charges, OnFailure},
     telemetry,
 };
 
@@ -78,7 +75,7 @@ impl PaceLayer {
             return Ok(None);
         }
         let strict =
-            |charge: &Charge<'_>| !charge.is_shadow() && charge.failure_mode() == OnFailure::Deny;
+            |charge: &Charge<'_>| !charge.is_shadow() && charge.on_failure() == OnFailure::Deny;
         let strict = charges.iter().any(strict);
         let decided = match self.within.is_zero() {
             true => self.limiter.check(charges).await,

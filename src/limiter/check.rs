@@ -9,9 +9,9 @@ use std::{
 use super::{Charges, Limiter, decided, stack::Stack};
 use crate::{
     clock::Timestamp,
-    decision::Decision,
+    decision::{ChargeReply, Decision, Source, StoreReply},
     error::Error,
-    store::{Answer, Fallback, Line, MemoryStore, Ruling, Source},
+    store::{Answer, Fallback, MemoryStore},
     telemetry,
 };
 
@@ -69,9 +69,9 @@ impl<'p> Future for Check<'_, 'p> {
                 _ => {}
             }
             match this.limiter.begin(&this.charges).now() {
-                Ok(ruling) => {
+                Ok(reply) => {
                     this.state = State::Done;
-                    return Poll::Ready(join(&mut this.charges, ruling));
+                    return Poll::Ready(join(&mut this.charges, reply));
                 }
                 Err(answer) => this.state = State::Asked(answer),
             }
@@ -108,7 +108,7 @@ fn decision(
     charges: Charges<'_>,
     time: Timestamp,
     source: Source,
-    line: Line,
+    line: ChargeReply,
 ) -> Poll<Result<Decision<'_>, Error>> {
     let shadow = charges[0].is_shadow();
     if telemetry::listens() {
@@ -124,7 +124,7 @@ fn told(
     shadow: bool,
     time: Timestamp,
     source: Source,
-    line: Line,
+    line: ChargeReply,
 ) -> Poll<Result<Decision<'_>, Error>> {
     let decision = Decision::of_one(charges, shadow, time, source, line);
     decided(&decision);
@@ -134,7 +134,7 @@ fn told(
 impl<'p> Check<'_, 'p> {
     #[inline(never)]
     fn poll_asked(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision<'p>, Error>> {
-        let ruling = match &mut self.state {
+        let reply = match &mut self.state {
             State::Asked(answer) => ready!(Pin::new(answer).poll(cx)),
             state => match mem::replace(state, State::Done) {
                 State::Invalid(error) => Err(error),
@@ -142,16 +142,16 @@ impl<'p> Check<'_, 'p> {
             },
         };
         self.state = State::Done;
-        Poll::Ready(join(&mut self.charges, ruling))
+        Poll::Ready(join(&mut self.charges, reply))
     }
 }
 
 #[inline]
 fn join<'p>(
     charges: &mut Charges<'p>,
-    ruling: Result<Ruling, Error>,
+    reply: Result<StoreReply, Error>,
 ) -> Result<Decision<'p>, Error> {
-    let decision = Decision::new(mem::take(charges), ruling?)?;
+    let decision = Decision::new(mem::take(charges), reply?)?;
     decided(&decision);
     Ok(decision)
 }

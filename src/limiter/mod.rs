@@ -16,11 +16,10 @@ pub use self::{
 
 use self::{queue::Queue, stack::Stack};
 use crate::{
-    charge::{Charge, Charges},
-    decision::Decision,
+    decision::{Decision, Receipt, StoreReply},
     error::Error,
-    receipt::Receipt,
-    store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Ruling, Store},
+    policy::{Charge, Charges},
+    store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Store},
     telemetry,
 };
 
@@ -101,8 +100,8 @@ impl Limiter {
     /// As [`check`](Self::check).
     pub async fn peek<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<Decision<'p>, Error> {
         let charges = charges.into().bounded()?;
-        let ruling = self.0.store.call(Request::Peek(&charges)).await?;
-        Decision::new(charges, ruling)
+        let reply = self.0.store.call(Request::Peek(&charges)).await?;
+        Decision::new(charges, reply)
     }
 
     /// As [`check`](Self::check), for work whose cost is known only when it is done: the units are
@@ -181,8 +180,8 @@ impl Limiter {
         let deadline = Instant::now() + within.min(Duration::from_secs(86_400 * 365));
         let _turn = self.0.queue.turn(&charges, deadline).await?;
         let decision = loop {
-            let ruling = self.begin(&charges).await?;
-            let wait = match Decision::new(charges.clone(), ruling)? {
+            let reply = self.begin(&charges).await?;
+            let wait = match Decision::new(charges.clone(), reply)? {
                 Decision::Denied(denied) => match denied.retry_after() {
                     Some(wait) if Instant::now() + wait <= deadline => wait,
                     _ => break Decision::Denied(denied),
@@ -200,11 +199,11 @@ impl Limiter {
         telemetry::timed(self.0.store.call(Request::Acquire(charges)))
     }
 
-    pub(crate) async fn give_back(&self, receipt: &Receipt) -> Result<Ruling, Error> {
-        self.0.store.call(Request::GiveBack(receipt)).await
+    pub(crate) async fn refund(&self, receipt: &Receipt) -> Result<StoreReply, Error> {
+        self.0.store.call(Request::Refund(receipt)).await
     }
 
-    async fn force(&self, charges: &[Charge<'_>]) -> Result<Ruling, Error> {
+    async fn force(&self, charges: &[Charge<'_>]) -> Result<StoreReply, Error> {
         self.0.store.call(Request::Force(charges)).await
     }
 }

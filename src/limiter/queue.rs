@@ -16,7 +16,7 @@ use crate::{
     key::Key,
 };
 
-type Line = (u64, Key);
+type QueueKey = (u64, Key);
 
 #[derive(Debug)]
 pub(super) struct Queue {
@@ -27,13 +27,13 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Waiting {
     tasks: usize,
-    lines: HashMap<Line, Arc<Turns<()>>>,
+    lines: HashMap<QueueKey, Arc<Turns<()>>>,
 }
 
 /// A place in the queue of each key, and when it has come up, the turn itself.
 pub(super) struct Turn<'q> {
     queue: &'q Queue,
-    lines: Vec<(Line, Arc<Turns<()>>)>,
+    lines: Vec<(QueueKey, Arc<Turns<()>>)>,
     held: Vec<OwnedMutexGuard<()>>,
 }
 
@@ -61,7 +61,7 @@ impl Queue {
     }
 
     fn enter(&self, charges: &Charges<'_>) -> Result<Turn<'_>, Error> {
-        let mut names: Vec<Line> =
+        let mut names: Vec<QueueKey> =
             charges.iter().map(|charge| (charge.policy().id(), *charge.key())).collect();
         names.sort_unstable();
         names.dedup();

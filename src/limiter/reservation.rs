@@ -1,7 +1,10 @@
 //! Units that are held until it is known what the work has cost.
 
 use super::Limiter;
-use crate::{decision::Denied, error::Error, receipt::Receipt};
+use crate::{
+    decision::{Denied, Receipt},
+    error::Error,
+};
 
 /// What came of [`Limiter::reserve`].
 #[derive(Debug)]
@@ -76,8 +79,8 @@ impl Reservation {
     ///
     /// If the store cannot answer. The units may or may not have been given back.
     pub async fn refund(self) -> Result<u64, Error> {
-        let ruling = self.limiter.give_back(&self.receipt).await?;
-        Ok(ruling.lines.iter().map(|line| line.units).sum())
+        let reply = self.limiter.refund(&self.receipt).await?;
+        Ok(reply.charges.iter().map(|line| line.units).sum())
     }
 
     /// Makes every charge of the reservation cost `units`: gives back the rest, or charges what is
@@ -89,7 +92,7 @@ impl Reservation {
     pub async fn settle(self, units: u64) -> Result<(), Error> {
         let (back, more) = self.receipt.settle(units);
         if !back.lines().is_empty() {
-            self.limiter.give_back(&back).await?;
+            self.limiter.refund(&back).await?;
         }
         if !more.is_empty() {
             self.limiter.force(&more).await?;

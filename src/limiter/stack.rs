@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use crate::store::{Answer, Borne, Fallback, MemoryStore, Request, Resilience, Store};
+use crate::store::{Answer, Fallback, MemoryStore, Request, Resilience, Store, Wrapped};
 
 /// A store behind one pointer, but for those that decide in this process: with its type known, a
 /// check of it is compiled as one piece, and a decision is written where it is wanted.
@@ -20,9 +20,9 @@ impl Stack {
         if let Some(memory) = memory.and_then(Option::take) {
             return Self::Memory(memory);
         }
-        match resilience.around(store.expect("a store that is not a memory store")) {
-            Borne::ByFallback(store) => Self::Fallback(store),
-            Borne::Otherwise(store) => Self::Other(store),
+        match resilience.wrap(store.expect("a store that is not a memory store")) {
+            Wrapped::ByFallback(store) => Self::Fallback(store),
+            Wrapped::Otherwise(store) => Self::Other(store),
         }
     }
 

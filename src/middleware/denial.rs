@@ -13,7 +13,10 @@ use super::{
     headers::{seconds_up, window_seconds},
     text::{self, Decimal},
 };
-use crate::{decision::Denied, random, store::Verdict};
+use crate::{
+    decision::{Denied, Verdict},
+    random,
+};
 
 const QUOTA_EXCEEDED: &[u8] = br##"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,"detail":"The quota allows this request again in "##;
 const OVER_CAPACITY: &[u8] = br##"{"type":"https://docs.rs/tollgate/latest/tollgate/#cost-over-capacity","title":"Cost over capacity","status":403,"detail":"This request costs more than the quota can ever hold: waiting does not help."##;

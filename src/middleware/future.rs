@@ -14,7 +14,7 @@ use tower_service::Service;
 
 use super::{
     ResponseBody,
-    config::{Admission, After, Asked, Config},
+    decide::{Admission, After, Asked, Config},
     settlement::{Settled, Work},
 };
 
@@ -90,11 +90,11 @@ where
                 }
                 StateProjection::Deciding { question } => {
                     let pending = question.as_mut().expect("polled after it was ready");
-                    let ruling = ready!(Pin::new(&mut pending.asked.answer).poll(cx));
+                    let reply = ready!(Pin::new(&mut pending.asked.answer).poll(cx));
                     let question = *question.take().expect("it was there");
                     let Question { asked, config, mut service, request } = question;
                     let (mut parts, body) = request.into_parts();
-                    match config.heard(asked, ruling, &mut parts) {
+                    match config.heard(asked, reply, &mut parts) {
                         Admission::Through(after) => {
                             let request = Request::from_parts(parts, body);
                             State::Calling { future: service.call(request), after }

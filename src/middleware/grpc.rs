@@ -18,10 +18,7 @@ use super::{
     denial::spread,
     text::{Decimal, number},
 };
-use crate::{
-    decision::{Denied, Outcome},
-    store::Verdict,
-};
+use crate::decision::{Denied, Outcome, Verdict};
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");

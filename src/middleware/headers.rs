@@ -10,9 +10,8 @@ use super::{
     text::{self, Text},
 };
 use crate::{
-    decision::{Decision, Outcome, Outcomes},
+    decision::{Decision, Outcome, Outcomes, Standing},
     policy::Policy,
-    standing::Standing,
 };
 
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");

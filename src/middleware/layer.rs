@@ -7,14 +7,14 @@ use http::{Response, request::Parts};
 use tower_layer::Layer;
 
 use super::{
-    config::{Answers, Config},
+    decide::{Answers, Config},
     headers::Headers,
     service::RateLimit,
 };
 use crate::{
-    charge::Charges,
     decision::{Decision, Denied},
     limiter::Limiter,
+    policy::Charges,
     rule::Rule,
 };
 

@@ -2,7 +2,7 @@
 
 mod base64;
 mod body;
-mod config;
+mod decide;
 mod decided;
 mod denial;
 mod future;

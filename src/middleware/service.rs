@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use super::{
     ResponseBody, ResponseFuture,
-    config::{Admission, Config, Progress},
+    decide::{Admission, Config, Progress},
 };
 
 /// A service whose requests are limited. Made by [`RateLimitLayer`](crate::RateLimitLayer).

@@ -17,11 +17,11 @@ use super::{
     headers::{Headers, Stamp},
 };
 use crate::{
-    charge::Charges,
     decision::Decision,
     limiter::{Limiter, Reservation},
+    outcome::Tally,
+    policy::Charges,
     rule::{ByOutcome, Rule},
-    tally::Tally,
 };
 
 /// A rule that wants to hear how its request ended.
@@ -110,8 +110,8 @@ impl Settlement {
             for Hook { line, cost, .. } in refunds {
                 let receipt = decision.receipt(line, cost);
                 // If the store cannot answer, the charge stays.
-                if let Ok(ruling) = limiter.give_back(&receipt).await
-                    && let Some(back) = ruling.lines.first()
+                if let Ok(reply) = limiter.refund(&receipt).await
+                    && let Some(back) = reply.charges.first()
                 {
                     decision.restate(line, back.standing);
                 }

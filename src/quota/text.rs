@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use super::Quota;
-use crate::{algorithm::Algorithm, error::Error};
+use crate::{error::Error, quota::Algorithm};
 
 const FORM: &str = "LIMIT/WINDOW [ALGORITHM], such as 100/min, 5/10s, 1000/day sliding-buckets(24), \
                     50/s token-bucket(20)";
@@ -52,7 +52,7 @@ impl FromStr for Quota {
         let count = if count.is_empty() { 1 } else { number(count).ok_or_else(wrong)? };
         let (_, unit) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
         let window = Duration::from_micros(count.saturating_mul(*unit));
-        Self::with_algorithm(limit, window, algorithm)
+        Self::new_with_algorithm(limit, window, algorithm)
     }
 }
 
@@ -62,14 +62,14 @@ impl fmt::Display for Quota {
         let (unit, micros) = ["d", "h", "min", "s", "ms", "us"]
             .into_iter()
             .filter_map(|unit| UNITS.iter().find(|(name, _)| *name == unit))
-            .find(|(_, micros)| self.window.is_multiple_of(*micros))
+            .find(|(_, micros)| self.window_micros().is_multiple_of(*micros))
             .unwrap_or(&UNITS[0]);
-        write!(f, "{}/", self.limit)?;
-        match self.window / micros {
+        write!(f, "{}/", self.limit())?;
+        match self.window_micros() / micros {
             1 => write!(f, "{unit}")?,
             count => write!(f, "{count}{unit}")?,
         }
-        match self.counted_by() {
+        match self.algorithm() {
             Algorithm::SlidingLog => Ok(()),
             algorithm => write!(f, " {algorithm}"),
         }

@@ -40,7 +40,7 @@ async fn run(fixture: &Fixture, vector: &Value) {
     };
     let window = Duration::from_micros(number("window").expect("a window"));
     let limit = number("limit").expect("a limit");
-    let quota = Quota::with_algorithm(limit, window, algorithm).expect("valid");
+    let quota = Quota::new_with_algorithm(limit, window, algorithm).expect("valid");
     let policy = Policy::new("vector", quota).expect("valid");
     for step in vector["steps"].as_array().expect("steps") {
         fixture.set(step["t"].as_u64().expect("a time"));
@@ -82,8 +82,11 @@ pub(crate) async fn sliding_counter_estimate(fixture: Fixture) {
     for (index, case) in vector["cases"].as_array().expect("cases").iter().enumerate() {
         let number = |name: &str| case[name].as_u64().expect("a number");
         let window = number("window");
-        let quota =
-            Quota::with_algorithm(LIMIT, Duration::from_micros(window), Algorithm::SlidingCounter);
+        let quota = Quota::new_with_algorithm(
+            LIMIT,
+            Duration::from_micros(window),
+            Algorithm::SlidingCounter,
+        );
         let policy = Policy::new(&format!("case-{index}"), quota.expect("valid")).expect("valid");
         let spend = |cost| fixture.limiter.check(policy.charge("alice", cost));
         let period = 400_000 * window;

@@ -120,7 +120,7 @@ async fn denials_in_plain_text() {
     assert_eq!((status, headers.contains_key("retry-after")), (403, false));
     assert_eq!(body, "This request costs more than the quota can ever hold.\n");
 
-    let closed = rule("closed", "1/min").on_failure(OnFailure::Deny);
+    let closed = rule("closed", "1/min").with_on_failure(OnFailure::Deny);
     let mut service = rules(Limiter::new(Down)).and(closed).layer(inner());
     let (status, headers, body) = ask!(service, "/");
     assert_eq!((status, &headers["retry-after"]), (503, &"1".parse().unwrap()));
@@ -207,12 +207,12 @@ async fn when_the_store_fails_each_rule_says_what_happens() {
     // By default this process decides by itself.
     let mut local = layer().layer(inner());
     assert_eq!([ask!(local, "/").0, ask!(local, "/").0], [200, 429]);
-    let cheap = rule("cheap", "1/min").on_failure(OnFailure::Allow);
+    let cheap = rule("cheap", "1/min").with_on_failure(OnFailure::Allow);
     let mut open = RateLimitLayer::new(Limiter::new(Down), cheap).layer(inner());
     for _ in 0..3 {
         assert_eq!(ask!(open, "/").0, 200);
     }
-    let dear = || rule("dear", "1/min").on_failure(OnFailure::Deny);
+    let dear = || rule("dear", "1/min").with_on_failure(OnFailure::Deny);
     let mut closed = layer().and(dear()).layer(inner());
     let (status, headers, body) = ask!(closed, "/");
     assert_eq!(status, 503);
@@ -223,7 +223,7 @@ async fn when_the_store_fails_each_rule_says_what_happens() {
     let mut trial = layer().and(dear().shadow()).layer(inner());
     assert_eq!(ask!(trial, "/").0, 200, "a trial denies nobody");
     // Two rules of one policy and key are one charge: the stricter says what happens.
-    let twice = rule("dear", "1/min").on_failure(OnFailure::Allow);
+    let twice = rule("dear", "1/min").with_on_failure(OnFailure::Allow);
     let mut both = RateLimitLayer::new(Limiter::new(Down), twice).and(dear()).layer(inner());
     assert_eq!(ask!(both, "/").0, 503);
 }
@@ -231,7 +231,7 @@ async fn when_the_store_fails_each_rule_says_what_happens() {
 /// A quota that the store cannot keep is a mistake of the program: loud, and nobody is unlimited.
 #[tokio::test]
 async fn what_the_store_does_not_take_is_refused() {
-    let rule = |name| rule(name, "1/min").on_failure(OnFailure::Allow);
+    let rule = |name| rule(name, "1/min").with_on_failure(OnFailure::Allow);
     let mut service = RateLimitLayer::new(Limiter::new(Picky), rule("p")).layer(inner());
     assert_eq!(ask!(service, "/").0, 503);
     let mut trial = RateLimitLayer::new(Limiter::new(Picky), rule("p").shadow()).layer(inner());

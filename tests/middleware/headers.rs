@@ -86,7 +86,7 @@ async fn times_are_rounded_to_the_safe_side() {
 #[tokio::test]
 async fn several_policies_are_several_members() {
     let (limiter, _) = limiter();
-    let bytes = policy("upload", "1000000/day").counting("content-bytes").unwrap();
+    let bytes = policy("upload", "1000000/day").with_unit("content-bytes").unwrap();
     let layer = RateLimitLayer::new(limiter, rule("burst", "2/10s"))
         .and(Rule::new(bytes, |_| "everybody").cost(|_| 1000));
     let mut service = layer.layer(inner());

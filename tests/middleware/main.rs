@@ -55,10 +55,10 @@ pub(crate) struct Later(pub(crate) MemoryStore);
 
 impl Store for Later {
     fn call(&self, request: Asked<'_>) -> Answer {
-        let ruling = self.0.call(request).now().unwrap();
+        let reply = self.0.call(request).now().unwrap();
         Answer::pending(async move {
             tokio::task::yield_now().await;
-            ruling
+            reply
         })
     }
 }

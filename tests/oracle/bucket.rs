@@ -69,7 +69,7 @@ impl Model for Bucket {
         Trace { time: self.changed, debt }
     }
 
-    fn give_back(&mut self, quota: &Quota, now: u64, paid: &Paid) -> u64 {
+    fn refund(&mut self, quota: &Quota, now: u64, paid: &Paid) -> u64 {
         let now = now.max(self.changed);
         // What was owed before the request is paid before it.
         let since = rational(now.saturating_sub(paid.trace.time)) * rate(&paid.ask.quota);

@@ -74,7 +74,7 @@ impl Model for Counter {
         Trace { time: periods.start, debt: rational(0) }
     }
 
-    fn give_back(&mut self, quota: &Quota, now: u64, paid: &Paid) -> u64 {
+    fn refund(&mut self, quota: &Quota, now: u64, paid: &Paid) -> u64 {
         let mut periods = self.periods(quota, now);
         let time = paid.trace.time;
         let mut nothing = 0;

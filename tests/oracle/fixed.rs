@@ -46,7 +46,7 @@ impl Model for Fixed {
         Trace { time: period.start, debt: rational(0) }
     }
 
-    fn give_back(&mut self, quota: &Quota, now: u64, paid: &Paid) -> u64 {
+    fn refund(&mut self, quota: &Quota, now: u64, paid: &Paid) -> u64 {
         let period = self.period(quota, now);
         if period.start != paid.trace.time {
             return 0;

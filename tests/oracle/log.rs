@@ -49,7 +49,7 @@ impl Log {
     }
 
     fn charged_at(&self, quota: &Quota) -> i128 {
-        let Algorithm::SlidingBuckets(n) = quota.counted_by() else {
+        let Algorithm::SlidingBuckets(n) = quota.algorithm() else {
             return i128::from(self.changed);
         };
         let (n, window) = (u128::from(n), u128::from(micros(quota)));
@@ -83,7 +83,7 @@ impl Model for Log {
         Trace { time: place as u64, debt: rational(0) }
     }
 
-    fn give_back(&mut self, quota: &Quota, now: u64, paid: &Paid) -> u64 {
+    fn refund(&mut self, quota: &Quota, now: u64, paid: &Paid) -> u64 {
         let window = micros(quota).min(self.window);
         let now = i128::from(now.max(self.changed));
         let request = &mut self.requests[paid.trace.time as usize];

@@ -27,7 +27,7 @@ pub(crate) struct Ask {
 
 /// What a check should come to.
 #[derive(Debug, Clone)]
-pub(crate) struct Ruling {
+pub(crate) struct StoreReply {
     pub(crate) admitted: bool,
     pub(crate) findings: Vec<Finding>,
     pub(crate) paid: Vec<Paid>,
@@ -69,7 +69,7 @@ trait Model: std::fmt::Debug {
     /// Times at which units may come back, among them those from which `units` are free.
     fn moments(&self, quota: &Quota, units: u64) -> Vec<u64>;
     fn spend(&mut self, quota: &Quota, now: u64, units: u64) -> Trace;
-    fn give_back(&mut self, quota: &Quota, now: u64, paid: &Paid) -> u64;
+    fn refund(&mut self, quota: &Quota, now: u64, paid: &Paid) -> u64;
 }
 
 /// Every standing there is.
@@ -79,7 +79,7 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
-    pub(crate) fn check(&mut self, now: u64, asks: &[Ask]) -> Ruling {
+    pub(crate) fn check(&mut self, now: u64, asks: &[Ask]) -> StoreReply {
         let asks = sum(asks);
         let binding = asks.iter().filter(|ask| !ask.shadow);
         if binding.clone().any(|ask| self.verdict(now, ask) != Verdict::Passed) {
@@ -100,7 +100,7 @@ impl Oracle {
                 findings[index] = Some(Finding { verdict, granted, ..finding });
             }
         }
-        Ruling {
+        StoreReply {
             admitted: true,
             findings: findings.into_iter().flatten().collect(),
             paid: paid.into_iter().flatten().collect(),
@@ -108,7 +108,7 @@ impl Oracle {
     }
 
     /// What a check would find, and nothing is spent.
-    pub(crate) fn peek(&mut self, now: u64, asks: &[Ask]) -> Ruling {
+    pub(crate) fn peek(&mut self, now: u64, asks: &[Ask]) -> StoreReply {
         let asks = sum(asks);
         let findings = asks.iter().map(|ask| {
             let verdict = self.verdict(now, ask);
@@ -118,7 +118,7 @@ impl Oracle {
         let passed =
             |(ask, finding): (&Ask, &Finding)| ask.shadow || finding.verdict == Verdict::Passed;
         let admitted = asks.iter().zip(&findings).all(passed);
-        Ruling { admitted, findings, paid: Vec::new() }
+        StoreReply { admitted, findings, paid: Vec::new() }
     }
 
     /// Gives back what a line still weighs under the quota in force.
@@ -126,7 +126,7 @@ impl Oracle {
         if paid.units == 0 {
             return 0;
         }
-        let given = self.model(paid.ask.slot, quota).give_back(quota, now, paid);
+        let given = self.model(paid.ask.slot, quota).refund(quota, now, paid);
         assert!(given <= paid.units);
         given
     }
@@ -212,7 +212,7 @@ impl Oracle {
     }
 
     fn model(&mut self, slot: Slot, quota: &Quota) -> &mut Box<dyn Model> {
-        self.models.entry(slot).or_insert_with(|| match quota.counted_by() {
+        self.models.entry(slot).or_insert_with(|| match quota.algorithm() {
             Algorithm::SlidingLog | Algorithm::SlidingBuckets(_) => Box::<log::Log>::default(),
             Algorithm::SlidingCounter => Box::<counter::Counter>::default(),
             Algorithm::TokenBucket { .. } => Box::<bucket::Bucket>::default(),

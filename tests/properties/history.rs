@@ -26,11 +26,11 @@ pub(crate) struct History {
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     Move(Move),
-    Check { lines: Vec<Line>, repeat: u8, keep: bool },
-    Peek { lines: Vec<Line> },
+    Check { lines: Vec<ChargeReply>, repeat: u8, keep: bool },
+    Peek { lines: Vec<ChargeReply> },
     Refund { which: usize },
     Settle { which: usize, factor: Part },
-    Reset { line: Line },
+    Reset { line: ChargeReply },
     Change { policy: usize, change: Change },
 }
 
@@ -48,7 +48,7 @@ pub(crate) enum Move {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Line {
+pub(crate) struct ChargeReply {
     pub(crate) policy: usize,
     pub(crate) key: usize,
     pub(crate) cost: Cost,
@@ -125,7 +125,7 @@ fn quota(family: Family) -> BoxedStrategy<Quota> {
                     Algorithm::TokenBucket { burst: if large { (limit / 2).max(1) } else { burst } }
                 }
             };
-            Quota::with_algorithm(limit, Duration::from_micros(window), algorithm).ok()
+            Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm).ok()
         })
         .boxed()
 }
@@ -157,10 +157,16 @@ fn moves() -> impl Strategy<Value = Move> {
     ]
 }
 
-fn line() -> impl Strategy<Value = Line> {
+fn line() -> impl Strategy<Value = ChargeReply> {
     let most = prop_oneof![7 => Just(None), 1 => cost().prop_map(Some)];
     (0..3_usize, prop_oneof![3 => Just(0), 1 => Just(1_usize)], cost(), most, 0..6_u8).prop_map(
-        |(policy, key, cost, most, shadow)| Line { policy, key, cost, most, shadow: shadow == 0 },
+        |(policy, key, cost, most, shadow)| ChargeReply {
+            policy,
+            key,
+            cost,
+            most,
+            shadow: shadow == 0,
+        },
     )
 }
 

@@ -3,7 +3,7 @@
 use tollgate::{Algorithm, Decision, store::Verdict};
 
 use super::{
-    oracle::{Ask, Finding, Ruling},
+    oracle::{Ask, Finding, StoreReply},
     run::Player,
     support::{micros, most_in_any_window},
 };
@@ -24,7 +24,7 @@ impl Player<'_> {
         }
     }
 
-    pub(crate) fn compare(&self, decision: &Decision<'_>, expected: &Ruling) {
+    pub(crate) fn compare(&self, decision: &Decision<'_>, expected: &StoreReply) {
         let found = decision.outcomes().iter().map(|outcome| {
             let standing = outcome.standing();
             Finding {
@@ -51,7 +51,7 @@ impl Player<'_> {
                 let spent: Vec<_> = mine.map(|it| (it.time, it.units)).collect();
                 let most = most_in_any_window(&spent, micros(quota.window()));
                 let limit = u128::from(quota.limit());
-                let bound = match quota.counted_by() {
+                let bound = match quota.algorithm() {
                     Algorithm::SlidingCounter => 2 * limit - 1,
                     Algorithm::TokenBucket { burst } => u128::from(burst) + limit,
                     Algorithm::FixedWindow => 2 * limit,
@@ -63,24 +63,24 @@ impl Player<'_> {
         }
     }
 
-    pub(crate) fn count(&self, asks: &[Ask], ruling: &Ruling) {
+    pub(crate) fn count(&self, asks: &[Ask], reply: &StoreReply) {
         let tally = self.tally;
-        tally.count(if ruling.admitted { "admitted" } else { "denied" });
-        let mut findings = ruling.findings.iter();
+        tally.count(if reply.admitted { "admitted" } else { "denied" });
+        let mut findings = reply.findings.iter();
         let over = findings.clone().any(|it| it.verdict == Verdict::OverCapacity);
         tally.count_if(over, "over capacity");
         tally.count_if(asks.iter().any(|ask| ask.cost == 0), "cost of 0");
         tally.count_if(asks.len() > 1, "several charges");
-        tally.count_if(ruling.findings.len() < asks.len(), "the same policy and key twice");
+        tally.count_if(reply.findings.len() < asks.len(), "the same policy and key twice");
         let pairs = asks.iter().any(|one| {
             asks.iter().any(|other| one.slot == other.slot && one.shadow != other.shadow)
         });
-        tally.count_if(pairs && ruling.admitted, "shadow beside its own charge");
+        tally.count_if(pairs && reply.admitted, "shadow beside its own charge");
         let refused = findings.any(|it| it.verdict == Verdict::Refused);
-        tally.count_if(refused && ruling.admitted, "shadow refused, check admitted");
-        let more = ruling.paid.iter().any(|paid| paid.units > paid.ask.cost);
+        tally.count_if(refused && reply.admitted, "shadow refused, check admitted");
+        let more = reply.paid.iter().any(|paid| paid.units > paid.ask.cost);
         tally.count_if(more, "granted more than the cost");
-        let waited = ruling.admitted && self.time == self.due;
+        let waited = reply.admitted && self.time == self.due;
         tally.count_if(waited, "waited exactly, then admitted");
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use tollgate::{Algorithm, Charge, Decision, Policy, Quota, Reservation, store::Verdict};
 
 use super::{
-    history::{Change, Cost, History, Line, Move, Step},
+    history::{Change, ChargeReply, Cost, History, Move, Step},
     oracle::{Ask, Oracle, Paid, Slot},
     support::{Fixture, Tally, micros, now},
 };
@@ -151,7 +151,7 @@ impl Player<'_> {
         self.fixture.set(self.time);
     }
 
-    fn asks(&mut self, lines: &[Line]) -> Vec<Ask> {
+    fn asks(&mut self, lines: &[ChargeReply]) -> Vec<Ask> {
         let lines = lines.iter().map(|line| {
             let slot = (line.policy % self.policies.len(), line.key);
             let quota = self.policies[slot.0].quota();
@@ -219,18 +219,18 @@ impl Player<'_> {
     fn change(&mut self, policy: usize, change: Change) {
         let index = policy % self.policies.len();
         let old = self.policies[index].quota();
-        let (limit, window, counted_by) = (old.limit(), old.window(), old.counted_by());
-        let new = match (change, counted_by) {
+        let (limit, window, algorithm) = (old.limit(), old.window(), old.algorithm());
+        let new = match (change, algorithm) {
             (Change::Limit(part), _) => {
-                Quota::with_algorithm(part.of(limit).max(1), window, counted_by)
+                Quota::new_with_algorithm(part.of(limit).max(1), window, algorithm)
             }
             (Change::Window(part), _) => {
                 let window = Duration::from_micros(part.of(micros(window)));
-                Quota::with_algorithm(limit, window, counted_by)
+                Quota::new_with_algorithm(limit, window, algorithm)
             }
             (Change::Burst(part), Algorithm::TokenBucket { burst }) => {
                 let burst = part.of(burst).max(1);
-                Quota::with_algorithm(limit, window, Algorithm::TokenBucket { burst })
+                Quota::new_with_algorithm(limit, window, Algorithm::TokenBucket { burst })
             }
             (Change::Burst(_) | Change::Back, _) => Ok(self.history.quotas[index]),
         };

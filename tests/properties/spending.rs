@@ -79,7 +79,7 @@ impl Player<'_> {
 
     fn given_back(&mut self, slot: Slot, units: u64) {
         // A bucket pays debts from then on; the others are judged by charges alone.
-        if matches!(self.policies[slot.0].quota().counted_by(), Algorithm::TokenBucket { .. }) {
+        if matches!(self.policies[slot.0].quota().algorithm(), Algorithm::TokenBucket { .. }) {
             self.charged(slot, units);
         }
         self.write(slot, units);

@@ -33,7 +33,7 @@ fn rates() -> [(u64, Duration, u64); 3] {
 fn a_token_bucket_admits_exactly_its_rate() {
     for (limit, window, step) in rates() {
         let bucket = Algorithm::TokenBucket { burst: 5 };
-        let quota = Quota::with_algorithm(limit, window, bucket).expect("valid");
+        let quota = Quota::new_with_algorithm(limit, window, bucket).expect("valid");
         // The burst, and what has been refilled up to the last step. Steps are finer than the
         // time of a unit, so that the bucket is never full again.
         let last = u128::from((STEPS - 1) * step);
@@ -46,7 +46,7 @@ fn a_token_bucket_admits_exactly_its_rate() {
 fn a_token_bucket_of_1_admits_one_at_a_time() {
     let [(limit, window, step), ..] = rates();
     let bucket = Algorithm::TokenBucket { burst: 1 };
-    let quota = Quota::with_algorithm(limit, window, bucket).expect("valid");
+    let quota = Quota::new_with_algorithm(limit, window, bucket).expect("valid");
     let exact = one_at_a_time(limit, window.as_micros(), step);
     assert_eq!(u128::from(admitted(quota, step)), exact);
 }
@@ -67,7 +67,7 @@ fn a_log_admits_exactly_its_limit_a_window() {
 #[test]
 fn a_fixed_window_admits_exactly_its_limit_a_window() {
     let [_, (limit, window, step), _] = rates();
-    let quota = Quota::with_algorithm(limit, window, Algorithm::FixedWindow).expect("valid");
+    let quota = Quota::new_with_algorithm(limit, window, Algorithm::FixedWindow).expect("valid");
     let exact = in_windows(limit, window.as_micros() as u64, step);
     assert_eq!(admitted(quota, step), exact, "{quota}");
 }

@@ -68,7 +68,7 @@ pub(crate) fn quota(random: &mut Random, algorithm: u64) -> Quota {
         },
         _ => Algorithm::FixedWindow,
     };
-    Quota::with_algorithm(limit, Duration::from_micros(window), algorithm)
+    Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm)
         .unwrap_or_else(|_| Quota::per_second(5))
 }
 
@@ -146,8 +146,8 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
             0 => {
                 let index = random.below(3) as usize;
                 let (old, new) = (policies[index].quota(), quota(random, algorithms[index]));
-                if std::mem::discriminant(&old.counted_by())
-                    == std::mem::discriminant(&new.counted_by())
+                if std::mem::discriminant(&old.algorithm())
+                    == std::mem::discriminant(&new.algorithm())
                 {
                     count(if old.window() == new.window() {
                         "limit changed"
@@ -280,7 +280,7 @@ async fn long_log(pair: &Pair, name: &str, quota: Quota, steps: u64, random: &mu
         if random.below(2_000) == 0 {
             let window = Duration::from_micros(window / 2 + random.below(window));
             let limit = limit / 2 + random.below(limit);
-            let quota = Quota::with_algorithm(limit, window, quota.counted_by());
+            let quota = Quota::new_with_algorithm(limit, window, quota.algorithm());
             policy.set_quota(quota.expect("in bounds"));
         }
         let refund = random.below(10) == 0 && !held.is_empty();
@@ -330,7 +330,7 @@ async fn long_logs_decide_as_memory_does() {
     let random = &mut Random(7);
     for (limit, n) in [(40, 0), (700, 0), (3_000, 0), (5_000, 0), (700, 100), (5_000, 1_000)] {
         let algorithm = if n == 0 { Algorithm::SlidingLog } else { Algorithm::SlidingBuckets(n) };
-        let quota = Quota::with_algorithm(limit, Duration::from_secs(60), algorithm);
+        let quota = Quota::new_with_algorithm(limit, Duration::from_secs(60), algorithm);
         let name = format!("long-{limit}-{n}");
         long_log(&pair, &name, quota.expect("in bounds"), 6_000, random).await;
     }

@@ -10,7 +10,7 @@ use std::{
 
 use tollgate::{
     Charge, Charges, Error, ManualClock,
-    store::{Answer, Request, Ruling, Store},
+    store::{Answer, Request, Store, StoreReply},
 };
 
 use crate::remote::Remote;
@@ -74,7 +74,7 @@ impl Reset {
 }
 
 impl Future for Reset {
-    type Output = Result<Ruling, Error>;
+    type Output = Result<StoreReply, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match std::mem::replace(&mut self.state, State::Done) {

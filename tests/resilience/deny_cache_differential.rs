@@ -16,7 +16,7 @@ use crate::{
 };
 
 #[derive(Debug, Clone)]
-struct Line {
+struct ChargeReply {
     policy: usize,
     key: usize,
     cost: u64,
@@ -25,14 +25,14 @@ struct Line {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Check(Vec<Line>, Fate),
+    Check(Vec<ChargeReply>, Fate),
     Advance(u64),
     Settle(u64, Fate),
     Reset(usize, usize, Fate),
     Quota(usize, u64, u64),
     /// A change is asked for, then a check; time passes; the change arrives or is given up; then the
     /// check is heard.
-    Meanwhile(Change, Vec<Line>, u64, bool),
+    Meanwhile(Change, Vec<ChargeReply>, u64, bool),
 }
 
 #[derive(Debug, Clone)]
@@ -52,10 +52,10 @@ enum Fate {
 const POLICIES: usize = 2;
 const KEYS: usize = 3;
 
-fn lines() -> impl Strategy<Value = Vec<Line>> {
+fn lines() -> impl Strategy<Value = Vec<ChargeReply>> {
     let cost = prop_oneof![8 => 1..4_u64, 3 => 4..9_u64, 1 => Just(0), 2 => 9..14_u64];
     let line = (0..POLICIES, 0..KEYS, cost, prop::bool::weighted(0.15))
-        .prop_map(|(policy, key, cost, shadow)| Line { policy, key, cost, shadow });
+        .prop_map(|(policy, key, cost, shadow)| ChargeReply { policy, key, cost, shadow });
     prop_oneof![3 => prop::collection::vec(line.clone(), 1), 2 => prop::collection::vec(line, 2..4)]
 }
 
@@ -170,7 +170,7 @@ impl<'t> Play<'t> {
     }
 
     fn quota(algorithm: Algorithm, limit: u64, window: u64) -> Quota {
-        Quota::with_algorithm(limit, Duration::from_micros(window), algorithm).unwrap()
+        Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm).unwrap()
     }
 
     async fn run(mut self, steps: &[Step]) {
@@ -263,7 +263,7 @@ impl<'t> Play<'t> {
     async fn meanwhile(
         &mut self,
         change: impl Future<Output = ()>,
-        lines: &[Line],
+        lines: &[ChargeReply],
         time: u64,
         given_up: bool,
         theirs: &Decision<'_>,
@@ -320,14 +320,20 @@ impl<'t> Play<'t> {
         }
     }
 
-    fn same(&mut self, lines: &[Line], ours: &Decision<'_>, theirs: &Decision<'_>) {
+    fn same(&mut self, lines: &[ChargeReply], ours: &Decision<'_>, theirs: &Decision<'_>) {
         self.compare(self.now(), lines, ours, theirs);
         self.hear(ours);
     }
 
     /// The decisions agree in everything but who decided. Only a charge of whose key nothing was
     /// heard for a second may be told as if it had spent nothing, where another is refused.
-    fn compare(&mut self, asked: u64, lines: &[Line], ours: &Decision<'_>, theirs: &Decision<'_>) {
+    fn compare(
+        &mut self,
+        asked: u64,
+        lines: &[ChargeReply],
+        ours: &Decision<'_>,
+        theirs: &Decision<'_>,
+    ) {
         let cached = ours.source() == Source::Cache;
         assert_eq!(ours.is_allowed(), theirs.is_allowed());
         assert_eq!((ours.time(), ours.outcomes().len()), (theirs.time(), theirs.outcomes().len()));
@@ -427,8 +433,8 @@ impl<'t> Play<'t> {
     }
 }
 
-fn charges<'p>(policies: &'p [Policy], lines: &[Line]) -> Vec<Charge<'p>> {
-    let charge = |line: &Line| {
+fn charges<'p>(policies: &'p [Policy], lines: &[ChargeReply]) -> Vec<Charge<'p>> {
+    let charge = |line: &ChargeReply| {
         let charge = policies[line.policy].charge(line.key as u64, line.cost);
         if line.shadow { charge.shadow() } else { charge }
     };

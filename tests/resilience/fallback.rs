@@ -179,18 +179,19 @@ async fn each_charge_says_what_its_failure_means() {
         (policy("cheap", "1/min"), policy("dear", "1/min"), policy("own", "1/min"));
     bench.remote.set(Mood::Down);
     for _ in 0..3 {
-        let open = cheap.charge("alice", 1).on_failure(OnFailure::Allow);
+        let open = cheap.charge("alice", 1).with_on_failure(OnFailure::Allow);
         assert!(bench.check(open).await.is_allowed());
     }
-    let closed = || dear.charge("alice", 1).on_failure(OnFailure::Deny);
+    let closed = || dear.charge("alice", 1).with_on_failure(OnFailure::Deny);
     let error = bench.limiter.check(closed()).await.expect_err("it fails closed");
     assert!(error.is_unavailable());
     // A trial denies nobody; and one charge that fails closed is enough.
     assert!(bench.check(closed().shadow()).await.is_allowed());
-    let both = [cheap.charge("alice", 1).on_failure(OnFailure::Allow), closed()];
+    let both = [cheap.charge("alice", 1).with_on_failure(OnFailure::Allow), closed()];
     assert!(bench.limiter.check(both).await.is_err());
     // What is decided here is all or nothing.
-    let mixed = || [own.charge("alice", 1), cheap.charge("alice", 1).on_failure(OnFailure::Allow)];
+    let mixed =
+        || [own.charge("alice", 1), cheap.charge("alice", 1).with_on_failure(OnFailure::Allow)];
     assert!(bench.limiter.check(mixed()).await.expect("decided").is_allowed());
     assert!(!bench.limiter.check(mixed()).await.expect("decided").is_allowed());
 }

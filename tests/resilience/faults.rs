@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{task::JoinHandle, time::Instant};
 use tollgate::{
-    ErrorKind, Limiter, Policy,
+    Effect, ErrorKind, Limiter, Policy,
     store::{RedisConfig, RedisStore, Resilience},
 };
 
@@ -82,16 +82,16 @@ async fn errors_say_whether_something_may_have_been_done() {
     assert!(ask().await.expect("it is well"));
     server.ask::<()>("CONFIG SET maxmemory 1");
     let error = ask().await.expect_err("out of memory");
-    assert!(error.kind() == ErrorKind::OutOfMemory && !error.is_uncertain(), "{error:?}");
+    assert!(error.kind() == ErrorKind::OutOfMemory && error.effect() == Effect::None, "{error:?}");
     server.ask::<()>("CONFIG SET maxmemory 0");
     server.ask::<()>("REPLICAOF 127.0.0.1 1");
     let error = ask().await.expect_err("read-only");
-    assert!(error.kind() == ErrorKind::ReadOnly && !error.is_uncertain(), "{error:?}");
+    assert!(error.kind() == ErrorKind::ReadOnly && error.effect() == Effect::None, "{error:?}");
     server.ask::<()>("REPLICAOF NO ONE");
     let pid = server.info("server", "process_id");
     signal(&pid, "-STOP");
     let error = ask().await.expect_err("late");
-    assert!(error.kind() == ErrorKind::Unavailable && error.is_uncertain(), "{error:?}");
+    assert!(error.kind() == ErrorKind::Unavailable && error.effect() != Effect::None, "{error:?}");
     signal(&pid, "-CONT");
 }
 

@@ -82,7 +82,7 @@ impl Store for Remote {
         if mood == Mood::Hangs as u8 {
             return Answer::pending(std::future::pending());
         }
-        let ruling = self.0.store.call(request).now().expect("an embedded store");
+        let reply = self.0.store.call(request).now().expect("an embedded store");
         if mood == Mood::Mute as u8 {
             return Answer::pending(std::future::pending());
         }
@@ -90,9 +90,9 @@ impl Store for Remote {
             if mood == Mood::Late as u8 {
                 tokio::task::yield_now().await;
             }
-            ruling.map(|mut ruling| {
-                ruling.source = Source::Shared;
-                ruling
+            reply.map(|mut reply| {
+                reply.source = Source::Shared;
+                reply
             })
         })
     }

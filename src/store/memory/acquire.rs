@@ -10,12 +10,11 @@ use super::{
     shard::{Digest, Entry, Shard},
 };
 use crate::{
-    algorithm::{Mark, State},
-    charge::Charge,
+    algorithm::KeyState,
     clock::Timestamp,
+    decision::{ChargeReply, Mark, Standing, Verdict},
     key::Key,
-    standing::Standing,
-    store::{Line, Verdict},
+    policy::Charge,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +39,7 @@ impl MemoryStore {
         charges: &[Charge<'_>],
         now: Timestamp,
         mode: Mode,
-    ) -> SmallVec<[Line; 1]> {
+    ) -> SmallVec<[ChargeReply; 1]> {
         match charges {
             [charge] => SmallVec::from_buf([self.decide_one(charge, now, mode)]),
             _ => self.decide_several(charges, now, mode),
@@ -50,7 +49,12 @@ impl MemoryStore {
     /// A charge that is alone needs one lock, and is decided where it is spent. This and what it
     /// calls is one piece of code, in which a line need not be written down before it is complete.
     #[inline(always)]
-    pub(super) fn decide_one(&self, charge: &Charge<'_>, now: Timestamp, mode: Mode) -> Line {
+    pub(super) fn decide_one(
+        &self,
+        charge: &Charge<'_>,
+        now: Timestamp,
+        mode: Mode,
+    ) -> ChargeReply {
         self.decide_named(self.digest(charge, charge.key()), charge, now, mode)
     }
 
@@ -61,7 +65,7 @@ impl MemoryStore {
         charge: &Charge<'_>,
         now: Timestamp,
         mode: Mode,
-    ) -> Line {
+    ) -> ChargeReply {
         let number = self.shard_of(digest);
         let mut shard = self.lock(number);
         let mut place = Place { digest, shard: 0, position: shard.position(digest) };
@@ -81,7 +85,7 @@ impl MemoryStore {
         charges: &[Charge<'_>],
         now: Timestamp,
         mode: Mode,
-    ) -> SmallVec<[Line; 1]> {
+    ) -> SmallVec<[ChargeReply; 1]> {
         let digests = charges.iter().map(|charge| self.digest(charge, charge.key()));
         let digests: SmallVec<[Digest; 4]> = digests.collect();
         let mut locked = Locked::new(self, &digests, now);
@@ -97,7 +101,8 @@ impl MemoryStore {
                 .collect();
         }
         // What binds is spent first: a trial on the same key then sees the key as it will be.
-        let mut spent: SmallVec<[Option<Line>; 4]> = SmallVec::from_elem(None, charges.len());
+        let mut spent: SmallVec<[Option<ChargeReply>; 4]> =
+            SmallVec::from_elem(None, charges.len());
         for shadow in [false, true] {
             for ((charge, place), line) in lines.clone().zip(&mut spent) {
                 if charge.is_shadow() == shadow {
@@ -214,13 +219,13 @@ fn spends(charge: &Charge<'_>, mode: Mode) -> bool {
 fn affordable(charge: &Charge<'_>, mode: Mode, free: u64) -> u64 {
     match mode {
         Mode::Force => charge.cost(),
-        _ if charge.cost() <= free => charge.most().min(free),
+        _ if charge.cost() <= free => charge.max_cost().min(free),
         _ => 0,
     }
 }
 
 /// Where the charge stands if nothing is spent.
-fn look(shard: &mut Shard, charge: &Charge<'_>, place: &Place, now: Timestamp) -> Line {
+fn look(shard: &mut Shard, charge: &Charge<'_>, place: &Place, now: Timestamp) -> ChargeReply {
     let Some(position) = place.position else {
         return unspent(charge, Standing::full(charge.quota().capacity()));
     };
@@ -239,13 +244,13 @@ fn spend(
     place: &Place,
     now: Timestamp,
     mode: Mode,
-) -> Line {
+) -> ChargeReply {
     let quota = charge.quota();
     // Another line of this check may have come before.
     let position = match place.position.or_else(|| shard.position(place.digest)) {
         Some(position) => position,
         None if spends(charge, mode) => {
-            shard.insert(place.digest, State::new(quota.counted_by()), ledger)
+            shard.insert(place.digest, KeyState::new(quota.algorithm()), ledger)
         }
         None => return unspent(charge, Standing::full(quota.capacity())),
     };
@@ -254,7 +259,7 @@ fn spend(
     let (units, mark, standing) = entry.state.spend(quota, now, charge.cost(), affordable, ledger);
     remember(entry, &standing, now);
     let verdict = if units > 0 { Verdict::Passed } else { verdict(charge, &standing) };
-    Line { verdict, units, standing, mark }
+    ChargeReply { verdict, units, standing, mark }
 }
 
 /// Remembers until when a key is known to turn charges away, if it is.
@@ -268,8 +273,8 @@ fn remember(entry: &mut Entry, standing: &Standing, now: Timestamp) {
 }
 
 #[inline]
-fn unspent(charge: &Charge<'_>, standing: Standing) -> Line {
-    Line { verdict: verdict(charge, &standing), units: 0, standing, mark: Mark::default() }
+fn unspent(charge: &Charge<'_>, standing: Standing) -> ChargeReply {
+    ChargeReply { verdict: verdict(charge, &standing), units: 0, standing, mark: Mark::default() }
 }
 
 /// Whether the charge would pass.

@@ -18,14 +18,13 @@ use self::{
     ledger::Ledger,
     shard::{Digest, Shard},
 };
-use super::{Answer, Line, Request, Ruling, Source, Store, Verdict};
+use super::{Answer, ChargeReply, Request, Source, Store, StoreReply, Verdict};
 use crate::{
-    algorithm::{self, Mark},
-    charge::Charge,
+    algorithm,
     clock::{Clock, SystemClock, Timestamp},
+    decision::{Mark, Receipt, Spent, Standing},
     key::Key,
-    receipt::{Receipt, Spent},
-    standing::Standing,
+    policy::Charge,
 };
 
 /// Standings in this process: the store behind [`Limiter::in_memory`](crate::Limiter::in_memory).
@@ -159,7 +158,7 @@ impl MemoryStore {
 
     /// A check of one charge, and the time of it.
     #[inline]
-    pub(crate) fn acquire(&self, charge: &Charge<'_>) -> (Timestamp, Line) {
+    pub(crate) fn acquire(&self, charge: &Charge<'_>) -> (Timestamp, ChargeReply) {
         let time = self.clock.now();
         (time, self.decide_one(charge, time, acquire::Mode::Acquire))
     }
@@ -168,7 +167,7 @@ impl MemoryStore {
     /// hasher's own key, beside the secret, and only the client's key is hashed.
     #[inline]
     fn digest(&self, charge: &Charge<'_>, key: &Key) -> Digest {
-        let algorithm = u64::from(charge.quota().counted_by().number());
+        let algorithm = u64::from(charge.quota().algorithm().number());
         let Secret(low, high) = self.secret;
         let [low, high] = key.digest_keyed([low ^ charge.policy().id(), high ^ algorithm]);
         Digest(low, high)
@@ -187,7 +186,7 @@ impl MemoryStore {
         name: u128,
         charge: &Charge<'_>,
         now: Timestamp,
-    ) -> Line {
+    ) -> ChargeReply {
         self.decide_named(Digest::from_u128(name), charge, now, acquire::Mode::Acquire)
     }
 
@@ -200,12 +199,12 @@ impl MemoryStore {
         self.shards[index].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn give_back(&self, receipt: &Receipt, now: Timestamp) -> SmallVec<[Line; 1]> {
+    fn refund(&self, receipt: &Receipt, now: Timestamp) -> SmallVec<[ChargeReply; 1]> {
         let lines = receipt.lines();
         lines.iter().map(|spent| self.give_back_one(spent, now)).collect()
     }
 
-    fn give_back_one(&self, spent: &Spent, now: Timestamp) -> Line {
+    fn give_back_one(&self, spent: &Spent, now: Timestamp) -> ChargeReply {
         let (charge, mark) = (spent.charge(), spent.mark());
         let quota = charge.quota_in_force();
         let digest = self.digest(charge, charge.key());
@@ -213,15 +212,15 @@ impl MemoryStore {
         let (units, standing) = match shard.position(digest) {
             None => (0, Standing::full(quota.capacity())),
             Some(position) => {
-                let back = algorithm::Spent { quota: *charge.quota(), units: spent.units(), mark };
+                let back = algorithm::Refund { quota: *charge.quota(), units: spent.units(), mark };
                 let state = &mut shard.entry(position).state;
-                (state.give_back(&quota, now, &back), state.standing(&quota, now, 0))
+                (state.refund(&quota, now, &back), state.standing(&quota, now, 0))
             }
         };
-        Line { verdict: Verdict::Passed, units, standing, mark }
+        ChargeReply { verdict: Verdict::Passed, units, standing, mark }
     }
 
-    fn reset(&self, charges: &[Charge<'_>]) -> SmallVec<[Line; 1]> {
+    fn reset(&self, charges: &[Charge<'_>]) -> SmallVec<[ChargeReply; 1]> {
         let line = |charge: &Charge<'_>| {
             let digest = self.digest(charge, charge.key());
             let mut shard = self.lock(self.shard_of(digest));
@@ -229,7 +228,7 @@ impl MemoryStore {
                 shard.remove(position, &self.ledger);
             }
             let standing = Standing::full(charge.quota().capacity());
-            Line { verdict: Verdict::Passed, units: 0, standing, mark: Mark::default() }
+            ChargeReply { verdict: Verdict::Passed, units: 0, standing, mark: Mark::default() }
         };
         charges.iter().map(line).collect()
     }
@@ -248,14 +247,14 @@ impl Store for MemoryStore {
 impl MemoryStore {
     /// Does what is asked at this time.
     #[inline]
-    pub(crate) fn rule(&self, request: Request<'_>, time: Timestamp) -> Ruling {
+    pub(crate) fn rule(&self, request: Request<'_>, time: Timestamp) -> StoreReply {
         let lines = match request {
             Request::Acquire(charges) => self.decide(charges, time, acquire::Mode::Acquire),
             Request::Peek(charges) => self.decide(charges, time, acquire::Mode::Peek),
             Request::Force(charges) => self.decide(charges, time, acquire::Mode::Force),
-            Request::GiveBack(receipt) => self.give_back(receipt, time),
+            Request::Refund(receipt) => self.refund(receipt, time),
             Request::Reset(charges) => self.reset(charges),
         };
-        Ruling { time, source: Source::Local, lines }
+        StoreReply { time, source: Source::Local, charges: lines }
     }
 }

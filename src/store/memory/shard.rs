@@ -7,7 +7,7 @@
 
 use super::{index::Index, ledger::Ledger};
 use crate::{
-    algorithm::{Room, State},
+    algorithm::{KeyState, Room},
     clock::Timestamp,
 };
 
@@ -30,7 +30,7 @@ pub(super) struct Entry {
     digest: Digest,
     /// Until when this key turns charges away, as far as is known: it is not evicted before.
     blocked_until: Timestamp,
-    pub(super) state: State,
+    pub(super) state: KeyState,
 }
 
 impl Entry {
@@ -70,7 +70,7 @@ impl Shard {
         self.index.find(digest, entries.len(), |at| entries[at].digest == digest)
     }
 
-    pub(super) fn state(&self, position: usize) -> &State {
+    pub(super) fn state(&self, position: usize) -> &KeyState {
         &self.entries[position].state
     }
 
@@ -79,7 +79,7 @@ impl Shard {
     }
 
     /// Adds a key. Whether there is room for it is for [`fits`](Self::fits) to say.
-    pub(super) fn insert(&mut self, digest: Digest, state: State, ledger: &Ledger) -> usize {
+    pub(super) fn insert(&mut self, digest: Digest, state: KeyState, ledger: &Ledger) -> usize {
         let (position, before) = (self.entries.len(), self.bytes());
         if position == self.entries.capacity() {
             // By small steps, so that little is held in reserve.
@@ -93,7 +93,7 @@ impl Shard {
     }
 
     /// Removes a key; the last one takes its position.
-    pub(super) fn remove(&mut self, position: usize, ledger: &Ledger) -> State {
+    pub(super) fn remove(&mut self, position: usize, ledger: &Ledger) -> KeyState {
         let (before, last) = (self.bytes(), self.entries.len() - 1);
         self.index.remove(position, self.entries[position].digest);
         self.index.remove(last, self.entries[last].digest);
@@ -171,7 +171,7 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::Algorithm;
+    use crate::quota::Algorithm;
 
     /// Far more than have a tag, and many whose tags and hashes are equal.
     #[test]
@@ -191,7 +191,7 @@ mod tests {
                 }
                 None => {
                     assert!(!there.contains(&number));
-                    shard.insert(digest(number), State::new(Algorithm::FixedWindow), &ledger);
+                    shard.insert(digest(number), KeyState::new(Algorithm::FixedWindow), &ledger);
                     there.push(number);
                 }
             }

@@ -5,9 +5,9 @@ use smallvec::SmallVec;
 
 use super::{
     cluster::Cluster,
-    failure::Failure,
-    link::Link,
-    naming,
+    connection::Link,
+    error::Failure,
+    key_name,
     script::{Invocation, Loading},
     wire::Asked,
 };
@@ -28,7 +28,7 @@ impl Backend {
             Self::One(..) => slots.push((0, asked)),
             Self::Cluster(_) => {
                 for line in asked {
-                    let slot = naming::slot(&line.key);
+                    let slot = key_name::slot(&line.key);
                     match slots.iter_mut().find(|(other, _)| *other == slot) {
                         Some((_, lines)) => lines.push(line),
                         None => slots.push((slot, vec![line])),

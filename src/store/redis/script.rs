@@ -9,7 +9,7 @@ use redis::{Cmd, Script, Value};
 use smallvec::SmallVec;
 
 use super::{
-    failure::Failure,
+    error::Failure,
     wire::{self, Check, Operation, Reply},
 };
 
@@ -130,7 +130,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::algorithm::Algorithm;
+    use crate::quota::Algorithm;
 
     #[test]
     fn every_algorithm_has_a_branch_and_keys_of_its_own() {

@@ -5,15 +5,12 @@ use std::sync::Arc;
 use redis::Value;
 use smallvec::SmallVec;
 
-use super::{failure::Failure, naming::Naming};
+use super::{error::Failure, key_name::Naming};
 use crate::{
-    algorithm::Mark,
-    charge::Charge,
     clock::Timestamp,
+    decision::{ChargeReply, Mark, Spent, Standing, Verdict},
+    policy::Charge,
     quota::Quota,
-    receipt::Spent,
-    standing::Standing,
-    store::{Line, Verdict},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +18,7 @@ pub(super) enum Operation {
     Acquire,
     Peek,
     Force,
-    GiveBack,
+    Refund,
     Reset,
 }
 
@@ -31,7 +28,7 @@ impl Operation {
             Self::Acquire => "a",
             Self::Peek => "p",
             Self::Force => "f",
-            Self::GiveBack => "g",
+            Self::Refund => "g",
             Self::Reset => "r",
         }
     }
@@ -68,13 +65,13 @@ impl Asked {
             position,
             quota: *charge.quota(),
             cost: charge.cost(),
-            most: charge.most(),
+            most: charge.max_cost(),
             shadow: charge.is_shadow(),
             back: None,
         }
     }
 
-    pub(super) fn give_back(naming: &Naming, position: usize, spent: &Spent) -> Self {
+    pub(super) fn refund(naming: &Naming, position: usize, spent: &Spent) -> Self {
         let charge = spent.charge();
         Self {
             key: naming.name(charge),
@@ -88,15 +85,15 @@ impl Asked {
     }
 
     /// What gives back a line that has been spent.
-    pub(super) fn undo(&self, line: &Line) -> Self {
+    pub(super) fn undo(&self, line: &ChargeReply) -> Self {
         let back = Some((line.mark, self.quota));
         Self { cost: line.units, most: line.units, back, ..self.clone() }
     }
 
     /// The answer for a key from which nothing is missing.
-    pub(super) fn untouched(&self) -> Line {
+    pub(super) fn untouched(&self) -> ChargeReply {
         let capacity = self.quota.capacity();
-        Line {
+        ChargeReply {
             verdict: if self.cost > capacity { Verdict::OverCapacity } else { Verdict::Passed },
             units: 0,
             standing: Standing::full(capacity),
@@ -105,12 +102,12 @@ impl Asked {
     }
 
     /// Whether the charge can be judged by this answer to have passed.
-    pub(super) fn passed(&self, line: &Line) -> bool {
+    pub(super) fn passed(&self, line: &ChargeReply) -> bool {
         self.shadow || line.verdict == Verdict::Passed
     }
 
     fn pack(&self, bytes: &mut Vec<u8>, flags: u8) {
-        let algorithm = self.quota.counted_by();
+        let algorithm = self.quota.algorithm();
         bytes.extend([algorithm.number(), flags]);
         let mut push = |number: u64| {
             bytes.extend_from_slice(&(number.min(MOST) as f64).to_le_bytes());
@@ -127,7 +124,7 @@ impl Asked {
         }
     }
 
-    fn read(&self, operation: Operation, bytes: &[u8]) -> Option<Line> {
+    fn read(&self, operation: Operation, bytes: &[u8]) -> Option<ChargeReply> {
         let mut numbers = [0; LINE / 8];
         for (number, bytes) in numbers.iter_mut().zip(bytes.chunks_exact(8)) {
             *number = whole(bytes)?;
@@ -135,9 +132,9 @@ impl Asked {
         let [units, remaining, next_after, reset_after, retry_after, first, second, third] =
             numbers;
         let capacity = self.quota.capacity();
-        let spent = operation == Operation::GiveBack || operation == Operation::Reset || units > 0;
+        let spent = operation == Operation::Refund || operation == Operation::Reset || units > 0;
         let waits = !spent && self.cost > remaining && self.cost <= capacity;
-        Some(Line {
+        Some(ChargeReply {
             verdict: if spent || self.cost <= remaining {
                 Verdict::Passed
             } else if self.cost > capacity {
@@ -187,7 +184,7 @@ pub(super) fn pack(checks: &[Check]) -> Vec<u8> {
 pub(super) struct Reply {
     pub(super) time: Timestamp,
     /// A line for each that was asked, in their order.
-    pub(super) lines: SmallVec<[Line; 1]>,
+    pub(super) lines: SmallVec<[ChargeReply; 1]>,
 }
 
 /// Whether this has the form of an answer to these checks.

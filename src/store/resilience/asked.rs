@@ -1,7 +1,7 @@
 //! What is kept of a request until its answer comes.
 
 use crate::{
-    charge::{Charge, Charges},
+    policy::{Charge, Charges},
     store::Request,
 };
 
@@ -21,7 +21,7 @@ impl Asked {
             Request::Acquire(charges) => Self::Acquire(owned(charges)),
             Request::Peek(charges) => Self::Peek(owned(charges)),
             Request::Force(charges) => Self::Force(owned(charges)),
-            Request::GiveBack(_) | Request::Reset(_) => Self::Other,
+            Request::Refund(_) | Request::Reset(_) => Self::Other,
         }
     }
 

@@ -5,11 +5,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use crate::{
-    error::{Error, ErrorKind},
-    store::{
-        Answer, Request, Store,
-        departure::{self, Late},
-    },
+    error::{Effect, Error, ErrorKind},
+    store::{Answer, Request, Store, departure, departure::Late},
     telemetry,
 };
 
@@ -30,7 +27,7 @@ impl Store for Deadline {
     fn call(&self, request: Request<'_>) -> Answer {
         let deadline = self.deadline;
         match self.inner.call(request).now() {
-            Ok(ruling) => Answer::ready(ruling),
+            Ok(reply) => Answer::ready(reply),
             Err(coming) => Answer::pending(async move {
                 // Without tokio there is no timer; the store's own timeouts are then all there is.
                 if Handle::try_current().is_err() {
@@ -51,5 +48,5 @@ fn missed(deadline: Duration, late: &Late) -> Error {
         let message = format!("{message}: there was no connection; nothing was charged");
         return Error::new(ErrorKind::Unavailable, message);
     }
-    Error::new(ErrorKind::Unavailable, message).uncertain()
+    Error::new(ErrorKind::Unavailable, message).with_effect(Effect::Unknown)
 }

@@ -14,13 +14,11 @@ use super::{
     payer::{self, Payer},
 };
 use crate::{
-    algorithm::Mark,
-    charge::{Charge, OnFailure},
     clock::{Clock, Timestamp},
-    error::Error,
-    receipt::Receipt,
-    standing::Standing,
-    store::{Answer, Line, MemoryConfig, MemoryStore, Request, Ruling, Source, Store, Verdict},
+    decision::{ChargeReply, Mark, Receipt, Source, Standing, StoreReply, Verdict},
+    error::{Effect, Error},
+    policy::{Charge, OnFailure},
+    store::{Answer, MemoryConfig, MemoryStore, Request, Store},
     telemetry,
 };
 
@@ -73,7 +71,7 @@ impl Fallback {
 
     /// Decides a charge that [it decides alone](Self::decides_alone).
     #[inline]
-    pub(crate) fn acquire_alone(&self, charge: &Charge<'_>, time: Timestamp) -> Line {
+    pub(crate) fn acquire_alone(&self, charge: &Charge<'_>, time: Timestamp) -> ChargeReply {
         telemetry::fell_back();
         self.0.acquire(charge, time, true)
     }
@@ -93,11 +91,11 @@ impl Store for Fallback {
                     return Answer::ready(self.0.decide(request, Cause::LeftAlone(now)));
                 }
             }
-            Request::GiveBack(receipt) if receipt.source() == Source::Fallback => {
-                return Answer::ready(Ok(self.0.give_back(receipt)));
+            Request::Refund(receipt) if receipt.source() == Source::Fallback => {
+                return Answer::ready(Ok(self.0.refund(receipt)));
             }
             Request::Reset(charges) => self.0.reset(charges),
-            Request::GiveBack(_) => {}
+            Request::Refund(_) => {}
         }
         match self.0.inner.call(request).now() {
             Ok(answer) => Answer::ready(self.0.hear(Some(request), answer)),
@@ -124,12 +122,12 @@ impl Shared {
     fn hear(
         self: &Arc<Self>,
         request: Option<Request<'_>>,
-        answer: Result<Ruling, Error>,
-    ) -> Result<Ruling, Error> {
+        answer: Result<StoreReply, Error>,
+    ) -> Result<StoreReply, Error> {
         match (answer, request) {
-            (Ok(ruling), _) => {
-                self.answered(ruling.source);
-                Ok(ruling)
+            (Ok(reply), _) => {
+                self.answered(reply.source);
+                Ok(reply)
             }
             (Err(error), Some(request)) => self.decide(request, Cause::Failed(error)),
             (Err(error), None) => Err(error),
@@ -137,7 +135,7 @@ impl Shared {
     }
 
     /// Decides without the store.
-    fn decide(&self, request: Request<'_>, cause: Cause) -> Result<Ruling, Error> {
+    fn decide(&self, request: Request<'_>, cause: Cause) -> Result<StoreReply, Error> {
         if let Cause::Failed(error) = &cause
             && !error.is_unavailable()
         {
@@ -149,12 +147,12 @@ impl Shared {
                 let time = self.time(&cause);
                 let line = self.acquire(charge, time, cause.is_certain());
                 let lines = SmallVec::from_buf([line]);
-                Ok(Ruling { time, source: Source::Fallback, lines })
+                Ok(StoreReply { time, source: Source::Fallback, charges: lines })
             }
             Request::Acquire(charges) | Request::Peek(charges) => {
                 telemetry::fell_back();
                 let denies = |charge: &Charge<'_>| {
-                    !charge.is_shadow() && charge.failure_mode() == OnFailure::Deny
+                    !charge.is_shadow() && charge.on_failure() == OnFailure::Deny
                 };
                 if charges.iter().any(denies) {
                     return cause.into_err();
@@ -166,13 +164,13 @@ impl Shared {
                 telemetry::fell_back();
                 self.force(charges, cause)
             }
-            Request::GiveBack(_) | Request::Reset(_) => cause.into_err(),
+            Request::Refund(_) | Request::Reset(_) => cause.into_err(),
         }
     }
 
     /// One charge alone, as most are. What the store certainly has not charged is owed to it.
     #[inline]
-    fn acquire(&self, charge: &Charge<'_>, time: Timestamp, is_owed: bool) -> Line {
+    fn acquire(&self, charge: &Charge<'_>, time: Timestamp, is_owed: bool) -> ChargeReply {
         let part;
         let share = match self.instances {
             1 => charge,
@@ -189,11 +187,11 @@ impl Shared {
         of_a_share(charge, share, line)
     }
 
-    fn acquire_or_peek(&self, charges: &[Charge<'_>], acquires: bool, cause: &Cause) -> Ruling {
+    fn acquire_or_peek(&self, charges: &[Charge<'_>], acquires: bool, cause: &Cause) -> StoreReply {
         let shares: SmallVec<[Charge<'_>; 4]> =
             charges.iter().filter(|it| here(it)).map(|it| it.share(self.instances)).collect();
         let request = if acquires { Request::Acquire(&shares) } else { Request::Peek(&shares) };
-        let Ruling { time, lines, .. } = self.local.rule(request, self.time(cause));
+        let StoreReply { time, charges: lines, .. } = self.local.rule(request, self.time(cause));
         let mut decided = shares.iter().zip(lines);
         let lines = charges.iter().map(|charge| {
             if !here(charge) {
@@ -206,14 +204,14 @@ impl Shared {
             }
             of_a_share(charge, share, line)
         });
-        Ruling { time, source: Source::Fallback, lines: lines.collect() }
+        StoreReply { time, source: Source::Fallback, charges: lines.collect() }
     }
 
     /// What is charged whatever is left counts here, and later there, unless it may do so already.
-    fn force(&self, charges: &[Charge<'_>], cause: Cause) -> Result<Ruling, Error> {
+    fn force(&self, charges: &[Charge<'_>], cause: Cause) -> Result<StoreReply, Error> {
         let shares: SmallVec<[Charge<'_>; 4]> =
             charges.iter().map(|charge| charge.share(self.instances)).collect();
-        let Ruling { time, lines, .. } =
+        let StoreReply { time, charges: lines, .. } =
             self.local.rule(Request::Force(&shares), self.time(&cause));
         if !cause.is_certain() {
             return cause.into_err();
@@ -221,23 +219,23 @@ impl Shared {
         for charge in charges {
             self.owed.add(self.local.name(charge), charge, charge.cost(), time);
         }
-        Ok(Ruling { time, source: Source::Fallback, lines })
+        Ok(StoreReply { time, source: Source::Fallback, charges: lines })
     }
 
     /// Gives back here, and says how many units nobody counts any more: what has been charged to
     /// the store since, or may have been, stays charged there.
-    fn give_back(&self, receipt: &Receipt) -> Ruling {
+    fn refund(&self, receipt: &Receipt) -> StoreReply {
         let shares = receipt.share(self.instances);
-        let mut ruling = self.local.rule(Request::GiveBack(&shares), self.clock.now());
-        ruling.source = Source::Fallback;
-        for (spent, line) in receipt.lines().iter().zip(&mut ruling.lines) {
+        let mut reply = self.local.rule(Request::Refund(&shares), self.clock.now());
+        reply.source = Source::Fallback;
+        for (spent, line) in receipt.lines().iter().zip(&mut reply.charges) {
             let charge = spent.charge();
             if !charge.is_shadow() {
                 let owed = self.owed.remove(self.local.name(charge), spent.units());
                 line.units = line.units.min(owed);
             }
         }
-        ruling
+        reply
     }
 
     /// Forgets what these keys have spent here, also if the store cannot: else what they owe would be
@@ -283,12 +281,12 @@ impl Cause {
     fn is_certain(&self) -> bool {
         match self {
             Self::LeftAlone(_) => true,
-            Self::Failed(error) => !error.is_uncertain(),
+            Self::Failed(error) => error.effect() == Effect::None,
         }
     }
 
     #[cold]
-    fn into_err(self) -> Result<Ruling, Error> {
+    fn into_err(self) -> Result<StoreReply, Error> {
         Err(match self {
             Self::LeftAlone(_) => left_alone(),
             Self::Failed(error) => error,
@@ -298,17 +296,17 @@ impl Cause {
 
 /// Whether this process decides in the store's place.
 fn here(charge: &Charge<'_>) -> bool {
-    charge.failure_mode() == OnFailure::Local
+    charge.on_failure() == OnFailure::Local
 }
 
 /// A charge that nobody has decided passes.
-fn untouched(charge: &Charge<'_>) -> Line {
+fn untouched(charge: &Charge<'_>) -> ChargeReply {
     let standing = Standing::full(charge.quota().capacity());
-    Line { verdict: Verdict::Passed, units: 0, standing, mark: Mark::default() }
+    ChargeReply { verdict: Verdict::Passed, units: 0, standing, mark: Mark::default() }
 }
 
 /// A cost beyond a share is not beyond the quota: the store can admit it when it is back.
-fn of_a_share(charge: &Charge<'_>, share: &Charge<'_>, mut line: Line) -> Line {
+fn of_a_share(charge: &Charge<'_>, share: &Charge<'_>, mut line: ChargeReply) -> ChargeReply {
     const A_MOMENT: u64 = 1_000_000;
     if line.verdict == Verdict::OverCapacity && charge.cost() <= charge.quota().capacity() {
         debug_assert!(share.quota().capacity() < charge.cost());

@@ -13,9 +13,10 @@ use tokio::time::Instant;
 use super::breaker::{Breaker, BreakerConfig, End, Pass, State, Trip};
 use crate::{
     clock::{Clock, Timestamp},
+    decision::StoreReply,
     error::{Error, ErrorKind},
     random,
-    store::{Answer, Request, Ruling, Store},
+    store::{Answer, Request, Store},
     telemetry,
 };
 
@@ -142,10 +143,10 @@ struct Call {
 }
 
 impl Call {
-    fn end(mut self, ruling: &Result<Ruling, Error>) {
+    fn end(mut self, reply: &Result<StoreReply, Error>) {
         self.ended = true;
         let now = Instant::now();
-        let end = match ruling {
+        let end = match reply {
             // It has not been asked.
             Err(error) if !error.is_unavailable() => End::Unheard,
             // One key is spoilt, and it says so: it works.
@@ -175,21 +176,21 @@ impl Store for Guarded {
     fn call(&self, request: Request<'_>) -> Answer {
         let start = Instant::now();
         // Nothing else can give back in the store's place.
-        let urgent = matches!(request, Request::GiveBack(_));
+        let urgent = matches!(request, Request::Refund(_));
         let pass = self.gate.ask(start, urgent);
         if pass == Pass::No {
             return Answer::ready(Err(left_alone()));
         }
         let call = Call { gate: Arc::clone(&self.gate), pass, start, ended: false };
         match self.inner.call(request).now() {
-            Ok(ruling) => {
-                call.end(&ruling);
-                Answer::ready(ruling)
+            Ok(reply) => {
+                call.end(&reply);
+                Answer::ready(reply)
             }
             Err(coming) => Answer::pending(async move {
-                let ruling = coming.await;
-                call.end(&ruling);
-                ruling
+                let reply = coming.await;
+                call.end(&reply);
+                reply
             }),
         }
     }

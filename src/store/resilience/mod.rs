@@ -52,7 +52,7 @@ pub struct Resilience {
 }
 
 /// A store with what stands around it.
-pub(crate) enum Borne {
+pub(crate) enum Wrapped {
     ByFallback(Fallback),
     Otherwise(Box<dyn Store>),
 }
@@ -136,10 +136,10 @@ impl Resilience {
     }
 
     /// The store, with all of this around it.
-    pub(crate) fn around(self, store: impl Store) -> Borne {
+    pub(crate) fn wrap(self, store: impl Store) -> Wrapped {
         let mut store: Box<dyn Store> = Box::new(store);
         if store.is_embedded() {
-            return Borne::Otherwise(store);
+            return Wrapped::Otherwise(store);
         }
         if let Some(deadline) = self.deadline {
             store = Box::new(Deadline::new(store, deadline));
@@ -156,9 +156,9 @@ impl Resilience {
         // Outermost, so that nothing else is done for a check while the store is left alone.
         if let Some(mut memory) = self.fallback {
             memory.clock = self.clock;
-            return Borne::ByFallback(Fallback::new(store, gate, memory, self.instances));
+            return Wrapped::ByFallback(Fallback::new(store, gate, memory, self.instances));
         }
-        Borne::Otherwise(store)
+        Wrapped::Otherwise(store)
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{
 
 use hashbrown::HashTable;
 
-use crate::{algorithm::still_count, charge::Charge, clock::Timestamp};
+use crate::{algorithm::still_count, clock::Timestamp, policy::Charge};
 
 /// The most keys remembered. Of more, the units are forgotten: the store then never hears of them.
 const MOST: usize = 100_000;

@@ -15,11 +15,11 @@ use tokio::{runtime::Handle, task::AbortHandle, time::sleep};
 
 use super::owed::{Debt, Owed};
 use crate::{
-    charge::Charge,
     clock::{Clock, Timestamp},
-    error::{Error, ErrorKind},
-    standing::Standing,
-    store::{Answer, MemoryStore, Request, Ruling, Store},
+    decision::{Standing, StoreReply},
+    error::{Effect, Error, ErrorKind},
+    policy::Charge,
+    store::{Answer, MemoryStore, Request, Store},
 };
 
 /// The task that charges what is owed, if there is one.
@@ -115,7 +115,7 @@ pub(super) fn due(
     let charge = debt.charge();
     let (least, most) = debt.still_counts(now, instances);
     let share = charge.share(instances);
-    let Ruling { lines, .. } = local.rule(Request::Peek(&[share]), now);
+    let StoreReply { charges: lines, .. } = local.rule(Request::Peek(&[share]), now);
     let Standing { limit, remaining, .. } = lines.first()?.standing;
     let units = limit.saturating_sub(remaining).clamp(least, most);
     (units > 0).then(|| charge.again(units))
@@ -137,9 +137,9 @@ impl Round<'_> {
         };
         self.refused_in_a_row += 1;
         // One that is refused may be so for what it is; when all are, it is the store.
-        let store = error.is_uncertain() || error.kind() == ErrorKind::BreakerOpen;
+        let store = error.effect() != Effect::None || error.kind() == ErrorKind::BreakerOpen;
         self.goes_on &= !store && self.refused_in_a_row < AT_ONCE;
-        if !error.is_uncertain() {
+        if error.effect() == Effect::None {
             self.refused.push(debt);
         }
     }
@@ -157,9 +157,9 @@ impl Drop for Round<'_> {
 async fn first(sent: &mut Vec<(Debt, Answer)>) -> (Debt, Option<Error>) {
     poll_fn(|cx| {
         for place in 0..sent.len() {
-            if let Poll::Ready(ruling) = Pin::new(&mut sent[place].1).poll(cx) {
+            if let Poll::Ready(reply) = Pin::new(&mut sent[place].1).poll(cx) {
                 let (debt, _) = sent.swap_remove(place);
-                return Poll::Ready((debt, ruling.err()));
+                return Poll::Ready((debt, reply.err()));
             }
         }
         Poll::Pending

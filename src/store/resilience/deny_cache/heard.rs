@@ -5,10 +5,8 @@
 //! whole microseconds also after that. What does not follow exactly is not told.
 
 use crate::{
-    algorithm::{Algorithm, Mark},
-    quota::Quota,
-    standing::Standing,
-    store::{Line, Verdict},
+    decision::{ChargeReply, Mark, Standing, Verdict},
+    quota::{Algorithm, Quota},
 };
 
 /// How long an answer is believed, in microseconds: what others have done shows by then.
@@ -98,7 +96,7 @@ impl Heard {
     /// What the store would say at `now` of a charge that spends nothing; `None` if that does not
     /// follow.
     #[inline]
-    pub(super) fn line(&self, quota: &Quota, cost: u64, now: u64) -> Option<Line> {
+    pub(super) fn line(&self, quota: &Quota, cost: u64, now: u64) -> Option<ChargeReply> {
         let limit = quota.capacity();
         let (remaining, next_at) = self.level(quota, limit, now)?;
         if remaining >= limit {
@@ -168,17 +166,17 @@ impl Heard {
 
 /// How long a unit takes, if each takes the same whole number of microseconds.
 fn step(quota: &Quota) -> Option<u64> {
-    let Algorithm::TokenBucket { .. } = quota.counted_by() else { return None };
+    let Algorithm::TokenBucket { .. } = quota.algorithm() else { return None };
     let (window, limit) = (quota.window_micros(), quota.limit());
     window.is_multiple_of(limit).then(|| window / limit)
 }
 
 /// The line of a charge of which nothing was heard: as if its key had spent nothing.
-pub(super) fn unheard(quota: &Quota, cost: u64) -> Line {
+pub(super) fn unheard(quota: &Quota, cost: u64) -> ChargeReply {
     unspent(cost, Standing::full(quota.capacity()))
 }
 
-fn unspent(cost: u64, standing: Standing) -> Line {
+fn unspent(cost: u64, standing: Standing) -> ChargeReply {
     let verdict = if cost <= standing.remaining {
         Verdict::Passed
     } else if cost > standing.limit {
@@ -186,5 +184,5 @@ fn unspent(cost: u64, standing: Standing) -> Line {
     } else {
         Verdict::Refused
     };
-    Line { verdict, units: 0, standing, mark: Mark::default() }
+    ChargeReply { verdict, units: 0, standing, mark: Mark::default() }
 }

@@ -16,8 +16,9 @@ use std::{sync::Arc, time::Duration};
 use self::table::{Digests, Question, Table};
 use crate::{
     clock::Clock,
+    decision::StoreReply,
     error::Error,
-    store::{Answer, Request, Resilience, Ruling, Store},
+    store::{Answer, Request, Resilience, Store},
     telemetry,
 };
 
@@ -44,7 +45,7 @@ impl DenyCache {
     fn change(&self, request: Request<'_>, digests: Digests) -> Answer {
         let changing = Changing::new(Arc::clone(&self.table), digests);
         match self.inner.call(request).now() {
-            Ok(ruling) => Answer::ready(changing.hear(ruling)),
+            Ok(reply) => Answer::ready(changing.hear(reply)),
             Err(coming) => Answer::pending(async move { changing.hear(coming.await) }),
         }
     }
@@ -59,29 +60,29 @@ impl Store for DenyCache {
                 let digests = charges.iter().map(|charge| self.table.digest(charge));
                 return self.change(request, digests.collect());
             }
-            Request::GiveBack(receipt) => {
+            Request::Refund(receipt) => {
                 let digests = receipt.lines().iter().map(|it| self.table.digest(it.charge()));
                 return self.change(request, digests.collect());
             }
         };
         let question = self.table.question(charges);
-        if let Some(ruling) = self.table.denial(&question) {
+        if let Some(reply) = self.table.denial(&question) {
             telemetry::denied_from_cache();
-            return Answer::ready(Ok(ruling));
+            return Answer::ready(Ok(reply));
         }
         match self.inner.call(request).now() {
-            Ok(ruling) => {
-                if let Ok(ruling) = &ruling {
-                    self.table.hear(question, ruling);
+            Ok(reply) => {
+                if let Ok(reply) = &reply {
+                    self.table.hear(question, reply);
                 }
-                Answer::ready(ruling)
+                Answer::ready(reply)
             }
             Err(coming) => {
                 let hearing = Hearing { table: Arc::clone(&self.table), question: Some(question) };
                 Answer::pending(async move {
-                    let ruling = coming.await?;
-                    hearing.hear(&ruling);
-                    Ok(ruling)
+                    let reply = coming.await?;
+                    hearing.hear(&reply);
+                    Ok(reply)
                 })
             }
         }
@@ -101,11 +102,11 @@ impl Changing {
         Self { table, digests }
     }
 
-    fn hear(mut self, ruling: Result<Ruling, Error>) -> Result<Ruling, Error> {
-        if ruling.is_ok() {
+    fn hear(mut self, reply: Result<StoreReply, Error>) -> Result<StoreReply, Error> {
+        if reply.is_ok() {
             self.digests.drain(..).for_each(|digest| self.table.change(digest));
         }
-        ruling
+        reply
     }
 }
 
@@ -122,9 +123,9 @@ struct Hearing {
 }
 
 impl Hearing {
-    fn hear(mut self, ruling: &Ruling) {
+    fn hear(mut self, reply: &StoreReply) {
         if let Some(question) = self.question.take() {
-            self.table.hear(question, ruling);
+            self.table.hear(question, reply);
         }
     }
 }

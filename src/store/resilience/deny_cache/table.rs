@@ -13,10 +13,10 @@ use smallvec::SmallVec;
 
 use super::heard::{Heard, unheard};
 use crate::{
-    charge::Charge,
     clock::{Clock, Timestamp},
+    decision::{ChargeReply, Source, StoreReply, Verdict},
+    policy::Charge,
     quota::Quota,
-    store::{Line, Ruling, Source, Verdict},
 };
 
 #[derive(Debug)]
@@ -79,7 +79,7 @@ struct Asked {
 /// What is known of one line.
 enum Known {
     /// What the store would say, and its time.
-    Line(Line, u64),
+    Reply(ChargeReply, u64),
     /// Something was heard of this key lately, but not enough.
     Part,
     Nothing,
@@ -120,13 +120,13 @@ impl Table {
     /// The denial of a check of which one charge is known to be refused. The others are told as
     /// they are; one of whose key nothing was heard, as if it had spent nothing.
     #[inline]
-    pub(super) fn denial(&self, question: &Question) -> Option<Ruling> {
+    pub(super) fn denial(&self, question: &Question) -> Option<StoreReply> {
         let now = question.now.as_micros();
         let (mut refused, mut time) = (false, 0);
         let mut lines = SmallVec::new();
         for asked in &question.lines {
             lines.push(match self.look(asked, now) {
-                Known::Line(line, store_time) => {
+                Known::Reply(line, store_time) => {
                     refused |= !asked.shadow && line.verdict != Verdict::Passed;
                     time = time.max(store_time);
                     line
@@ -136,7 +136,7 @@ impl Table {
             });
         }
         let time = Timestamp::from_micros(time);
-        refused.then_some(Ruling { time, source: Source::Cache, lines })
+        refused.then_some(StoreReply { time, source: Source::Cache, charges: lines })
     }
 
     #[inline]
@@ -152,15 +152,15 @@ impl Table {
             return Known::Part;
         }
         match entry.heard.line(&asked.quota, asked.cost, now) {
-            Some(line) => Known::Line(line, entry.heard.store_time(now)),
+            Some(line) => Known::Reply(line, entry.heard.store_time(now)),
             None => Known::Part,
         }
     }
 
     /// Learns from the store's answer.
-    pub(super) fn hear(&self, question: Question, ruling: &Ruling) {
-        let lines = || question.lines.iter().zip(&ruling.lines);
-        if ruling.source != Source::Shared || ruling.lines.len() != question.lines.len() {
+    pub(super) fn hear(&self, question: Question, reply: &StoreReply) {
+        let lines = || question.lines.iter().zip(&reply.charges);
+        if reply.source != Source::Shared || reply.charges.len() != question.lines.len() {
             // Nobody knows whether the store has done it.
             return question.lines.iter().for_each(|asked| self.change(asked.digest));
         }
@@ -173,7 +173,7 @@ impl Table {
             // Of an admission only what would refuse the next: most never meet a limit.
             let tells = !admitted || line.standing.remaining < asked.cost;
             if let (Some(changes), true) = (changes, tells) {
-                self.remember(asked, changes, question.now, line, ruling.time);
+                self.remember(asked, changes, question.now, line, reply.time);
             }
         }
     }
@@ -209,7 +209,14 @@ impl Table {
         (before == asked.changes).then_some(before + 1)
     }
 
-    fn remember(&self, asked: &Asked, changes: u64, at: Timestamp, line: &Line, time: Timestamp) {
+    fn remember(
+        &self,
+        asked: &Asked,
+        changes: u64,
+        at: Timestamp,
+        line: &ChargeReply,
+        time: Timestamp,
+    ) {
         let Asked { digest, quota, cost, .. } = *asked;
         let (at, time) = (at.as_micros(), time.as_micros());
         let Some(mut heard) = Heard::new(&quota, cost, &line.standing, at, time) else { return };

@@ -22,7 +22,7 @@ use tokio::{
 
 use super::{
     backend::Backend,
-    failure::Failure,
+    error::Failure,
     script::Invocation,
     wire::{Check, Operation, Reply},
 };

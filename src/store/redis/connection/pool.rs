@@ -14,15 +14,14 @@ use redis::{Cmd, RedisError, Value, aio::ConnectionLike};
 use tokio::{task::JoinSet, time::timeout};
 
 use super::{
-    config::RedisConfig,
-    effort::{Effort, first_good},
-    failure::Failure,
-    origin::{Live, Origin},
-    silence::{self, Patience},
+    connector::{Live, Origin},
+    health::{self, Patience},
+    single_flight::{Effort, first_good},
 };
 use crate::store::departure;
+use crate::store::redis::{RedisConfig, error::Failure};
 
-pub(super) struct Link {
+pub(in crate::store::redis) struct Link {
     origin: Arc<Origin>,
     places: Box<[Place]>,
     next: AtomicUsize,
@@ -37,7 +36,7 @@ struct Place {
 }
 
 impl Link {
-    pub(super) fn new(origin: Origin, config: &RedisConfig) -> Self {
+    pub(in crate::store::redis) fn new(origin: Origin, config: &RedisConfig) -> Self {
         let place = |_| Place { live: Arc::default(), opening: Effort::new(Duration::ZERO) };
         Self {
             origin: Arc::new(origin),
@@ -49,7 +48,7 @@ impl Link {
     }
 
     /// Connects, so that a wrong address or password shows now.
-    pub(super) async fn warm_up(&self) -> Result<(), Failure> {
+    pub(in crate::store::redis) async fn warm_up(&self) -> Result<(), Failure> {
         for place in &self.places {
             self.opened(place).await?;
         }
@@ -58,7 +57,7 @@ impl Link {
 
     /// Sends a command. What cannot be the answer to it ends the connection: where there is one
     /// answer too many, each that follows is somebody else's.
-    pub(super) async fn send(
+    pub(in crate::store::redis) async fn send(
         &self,
         command: Cmd,
         is_answer: impl Fn(&Value) -> bool,
@@ -71,7 +70,7 @@ impl Link {
     }
 
     /// Sends a command to a cluster node that takes it only when asked to.
-    pub(super) async fn send_asking(
+    pub(in crate::store::redis) async fn send_asking(
         &self,
         command: Cmd,
         is_answer: impl Fn(&Value) -> bool,
@@ -90,7 +89,7 @@ impl Link {
     }
 
     /// Whether all connections have ended, and none has been replaced: the server may be gone.
-    pub(super) fn is_lost(&self) -> bool {
+    pub(in crate::store::redis) fn is_lost(&self) -> bool {
         self.places.iter().all(Place::is_lost)
     }
 
@@ -147,7 +146,7 @@ impl Link {
         live: &Live,
         grace: Duration,
     ) -> impl Future<Output = Result<(), Failure>> + Send + use<> {
-        silence::test(live.connection.clone(), Arc::clone(&live.pulse), grace, self.patience)
+        health::test(live.connection.clone(), Arc::clone(&live.pulse), grace, self.patience)
     }
 }
 

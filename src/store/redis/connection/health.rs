@@ -15,12 +15,11 @@ use std::{
 use redis::{Cmd, Value, aio::MultiplexedConnection};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::failure::Failure;
-use crate::random;
+use crate::{random, store::redis::error::Failure};
 
 /// Whether a connection still says something.
 #[derive(Debug)]
-pub(super) struct Pulse {
+pub(in crate::store::redis) struct Pulse {
     begin: Instant,
     /// When something came back last, in microseconds since `begin`.
     heard: AtomicU64,
@@ -45,31 +44,31 @@ impl Default for Pulse {
 
 impl Pulse {
     /// Something has come back.
-    pub(super) fn beat(&self) {
+    pub(in crate::store::redis) fn beat(&self) {
         self.heard.store(self.now(), Ordering::Relaxed);
     }
 
-    pub(super) fn is_idle(&self) -> bool {
+    pub(in crate::store::redis) fn is_idle(&self) -> bool {
         let heard = self.heard.load(Ordering::Relaxed);
         self.now().saturating_sub(heard) >= IDLE.as_micros() as u64
     }
 
-    pub(super) fn end(&self) {
+    pub(in crate::store::redis) fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    pub(in crate::store::redis) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
     /// Ends it, and what is still on its way over it is not believed. Whether this is new.
-    pub(super) fn go_astray(&self) -> bool {
+    pub(in crate::store::redis) fn go_astray(&self) -> bool {
         let new = !self.astray.swap(true, Ordering::AcqRel);
         self.end();
         new
     }
 
-    pub(super) fn is_astray(&self) -> bool {
+    pub(in crate::store::redis) fn is_astray(&self) -> bool {
         self.astray.load(Ordering::Acquire)
     }
 
@@ -80,17 +79,17 @@ impl Pulse {
 
 /// How long an answer may take decides how long a connection may be silent.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(in crate::store::redis) struct Patience {
     response_timeout: Duration,
 }
 
 impl Patience {
-    pub(super) fn new(response_timeout: Duration) -> Self {
+    pub(in crate::store::redis) fn new(response_timeout: Duration) -> Self {
         Self { response_timeout }
     }
 
     /// A connection on which other answers come soon is not asked at all.
-    pub(super) fn grace(self) -> Duration {
+    pub(in crate::store::redis) fn grace(self) -> Duration {
         self.response_timeout / 8
     }
 
@@ -104,7 +103,7 @@ impl Patience {
 
 /// Ends a connection on which nothing comes back, neither within `grace` nor to a PING, or to the
 /// PING something else.
-pub(super) async fn test(
+pub(in crate::store::redis) async fn test(
     mut connection: MultiplexedConnection,
     pulse: Arc<Pulse>,
     grace: Duration,

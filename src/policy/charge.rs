@@ -86,7 +86,7 @@ impl<'p> Charge<'p> {
 
     /// What becomes of the request when the store cannot answer.
     #[must_use]
-    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
+    pub fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
     }
@@ -123,7 +123,7 @@ impl<'p> Charge<'p> {
 
     /// Units, at most.
     #[must_use]
-    pub fn most(&self) -> u64 {
+    pub fn max_cost(&self) -> u64 {
         self.most
     }
 
@@ -135,7 +135,7 @@ impl<'p> Charge<'p> {
 
     /// What becomes of the request when the store cannot answer.
     #[must_use]
-    pub fn failure_mode(&self) -> OnFailure {
+    pub fn on_failure(&self) -> OnFailure {
         self.on_failure
     }
 
@@ -154,7 +154,7 @@ impl<'p> Charge<'p> {
     /// The policy's quota now, as far as it still counts what this charge was counted by.
     pub(crate) fn quota_in_force(&self) -> Quota {
         let quota = self.policy.quota().part(self.parts);
-        let same = discriminant(&quota.counted_by()) == discriminant(&self.quota.counted_by());
+        let same = discriminant(&quota.algorithm()) == discriminant(&self.quota.algorithm());
         if same { quota } else { self.quota }
     }
 

@@ -2,7 +2,11 @@
 
 use smallvec::SmallVec;
 
-use crate::{algorithm::Mark, charge::Charge, clock::Timestamp, store::Source};
+use crate::{
+    clock::Timestamp,
+    decision::{Mark, Source},
+    policy::Charge,
+};
 
 /// What a refund or a settlement needs. It can be used once, so it cannot be cloned.
 #[derive(Debug)]

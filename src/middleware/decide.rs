@@ -11,13 +11,12 @@ use super::{
     settlement::{self, Hooks, Settlement},
 };
 use crate::{
-    charge::{Charges, OnFailure},
-    decision::{Decision, Denied},
+    decision::{Decision, Denied, StoreReply},
     error::Error,
     limiter::Limiter,
-    route,
-    rule::{Ask, Rule},
-    store::{Answer, Ruling},
+    policy::{Charges, OnFailure},
+    rule::{Ask, Rule, route},
+    store::Answer,
     telemetry,
 };
 
@@ -59,7 +58,7 @@ impl Config {
             return Progress::Decided(Admission::Through(None));
         }
         match self.limiter.begin(&charges).now() {
-            Ok(ruling) => Progress::Decided(self.admit(charges, hooks, ruling, parts)),
+            Ok(reply) => Progress::Decided(self.admit(charges, hooks, reply, parts)),
             Err(answer) => Progress::Asked(Asked { answer, charges: charges.into_owned(), hooks }),
         }
     }
@@ -75,10 +74,10 @@ impl Config {
     pub(super) fn heard(
         &self,
         asked: Asked,
-        ruling: Result<Ruling, Error>,
+        reply: Result<StoreReply, Error>,
         parts: &mut Parts,
     ) -> Admission {
-        self.admit(asked.charges, asked.hooks, ruling, parts)
+        self.admit(asked.charges, asked.hooks, reply, parts)
     }
 
     #[inline]
@@ -86,13 +85,13 @@ impl Config {
         &self,
         charges: Charges<'_>,
         hooks: Hooks,
-        ruling: Result<Ruling, Error>,
+        reply: Result<StoreReply, Error>,
         parts: &mut Parts,
     ) -> Admission {
         let mut binding = charges.iter().filter(|charge| !charge.is_shadow());
         let binds = binding.clone().next().is_some();
-        let denies = binding.any(|charge| charge.failure_mode() == OnFailure::Deny);
-        let decision = ruling.and_then(|ruling| Decision::new(charges, ruling));
+        let denies = binding.any(|charge| charge.on_failure() == OnFailure::Deny);
+        let decision = reply.and_then(|reply| Decision::new(charges, reply));
         // By reference: a decision is large.
         let decision = match &decision {
             Ok(decision) => decision,

@@ -4,7 +4,7 @@ use http::request::Parts;
 
 use crate::{
     key::{Identity, Key},
-    route,
+    rule::route,
 };
 
 /// The pattern of the route that axum has matched, such as `/users/{id}`: a budget for each route,

@@ -5,16 +5,16 @@ use std::{sync::Arc, time::Duration};
 use redis::{ErrorKind, RedisError, Value};
 use tokio::time::{Instant, sleep};
 
-use super::{
-    config::RedisConfig,
-    effort::Effort,
-    failure::{Failure, Redirect},
+use super::topology::{Node, Topology};
+use crate::store::redis::{
+    RedisConfig,
+    connection::Effort,
+    error::{Failure, Redirect},
     script::Invocation,
-    topology::{Node, Topology},
 };
 
 #[derive(Debug)]
-pub(super) struct Cluster {
+pub(in crate::store::redis) struct Cluster {
     topology: Arc<Topology>,
     refreshing: Effort,
     /// For how long a request follows its slot.
@@ -27,14 +27,17 @@ const PAUSE: Duration = Duration::from_millis(5);
 const REST: Duration = Duration::from_millis(100);
 
 impl Cluster {
-    pub(super) fn new(seeds: &[String], config: &RedisConfig) -> Result<Self, RedisError> {
+    pub(in crate::store::redis) fn new(
+        seeds: &[String],
+        config: &RedisConfig,
+    ) -> Result<Self, RedisError> {
         let topology = Arc::new(Topology::new(seeds, config)?);
         let limit = config.response_timeout;
         Ok(Self { topology, refreshing: Effort::new(REST), limit })
     }
 
     /// Asks the nodes which of them has which slots.
-    pub(super) async fn refresh(&self) -> Result<(), Failure> {
+    pub(in crate::store::redis) async fn refresh(&self) -> Result<(), Failure> {
         self.refreshing.join(|| Arc::clone(&self.topology).refresh()).await
     }
 
@@ -46,7 +49,11 @@ impl Cluster {
 
     /// Runs the script on the node that has the slot. What a node redirects has not run, so
     /// repeating it doubles nothing; what may have run is never repeated.
-    pub(super) async fn run(&self, slot: u16, invocation: &Invocation) -> Result<Value, Failure> {
+    pub(in crate::store::redis) async fn run(
+        &self,
+        slot: u16,
+        invocation: &Invocation,
+    ) -> Result<Value, Failure> {
         let deadline = Instant::now() + self.limit;
         let mut ask: Option<Arc<Node>> = None;
         let mut moved = false;

@@ -5,13 +5,10 @@ use std::{iter, slice, time::Duration};
 use smallvec::SmallVec;
 
 use crate::{
-    charge::{Charge, Charges},
     clock::Timestamp,
+    decision::{ChargeReply, Receipt, Source, Spent, Standing, StoreReply, Verdict},
     error::{Error, ErrorKind},
-    policy::Policy,
-    receipt::{Receipt, Spent},
-    standing::Standing,
-    store::{Line, Ruling, Source, Verdict},
+    policy::{Charge, Charges, Policy},
 };
 
 /// What a check came to: everything was admitted, or nothing was spent.
@@ -36,7 +33,7 @@ pub struct Denied<'p>(Findings<'p>);
 struct Findings<'p> {
     charges: Charges<'p>,
     /// A line for each charge.
-    ruling: Ruling,
+    reply: StoreReply,
     binding: Option<usize>,
 }
 
@@ -44,7 +41,7 @@ struct Findings<'p> {
 #[derive(Debug, Clone, Copy)]
 pub struct Outcome<'a> {
     charge: &'a Charge<'a>,
-    line: &'a Line,
+    line: &'a ChargeReply,
 }
 
 /// The outcome of every charge of a check, in their order. Equal charges are summed and have one
@@ -52,7 +49,7 @@ pub struct Outcome<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Outcomes<'a> {
     charges: &'a [Charge<'a>],
-    lines: &'a [Line],
+    lines: &'a [ChargeReply],
 }
 
 impl<'p> Decision<'p> {
@@ -62,19 +59,19 @@ impl<'p> Decision<'p> {
     ///
     /// If there is not a line for each charge.
     #[inline]
-    pub(crate) fn new(charges: Charges<'p>, ruling: Ruling) -> Result<Self, Error> {
-        if ruling.lines.len() != charges.len() {
+    pub(crate) fn new(charges: Charges<'p>, reply: StoreReply) -> Result<Self, Error> {
+        if reply.charges.len() != charges.len() {
             return Err(Error::new(
                 ErrorKind::Unavailable,
                 "the store answered another number of charges than it was asked",
             ));
         }
-        let outcomes = Outcomes { charges: &charges, lines: &ruling.lines };
+        let outcomes = Outcomes { charges: &charges, lines: &reply.charges };
         let (admitted, binding) = outcomes.bind();
         Ok(if admitted {
-            Self::Allowed(Allowed(Findings { charges, ruling, binding }))
+            Self::Allowed(Allowed(Findings { charges, reply, binding }))
         } else {
-            Self::Denied(Denied(Findings { charges, ruling, binding }))
+            Self::Denied(Denied(Findings { charges, reply, binding }))
         })
     }
 
@@ -85,15 +82,15 @@ impl<'p> Decision<'p> {
         shadow: bool,
         time: Timestamp,
         source: Source,
-        line: Line,
+        line: ChargeReply,
     ) -> Self {
         let admitted = line.verdict == Verdict::Passed || shadow;
         let binding = (!shadow).then_some(0);
-        let ruling = Ruling { time, source, lines: SmallVec::from_buf([line]) };
+        let reply = StoreReply { time, source, charges: SmallVec::from_buf([line]) };
         if admitted {
-            Self::Allowed(Allowed(Findings { charges, ruling, binding }))
+            Self::Allowed(Allowed(Findings { charges, reply, binding }))
         } else {
-            Self::Denied(Denied(Findings { charges, ruling, binding }))
+            Self::Denied(Denied(Findings { charges, reply, binding }))
         }
     }
 
@@ -119,13 +116,13 @@ impl<'p> Decision<'p> {
     /// The store's time of the decision.
     #[must_use]
     pub fn time(&self) -> Timestamp {
-        self.findings().ruling.time
+        self.findings().reply.time
     }
 
     /// Who decided.
     #[must_use]
     pub fn source(&self) -> Source {
-        self.findings().ruling.source
+        self.findings().reply.source
     }
 
     /// The same decision, owning its policy handles.
@@ -147,7 +144,7 @@ impl<'p> Decision<'p> {
     /// Notes where the key of the charge at `place` stands after a refund.
     pub(crate) fn restate(&mut self, place: usize, standing: Standing) {
         if let Self::Allowed(Allowed(findings)) = self {
-            if let Some(line) = findings.ruling.lines.get_mut(place) {
+            if let Some(line) = findings.reply.charges.get_mut(place) {
                 line.standing = standing;
             }
             findings.binding = findings.outcomes().tightest();
@@ -163,7 +160,7 @@ impl<'p> Decision<'p> {
 
 impl Findings<'_> {
     fn outcomes(&self) -> Outcomes<'_> {
-        Outcomes { charges: &self.charges, lines: &self.ruling.lines }
+        Outcomes { charges: &self.charges, lines: &self.reply.charges }
     }
 
     fn binding(&self) -> Option<Outcome<'_>> {
@@ -234,8 +231,8 @@ impl<'a> Outcomes<'a> {
 impl<'a> IntoIterator for Outcomes<'a> {
     type Item = Outcome<'a>;
     type IntoIter = iter::Map<
-        iter::Zip<slice::Iter<'a, Charge<'a>>, slice::Iter<'a, Line>>,
-        fn((&'a Charge<'a>, &'a Line)) -> Outcome<'a>,
+        iter::Zip<slice::Iter<'a, Charge<'a>>, slice::Iter<'a, ChargeReply>>,
+        fn((&'a Charge<'a>, &'a ChargeReply)) -> Outcome<'a>,
     >;
 
     fn into_iter(self) -> Self::IntoIter {
@@ -258,11 +255,11 @@ impl<'p> Allowed<'p> {
 
     /// What a refund or a settlement needs.
     pub fn into_receipt(self) -> Receipt {
-        let Findings { charges, ruling, .. } = self.0;
-        let lines = charges.into_iter().zip(&ruling.lines);
+        let Findings { charges, reply, .. } = self.0;
+        let lines = charges.into_iter().zip(&reply.charges);
         let spent =
             lines.map(|(charge, line)| Spent::new(charge.into_owned(), line.units, line.mark));
-        Receipt::new(ruling.time, ruling.source, spent)
+        Receipt::new(reply.time, reply.source, spent)
     }
 }
 

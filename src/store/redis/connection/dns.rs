@@ -22,7 +22,7 @@ const MOST: usize = 20;
 static TURNS: Semaphore = Semaphore::const_new(MOST);
 
 /// A resolver that takes turns with all others of this process.
-pub(super) struct Names(&'static Semaphore);
+pub(in crate::store::redis) struct Names(&'static Semaphore);
 
 impl Default for Names {
     fn default() -> Self {

@@ -10,16 +10,15 @@ use std::{
 use redis::{Cmd, ConnectionAddr, ErrorKind, RedisError};
 use tokio::{task::JoinSet, time::sleep};
 
-use super::{
-    config::RedisConfig,
-    failure::Failure,
-    link::Link,
-    origin::{Origin, Server},
+use super::slots::{self, Range, SLOTS};
+use crate::store::redis::{
+    RedisConfig,
+    connection::{Link, Origin, Server},
+    error::Failure,
     script::Loading,
-    slots::{self, Range, SLOTS},
 };
 
-pub(super) struct Topology {
+pub(in crate::store::redis) struct Topology {
     /// The addresses that the application gave; their user, password and TLS are used for all.
     seeds: Vec<Server>,
     config: RedisConfig,
@@ -34,17 +33,20 @@ struct Map {
 type Address = (String, u16);
 
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) host: String,
-    pub(super) link: Link,
-    pub(super) loading: Loading,
+pub(in crate::store::redis) struct Node {
+    pub(in crate::store::redis) host: String,
+    pub(in crate::store::redis) link: Link,
+    pub(in crate::store::redis) loading: Loading,
 }
 
 /// The given addresses are asked a little later than the nodes, to which there are connections.
 const LATER: Duration = Duration::from_millis(50);
 
 impl Topology {
-    pub(super) fn new(seeds: &[String], config: &RedisConfig) -> Result<Self, RedisError> {
+    pub(in crate::store::redis) fn new(
+        seeds: &[String],
+        config: &RedisConfig,
+    ) -> Result<Self, RedisError> {
         if seeds.is_empty() {
             return Err((ErrorKind::InvalidClientConfig, "no node is given").into());
         }
@@ -56,16 +58,16 @@ impl Topology {
         })
     }
 
-    pub(super) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
+    pub(in crate::store::redis) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
         self.read().owners[usize::from(slot)].clone()
     }
 
-    pub(super) fn learn(&self, slot: u16, node: &Arc<Node>) {
+    pub(in crate::store::redis) fn learn(&self, slot: u16, node: &Arc<Node>) {
         self.write().owners[usize::from(slot)] = Some(Arc::clone(node));
     }
 
     /// The node to which another redirects; `None` if that one does not know where it is.
-    pub(super) fn redirected(
+    pub(in crate::store::redis) fn redirected(
         &self,
         by: &Node,
         address: &str,
@@ -82,7 +84,7 @@ impl Topology {
 
     /// Asks all nodes at once, because some may be silent, which of them has which slots. The first
     /// map without gaps counts: a node that has been taken out of the cluster knows of no slots.
-    pub(super) async fn refresh(self: Arc<Self>) -> Result<(), Failure> {
+    pub(in crate::store::redis) async fn refresh(self: Arc<Self>) -> Result<(), Failure> {
         let mut asked = JoinSet::new();
         let nodes: Vec<_> = self.read().nodes.values().cloned().collect();
         let later = if nodes.is_empty() { Duration::ZERO } else { LATER };

@@ -10,16 +10,15 @@ use redis::{
     ProtocolVersion, PushInfo, PushKind, RedisError, aio::MultiplexedConnection,
 };
 
-use super::{
-    config::RedisConfig, effort::Effort, names::Names, sentinel::Sentinels, silence::Pulse,
-};
+use super::{Effort, Sentinels, dns::Names, health::Pulse};
+use crate::store::redis::RedisConfig;
 
 /// A connection, and what is known of its state.
 #[derive(Debug)]
-pub(super) struct Live {
-    pub(super) connection: MultiplexedConnection,
-    pub(super) pulse: Arc<Pulse>,
-    pub(super) testing: Effort,
+pub(in crate::store::redis) struct Live {
+    pub(in crate::store::redis) connection: MultiplexedConnection,
+    pub(in crate::store::redis) pulse: Arc<Pulse>,
+    pub(in crate::store::redis) testing: Effort,
 }
 
 impl Live {
@@ -28,14 +27,14 @@ impl Live {
     }
 }
 
-pub(super) enum Origin {
+pub(in crate::store::redis) enum Origin {
     Server(Box<Server>),
     Pool { pool: Pool<RedisConnectionManager>, response_timeout: Duration },
     Sentinels(Box<Sentinels>),
 }
 
 impl Origin {
-    pub(super) async fn open(self: Arc<Self>) -> Result<Live, RedisError> {
+    pub(in crate::store::redis) async fn open(self: Arc<Self>) -> Result<Live, RedisError> {
         match &*self {
             Self::Server(server) => server.open().await,
             Self::Sentinels(sentinels) => sentinels.primary().await,
@@ -50,20 +49,23 @@ impl Origin {
     }
 
     /// Whether the end of a connection shows only when it is used.
-    pub(super) fn ends_unnoticed(&self) -> bool {
+    pub(in crate::store::redis) fn ends_unnoticed(&self) -> bool {
         matches!(self, Self::Pool { .. })
     }
 }
 
 /// One server, and how to connect to it.
 #[derive(Clone)]
-pub(super) struct Server {
+pub(in crate::store::redis) struct Server {
     client: Client,
     options: AsyncConnectionConfig,
 }
 
 impl Server {
-    pub(super) fn new(info: ConnectionInfo, config: &RedisConfig) -> Result<Self, RedisError> {
+    pub(in crate::store::redis) fn new(
+        info: ConnectionInfo,
+        config: &RedisConfig,
+    ) -> Result<Self, RedisError> {
         // In version 3 of the protocol the end of a connection is a message, so that no request is
         // sent into one that has ended. Every server from 6.0 on speaks it.
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
@@ -81,12 +83,15 @@ impl Server {
         Ok(Self { client, options })
     }
 
-    pub(super) fn from_url(url: &str, config: &RedisConfig) -> Result<Self, RedisError> {
+    pub(in crate::store::redis) fn from_url(
+        url: &str,
+        config: &RedisConfig,
+    ) -> Result<Self, RedisError> {
         Self::new(url.into_connection_info()?, config)
     }
 
     /// The same settings for another address.
-    pub(super) fn at(
+    pub(in crate::store::redis) fn at(
         &self,
         host: &str,
         port: u16,
@@ -106,11 +111,11 @@ impl Server {
         Self::new(info, config)
     }
 
-    pub(super) fn info(&self) -> &ConnectionInfo {
+    pub(in crate::store::redis) fn info(&self) -> &ConnectionInfo {
         self.client.get_connection_info()
     }
 
-    pub(super) async fn open(&self) -> Result<Live, RedisError> {
+    pub(in crate::store::redis) async fn open(&self) -> Result<Live, RedisError> {
         let pulse = Arc::new(Pulse::default());
         let seen = Arc::clone(&pulse);
         let options = self.options.clone().set_push_sender(move |push: PushInfo| {
@@ -132,7 +137,10 @@ mod secure {
 
     use super::*;
 
-    pub(super) fn client(info: ConnectionInfo, config: &RedisConfig) -> Result<Client, RedisError> {
+    pub(in crate::store::redis) fn client(
+        info: ConnectionInfo,
+        config: &RedisConfig,
+    ) -> Result<Client, RedisError> {
         if CryptoProvider::get_default().is_none() {
             // If another thread was faster, its choice is as good.
             let _ = ring::default_provider().install_default();
@@ -151,7 +159,10 @@ mod secure {
 
     use super::*;
 
-    pub(super) fn client(_: ConnectionInfo, _: &RedisConfig) -> Result<Client, RedisError> {
+    pub(in crate::store::redis) fn client(
+        _: ConnectionInfo,
+        _: &RedisConfig,
+    ) -> Result<Client, RedisError> {
         Err((ErrorKind::InvalidClientConfig, "TLS needs the feature redis-tls").into())
     }
 }

@@ -8,7 +8,7 @@ use http::{
     request::Parts,
 };
 
-use crate::route;
+use crate::rule::route;
 
 /// A unit for every `bytes` of the request's body or part of them, as `Content-Length` has it, and
 /// `unstated` units for a body whose length the client does not say. A request without a body

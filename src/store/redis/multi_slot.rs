@@ -9,14 +9,14 @@ use tokio::{
 };
 
 use super::{
-    coalesce::Calls,
-    failure::Failure,
+    batch::Calls,
+    error::Failure,
     wire::{self, Asked, Check, Operation},
 };
 use crate::{
     clock::Timestamp,
-    error::{Error, ErrorKind},
-    store::{Line, Ruling, Source},
+    decision::{ChargeReply, Source, StoreReply},
+    error::{Effect, Error, ErrorKind},
     telemetry,
 };
 
@@ -27,7 +27,7 @@ const A_MOMENT: Duration = Duration::from_millis(10);
 struct Group {
     slot: u16,
     check: Check,
-    answers: SmallVec<[Line; 1]>,
+    answers: SmallVec<[ChargeReply; 1]>,
 }
 
 impl Group {
@@ -52,7 +52,7 @@ impl Calls {
         operation: Operation,
         asked: Vec<Asked>,
         now: Option<u64>,
-    ) -> Result<Ruling, Error> {
+    ) -> Result<StoreReply, Error> {
         let groups = self.backend().by_slot(asked);
         if groups.len() <= 1 {
             return self.decide_groups(operation, groups, now).await;
@@ -63,7 +63,9 @@ impl Calls {
         let all = tokio::spawn(async move { calls.decide_groups(operation, groups, now).await });
         all.await.unwrap_or_else(|error| {
             let message = "a check was not brought to its end: part of it may stay charged";
-            Err(Error::new(ErrorKind::Unavailable, message).with_source(error).uncertain())
+            Err(Error::new(ErrorKind::Unavailable, message)
+                .with_source(error)
+                .with_effect(Effect::Unknown))
         })
     }
 
@@ -72,7 +74,7 @@ impl Calls {
         operation: Operation,
         groups: SmallVec<[(u16, Vec<Asked>); 1]>,
         now: Option<u64>,
-    ) -> Result<Ruling, Error> {
+    ) -> Result<StoreReply, Error> {
         let mut groups: SmallVec<[Group; 1]> = groups.into_iter().map(Group::new).collect();
         let mut time = Timestamp::default();
         // Whether something may stay charged though the whole fails.
@@ -93,7 +95,7 @@ impl Calls {
             // What is not all or nothing has been done in the slots before this one.
             kept |= index > 0 && !matches!(operation, Operation::Acquire | Operation::Peek);
             time = time.max(result.map_err(|failure| match kept {
-                true => Error::from(failure).uncertain(),
+                true => Error::from(failure).with_effect(Effect::Unknown),
                 false => Error::from(failure),
             })?);
             if denied {
@@ -109,15 +111,15 @@ impl Calls {
             }
         }
         let count = groups.iter().map(|group| group.check.len()).sum();
-        let mut lines: SmallVec<[Option<Line>; 1]> = SmallVec::from_elem(None, count);
+        let mut lines: SmallVec<[Option<ChargeReply>; 1]> = SmallVec::from_elem(None, count);
         for group in groups {
             for (asked, line) in group.check.iter().zip(group.answers) {
                 lines[asked.position] = Some(line);
             }
         }
-        let lines: Option<SmallVec<[Line; 1]>> = lines.into_iter().collect();
+        let lines: Option<SmallVec<[ChargeReply; 1]>> = lines.into_iter().collect();
         let lines = lines.ok_or_else(|| Error::new(ErrorKind::Protocol, "an answer is missing"))?;
-        Ok(Ruling { time, source: Source::Shared, lines })
+        Ok(StoreReply { time, source: Source::Shared, charges: lines })
     }
 
     async fn run(
@@ -146,7 +148,7 @@ impl Calls {
         }
         let (calls, mut undo) = (self.clone(), Group::new((group.slot, asked)));
         Some(tokio::spawn(async move {
-            let undone = calls.run(Operation::GiveBack, &mut undo, now).await.is_ok();
+            let undone = calls.run(Operation::Refund, &mut undo, now).await.is_ok();
             if !undone {
                 telemetry::undo_failed();
             }

@@ -2,25 +2,28 @@
 
 use redis::{ErrorKind, RedisError, Value, from_redis_value};
 
-pub(super) const SLOTS: usize = 16_384;
+pub(in crate::store::redis) const SLOTS: usize = 16_384;
 
 /// Slots in a row, and the primary that has them.
 #[derive(Debug, PartialEq)]
-pub(super) struct Range {
-    pub(super) first: usize,
-    pub(super) last: usize,
-    pub(super) host: String,
-    pub(super) port: u16,
+pub(in crate::store::redis) struct Range {
+    pub(in crate::store::redis) first: usize,
+    pub(in crate::store::redis) last: usize,
+    pub(in crate::store::redis) host: String,
+    pub(in crate::store::redis) port: u16,
 }
 
 /// Whether this has the form of an answer.
-pub(super) fn is_answer(value: &Value) -> bool {
+pub(in crate::store::redis) fn is_answer(value: &Value) -> bool {
     let is_list = |value: &Value| matches!(value, Value::Array(_));
     matches!(value, Value::Array(ranges) if ranges.iter().all(is_list))
 }
 
 /// Reads the answer of the node at a host.
-pub(super) fn read(value: Value, answering: &str) -> Result<Vec<Range>, RedisError> {
+pub(in crate::store::redis) fn read(
+    value: Value,
+    answering: &str,
+) -> Result<Vec<Range>, RedisError> {
     let ranges: Vec<Vec<Value>> = from_redis_value(value)?;
     ranges.into_iter().filter_map(|range| read_range(range, answering).transpose()).collect()
 }
@@ -41,7 +44,7 @@ fn read_range(range: Vec<Value>, answering: &str) -> Result<Option<Range>, Redis
 }
 
 /// Where a node is that another redirects to, as `host:port`.
-pub(super) fn read_address(
+pub(in crate::store::redis) fn read_address(
     address: &str,
     answering: &str,
 ) -> Result<Option<(String, u16)>, RedisError> {
@@ -62,7 +65,7 @@ fn host_of<'a>(host: &'a str, answering: &'a str) -> Option<&'a str> {
 }
 
 /// How many slots have an owner.
-pub(super) fn covered(ranges: &[Range]) -> usize {
+pub(in crate::store::redis) fn covered(ranges: &[Range]) -> usize {
     let mut has_owner = vec![false; SLOTS];
     for range in ranges {
         has_owner[range.first..=range.last].fill(true);

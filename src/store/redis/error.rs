@@ -2,7 +2,7 @@
 
 use redis::{ErrorKind as Cause, RedisError, ServerErrorKind as Server};
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Effect, Error, ErrorKind};
 
 /// What came instead of an answer.
 #[derive(Debug, Clone)]
@@ -87,7 +87,7 @@ impl From<Failure> for Error {
                 "the answer is not that of the limiter's script: something between here and Redis \
                  answers in its place",
             )
-            .uncertain(),
+            .with_effect(Effect::Unknown),
             Failure::Unreachable(error) => match error.kind() {
                 Cause::Io => Self::new(
                     ErrorKind::Unavailable,
@@ -102,14 +102,16 @@ impl From<Failure> for Error {
                 "the server does not speak the Redis protocol: check the address",
             )
             .with_source(error)
-            .uncertain(),
+            .with_effect(Effect::Unknown),
             Failure::Lost(error) => {
                 let message = if error.is_timeout() {
                     "Redis did not answer in time; the charge may have been made"
                 } else {
                     "the connection to Redis was lost; the charge may have been made"
                 };
-                Self::new(ErrorKind::Unavailable, message).with_source(error).uncertain()
+                Self::new(ErrorKind::Unavailable, message)
+                    .with_source(error)
+                    .with_effect(Effect::Unknown)
             }
         }
     }
@@ -163,7 +165,7 @@ fn refused(error: RedisError) -> Error {
         _ => (ErrorKind::Unavailable, format!("Redis refused the request: {error}")),
     };
     let error = Error::new(kind, message).with_source(error);
-    if failed { error.uncertain() } else { error }
+    if failed { error.with_effect(Effect::Unknown) } else { error }
 }
 
 /// The first word of what the server says. What follows may name keys, and decides nothing.

@@ -14,15 +14,14 @@ use tokio::{
     time::Instant,
 };
 
-use super::failure::Failure;
-use crate::random;
+use crate::{random, store::redis::error::Failure};
 
 type Outcome = Result<(), Failure>;
 
 /// Work that goes on when those who wait for it give up, so that a request with a short deadline
 /// does not begin from zero what the one before it began. Whoever comes meanwhile waits for the same
 /// work; whoever comes soon after a failure hears of that failure. The work ends with this.
-pub(super) struct Effort {
+pub(in crate::store::redis) struct Effort {
     state: Arc<Mutex<State>>,
     /// For so long after a success it is not done again.
     rest: Duration,
@@ -50,12 +49,12 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 const FORGOTTEN: Duration = Duration::from_secs(1);
 
 impl Effort {
-    pub(super) fn new(rest: Duration) -> Self {
+    pub(in crate::store::redis) fn new(rest: Duration) -> Self {
         Self { state: Arc::default(), rest }
     }
 
     /// What comes of the work that is going on, or of this if none is.
-    pub(super) async fn join<F>(&self, work: impl FnOnce() -> F) -> Outcome
+    pub(in crate::store::redis) async fn join<F>(&self, work: impl FnOnce() -> F) -> Outcome
     where
         F: Future<Output = Outcome> + Send + 'static,
     {
@@ -67,7 +66,7 @@ impl Effort {
     }
 
     /// Sees to it that the work is done, without waiting for it.
-    pub(super) fn begin<F>(
+    pub(in crate::store::redis) fn begin<F>(
         &self,
         work: impl FnOnce() -> F,
     ) -> Result<watch::Receiver<Option<Outcome>>, Failure>
@@ -102,11 +101,11 @@ impl Effort {
     }
 
     /// What had come of it is of no use: as if it had failed.
-    pub(super) fn failed(&self, failure: Failure) {
+    pub(in crate::store::redis) fn failed(&self, failure: Failure) {
         lock(&self.state).note(Err(failure), self.rest);
     }
 
-    pub(super) fn has_failed(&self) -> bool {
+    pub(in crate::store::redis) fn has_failed(&self) -> bool {
         matches!(lock(&self.state).last, Some(Err(_)))
     }
 }
@@ -140,7 +139,7 @@ impl Drop for Effort {
 }
 
 /// The first that succeeds; the others are then given up.
-pub(super) async fn first_good<T: 'static>(
+pub(in crate::store::redis) async fn first_good<T: 'static>(
     mut attempts: JoinSet<Result<T, RedisError>>,
 ) -> Result<T, RedisError> {
     let mut last: Option<RedisError> = None;

@@ -9,7 +9,7 @@ use std::fmt;
 use siphasher::sip128::SipHasher24;
 
 use super::config::RedisConfig;
-use crate::{charge::Charge, key::Key};
+use crate::{key::Key, policy::Charge};
 
 pub(super) struct Naming {
     prefix: Box<str>,
@@ -44,7 +44,7 @@ impl Naming {
         name.push(b':');
         name.extend_from_slice(charge.policy().name().as_bytes());
         name.push(b':');
-        name.extend_from_slice(charge.quota().counted_by().layout().as_bytes());
+        name.extend_from_slice(charge.quota().algorithm().layout().as_bytes());
         name
     }
 

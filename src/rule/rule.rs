@@ -5,9 +5,8 @@ use std::{fmt, sync::Arc};
 use http::{request::Parts, response};
 
 use crate::{
-    charge::{Charge, OnFailure},
     key::Identity,
-    policy::Policy,
+    policy::{Charge, OnFailure, Policy},
 };
 
 /// How a request becomes a charge: which policy, who is charged, and how much.
@@ -153,7 +152,7 @@ impl Rule {
 
     /// What becomes of a request when the store cannot answer.
     #[must_use]
-    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
+    pub fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
     }
@@ -217,7 +216,7 @@ impl Rule {
             Choice::Fixed(policy) => policy.charge(key, cost),
             Choice::PerRequest(choose) => choose(parts).charge(key, cost).into_owned(),
         };
-        let charge = charge.on_failure(self.on_failure);
+        let charge = charge.with_on_failure(self.on_failure);
         Some(if self.shadow { charge.shadow() } else { charge })
     }
 }

@@ -6,13 +6,13 @@ use redis::{Cmd, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, Valu
 use tokio::task::JoinSet;
 
 use super::{
-    config::RedisConfig,
-    effort::first_good,
-    origin::{Live, Server},
+    connector::{Live, Server},
+    single_flight::first_good,
 };
+use crate::store::redis::RedisConfig;
 
 /// Some sentinels, and the name under which they know a primary.
-pub(super) struct Sentinels {
+pub(in crate::store::redis) struct Sentinels {
     sentinels: Vec<Server>,
     sought: Arc<Sought>,
 }
@@ -27,7 +27,7 @@ struct Sought {
 impl Sentinels {
     /// `primary` is the name that sentinels know, or a URL with that name as its host, which may
     /// have a user, a password, a database and TLS.
-    pub(super) fn new(
+    pub(in crate::store::redis) fn new(
         sentinels: &[String],
         primary: &str,
         config: &RedisConfig,
@@ -53,7 +53,7 @@ impl Sentinels {
 
     /// Asks all sentinels at once, because some may be silent, and the servers that they name
     /// whether they agree. Whoever waits for it bounds how long that may take.
-    pub(super) async fn primary(&self) -> Result<Live, RedisError> {
+    pub(in crate::store::redis) async fn primary(&self) -> Result<Live, RedisError> {
         let mut asked = JoinSet::new();
         for sentinel in &self.sentinels {
             asked.spawn(Self::ask(sentinel.clone(), Arc::clone(&self.sought)));

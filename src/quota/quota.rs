@@ -1,0 +1,204 @@
+//! How many units per window, and how they are counted.
+
+use std::{fmt, time::Duration};
+
+use crate::{error::Error, quota::Algorithm};
+
+/// A limit of units per window, and the [`Algorithm`] that counts them.
+///
+/// What exists is valid: every constructor checks its bounds.
+///
+/// | what | from | to |
+/// |---|---|---|
+/// | limit | 1 unit | [`MAX_LIMIT`](Self::MAX_LIMIT) = 10^12 units; [`MAX_LOGGED`](Self::MAX_LOGGED) = 2^31 for `SlidingLog` and `SlidingBuckets` |
+/// | window | 1 ms | 400 days, in whole microseconds |
+/// | burst of a `TokenBucket` | 1 unit | 10^12 units, and no more than 400 days take to refill |
+/// | n of `SlidingBuckets(n)` | 1 | 1000 |
+///
+/// ```
+/// use tollgate::{Algorithm, Quota};
+///
+/// let quota = Quota::per_minute(100); // an exact sliding log of 100 units in any 60 s
+/// assert_eq!(quota, "100/min".parse()?);
+///
+/// let smooth = Quota::per_second(50).with_algorithm(Algorithm::TokenBucket { burst: 20 })?;
+/// assert_eq!(smooth, "50/s token-bucket(20)".parse()?);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Quota {
+    limit: u64,
+    window: u64,
+    /// The algorithm's parameter and number: a quota travels with every charge, so it is small.
+    algorithm: u64,
+}
+
+impl Quota {
+    /// The highest limit, in units: 10^12.
+    pub const MAX_LIMIT: u64 = 1_000_000_000_000;
+    /// The highest limit of the algorithms that keep a log, in units: 2^31.
+    pub const MAX_LOGGED: u64 = 1 << 31;
+    /// The shortest window: 1 ms.
+    pub const MIN_WINDOW: Duration = Duration::from_millis(1);
+    /// The longest window: 400 days.
+    pub const MAX_WINDOW: Duration = Duration::from_secs(400 * 86_400);
+
+    /// `limit` units in any `window`, counted by the exact [`Algorithm::SlidingLog`].
+    ///
+    /// # Errors
+    ///
+    /// If the limit or the window is out of bounds. A limit above [`MAX_LOGGED`](Self::MAX_LOGGED)
+    /// needs another algorithm: see [`with_algorithm`](Self::new_with_algorithm).
+    pub fn new(limit: u64, window: Duration) -> Result<Self, Error> {
+        Self::new_with_algorithm(limit, window, Algorithm::SlidingLog)
+    }
+
+    /// `limit` units per `window`, counted by `algorithm`.
+    ///
+    /// # Errors
+    ///
+    /// If a value is out of bounds.
+    pub fn new_with_algorithm(
+        limit: u64,
+        window: Duration,
+        algorithm: Algorithm,
+    ) -> Result<Self, Error> {
+        if window < Self::MIN_WINDOW || window > Self::MAX_WINDOW {
+            return Err(Error::invalid("window", window, "1 ms to 400 days"));
+        }
+        if !window.subsec_nanos().is_multiple_of(1000) {
+            return Err(Error::invalid("window", window, "a whole number of microseconds"));
+        }
+        if limit == 0 || limit > Self::MAX_LIMIT {
+            return Err(Error::invalid("limit", limit, "1 to 1000000000000"));
+        }
+        let quota = Self::packed(limit, window.as_micros() as u64, algorithm);
+        algorithm.validate(limit, quota.window)?;
+        Ok(quota)
+    }
+
+    /// `limit` units per second.
+    ///
+    /// # Panics
+    ///
+    /// If the limit is 0 or above [`MAX_LOGGED`](Self::MAX_LOGGED); in a constant this is an error
+    /// at compile time.
+    #[must_use]
+    pub const fn per_second(limit: u64) -> Self {
+        Self::logged(limit, 1)
+    }
+
+    /// `limit` units per minute.
+    ///
+    /// # Panics
+    ///
+    /// As [`per_second`](Self::per_second).
+    #[must_use]
+    pub const fn per_minute(limit: u64) -> Self {
+        Self::logged(limit, 60)
+    }
+
+    /// `limit` units per hour.
+    ///
+    /// # Panics
+    ///
+    /// As [`per_second`](Self::per_second).
+    #[must_use]
+    pub const fn per_hour(limit: u64) -> Self {
+        Self::logged(limit, 3_600)
+    }
+
+    /// `limit` units per day of 24 hours.
+    ///
+    /// # Panics
+    ///
+    /// As [`per_second`](Self::per_second).
+    #[must_use]
+    pub const fn per_day(limit: u64) -> Self {
+        Self::logged(limit, 86_400)
+    }
+
+    const fn logged(limit: u64, seconds: u64) -> Self {
+        assert!(limit > 0, "a limit of 0 units: allowed is 1 to 2147483648");
+        assert!(limit <= Self::MAX_LOGGED, "a sliding log counts at most 2147483648 units");
+        Self::packed(limit, seconds * 1_000_000, Algorithm::SlidingLog)
+    }
+
+    /// The same limit and window, counted by another algorithm.
+    ///
+    /// # Errors
+    ///
+    /// If the algorithm cannot count this quota, or a value of its own is out of bounds.
+    pub fn with_algorithm(self, algorithm: Algorithm) -> Result<Self, Error> {
+        Self::new_with_algorithm(self.limit, self.window(), algorithm)
+    }
+
+    /// Units per window.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The window.
+    #[must_use]
+    pub const fn window(&self) -> Duration {
+        Duration::from_micros(self.window)
+    }
+
+    /// The algorithm that counts the units.
+    #[must_use]
+    pub const fn algorithm(&self) -> Algorithm {
+        Algorithm::from_parts(self.algorithm as u8, self.algorithm >> 8)
+    }
+
+    /// The units that a key can spend at once when it has spent nothing: the burst of a token
+    /// bucket, the limit elsewhere.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        match self.algorithm() {
+            Algorithm::TokenBucket { burst } => burst,
+            _ => self.limit,
+        }
+    }
+
+    pub(crate) const fn window_micros(&self) -> u64 {
+        self.window
+    }
+
+    pub(crate) const WORDS: usize = 3;
+
+    /// One of so many equal parts: of the limit, and of the burst, at least 1 unit.
+    pub(crate) fn part(self, parts: u32) -> Self {
+        if parts == 1 {
+            return self;
+        }
+        let part = |units: u64| (units / u64::from(parts)).max(1);
+        let algorithm = match self.algorithm() {
+            Algorithm::TokenBucket { burst } => Algorithm::TokenBucket { burst: part(burst) },
+            other => other,
+        };
+        Self::packed(part(self.limit), self.window, algorithm)
+    }
+
+    const fn packed(limit: u64, window: u64, algorithm: Algorithm) -> Self {
+        let algorithm = algorithm.parameter() << 8 | algorithm.number() as u64;
+        Self { limit, window, algorithm }
+    }
+
+    /// The quota as words, to be kept in atomics.
+    pub(crate) const fn to_words(self) -> [u64; Self::WORDS] {
+        [self.limit, self.window, self.algorithm]
+    }
+
+    /// The quota of [`to_words`](Self::to_words).
+    #[inline]
+    pub(crate) const fn from_words([limit, window, algorithm]: [u64; Self::WORDS]) -> Self {
+        Self { limit, window, algorithm }
+    }
+}
+
+impl fmt::Debug for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Quota({self})")
+    }
+}

@@ -1,0 +1,11 @@
+//! How a request becomes a charge.
+
+pub mod by;
+pub mod cost;
+pub mod route;
+#[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
+mod rule;
+mod tiers;
+
+pub(crate) use self::rule::{Ask, ByOutcome};
+pub use self::{rule::Rule, tiers::Tiers};
