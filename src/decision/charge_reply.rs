@@ -2,7 +2,7 @@
 
 use super::{Mark, Standing};
 
-/// What a [`Store`] answers to one charge.
+/// What a [`Store`](crate::store::Store) answers to one charge.
 #[derive(Debug, Clone, Copy)]
 pub struct ChargeReply {
     /// Whether the charge by itself passes.

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::ChargeReply;
 use crate::clock::Timestamp;
 
-/// What a [`Store`] answers: a line for each line of the request.
+/// What a [`Store`](crate::store::Store) answers: a line for each line of the request.
 #[derive(Debug, Clone)]
 pub struct StoreReply {
     /// The store's time.
