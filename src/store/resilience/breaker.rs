@@ -235,6 +235,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::seed;
 
     /// Says what the breaker should, from a list of everything that happened.
     #[derive(Default)]
@@ -348,38 +349,33 @@ mod tests {
     #[test]
     fn it_is_what_the_list_of_calls_says() {
         let reached = std::cell::RefCell::new(BTreeMap::<String, u64>::new());
-        let config =
-            ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) };
-        proptest::test_runner::TestRunner::new(config)
-            .run(&steps(), |steps| {
-                let (mut breaker, mut model) = (Breaker::new(self::config()), Model::default());
-                let (mut now, mut calls) = (0, Vec::new());
-                for step in steps {
-                    let time = Duration::from_millis(now);
-                    match step {
-                        Step::Pass(by) => now += by,
-                        Step::Ask { urgent, percentile } => {
-                            let pass = breaker.ask(time, urgent, || percentile);
-                            prop_assert_eq!(pass, model.ask(now, urgent, percentile));
-                            let state =
-                                format!("{pass:?} when {:?}", discriminant(breaker.state()));
-                            *reached.borrow_mut().entry(state).or_default() += 1;
-                            if pass != Pass::No {
-                                calls.push((pass, now));
-                            }
+        seed::property("breaker", ProptestConfig::with_cases(500), steps(), |steps| {
+            let (mut breaker, mut model) = (Breaker::new(self::config()), Model::default());
+            let (mut now, mut calls) = (0, Vec::new());
+            for step in steps {
+                let time = Duration::from_millis(now);
+                match step {
+                    Step::Pass(by) => now += by,
+                    Step::Ask { urgent, percentile } => {
+                        let pass = breaker.ask(time, urgent, || percentile);
+                        prop_assert_eq!(pass, model.ask(now, urgent, percentile));
+                        let state = format!("{pass:?} when {:?}", discriminant(breaker.state()));
+                        *reached.borrow_mut().entry(state).or_default() += 1;
+                        if pass != Pass::No {
+                            calls.push((pass, now));
                         }
-                        Step::Hear { which, end } if !calls.is_empty() => {
-                            let call = calls.remove(which % calls.len());
-                            let trip = Trip { pass: call.0, start: Duration::from_millis(call.1) };
-                            breaker.hear(time, trip, end, || 0);
-                            model.hear(now, call, end);
-                        }
-                        Step::Hear { .. } => {}
                     }
+                    Step::Hear { which, end } if !calls.is_empty() => {
+                        let call = calls.remove(which % calls.len());
+                        let trip = Trip { pass: call.0, start: Duration::from_millis(call.1) };
+                        breaker.hear(time, trip, end, || 0);
+                        model.hear(now, call, end);
+                    }
+                    Step::Hear { .. } => {}
                 }
-                Ok(())
-            })
-            .unwrap();
+            }
+            Ok(())
+        });
         let reached = reached.into_inner();
         eprintln!("breaker reached: {reached:?}");
         // Through and No while recovering, through while closed, no while open and half-open, probe.

@@ -199,7 +199,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::Policy;
+    use crate::{policy::Policy, seed};
 
     const SECOND: u64 = 1_000_000;
 
@@ -229,10 +229,9 @@ mod tests {
         Timestamp::from_micros(micros)
     }
 
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
-        #[test]
-        fn it_is_a_map_of_what_was_added_and_not_removed(steps in steps()) {
+    #[test]
+    fn it_is_a_map_of_what_was_added_and_not_removed() {
+        seed::property("backlog", ProptestConfig::default(), steps(), |steps| {
             let policy = Policy::new("p", "10/s".parse().unwrap()).unwrap();
             let wide = |name: u64| u128::from(name >> 32) << 64 | u128::from(name & 0xFFFF_FFFF);
             let (owed, mut model) = (Owed::new(1), BTreeMap::<u64, (u64, u64)>::new());
@@ -256,7 +255,10 @@ mod tests {
                         if let Some(debt) = taken {
                             let name = (debt.name >> 64 << 32) as u64 | debt.name as u64;
                             prop_assert_eq!(debt.charge().cost(), debt.units);
-                            prop_assert_eq!(model.remove(&name).map(|debt| debt.0), Some(debt.units));
+                            prop_assert_eq!(
+                                model.remove(&name).map(|debt| debt.0),
+                                Some(debt.units)
+                            );
                             out.push((name, debt));
                         }
                         // What no longer matters may have been forgotten on the way.
@@ -280,7 +282,8 @@ mod tests {
                 let count: usize = owed.shards.iter().map(|it| it.0.lock().unwrap().len()).sum();
                 prop_assert_eq!(owed.count.load(Ordering::Relaxed), count);
             }
-        }
+            Ok(())
+        });
     }
 
     #[test]
