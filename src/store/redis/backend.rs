@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::{
     cluster::Cluster,
-    connection::Link,
+    connection::Pool,
     error::Failure,
     key_name,
     script::{Invocation, Loading},
@@ -14,7 +14,7 @@ use super::{
 
 #[derive(Debug)]
 pub(super) enum Backend {
-    One(Box<Link>, Loading),
+    One(Box<Pool>, Loading),
     Cluster(Box<Cluster>),
 }
 
@@ -42,9 +42,9 @@ impl Backend {
 
     pub(super) async fn send(&self, slot: u16, call: &Invocation) -> Result<Value, Failure> {
         match self {
-            Self::One(link, loading) => {
+            Self::One(pool, loading) => {
                 let is_answer = |value: &Value| call.is_answer(value);
-                loading.run(call, |command| link.send(command, is_answer)).await
+                loading.run(call, |command| pool.send(command, is_answer)).await
             }
             Self::Cluster(cluster) => cluster.run(slot, call).await,
         }

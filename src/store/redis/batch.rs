@@ -40,10 +40,10 @@ struct Sharing {
     backend: Backend,
     shared: bool,
     /// The slots that have calls on their way. A single server is one slot.
-    slots: Mutex<HashMap<u16, Slot>>,
+    slots: Mutex<HashMap<u16, SlotQueue>>,
 }
 
-struct Slot {
+struct SlotQueue {
     on_their_way: usize,
     departed: Instant,
     waiting: Vec<Waiting>,
@@ -131,7 +131,7 @@ impl Calls {
         let mut slots = self.lock();
         let queue = match slots.entry(slot) {
             Entry::Vacant(entry) => {
-                entry.insert(Slot::departing(time));
+                entry.insert(SlotQueue::departing(time));
                 return Ok((check, self.flight(slot)));
             }
             Entry::Occupied(entry) => entry.into_mut(),
@@ -171,12 +171,12 @@ impl Calls {
         Flight { calls: self.clone(), slot }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u16, Slot>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u16, SlotQueue>> {
         self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Slot {
+impl SlotQueue {
     /// With a first call on its way.
     fn departing(time: Instant) -> Self {
         Self { on_their_way: 1, departed: time, waiting: Vec::new(), lines: 0 }

@@ -12,7 +12,7 @@ pub(super) enum Failure {
     /// A connection was lost, or an answer late, after the request may have been sent.
     Lost(RedisError),
     /// The server answered with an error: nothing was charged.
-    Refused(RedisError),
+    ServerError(RedisError),
     /// An answer that is not the script's.
     NotOurs,
 }
@@ -31,12 +31,12 @@ impl Failure {
     pub(super) fn of_request(error: RedisError) -> Self {
         match error.kind() {
             Cause::Io | Cause::Parse => Self::Lost(error),
-            _ => Self::Refused(error),
+            _ => Self::ServerError(error),
         }
     }
 
     pub(super) fn is_missing_script(&self) -> bool {
-        matches!(self, Self::Refused(error) if error.kind() == Cause::Server(Server::NoScript))
+        matches!(self, Self::ServerError(error) if error.kind() == Cause::Server(Server::NoScript))
     }
 
     /// Whether the connection is of no more use.
@@ -45,7 +45,7 @@ impl Failure {
             Self::Unreachable(_) => true,
             // A late answer keeps the connection: it still comes, in its order.
             Self::Lost(error) => !error.is_timeout(),
-            Self::Refused(error) => matches!(code_of(error), "READONLY" | "NOAUTH"),
+            Self::ServerError(error) => matches!(code_of(error), "READONLY" | "NOAUTH"),
             // There may be one answer too many, and each that follows is another's.
             Self::NotOurs => true,
         }
@@ -55,13 +55,13 @@ impl Failure {
     /// that are just being moved some are here and some are there; and who is denied writes nothing,
     /// so that a server that refuses to write can still say so.
     pub(super) fn spares_some(&self) -> bool {
-        let Self::Refused(error) = self else { return false };
+        let Self::ServerError(error) = self else { return false };
         matches!(self.redirect(), Some(Redirect::Later))
             || matches!(code_of(error), "OOM" | "MISCONF" | "READONLY")
     }
 
     pub(super) fn redirect(&self) -> Option<Redirect> {
-        let Self::Refused(error) = self else { return None };
+        let Self::ServerError(error) = self else { return None };
         let address = || error.redirect_node().map(|(address, _)| address.to_owned());
         match error.kind() {
             Cause::Server(Server::Moved) => address().map(Redirect::Moved),
@@ -81,7 +81,7 @@ const RIGHTS: &str = "grant the user ~<prefix>:* +evalsha +eval +time +get +set 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Refused(error) => refused(error),
+            Failure::ServerError(error) => refused(error),
             Failure::NotOurs => Self::new(
                 ErrorKind::Protocol,
                 "the answer is not that of the limiter's script: something between here and Redis \

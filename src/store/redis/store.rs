@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bb8::Pool;
 use bb8_redis::RedisConnectionManager;
 
 use super::{
@@ -10,7 +9,7 @@ use super::{
     backend::Backend,
     batch::Calls,
     cluster::Cluster,
-    connection::{Link, Origin, Sentinels, Server},
+    connection::{Connector, Pool, SentinelConnector, ServerConnector},
     error::Failure,
     key_name::Naming,
     script::Loading,
@@ -54,8 +53,8 @@ impl RedisStore {
     /// As [`connect`](Self::connect), or if a value of the configuration is not valid.
     pub async fn connect_with(url: &str, config: RedisConfig) -> Result<Self, Error> {
         config.validate()?;
-        let server = Server::from_url(url, &config).map_err(Failure::Refused)?;
-        Self::over(Origin::Server(Box::new(server)), config).await
+        let server = ServerConnector::from_url(url, &config).map_err(Failure::ServerError)?;
+        Self::over(Connector::Server(Box::new(server)), config).await
     }
 
     /// A store that connects as the application's own pool does: with its address, user, password,
@@ -69,7 +68,7 @@ impl RedisStore {
     /// # Errors
     ///
     /// If the pool's manager cannot connect.
-    pub async fn from_pool(pool: Pool<RedisConnectionManager>) -> Result<Self, Error> {
+    pub async fn from_pool(pool: bb8::Pool<RedisConnectionManager>) -> Result<Self, Error> {
         Self::from_pool_with(pool, RedisConfig::default()).await
     }
 
@@ -80,12 +79,12 @@ impl RedisStore {
     ///
     /// As [`from_pool`](Self::from_pool), or if a value of the configuration is not valid.
     pub async fn from_pool_with(
-        pool: Pool<RedisConnectionManager>,
+        pool: bb8::Pool<RedisConnectionManager>,
         config: RedisConfig,
     ) -> Result<Self, Error> {
         config.validate()?;
         let response_timeout = config.response_timeout;
-        Self::over(Origin::Pool { pool, response_timeout }, config).await
+        Self::over(Connector::Bb8 { pool, response_timeout }, config).await
     }
 
     /// A store over the primary that some sentinels know by a name. `primary` is that name, or a
@@ -113,8 +112,9 @@ impl RedisStore {
     ) -> Result<Self, Error> {
         config.validate()?;
         let sentinels: Vec<String> = sentinels.into_iter().map(Into::into).collect();
-        let sentinels = Sentinels::new(&sentinels, primary, &config).map_err(Failure::Refused)?;
-        Self::over(Origin::Sentinels(Box::new(sentinels)), config).await
+        let sentinels =
+            SentinelConnector::new(&sentinels, primary, &config).map_err(Failure::ServerError)?;
+        Self::over(Connector::Sentinel(Box::new(sentinels)), config).await
     }
 
     /// A store over a cluster, of which some nodes are given by their URLs. The user, password and
@@ -140,7 +140,7 @@ impl RedisStore {
     ) -> Result<Self, Error> {
         config.validate()?;
         let nodes: Vec<String> = nodes.into_iter().map(Into::into).collect();
-        let cluster = Cluster::new(&nodes, &config).map_err(Failure::Refused)?;
+        let cluster = Cluster::new(&nodes, &config).map_err(Failure::ServerError)?;
         cluster.refresh().await?;
         Ok(Self::new(Backend::Cluster(Box::new(cluster)), &config))
     }
@@ -169,10 +169,10 @@ impl RedisStore {
         }
     }
 
-    async fn over(origin: Origin, config: RedisConfig) -> Result<Self, Error> {
-        let link = Link::new(origin, &config);
-        link.warm_up().await?;
-        Ok(Self::new(Backend::One(Box::new(link), Loading::default()), &config))
+    async fn over(connector: Connector, config: RedisConfig) -> Result<Self, Error> {
+        let pool = Pool::new(connector, &config);
+        pool.warm_up().await?;
+        Ok(Self::new(Backend::One(Box::new(pool), Loading::default()), &config))
     }
 
     fn new(backend: Backend, config: &RedisConfig) -> Self {

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use super::topology::{Node, Topology};
 use crate::store::redis::{
     RedisConfig,
-    connection::Effort,
+    connection::SingleFlight,
     error::{Failure, Redirect},
     script::Invocation,
 };
@@ -16,7 +16,7 @@ use crate::store::redis::{
 #[derive(Debug)]
 pub(in crate::store::redis) struct Cluster {
     topology: Arc<Topology>,
-    refreshing: Effort,
+    refreshing: SingleFlight,
     /// For how long a request follows its slot.
     limit: Duration,
 }
@@ -33,7 +33,7 @@ impl Cluster {
     ) -> Result<Self, RedisError> {
         let topology = Arc::new(Topology::new(seeds, config)?);
         let limit = config.response_timeout;
-        Ok(Self { topology, refreshing: Effort::new(REST), limit })
+        Ok(Self { topology, refreshing: SingleFlight::new(REST), limit })
     }
 
     /// Asks the nodes which of them has which slots.
@@ -70,8 +70,9 @@ impl Cluster {
                 node.loading.run(invocation, |command| link.send(command, is_answer)).await
             };
             let Err(failure) = result else { return result };
-            let redirected =
-                |address: &str| self.topology.redirected(&node, address).map_err(Failure::Refused);
+            let redirected = |address: &str| {
+                self.topology.redirected(&node, address).map_err(Failure::ServerError)
+            };
             match failure.redirect() {
                 Some(Redirect::Moved(address)) => {
                     if let Some(node) = redirected(&address)? {
@@ -91,7 +92,7 @@ impl Cluster {
                 Some(Redirect::Later) => sleep(PAUSE).await,
                 None if matches!(failure, Failure::Unreachable(_)) || failure.ends_connection() => {
                     self.refresh_soon();
-                    if !matches!(failure, Failure::Unreachable(_) | Failure::Refused(_)) {
+                    if !matches!(failure, Failure::Unreachable(_) | Failure::ServerError(_)) {
                         return Err(failure);
                     }
                     sleep(PAUSE * 4).await;

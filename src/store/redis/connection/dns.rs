@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 /// The most lookups at the same time, in this process. Two connections try twice a second each, and
 /// the usual resolver gives up after ten seconds, having asked twice: so many ask all the time,
-/// however long it lasts. Sentinels, nodes of a cluster and other stores come on top, but the
+/// however long it lasts. SentinelConnector, nodes of a cluster and other stores come on top, but the
 /// resolver is the same for all of them, and hangs for all.
 const MOST: usize = 20;
 
