@@ -1,8 +1,8 @@
 //! The trait that every store implements, and the requests it answers.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
-use super::Answer;
+use super::{Answer, Status};
 use crate::{decision::Receipt, policy::Charge};
 
 #[doc = include_str!("../../docs/store.md")]
@@ -15,6 +15,40 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// [`Resilience`](super::Resilience).
     fn is_embedded(&self) -> bool {
         false
+    }
+
+    /// Returns the condition of the store. A store that wraps another one forwards to it, and adds
+    /// what it knows itself. The default reports nothing.
+    fn status(&self) -> Status {
+        Status::new()
+    }
+}
+
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn call(&self, request: Request<'_>) -> Answer {
+        (**self).call(request)
+    }
+
+    fn is_embedded(&self) -> bool {
+        (**self).is_embedded()
+    }
+
+    fn status(&self) -> Status {
+        (**self).status()
+    }
+}
+
+impl<S: Store + ?Sized> Store for Box<S> {
+    fn call(&self, request: Request<'_>) -> Answer {
+        (**self).call(request)
+    }
+
+    fn is_embedded(&self) -> bool {
+        (**self).is_embedded()
+    }
+
+    fn status(&self) -> Status {
+        (**self).status()
     }
 }
 
