@@ -58,6 +58,28 @@ pub(crate) enum State {
     Recovering { since: Duration },
 }
 
+impl State {
+    /// Returns the name of this state in events.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open { .. } => "open",
+            Self::HalfOpen { .. } => "half-open",
+            Self::Recovering { .. } => "recovering",
+        }
+    }
+
+    /// Returns the number of this state in metrics.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Closed => 0,
+            Self::Open { .. } => 1,
+            Self::HalfOpen { .. } => 2,
+            Self::Recovering { .. } => 3,
+        }
+    }
+}
+
 /// Whether a call goes through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pass {

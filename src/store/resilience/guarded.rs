@@ -119,7 +119,7 @@ impl Gate {
         }
         drop(breaker);
         if std::mem::discriminant(&before) != std::mem::discriminant(&after) {
-            telemetry::breaker(before, after);
+            telemetry::breaker_changed(before.name(), after.name(), after.number());
         }
         result
     }

@@ -14,7 +14,7 @@ mod payer;
 use std::{fmt, sync::Arc, time::Duration};
 
 pub use self::breaker::BreakerConfig;
-pub(crate) use self::{breaker::State as BreakerState, fallback::Fallback};
+pub(crate) use self::fallback::Fallback;
 
 use self::{deadline::Deadline, deny_cache::DenyCache, guarded::Guarded};
 use super::{MemoryConfig, Store};
