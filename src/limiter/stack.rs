@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use crate::store::{Answer, Fallback, MemoryStore, Request, Resilience, Store, Wrapped};
+use crate::store::{Answer, Fallback, MemoryStore, Request, Resilience, Status, Store, Wrapped};
 
 /// A store behind one pointer, but for those that decide in this process: with its type known, a
 /// check of it is compiled as one piece, and a decision is written where it is wanted.
@@ -31,6 +31,14 @@ impl Stack {
             Self::Memory(_) => true,
             Self::Fallback(_) => false,
             Self::Other(store) => store.is_embedded(),
+        }
+    }
+
+    pub(super) fn status(&self) -> Status {
+        match self {
+            Self::Memory(store) => store.status(),
+            Self::Fallback(store) => store.status(),
+            Self::Other(store) => store.status(),
         }
     }
 

@@ -9,6 +9,7 @@ mod memory;
 #[cfg(feature = "redis")]
 mod redis;
 mod resilience;
+mod status;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod store;
 
@@ -19,6 +20,7 @@ pub use self::{
     answer::Answer,
     memory::{MemoryConfig, MemoryStats, MemoryStore},
     resilience::{BreakerConfig, Resilience},
+    status::{BreakerStatus, Status},
     store::{Request, Store},
 };
 pub use crate::decision::{ChargeReply, Source, StoreReply, Verdict};
