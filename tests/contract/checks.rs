@@ -1,6 +1,8 @@
 //! One check: several charges, shadows, costs that are special.
 
-use tollgate::{Charges, Decision, Policy, store::Verdict};
+use std::time::Duration;
+
+use tollgate::{Algorithm, Charges, Decision, Policy, Quota, store::Verdict};
 
 use crate::support::{Fixture, policy};
 
@@ -9,15 +11,15 @@ pub(crate) const START: u64 = 1_700_000_000_000_000;
 
 /// A quota of `limit` a second for each algorithm; the capacity is `limit`.
 pub(crate) fn each_algorithm(limit: u64) -> Vec<Policy> {
-    let kinds = [
-        "sliding-log".to_owned(),
-        "sliding-buckets(4)".to_owned(),
-        "sliding-counter".to_owned(),
-        format!("token-bucket({limit})"),
-        "fixed-window".to_owned(),
-    ];
-    let policies = kinds.iter().enumerate();
-    policies.map(|(i, kind)| policy(&format!("p{i}"), &format!("{limit}/s {kind}"))).collect()
+    let quota = |algorithm: &Algorithm| {
+        let algorithm = match *algorithm {
+            Algorithm::TokenBucket { .. } => Algorithm::TokenBucket { burst: limit },
+            other => other,
+        };
+        Quota::new_with_algorithm(limit, Duration::from_secs(1), algorithm).expect("valid")
+    };
+    let quotas = Algorithm::EACH.iter().map(quota).enumerate();
+    quotas.map(|(i, quota)| Policy::new(&format!("p{i}"), quota).expect("a valid name")).collect()
 }
 
 pub(crate) async fn remaining(fixture: &Fixture, policy: &Policy) -> u64 {

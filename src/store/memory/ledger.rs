@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use crate::algorithm::Room;
+use crate::algorithm::MemoryBudget;
 
 #[derive(Debug)]
 pub(super) struct Ledger {
@@ -80,7 +80,7 @@ impl Ledger {
     }
 }
 
-impl Room for Ledger {
+impl MemoryBudget for Ledger {
     fn allows(&self, bytes: usize) -> bool {
         self.bytes() + bytes <= self.max_bytes
     }

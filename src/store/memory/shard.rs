@@ -7,7 +7,7 @@
 
 use super::{index::Index, ledger::Ledger};
 use crate::{
-    algorithm::{KeyState, Room},
+    algorithm::{KeyState, MemoryBudget},
     clock::Timestamp,
 };
 
@@ -128,14 +128,14 @@ impl Shard {
         });
         let owed = |&position: &usize| {
             let state = &self.entries[position].state;
-            if state.expires_at() <= now { 0 } else { 1 + state.owed(now) }
+            if state.expires_at() <= now { 0 } else { 1 + state.outstanding(now) }
         };
         let least = may_go.map(|position| (owed(&position), position)).min();
         match (least, victim) {
             (Some((0, expired)), _) => drop(self.remove(expired, ledger)),
             (Some((_, live)), Victim::LeastSpent) => {
                 let state = self.remove(live, ledger);
-                ledger.forgive(state.owed(now));
+                ledger.forgive(state.outstanding(now));
             }
             _ => return false,
         }

@@ -7,7 +7,7 @@ use std::sync::{
 
 use hashbrown::HashTable;
 
-use crate::{algorithm::still_count, clock::Timestamp, policy::Charge};
+use crate::{algorithm::outstanding_of, clock::Timestamp, policy::Charge};
 
 /// The most keys remembered. Of more, the units are forgotten: the store then never hears of them.
 const MOST: usize = 100_000;
@@ -60,7 +60,7 @@ impl Debt {
     }
 
     fn counts(&self, since: Timestamp, now: Timestamp, parts: u32) -> u64 {
-        still_count(&self.charge.quota_in_force(), parts, self.units, since, now)
+        outstanding_of(&self.charge.quota_in_force(), parts, self.units, since, now)
     }
 }
 
