@@ -13,6 +13,7 @@ pub(crate) const START: u64 = 1_700_000_000_000_000;
 pub(crate) fn each_algorithm(limit: u64) -> Vec<Policy> {
     let quota = |algorithm: &Algorithm| {
         let algorithm = match *algorithm {
+            Algorithm::SlidingBuckets(_) => Algorithm::SlidingBuckets(4),
             Algorithm::TokenBucket { .. } => Algorithm::TokenBucket { burst: limit },
             other => other,
         };
