@@ -1,10 +1,20 @@
 //! What operators see: the one place that knows that `tracing` and `metrics` exist.
 
-pub(crate) use events::{decided as log, no_peer, store_failed};
-pub(crate) use numbers::{Counters, decided as count, timed};
+pub(crate) use events::{no_peer, store_failed};
+pub(crate) use numbers::{Counters, timed};
 #[cfg(feature = "redis")]
 pub(crate) use resilience::undo_failed;
 pub(crate) use resilience::{breaker, breaker_made, deadline_missed, denied_from_cache, fell_back};
+
+/// Reports a decision: as an event if it denies, and in the counters of its policies.
+#[inline]
+pub(crate) fn record_decision<'r>(
+    decision: &crate::decision::Decision<'_>,
+    route: impl FnOnce() -> Option<&'r str>,
+) {
+    events::decided(decision, route);
+    numbers::decided(decision);
+}
 
 /// Whether anybody may want to hear of a decision. Numbers do not say whether they are collected.
 #[inline]
