@@ -1,8 +1,8 @@
 //! The trait that every store implements, and the requests it answers.
 
-use std::{fmt, time::Instant};
+use std::{fmt, sync::Arc, time::Instant};
 
-use super::Answer;
+use super::{Answer, Status};
 use crate::{decision::Receipt, policy::Charge};
 
 #[doc = include_str!("../../docs/store.md")]
@@ -34,6 +34,48 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// no [`Resilience`](super::Resilience).
     fn is_embedded(&self) -> bool {
         false
+    }
+
+    /// Returns the condition of the store. A store that wraps another one forwards to it, and adds
+    /// what it knows itself. The default reports nothing.
+    fn status(&self) -> Status {
+        Status::new()
+    }
+}
+
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn call(&self, request: Request<'_>) -> Answer {
+        (**self).call(request)
+    }
+
+    fn call_by(&self, request: Request<'_>, deadline: Instant) -> Answer {
+        (**self).call_by(request, deadline)
+    }
+
+    fn is_embedded(&self) -> bool {
+        (**self).is_embedded()
+    }
+
+    fn status(&self) -> Status {
+        (**self).status()
+    }
+}
+
+impl<S: Store + ?Sized> Store for Box<S> {
+    fn call(&self, request: Request<'_>) -> Answer {
+        (**self).call(request)
+    }
+
+    fn call_by(&self, request: Request<'_>, deadline: Instant) -> Answer {
+        (**self).call_by(request, deadline)
+    }
+
+    fn is_embedded(&self) -> bool {
+        (**self).is_embedded()
+    }
+
+    fn status(&self) -> Status {
+        (**self).status()
     }
 }
 

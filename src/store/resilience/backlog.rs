@@ -52,9 +52,8 @@ impl BacklogEntry {
     /// Returns how many of the units still count at least and at most: as many as if all had been
     /// admitted with the first, or with the last.
     pub(super) fn still_counts(&self, now: Timestamp, instances: u32) -> (u64, u64) {
-        let counts = |since| {
-            still_count(&self.charge.quota_in_force(), instances, self.units, since, now)
-        };
+        let counts =
+            |since| still_count(&self.charge.quota_in_force(), instances, self.units, since, now);
         (counts(self.first), counts(self.last))
     }
 
@@ -203,7 +202,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::Policy;
+    use crate::{policy::Policy, seed};
 
     const SECOND: u64 = 1_000_000;
 
@@ -233,10 +232,9 @@ mod tests {
         Timestamp::from_micros(micros)
     }
 
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
-        #[test]
-        fn is_a_map_of_units_added_and_not_removed(steps in steps()) {
+    #[test]
+    fn is_a_map_of_units_added_and_not_removed() {
+        seed::property("backlog", ProptestConfig::default(), steps(), |steps| {
             let policy = Policy::new("p", "10/s".parse().unwrap()).unwrap();
             let wide = |name: u64| u128::from(name >> 32) << 64 | u128::from(name & 0xFFFF_FFFF);
             let (backlog, mut model) = (Backlog::new(1), BTreeMap::<u64, (u64, u64)>::new());
@@ -260,13 +258,19 @@ mod tests {
                         if let Some(entry) = taken {
                             let name = (entry.name >> 64 << 32) as u64 | entry.name as u64;
                             prop_assert_eq!(entry.charge().cost(), entry.units);
-                            prop_assert_eq!(model.remove(&name).map(|entry| entry.0), Some(entry.units));
+                            prop_assert_eq!(
+                                model.remove(&name).map(|entry| entry.0),
+                                Some(entry.units)
+                            );
                             out.push((name, entry));
                         }
                         // Expired entries may have been dropped on the way.
                         let there = |name: &u64| {
                             let name = wide(*name);
-                            backlog.shard(name).find(hash(name), |entry| entry.name == name).is_some()
+                            backlog
+                                .shard(name)
+                                .find(hash(name), |entry| entry.name == name)
+                                .is_some()
                         };
                         model.retain(|name, entry| now < entry.1 + SECOND || there(name));
                     }
@@ -284,12 +288,14 @@ mod tests {
                 let len: usize = backlog.shards.iter().map(|it| it.0.lock().unwrap().len()).sum();
                 prop_assert_eq!(backlog.len.load(Ordering::Relaxed), len);
             }
-        }
+            Ok(())
+        });
     }
 
     #[test]
     fn expired_entries_are_evicted_first() {
-        let (policy, backlog) = (Policy::new("p", "10/s".parse().unwrap()).unwrap(), Backlog::with_max_len(3, 1));
+        let (policy, backlog) =
+            (Policy::new("p", "10/s".parse().unwrap()).unwrap(), Backlog::with_max_len(3, 1));
         let add = |name: u128, micros| backlog.add(name, &policy.charge("k", 1), 1, time(micros));
         (0..5).for_each(|name| add(name, name as u64));
         assert_eq!(backlog.len.load(Ordering::Relaxed), 3);

@@ -31,12 +31,12 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct Resilience {
-    deadline: Option<Duration>,
-    breaker: Option<BreakerConfig>,
-    fallback: Option<MemoryConfig>,
-    instances: u32,
-    deny_cache: bool,
-    clock: Arc<dyn Clock>,
+    pub(super) deadline: Option<Duration>,
+    pub(super) breaker: Option<BreakerConfig>,
+    pub(super) fallback: Option<MemoryConfig>,
+    pub(super) instances: u32,
+    pub(super) deny_cache: bool,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 impl Default for Resilience {
@@ -53,7 +53,7 @@ impl Default for Resilience {
 }
 
 impl Resilience {
-    const DEADLINE: Duration = Duration::from_millis(50);
+    pub(super) const DEADLINE: Duration = Duration::from_millis(50);
 
     /// None of it: every failure of the store is an error of the check.
     #[must_use]

@@ -43,10 +43,7 @@ pub(super) fn send(store: &dyn Store, request: Request<'_>, deadline: Option<Dea
 ///
 /// The store itself fails by then if it supports [`Store::call_by`], and knows what it has done. The
 /// timer here is for those that do not.
-pub(super) async fn wait(
-    answer: Answer,
-    deadline: Option<Deadline>,
-) -> Result<StoreReply, Error> {
+pub(super) async fn wait(answer: Answer, deadline: Option<Deadline>) -> Result<StoreReply, Error> {
     let Some(deadline) = deadline else { return answer.await };
     let limit = deadline.at.saturating_duration_since(Instant::now()) + TIMER_RESOLUTION;
     let reply = departure::within(limit, answer).await;

@@ -121,8 +121,7 @@ impl Fallback {
     ) -> StoreReply {
         let shares: SmallVec<[Charge<'_>; 4]> =
             charges.iter().filter(|it| decides(it)).map(|it| it.share(self.instances)).collect();
-        let request =
-            if is_acquire { Request::Acquire(&shares) } else { Request::Peek(&shares) };
+        let request = if is_acquire { Request::Acquire(&shares) } else { Request::Peek(&shares) };
         let reply = self.local.rule(request, self.clock.now());
         // The shares and their replies are in the order of the charges that they belong to.
         let mut decided = shares.iter().zip(reply.charges);

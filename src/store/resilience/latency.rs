@@ -48,6 +48,9 @@ mod tests {
         assert_eq!(latency.average(), Some(Duration::from_millis(9)));
         (0..100).for_each(|_| latency.record(Duration::from_millis(2)));
         let average = latency.average().expect("recorded");
-        assert!(average.abs_diff(Duration::from_millis(2)) < Duration::from_micros(1), "{average:?}");
+        assert!(
+            average.abs_diff(Duration::from_millis(2)) < Duration::from_micros(1),
+            "{average:?}"
+        );
     }
 }

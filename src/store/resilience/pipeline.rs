@@ -124,7 +124,7 @@ impl Stages {
         }
         // 2.
         let watch = match self.deny_cache.as_ref().map(|cache| cache.begin(request)) {
-            None => Watch::Nothing,
+            None => Watch::default(),
             Some(Ok(watch)) => watch,
             Some(Err(denial)) => return Answer::ready(Ok(denial)),
         };
@@ -139,7 +139,12 @@ impl Stages {
             Ok(reply) => Answer::ready(self.finish(Some(request), watch, permit, reply, origin)),
             Err(answer) => {
                 let stages = Arc::clone(self);
-                let mut call = Call { stages, request: OwnedRequest::new(request), start, ends: Some((watch, permit)) };
+                let mut call = Call {
+                    stages,
+                    request: OwnedRequest::new(request),
+                    start,
+                    ends: Some((watch, permit)),
+                };
                 Answer::pending(async move {
                     let reply = deadline::wait(answer, deadline).await;
                     call.finish(reply, origin)
@@ -249,7 +254,7 @@ impl Probed for Stages {
     }
 
     fn probe(&self, deadline: Instant) -> Answer {
-        self.store.call_by(Request::Peek(&[probe::charge()]), deadline.into_std())
+        self.store.call_by(Request::Peek(probe::charge().as_slice()), deadline.into_std())
     }
 
     fn probe_timeout(&self) -> Option<Duration> {
@@ -278,7 +283,7 @@ impl Call {
         let duration = self.start.elapsed();
         self.stages.latency.record(duration);
         telemetry::store_answered(duration);
-        let (watch, permit) = self.ends.take().unwrap_or((Watch::Nothing, None));
+        let (watch, permit) = self.ends.take().unwrap_or_default();
         self.stages.finish(self.request.lend(), watch, permit, reply, origin)
     }
 }
@@ -294,5 +299,12 @@ impl Drop for Call {
         if let Some(cache) = &self.stages.deny_cache {
             cache.abandon(watch, charges_of_check(self.request.lend()));
         }
+    }
+}
+
+impl Resilience {
+    /// Puts the stages of this configuration between a limiter and `store`.
+    pub(crate) fn protect(self, store: impl Store) -> Pipeline {
+        Pipeline::new(Box::new(store), self)
     }
 }

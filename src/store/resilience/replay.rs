@@ -19,10 +19,7 @@ const MAX_IN_FLIGHT: usize = 16;
 /// Charges the entries of the backlog, each at most once, as far as their units still count. An
 /// entry stays in the backlog if the store has certainly not charged it. Returns whether the backlog
 /// is empty.
-pub(super) async fn replay(
-    fallback: &Fallback,
-    send: impl Fn(&[Charge<'_>]) -> Answer,
-) -> bool {
+pub(super) async fn replay(fallback: &Fallback, send: impl Fn(&[Charge<'_>]) -> Answer) -> bool {
     let mut round = Round::new(fallback.backlog());
     let mut in_flight: Vec<(BacklogEntry, Answer)> = Vec::with_capacity(MAX_IN_FLIGHT);
     loop {
@@ -78,7 +75,9 @@ impl Drop for Round<'_> {
 }
 
 /// Waits for the first answer, and returns its error.
-async fn first_answered(in_flight: &mut Vec<(BacklogEntry, Answer)>) -> (BacklogEntry, Option<Error>) {
+async fn first_answered(
+    in_flight: &mut Vec<(BacklogEntry, Answer)>,
+) -> (BacklogEntry, Option<Error>) {
     poll_fn(|cx| {
         for index in 0..in_flight.len() {
             if let Poll::Ready(reply) = Pin::new(&mut in_flight[index].1).poll(cx) {

@@ -158,12 +158,7 @@ impl Breaker {
         }
     }
 
-    fn record_probe(
-        &mut self,
-        now: Duration,
-        outcome: CallOutcome,
-        random: impl FnOnce() -> u64,
-    ) {
+    fn record_probe(&mut self, now: Duration, outcome: CallOutcome, random: impl FnOnce() -> u64) {
         match outcome {
             CallOutcome::Success => {
                 self.failure_rate = FailureRate::default();

@@ -15,7 +15,9 @@ use crate::store::Answer;
 
 /// What the prober needs of the limiter that it serves. It holds a weak handle only, so it ends
 /// with the limiter.
-pub(in crate::store::resilience) trait Probed: Send + Sync + 'static {
+pub(in crate::store::resilience) trait Probed:
+    Send + Sync + 'static
+{
     fn breaker(&self) -> Option<&SharedBreaker>;
 
     /// Sends the store a request that changes nothing, which has to be answered by the deadline.

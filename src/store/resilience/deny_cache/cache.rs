@@ -26,9 +26,14 @@ pub(in crate::store::resilience) struct DenyCache {
     max_delay: u64,
 }
 
-/// What the cache has to be told about when a request ends.
-#[derive(Debug)]
-pub(in crate::store::resilience) enum Watch {
+/// A request that the cache knows of, until it ends: [`DenyCache::record`] or
+/// [`DenyCache::abandon`] takes it back.
+#[derive(Debug, Default)]
+pub(in crate::store::resilience) struct Watch(Watched);
+
+#[derive(Debug, Default)]
+enum Watched {
+    #[default]
     Nothing,
     /// A check. Its reply may be kept.
     Check(Lookup),
@@ -39,7 +44,7 @@ pub(in crate::store::resilience) enum Watch {
 
 /// The state of the cache just before a check is sent.
 #[derive(Debug)]
-pub(in crate::store::resilience) struct Lookup {
+struct Lookup {
     time: Timestamp,
     /// One for each charge, in their order.
     keys: SmallVec<[LookupKey; 2]>,
@@ -77,10 +82,10 @@ impl DenyCache {
                         telemetry::denied_from_cache();
                         Err(reply)
                     }
-                    None => Ok(Watch::Check(lookup)),
+                    None => Ok(Watch(Watched::Check(lookup))),
                 }
             }
-            Request::Peek(_) => Ok(Watch::Nothing),
+            Request::Peek(_) => Ok(Watch::default()),
             Request::Force(charges) | Request::Reset(charges) => Ok(self.begin_change(charges)),
             Request::Refund(receipt) => {
                 Ok(self.begin_change(receipt.lines().iter().map(|spent| spent.charge())))
@@ -95,23 +100,23 @@ impl DenyCache {
         charges: &[Charge<'_>],
         reply: &Result<StoreReply, Error>,
     ) {
-        match (watch, reply) {
-            (Watch::Check(lookup), Ok(reply)) => self.record_check(&lookup, charges, reply),
-            (Watch::Change(keys), Ok(_)) => keys.into_iter().for_each(|key| {
+        match (watch.0, reply) {
+            (Watched::Check(lookup), Ok(reply)) => self.record_check(&lookup, charges, reply),
+            (Watched::Change(keys), Ok(_)) => keys.into_iter().for_each(|key| {
                 self.table.change(key);
             }),
             // The request has changed nothing, and never will.
             (_, Err(error)) if error.effect() == Effect::None => {}
-            (watch, Err(_)) => self.abandon(watch, charges),
-            (Watch::Nothing, Ok(_)) => {}
+            (watched, Err(_)) => self.abandon(Watch(watched), charges),
+            (Watched::Nothing, Ok(_)) => {}
         }
     }
 
     /// Ends a request whose reply never comes: the store may or may not have applied it.
     pub(in crate::store::resilience) fn abandon(&self, watch: Watch, charges: &[Charge<'_>]) {
-        match watch {
-            Watch::Nothing => {}
-            Watch::Check(lookup) => {
+        match watch.0 {
+            Watched::Nothing => {}
+            Watched::Check(lookup) => {
                 // If the store is known to deny the check now, it has not spent anything. So clients
                 // that disconnect do not void the entry of a key again and again.
                 if self.denial(&self.look_up(charges), charges).is_none() {
@@ -120,7 +125,7 @@ impl DenyCache {
                     });
                 }
             }
-            Watch::Change(keys) => {
+            Watched::Change(keys) => {
                 let until = self.clock.now().as_micros().saturating_add(self.max_delay);
                 keys.into_iter().for_each(|key| self.table.change_until(key, until));
             }
@@ -133,7 +138,7 @@ impl DenyCache {
             self.table.change(fingerprint);
             fingerprint
         });
-        Watch::Change(keys.collect())
+        Watch(Watched::Change(keys.collect()))
     }
 
     #[inline]

@@ -115,9 +115,8 @@ impl Table {
             return;
         }
         let mut set = self.set(fingerprint);
-        let is_same = |it: &Option<Entry>| {
-            it.as_ref().is_some_and(|entry| entry.is_of(fingerprint, &quota))
-        };
+        let is_same =
+            |it: &Option<Entry>| it.as_ref().is_some_and(|entry| entry.is_of(fingerprint, &quota));
         let way = set.iter().position(is_same).unwrap_or_else(|| oldest(&set));
         set[way] = Some(Entry { fingerprint, quota, changes, denial });
     }
