@@ -4,7 +4,6 @@
 //! a deadline or a fallback, is a store around a store.
 
 mod answer;
-mod departure;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use tokio::{runtime::Handle, time::Instant};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout_at},
+};
 
 use crate::{
     decision::StoreReply,
     error::{Effect, Error, ErrorKind},
-    store::{Answer, Request, Store, departure},
+    store::{Answer, Request, Store},
     telemetry,
 };
 
@@ -41,18 +44,16 @@ pub(super) fn send(store: &dyn Store, request: Request<'_>, deadline: Option<Dea
 
 /// Waits for the answer until the deadline.
 ///
-/// The store itself fails by then if it supports [`Store::call_by`], and knows what it has done. The
-/// timer here is for those that do not.
+/// A store that implements [`Store::call_by`] fails by then itself, and knows what it has done. This
+/// timer is for the others: of their requests nothing is known.
 pub(super) async fn wait(answer: Answer, deadline: Option<Deadline>) -> Result<StoreReply, Error> {
     let Some(deadline) = deadline else { return answer.await };
-    let limit = deadline.at.saturating_duration_since(Instant::now()) + TIMER_RESOLUTION;
-    let reply = departure::within(limit, answer).await;
-    if !matches!(reply, Ok(Ok(_))) && Instant::now() >= deadline.at {
+    let reply = timeout_at(deadline.at, answer).await.unwrap_or_else(|_| {
+        let message = format!("the store did not answer within {:?}", deadline.limit);
+        Err(Error::new(ErrorKind::Unavailable, message).with_effect(Effect::Unknown))
+    });
+    if reply.is_err() && Instant::now() >= deadline.at {
         telemetry::deadline_missed();
     }
-    reply.unwrap_or_else(|late| {
-        let message = format!("the store did not answer within {:?}", deadline.limit);
-        let effect = if late.unsent { Effect::None } else { Effect::Unknown };
-        Err(Error::new(ErrorKind::Unavailable, message).with_effect(effect))
-    })
+    reply
 }
