@@ -27,7 +27,6 @@ impl<'p> InFlight<'p> {
         departure: &Departure,
     ) -> Self {
         departure.depart();
-        crate::store::departure::leaves();
         Self { slots, slot, connection, is_answered: false }
     }
 

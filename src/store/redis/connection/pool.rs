@@ -90,7 +90,6 @@ impl Pool {
 
     /// Returns the next connection that is open. Waits only if none is.
     async fn next_connection(&self) -> Result<(&Slot, Arc<Connection>), Failure> {
-        crate::store::departure::waits();
         let count = self.slots.len();
         let next = self.next.fetch_add(1, Ordering::Relaxed) % count;
         for slot in (next..next + count).map(|index| &self.slots[index % count]) {
