@@ -1,0 +1,46 @@
+//! A request that outlives the call that sent it.
+
+use crate::{
+    policy::{Charge, Charges},
+    store::Request,
+};
+
+/// The charges of a request whose answer is awaited. The stages that act on the answer borrow them.
+#[derive(Debug)]
+pub(super) enum OwnedRequest {
+    Acquire(Charges<'static>),
+    Peek(Charges<'static>),
+    Force(Charges<'static>),
+    /// A refund or a reset. No stage needs its charges once it is sent.
+    Other,
+}
+
+impl OwnedRequest {
+    pub(super) fn new(request: Request<'_>) -> Self {
+        let owned =
+            |charges: &[Charge<'_>]| charges.iter().cloned().map(Charge::into_owned).collect();
+        match request {
+            Request::Acquire(charges) => Self::Acquire(owned(charges)),
+            Request::Peek(charges) => Self::Peek(owned(charges)),
+            Request::Force(charges) => Self::Force(owned(charges)),
+            Request::Refund(_) | Request::Reset(_) => Self::Other,
+        }
+    }
+
+    pub(super) fn lend(&self) -> Option<Request<'_>> {
+        match self {
+            Self::Acquire(charges) => Some(Request::Acquire(charges)),
+            Self::Peek(charges) => Some(Request::Peek(charges)),
+            Self::Force(charges) => Some(Request::Force(charges)),
+            Self::Other => None,
+        }
+    }
+}
+
+/// Returns the charges of a check, and nothing for other requests.
+pub(super) fn charges_of_check<'r>(request: Option<Request<'r>>) -> &'r [Charge<'r>] {
+    match request {
+        Some(Request::Acquire(charges)) => charges,
+        _ => &[],
+    }
+}
