@@ -2,32 +2,18 @@
 
 mod support;
 
-use std::{fmt::Write, num::NonZeroU32, sync::Arc, time::Duration};
+use std::{fmt::Write, num::NonZeroU32, time::Duration};
 
 use governor::{DefaultKeyedRateLimiter, RateLimiter};
 use peak_alloc::PeakAlloc;
 use support::{Bar, figure, heading, ready};
 use tollgate::{
     Algorithm, Limiter, ManualClock, Policy, Quota,
-    store::{Answer, MemoryConfig, MemoryStore, Request, Store},
+    store::{MemoryConfig, MemoryStore},
 };
 
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
-
-/// A store that can still be asked what it holds when a limiter has it.
-#[derive(Debug, Clone)]
-struct Shared(Arc<MemoryStore>);
-
-impl Store for Shared {
-    fn call(&self, request: Request<'_>) -> Answer {
-        self.0.call(request)
-    }
-
-    fn is_embedded(&self) -> bool {
-        true
-    }
-}
 
 /// Bytes at the end, the most there were, and what the store says of itself.
 #[derive(Debug, Clone, Copy)]
@@ -86,8 +72,7 @@ fn spend(quota: Quota, count: usize, requests: u64) -> Bytes {
     let before = ALLOCATOR.current_usage();
     ALLOCATOR.reset_peak_usage();
     let config = MemoryConfig::default().max_keys(2 * count).max_bytes(4 << 30);
-    let store = Shared(Arc::new(MemoryStore::new(config.clock(clock.clone()))));
-    let limiter = Limiter::new(store.clone());
+    let limiter = Limiter::new(MemoryStore::new(config.clock(clock.clone())));
     for _ in 0..requests {
         for number in 0..count {
             name(&mut key, number);
@@ -95,7 +80,7 @@ fn spend(quota: Quota, count: usize, requests: u64) -> Bytes {
         }
         clock.advance(Duration::from_micros(1));
     }
-    let stats = store.0.stats();
+    let stats = limiter.status().memory.expect("a memory store");
     assert_eq!((stats.keys, stats.evicted, stats.overflowed), (count, 0, 0));
     Bytes {
         held: ALLOCATOR.current_usage() - before,

@@ -1,10 +1,12 @@
 //! What operators see: the one place that knows that `tracing` and `metrics` exist.
 
 pub(crate) use events::{decided as log, no_peer, store_failed};
-pub(crate) use numbers::{Counters, decided as count, timed};
+pub(crate) use numbers::{Counters, decided as count, store_answered};
 #[cfg(feature = "redis")]
 pub(crate) use resilience::undo_failed;
-pub(crate) use resilience::{breaker, breaker_made, deadline_missed, denied_from_cache, fell_back};
+pub(crate) use resilience::{
+    breaker_changed, breaker_made, deadline_missed, denied_from_cache, fell_back,
+};
 
 /// Whether anybody may want to hear of a decision. Numbers do not say whether they are collected.
 #[inline]
@@ -141,12 +143,9 @@ mod events {
 /// stores that are not embedded.
 #[cfg(feature = "metrics")]
 mod numbers {
-    use tokio::time::Instant;
+    use std::time::Duration;
 
-    use crate::{
-        decision::{Decision, Outcome, Verdict},
-        store::Answer,
-    };
+    use crate::decision::{Decision, Outcome, Verdict};
 
     /// The counters of one policy, named once: counting then allocates nothing.
     #[derive(Debug)]
@@ -186,27 +185,17 @@ mod numbers {
         }
     }
 
-    /// Notes how long a store takes whose answer is not at hand. An embedded store answers at once:
-    /// reading the clock would cost as much as its answer.
-    pub(crate) fn timed(answer: Answer) -> Answer {
-        match answer.now() {
-            Ok(reply) => Answer::ready(reply),
-            Err(coming) => {
-                let start = Instant::now();
-                Answer::pending(async move {
-                    let reply = coming.await;
-                    let seconds = start.elapsed().as_secs_f64();
-                    metrics::histogram!("tollgate_store_seconds").record(seconds);
-                    reply
-                })
-            }
-        }
+    /// Records how long a store took to answer.
+    pub(crate) fn store_answered(duration: Duration) {
+        metrics::histogram!("tollgate_store_seconds").record(duration.as_secs_f64());
     }
 }
 
 #[cfg(not(feature = "metrics"))]
 mod numbers {
-    use crate::{decision::Decision, store::Answer};
+    use std::time::Duration;
+
+    use crate::decision::Decision;
 
     #[derive(Debug)]
     pub(crate) struct Counters;
@@ -221,9 +210,7 @@ mod numbers {
     pub(crate) fn decided(_: &Decision<'_>) {}
 
     #[inline]
-    pub(crate) fn timed(answer: Answer) -> Answer {
-        answer
-    }
+    pub(crate) fn store_answered(_: Duration) {}
 }
 
 /// How the store is borne: `tollgate_breaker_state` (0 closed, 1 open, 2 half-open, 3 recovering),
@@ -231,8 +218,6 @@ mod numbers {
 /// `tollgate_undo_failed_total` (a denied check over several slots of a cluster of which a part stays
 /// charged); and an event for each change of the breaker's state.
 mod resilience {
-    use crate::store::BreakerState;
-
     pub(crate) fn deadline_missed() {
         #[cfg(feature = "metrics")]
         metrics::counter!("tollgate_deadline_missed_total").increment(1);
@@ -262,28 +247,22 @@ mod resilience {
         metrics::gauge!("tollgate_breaker_state").increment(0.0);
     }
 
-    /// A store that fails is a warning once; that it is tried in vain is not worth one each time.
+    /// Reports a change of a breaker's state, by the names of both states and the number of the new
+    /// one. A store that fails is one warning; a probe that fails is not another one.
     #[cold]
-    pub(crate) fn breaker(_before: BreakerState, after: BreakerState) {
-        let (_number, _name) = match after {
-            BreakerState::Closed => (0.0, "closed"),
-            BreakerState::Open { .. } => (1.0, "open"),
-            BreakerState::HalfOpen { .. } => (2.0, "half-open"),
-            BreakerState::Recovering { .. } => (3.0, "recovering"),
-        };
+    pub(crate) fn breaker_changed(_before: &str, _after: &str, _number: u8) {
         #[cfg(feature = "metrics")]
-        metrics::gauge!("tollgate_breaker_state").set(_number);
+        metrics::gauge!("tollgate_breaker_state").set(f64::from(_number));
         #[cfg(feature = "tracing")]
-        match (_before, after) {
-            (BreakerState::HalfOpen { .. }, BreakerState::Open { .. })
-            | (_, BreakerState::HalfOpen { .. }) => {
-                tracing::debug!(target: "tollgate", breaker = _name, "the store's breaker has changed");
+        match (_before, _after) {
+            ("half-open", "open") | (_, "half-open") => {
+                tracing::debug!(target: "tollgate", breaker = _after, "the store's breaker has changed");
             }
-            (_, BreakerState::Open { .. }) => {
-                tracing::warn!(target: "tollgate", breaker = _name, "the store's breaker has changed");
+            (_, "open") => {
+                tracing::warn!(target: "tollgate", breaker = _after, "the store's breaker has changed");
             }
             _ => {
-                tracing::info!(target: "tollgate", breaker = _name, "the store's breaker has changed");
+                tracing::info!(target: "tollgate", breaker = _after, "the store's breaker has changed");
             }
         }
     }

@@ -213,11 +213,15 @@ impl<'a> Outcomes<'a> {
         self.first_of_max(|outcome| u64::MAX - outcome.line.standing.remaining)
     }
 
-    /// A cost over capacity waits forever.
+    /// Returns the place of the refused outcome with the longest wait. A cost over capacity waits
+    /// forever.
     fn longest_wait(self) -> Option<usize> {
-        self.first_of_max(|outcome| match outcome.line.verdict {
-            Verdict::OverCapacity => u64::MAX,
-            Verdict::Passed | Verdict::Refused => outcome.line.standing.retry_after.unwrap_or(0),
+        self.first_of_max(|Outcome { line, .. }| match (line.verdict, line.standing.retry_after) {
+            (Verdict::OverCapacity, _) => u64::MAX,
+            // The store refused and named no wait, so that no wait of the check is known.
+            (Verdict::Refused, None) => u64::MAX - 1,
+            (Verdict::Refused, Some(wait)) => wait.saturating_add(1).min(u64::MAX - 2),
+            (Verdict::Passed, _) => 0,
         })
     }
 
@@ -247,6 +251,18 @@ impl<'p> Allowed<'p> {
         self.0.outcomes()
     }
 
+    /// Returns the store's time of the decision.
+    #[must_use]
+    pub fn time(&self) -> Timestamp {
+        self.0.reply.time
+    }
+
+    /// Returns which store decided.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.0.reply.source
+    }
+
     /// The fewest units left under any of the policies; `None` if nothing was decided.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
@@ -270,14 +286,29 @@ impl<'p> Denied<'p> {
         self.0.outcomes()
     }
 
+    /// Returns the store's time of the decision.
+    #[must_use]
+    pub fn time(&self) -> Timestamp {
+        self.0.reply.time
+    }
+
+    /// Returns which store decided.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.0.reply.source
+    }
+
     /// The outcome with the longest wait.
     #[must_use]
     pub fn binding(&self) -> Option<Outcome<'_>> {
         self.0.binding()
     }
 
-    /// The shortest wait after which the whole check is admitted if nobody else spends; `None` if
-    /// that can never be, because a cost exceeds the capacity of its policy.
+    /// Returns the shortest wait after which the whole check is admitted if no other check spends
+    /// units meanwhile.
+    ///
+    /// It is `None` if a cost exceeds the capacity of its policy
+    /// ([`is_over_capacity`](Self::is_over_capacity)), or if the store named no wait.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.binding()?.standing().retry_after()

@@ -19,7 +19,7 @@ use crate::{
     decision::{Decision, Receipt, StoreReply},
     error::Error,
     policy::{Charge, Charges},
-    store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Store},
+    store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Status, Store},
     telemetry,
 };
 
@@ -194,9 +194,16 @@ impl Limiter {
         Ok(decision)
     }
 
+    /// Returns the condition of the store: the state of its breaker, its response time, and what is
+    /// held in this process.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.0.store.status()
+    }
+
     /// Begins a check, for callers that want an answer at hand without a future.
     pub(crate) fn begin(&self, charges: &Charges<'_>) -> Answer {
-        telemetry::timed(self.0.store.call(Request::Acquire(charges)))
+        self.0.store.call(Request::Acquire(charges))
     }
 
     pub(crate) async fn refund(&self, receipt: &Receipt) -> Result<StoreReply, Error> {

@@ -192,9 +192,11 @@ impl<'p> Charges<'p> {
         if self.len() <= Self::MAX {
             return Ok(self);
         }
-        let found = format_args!("more than {}", Self::MAX);
-        let allowed = format_args!("at most {}", Self::MAX);
-        Err(Error::invalid("number of charges in a check", found, allowed))
+        Err(Error::invalid(
+            "number of charges in a check",
+            format_args!("more than {}", Self::MAX),
+            format_args!("at most {}", Self::MAX),
+        ))
     }
 
     /// Adds a charge; says at which place it is, perhaps summed with an equal one.

@@ -4,21 +4,22 @@
 //! a deadline or a fallback, is a store around a store.
 
 mod answer;
-mod departure;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
 mod resilience;
+mod status;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod store;
 
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisConfig, RedisStore};
-pub(crate) use self::resilience::{BreakerState, Fallback, Wrapped};
+pub(crate) use self::resilience::Pipeline;
 pub use self::{
     answer::Answer,
     memory::{MemoryConfig, MemoryStats, MemoryStore},
     resilience::{BreakerConfig, Resilience},
+    status::{BreakerStatus, Status},
     store::{Request, Store},
 };
 pub use crate::decision::{ChargeReply, Source, StoreReply, Verdict};

@@ -18,7 +18,7 @@ use self::{
     ledger::Ledger,
     shard::{Digest, Shard},
 };
-use super::{Answer, ChargeReply, Request, Source, Store, StoreReply, Verdict};
+use super::{Answer, ChargeReply, Request, Source, Status, Store, StoreReply, Verdict};
 use crate::{
     algorithm,
     clock::{Clock, SystemClock, Timestamp},
@@ -237,6 +237,10 @@ impl MemoryStore {
 impl Store for MemoryStore {
     fn is_embedded(&self) -> bool {
         true
+    }
+
+    fn status(&self) -> Status {
+        Status::new().with_memory(self.stats())
     }
 
     fn call(&self, request: Request<'_>) -> Answer {

@@ -13,14 +13,15 @@ use tokio::{task::JoinSet, time::sleep};
 use super::slots::{self, Range, SLOTS};
 use crate::store::redis::{
     RedisConfig,
-    connection::{Link, Origin, Server},
+    connection::{Connector, Pool, ServerConnector},
+    departure::Departure,
     error::Failure,
-    script::Loading,
+    script::ScriptLoader,
 };
 
 pub(in crate::store::redis) struct Topology {
     /// The addresses that the application gave; their user, password and TLS are used for all.
-    seeds: Vec<Server>,
+    seeds: Vec<ServerConnector>,
     config: RedisConfig,
     map: RwLock<Map>,
 }
@@ -35,8 +36,8 @@ type Address = (String, u16);
 #[derive(Debug)]
 pub(in crate::store::redis) struct Node {
     pub(in crate::store::redis) host: String,
-    pub(in crate::store::redis) link: Link,
-    pub(in crate::store::redis) loading: Loading,
+    pub(in crate::store::redis) link: Pool,
+    pub(in crate::store::redis) loading: ScriptLoader,
 }
 
 /// The given addresses are asked a little later than the nodes, to which there are connections.
@@ -50,7 +51,7 @@ impl Topology {
         if seeds.is_empty() {
             return Err((ErrorKind::InvalidClientConfig, "no node is given").into());
         }
-        let seeds = seeds.iter().map(|url| Server::from_url(url, config));
+        let seeds = seeds.iter().map(|url| ServerConnector::from_url(url, config));
         Ok(Self {
             seeds: seeds.collect::<Result<_, _>>()?,
             config: config.clone(),
@@ -90,8 +91,10 @@ impl Topology {
         let later = if nodes.is_empty() { Duration::ZERO } else { LATER };
         for node in nodes {
             asked.spawn(async move {
-                let answer = node.link.send(slots_command(), slots::is_answer).await?;
-                slots::read(answer, &node.host).map_err(Failure::Refused)
+                let parse = |value| slots::is_answer(&value).then_some(value);
+                let (command, departure) = (slots_command(), Departure::default());
+                let answer = node.link.send(&command, &departure, parse).await?;
+                slots::read(answer, &node.host).map_err(Failure::ServerError)
             });
         }
         for seed in self.seeds.clone() {
@@ -123,7 +126,7 @@ impl Topology {
         if most == 0 {
             return Err(last.unwrap_or_else(unreachable));
         }
-        self.adopt(&best, most == SLOTS).map_err(Failure::Refused)
+        self.adopt(&best, most == SLOTS).map_err(Failure::ServerError)
     }
 
     /// A map with gaps only adds to what is known. One without gaps replaces it: nodes that are not
@@ -151,8 +154,8 @@ impl Topology {
     /// Nothing is opened before the first request.
     fn connect(&self, (host, port): &Address) -> Result<Arc<Node>, RedisError> {
         let server = self.seeds[0].at(host, *port, &self.config)?;
-        let link = Link::new(Origin::Server(Box::new(server)), &self.config);
-        Ok(Arc::new(Node { host: host.clone(), link, loading: Loading::default() }))
+        let link = Pool::new(Connector::Server(Box::new(server)), &self.config);
+        Ok(Arc::new(Node { host: host.clone(), link, loading: ScriptLoader::default() }))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Map> {
@@ -164,7 +167,7 @@ impl Topology {
     }
 }
 
-async fn ask_seed(seed: &Server) -> Result<Vec<Range>, RedisError> {
+async fn ask_seed(seed: &ServerConnector) -> Result<Vec<Range>, RedisError> {
     let host = match seed.info().addr() {
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
         _ => "",

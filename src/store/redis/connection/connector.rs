@@ -3,65 +3,64 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bb8::Pool;
 use bb8_redis::RedisConnectionManager;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
     ProtocolVersion, PushInfo, PushKind, RedisError, aio::MultiplexedConnection,
 };
 
-use super::{Effort, Sentinels, dns::Names, health::Pulse};
+use super::{SentinelConnector, SingleFlight, dns::Resolver, health::Pulse};
 use crate::store::redis::RedisConfig;
 
 /// A connection, and what is known of its state.
 #[derive(Debug)]
-pub(in crate::store::redis) struct Live {
+pub(in crate::store::redis) struct Connection {
     pub(in crate::store::redis) connection: MultiplexedConnection,
     pub(in crate::store::redis) pulse: Arc<Pulse>,
-    pub(in crate::store::redis) testing: Effort,
+    pub(in crate::store::redis) testing: SingleFlight,
 }
 
-impl Live {
+impl Connection {
     fn new(connection: MultiplexedConnection, pulse: Arc<Pulse>) -> Self {
-        Self { connection, pulse, testing: Effort::new(Duration::ZERO) }
+        Self { connection, pulse, testing: SingleFlight::new(Duration::ZERO) }
     }
 }
 
-pub(in crate::store::redis) enum Origin {
-    Server(Box<Server>),
-    Pool { pool: Pool<RedisConnectionManager>, response_timeout: Duration },
-    Sentinels(Box<Sentinels>),
+pub(in crate::store::redis) enum Connector {
+    Server(Box<ServerConnector>),
+    Bb8 { pool: bb8::Pool<RedisConnectionManager>, response_timeout: Duration },
+    Sentinel(Box<SentinelConnector>),
 }
 
-impl Origin {
-    pub(in crate::store::redis) async fn open(self: Arc<Self>) -> Result<Live, RedisError> {
+impl Connector {
+    pub(in crate::store::redis) async fn open(self: Arc<Self>) -> Result<Connection, RedisError> {
         match &*self {
             Self::Server(server) => server.open().await,
-            Self::Sentinels(sentinels) => sentinels.primary().await,
+            Self::Sentinel(sentinels) => sentinels.primary().await,
             // Not one of those that the application checks out: whoever has one of them may begin a
             // transaction on it, select another database, or block it.
-            Self::Pool { pool, response_timeout } => {
+            Self::Bb8 { pool, response_timeout } => {
                 let mut connection = pool.dedicated_connection().await?;
                 connection.set_response_timeout(*response_timeout);
-                Ok(Live::new(connection, Arc::default()))
+                Ok(Connection::new(connection, Arc::default()))
             }
         }
     }
 
     /// Whether the end of a connection shows only when it is used.
     pub(in crate::store::redis) fn ends_unnoticed(&self) -> bool {
-        matches!(self, Self::Pool { .. })
+        matches!(self, Self::Bb8 { .. })
     }
 }
 
 /// One server, and how to connect to it.
 #[derive(Clone)]
-pub(in crate::store::redis) struct Server {
+pub(in crate::store::redis) struct ServerConnector {
     client: Client,
     options: AsyncConnectionConfig,
 }
 
-impl Server {
+impl ServerConnector {
     pub(in crate::store::redis) fn new(
         info: ConnectionInfo,
         config: &RedisConfig,
@@ -74,7 +73,7 @@ impl Server {
             .set_connection_timeout(Some(config.connect_timeout))
             .set_response_timeout(Some(config.response_timeout))
             .set_pipeline_buffer_size(1024)
-            .set_dns_resolver(Names::default());
+            .set_dns_resolver(Resolver::system());
         let client = if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
             secure::client(info, config)?
         } else {
@@ -115,7 +114,7 @@ impl Server {
         self.client.get_connection_info()
     }
 
-    pub(in crate::store::redis) async fn open(&self) -> Result<Live, RedisError> {
+    pub(in crate::store::redis) async fn open(&self) -> Result<Connection, RedisError> {
         let pulse = Arc::new(Pulse::default());
         let seen = Arc::clone(&pulse);
         let options = self.options.clone().set_push_sender(move |push: PushInfo| {
@@ -125,7 +124,7 @@ impl Server {
             Ok::<(), redis::aio::SendError>(())
         });
         let connection = self.client.get_multiplexed_async_connection_with_config(&options).await?;
-        Ok(Live::new(connection, pulse))
+        Ok(Connection::new(connection, pulse))
     }
 }
 

@@ -123,7 +123,7 @@ pub(in crate::store::redis) async fn test(
         Ok(Ok(Value::SimpleString(pong))) if pong == "PONG" => pulse.beat(),
         Ok(Ok(_)) => drop(pulse.go_astray()),
         // A user without the right to PING is answered, too.
-        Ok(Err(Failure::Refused(_))) => pulse.beat(),
+        Ok(Err(Failure::ServerError(_))) => pulse.beat(),
         _ => pulse.end(),
     }
     Ok(())

@@ -8,8 +8,8 @@ mod sentinel;
 mod single_flight;
 
 pub(super) use self::{
-    connector::{Origin, Server},
-    pool::Link,
-    sentinel::Sentinels,
-    single_flight::Effort,
+    connector::{Connector, ServerConnector},
+    pool::Pool,
+    sentinel::SentinelConnector,
+    single_flight::SingleFlight,
 };

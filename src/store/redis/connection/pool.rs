@@ -10,34 +10,33 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
-use redis::{Cmd, RedisError, Value, aio::ConnectionLike};
+use redis::{Cmd, RedisError, Value};
 use tokio::{task::JoinSet, time::timeout};
 
 use super::{
-    connector::{Live, Origin},
+    connector::{Connection, Connector},
     health::{self, Patience},
-    single_flight::{Effort, first_good},
+    single_flight::{SingleFlight, first_good},
 };
-use crate::store::departure;
-use crate::store::redis::{RedisConfig, error::Failure};
+use crate::store::redis::{RedisConfig, departure::Departure, error::Failure};
 
-pub(in crate::store::redis) struct Link {
-    origin: Arc<Origin>,
-    places: Box<[Place]>,
+pub(in crate::store::redis) struct Pool {
+    origin: Arc<Connector>,
+    places: Box<[Slot]>,
     next: AtomicUsize,
     connecting: Duration,
     patience: Patience,
 }
 
 /// The place of one connection.
-struct Place {
-    live: Arc<ArcSwapOption<Live>>,
-    opening: Effort,
+struct Slot {
+    live: Arc<ArcSwapOption<Connection>>,
+    opening: SingleFlight,
 }
 
-impl Link {
-    pub(in crate::store::redis) fn new(origin: Origin, config: &RedisConfig) -> Self {
-        let place = |_| Place { live: Arc::default(), opening: Effort::new(Duration::ZERO) };
+impl Pool {
+    pub(in crate::store::redis) fn new(origin: Connector, config: &RedisConfig) -> Self {
+        let place = |_| Slot { live: Arc::default(), opening: SingleFlight::new(Duration::ZERO) };
         Self {
             origin: Arc::new(origin),
             places: (0..config.connections).map(place).collect(),
@@ -55,47 +54,59 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a command. What cannot be the answer to it ends the connection: where there is one
-    /// answer too many, each that follows is somebody else's.
-    pub(in crate::store::redis) async fn send(
+    /// Sends a command over one of the connections and parses its reply.
+    ///
+    /// `parse` returns `None` for a value that cannot be the reply to this command. The connection
+    /// is then replaced: after one reply too many, each that follows belongs to another request.
+    pub(in crate::store::redis) async fn send<T>(
         &self,
-        command: Cmd,
-        is_answer: impl Fn(&Value) -> bool,
-    ) -> Result<Value, Failure> {
+        command: &Cmd,
+        departure: &Departure,
+        parse: impl FnOnce(Value) -> Option<T>,
+    ) -> Result<T, Failure> {
         let (place, live) = self.live().await?;
         let mut connection = live.connection.clone();
-        let asking = Asking::begin(self, place, &live);
-        let answer = command.query_async(&mut connection).await;
-        asking.end(answer, is_answer)
+        let asking = Asking::begin(self, place, &live, departure);
+        let answer = connection.send_packed_command(command).await;
+        asking.end(answer, parse)
     }
 
-    /// Sends a command to a cluster node that takes it only when asked to.
-    pub(in crate::store::redis) async fn send_asking(
+    /// Sends a command to a cluster node behind `ASKING`, and parses its reply as
+    /// [`send`](Self::send) does.
+    pub(in crate::store::redis) async fn send_asking<T>(
         &self,
-        command: Cmd,
-        is_answer: impl Fn(&Value) -> bool,
-    ) -> Result<Value, Failure> {
+        command: &Cmd,
+        departure: &Departure,
+        parse: impl FnOnce(Value) -> Option<T>,
+    ) -> Result<T, Failure> {
         let (place, live) = self.live().await?;
         let mut connection = live.connection.clone();
         let mut pipeline = redis::pipe();
         pipeline.cmd("ASKING");
-        pipeline.add_command(command);
-        let asking = Asking::begin(self, place, &live);
-        let answer = match connection.req_packed_commands(&pipeline, 0, 2).await {
-            Ok(values) => values.into_iter().next_back().unwrap_or(Value::Nil).extract_error(),
+        pipeline.add_command(command.clone());
+        let asking = Asking::begin(self, place, &live, departure);
+        let answer = match connection.send_packed_commands(&pipeline, 0, 2).await {
+            Ok(values) => Ok(values.into_iter().next_back().unwrap_or(Value::Nil)),
             Err(error) => Err(error),
         };
-        asking.end(answer, is_answer)
+        asking.end(answer, parse)
+    }
+
+    /// Waits until there is a connection.
+    pub(in crate::store::redis) async fn ready(&self) -> Result<(), Failure> {
+        if self.places.iter().any(|place| usable(&place.live).is_some()) {
+            return Ok(());
+        }
+        self.live().await.map(drop)
     }
 
     /// Whether all connections have ended, and none has been replaced: the server may be gone.
     pub(in crate::store::redis) fn is_lost(&self) -> bool {
-        self.places.iter().all(Place::is_lost)
+        self.places.iter().all(Slot::is_lost)
     }
 
     /// The next connection. While it is being replaced, any other: nobody waits who need not.
-    async fn live(&self) -> Result<(&Place, Arc<Live>), Failure> {
-        departure::waits();
+    async fn live(&self) -> Result<(&Slot, Arc<Connection>), Failure> {
         let count = self.places.len();
         let next = self.next.fetch_add(1, Ordering::Relaxed) % count;
         for place in (next..next + count).map(|index| &self.places[index % count]) {
@@ -110,7 +121,7 @@ impl Link {
     }
 
     /// The connection in this place, if there is one.
-    async fn tested(&self, place: &Place) -> Option<Arc<Live>> {
+    async fn tested(&self, place: &Slot) -> Option<Arc<Connection>> {
         let live = usable(&place.live)?;
         if self.origin.ends_unnoticed() && live.pulse.is_idle() {
             // What comes of it shows below.
@@ -120,7 +131,7 @@ impl Link {
     }
 
     /// The connection in this place, a new one if there is none.
-    async fn opened(&self, place: &Place) -> Result<Arc<Live>, Failure> {
+    async fn opened(&self, place: &Slot) -> Result<Arc<Connection>, Failure> {
         place.opening.join(|| self.open(place)).await?;
         usable(&place.live).ok_or_else(|| {
             let message = "the new connection has ended again";
@@ -129,7 +140,7 @@ impl Link {
         })
     }
 
-    fn open(&self, place: &Place) -> impl Future<Output = Result<(), Failure>> + Send + use<> {
+    fn open(&self, place: &Slot) -> impl Future<Output = Result<(), Failure>> + Send + use<> {
         open(Arc::clone(&self.origin), Arc::clone(&place.live), self.connecting)
     }
 
@@ -143,14 +154,14 @@ impl Link {
 
     fn test(
         &self,
-        live: &Live,
+        live: &Connection,
         grace: Duration,
     ) -> impl Future<Output = Result<(), Failure>> + Send + use<> {
         health::test(live.connection.clone(), Arc::clone(&live.pulse), grace, self.patience)
     }
 }
 
-impl Place {
+impl Slot {
     fn is_lost(&self) -> bool {
         match &*self.live.load() {
             Some(live) => live.pulse.has_ended(),
@@ -159,15 +170,15 @@ impl Place {
     }
 }
 
-fn usable(live: &ArcSwapOption<Live>) -> Option<Arc<Live>> {
+fn usable(live: &ArcSwapOption<Connection>) -> Option<Arc<Connection>> {
     live.load_full().filter(|live| !live.pulse.has_ended())
 }
 
 /// Puts a new connection where there is none that can be used. An attempt that hangs does not hold
 /// up another for long: meanwhile the server may be back, or another may have become the primary.
 async fn open(
-    origin: Arc<Origin>,
-    place: Arc<ArcSwapOption<Live>>,
+    origin: Arc<Connector>,
+    place: Arc<ArcSwapOption<Connection>>,
     limit: Duration,
 ) -> Result<(), Failure> {
     // Somebody was faster.
@@ -194,28 +205,32 @@ async fn open(
 /// A question on a connection. If nobody waits for the answer any more, or it is late, the
 /// connection is in doubt.
 struct Asking<'l> {
-    link: &'l Link,
-    place: &'l Place,
-    live: &'l Live,
+    link: &'l Pool,
+    place: &'l Slot,
+    live: &'l Connection,
     doubtful: bool,
 }
 
 impl<'l> Asking<'l> {
-    fn begin(link: &'l Link, place: &'l Place, live: &'l Live) -> Self {
-        departure::leaves();
+    fn begin(link: &'l Pool, place: &'l Slot, live: &'l Connection, departure: &Departure) -> Self {
+        departure.depart();
         Self { link, place, live, doubtful: true }
     }
 
-    fn end(
+    fn end<T>(
         mut self,
         answer: Result<Value, RedisError>,
-        is_answer: impl Fn(&Value) -> bool,
-    ) -> Result<Value, Failure> {
+        parse: impl FnOnce(Value) -> Option<T>,
+    ) -> Result<T, Failure> {
         let pulse = &self.live.pulse;
-        let answer = match answer.map_err(Failure::of_request) {
-            Ok(value) if !is_answer(&value) => Err(Failure::NotOurs),
-            Ok(_) | Err(Failure::Refused(_)) if pulse.is_astray() => Err(Failure::NotOurs),
-            answer => answer,
+        let answer = answer.and_then(Value::extract_error).map_err(Failure::of_request);
+        let answer = match answer.map(parse) {
+            Ok(None) => Err(Failure::NotOurs),
+            Ok(Some(_)) | Err(Failure::ServerError(_)) if pulse.is_astray() => {
+                Err(Failure::NotOurs)
+            }
+            Ok(Some(reply)) => Ok(reply),
+            Err(failure) => Err(failure),
         };
         match &answer {
             Ok(_) => pulse.beat(),
@@ -228,11 +243,11 @@ impl<'l> Asking<'l> {
             Err(failure) if failure.ends_connection() => {
                 pulse.end();
                 // A server that refuses is the same after each new connection.
-                if let Failure::Refused(_) = failure {
+                if let Failure::ServerError(_) = failure {
                     self.place.opening.failed(failure.clone());
                 }
             }
-            Err(Failure::Refused(_)) => pulse.beat(),
+            Err(Failure::ServerError(_)) => pulse.beat(),
             Err(_) => return answer,
         }
         self.doubtful = false;
@@ -253,8 +268,8 @@ fn astray() -> RedisError {
     io::Error::new(io::ErrorKind::InvalidData, message).into()
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("connections", &self.places.len()).finish_non_exhaustive()
+        f.debug_struct("Pool").field("connections", &self.places.len()).finish_non_exhaustive()
     }
 }

@@ -6,25 +6,25 @@ use redis::{Cmd, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, Valu
 use tokio::task::JoinSet;
 
 use super::{
-    connector::{Live, Server},
+    connector::{Connection, ServerConnector},
     single_flight::first_good,
 };
 use crate::store::redis::RedisConfig;
 
 /// Some sentinels, and the name under which they know a primary.
-pub(in crate::store::redis) struct Sentinels {
-    sentinels: Vec<Server>,
+pub(in crate::store::redis) struct SentinelConnector {
+    sentinels: Vec<ServerConnector>,
     sought: Arc<Sought>,
 }
 
 struct Sought {
     name: String,
     /// Settings of the primary; its address is what the sentinels say.
-    primary: Server,
+    primary: ServerConnector,
     config: RedisConfig,
 }
 
-impl Sentinels {
+impl SentinelConnector {
     /// `primary` is the name that sentinels know, or a URL with that name as its host, which may
     /// have a user, a password, a database and TLS.
     pub(in crate::store::redis) fn new(
@@ -43,8 +43,8 @@ impl Sentinels {
         let info: ConnectionInfo = url.as_str().into_connection_info()?;
         // Hosts in URLs are folded to lower case, names of primaries are not.
         let name = host_of(&url).to_owned();
-        let sentinels = sentinels.iter().map(|url| Server::from_url(url, config));
-        let primary = Server::new(info, config)?;
+        let sentinels = sentinels.iter().map(|url| ServerConnector::from_url(url, config));
+        let primary = ServerConnector::new(info, config)?;
         Ok(Self {
             sentinels: sentinels.collect::<Result<_, _>>()?,
             sought: Arc::new(Sought { name, primary, config: config.clone() }),
@@ -53,7 +53,7 @@ impl Sentinels {
 
     /// Asks all sentinels at once, because some may be silent, and the servers that they name
     /// whether they agree. Whoever waits for it bounds how long that may take.
-    pub(in crate::store::redis) async fn primary(&self) -> Result<Live, RedisError> {
+    pub(in crate::store::redis) async fn primary(&self) -> Result<Connection, RedisError> {
         let mut asked = JoinSet::new();
         for sentinel in &self.sentinels {
             asked.spawn(Self::ask(sentinel.clone(), Arc::clone(&self.sought)));
@@ -61,7 +61,7 @@ impl Sentinels {
         first_good(asked).await
     }
 
-    async fn ask(sentinel: Server, sought: Arc<Sought>) -> Result<Live, RedisError> {
+    async fn ask(sentinel: ServerConnector, sought: Arc<Sought>) -> Result<Connection, RedisError> {
         let mut connection = sentinel.open().await?.connection;
         let mut question = Cmd::new();
         question.arg("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&sought.name);

@@ -21,7 +21,7 @@ type Outcome = Result<(), Failure>;
 /// Work that goes on when those who wait for it give up, so that a request with a short deadline
 /// does not begin from zero what the one before it began. Whoever comes meanwhile waits for the same
 /// work; whoever comes soon after a failure hears of that failure. The work ends with this.
-pub(in crate::store::redis) struct Effort {
+pub(in crate::store::redis) struct SingleFlight {
     state: Arc<Mutex<State>>,
     /// For so long after a success it is not done again.
     rest: Duration,
@@ -48,7 +48,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// A failure so long after the last one is a first one.
 const FORGOTTEN: Duration = Duration::from_secs(1);
 
-impl Effort {
+impl SingleFlight {
     pub(in crate::store::redis) fn new(rest: Duration) -> Self {
         Self { state: Arc::default(), rest }
     }
@@ -130,7 +130,7 @@ impl State {
     }
 }
 
-impl Drop for Effort {
+impl Drop for SingleFlight {
     fn drop(&mut self) {
         if let Some(running) = lock(&self.state).running.take() {
             running.task.abort();
@@ -167,9 +167,9 @@ fn interrupted() -> io::Error {
     io::Error::new(io::ErrorKind::Interrupted, "the runtime ended before this was done")
 }
 
-impl fmt::Debug for Effort {
+impl fmt::Debug for SingleFlight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Effort").finish_non_exhaustive()
+        f.debug_struct("SingleFlight").finish_non_exhaustive()
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_goes_on_when_those_who_wait_give_up() {
-        let (effort, counted) = (Effort::new(Duration::ZERO), Arc::new(Counted::default()));
+        let (effort, counted) = (SingleFlight::new(Duration::ZERO), Arc::new(Counted::default()));
         let join = || effort.join(|| Arc::clone(&counted).work(Ok(())));
         for _ in 0..3 {
             assert!(timeout(SECOND / 4, join()).await.is_err());
@@ -214,7 +214,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_ends_with_its_owner() {
-        let (effort, counted) = (Effort::new(Duration::ZERO), Arc::new(Counted::default()));
+        let (effort, counted) = (SingleFlight::new(Duration::ZERO), Arc::new(Counted::default()));
         let _ = timeout(SECOND / 4, effort.join(|| Arc::clone(&counted).work(Ok(())))).await;
         drop(effort);
         sleep(2 * SECOND).await;
@@ -224,7 +224,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn failures_are_remembered_for_a_pause_that_grows() {
-        let effort = Effort::new(Duration::ZERO);
+        let effort = SingleFlight::new(Duration::ZERO);
         let mut longest = Duration::ZERO;
         for number in 0..8 {
             let fails = || async { Err(Failure::NotOurs) };
@@ -250,7 +250,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_success_is_rested_upon() {
-        let (effort, counted) = (Effort::new(SECOND), Arc::new(Counted::default()));
+        let (effort, counted) = (SingleFlight::new(SECOND), Arc::new(Counted::default()));
         for _ in 0..3 {
             effort.join(|| Arc::clone(&counted).work(Ok(()))).await.expect("it works");
         }
