@@ -30,7 +30,7 @@ pub(crate) struct FixedWindow {
     /// The window of the last charge, in microseconds; 0 before the first.
     window: u64,
     /// The time of the last charge. The period is the one that holds it.
-    last: u64,
+    last_charge: u64,
     carried: Option<Box<Carried>>,
 }
 
@@ -66,10 +66,10 @@ impl StateMachine for FixedWindow {
 
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> Period {
         let (limit, window, now) = (quota.limit(), quota.window_micros(), now.as_micros());
-        let seen = now.max(self.last);
+        let seen = now.max(self.last_charge);
         let (mut count, end) = (0, next_edge(seen, window));
         let carried = if self.window == window {
-            if end == next_edge(self.last, window) {
+            if end == next_edge(self.last_charge, window) {
                 count = self.count;
             }
             self.carried.clone()
@@ -98,8 +98,8 @@ impl StateMachine for FixedWindow {
         period.count = period.count.saturating_add(units).min(MAX_COUNT);
         self.count = period.count;
         self.window = period.window;
-        self.last = period.seen;
-        replace(&mut self.carried, &period.carried, self.last, budget);
+        self.last_charge = period.seen;
+        replace(&mut self.carried, &period.carried, self.last_charge, budget);
         Mark(period.end - period.window, 0, 0)
     }
 
@@ -108,7 +108,7 @@ impl StateMachine for FixedWindow {
         let end = refund.mark.0 + window;
         let own = Ramp { hold: end, zero: end };
         let period = self.snapshot(quota, now);
-        let current = self.window == window && next_edge(self.last, window) == end;
+        let current = self.window == window && next_edge(self.last_charge, window) == end;
         let counts = match &period.carried {
             Some(carried) if carried.counts(own, period.seen) => true,
             _ => current && period.window == window && period.end == end,
@@ -123,7 +123,7 @@ impl StateMachine for FixedWindow {
     fn expires_at(&self) -> Timestamp {
         match self.window {
             0 => Timestamp::default(),
-            window => Timestamp::from_micros(next_edge(self.last, window)),
+            window => Timestamp::from_micros(next_edge(self.last_charge, window)),
         }
     }
 
@@ -149,9 +149,9 @@ impl FixedWindow {
         }
         let step = |end| Ramp { hold: end, zero: end };
         let mut carried = self.carried.clone().unwrap_or_default();
-        let later = step(next_edge(self.last, window));
+        let later = step(next_edge(self.last_charge, window));
         carried.bound_by(later);
-        carried.add(self.count, step(next_edge(self.last, self.window)), later);
+        carried.add(self.count, step(next_edge(self.last_charge, self.window)), later);
         carried.unexpired(seen)
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct SlidingCounter {
     /// The window of the last charge, in microseconds; 0 before the first.
     window: u64,
     /// The time of the last charge. The current period is the one that holds it.
-    last: u64,
+    last_charge: u64,
     carried: Option<Box<Carried>>,
 }
 
@@ -76,10 +76,10 @@ impl StateMachine for SlidingCounter {
 
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> Estimate {
         let (limit, window, now) = (quota.limit(), quota.window_micros(), now.as_micros());
-        let seen = now.max(self.last);
+        let seen = now.max(self.last_charge);
         let (mut current, mut previous, end) = (0, 0, next_edge(seen, window));
         let carried = if self.window == window {
-            let last_end = next_edge(self.last, window);
+            let last_end = next_edge(self.last_charge, window);
             if end == last_end {
                 (current, previous) = (self.current, self.previous);
             } else if end == last_end + window {
@@ -117,8 +117,8 @@ impl StateMachine for SlidingCounter {
         self.current = estimate.current;
         self.previous = estimate.previous;
         self.window = estimate.window;
-        self.last = estimate.seen;
-        replace(&mut self.carried, &estimate.carried, self.last, budget);
+        self.last_charge = estimate.seen;
+        replace(&mut self.carried, &estimate.carried, self.last_charge, budget);
         Mark(estimate.end - estimate.window, 0, 0)
     }
 
@@ -127,7 +127,7 @@ impl StateMachine for SlidingCounter {
         let end = refund.mark.0 + window;
         let own = Ramp { hold: end, zero: end + window };
         let estimate = self.snapshot(quota, now);
-        let last_end = next_edge(self.last, self.window.max(1));
+        let last_end = next_edge(self.last_charge, self.window.max(1));
         let stored = match self.window == window {
             true if end == last_end => Some(&mut self.current),
             true if end + window == last_end => Some(&mut self.previous),
@@ -147,12 +147,12 @@ impl StateMachine for SlidingCounter {
     fn expires_at(&self) -> Timestamp {
         match self.window {
             0 => Timestamp::default(),
-            window => Timestamp::from_micros(next_edge(self.last, window) + window),
+            window => Timestamp::from_micros(next_edge(self.last_charge, window) + window),
         }
     }
 
     fn outstanding(&self, now: Timestamp) -> u64 {
-        let Some(passed) = now.as_micros().checked_sub(self.last) else { return self.current };
+        let Some(passed) = now.as_micros().checked_sub(self.last_charge) else { return self.current };
         let left = (2 * self.window).saturating_sub(passed).min(self.window);
         mul_div_ceil(self.current, left, self.window.max(1))
     }
@@ -177,8 +177,8 @@ impl SlidingCounter {
         }
         let ramp = |hold, window| Ramp { hold, zero: hold + window };
         let mut carried = self.carried.clone().unwrap_or_default();
-        let end = next_edge(self.last, self.window);
-        let later = ramp(next_edge(self.last, window), window);
+        let end = next_edge(self.last_charge, self.window);
+        let later = ramp(next_edge(self.last_charge, window), window);
         carried.bound_by(later);
         // The period before ended a microsecond before the current one began.
         let start = end - self.window;

@@ -28,6 +28,7 @@ macro_rules! join {
     )+) => {
         concat!(
             include_str!("../../../lua/prelude.lua"),
+            include_str!("../../../lua/carried.lua"),
             "while true do\n",
             include_str!("../../../lua/next_charge.lua"),
             $(
@@ -171,6 +172,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "2d38218bed7c822ed24a78ee820e13c230005874");
+        assert_eq!(*SHA, "cf7b137124f7e1c3176dc3cb25c980479f06da44");
     }
 }
