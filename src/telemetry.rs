@@ -4,7 +4,9 @@ pub(crate) use events::{decided as log, no_peer, store_failed};
 pub(crate) use numbers::{Counters, decided as count, store_answered};
 #[cfg(feature = "redis")]
 pub(crate) use resilience::undo_failed;
-pub(crate) use resilience::{breaker_changed, breaker_made, deadline_missed, denied_from_cache, fell_back};
+pub(crate) use resilience::{
+    breaker_changed, breaker_made, deadline_missed, denied_from_cache, fell_back,
+};
 
 /// Whether anybody may want to hear of a decision. Numbers do not say whether they are collected.
 #[inline]

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::{error::Failure, key_name::Naming};
 use crate::{
     clock::Timestamp,
-    decision::{ChargeReply, Mark, Spent, Standing, Verdict},
+    decision::{ChargeReply, Mark, ReceiptLine, Standing, Verdict},
     policy::Charge,
     quota::Quota,
 };
@@ -71,7 +71,7 @@ impl Asked {
         }
     }
 
-    pub(super) fn refund(naming: &Naming, position: usize, spent: &Spent) -> Self {
+    pub(super) fn refund(naming: &Naming, position: usize, spent: &ReceiptLine) -> Self {
         let charge = spent.charge();
         Self {
             key: naming.name(charge),

@@ -191,7 +191,7 @@ impl Shared {
         let shares: SmallVec<[Charge<'_>; 4]> =
             charges.iter().filter(|it| here(it)).map(|it| it.share(self.instances)).collect();
         let request = if acquires { Request::Acquire(&shares) } else { Request::Peek(&shares) };
-        let StoreReply { time, charges: lines, .. } = self.local.rule(request, self.time(cause));
+        let StoreReply { time, charges: lines, .. } = self.local.call_at(request, self.time(cause));
         let mut decided = shares.iter().zip(lines);
         let lines = charges.iter().map(|charge| {
             if !here(charge) {
@@ -212,7 +212,7 @@ impl Shared {
         let shares: SmallVec<[Charge<'_>; 4]> =
             charges.iter().map(|charge| charge.share(self.instances)).collect();
         let StoreReply { time, charges: lines, .. } =
-            self.local.rule(Request::Force(&shares), self.time(&cause));
+            self.local.call_at(Request::Force(&shares), self.time(&cause));
         if !cause.is_certain() {
             return cause.into_err();
         }
@@ -226,7 +226,7 @@ impl Shared {
     /// the store since, or may have been, stays charged there.
     fn refund(&self, receipt: &Receipt) -> StoreReply {
         let shares = receipt.share(self.instances);
-        let mut reply = self.local.rule(Request::Refund(&shares), self.clock.now());
+        let mut reply = self.local.call_at(Request::Refund(&shares), self.clock.now());
         reply.source = Source::Fallback;
         for (spent, line) in receipt.lines().iter().zip(&mut reply.charges) {
             let charge = spent.charge();
@@ -241,7 +241,7 @@ impl Shared {
     /// Forgets what these keys have spent here, also if the store cannot: else what they owe would be
     /// charged to it after it has forgotten the rest.
     fn reset(&self, charges: &[Charge<'_>]) {
-        self.local.rule(Request::Reset(charges), self.clock.now());
+        self.local.call_at(Request::Reset(charges), self.clock.now());
         for charge in charges {
             self.owed.remove(self.local.name(charge), u64::MAX);
         }

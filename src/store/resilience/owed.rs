@@ -45,7 +45,7 @@ pub(super) struct Debt {
 
 impl Debt {
     pub(super) fn charge(&self) -> Charge<'static> {
-        Charge::clone(&self.charge).again(self.units)
+        Charge::clone(&self.charge).with_cost(self.units)
     }
 
     /// How many of its units still count at least and at most, by an instance that admits one of so

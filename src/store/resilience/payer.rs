@@ -115,10 +115,10 @@ pub(super) fn due(
     let charge = debt.charge();
     let (least, most) = debt.still_counts(now, instances);
     let share = charge.share(instances);
-    let StoreReply { charges: lines, .. } = local.rule(Request::Peek(&[share]), now);
+    let StoreReply { charges: lines, .. } = local.call_at(Request::Peek(&[share]), now);
     let Standing { limit, remaining, .. } = lines.first()?.standing;
     let units = limit.saturating_sub(remaining).clamp(least, most);
-    (units > 0).then(|| charge.again(units))
+    (units > 0).then(|| charge.with_cost(units))
 }
 
 struct Round<'o> {

@@ -1,19 +1,22 @@
-//! The store of a limiter, and what stands before it.
+//! The store of a limiter.
 
 use std::any::Any;
 
 use crate::store::{Answer, Fallback, MemoryStore, Request, Resilience, Status, Store, Wrapped};
 
-/// A store behind one pointer, but for those that decide in this process: with its type known, a
-/// check of it is compiled as one piece, and a decision is written where it is wanted.
+/// A store behind one pointer, except for the stores that decide in this process.
+///
+/// The type of those is known to the compiler, which then writes the reply of a check where the
+/// [`Decision`](crate::Decision) needs it. `benches/check.rs` and `benches/resilience.rs` measure
+/// both.
 #[derive(Debug)]
-pub(super) enum Stack {
+pub(super) enum LimiterStore {
     Memory(MemoryStore),
     Fallback(Fallback),
     Other(Box<dyn Store>),
 }
 
-impl Stack {
+impl LimiterStore {
     pub(super) fn new(store: impl Store, resilience: Resilience) -> Self {
         let mut store = Some(store);
         let memory = (&mut store as &mut dyn Any).downcast_mut::<Option<MemoryStore>>();
@@ -27,26 +30,22 @@ impl Stack {
     }
 
     pub(super) fn is_embedded(&self) -> bool {
-        match self {
-            Self::Memory(_) => true,
-            Self::Fallback(_) => false,
-            Self::Other(store) => store.is_embedded(),
-        }
+        self.as_store().is_embedded()
     }
 
     pub(super) fn status(&self) -> Status {
-        match self {
-            Self::Memory(store) => store.status(),
-            Self::Fallback(store) => store.status(),
-            Self::Other(store) => store.status(),
-        }
+        self.as_store().status()
     }
 
     pub(super) fn call(&self, request: Request<'_>) -> Answer {
+        self.as_store().call(request)
+    }
+
+    fn as_store(&self) -> &dyn Store {
         match self {
-            Self::Memory(store) => store.call(request),
-            Self::Fallback(store) => store.call(request),
-            Self::Other(store) => store.call(request),
+            Self::Memory(store) => store,
+            Self::Fallback(store) => store,
+            Self::Other(store) => store,
         }
     }
 }
