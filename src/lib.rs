@@ -18,6 +18,9 @@ mod policy;
 mod quota;
 mod random;
 mod rule;
+#[cfg(test)]
+#[path = "../tests/support/seed.rs"]
+mod seed;
 pub mod store;
 mod telemetry;
 

@@ -1,5 +1,8 @@
 //! Values at both ends of what is allowed, and errors that say what is.
 
+#[path = "support/seed.rs"]
+mod seed;
+
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -278,17 +281,22 @@ fn quotas() -> impl Strategy<Value = Quota> {
     )
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
-
-    #[test]
-    fn a_quota_is_what_its_text_says(quota in quotas()) {
+#[test]
+fn a_quota_is_what_its_text_says() {
+    let name = "a_quota_is_what_its_text_says";
+    seed::property(name, ProptestConfig::with_cases(2_000), quotas(), |quota| {
         let text = quota.to_string();
         prop_assert_eq!(text.parse::<Quota>().expect("parses"), quota, "{}", text);
-    }
+        Ok(())
+    });
+}
 
-    #[test]
-    fn no_text_makes_the_parser_panic(text in "[0-9]{0,22}/?[0-9]{0,21}[a-zé]{0,4}( [a-z-]{0,15}(\\([0-9]{0,6}\\))?)?") {
+#[test]
+fn no_text_makes_the_parser_panic() {
+    let texts = "[0-9]{0,22}/?[0-9]{0,21}[a-zé]{0,4}( [a-z-]{0,15}(\\([0-9]{0,6}\\))?)?";
+    let name = "no_text_makes_the_parser_panic";
+    seed::property(name, ProptestConfig::with_cases(2_000), texts, |text| {
         let _ = text.parse::<Quota>();
-    }
+        Ok(())
+    });
 }

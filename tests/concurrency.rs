@@ -14,7 +14,10 @@ use std::{
     time::Duration,
 };
 
-use support::{Watched, memory, now, policy};
+use support::{
+    Watched, memory, now, policy,
+    seed::{self, Random},
+};
 use tollgate::{
     Algorithm, Charges, Clock, Decision, Limiter, ManualClock, Policy, Reserve, SystemClock,
     store::{Answer, MemoryConfig, MemoryStore, Request, Store, StoreReply},
@@ -155,15 +158,15 @@ fn checks_of_several_keys_in_any_order() {
         let (name, limit) = (kind.split('(').next().expect("a name"), 3_000);
         policy(name, &format!("{limit}/min {}", kind.replace("(10)", "(3000)")))
     });
+    let seed = seed::seed("checks_of_several_keys_in_any_order");
     let admitted = on_threads(|thread| {
         let mut spent = [[0_u64; 4]; 5];
-        let mut random = 0x9e37_79b9_u64 * (thread as u64 + 1);
+        let mut random = Random(seed.wrapping_add(thread as u64));
         for _ in 0..400 {
             let mut lines = Vec::new();
             for _ in 0..4 {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let (policy, key) = ((random >> 33) % 5, (random >> 41) % 4);
-                lines.push((policy as usize, key as usize, 1 + (random >> 50) % 4));
+                let (policy, key) = (random.below(5), random.below(4));
+                lines.push((policy as usize, key as usize, 1 + random.below(4)));
             }
             let charges = lines
                 .iter()

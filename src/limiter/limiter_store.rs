@@ -2,18 +2,18 @@
 
 use std::any::Any;
 
-use crate::store::{Answer, Fallback, MemoryStore, Request, Resilience, Status, Store, Wrapped};
+use crate::store::{Answer, MemoryStore, Pipeline, Request, Resilience, Status, Store};
 
-/// A store behind one pointer, except for the stores that decide in this process.
+/// The store of a limiter.
 ///
-/// The type of those is known to the compiler, which then writes the reply of a check where the
-/// [`Decision`](crate::Decision) needs it. `benches/check.rs` and `benches/resilience.rs` measure
-/// both.
+/// The memory store is not behind a pointer, so that a check of it is compiled as one function, and
+/// its reply is written where the [`Decision`](crate::Decision) needs it (`benches/check.rs`).
 #[derive(Debug)]
 pub(super) enum LimiterStore {
     Memory(MemoryStore),
-    Fallback(Fallback),
-    Other(Box<dyn Store>),
+    /// Another embedded store, which needs no protection.
+    Embedded(Box<dyn Store>),
+    Remote(Pipeline),
 }
 
 impl LimiterStore {
@@ -23,29 +23,30 @@ impl LimiterStore {
         if let Some(memory) = memory.and_then(Option::take) {
             return Self::Memory(memory);
         }
-        match resilience.wrap(store.expect("a store that is not a memory store")) {
-            Wrapped::ByFallback(store) => Self::Fallback(store),
-            Wrapped::Otherwise(store) => Self::Other(store),
+        let store = store.expect("a store that is not a memory store");
+        match store.is_embedded() {
+            true => Self::Embedded(Box::new(store)),
+            false => Self::Remote(resilience.protect(store)),
         }
     }
 
     pub(super) fn is_embedded(&self) -> bool {
-        self.as_store().is_embedded()
+        !matches!(self, Self::Remote(_))
     }
 
     pub(super) fn status(&self) -> Status {
-        self.as_store().status()
+        match self {
+            Self::Memory(store) => store.status(),
+            Self::Embedded(store) => store.status(),
+            Self::Remote(pipeline) => pipeline.status(),
+        }
     }
 
     pub(super) fn call(&self, request: Request<'_>) -> Answer {
-        self.as_store().call(request)
-    }
-
-    fn as_store(&self) -> &dyn Store {
         match self {
-            Self::Memory(store) => store,
-            Self::Fallback(store) => store,
-            Self::Other(store) => store,
+            Self::Memory(store) => store.call(request),
+            Self::Embedded(store) => store.call(request),
+            Self::Remote(pipeline) => pipeline.call(request),
         }
     }
 }

@@ -1,8 +1,13 @@
-//! A name service that hangs while the connections to Redis are lost.
+//! A name server that hangs while the connections to Redis are lost.
 
 use std::{cell::Cell, fs, path::PathBuf, time::Duration};
 
-use tokio::time::timeout;
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use crate::{
     common_http,
@@ -11,58 +16,91 @@ use crate::{
     stage::{Stage, measured},
 };
 
-/// Names for the server's process, which hang while a file exists.
-struct Names {
+/// A name server for the process of the server under test. It knows the address of `redis.test`.
+struct NameServer {
     library: String,
-    stalled: PathBuf,
+    address: PathBuf,
 }
 
-impl Names {
-    fn new() -> Self {
+/// Where Redis is, as a rule.
+const USUAL: &str = "127.0.0.1";
+/// Where Redis can also be reached, through a [`Relay`].
+const OTHER: &str = "127.0.0.2";
+
+impl NameServer {
+    fn start(address: &str) -> Self {
         let dir = directory();
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/faults/names.c");
         run(&dir, "cc", &["-shared", "-fPIC", "-o", "names.so", source, "-ldl"]);
         let library = dir.join("names.so").to_str().expect("utf-8").to_owned();
-        Self { library, stalled: dir.join("stalled") }
+        let names = Self { library, address: dir.join("address") };
+        names.answer(address);
+        names
     }
 
     fn environment(&self) -> [(&str, &str); 2] {
-        let stalled = self.stalled.to_str().expect("utf-8");
-        [("LD_PRELOAD", &self.library), ("TOLLGATE_TEST_STALLED", stalled)]
+        let address = self.address.to_str().expect("utf-8");
+        [("LD_PRELOAD", &self.library), ("TOLLGATE_TEST_ADDRESS", address)]
     }
 
-    fn stall(&self) {
-        fs::write(&self.stalled, "").expect("written");
+    fn hang(&self) {
+        fs::write(&self.address, "").expect("written");
     }
 
-    fn answer(&self) {
-        fs::remove_file(&self.stalled).expect("removed");
+    fn answer(&self, address: &str) {
+        // Renamed, so that it is never found empty.
+        let new = self.address.with_extension("new");
+        fs::write(&new, address).expect("written");
+        fs::rename(new, &self.address).expect("renamed");
     }
 }
 
-/// The most lookups of a process that hang at the same time, each in a thread of its own.
-const MOST: u64 = 20;
+/// Passes connections to [`OTHER`] on to Redis, until it is dropped.
+struct Relay(#[allow(dead_code, reason = "its tasks end with it")] JoinSet<()>);
 
-async fn bear(what: &str, more: &[(&str, &str)]) {
+impl Relay {
+    async fn start(port: u16) -> Self {
+        let listener = TcpListener::bind((OTHER, port)).await.expect("a free address");
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut server = TcpStream::connect((USUAL, port)).await.expect("Redis");
+                connections.spawn(async move {
+                    let _ = copy_bidirectional(&mut client, &mut server).await;
+                });
+            }
+        });
+        Self(tasks)
+    }
+}
+
+/// The most lookups of a process that run at the same time, each in a thread of its own.
+const MAX_LOOKUPS: u64 = 40;
+
+async fn assert_survives(what: &str, hangs_for: Duration, environment: &[(&str, &str)]) {
     measured(async || {
-        let (redis, names) = (Server::start(), Names::new());
-        let environment = [&names.environment(), more].concat();
+        let (redis, names) = (Server::start(), NameServer::start(OTHER));
+        let relay = Cell::new(Some(Relay::start(redis.port).await));
+        let environment = [&names.environment(), environment].concat();
         let store = format!("redis://redis.test:{}/", redis.port);
         let before = Cell::new(0);
+        // Redis moves to another address, so that only a new lookup can find it.
         let begin = async |server: &Serving| {
             before.set(server.role.status("Threads"));
-            names.stall();
-            let _: i64 = redis.ask("CLIENT KILL TYPE normal SKIPME yes");
+            names.hang();
+            drop(relay.take());
+            sleep(hangs_for.saturating_sub(Duration::from_secs(1))).await;
         };
         let end = async |server: &Serving| {
             let hang = server.role.status("Threads") - before.get();
             eprintln!("measured: {what}: {hang} lookups hang");
-            assert!((1..=MOST).contains(&hang), "{hang}");
-            // Other work of the application that needs such a thread gets one.
+            assert!((1..=MAX_LOOKUPS).contains(&hang), "{hang}");
+            // Other work of the application that needs a blocking thread gets one.
             let mut client = common_http::http1(server.address).await;
             let reply = timeout(Duration::from_millis(500), client.get("/blocking")).await;
             assert_eq!(reply.expect("in time").status, 200);
-            names.answer();
+            names.answer(USUAL);
         };
         Stage::new(what, store).in_environment(&environment).bear(begin, end).await
     })
@@ -70,12 +108,25 @@ async fn bear(what: &str, more: &[(&str, &str)]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_hang() {
-    bear("DNS stall", &[]).await;
+async fn the_name_server_hangs_for_a_second() {
+    assert_survives("DNS hangs for 1 s", Duration::from_secs(1), &[]).await;
 }
 
-/// Nobody is left alone: every request asks.
+/// Some lookups have been given up then, and most of those that hang notice only seconds later that
+/// the name server is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_hang_without_a_breaker() {
-    bear("DNS stall, no breaker", &[SURE]).await;
+async fn the_name_server_hangs_for_long() {
+    for seconds in [6, 13] {
+        let what = format!("DNS hangs for {seconds} s");
+        assert_survives(&what, Duration::from_secs(seconds), &[]).await;
+    }
+}
+
+/// Without a breaker every request needs a connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_name_server_hangs_without_a_breaker() {
+    for seconds in [1, 7] {
+        let what = format!("DNS hangs for {seconds} s, no breaker");
+        assert_survives(&what, Duration::from_secs(seconds), &[SURE]).await;
+    }
 }

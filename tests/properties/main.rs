@@ -12,11 +12,11 @@ mod run;
 mod spending;
 mod steady;
 
-use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
+use proptest::test_runner::Config;
 
 use self::{
     history::{Family, histories},
-    support::{Tally, memory, now},
+    support::{Tally, memory, now, seed},
 };
 
 /// What histories under any algorithm must reach.
@@ -56,22 +56,12 @@ fn agrees(name: &'static str, family: Family, cases: u32) {
         _ => &[],
     };
     let tally = Tally::expecting(&[HARD, bucket].concat());
-    let regressions = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/properties/regressions.txt");
-    let persistence = FileFailurePersistence::Direct(regressions);
-    let config = Config {
-        cases,
-        max_shrink_iters: 20_000,
-        failure_persistence: Some(Box::new(persistence)),
-        ..Config::default()
-    };
-    let outcome = TestRunner::new(config).run(&histories(family), |history| {
+    let config = Config { cases, max_shrink_iters: 20_000, ..Config::default() };
+    seed::property(name, config, histories(family), |history| {
         let fixture = now(memory());
         run::run(&fixture, &history, &tally);
         Ok(())
     });
-    if let Err(failure) = outcome {
-        panic!("{failure}");
-    }
     tally.report(name);
 }
 

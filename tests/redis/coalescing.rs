@@ -9,14 +9,15 @@ use tollgate::{
 };
 
 use crate::{
-    differential::{Random, quota, view},
+    differential::{quota, view},
     policy,
-    servers::{Cluster, Server},
+    servers::{Cluster, Server, patient},
+    support::seed::{self, Random},
 };
 
 /// One connection, so that what was sent first is decided first.
 fn in_order() -> RedisConfig {
-    RedisConfig::default().connections(1)
+    patient().connections(1)
 }
 
 fn bare(store: RedisStore) -> Limiter {
@@ -45,14 +46,20 @@ const CASES: [&str; 7] = [
 ];
 
 /// Groups of checks that come at one moment, against the embedded store that gets one by one.
-async fn groups(servers: &[Server], shared: RedisStore, histories: u64) {
+async fn groups(servers: &[Server], shared: RedisStore, histories: u64, test: &str) {
     let clock = ManualClock::default();
     let memory = Limiter::new(MemoryStore::new(MemoryConfig::default().clock(clock.clone())));
     let shared = bare(shared.with_test_clock(clock.clone()));
     let mut tally: BTreeMap<&str, u64> = BTreeMap::new();
+    // Checks that wait for a connection to open are sent in any order: open one to each server.
+    let warm = policy("warm", "1/s");
+    for key in 0..64_u64 {
+        let _ = shared.check(warm.charge(key, 0)).await.expect("an answer");
+    }
     let (mut checks, before) = (0, calls(servers));
-    for seed in 0..histories {
-        let random = &mut Random(seed ^ 0xc0a1);
+    for history in seed::histories(test, histories) {
+        let seed = history.seed;
+        let random = &mut Random(seed);
         let policies: Vec<Policy> = (0..3)
             .map(|number| {
                 let algorithm = random.below(5);
@@ -76,7 +83,7 @@ async fn groups(servers: &[Server], shared: RedisStore, histories: u64) {
                 assert_eq!(
                     view(&ours),
                     view(&theirs),
-                    "seed {seed}, {number} of {size}: {group:?}"
+                    "seed {seed:#x}, {number} of {size}: {group:?}"
                 );
                 allowed |= ours.is_allowed();
                 denied |= !ours.is_allowed();
@@ -129,7 +136,7 @@ fn check<'p>(policies: &'p [Policy], seed: u64, random: &mut Random) -> Vec<Char
 async fn a_group_decides_as_one_by_one() {
     let servers = [Server::start()];
     let store = RedisStore::connect_with(&servers[0].url(), in_order()).await;
-    groups(&servers, store.expect("a store"), 150).await;
+    groups(&servers, store.expect("a store"), 150, "coalescing_standalone").await;
     servers[0].assert_all_keys_expire();
 }
 
@@ -138,7 +145,7 @@ async fn a_group_in_one_slot_of_a_cluster_decides_as_one_by_one() {
     let Cluster { nodes } = Cluster::start();
     let urls: Vec<_> = nodes.iter().map(Server::url).collect();
     let store = RedisStore::cluster_with(urls, in_order()).await.expect("a store");
-    groups(&nodes, store, 50).await;
+    groups(&nodes, store, 50, "coalescing_cluster").await;
     nodes.iter().for_each(Server::assert_all_keys_expire);
 }
 
@@ -146,7 +153,7 @@ async fn a_group_in_one_slot_of_a_cluster_decides_as_one_by_one() {
 async fn checks_of_other_slots_have_calls_of_their_own() {
     let Cluster { nodes } = Cluster::start();
     let urls: Vec<_> = nodes.iter().map(Server::url).collect();
-    let limiter = bare(RedisStore::cluster(urls).await.expect("a store"));
+    let limiter = bare(RedisStore::cluster_with(urls, patient()).await.expect("a store"));
     let policy = policy("slots", "2/h");
     for round in 0..3 {
         let checks = (0..200_u64).map(|key| limiter.check(policy.charge(key, 1)));
@@ -160,7 +167,8 @@ async fn checks_of_other_slots_have_calls_of_their_own() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hot_key_is_exact_and_takes_few_calls() {
     let servers = [Server::start()];
-    let limiter = bare(RedisStore::connect(&servers[0].url()).await.expect("a store"));
+    let limiter =
+        bare(RedisStore::connect_with(&servers[0].url(), patient()).await.expect("a store"));
     let policy = policy("hot", "1000/h");
     let tasks: Vec<_> = (0..256)
         .map(|_| {
@@ -184,7 +192,7 @@ async fn a_hot_key_is_exact_and_takes_few_calls() {
 #[tokio::test]
 async fn without_coalescing_each_check_has_its_call() {
     let servers = [Server::start()];
-    let config = RedisConfig::default().without_coalescing();
+    let config = patient().without_coalescing();
     let store = RedisStore::connect_with(&servers[0].url(), config).await.expect("a store");
     let (limiter, policy) = (bare(store), policy("each", "1000/h"));
     let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
@@ -247,7 +255,7 @@ async fn a_check_that_cannot_be_decided_harms_no_other() {
 #[tokio::test]
 async fn whoever_gives_up_while_waiting_is_charged_nothing() {
     let server = Server::start();
-    let limiter = bare(RedisStore::connect(&server.url()).await.expect("a store"));
+    let limiter = bare(RedisStore::connect_with(&server.url(), patient()).await.expect("a store"));
     let policy = policy("patient", "100/h");
     let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
     server.ask::<()>("CLIENT PAUSE 300 ALL");

@@ -7,28 +7,10 @@ use tollgate::{
     store::{MemoryConfig, MemoryStore, RedisStore},
 };
 
-use crate::servers::{Cluster, Server};
-
-/// SplitMix64.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(crate) fn one<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize]
-    }
-}
+use crate::{
+    servers::{Cluster, Server, patient},
+    support::seed::{self, Random},
+};
 
 type Tally = BTreeMap<&'static str, u64>;
 
@@ -180,7 +162,7 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
                     let (ours, theirs) = (ours.refund().await, theirs.refund().await);
                     let (ours, theirs) = (ours.expect("refund"), theirs.expect("refund"));
                     count(if ours > 0 { "refund gave back" } else { "refund came late" });
-                    assert_eq!(ours, theirs, "seed {seed} step {step}: {log:#?}");
+                    assert_eq!(ours, theirs, "seed {seed:#x} step {step}: {log:#?}");
                 }
             }
             _ => {
@@ -198,7 +180,7 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
                     )
                 };
                 let (ours, theirs) = (ours.expect("memory"), theirs.expect("redis"));
-                assert_eq!(view(&ours), view(&theirs), "seed {seed} step {step}: {log:#?}");
+                assert_eq!(view(&ours), view(&theirs), "seed {seed:#x} step {step}: {log:#?}");
                 let twins = charges.iter().filter(|charge| charge.is_shadow()).any(|shadow| {
                     let same =
                         |c: &&Charge<'_>| c.key() == shadow.key() && c.policy() == shadow.policy();
@@ -238,7 +220,7 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
     }
 }
 
-async fn compare(shared: RedisStore, clock: ManualClock, histories: u64, seed: u64) {
+async fn compare(shared: RedisStore, clock: ManualClock, histories: u64, test: &str) {
     let config = MemoryConfig::default().clock(clock.clone());
     let memory = Limiter::new(MemoryStore::new(config));
     let pair = Pair {
@@ -250,8 +232,8 @@ async fn compare(shared: RedisStore, clock: ManualClock, histories: u64, seed: u
         clock,
     };
     let mut tally = Tally::new();
-    for number in 0..histories {
-        history(&pair, seed + number, &mut tally).await;
+    for one in seed::histories(test, histories) {
+        history(&pair, one.seed, &mut tally).await;
     }
     eprintln!("reached in {histories} histories of 40 steps: {tally:?}");
     for case in CASES {
@@ -316,7 +298,7 @@ async fn long_log(pair: &Pair, name: &str, quota: Quota, steps: u64, random: &mu
 async fn long_logs_decide_as_memory_does() {
     let server = Server::start();
     let clock = ManualClock::default();
-    let store = RedisStore::connect(&server.url()).await.expect("a store");
+    let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
     let config = MemoryConfig::default().clock(clock.clone());
     let memory = Limiter::new(MemoryStore::new(config));
     let pair = Pair {
@@ -327,7 +309,7 @@ async fn long_logs_decide_as_memory_does() {
         ),
         clock,
     };
-    let random = &mut Random(7);
+    let random = &mut Random::new("differential_long_logs");
     for (limit, n) in [(40, 0), (700, 0), (3_000, 0), (5_000, 0), (700, 100), (5_000, 1_000)] {
         let algorithm = if n == 0 { Algorithm::SlidingLog } else { Algorithm::SlidingBuckets(n) };
         let quota = Quota::new_with_algorithm(limit, Duration::from_secs(60), algorithm);
@@ -340,15 +322,15 @@ async fn long_logs_decide_as_memory_does() {
 #[tokio::test]
 async fn standalone_decides_as_memory_does() {
     let server = Server::start();
-    let store = RedisStore::connect(&server.url()).await.expect("a store");
-    compare(store, ManualClock::default(), histories(), 1).await;
+    let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
+    compare(store, ManualClock::default(), histories(), "differential_standalone").await;
     server.assert_all_keys_expire();
 }
 
 #[tokio::test]
 async fn a_cluster_decides_as_memory_does() {
     let cluster = Cluster::start();
-    let store = RedisStore::cluster(cluster.urls()).await.expect("a store");
-    compare(store, ManualClock::default(), histories() / 4, 1 << 40).await;
+    let store = RedisStore::cluster_with(cluster.urls(), patient()).await.expect("a store");
+    compare(store, ManualClock::default(), histories() / 4, "differential_cluster").await;
     cluster.nodes.iter().for_each(Server::assert_all_keys_expire);
 }

@@ -11,23 +11,21 @@ mod oracle;
 mod run;
 #[path = "../properties/spending.rs"]
 mod spending;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::Config;
 use tokio::runtime::Runtime;
 use tollgate::{
     Limiter, ManualClock,
-    store::{Answer, RedisConfig, RedisStore, Request, Store},
+    store::{Answer, RedisStore, Request, Store},
 };
 
-use self::{
-    history::{Family, histories},
-    support::{Fixture, Tally},
+use self::history::{Family, histories};
+use crate::{
+    servers::{Server, patient},
+    support::{self, Fixture, Tally, seed},
 };
-use crate::servers::Server;
 
 /// Waits for each answer, for tests that do not.
 #[derive(Debug)]
@@ -43,12 +41,11 @@ fn agrees(name: &'static str, family: Family, cases: u32) {
     let server = Server::start();
     let tally = Tally::expecting(&["admitted", "denied", "over capacity", "refund in full"]);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let config =
-        Config { cases, max_shrink_iters: 2_000, failure_persistence: None, ..Config::default() };
+    let config = Config { cases, max_shrink_iters: 2_000, ..Config::default() };
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let outcome = TestRunner::new(config).run(&histories(family), |history| {
+    seed::property(name, config, histories(family), |history| {
         let prefix = format!("h{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let config = RedisConfig::default().prefix(prefix).connections(1).max_log_entries(1 << 31);
+        let config = patient().prefix(prefix).connections(1).max_log_entries(1 << 31);
         let runtime = runtime().expect("a runtime");
         let store = runtime.block_on(RedisStore::connect_with(&server.url(), config));
         let clock = ManualClock::default();
@@ -60,9 +57,6 @@ fn agrees(name: &'static str, family: Family, cases: u32) {
         run::run(&fixture, &history, &tally);
         Ok(())
     });
-    if let Err(failure) = outcome {
-        panic!("{failure}");
-    }
     tally.report(name);
     server.assert_all_keys_expire();
 }

@@ -12,6 +12,8 @@ mod recovery;
 mod servers;
 mod several_slots;
 mod strays;
+#[path = "../support/mod.rs"]
+mod support;
 mod topology;
 mod wire;
 

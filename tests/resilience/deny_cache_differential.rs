@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, future::Future, time::Duration};
 
-use proptest::{prelude::*, test_runner::TestRunner};
+use proptest::prelude::*;
 use tollgate::{
     Algorithm, Charge, Decision, Limiter, ManualClock, Outcome, Policy, Quota, Reservation,
     store::{Resilience, Source, Verdict},
@@ -12,7 +12,7 @@ use crate::{
     adrift::Adrift,
     deny_cache::START,
     remote::{Mood, Remote},
-    support::Tally,
+    support::{Tally, seed},
 };
 
 #[derive(Debug, Clone)]
@@ -121,15 +121,12 @@ fn no_history_tells_it_from_a_store_that_is_asked() {
         Algorithm::TokenBucket { burst: 6 },
         Algorithm::FixedWindow,
     ];
-    let config = ProptestConfig { cases: 600, failure_persistence: None, ..Default::default() };
-    let outcome = TestRunner::new(config).run(&(0..5_usize, steps()), |(algorithm, steps)| {
+    let (config, cases) = (ProptestConfig::with_cases(600), (0..5_usize, steps()));
+    seed::property("deny_cache_differential", config, cases, |(algorithm, steps)| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(Play::new(algorithms[algorithm], &tally).run(&steps));
         Ok(())
     });
-    if let Err(failure) = outcome {
-        panic!("{failure}");
-    }
     tally.report("deny cache");
 }
 

@@ -1,50 +1,62 @@
-//! What the script runs on: one server, or a cluster.
+//! The server or the cluster on which the script runs.
 
-use redis::Value;
-use smallvec::SmallVec;
+use std::borrow::Borrow;
 
 use super::{
     cluster::Cluster,
     connection::Pool,
     error::Failure,
     key_name,
-    script::{Invocation, Loading},
-    wire::Asked,
+    reply::CallReply,
+    script::{ScriptBy, ScriptCall, ScriptLoader},
+    wire::{WireCharge, WireCheck},
 };
 
+/// The server or the cluster on which the script runs.
 #[derive(Debug)]
 pub(super) enum Backend {
-    One(Box<Pool>, Loading),
+    Server(Box<Pool>, ScriptLoader),
     Cluster(Box<Cluster>),
 }
 
 impl Backend {
-    /// What can be decided by one call: the lines of one slot. A single server is one slot. In the
-    /// order of the slots, so that checks that share several are less likely to undo each other.
-    pub(super) fn by_slot(&self, asked: Vec<Asked>) -> SmallVec<[(u16, Vec<Asked>); 1]> {
-        let mut slots: SmallVec<[(u16, Vec<Asked>); 1]> = SmallVec::new();
+    /// Returns the slot of a charge. All charges of one call are in one slot. A single server is
+    /// one slot.
+    pub(super) fn slot(&self, charge: &WireCharge) -> u16 {
         match self {
-            Self::One(..) if asked.is_empty() => {}
-            Self::One(..) => slots.push((0, asked)),
-            Self::Cluster(_) => {
-                for line in asked {
-                    let slot = key_name::slot(&line.key);
-                    match slots.iter_mut().find(|(other, _)| *other == slot) {
-                        Some((_, lines)) => lines.push(line),
-                        None => slots.push((slot, vec![line])),
-                    }
-                }
-                slots.sort_by_key(|(slot, _)| *slot);
-            }
+            Self::Server(..) => 0,
+            Self::Cluster(_) => key_name::slot(charge.key_name()),
         }
-        slots
     }
 
-    pub(super) async fn send(&self, slot: u16, call: &Invocation) -> Result<Value, Failure> {
+    /// Returns the slot of a check if all of its charges are in one.
+    pub(super) fn only_slot(&self, check: &WireCheck) -> Option<u16> {
+        let mut slots = check.charges().iter().map(|charge| self.slot(charge));
+        let first = slots.next().unwrap_or_default();
+        slots.all(|slot| slot == first).then_some(first)
+    }
+
+    /// Waits until a call for this slot can be sent at once.
+    pub(super) async fn ready(&self, slot: u16) -> Result<(), Failure> {
         match self {
-            Self::One(pool, loading) => {
-                let is_answer = |value: &Value| call.is_answer(value);
-                loading.run(call, |command| pool.send(command, is_answer)).await
+            Self::Server(pool, _) => pool.ready().await,
+            Self::Cluster(cluster) => cluster.ready(slot).await,
+        }
+    }
+
+    /// Runs a call of the script on the server that has the slot.
+    pub(super) async fn run<C: Borrow<WireCheck>>(
+        &self,
+        slot: u16,
+        call: &ScriptCall<'_, C>,
+    ) -> Result<CallReply, Failure> {
+        match self {
+            Self::Server(pool, loader) => {
+                let send = |by: ScriptBy| async move {
+                    let command = call.encode(by);
+                    pool.send(&command, call.departure(), |value| call.parse(&value)).await
+                };
+                loader.run(call.departure(), send).await
             }
             Self::Cluster(cluster) => cluster.run(slot, call).await,
         }

@@ -1,19 +1,18 @@
-//! Checks that come while a call is on its way share the next one.
+//! Batches: checks that arrive while a call is in flight share the next one.
 //!
-//! A check alone goes at once. Those that come meanwhile wait until the call has ended, or until
-//! they are enough for a call of their own, and are decided one by one, in the order in which they
-//! came, by a single call of the script: the busier the store, the less a check costs it.
+//! A check that finds no call in flight is sent at once, alone. Checks that arrive meanwhile are
+//! queued until that call has ended, or until they fill a call of their own. One call of the script
+//! then decides them one by one, in the order in which they arrived. So the busier the server is,
+//! the less each check costs it.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
-    fmt, io, mem,
-    pin::{Pin, pin},
+    collections::{HashMap, VecDeque, hash_map::Entry},
+    fmt, io, slice,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll},
     time::Duration,
 };
 
-use redis::{RedisError, Value};
+use redis::RedisError;
 use tokio::{
     runtime::Handle,
     sync::oneshot,
@@ -22,278 +21,302 @@ use tokio::{
 
 use super::{
     backend::Backend,
+    batch_call::BatchCall,
+    departure::Departure,
     error::Failure,
-    script::Invocation,
-    wire::{Check, Operation, Reply},
+    reply::CheckReply,
+    script::ScriptCall,
+    wire::{Operation, WireCheck},
 };
 
-/// The most lines of a call that several checks share, so that it is short for the server.
-const MOST: usize = 64;
-/// A call that is on its way for longer than this keeps nobody waiting.
-const PATIENCE: Duration = Duration::from_millis(5);
+/// The most charges in a batch, so that one call does not keep the server busy for long.
+pub(super) const MAX_BATCH_CHARGES: usize = 64;
+/// The longest time that a queued check waits for a call in flight. Then it is sent without waiting
+/// for the reply to that call.
+const MAX_BATCH_WAIT: Duration = Duration::from_millis(5);
 
-/// Calls of the script, shared by the checks of one slot. Cheap to clone.
+/// Runs the script for checks, several in one call where they are in one slot. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(super) struct Calls(Arc<Sharing>);
+pub(super) struct Batcher(Arc<Shared>);
 
-struct Sharing {
+struct Shared {
     backend: Backend,
-    shared: bool,
-    /// The slots that have calls on their way. A single server is one slot.
-    slots: Mutex<HashMap<u16, SlotQueue>>,
+    is_batching: bool,
+    /// The slots with calls in flight. A single server is one slot.
+    queues: Mutex<HashMap<u16, SlotQueue>>,
 }
 
+/// The calls in flight and the queued checks of one slot.
+#[derive(Default)]
 struct SlotQueue {
-    on_their_way: usize,
-    departed: Instant,
-    waiting: Vec<Waiting>,
-    lines: usize,
+    calls_in_flight: usize,
+    /// The batches among them that have not taken their checks from the queue yet.
+    unsent_batches: usize,
+    last_call: Option<Instant>,
+    /// In the order of their ids.
+    checks: VecDeque<PendingCheck>,
+    charges: usize,
+    next_id: u64,
 }
 
-struct Waiting {
-    check: Check,
-    now: Option<u64>,
-    answer: oneshot::Sender<Outcome>,
+/// A check in the queue.
+pub(super) struct PendingCheck {
+    id: u64,
+    pub(super) check: Box<WireCheck>,
+    pub(super) test_time: Option<u64>,
+    pub(super) outcome: oneshot::Sender<BatchOutcome>,
 }
 
-/// What comes of a check that waited for a call to share.
-enum Outcome {
-    Answered(Result<Reply, Failure>),
-    /// It could not be decided along with others, and spent nothing.
-    Alone(Check),
+/// The outcome of a check that was part of a batch.
+pub(super) enum BatchOutcome {
+    Decided(Result<CheckReply, Failure>),
+    /// The batch could not decide the check together with the others, and spent nothing for it.
+    Undecided,
 }
 
-impl Calls {
-    pub(super) fn new(backend: Backend, shared: bool) -> Self {
-        Self(Arc::new(Sharing { backend, shared, slots: Mutex::default() }))
+/// How a check begins.
+enum Start<'a> {
+    /// It is sent at once.
+    Alone(CallInFlight),
+    Queued(QueuedCheck<'a>),
+}
+
+impl Batcher {
+    pub(super) fn new(backend: Backend, is_batching: bool) -> Self {
+        Self(Arc::new(Shared { backend, is_batching, queues: Mutex::default() }))
     }
 
     pub(super) fn backend(&self) -> &Backend {
         &self.0.backend
     }
 
-    /// Runs the script for one check, in a call that others may share.
-    pub(super) async fn acquire(
-        &self,
-        slot: u16,
-        check: Check,
-        now: Option<u64>,
-    ) -> Result<Reply, Failure> {
-        let (check, _flight) = if self.0.shared {
-            match self.depart_or_wait(slot, check, now) {
-                Ok((check, flight)) => (check, Some(flight)),
-                Err(mut answer) => {
-                    let outcome = match timeout(PATIENCE, &mut answer).await {
-                        Ok(outcome) => outcome,
-                        Err(_) => {
-                            self.hurry(slot);
-                            answer.await
-                        }
-                    };
-                    match outcome {
-                        Ok(Outcome::Answered(answer)) => return answer,
-                        Ok(Outcome::Alone(check)) => (check, None),
-                        Err(_) => return Err(Failure::Lost(gone())),
-                    }
-                }
-            }
-        } else {
-            (check, None)
-        };
-        self.call(slot, Operation::Acquire, check, now).await
-    }
-
-    /// Runs the script for this alone.
-    pub(super) fn call(
+    /// Runs the script for one check. To acquire, it may share a call with others.
+    pub(super) async fn run(
         &self,
         slot: u16,
         operation: Operation,
-        check: Check,
-        now: Option<u64>,
-    ) -> impl Future<Output = Result<Reply, Failure>> + Send {
-        let calls = self.clone();
-        // Boxed, so that a check that waits for a call to share needs no room for one.
-        Box::pin(async move {
-            let call = Invocation::new(operation, [check], now);
-            let value = calls.0.backend.send(slot, &call).await?;
-            call.read(&value)?.pop().flatten().ok_or(Failure::NotOurs)
-        })
+        check: &WireCheck,
+        test_time: Option<u64>,
+        departure: &Departure,
+    ) -> Result<CheckReply, Failure> {
+        let mut in_flight = None;
+        if self.0.is_batching && operation == Operation::Acquire {
+            match self.start(slot, check, test_time, departure) {
+                Start::Alone(call) => in_flight = Some(call),
+                Start::Queued(queued) => match queued.outcome().await {
+                    BatchOutcome::Decided(result) => return result,
+                    BatchOutcome::Undecided => {}
+                },
+            }
+        }
+        let call = ScriptCall::new(operation, slice::from_ref(check), test_time, departure);
+        let result = self.0.backend.run(slot, &call).await;
+        drop(in_flight);
+        result?.pop().flatten().ok_or(Failure::NotOurs)
     }
 
-    /// The check itself if it is to go at once, alone.
-    fn depart_or_wait(
-        &self,
+    /// Queues a check if there is a call in flight in its slot.
+    fn start<'a>(
+        &'a self,
         slot: u16,
-        check: Check,
-        now: Option<u64>,
-    ) -> Result<(Check, Flight), oneshot::Receiver<Outcome>> {
-        let time = Instant::now();
-        let mut slots = self.lock();
-        let queue = match slots.entry(slot) {
+        check: &WireCheck,
+        test_time: Option<u64>,
+        departure: &'a Departure,
+    ) -> Start<'a> {
+        let now = Instant::now();
+        let mut queues = self.lock();
+        let queue = match queues.entry(slot) {
             Entry::Vacant(entry) => {
-                entry.insert(SlotQueue::departing(time));
-                return Ok((check, self.flight(slot)));
+                let queue = entry.insert(SlotQueue::default());
+                queue.calls_in_flight = 1;
+                queue.last_call = Some(now);
+                return Start::Alone(self.call_in_flight(slot));
             }
             Entry::Occupied(entry) => entry.into_mut(),
         };
-        let (answer, receiver) = oneshot::channel();
-        queue.lines += check.len();
-        queue.waiting.push(Waiting { check, now, answer });
-        if queue.lines >= MOST || time - queue.departed >= PATIENCE {
-            let batch = queue.depart(time);
-            drop(slots);
-            self.send_together(slot, batch);
+        let (outcome, receiver) = oneshot::channel();
+        let id = queue.push(check, test_time, outcome);
+        if queue.fills_another_batch() || queue.is_overdue(now) {
+            queue.begin_batch(now);
+            drop(queues);
+            self.spawn_batch(slot);
         }
-        Err(receiver)
+        Start::Queued(QueuedCheck { batcher: self, slot, id, departure, outcome: Some(receiver) })
     }
 
-    /// The call on its way takes too long: those who wait for it go without it.
-    fn hurry(&self, slot: u16) {
-        let mut slots = self.lock();
-        let Some(queue) = slots.get_mut(&slot) else { return };
-        if !queue.waiting.is_empty() {
-            let batch = queue.depart(Instant::now());
-            drop(slots);
-            self.send_together(slot, batch);
+    /// Sends a batch unless one is about to be sent: the call in flight takes too long.
+    fn flush(&self, slot: u16) {
+        let mut queues = self.lock();
+        if let Some(queue) = queues.get_mut(&slot)
+            && queue.unsent_batches == 0
+            && !queue.checks.is_empty()
+        {
+            queue.begin_batch(Instant::now());
+            drop(queues);
+            self.spawn_batch(slot);
         }
     }
 
-    /// In a task, because none of those who share a call may end it for the others. It ends with
-    /// the call, or when nobody waits for it any more.
-    fn send_together(&self, slot: u16, batch: Vec<Waiting>) {
-        let flight = self.flight(slot);
+    /// Sends a batch from a task of its own: a check that is dropped must not end the others. The
+    /// task ends with the call, or when all of its checks were dropped.
+    ///
+    /// The queues must not be locked: a batch that cannot be spawned is dropped, and locks them.
+    fn spawn_batch(&self, slot: u16) {
+        let call = BatchCall::new(self.call_in_flight(slot));
         if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(flight.carry(batch));
+            runtime.spawn(call.run());
         }
     }
 
-    fn flight(&self, slot: u16) -> Flight {
-        Flight { calls: self.clone(), slot }
+    /// Takes the checks of the next batch from the queue of a slot.
+    pub(super) fn take_batch(&self, slot: u16) -> Vec<PendingCheck> {
+        self.lock().get_mut(&slot).map(SlotQueue::take_batch).unwrap_or_default()
+    }
+
+    /// Removes a check from its queue. Returns `false` if it is not there any more.
+    fn remove(&self, slot: u16, id: u64) -> bool {
+        self.lock().get_mut(&slot).is_some_and(|queue| queue.remove(id))
+    }
+
+    fn call_in_flight(&self, slot: u16) -> CallInFlight {
+        CallInFlight { batcher: self.clone(), slot }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u16, SlotQueue>> {
-        self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl SlotQueue {
-    /// With a first call on its way.
-    fn departing(time: Instant) -> Self {
-        Self { on_their_way: 1, departed: time, waiting: Vec::new(), lines: 0 }
+    fn push(
+        &mut self,
+        check: &WireCheck,
+        test_time: Option<u64>,
+        outcome: oneshot::Sender<BatchOutcome>,
+    ) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.charges += check.charges().len();
+        let check = Box::new(check.clone());
+        self.checks.push_back(PendingCheck { id, check, test_time, outcome });
+        id
     }
 
-    /// Takes out those who go together now: the first that fit into a call, all under one time.
-    fn depart(&mut self, time: Instant) -> Vec<Waiting> {
-        let mut lines = 0;
-        let now = self.waiting.first().and_then(|first| first.now);
-        let fits = |it: &&Waiting| {
-            lines += it.check.len();
-            (lines <= MOST || lines == it.check.len()) && it.now == now
+    /// Counts a batch that is about to be sent.
+    fn begin_batch(&mut self, now: Instant) {
+        self.calls_in_flight += 1;
+        self.unsent_batches += 1;
+        self.last_call = Some(now);
+    }
+
+    /// Returns whether the checks fill one more batch than those that are about to be sent.
+    fn fills_another_batch(&self) -> bool {
+        self.charges >= MAX_BATCH_CHARGES * (self.unsent_batches + 1)
+    }
+
+    fn is_overdue(&self, now: Instant) -> bool {
+        let is_late = self.last_call.is_some_and(|last| now - last >= MAX_BATCH_WAIT);
+        is_late && self.unsent_batches == 0
+    }
+
+    /// Takes the first checks that fit into a call. All of them have the same time.
+    fn take_batch(&mut self) -> Vec<PendingCheck> {
+        self.unsent_batches = self.unsent_batches.saturating_sub(1);
+        let test_time = self.checks.front().and_then(|first| first.test_time);
+        let mut charges = 0;
+        let mut count = 0;
+        for pending in &self.checks {
+            let with_this = charges + pending.check.charges().len();
+            let fits = with_this <= MAX_BATCH_CHARGES || count == 0;
+            if !fits || pending.test_time != test_time {
+                break;
+            }
+            charges = with_this;
+            count += 1;
+        }
+        self.charges -= charges;
+        self.checks.drain(..count).collect()
+    }
+
+    fn remove(&mut self, id: u64) -> bool {
+        let Ok(index) = self.checks.binary_search_by_key(&id, |pending| pending.id) else {
+            return false;
         };
-        let count = self.waiting.iter().take_while(fits).count();
-        let rest = self.waiting.split_off(count);
-        let batch = mem::replace(&mut self.waiting, rest);
-        self.lines = self.waiting.iter().map(|it| it.check.len()).sum();
-        self.on_their_way += 1;
-        self.departed = time;
-        batch
+        if let Some(removed) = self.checks.remove(index) {
+            self.charges -= removed.check.charges().len();
+        }
+        true
     }
 }
 
-/// A call on its way. When it ends, however it ends, those who came meanwhile go.
-struct Flight {
-    calls: Calls,
+/// A check that waits in the queue or for the reply to its batch.
+///
+/// Dropped while it is in the queue, it is removed: it will not be sent. Dropped later, it counts as
+/// sent.
+struct QueuedCheck<'a> {
+    batcher: &'a Batcher,
     slot: u16,
+    id: u64,
+    departure: &'a Departure,
+    /// `None` once the outcome is known.
+    outcome: Option<oneshot::Receiver<BatchOutcome>>,
 }
 
-impl Flight {
-    async fn carry(self, mut batch: Vec<Waiting>) {
-        // Whoever has given up is charged nothing.
-        batch.retain(|it| !it.answer.is_closed());
-        let Some(now) = batch.first().map(|first| first.now) else { return };
-        let (checks, answers): (Vec<_>, Vec<_>) =
-            batch.into_iter().map(|it| (it.check, it.answer)).unzip();
-        let call = Invocation::new(Operation::Acquire, checks, now);
-        let calls = self.calls.clone();
-        let sent = calls.0.backend.send(self.slot, &call);
-        let (answer, answers) = WhileAwaited { call: pin!(sent), answers }.await;
-        drop(self);
-        let Some(answer) = answer else { return };
-        for (waiting, outcome) in answers.into_iter().zip(deal(call, answer)) {
-            // Whoever does not wait any more does not want it.
-            let _ = waiting.send(outcome);
+impl QueuedCheck<'_> {
+    async fn outcome(mut self) -> BatchOutcome {
+        let Some(receiver) = &mut self.outcome else { return BatchOutcome::Undecided };
+        let outcome = match timeout(MAX_BATCH_WAIT, &mut *receiver).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                self.batcher.flush(self.slot);
+                receiver.await
+            }
+        };
+        self.outcome = None;
+        outcome.unwrap_or_else(|_| BatchOutcome::Decided(Err(Failure::Lost(task_ended()))))
+    }
+}
+
+impl Drop for QueuedCheck<'_> {
+    fn drop(&mut self) {
+        if self.outcome.is_some() && !self.batcher.remove(self.slot, self.id) {
+            self.departure.depart();
         }
     }
 }
 
-impl Drop for Flight {
+/// A call in flight. When it ends, in whatever way, the checks that were queued meanwhile are sent.
+pub(super) struct CallInFlight {
+    pub(super) batcher: Batcher,
+    pub(super) slot: u16,
+}
+
+impl Drop for CallInFlight {
     fn drop(&mut self) {
-        let mut slots = self.calls.lock();
-        let Entry::Occupied(mut entry) = slots.entry(self.slot) else { return };
-        let slot = entry.get_mut();
-        slot.on_their_way -= 1;
-        // The last to come back takes along who waits: if each did, calls would stay small.
-        if slot.on_their_way > 0 {
+        let mut queues = self.batcher.lock();
+        let Entry::Occupied(mut entry) = queues.entry(self.slot) else { return };
+        let queue = entry.get_mut();
+        queue.calls_in_flight -= 1;
+        // Only the last call takes the queue along: if each did, batches would stay small.
+        if queue.calls_in_flight > 0 {
             return;
         }
-        if slot.waiting.is_empty() {
+        if queue.checks.is_empty() {
             entry.remove();
         } else {
-            let batch = slot.depart(Instant::now());
-            drop(slots);
-            self.calls.send_together(self.slot, batch);
+            queue.begin_batch(Instant::now());
+            drop(queues);
+            self.batcher.spawn_batch(self.slot);
         }
     }
 }
 
-/// Deals out the answer to a call that several checks share.
-fn deal(call: Invocation, answer: Result<Value, Failure>) -> Vec<Outcome> {
-    let replies = answer.and_then(|value| call.read(&value));
-    let checks = call.checks.into_iter();
-    match replies {
-        Ok(replies) => checks
-            .zip(replies)
-            .map(|(check, reply)| match reply {
-                Some(reply) => Outcome::Answered(Ok(reply)),
-                None => Outcome::Alone(check),
-            })
-            .collect(),
-        Err(failure) if failure.spares_some() => checks.map(Outcome::Alone).collect(),
-        Err(failure) => checks.map(|_| Outcome::Answered(Err(failure.clone()))).collect(),
-    }
+fn task_ended() -> RedisError {
+    io::Error::new(io::ErrorKind::Interrupted, "the task that sent the batch has ended").into()
 }
 
-/// A call for as long as somebody waits for its answer.
-struct WhileAwaited<'f, F> {
-    call: Pin<&'f mut F>,
-    answers: Vec<oneshot::Sender<Outcome>>,
-}
-
-impl<F: Future> Future for WhileAwaited<'_, F> {
-    type Output = (Option<F::Output>, Vec<oneshot::Sender<Outcome>>);
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        if let Poll::Ready(answer) = this.call.as_mut().poll(cx) {
-            return Poll::Ready((Some(answer), mem::take(&mut this.answers)));
-        }
-        // One that still waits is enough, and it wakes this when it gives up.
-        while let Some(last) = this.answers.last_mut() {
-            if last.poll_closed(cx).is_pending() {
-                return Poll::Pending;
-            }
-            this.answers.pop();
-        }
-        Poll::Ready((None, Vec::new()))
-    }
-}
-
-fn gone() -> RedisError {
-    io::Error::new(io::ErrorKind::Interrupted, "the task that shared this call has ended").into()
-}
-
-impl fmt::Debug for Sharing {
+impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Calls").field("backend", &self.backend).finish_non_exhaustive()
+        f.debug_struct("Batcher").field("backend", &self.backend).finish_non_exhaustive()
     }
 }

@@ -1,33 +1,38 @@
-//! What a server or a connection says went wrong, and what that means for the caller.
+//! The failures of a request to Redis, and the errors that callers get for them.
 
 use redis::{ErrorKind as Cause, RedisError, ServerErrorKind as Server};
 
 use crate::error::{Effect, Error, ErrorKind};
 
-/// What came instead of an answer.
+/// The reason why a request has no reply.
 #[derive(Debug, Clone)]
 pub(super) enum Failure {
-    /// No connection: nothing was sent.
+    /// There is no connection. Nothing was sent.
     Unreachable(RedisError),
-    /// A connection was lost, or an answer late, after the request may have been sent.
+    /// The connection was lost, or the response timeout passed, after the request was sent.
     Lost(RedisError),
-    /// The server answered with an error: nothing was charged.
+    /// The server answered with an error. Nothing was charged, unless the script failed on its way.
     ServerError(RedisError),
-    /// An answer that is not the script's.
+    /// The server answered with a value that is not the script's reply.
     NotOurs,
+    /// The deadline of the caller passed. The effect tells whether the request was sent.
+    TimedOut(Effect),
+    /// The task that would have sent the request with a batch ended before. Nothing was sent.
+    Dropped,
 }
 
-/// Where a cluster sends a request that came to the wrong node.
+/// The place to which a cluster node redirects a request that came to the wrong node.
 pub(super) enum Redirect {
-    /// Here, and from now on.
+    /// The node at this address, from now on.
     Moved(String),
-    /// There, this time.
+    /// The node at this address, for this request only.
     Ask(String),
-    /// Here, in a moment.
+    /// The same node, as soon as the keys have been moved.
     Later,
 }
 
 impl Failure {
+    /// Classifies the error of a request that was sent.
     pub(super) fn of_request(error: RedisError) -> Self {
         match error.kind() {
             Cause::Io | Cause::Parse => Self::Lost(error),
@@ -35,31 +40,51 @@ impl Failure {
         }
     }
 
+    /// Returns what the request may have done.
+    ///
+    /// The script reads and checks everything before it writes anything, so a server error means
+    /// that nothing was charged. The exception is a script that failed on its way, because a key
+    /// was damaged: it is not known how far that one came.
+    pub(super) fn effect(&self) -> Effect {
+        match self {
+            Self::Unreachable(_) | Self::Dropped => Effect::None,
+            Self::ServerError(error) if code_of(error) != "ERR" => Effect::None,
+            Self::ServerError(_) | Self::Lost(_) | Self::NotOurs => Effect::Unknown,
+            Self::TimedOut(effect) => *effect,
+        }
+    }
+
+    /// Returns whether the server has lost the script.
     pub(super) fn is_missing_script(&self) -> bool {
         matches!(self, Self::ServerError(error) if error.kind() == Cause::Server(Server::NoScript))
     }
 
-    /// Whether the connection is of no more use.
+    /// Returns whether the connection must be replaced.
     pub(super) fn ends_connection(&self) -> bool {
         match self {
             Self::Unreachable(_) => true,
-            // A late answer keeps the connection: it still comes, in its order.
+            // A late reply still comes, in its order.
             Self::Lost(error) => !error.is_timeout(),
             Self::ServerError(error) => matches!(code_of(error), "READONLY" | "NOAUTH"),
-            // There may be one answer too many, and each that follows is another's.
+            // There may be one reply too many, and each that follows belongs to another request.
             Self::NotOurs => true,
+            Self::TimedOut(_) | Self::Dropped => false,
         }
     }
 
-    /// Whether a call that several checks share has done nothing, and each can ask for itself: of keys
-    /// that are just being moved some are here and some are there; and who is denied writes nothing,
-    /// so that a server that refuses to write can still say so.
-    pub(super) fn spares_some(&self) -> bool {
+    /// Returns whether a batch with this failure did nothing, and its checks are to be repeated one
+    /// by one, because some of them may succeed:
+    ///
+    /// - while a slot moves, some of its keys are on this node and some on another one;
+    /// - a server that cannot write still decides the checks that are denied, because a denial
+    ///   writes nothing.
+    pub(super) fn may_spare_single_checks(&self) -> bool {
         let Self::ServerError(error) = self else { return false };
         matches!(self.redirect(), Some(Redirect::Later))
             || matches!(code_of(error), "OOM" | "MISCONF" | "READONLY")
     }
 
+    /// Returns where a cluster node redirects the request to.
     pub(super) fn redirect(&self) -> Option<Redirect> {
         let Self::ServerError(error) = self else { return None };
         let address = || error.redirect_node().map(|(address, _)| address.to_owned());
@@ -74,53 +99,60 @@ impl Failure {
     }
 }
 
-const RIGHTS: &str = "grant the user ~<prefix>:* +evalsha +eval +time +get +set +getrange \
+/// The rights that the script needs, as an administrator grants them.
+const REQUIRED_RIGHTS: &str = "grant the user ~<prefix>:* +evalsha +eval +time +get +set +getrange \
                       +setrange +pexpire +pexpireat +del, in a cluster +asking +cluster|slots, behind \
                       Sentinel +role";
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::ServerError(error) => refused(error),
-            Failure::NotOurs => Self::new(
-                ErrorKind::Protocol,
-                "the answer is not that of the limiter's script: something between here and Redis \
-                 answers in its place",
+        let effect = failure.effect();
+        let error = match failure {
+            Failure::ServerError(error) => server_error(error),
+            Failure::Unreachable(error) if error.kind() != Cause::Io => server_error(error),
+            Failure::Unreachable(error) => Self::new(
+                ErrorKind::Unavailable,
+                "cannot connect to Redis: check that it runs and that the address is right; \
+                 nothing was charged",
             )
-            .with_effect(Effect::Unknown),
-            Failure::Unreachable(error) => match error.kind() {
-                Cause::Io => Self::new(
-                    ErrorKind::Unavailable,
-                    "cannot connect to Redis: check that it runs and that the address is right; \
-                     nothing was charged",
-                )
-                .with_source(error),
-                _ => refused(error),
-            },
+            .with_source(error),
             Failure::Lost(error) if error.kind() == Cause::Parse => Self::new(
                 ErrorKind::Protocol,
                 "the server does not speak the Redis protocol: check the address",
             )
-            .with_source(error)
-            .with_effect(Effect::Unknown),
+            .with_source(error),
             Failure::Lost(error) => {
                 let message = if error.is_timeout() {
                     "Redis did not answer in time; the charge may have been made"
                 } else {
                     "the connection to Redis was lost; the charge may have been made"
                 };
-                Self::new(ErrorKind::Unavailable, message)
-                    .with_source(error)
-                    .with_effect(Effect::Unknown)
+                Self::new(ErrorKind::Unavailable, message).with_source(error)
             }
-        }
+            Failure::NotOurs => Self::new(
+                ErrorKind::Protocol,
+                "the reply is not that of the limiter's script: something between here and Redis \
+                 answers in its place",
+            ),
+            Failure::TimedOut(Effect::None) => Self::new(
+                ErrorKind::Unavailable,
+                "the deadline passed before there was a connection to Redis; nothing was charged",
+            ),
+            Failure::TimedOut(_) => Self::new(
+                ErrorKind::Unavailable,
+                "Redis did not answer by the deadline; the charge may have been made",
+            ),
+            Failure::Dropped => Self::new(
+                ErrorKind::Unavailable,
+                "the task that would have sent the check has ended; nothing was charged",
+            ),
+        };
+        error.with_effect(effect)
     }
 }
 
-/// Nothing was charged: the script checks everything before it writes anything. Only of one that has
-/// failed on the way, because a key was spoilt, it is not known how far it came.
-fn refused(error: RedisError) -> Error {
-    let failed = code_of(&error) == "ERR";
+/// Creates the error for what a server answered.
+fn server_error(error: RedisError) -> Error {
     let (kind, message) = match code_of(&error) {
         _ if error.kind() == Cause::InvalidClientConfig => (
             ErrorKind::Invalid,
@@ -132,7 +164,9 @@ fn refused(error: RedisError) -> Error {
             let message = "Redis does not accept the user or the password: check them in the URL";
             (ErrorKind::Unauthorized, message.into())
         }
-        "NOPERM" => (ErrorKind::Unauthorized, format!("this Redis user lacks rights: {RIGHTS}")),
+        "NOPERM" => {
+            (ErrorKind::Unauthorized, format!("this Redis user lacks rights: {REQUIRED_RIGHTS}"))
+        }
         "READONLY" => {
             let message = "this Redis is a read-only replica: connect to the primary, or through \
                            Sentinel or the cluster, which follow it; nothing was charged";
@@ -164,29 +198,30 @@ fn refused(error: RedisError) -> Error {
         }
         _ => (ErrorKind::Unavailable, format!("Redis refused the request: {error}")),
     };
-    let error = Error::new(kind, message).with_source(error);
-    if failed { error.with_effect(Effect::Unknown) } else { error }
+    Error::new(kind, message).with_source(error)
 }
 
-/// The first word of what the server says. What follows may name keys, and decides nothing.
+/// Returns the first word of a server's error. The rest may contain names of keys, which must not
+/// decide anything.
 fn code_of(error: &RedisError) -> &str {
     let code = match error.code() {
         Some(code) => code,
         None if error.kind() == Cause::AuthenticationFailed => return "WRONGPASS",
         None => return "",
     };
-    let Some(mut said) = error.detail().filter(|_| code == "ERR") else { return code };
-    // Redis 6.2 says "ERR Error running script (call to f_..): @user_script:7: " before it.
-    if let Some(call) = said.strip_prefix("Error running script (call to ")
+    let Some(mut detail) = error.detail().filter(|_| code == "ERR") else { return code };
+    // Redis 6.2 puts "ERR Error running script (call to f_..): @user_script:7: " before the error
+    // of a command in the script.
+    if let Some(call) = detail.strip_prefix("Error running script (call to ")
         && let Some((_, rest)) = call.split_once("): ")
     {
-        said = rest;
-        while let Some(rest) = said.strip_prefix("@user_script:") {
-            said = rest.trim_start_matches(|c: char| c == ' ' || c == ':' || c.is_ascii_digit());
+        detail = rest;
+        while let Some(rest) = detail.strip_prefix("@user_script:") {
+            detail = rest.trim_start_matches(|c: char| c == ' ' || c == ':' || c.is_ascii_digit());
         }
     }
-    match said.trim_start_matches('-').split(' ').next() {
-        _ if said.starts_with("The user executing the script can't") => "NOPERM",
+    match detail.trim_start_matches('-').split(' ').next() {
+        _ if detail.starts_with("The user executing the script can't") => "NOPERM",
         Some(word) if word.bytes().all(|byte| byte.is_ascii_uppercase()) => word,
         _ => code,
     }

@@ -1,36 +1,36 @@
-//! What the keys in the database are called:
-//! `{prefix}:{<hash or tag>}:<policy>:<algorithm and layout>`.
+//! The names of keys in the database: `{prefix}:{<hash or tag>}:<policy>:<algorithm and layout>`.
 //!
-//! What stands in braces decides the slot in a cluster, so the standings of one key under all
-//! policies share a slot, and so do those of all keys with one tag.
+//! In a cluster the part in braces decides the slot. So the standings of one key under all policies
+//! share a slot, and so do those of all keys with one [tag](Key::tagged).
 
 use std::fmt;
 
 use siphasher::sip128::SipHasher24;
+use smallvec::SmallVec;
 
 use super::config::RedisConfig;
 use crate::{key::Key, policy::Charge};
 
-pub(super) struct Naming {
+/// The name of a key in the database. Names under policies with up to 38 letters need no
+/// allocation.
+pub(super) type KeyName = SmallVec<[u8; 72]>;
+
+/// Names keys as the configuration says.
+pub(super) struct KeyNames {
     prefix: Box<str>,
     secret: (u64, u64),
-    plain: bool,
+    is_plain: bool,
 }
 
-impl fmt::Debug for Naming {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Naming").field("prefix", &self.prefix).finish_non_exhaustive()
-    }
-}
-
-impl Naming {
+impl KeyNames {
     pub(super) fn new(config: &RedisConfig) -> Self {
         let RedisConfig { prefix, secret, plain_keys, .. } = config;
-        Self { prefix: prefix.as_str().into(), secret: *secret, plain: *plain_keys }
+        Self { prefix: prefix.as_str().into(), secret: *secret, is_plain: *plain_keys }
     }
 
-    pub(super) fn name(&self, charge: &Charge<'_>) -> Vec<u8> {
-        let mut name = Vec::with_capacity(self.prefix.len() + charge.policy().name().len() + 64);
+    /// Returns the name of the key that holds the standing of a charge.
+    pub(super) fn name(&self, charge: &Charge<'_>) -> KeyName {
+        let mut name = KeyName::new();
         name.extend_from_slice(self.prefix.as_bytes());
         name.extend_from_slice(b":{");
         if let Some(tag) = charge.key().tag() {
@@ -48,9 +48,9 @@ impl Naming {
         name
     }
 
-    fn push_key(&self, name: &mut Vec<u8>, key: &Key) {
+    fn push_key(&self, name: &mut KeyName, key: &Key) {
         match key.plain() {
-            Some(bytes) if self.plain => {
+            Some(bytes) if self.is_plain => {
                 name.push(b'=');
                 push_escaped(name, bytes);
             }
@@ -62,8 +62,14 @@ impl Naming {
     }
 }
 
-/// The URL-safe alphabet, without padding.
-fn push_base64(text: &mut Vec<u8>, bytes: &[u8]) {
+impl fmt::Debug for KeyNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyNames").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
+/// Appends the bytes in the URL-safe alphabet of base64 (RFC 4648, section 5), without padding.
+fn push_base64(text: &mut KeyName, bytes: &[u8]) {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     for chunk in bytes.chunks(3) {
         let mut group = [0; 4];
@@ -75,18 +81,21 @@ fn push_base64(text: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-fn push_escaped(text: &mut Vec<u8>, bytes: &[u8]) {
+/// Appends the bytes, with those that are not printable and those that decide the slot as `%XX`.
+fn push_escaped(text: &mut KeyName, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in bytes {
         if byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}' | b'%') {
             text.push(byte);
         } else {
-            text.extend_from_slice(format!("%{byte:02X}").as_bytes());
+            let digit = |bits: u8| DIGITS[usize::from(bits & 15)];
+            text.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte)]);
         }
     }
 }
 
-/// The slot of a key in a cluster: CRC-16 (XMODEM) of what stands in braces, modulo 16384, as the
-/// Redis Cluster specification says. Every name here has braces.
+/// Returns the cluster slot of a key: the CRC-16 (XMODEM) of the part in braces, modulo 16384, as
+/// the Redis Cluster specification defines it. Every name here has braces.
 pub(super) fn slot(name: &[u8]) -> u16 {
     let tag = name.split(|byte| matches!(byte, b'{' | b'}')).nth(1).unwrap_or(name);
     let crc = tag.iter().fold(0_u16, |crc, &byte| {
@@ -110,9 +119,9 @@ mod tests {
     #[test]
     fn base64_is_that_of_the_specification() {
         let text = |bytes: &[u8]| {
-            let mut text = Vec::new();
+            let mut text = KeyName::new();
             push_base64(&mut text, bytes);
-            String::from_utf8(text).expect("ascii")
+            String::from_utf8(text.into_vec()).expect("ascii")
         };
         assert_eq!(text(b"foobar"), "Zm9vYmFy");
         assert_eq!(text(b"fooba"), "Zm9vYmE");

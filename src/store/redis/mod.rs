@@ -2,13 +2,17 @@
 
 mod backend;
 mod batch;
+mod batch_call;
 mod cluster;
 mod config;
 mod connection;
+mod departure;
 mod error;
 mod key_name;
 mod multi_slot;
+mod reply;
 mod script;
+mod spare_command;
 mod store;
 mod test_time;
 mod wire;

@@ -1,6 +1,6 @@
-//! How a request becomes calls of the script: one, or in a cluster one for each slot.
+//! A request as calls of the script: one, or in a cluster one for each slot.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, time::Duration};
 
 use smallvec::SmallVec;
 use tokio::{
@@ -9,9 +9,11 @@ use tokio::{
 };
 
 use super::{
-    batch::Calls,
+    batch::Batcher,
+    departure::Departure,
     error::Failure,
-    wire::{self, Asked, Check, Operation},
+    reply::CheckReply,
+    wire::{Operation, WireCharge, WireCheck},
 };
 use crate::{
     clock::Timestamp,
@@ -20,139 +22,240 @@ use crate::{
     telemetry,
 };
 
-/// How long a denial waits for what other slots have to say, which cannot change it.
-const A_MOMENT: Duration = Duration::from_millis(10);
+/// The longest time that a denied check waits for the refunds of other slots, and for where their
+/// keys stand. Neither can change the denial.
+const MAX_DENIAL_WAIT: Duration = Duration::from_millis(10);
 
-/// The lines of one slot, and the answers to them.
-struct Group {
-    slot: u16,
-    check: Check,
-    answers: SmallVec<[ChargeReply; 1]>,
+/// What all calls of one request have in common.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CallOptions {
+    pub(super) operation: Operation,
+    pub(super) deadline: Option<Instant>,
+    /// The time in microseconds, set by a test.
+    pub(super) test_time: Option<u64>,
 }
 
-impl Group {
-    fn new((slot, asked): (u16, Vec<Asked>)) -> Self {
-        Self { slot, check: wire::in_order(asked), answers: SmallVec::new() }
-    }
-
-    /// The answers if nothing was spent, which is the best that can be said of a slot that does not
-    /// answer.
-    fn assume_untouched(&mut self) {
-        self.answers = self.check.iter().map(Asked::untouched).collect();
-    }
-
-    fn is_denied(&self) -> bool {
-        !self.check.iter().zip(&self.answers).all(|(asked, line)| asked.passed(line))
-    }
-}
-
-impl Calls {
-    pub(super) async fn decide(
+impl Batcher {
+    /// Executes a request on the slot or the slots of its charges.
+    pub(super) async fn execute(
         &self,
-        operation: Operation,
-        asked: Vec<Asked>,
-        now: Option<u64>,
+        check: WireCheck,
+        options: CallOptions,
     ) -> Result<StoreReply, Error> {
-        let groups = self.backend().by_slot(asked);
-        if groups.len() <= 1 {
-            return self.decide_groups(operation, groups, now).await;
+        let Some(slot) = self.backend().only_slot(&check) else {
+            return self.execute_in_task(check, options).await;
+        };
+        if check.charges().is_empty() {
+            let charges = SmallVec::new();
+            return Ok(StoreReply { time: Timestamp::default(), source: Source::Shared, charges });
         }
-        // In a task: one that was dropped between two slots would spend a part. It ends with its
-        // last call, which has a deadline.
-        let calls = self.clone();
-        let all = tokio::spawn(async move { calls.decide_groups(operation, groups, now).await });
-        all.await.unwrap_or_else(|error| {
-            let message = "a check was not brought to its end: part of it may stay charged";
+        let reply = self.run_by_deadline(slot, &check, options).await?;
+        Ok(reply.into_store_reply(&check))
+    }
+
+    /// Executes a request on several slots in a task of its own: dropped between two slots, it would
+    /// stay charged in part. The task ends with its last call.
+    async fn execute_in_task(
+        &self,
+        check: WireCheck,
+        options: CallOptions,
+    ) -> Result<StoreReply, Error> {
+        let batcher = self.clone();
+        let task = tokio::spawn(async move {
+            let count = check.charges().len();
+            SlotGroups::new(&batcher, check, options).execute(count).await
+        });
+        task.await.unwrap_or_else(|error| {
+            let message = "the task of the request has ended: part of it may stay charged";
             Err(Error::new(ErrorKind::Unavailable, message)
                 .with_source(error)
                 .with_effect(Effect::Unknown))
         })
     }
 
-    async fn decide_groups(
+    /// Runs the script for the charges of one slot, or fails at the deadline.
+    async fn run_by_deadline(
         &self,
-        operation: Operation,
-        groups: SmallVec<[(u16, Vec<Asked>); 1]>,
-        now: Option<u64>,
-    ) -> Result<StoreReply, Error> {
-        let mut groups: SmallVec<[Group; 1]> = groups.into_iter().map(Group::new).collect();
+        slot: u16,
+        check: &WireCheck,
+        CallOptions { operation, deadline, test_time }: CallOptions,
+    ) -> Result<CheckReply, Failure> {
+        let departure = Departure::default();
+        let in_time = {
+            let mut call = pin!(self.run(slot, operation, check, test_time, &departure));
+            match deadline {
+                None => Ok(call.await),
+                Some(deadline) => timeout_at(deadline, call.as_mut()).await,
+            }
+        };
+        // The call has been dropped, so a request that had not departed never will.
+        in_time.unwrap_or_else(|_| Err(Failure::TimedOut(departure.effect())))
+    }
+}
+
+/// The charges of a request, by slot.
+///
+/// They are in the order of the slots: two requests that share slots are then less likely to refuse
+/// each other.
+struct SlotGroups<'b> {
+    batcher: &'b Batcher,
+    options: CallOptions,
+    groups: Vec<SlotGroup>,
+}
+
+/// The charges of one slot, and the replies to them.
+struct SlotGroup {
+    slot: u16,
+    check: WireCheck,
+    replies: SmallVec<[ChargeReply; 1]>,
+}
+
+impl<'b> SlotGroups<'b> {
+    fn new(batcher: &'b Batcher, check: WireCheck, options: CallOptions) -> Self {
+        let mut slots: Vec<(u16, SmallVec<[WireCharge; 3]>)> = Vec::new();
+        for charge in check.into_charges() {
+            let slot = batcher.backend().slot(&charge);
+            match slots.iter_mut().find(|(other, _)| *other == slot) {
+                Some((_, charges)) => charges.push(charge),
+                None => slots.push((slot, SmallVec::from_iter([charge]))),
+            }
+        }
+        slots.sort_by_key(|(slot, _)| *slot);
+        let group = |(slot, charges)| SlotGroup {
+            slot,
+            check: WireCheck::new(charges),
+            replies: SmallVec::new(),
+        };
+        Self { batcher, options, groups: slots.into_iter().map(group).collect() }
+    }
+
+    async fn execute(mut self, count: usize) -> Result<StoreReply, Error> {
+        let is_acquire = self.options.operation == Operation::Acquire;
         let mut time = Timestamp::default();
-        // Whether something may stay charged though the whole fails.
-        let mut kept = false;
-        for index in 0..groups.len() {
-            let result = self.run(operation, &mut groups[index], now).await;
-            let denied =
-                operation == Operation::Acquire && result.is_ok() && groups[index].is_denied();
-            let soon = Instant::now() + A_MOMENT;
-            if operation == Operation::Acquire && (denied || result.is_err()) {
-                // All or nothing: what the groups before this one spent is given back.
-                let undone: Vec<_> =
-                    groups[..index].iter().filter_map(|it| self.undo(it, now)).collect();
-                for undone in undone {
-                    kept |= !matches!(timeout_at(soon, undone).await, Ok(Ok(true)));
+        for index in 0..self.groups.len() {
+            match self.run(index, self.options).await {
+                Ok(group_time) => time = time.max(group_time),
+                Err(failure) => {
+                    let before = match self.options.operation {
+                        // All or nothing: what the slots before this one spent is refunded.
+                        Operation::Acquire => self.refund_before(index).await,
+                        Operation::Peek => Effect::None,
+                        Operation::Force | Operation::Refund | Operation::Reset if index > 0 => {
+                            Effect::Applied
+                        }
+                        Operation::Force | Operation::Refund | Operation::Reset => Effect::None,
+                    };
+                    let effect = combine(before, failure.effect());
+                    return Err(Error::from(failure).with_effect(effect));
                 }
             }
-            // What is not all or nothing has been done in the slots before this one.
-            kept |= index > 0 && !matches!(operation, Operation::Acquire | Operation::Peek);
-            time = time.max(result.map_err(|failure| match kept {
-                true => Error::from(failure).with_effect(Effect::Unknown),
-                false => Error::from(failure),
-            })?);
-            if denied {
-                for other in (0..groups.len()).filter(|other| *other != index) {
-                    let look = self.run(Operation::Peek, &mut groups[other], now);
-                    match timeout_at(soon, look).await {
-                        Ok(Ok(seen)) => time = time.max(seen),
-                        // Denied all the same.
-                        Ok(Err(_)) | Err(_) => groups[other].assume_untouched(),
-                    }
-                }
+            if is_acquire && self.groups[index].is_denied() {
+                self.refund_before(index).await;
+                time = time.max(self.peek_others(index).await);
                 break;
             }
         }
-        let count = groups.iter().map(|group| group.check.len()).sum();
-        let mut lines: SmallVec<[Option<ChargeReply>; 1]> = SmallVec::from_elem(None, count);
-        for group in groups {
-            for (asked, line) in group.check.iter().zip(group.answers) {
-                lines[asked.position] = Some(line);
-            }
-        }
-        let lines: Option<SmallVec<[ChargeReply; 1]>> = lines.into_iter().collect();
-        let lines = lines.ok_or_else(|| Error::new(ErrorKind::Protocol, "an answer is missing"))?;
-        Ok(StoreReply { time, source: Source::Shared, charges: lines })
+        self.into_store_reply(time, count)
     }
 
-    async fn run(
-        &self,
-        operation: Operation,
-        group: &mut Group,
-        now: Option<u64>,
-    ) -> Result<Timestamp, Failure> {
-        let check = Arc::clone(&group.check);
-        let reply = match operation {
-            Operation::Acquire => self.acquire(group.slot, check, now).await?,
-            _ => self.call(group.slot, operation, check, now).await?,
-        };
-        group.answers = reply.lines;
+    async fn run(&mut self, index: usize, options: CallOptions) -> Result<Timestamp, Failure> {
+        let group = &mut self.groups[index];
+        let reply = self.batcher.run_by_deadline(group.slot, &group.check, options).await?;
+        group.replies = reply.charges;
         Ok(reply.time)
     }
 
-    /// Gives back what a group spent, in a task of its own that ends with the call, and says whether
-    /// it could. It is tried once: a second try might give back twice. What cannot be given back stays
-    /// charged until its window has passed.
-    fn undo(&self, group: &Group, now: Option<u64>) -> Option<JoinHandle<bool>> {
-        let spent = group.check.iter().zip(&group.answers).filter(|(_, line)| line.units > 0);
-        let asked: Vec<_> = spent.map(|(asked, line)| asked.undo(line)).collect();
-        if asked.is_empty() {
+    /// Refunds what the slots before this one spent, and returns what stays charged.
+    async fn refund_before(&self, index: usize) -> Effect {
+        let until = self.denial_deadline();
+        let refunds: Vec<_> =
+            self.groups[..index].iter().filter_map(|group| self.refund(group)).collect();
+        let mut effect = Effect::None;
+        for refund in refunds {
+            let refunded = timeout_at(until, refund).await;
+            effect = combine(
+                effect,
+                refunded.map_or(Effect::Unknown, |it| it.unwrap_or(Effect::Unknown)),
+            );
+        }
+        effect
+    }
+
+    /// Refunds what a group spent, in a task of its own that ends with the call, and returns what
+    /// stays charged. A refund is tried once: a second try might refund twice.
+    fn refund(&self, group: &SlotGroup) -> Option<JoinHandle<Effect>> {
+        let spent = group.check.charges().iter().zip(&group.replies);
+        let spent = spent.filter(|(_, reply)| reply.units > 0);
+        let charges: SmallVec<_> = spent.map(|(charge, reply)| charge.undo(reply)).collect();
+        if charges.is_empty() {
             return None;
         }
-        let (calls, mut undo) = (self.clone(), Group::new((group.slot, asked)));
+        let (batcher, slot, check) = (self.batcher.clone(), group.slot, WireCheck::new(charges));
+        let options = CallOptions { operation: Operation::Refund, deadline: None, ..self.options };
         Some(tokio::spawn(async move {
-            let undone = calls.run(Operation::Refund, &mut undo, now).await.is_ok();
-            if !undone {
-                telemetry::undo_failed();
+            let Err(failure) = batcher.run_by_deadline(slot, &check, options).await else {
+                return Effect::None;
+            };
+            telemetry::undo_failed();
+            match failure.effect() {
+                Effect::None => Effect::Applied,
+                _ => Effect::Unknown,
             }
-            undone
         }))
+    }
+
+    /// Asks the slots other than this one, which denied, where their keys stand. A slot that does
+    /// not answer in time counts as unused, which does not change the denial.
+    async fn peek_others(&mut self, denied: usize) -> Timestamp {
+        let deadline = Some(self.denial_deadline());
+        let options = CallOptions { operation: Operation::Peek, deadline, ..self.options };
+        let mut time = Timestamp::default();
+        for index in (0..self.groups.len()).filter(|index| *index != denied) {
+            match self.run(index, options).await {
+                Ok(group_time) => time = time.max(group_time),
+                Err(_) => self.groups[index].assume_unused(),
+            }
+        }
+        time
+    }
+
+    fn denial_deadline(&self) -> Instant {
+        let until = Instant::now() + MAX_DENIAL_WAIT;
+        self.options.deadline.map_or(until, |deadline| deadline.min(until))
+    }
+
+    /// Returns the replies in the order of the caller's request.
+    fn into_store_reply(self, time: Timestamp, count: usize) -> Result<StoreReply, Error> {
+        let mut replies: SmallVec<[Option<ChargeReply>; 1]> = SmallVec::from_elem(None, count);
+        for group in self.groups {
+            for (charge, reply) in group.check.charges().iter().zip(group.replies) {
+                replies[charge.position()] = Some(reply);
+            }
+        }
+        let charges: Option<SmallVec<[ChargeReply; 1]>> = replies.into_iter().collect();
+        let charges =
+            charges.ok_or_else(|| Error::new(ErrorKind::Protocol, "a reply is missing"))?;
+        Ok(StoreReply { time, source: Source::Shared, charges })
+    }
+}
+
+impl SlotGroup {
+    fn is_denied(&self) -> bool {
+        let mut replies = self.check.charges().iter().zip(&self.replies);
+        !replies.all(|(charge, reply)| charge.admits(reply))
+    }
+
+    fn assume_unused(&mut self) {
+        let charges = self.check.charges().iter();
+        self.replies = charges.map(WireCharge::reply_of_full_key).collect();
+    }
+}
+
+/// Returns the effect of a request of which two parts had these effects.
+fn combine(first: Effect, second: Effect) -> Effect {
+    match (first, second) {
+        (Effect::Applied, _) | (_, Effect::Applied) => Effect::Applied,
+        (Effect::Unknown, _) | (_, Effect::Unknown) => Effect::Unknown,
+        (Effect::None, Effect::None) => Effect::None,
     }
 }

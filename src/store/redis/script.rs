@@ -1,16 +1,21 @@
-//! The script: one text, one SHA.
+//! The script: one text, one SHA, and how a server that has lost it gets it again.
 
-use std::sync::{
-    LazyLock,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    borrow::Borrow,
+    sync::{
+        LazyLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use redis::{Cmd, Script, Value};
-use smallvec::SmallVec;
+use redis::{Script, Value};
 
 use super::{
+    departure::Departure,
     error::Failure,
-    wire::{self, Check, Operation, Reply},
+    reply::{self, CallReply},
+    spare_command::SpareCommand,
+    wire::{self, Operation, WireCheck},
 };
 
 /// Put together from its parts when this crate is compiled.
@@ -29,97 +34,108 @@ const TEXT: &str = concat!(
 
 static SHA: LazyLock<String> = LazyLock::new(|| Script::new(TEXT).get_hash().to_owned());
 
-/// What the script is asked to do.
-pub(super) struct Invocation {
-    operation: Operation,
-    /// Several only to acquire, each for itself, one after the other.
-    pub(super) checks: SmallVec<[Check; 1]>,
-    /// The time, from a test.
-    now: Option<u64>,
+/// How a command names the script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ScriptBy {
+    /// By its digest, as nearly always.
+    Digest,
+    /// By its text. The server keeps the script then.
+    Text,
 }
 
-impl Invocation {
+/// One call of the script: for one check, or for a batch of them. `C` is a [`WireCheck`] or a
+/// pointer to one.
+pub(super) struct ScriptCall<'c, C> {
+    operation: Operation,
+    /// More than one only to acquire: the script decides them one after the other.
+    checks: &'c [C],
+    /// The time in microseconds, set by a test.
+    test_time: Option<u64>,
+    departure: &'c Departure,
+}
+
+impl<'c, C: Borrow<WireCheck>> ScriptCall<'c, C> {
     pub(super) fn new(
         operation: Operation,
-        checks: impl IntoIterator<Item = Check>,
-        now: Option<u64>,
+        checks: &'c [C],
+        test_time: Option<u64>,
+        departure: &'c Departure,
     ) -> Self {
-        Self { operation, checks: checks.into_iter().collect(), now }
+        Self { operation, checks, test_time, departure }
     }
 
-    pub(super) fn is_shared(&self) -> bool {
+    /// Returns whether several checks share the call.
+    pub(super) fn is_batch(&self) -> bool {
         self.checks.len() > 1
     }
 
-    /// What the answer says to each check.
-    pub(super) fn read(&self, value: &Value) -> Result<SmallVec<[Option<Reply>; 1]>, Failure> {
-        wire::read(self.operation, &self.checks, value)
+    pub(super) fn departure(&self) -> &'c Departure {
+        self.departure
     }
 
-    /// Whether this can be what the script answers.
-    pub(super) fn is_answer(&self, value: &Value) -> bool {
-        wire::is_answer(&self.checks, value)
-    }
-
-    pub(super) fn by_sha(&self) -> Cmd {
-        self.command("EVALSHA", &SHA)
-    }
-
-    /// Also loads the script.
-    pub(super) fn by_text(&self) -> Cmd {
-        self.command("EVAL", TEXT)
-    }
-
-    fn command(&self, name: &str, script: &str) -> Cmd {
-        let keys = || self.checks.iter().flat_map(|check| check.iter().map(|line| &line.key));
-        let lines = wire::pack(&self.checks);
-        let size = keys().map(|key| key.len() + 8).sum::<usize>() + lines.len();
-        let mut command = Cmd::with_capacity(8 + keys().count(), size + script.len() + 32);
-        command.arg(name).arg(script).arg(keys().count());
-        for key in keys() {
-            command.arg(key);
-        }
-        command.arg(if self.is_shared() { "b" } else { self.operation.code() }).arg(lines);
-        if let Some(now) = self.now {
-            command.arg(now);
+    /// Encodes the call as a command.
+    pub(super) fn encode(&self, by: ScriptBy) -> SpareCommand {
+        let mut command = SpareCommand::take();
+        match by {
+            ScriptBy::Digest => command.arg("EVALSHA").arg(&*SHA),
+            ScriptBy::Text => command.arg("EVAL").arg(TEXT),
+        };
+        wire::encode(self.operation, self.checks.iter().map(Borrow::borrow), &mut command);
+        if let Some(test_time) = self.test_time {
+            command.arg(test_time);
         }
         command
     }
-}
 
-/// Sees to it that a script that a server has lost is sent again by few of the checks that miss it.
-#[derive(Debug, Default)]
-pub(super) struct Loading(AtomicBool);
-
-impl Loading {
-    /// Runs the script; `send` sends a command to the server that has the keys.
-    ///
-    /// One of the checks that find the script missing sends it. The others ask once more, behind
-    /// it, and send it themselves only if it is still missing: nobody waits for anybody.
-    pub(super) async fn run<F, S>(&self, invocation: &Invocation, send: S) -> Result<Value, Failure>
-    where
-        F: Future<Output = Result<Value, Failure>>,
-        S: Fn(Cmd) -> F,
-    {
-        match send(invocation.by_sha()).await {
-            Err(failure) if failure.is_missing_script() => {}
-            other => return other,
-        }
-        if self.0.swap(true, Ordering::AcqRel) {
-            match send(invocation.by_sha()).await {
-                Err(failure) if failure.is_missing_script() => {}
-                other => return other,
-            }
-            return send(invocation.by_text()).await;
-        }
-        let _done = Done(&self.0);
-        send(invocation.by_text()).await
+    /// Parses the reply. Returns `None` if it cannot be the script's reply to this call.
+    pub(super) fn parse(&self, value: &Value) -> Option<CallReply> {
+        reply::parse(self.operation, self.checks.iter().map(Borrow::borrow), value)
     }
 }
 
-struct Done<'a>(&'a AtomicBool);
+/// Loads the script into a server that has lost it, from few of the calls that miss it.
+#[derive(Debug, Default)]
+pub(super) struct ScriptLoader {
+    is_loading: AtomicBool,
+}
 
-impl Drop for Done<'_> {
+impl ScriptLoader {
+    /// Runs a call of the script. `send` sends it to the server that has the keys.
+    ///
+    /// The first of the calls that find the script missing sends its text. The others send the
+    /// digest once more, behind that text, and the text only if the script is still missing. So no
+    /// call waits for another one.
+    pub(super) async fn run<T, F>(
+        &self,
+        departure: &Departure,
+        send: impl Fn(ScriptBy) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let is_missing = |result: &Result<T, Failure>| matches!(result, Err(failure) if failure.is_missing_script());
+        let result = send(ScriptBy::Digest).await;
+        if !is_missing(&result) {
+            return result;
+        }
+        departure.rejected();
+        let is_first = !self.is_loading.swap(true, Ordering::AcqRel);
+        let _loading = is_first.then(|| LoadingGuard(&self.is_loading));
+        if !is_first {
+            let result = send(ScriptBy::Digest).await;
+            if !is_missing(&result) {
+                return result;
+            }
+            departure.rejected();
+        }
+        send(ScriptBy::Text).await
+    }
+}
+
+/// Ends the loading of the script when the call that began it ends.
+struct LoadingGuard<'a>(&'a AtomicBool);
+
+impl Drop for LoadingGuard<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }

@@ -3,20 +3,23 @@
 use std::sync::Arc;
 
 use bb8_redis::RedisConnectionManager;
+use tokio::time::Instant;
 
 use super::{
     RedisConfig,
     backend::Backend,
-    batch::Calls,
+    batch::Batcher,
     cluster::Cluster,
     connection::{Connector, Pool, SentinelConnector, ServerConnector},
     error::Failure,
-    key_name::Naming,
-    script::Loading,
+    key_name::KeyNames,
+    multi_slot::CallOptions,
+    script::ScriptLoader,
     test_time::TestTime,
-    wire::{Asked, Operation},
+    wire::{Operation, WireCharge, WireCheck},
 };
 use crate::{
+    decision::Receipt,
     error::Error,
     policy::{Charge, Policy},
     quota::{Algorithm, Quota},
@@ -29,70 +32,74 @@ pub struct RedisStore(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    calls: Calls,
-    naming: Naming,
+    batcher: Batcher,
+    key_names: KeyNames,
     max_log_entries: u64,
     test_time: TestTime,
 }
 
 impl RedisStore {
-    /// A store at a URL: `redis://[user[:password]@]host[:port][/db]`, `rediss://` for TLS, or
-    /// `unix:///path[?user=..&pass=..&db=..]`. Connects, to see that it works.
+    /// Connects to the server at a URL: `redis://[user[:password]@]host[:port][/db]`, `rediss://` for
+    /// TLS, or `unix:///path[?user=..&pass=..&db=..]`.
     ///
     /// # Errors
     ///
-    /// If the URL is not valid, nobody answers there, or the password is wrong.
+    /// Returns an error if the URL is not valid, no server answers there, or the password is wrong.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::connect_with(url, RedisConfig::default()).await
     }
 
-    /// As [`connect`](Self::connect), with another configuration.
+    /// Connects like [`connect`](Self::connect), with a configuration.
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect), or if a value of the configuration is not valid.
+    /// Returns an error as [`connect`](Self::connect) does, or if a value of the configuration is
+    /// not valid.
     pub async fn connect_with(url: &str, config: RedisConfig) -> Result<Self, Error> {
         config.validate()?;
         let server = ServerConnector::from_url(url, &config).map_err(Failure::ServerError)?;
-        Self::over(Connector::Server(Box::new(server)), config).await
+        Self::new(Connector::Server(Box::new(server)), config).await
     }
 
-    /// A store that connects as the application's own pool does: with its address, user, password,
+    /// Connects in the way of the application's own pool: with its address, user, password,
     /// certificates and connection customizer.
     ///
-    /// It opens [`connections`](RedisConfig::connections) connections of its own through the pool's
-    /// manager, beside those of the pool: its `max_size` neither counts nor limits them. None is
-    /// shared with the application, which may use a transaction, `SELECT` or a blocking command on
-    /// what it checks out; and no check waits for one that the application holds.
+    /// The store opens [`connections`](RedisConfig::connections) connections of its own through the
+    /// pool's manager. The pool's `max_size` does not count or limit them. The application may use
+    /// transactions, `SELECT` and blocking commands on the connections that it checks out, because
+    /// the store uses none of those, and no check waits for them.
     ///
     /// # Errors
     ///
-    /// If the pool's manager cannot connect.
+    /// Returns an error if the pool's manager cannot connect.
     pub async fn from_pool(pool: bb8::Pool<RedisConnectionManager>) -> Result<Self, Error> {
         Self::from_pool_with(pool, RedisConfig::default()).await
     }
 
-    /// As [`from_pool`](Self::from_pool), with another configuration. Its certificates do not
-    /// matter: the pool has its own.
+    /// Connects like [`from_pool`](Self::from_pool), with a configuration. The certificates in the
+    /// configuration are ignored: those of the pool are used.
     ///
     /// # Errors
     ///
-    /// As [`from_pool`](Self::from_pool), or if a value of the configuration is not valid.
+    /// Returns an error as [`from_pool`](Self::from_pool) does, or if a value of the configuration
+    /// is not valid.
     pub async fn from_pool_with(
         pool: bb8::Pool<RedisConnectionManager>,
         config: RedisConfig,
     ) -> Result<Self, Error> {
         config.validate()?;
         let response_timeout = config.response_timeout;
-        Self::over(Connector::Bb8 { pool, response_timeout }, config).await
+        Self::new(Connector::Bb8 { pool, response_timeout }, config).await
     }
 
-    /// A store over the primary that some sentinels know by a name. `primary` is that name, or a
-    /// URL with it as the host: `rediss://user:password@name/0`.
+    /// Connects to the primary that Redis Sentinel knows by a name.
+    ///
+    /// `sentinels` are the URLs of some sentinels. `primary` is the name, or a URL with the name as
+    /// its host: `rediss://user:password@name/0`.
     ///
     /// # Errors
     ///
-    /// If a URL is not valid, or no sentinel names a primary that answers.
+    /// Returns an error if a URL is not valid, or if no sentinel names a primary that answers.
     pub async fn sentinel<S: Into<String>>(
         sentinels: impl IntoIterator<Item = S>,
         primary: &str,
@@ -100,11 +107,12 @@ impl RedisStore {
         Self::sentinel_with(sentinels, primary, RedisConfig::default()).await
     }
 
-    /// As [`sentinel`](Self::sentinel), with another configuration.
+    /// Connects like [`sentinel`](Self::sentinel), with a configuration.
     ///
     /// # Errors
     ///
-    /// As [`sentinel`](Self::sentinel), or if a value of the configuration is not valid.
+    /// Returns an error as [`sentinel`](Self::sentinel) does, or if a value of the configuration is
+    /// not valid.
     pub async fn sentinel_with<S: Into<String>>(
         sentinels: impl IntoIterator<Item = S>,
         primary: &str,
@@ -114,26 +122,27 @@ impl RedisStore {
         let sentinels: Vec<String> = sentinels.into_iter().map(Into::into).collect();
         let sentinels =
             SentinelConnector::new(&sentinels, primary, &config).map_err(Failure::ServerError)?;
-        Self::over(Connector::Sentinel(Box::new(sentinels)), config).await
+        Self::new(Connector::Sentinel(Box::new(sentinels)), config).await
     }
 
-    /// A store over a cluster, of which some nodes are given by their URLs. The user, password and
-    /// TLS of the first are used for all.
+    /// Connects to a cluster. `nodes` are the URLs of some of its nodes. The user, password and TLS
+    /// settings of the first URL are used for all nodes.
     ///
     /// # Errors
     ///
-    /// If a URL is not valid, or no node answers.
+    /// Returns an error if a URL is not valid, or if no node answers.
     pub async fn cluster<S: Into<String>>(
         nodes: impl IntoIterator<Item = S>,
     ) -> Result<Self, Error> {
         Self::cluster_with(nodes, RedisConfig::default()).await
     }
 
-    /// As [`cluster`](Self::cluster), with another configuration.
+    /// Connects like [`cluster`](Self::cluster), with a configuration.
     ///
     /// # Errors
     ///
-    /// As [`cluster`](Self::cluster), or if a value of the configuration is not valid.
+    /// Returns an error as [`cluster`](Self::cluster) does, or if a value of the configuration is
+    /// not valid.
     pub async fn cluster_with<S: Into<String>>(
         nodes: impl IntoIterator<Item = S>,
         config: RedisConfig,
@@ -142,22 +151,30 @@ impl RedisStore {
         let nodes: Vec<String> = nodes.into_iter().map(Into::into).collect();
         let cluster = Cluster::new(&nodes, &config).map_err(Failure::ServerError)?;
         cluster.refresh().await?;
-        Ok(Self::new(Backend::Cluster(Box::new(cluster)), &config))
+        Ok(Self::over(Backend::Cluster(Box::new(cluster)), &config))
     }
 
-    /// Whether this store takes the policy. A [`SlidingLog`](Algorithm::SlidingLog) is limited to
-    /// [`max_log_entries`](RedisConfig::max_log_entries): a longer one would keep the server busy.
+    /// Checks that this store accepts a policy. It refuses a [`SlidingLog`](Algorithm::SlidingLog)
+    /// with a limit above [`max_log_entries`](RedisConfig::max_log_entries), because a longer log
+    /// would keep the server busy.
     ///
-    /// Ask when the program starts; a check under a policy that is not taken fails the same way.
+    /// Call this when the program starts. A [check](crate::Limiter::check) under a policy that is
+    /// refused fails with the same error.
     ///
     /// # Errors
     ///
-    /// If the log could become too long. `SlidingBuckets` counts any limit in little space.
+    /// Returns an error if the log could become too long.
+    /// [`SlidingBuckets`](Algorithm::SlidingBuckets) has no such limit.
     pub fn admits(&self, policy: &Policy) -> Result<(), Error> {
         self.admits_quota(policy.name(), &policy.quota())
     }
 
-    /// The same store, deciding at the time of this clock: for tests. Keys then live for a day.
+    /// Returns the same store with a clock that sets the time of each call, for tests. Keys then
+    /// expire after a day.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the store has been cloned.
     #[cfg(feature = "test-util")]
     #[doc(hidden)]
     #[must_use]
@@ -169,62 +186,74 @@ impl RedisStore {
         }
     }
 
-    async fn over(connector: Connector, config: RedisConfig) -> Result<Self, Error> {
+    async fn new(connector: Connector, config: RedisConfig) -> Result<Self, Error> {
         let pool = Pool::new(connector, &config);
         pool.warm_up().await?;
-        Ok(Self::new(Backend::One(Box::new(pool), Loading::default()), &config))
+        Ok(Self::over(Backend::Server(Box::new(pool), ScriptLoader::default()), &config))
     }
 
-    fn new(backend: Backend, config: &RedisConfig) -> Self {
+    fn over(backend: Backend, config: &RedisConfig) -> Self {
         Self(Arc::new(Shared {
-            calls: Calls::new(backend, config.coalescing),
-            naming: Naming::new(config),
+            batcher: Batcher::new(backend, config.coalescing),
+            key_names: KeyNames::new(config),
             max_log_entries: config.max_log_entries,
             test_time: TestTime::default(),
         }))
     }
 
     fn admits_quota(&self, name: &str, quota: &Quota) -> Result<(), Error> {
-        let most = self.0.max_log_entries;
-        if quota.algorithm() != Algorithm::SlidingLog || quota.limit() <= most {
+        let max = self.0.max_log_entries;
+        if quota.algorithm() != Algorithm::SlidingLog || quota.limit() <= max {
             return Ok(());
         }
         let allowed = format!(
-            "1 to {most} for a sliding log in Redis: count with Algorithm::SlidingBuckets(n) \
+            "1 to {max} for a sliding log in Redis: count with Algorithm::SlidingBuckets(n) \
              instead (exact too, units come back up to 1/n of the window late), or raise \
              RedisConfig::max_log_entries"
         );
         Err(Error::invalid(&format!("limit of policy {name}"), quota.limit(), allowed))
     }
 
-    fn asked(&self, charges: &[Charge<'_>]) -> Result<Vec<Asked>, Error> {
+    fn wire_check(&self, charges: &[Charge<'_>]) -> Result<WireCheck, Error> {
         let charges = charges.iter().enumerate().map(|(position, charge)| {
             self.admits_quota(charge.policy().name(), charge.quota())?;
-            Ok(Asked::charge(&self.0.naming, position, charge))
+            Ok(WireCharge::new(&self.0.key_names, position, charge))
         });
-        charges.collect()
+        Ok(WireCheck::new(charges.collect::<Result<_, Error>>()?))
+    }
+
+    fn wire_refund(&self, receipt: &Receipt) -> WireCheck {
+        let lines = receipt.lines().iter().enumerate();
+        let charges =
+            lines.map(|(position, spent)| WireCharge::refund(&self.0.key_names, position, spent));
+        WireCheck::new(charges.collect())
+    }
+
+    fn execute(&self, request: Request<'_>, deadline: Option<Instant>) -> Answer {
+        let (operation, check) = match request {
+            Request::Acquire(charges) => (Operation::Acquire, self.wire_check(charges)),
+            Request::Peek(charges) => (Operation::Peek, self.wire_check(charges)),
+            Request::Force(charges) => (Operation::Force, self.wire_check(charges)),
+            Request::Reset(charges) => (Operation::Reset, self.wire_check(charges)),
+            Request::Refund(receipt) => (Operation::Refund, Ok(self.wire_refund(receipt))),
+        };
+        match check {
+            Ok(check) => {
+                let (shared, test_time) = (Arc::clone(&self.0), self.0.test_time.now());
+                let options = CallOptions { operation, deadline, test_time };
+                Answer::pending(async move { shared.batcher.execute(check, options).await })
+            }
+            Err(error) => Answer::ready(Err(error)),
+        }
     }
 }
 
 impl Store for RedisStore {
     fn call(&self, request: Request<'_>) -> Answer {
-        let (operation, asked) = match request {
-            Request::Acquire(charges) => (Operation::Acquire, self.asked(charges)),
-            Request::Peek(charges) => (Operation::Peek, self.asked(charges)),
-            Request::Force(charges) => (Operation::Force, self.asked(charges)),
-            Request::Reset(charges) => (Operation::Reset, self.asked(charges)),
-            Request::Refund(receipt) => {
-                let lines = receipt.lines().iter().enumerate();
-                let lines = lines.map(|(at, spent)| Asked::refund(&self.0.naming, at, spent));
-                (Operation::Refund, Ok(lines.collect()))
-            }
-        };
-        match asked {
-            Ok(asked) => {
-                let (shared, now) = (Arc::clone(&self.0), self.0.test_time.now());
-                Answer::pending(async move { shared.calls.decide(operation, asked, now).await })
-            }
-            Err(error) => Answer::ready(Err(error)),
-        }
+        self.execute(request, None)
+    }
+
+    fn call_by(&self, request: Request<'_>, deadline: std::time::Instant) -> Answer {
+        self.execute(request, Some(deadline.into()))
     }
 }

@@ -1,18 +1,17 @@
-//! Requests and answers as bytes: see lua/prelude.lua for the form.
+//! A request as the script reads it: see lua/prelude.lua for the format.
 
-use std::sync::Arc;
-
-use redis::Value;
+use redis::{Cmd, RedisWrite};
 use smallvec::SmallVec;
+use std::io::Write;
 
-use super::{error::Failure, key_name::Naming};
+use super::key_name::{KeyName, KeyNames};
 use crate::{
-    clock::Timestamp,
     decision::{ChargeReply, Mark, ReceiptLine, Standing, Verdict},
     policy::Charge,
     quota::Quota,
 };
 
+/// The operation that the script performs on the charges of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
     Acquire,
@@ -23,8 +22,10 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    pub(super) fn code(self) -> &'static str {
+    /// Returns the script's name of the operation. `is_batch` is set for several checks.
+    pub(super) fn code(self, is_batch: bool) -> &'static str {
         match self {
+            Self::Acquire if is_batch => "b",
             Self::Acquire => "a",
             Self::Peek => "p",
             Self::Force => "f",
@@ -34,65 +35,84 @@ impl Operation {
     }
 }
 
-/// One line of a request, free of what it borrowed.
+/// The largest number in a request or a reply. The script's numbers are doubles, exact below 2^53.
+pub(super) const MAX_NUMBER: u64 = (1 << 53) - 1;
+
+/// A flag of a charge: it is a shadow.
+const SHADOW: u8 = 1;
+/// A flag of a charge: an earlier charge of the same check has its key, so the script reads the
+/// key again.
+const SAME_KEY: u8 = 2;
+/// A flag of a charge: it is the last one of its check.
+const LAST: u8 = 4;
+
+/// One charge of a request, independent of what it was made from.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
-    pub(super) key: Vec<u8>,
-    /// The position in the caller's request.
-    pub(super) position: usize,
+pub(super) struct WireCharge {
+    key_name: KeyName,
+    /// The index of the charge in the caller's request.
+    position: usize,
     quota: Quota,
     cost: u64,
-    most: u64,
-    pub(super) shadow: bool,
-    back: Option<(Mark, Quota)>,
+    max_cost: u64,
+    is_shadow: bool,
+    /// What a refund needs of the charge that was spent.
+    spent: Option<(Mark, Quota)>,
 }
 
-/// Numbers in the script are doubles, exact below 2^53, far above what any quota has.
-const MOST: u64 = (1 << 53) - 1;
-const LINE: usize = 64;
-/// The flags of a line: it is on trial; an earlier one has its key, so that the script looks at it
-/// again; it ends a check.
-const TRIAL: u8 = 1;
-const AGAIN: u8 = 2;
-const LAST: u8 = 4;
-/// Instead of the units of a check that could not be decided along with others.
-const UNDECIDED: f64 = -1.0;
-
-impl Asked {
-    pub(super) fn charge(naming: &Naming, position: usize, charge: &Charge<'_>) -> Self {
+impl WireCharge {
+    pub(super) fn new(names: &KeyNames, position: usize, charge: &Charge<'_>) -> Self {
         Self {
-            key: naming.name(charge),
+            key_name: names.name(charge),
             position,
             quota: *charge.quota(),
             cost: charge.cost(),
-            most: charge.max_cost(),
-            shadow: charge.is_shadow(),
-            back: None,
+            max_cost: charge.max_cost(),
+            is_shadow: charge.is_shadow(),
+            spent: None,
         }
     }
 
-    pub(super) fn refund(naming: &Naming, position: usize, spent: &ReceiptLine) -> Self {
+    /// Creates the refund of a charge that was spent.
+    pub(super) fn refund(names: &KeyNames, position: usize, spent: &ReceiptLine) -> Self {
         let charge = spent.charge();
         Self {
-            key: naming.name(charge),
+            key_name: names.name(charge),
             position,
             quota: charge.quota_in_force(),
             cost: spent.units(),
-            most: spent.units(),
-            shadow: charge.is_shadow(),
-            back: Some((spent.mark(), *charge.quota())),
+            max_cost: spent.units(),
+            is_shadow: charge.is_shadow(),
+            spent: Some((spent.mark(), *charge.quota())),
         }
     }
 
-    /// What gives back a line that has been spent.
-    pub(super) fn undo(&self, line: &ChargeReply) -> Self {
-        let back = Some((line.mark, self.quota));
-        Self { cost: line.units, most: line.units, back, ..self.clone() }
+    /// Creates the refund of this charge, which the script answered with `reply`.
+    pub(super) fn undo(&self, reply: &ChargeReply) -> Self {
+        let spent = Some((reply.mark, self.quota));
+        Self { cost: reply.units, max_cost: reply.units, spent, ..self.clone() }
     }
 
-    /// The answer for a key from which nothing is missing.
-    pub(super) fn untouched(&self) -> ChargeReply {
-        let capacity = self.quota.capacity();
+    pub(super) fn key_name(&self) -> &[u8] {
+        &self.key_name
+    }
+
+    pub(super) fn position(&self) -> usize {
+        self.position
+    }
+
+    pub(super) fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// Returns the most units that the charge can ever be granted.
+    pub(super) fn capacity(&self) -> u64 {
+        self.quota.capacity()
+    }
+
+    /// Returns the reply for a key from which nothing was spent.
+    pub(super) fn reply_of_full_key(&self) -> ChargeReply {
+        let capacity = self.capacity();
         ChargeReply {
             verdict: if self.cost > capacity { Verdict::OverCapacity } else { Verdict::Passed },
             units: 0,
@@ -101,128 +121,93 @@ impl Asked {
         }
     }
 
-    /// Whether the charge can be judged by this answer to have passed.
-    pub(super) fn passed(&self, line: &ChargeReply) -> bool {
-        self.shadow || line.verdict == Verdict::Passed
+    /// Returns whether a check with this charge may be admitted after this reply to the charge.
+    pub(super) fn admits(&self, reply: &ChargeReply) -> bool {
+        self.is_shadow || reply.verdict == Verdict::Passed
     }
 
-    fn pack(&self, bytes: &mut Vec<u8>, flags: u8) {
+    fn encode(&self, flags: u8, line: &mut SmallVec<[u8; MAX_LINE_BYTES]>) {
         let algorithm = self.quota.algorithm();
-        bytes.extend([algorithm.number(), flags]);
+        line.extend_from_slice(&[algorithm.number(), flags]);
         let mut push = |number: u64| {
-            bytes.extend_from_slice(&(number.min(MOST) as f64).to_le_bytes());
+            line.extend_from_slice(&(number.min(MAX_NUMBER) as f64).to_le_bytes());
         };
         push(self.quota.limit());
         push(self.quota.window_micros());
         push(algorithm.parameter());
         push(self.cost);
-        push(self.most);
-        if let Some((mark, quota)) = self.back {
+        push(self.max_cost);
+        if let Some((mark, quota)) = self.spent {
             mark.parts().into_iter().for_each(&mut push);
             push(quota.limit());
             push(quota.window_micros());
         }
     }
+}
 
-    fn read(&self, operation: Operation, bytes: &[u8]) -> Option<ChargeReply> {
-        let mut numbers = [0; LINE / 8];
-        for (number, bytes) in numbers.iter_mut().zip(bytes.chunks_exact(8)) {
-            *number = whole(bytes)?;
+/// The bytes of the longest line: that of a refund.
+const MAX_LINE_BYTES: usize = 2 + 10 * 8;
+
+/// The charges of one check, or of another operation, in the order of the script: those that bind
+/// come before the shadows.
+#[derive(Debug, Clone)]
+pub(super) struct WireCheck {
+    charges: SmallVec<[WireCharge; 3]>,
+}
+
+impl WireCheck {
+    pub(super) fn new(mut charges: SmallVec<[WireCharge; 3]>) -> Self {
+        if charges.iter().any(|charge| charge.is_shadow) {
+            charges.sort_by_key(|charge| charge.is_shadow);
         }
-        let [units, remaining, next_after, reset_after, retry_after, first, second, third] =
-            numbers;
-        let capacity = self.quota.capacity();
-        let spent = operation == Operation::Refund || operation == Operation::Reset || units > 0;
-        let waits = !spent && self.cost > remaining && self.cost <= capacity;
-        Some(ChargeReply {
-            verdict: if spent || self.cost <= remaining {
-                Verdict::Passed
-            } else if self.cost > capacity {
-                Verdict::OverCapacity
-            } else {
-                Verdict::Refused
-            },
-            // The script counts no further than 2^53.
-            units: if operation == Operation::Force && units > 0 { self.cost } else { units },
-            standing: Standing {
-                limit: capacity,
-                remaining,
-                next_after,
-                reset_after,
-                retry_after: waits.then_some(retry_after),
-            },
-            mark: Mark::new([first, second, third]),
-        })
+        Self { charges }
     }
-}
 
-/// The lines of one check, or of another operation, in the order in which the script wants them:
-/// what binds before what is on trial.
-pub(super) type Check = Arc<[Asked]>;
+    pub(super) fn charges(&self) -> &[WireCharge] {
+        &self.charges
+    }
 
-pub(super) fn in_order(mut asked: Vec<Asked>) -> Check {
-    asked.sort_by_key(|line| line.shadow);
-    asked.into()
-}
+    pub(super) fn into_charges(self) -> impl Iterator<Item = WireCharge> {
+        self.charges.into_iter()
+    }
 
-/// Checks as the script wants them.
-pub(super) fn pack(checks: &[Check]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(checks.iter().map(|check| check.len() * 82).sum());
-    for check in checks {
-        for (index, line) in check.iter().enumerate() {
-            let again = check[..index].iter().any(|earlier| earlier.key == line.key);
-            let last = index + 1 == check.len();
-            let flag = |is: bool, flag: u8| if is { flag } else { 0 };
-            line.pack(&mut bytes, flag(line.shadow, TRIAL) + flag(again, AGAIN) + flag(last, LAST));
+    /// Writes a line for each charge to the argument of a command.
+    fn encode(&self, argument: &mut impl Write) {
+        for (index, charge) in self.charges.iter().enumerate() {
+            let earlier = &self.charges[..index];
+            let mut flags = 0;
+            if charge.is_shadow {
+                flags |= SHADOW;
+            }
+            if earlier.iter().any(|earlier| earlier.key_name == charge.key_name) {
+                flags |= SAME_KEY;
+            }
+            if index + 1 == self.charges.len() {
+                flags |= LAST;
+            }
+            let mut line = SmallVec::new();
+            charge.encode(flags, &mut line);
+            // The argument is a buffer in memory: writing to it cannot fail.
+            let _ = argument.write_all(&line);
         }
     }
-    bytes
 }
 
-/// What the script answered to one check.
-#[derive(Debug)]
-pub(super) struct Reply {
-    pub(super) time: Timestamp,
-    /// A line for each that was asked, in their order.
-    pub(super) lines: SmallVec<[ChargeReply; 1]>,
-}
-
-/// Whether this has the form of an answer to these checks.
-pub(super) fn is_answer(checks: &[Check], value: &Value) -> bool {
-    frame(checks, value).is_some()
-}
-
-/// The time of an answer, and its lines.
-fn frame<'v>(checks: &[Check], value: &'v Value) -> Option<(Timestamp, &'v [u8])> {
-    let Value::BulkString(bytes) = value else { return None };
-    let (time, lines) = bytes.split_at_checked(8)?;
-    let count = checks.iter().map(|check| check.len()).sum::<usize>();
-    let time = Timestamp::from_micros(whole(time)?);
-    (lines.len() == count * LINE).then_some((time, lines))
-}
-
-/// What came of each check: none for one that could not be decided along with the others.
-pub(super) fn read(
+/// Writes the arguments of the script for these checks: the number of keys, the keys, the
+/// operation, the lines.
+pub(super) fn encode<'c>(
     operation: Operation,
-    checks: &[Check],
-    value: &Value,
-) -> Result<SmallVec<[Option<Reply>; 1]>, Failure> {
-    let (time, mut lines) = frame(checks, value).ok_or(Failure::NotOurs)?;
-    let reply = |check: &Check| {
-        let mine;
-        (mine, lines) = lines.split_at(check.len() * LINE);
-        if mine.starts_with(&UNDECIDED.to_le_bytes()) && checks.len() > 1 {
-            return Ok(None);
-        }
-        let lines = check.iter().zip(mine.chunks_exact(LINE));
-        let lines = lines.map(|(asked, bytes)| asked.read(operation, bytes));
-        let lines = lines.collect::<Option<_>>().ok_or(Failure::NotOurs)?;
-        Ok(Some(Reply { time, lines }))
-    };
-    checks.iter().map(reply).collect()
-}
-
-fn whole(bytes: &[u8]) -> Option<u64> {
-    let number = f64::from_le_bytes(bytes.try_into().ok()?);
-    (number >= 0.0 && number <= MOST as f64 && number.fract() == 0.0).then_some(number as u64)
+    checks: impl ExactSizeIterator<Item = &'c WireCheck> + Clone,
+    command: &mut Cmd,
+) {
+    command.arg(checks.clone().map(|check| check.charges.len()).sum::<usize>());
+    let is_batch = checks.len() > 1;
+    for charge in checks.clone().flat_map(WireCheck::charges) {
+        command.arg(charge.key_name());
+    }
+    command.arg(operation.code(is_batch));
+    let mut argument = command.writer_for_next_arg();
+    for check in checks {
+        check.encode(&mut argument);
+    }
 }

@@ -1,16 +1,19 @@
 //! A cluster: runs the script on the node that has the slot, and follows the slot where it moves.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Borrow, sync::Arc, time::Duration};
 
 use redis::{ErrorKind, RedisError, Value};
 use tokio::time::{Instant, sleep};
 
 use super::topology::{Node, Topology};
+use crate::error::Effect;
 use crate::store::redis::{
     RedisConfig,
     connection::SingleFlight,
     error::{Failure, Redirect},
-    script::Invocation,
+    reply::CallReply,
+    script::{ScriptBy, ScriptCall},
+    wire::WireCheck,
 };
 
 #[derive(Debug)]
@@ -47,14 +50,28 @@ impl Cluster {
         let _ = self.refreshing.begin(|| Arc::clone(&self.topology).refresh());
     }
 
+    /// Waits until a call for this slot can be sent at once.
+    pub(in crate::store::redis) async fn ready(&self, slot: u16) -> Result<(), Failure> {
+        let deadline = Instant::now() + self.limit;
+        loop {
+            let ready = self.owner(slot).await?.link.ready().await;
+            if ready.is_ok() || Instant::now() >= deadline {
+                return ready;
+            }
+            self.refresh_soon();
+            sleep(PAUSE * 4).await;
+        }
+    }
+
     /// Runs the script on the node that has the slot. What a node redirects has not run, so
     /// repeating it doubles nothing; what may have run is never repeated.
-    pub(in crate::store::redis) async fn run(
+    pub(in crate::store::redis) async fn run<C: Borrow<WireCheck>>(
         &self,
         slot: u16,
-        invocation: &Invocation,
-    ) -> Result<Value, Failure> {
+        call: &ScriptCall<'_, C>,
+    ) -> Result<CallReply, Failure> {
         let deadline = Instant::now() + self.limit;
+        let departure = call.departure();
         let mut ask: Option<Arc<Node>> = None;
         let mut moved = false;
         loop {
@@ -62,14 +79,20 @@ impl Cluster {
                 Some(node) => (node, true),
                 None => (self.owner(slot).await?, false),
             };
-            let (link, is_answer) = (&node.link, |value: &Value| invocation.is_answer(value));
-            let result = if asking {
-                let send = |command| link.send_asking(command, is_answer);
-                node.loading.run(invocation, send).await
-            } else {
-                node.loading.run(invocation, |command| link.send(command, is_answer)).await
+            let link = &node.link;
+            let send = |by: ScriptBy| async move {
+                let (command, parse) = (call.encode(by), |value: Value| call.parse(&value));
+                if asking {
+                    link.send_asking(&command, departure, parse).await
+                } else {
+                    link.send(&command, departure, parse).await
+                }
             };
+            let result = node.loading.run(departure, send).await;
             let Err(failure) = result else { return result };
+            if failure.effect() == Effect::None {
+                departure.rejected();
+            }
             let redirected = |address: &str| {
                 self.topology.redirected(&node, address).map_err(Failure::ServerError)
             };
@@ -88,7 +111,7 @@ impl Cluster {
                 }
                 Some(Redirect::Ask(address)) => ask = redirected(&address)?,
                 // Several checks are then asked one by one.
-                Some(Redirect::Later) if invocation.is_shared() => return Err(failure),
+                Some(Redirect::Later) if call.is_batch() => return Err(failure),
                 Some(Redirect::Later) => sleep(PAUSE).await,
                 None if matches!(failure, Failure::Unreachable(_)) || failure.ends_connection() => {
                     self.refresh_soon();

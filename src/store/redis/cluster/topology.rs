@@ -14,8 +14,9 @@ use super::slots::{self, Range, SLOTS};
 use crate::store::redis::{
     RedisConfig,
     connection::{Connector, Pool, ServerConnector},
+    departure::Departure,
     error::Failure,
-    script::Loading,
+    script::ScriptLoader,
 };
 
 pub(in crate::store::redis) struct Topology {
@@ -36,7 +37,7 @@ type Address = (String, u16);
 pub(in crate::store::redis) struct Node {
     pub(in crate::store::redis) host: String,
     pub(in crate::store::redis) link: Pool,
-    pub(in crate::store::redis) loading: Loading,
+    pub(in crate::store::redis) loading: ScriptLoader,
 }
 
 /// The given addresses are asked a little later than the nodes, to which there are connections.
@@ -90,7 +91,9 @@ impl Topology {
         let later = if nodes.is_empty() { Duration::ZERO } else { LATER };
         for node in nodes {
             asked.spawn(async move {
-                let answer = node.link.send(slots_command(), slots::is_answer).await?;
+                let parse = |value| slots::is_answer(&value).then_some(value);
+                let (command, departure) = (slots_command(), Departure::default());
+                let answer = node.link.send(&command, &departure, parse).await?;
                 slots::read(answer, &node.host).map_err(Failure::ServerError)
             });
         }
@@ -152,7 +155,7 @@ impl Topology {
     fn connect(&self, (host, port): &Address) -> Result<Arc<Node>, RedisError> {
         let server = self.seeds[0].at(host, *port, &self.config)?;
         let link = Pool::new(Connector::Server(Box::new(server)), &self.config);
-        Ok(Arc::new(Node { host: host.clone(), link, loading: Loading::default() }))
+        Ok(Arc::new(Node { host: host.clone(), link, loading: ScriptLoader::default() }))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Map> {

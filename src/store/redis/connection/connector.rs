@@ -9,7 +9,7 @@ use redis::{
     ProtocolVersion, PushInfo, PushKind, RedisError, aio::MultiplexedConnection,
 };
 
-use super::{SentinelConnector, SingleFlight, dns::Names, health::Pulse};
+use super::{SentinelConnector, SingleFlight, dns::Resolver, health::Pulse};
 use crate::store::redis::RedisConfig;
 
 /// A connection, and what is known of its state.
@@ -73,7 +73,7 @@ impl ServerConnector {
             .set_connection_timeout(Some(config.connect_timeout))
             .set_response_timeout(Some(config.response_timeout))
             .set_pipeline_buffer_size(1024)
-            .set_dns_resolver(Names::default());
+            .set_dns_resolver(Resolver::system());
         let client = if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
             secure::client(info, config)?
         } else {

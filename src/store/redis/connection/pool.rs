@@ -10,7 +10,7 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
-use redis::{Cmd, RedisError, Value, aio::ConnectionLike};
+use redis::{Cmd, RedisError, Value};
 use tokio::{task::JoinSet, time::timeout};
 
 use super::{
@@ -18,8 +18,7 @@ use super::{
     health::{self, Patience},
     single_flight::{SingleFlight, first_good},
 };
-use crate::store::departure;
-use crate::store::redis::{RedisConfig, error::Failure};
+use crate::store::redis::{RedisConfig, departure::Departure, error::Failure};
 
 pub(in crate::store::redis) struct Pool {
     origin: Arc<Connector>,
@@ -55,37 +54,50 @@ impl Pool {
         Ok(())
     }
 
-    /// Sends a command. What cannot be the answer to it ends the connection: where there is one
-    /// answer too many, each that follows is somebody else's.
-    pub(in crate::store::redis) async fn send(
+    /// Sends a command over one of the connections and parses its reply.
+    ///
+    /// `parse` returns `None` for a value that cannot be the reply to this command. The connection
+    /// is then replaced: after one reply too many, each that follows belongs to another request.
+    pub(in crate::store::redis) async fn send<T>(
         &self,
-        command: Cmd,
-        is_answer: impl Fn(&Value) -> bool,
-    ) -> Result<Value, Failure> {
+        command: &Cmd,
+        departure: &Departure,
+        parse: impl FnOnce(Value) -> Option<T>,
+    ) -> Result<T, Failure> {
         let (place, live) = self.live().await?;
         let mut connection = live.connection.clone();
-        let asking = Asking::begin(self, place, &live);
-        let answer = command.query_async(&mut connection).await;
-        asking.end(answer, is_answer)
+        let asking = Asking::begin(self, place, &live, departure);
+        let answer = connection.send_packed_command(command).await;
+        asking.end(answer, parse)
     }
 
-    /// Sends a command to a cluster node that takes it only when asked to.
-    pub(in crate::store::redis) async fn send_asking(
+    /// Sends a command to a cluster node behind `ASKING`, and parses its reply as
+    /// [`send`](Self::send) does.
+    pub(in crate::store::redis) async fn send_asking<T>(
         &self,
-        command: Cmd,
-        is_answer: impl Fn(&Value) -> bool,
-    ) -> Result<Value, Failure> {
+        command: &Cmd,
+        departure: &Departure,
+        parse: impl FnOnce(Value) -> Option<T>,
+    ) -> Result<T, Failure> {
         let (place, live) = self.live().await?;
         let mut connection = live.connection.clone();
         let mut pipeline = redis::pipe();
         pipeline.cmd("ASKING");
-        pipeline.add_command(command);
-        let asking = Asking::begin(self, place, &live);
-        let answer = match connection.req_packed_commands(&pipeline, 0, 2).await {
-            Ok(values) => values.into_iter().next_back().unwrap_or(Value::Nil).extract_error(),
+        pipeline.add_command(command.clone());
+        let asking = Asking::begin(self, place, &live, departure);
+        let answer = match connection.send_packed_commands(&pipeline, 0, 2).await {
+            Ok(values) => Ok(values.into_iter().next_back().unwrap_or(Value::Nil)),
             Err(error) => Err(error),
         };
-        asking.end(answer, is_answer)
+        asking.end(answer, parse)
+    }
+
+    /// Waits until there is a connection.
+    pub(in crate::store::redis) async fn ready(&self) -> Result<(), Failure> {
+        if self.places.iter().any(|place| usable(&place.live).is_some()) {
+            return Ok(());
+        }
+        self.live().await.map(drop)
     }
 
     /// Whether all connections have ended, and none has been replaced: the server may be gone.
@@ -95,7 +107,6 @@ impl Pool {
 
     /// The next connection. While it is being replaced, any other: nobody waits who need not.
     async fn live(&self) -> Result<(&Slot, Arc<Connection>), Failure> {
-        departure::waits();
         let count = self.places.len();
         let next = self.next.fetch_add(1, Ordering::Relaxed) % count;
         for place in (next..next + count).map(|index| &self.places[index % count]) {
@@ -201,21 +212,25 @@ struct Asking<'l> {
 }
 
 impl<'l> Asking<'l> {
-    fn begin(link: &'l Pool, place: &'l Slot, live: &'l Connection) -> Self {
-        departure::leaves();
+    fn begin(link: &'l Pool, place: &'l Slot, live: &'l Connection, departure: &Departure) -> Self {
+        departure.depart();
         Self { link, place, live, doubtful: true }
     }
 
-    fn end(
+    fn end<T>(
         mut self,
         answer: Result<Value, RedisError>,
-        is_answer: impl Fn(&Value) -> bool,
-    ) -> Result<Value, Failure> {
+        parse: impl FnOnce(Value) -> Option<T>,
+    ) -> Result<T, Failure> {
         let pulse = &self.live.pulse;
-        let answer = match answer.map_err(Failure::of_request) {
-            Ok(value) if !is_answer(&value) => Err(Failure::NotOurs),
-            Ok(_) | Err(Failure::ServerError(_)) if pulse.is_astray() => Err(Failure::NotOurs),
-            answer => answer,
+        let answer = answer.and_then(Value::extract_error).map_err(Failure::of_request);
+        let answer = match answer.map(parse) {
+            Ok(None) => Err(Failure::NotOurs),
+            Ok(Some(_)) | Err(Failure::ServerError(_)) if pulse.is_astray() => {
+                Err(Failure::NotOurs)
+            }
+            Ok(Some(reply)) => Ok(reply),
+            Err(failure) => Err(failure),
         };
         match &answer {
             Ok(_) => pulse.beat(),

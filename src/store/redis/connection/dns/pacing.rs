@@ -1,0 +1,136 @@
+//! The number of lookups that run at the same time.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The most lookups that run at the same time in this process, each in a thread. With one new
+/// lookup a second, this is more than the usual resolver has running before it gives up: after 30
+/// seconds, with 3 name servers that are asked twice for 5 seconds each.
+pub(super) const MAX_LOOKUPS: usize = 40;
+
+/// While this many lookups have not been answered, the name server is assumed to be gone. Twice a
+/// second for 10 seconds, after which the usual resolver with one name server gives up.
+const MAX_UNPACED_LOOKUPS: usize = 20;
+
+/// While the name server is assumed to be gone, one lookup is started in this interval.
+const PACED_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A lookup that may not start now is tried again after this time.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Decides when another lookup may start.
+///
+/// Up to 20 lookups start at once. If none of them is answered, one starts each second, whatever
+/// its host, until [`MAX_LOOKUPS`] run. The first answer lifts this limit: lookups that started
+/// before it still count as running, but no longer as unanswered.
+#[derive(Debug, Default)]
+pub(super) struct Pacing {
+    running: usize,
+    /// Running lookups that started since the last answer.
+    unanswered: usize,
+    /// The number of answers so far.
+    answers: u64,
+    last_start: Option<Instant>,
+}
+
+/// The right to run one lookup, to be passed to [`Pacing::finish`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ticket {
+    answers: u64,
+}
+
+impl Pacing {
+    /// Counts a lookup that starts at `now`.
+    ///
+    /// # Errors
+    ///
+    /// If it may not start now; after the returned time it may be tried again.
+    pub(super) fn start(&mut self, now: Instant) -> Result<Ticket, Duration> {
+        let too_soon = self.last_start.is_some_and(|last| now < last + PACED_INTERVAL);
+        let is_paced = self.unanswered >= MAX_UNPACED_LOOKUPS;
+        if self.running >= MAX_LOOKUPS || (is_paced && too_soon) {
+            return Err(RETRY_INTERVAL);
+        }
+        self.running += 1;
+        self.unanswered += 1;
+        self.last_start = Some(now);
+        Ok(Ticket { answers: self.answers })
+    }
+
+    /// Counts the end of a lookup, which a name server has answered or has not.
+    pub(super) fn finish(&mut self, ticket: Ticket, is_answered: bool) {
+        self.running -= 1;
+        if is_answered {
+            self.unanswered = 0;
+            self.answers += 1;
+        } else if ticket.answers == self.answers {
+            self.unanswered -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Starts one lookup every half second if it may, for 100 seconds. None is answered; each ends
+    /// after `give_up`. Returns the longest interval between two starts.
+    fn longest_interval(give_up: Duration) -> Duration {
+        let (begin, mut pacing) = (Instant::now(), Pacing::default());
+        let mut running: Vec<(Instant, Ticket)> = Vec::new();
+        let (mut last, mut longest) = (begin, Duration::ZERO);
+        for tick in 0..1_000 {
+            let now = begin + RETRY_INTERVAL * tick;
+            while running.first().is_some_and(|(started, _)| now >= *started + give_up) {
+                pacing.finish(running.remove(0).1, false);
+            }
+            if now >= last + Duration::from_millis(500)
+                && let Ok(ticket) = pacing.start(now)
+            {
+                longest = longest.max(now - last);
+                last = now;
+                running.push((now, ticket));
+            }
+            assert!(running.len() <= MAX_LOOKUPS);
+        }
+        longest
+    }
+
+    #[tokio::test]
+    async fn a_lookup_starts_each_second_however_long_they_hang() {
+        for seconds in [1, 5, 10, 20, 30] {
+            let longest = longest_interval(Duration::from_secs(seconds));
+            assert!(longest <= PACED_INTERVAL, "{seconds} s: {longest:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_number_of_lookups_is_bounded() {
+        let (mut now, mut pacing) = (Instant::now(), Pacing::default());
+        let at_once = (0..100).filter(|_| pacing.start(now).is_ok()).count();
+        assert_eq!(at_once, MAX_UNPACED_LOOKUPS);
+        let later = (0..100).filter(|_| {
+            now += PACED_INTERVAL;
+            pacing.start(now).is_ok()
+        });
+        assert_eq!(at_once + later.count(), MAX_LOOKUPS);
+    }
+
+    #[tokio::test]
+    async fn an_answer_lifts_the_pace() {
+        let (now, mut pacing) = (Instant::now(), Pacing::default());
+        let start_all = |pacing: &mut Pacing| -> Vec<Ticket> {
+            std::iter::from_fn(|| pacing.start(now).ok()).collect()
+        };
+        let mut tickets = start_all(&mut pacing);
+        pacing.finish(tickets.remove(0), true);
+        let more = start_all(&mut pacing);
+        assert_eq!(more.len(), MAX_UNPACED_LOOKUPS);
+        // The end of those that hung before the answer frees nothing that they do not occupy.
+        tickets.into_iter().for_each(|ticket| pacing.finish(ticket, false));
+        assert!(pacing.start(now).is_err());
+        pacing.finish(more[0], false);
+        assert!(pacing.start(now).is_ok());
+    }
+}

@@ -1,0 +1,355 @@
+//! Runs lookups in threads, and shares their answers.
+
+use std::{
+    collections::HashMap,
+    io,
+    net::{SocketAddr, ToSocketAddrs},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use redis::{RedisFuture, io::AsyncDNSResolver};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
+
+use super::{Pacing, Ticket};
+
+/// A lookup without an answer for this long is taken to hang: another one is started beside it.
+const RESTART_AFTER: Duration = Duration::from_millis(500);
+
+/// If a host has not been found for this long, its last known addresses are used.
+const USE_KNOWN_AFTER: Duration = Duration::from_millis(200);
+
+/// The longest time to wait for an answer. The timeout of a connection attempt is usually shorter.
+const MAX_WAIT: Duration = Duration::from_secs(5);
+
+/// The most hosts whose addresses are kept.
+const MAX_HOSTS: usize = 256;
+
+/// Finds the addresses of hosts. Clones share their lookups, and the addresses found.
+#[derive(Clone)]
+pub(in crate::store::redis) struct Resolver(Arc<Shared>);
+
+struct Shared {
+    look_up: Box<LookUp>,
+    state: Mutex<State>,
+}
+
+/// Blocks until the addresses of a host are found. Their port is 0.
+type LookUp = dyn Fn(&str) -> io::Result<Addresses> + Send + Sync;
+
+type Addresses = Arc<[SocketAddr]>;
+
+/// An error is kept as its kind and message, so that all waiting tasks get it.
+type LookupResult = Result<Addresses, (io::ErrorKind, String)>;
+
+#[derive(Default)]
+struct State {
+    hosts: HashMap<Box<str>, Host>,
+    pacing: Pacing,
+    /// The number of lookups that have started.
+    lookups: u64,
+}
+
+#[derive(Default)]
+struct Host {
+    result: watch::Sender<Option<LookupResult>>,
+    /// The addresses that the last successful lookup found.
+    known: Option<Addresses>,
+    /// The start of the first lookup since the last result.
+    waiting_since: Option<Instant>,
+    /// The lookup that started last.
+    newest: Lookup,
+}
+
+#[derive(Default)]
+struct Lookup {
+    number: u64,
+    /// `None` when the lookup has ended.
+    started: Option<Instant>,
+}
+
+/// The next step of a task that needs the addresses of a host.
+enum Step {
+    Use(Addresses),
+    WaitUntil(Instant),
+}
+
+impl Resolver {
+    /// Returns the resolver that this process shares. It asks the system's.
+    pub(in crate::store::redis) fn system() -> Self {
+        static SYSTEM: LazyLock<Resolver> =
+            LazyLock::new(|| Resolver::new(|host| Ok((host, 0).to_socket_addrs()?.collect())));
+        SYSTEM.clone()
+    }
+
+    fn new(look_up: impl Fn(&str) -> io::Result<Addresses> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Shared { look_up: Box::new(look_up), state: Mutex::default() }))
+    }
+
+    /// Waits for the addresses of a host.
+    ///
+    /// The task takes the first successful answer to any lookup of the host that runs.
+    async fn addresses(&self, host: &str) -> io::Result<Addresses> {
+        let give_up_at = Instant::now() + MAX_WAIT;
+        let mut results = self.lock().host(host)?.result.subscribe();
+        while Instant::now() < give_up_at {
+            let wake_at = match self.start_lookup_if_due(host)? {
+                Step::Use(addresses) => return Ok(addresses),
+                Step::WaitUntil(time) => time.min(give_up_at),
+            };
+            if timeout_at(wake_at, results.changed()).await.is_ok()
+                && let Some(result) = results.borrow_and_update().clone()
+            {
+                return result.map_err(|(kind, message)| io::Error::new(kind, message));
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::TimedOut, "the name server does not answer"))
+    }
+
+    /// Starts a lookup, unless one of the same host has started less than [`RESTART_AFTER`] ago.
+    fn start_lookup_if_due(&self, name: &str) -> io::Result<Step> {
+        let now = Instant::now();
+        let mut state = self.lock();
+        let due = state.host(name)?.newest.started.map_or(now, |started| started + RESTART_AFTER);
+        let mut wake_at = due;
+        if due <= now {
+            wake_at = now
+                + match state.pacing.start(now) {
+                    Ok(ticket) => self.spawn_lookup(&mut state, name, ticket, now)?,
+                    Err(retry_after) => retry_after,
+                };
+        }
+        let host = state.host(name)?;
+        let use_known_at = *host.waiting_since.get_or_insert(now) + USE_KNOWN_AFTER;
+        Ok(match &host.known {
+            Some(known) if use_known_at <= now => Step::Use(Arc::clone(known)),
+            Some(_) => Step::WaitUntil(wake_at.min(use_known_at)),
+            None => Step::WaitUntil(wake_at),
+        })
+    }
+
+    /// Starts a lookup in a thread, and returns the time after which another may start.
+    fn spawn_lookup(
+        &self,
+        state: &mut State,
+        name: &str,
+        ticket: Ticket,
+        now: Instant,
+    ) -> io::Result<Duration> {
+        state.lookups += 1;
+        let number = state.lookups;
+        let (resolver, host) = (self.clone(), name.to_owned());
+        let thread = thread::Builder::new().name("tollgate-dns".into()).spawn(move || {
+            let result = (resolver.0.look_up)(&host);
+            resolver.finish(&host, number, ticket, result);
+        });
+        if let Err(error) = thread {
+            state.pacing.finish(ticket, false);
+            return Err(error);
+        }
+        state.host(name)?.newest = Lookup { number, started: Some(now) };
+        Ok(RESTART_AFTER)
+    }
+
+    /// Passes a result to the waiting tasks. The failure of a lookup beside which another one was
+    /// started is ignored: the newer one may succeed.
+    fn finish(&self, name: &str, number: u64, ticket: Ticket, result: io::Result<Addresses>) {
+        let mut state = self.lock();
+        state.pacing.finish(ticket, result.is_ok());
+        let Some(host) = state.hosts.get_mut(name) else { return };
+        let is_newest = host.newest.number == number;
+        if is_newest {
+            host.newest.started = None;
+        }
+        if let Ok(addresses) = &result {
+            host.known = Some(Arc::clone(addresses));
+        } else if !is_newest {
+            return;
+        }
+        host.waiting_since = None;
+        host.result.send_replace(Some(result.map_err(|error| (error.kind(), error.to_string()))));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Returns the entry of a host. A new entry may replace that of the host which was looked up
+    /// the longest time ago.
+    ///
+    /// # Errors
+    ///
+    /// If tasks wait for the addresses of all hosts that have an entry.
+    fn host(&mut self, name: &str) -> io::Result<&mut Host> {
+        if self.hosts.len() >= MAX_HOSTS && !self.hosts.contains_key(name) {
+            let idle = self.hosts.iter().filter(|(_, host)| host.result.is_closed());
+            let oldest = idle.min_by_key(|(_, host)| host.newest.number);
+            let message = "too many host names are being looked up";
+            let oldest = oldest.ok_or_else(|| io::Error::other(message))?.0.clone();
+            self.hosts.remove(&oldest);
+        }
+        Ok(self.hosts.entry(name.into()).or_default())
+    }
+}
+
+impl AsyncDNSResolver for Resolver {
+    fn resolve<'a, 'b: 'a>(
+        &'a self,
+        host: &'b str,
+        port: u16,
+    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
+        Box::pin(async move {
+            let mut addresses = match host.parse() {
+                Ok(address) => vec![SocketAddr::new(address, port)],
+                Err(_) => self.addresses(host).await?.to_vec(),
+            };
+            addresses.iter_mut().for_each(|address| address.set_port(port));
+            Ok(Box::new(addresses.into_iter()) as Box<_>)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+        thread::sleep,
+    };
+
+    use super::{super::pacing::MAX_LOOKUPS, *};
+
+    /// A name server that can hang. A lookup that hangs does not notice when it is back.
+    #[derive(Default)]
+    struct NameServer {
+        hangs: AtomicBool,
+        fails: AtomicBool,
+        lookups: AtomicUsize,
+    }
+
+    const GIVE_UP_AFTER: Duration = Duration::from_secs(4);
+
+    impl NameServer {
+        fn start() -> (Arc<Self>, Resolver) {
+            let server = Arc::new(Self::default());
+            let answering = Arc::clone(&server);
+            (server, Resolver::new(move |_| answering.look_up()))
+        }
+
+        fn look_up(&self) -> io::Result<Addresses> {
+            let number = self.lookups.fetch_add(1, SeqCst) as u16 + 1;
+            if self.hangs.load(SeqCst) {
+                sleep(GIVE_UP_AFTER);
+                return Err(io::Error::other("given up"));
+            }
+            if self.fails.load(SeqCst) {
+                return Err(io::Error::new(io::ErrorKind::NotFound, "unknown"));
+            }
+            Ok(Arc::from([SocketAddr::from(([127, 0, 0, 1], number))]))
+        }
+    }
+
+    /// The number of the lookup that found the address.
+    async fn number(resolver: &Resolver) -> io::Result<u16> {
+        Ok(resolver.addresses("redis.test").await?[0].port())
+    }
+
+    #[tokio::test]
+    async fn addresses_are_not_looked_up() {
+        let (server, resolver) = NameServer::start();
+        for host in ["127.0.0.1", "::1"] {
+            let found: Vec<_> = resolver.resolve(host, 7).await.expect("no lookup").collect();
+            assert_eq!(found, [SocketAddr::new(host.parse().expect("an address"), 7)]);
+        }
+        assert_eq!(server.lookups.load(SeqCst), 0);
+        let found: Vec<_> = resolver.resolve("redis.test", 7).await.expect("found").collect();
+        assert_eq!(found, [SocketAddr::from(([127, 0, 0, 1], 7))]);
+    }
+
+    #[tokio::test]
+    async fn the_system_knows_localhost() {
+        let resolver = Resolver::system();
+        for _ in 0..2 * MAX_LOOKUPS {
+            let found = resolver.addresses("localhost").await.expect("known everywhere");
+            assert!(found.iter().all(|address| address.ip().is_loopback()));
+            assert!(resolver.addresses("\0").await.is_err());
+        }
+    }
+
+    #[tokio::test]
+    async fn tasks_share_a_lookup() {
+        let (server, resolver) = NameServer::start();
+        let (first, second) = tokio::join!(number(&resolver), number(&resolver));
+        assert_eq!((first.expect("found"), second.expect("found")), (1, 1));
+        assert_eq!(number(&resolver).await.expect("found"), 2, "results are not kept");
+        server.fails.store(true, SeqCst);
+        let (first, second) = tokio::join!(number(&resolver), number(&resolver));
+        for error in [first.expect_err("unknown"), second.expect_err("unknown")] {
+            assert_eq!((error.kind(), &*error.to_string()), (io::ErrorKind::NotFound, "unknown"));
+        }
+        assert_eq!(server.lookups.load(SeqCst), 3);
+    }
+
+    #[tokio::test]
+    async fn a_lookup_that_hangs_is_repeated() {
+        let (server, resolver) = NameServer::start();
+        server.hangs.store(true, SeqCst);
+        let hung = tokio::spawn({
+            let resolver = resolver.clone();
+            async move { number(&resolver).await }
+        });
+        tokio::time::sleep(Duration::from_millis(1_700)).await;
+        server.hangs.store(false, SeqCst);
+        let recovered = Instant::now();
+        assert_eq!(hung.await.expect("no panic").expect("found"), 5);
+        let elapsed = recovered.elapsed();
+        assert!(elapsed < RESTART_AFTER + Duration::from_millis(200), "{elapsed:?}");
+        // Those that gave up later change nothing.
+        tokio::time::sleep(GIVE_UP_AFTER).await;
+        assert_eq!(number(&resolver).await.expect("found"), 6);
+    }
+
+    #[tokio::test]
+    async fn the_last_known_addresses_are_used_while_lookups_hang() {
+        let (server, resolver) = NameServer::start();
+        assert_eq!(number(&resolver).await.expect("found"), 1);
+        server.hangs.store(true, SeqCst);
+        let began = Instant::now();
+        assert_eq!(number(&resolver).await.expect("known"), 1);
+        assert!(began.elapsed() >= USE_KNOWN_AFTER);
+        // The next task does not wait again.
+        let again = Instant::now();
+        assert_eq!(number(&resolver).await.expect("known"), 1);
+        assert!(again.elapsed() < USE_KNOWN_AFTER);
+        server.hangs.store(false, SeqCst);
+        tokio::time::sleep(RESTART_AFTER).await;
+        assert_eq!(number(&resolver).await.expect("known"), 1, "a lookup starts beside it");
+        tokio::time::sleep(USE_KNOWN_AFTER / 2).await;
+        assert_eq!(number(&resolver).await.expect("found"), 4, "and has answered");
+        assert_eq!(server.lookups.load(SeqCst), 4);
+    }
+
+    #[tokio::test]
+    async fn the_number_of_hosts_is_bounded() {
+        let (_, resolver) = NameServer::start();
+        for host in 0..2 * MAX_HOSTS {
+            resolver.addresses(&format!("host-{host}")).await.expect("found");
+        }
+        let mut state = resolver.lock();
+        assert_eq!(state.hosts.len(), MAX_HOSTS);
+        assert!(state.hosts.contains_key("host-511") && !state.hosts.contains_key("host-0"));
+        let names: Vec<_> = state.hosts.keys().cloned().collect();
+        let waiting: Vec<_> = names
+            .iter()
+            .map(|name| state.host(name).expect("an entry").result.subscribe())
+            .collect();
+        assert!(state.host("one-more").is_err());
+        drop(waiting);
+        assert!(state.host("one-more").is_ok());
+    }
+}
