@@ -172,6 +172,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "cf7b137124f7e1c3176dc3cb25c980479f06da44");
+        assert_eq!(*SHA, "3a776d53ff0e8619fe4f9691b5fa13e96f673e27");
     }
 }
