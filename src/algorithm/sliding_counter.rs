@@ -152,7 +152,9 @@ impl StateMachine for SlidingCounter {
     }
 
     fn outstanding(&self, now: Timestamp) -> u64 {
-        let Some(passed) = now.as_micros().checked_sub(self.last_charge) else { return self.current };
+        let Some(passed) = now.as_micros().checked_sub(self.last_charge) else {
+            return self.current;
+        };
         let left = (2 * self.window).saturating_sub(passed).min(self.window);
         mul_div_ceil(self.current, left, self.window.max(1))
     }
