@@ -11,7 +11,7 @@ use crate::{
     clock::Timestamp,
     decision::{ChargeReply, Decision, Source, StoreReply},
     error::Error,
-    store::{Answer, MemoryStore},
+    store::{Answer, Fallback, MemoryStore},
     telemetry,
 };
 
@@ -55,9 +55,18 @@ impl<'p> Future for Check<'_, 'p> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         if let State::New = this.state {
-            if let (Stack::Memory(store), [_]) = (&this.limiter.0.store, &*this.charges) {
-                this.state = State::Done;
-                return at_once(store, &mut this.charges);
+            match (&this.limiter.0.store, &*this.charges) {
+                (Stack::Memory(store), [_]) => {
+                    this.state = State::Done;
+                    return at_once(store, &mut this.charges);
+                }
+                (Stack::Pipeline(pipeline), [charge]) => {
+                    if let Some(fallback) = pipeline.fallback_for(charge) {
+                        this.state = State::Done;
+                        return at_once_without_store(fallback, &mut this.charges);
+                    }
+                }
+                _ => {}
             }
             match this.limiter.begin(&this.charges).now() {
                 Ok(reply) => {
@@ -81,6 +90,17 @@ fn at_once<'p>(
     let charge = &charges[0];
     let (time, line) = store.acquire(charge);
     decision(mem::take(charges), time, Source::Local, line)
+}
+
+/// One charge while the breaker is open. `benches/resilience.rs`, "breaker open", measures what this
+/// path buys beside [`Limiter::begin`].
+#[inline(never)]
+fn at_once_without_store<'p>(
+    fallback: &Fallback,
+    charges: &mut Charges<'p>,
+) -> Poll<Result<Decision<'p>, Error>> {
+    let (time, line) = fallback.acquire_rejected(&charges[0]);
+    decision(mem::take(charges), time, Source::Fallback, line)
 }
 
 #[inline]

@@ -15,7 +15,7 @@ mod store;
 
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisConfig, RedisStore};
-pub(crate) use self::resilience::Pipeline;
+pub(crate) use self::resilience::{Fallback, Pipeline};
 pub use self::{
     answer::Answer,
     memory::{MemoryConfig, MemoryStats, MemoryStore},
