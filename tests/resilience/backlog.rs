@@ -85,9 +85,9 @@ async fn units_with_an_unknown_effect_are_not_charged_again() {
     let policy = policy("p", "100/h");
     let held = bench.hold(policy.charge("alice", 1)).await;
     bench.remote.set(Mood::Mute);
-    let error = held.settle(11).await.expect_err("nobody knows");
+    let error = held.settle(11).await.expect_err("its effect is unknown");
     assert!(error.effect() != Effect::None, "{error}");
-    // A check that nobody answered is admitted here.
+    // A check without an answer is admitted by the fallback.
     let decision = bench.check(policy.charge("bob", 5)).await;
     assert!(decision.is_allowed() && decision.source() == Source::Fallback);
     bench.heal(&policy).await;
@@ -101,7 +101,7 @@ async fn a_settlement_without_effect_is_replayed() {
     let policy = policy("p", "100/h");
     let held = bench.hold(policy.charge("alice", 1)).await;
     bench.remote.set(Mood::Down);
-    held.settle(11).await.expect("owed");
+    held.settle(11).await.expect("in the backlog");
     bench.heal(&policy).await;
     assert_eq!(bench.left(&policy, "alice").await, 89);
 }
@@ -115,7 +115,7 @@ async fn a_settlement_may_exceed_the_share() {
         let policy = policy("p", quota);
         let held = bench.hold(policy.charge("alice", 1)).await;
         bench.remote.set(Mood::Down);
-        held.settle(61).await.expect("owed");
+        held.settle(61).await.expect("in the backlog");
         bench.remote.set(Mood::Well);
         let _ = bench.check(policy.charge("probe", 0)).await;
         let_tasks_run().await;
@@ -140,7 +140,7 @@ async fn a_reset_empties_the_backlog_of_the_key() {
         let _ = bench.check(policy.charge("probe", 0)).await;
         let_tasks_run().await;
         assert_eq!(bench.left(&policy, "alice").await, 7, "what came after is charged");
-        assert_eq!(bench.left(&policy, "bob").await, 6, "nobody else is");
+        assert_eq!(bench.left(&policy, "bob").await, 6, "no other key is reset");
         bench.limiter.reset([policy.charge("alice", 1), policy.charge("bob", 1)]).await.unwrap();
     }
 }
@@ -173,7 +173,7 @@ async fn a_refund_during_the_replay_returns_nothing() {
     let_tasks_run().await;
     assert_eq!(held.refund().await.expect("it is known"), 0);
     bench.heal(&policy).await;
-    assert_eq!(bench.left(&policy, "alice").await, 6, "charged, though nobody said so");
+    assert_eq!(bench.left(&policy, "alice").await, 6, "charged, though without an answer");
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,8 +182,8 @@ async fn a_refund_of_a_shadow_leaves_the_backlog() {
     let policy = policy("p", "10/h");
     bench.remote.set(Mood::Down);
     assert!(bench.check(policy.charge("alice", 4)).await.is_allowed());
-    let trial = bench.hold(policy.charge("alice", 4).shadow()).await;
-    assert_eq!(trial.refund().await.expect("given back here"), 4);
+    let shadow = bench.hold(policy.charge("alice", 4).shadow()).await;
+    assert_eq!(shadow.refund().await.expect("given back here"), 4);
     bench.heal(&policy).await;
     assert_eq!(bench.left(&policy, "alice").await, 6);
 }

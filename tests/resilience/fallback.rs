@@ -241,7 +241,7 @@ async fn each_instance_enforces_its_share() {
     let policy = policy("p", "9/min");
     bench.remote.set(Mood::Down);
     assert_eq!(bench.admitted(&policy, 20).await, 1, "at least one unit");
-    // More than a share is not more than the limit: the client is told to come back.
+    // A cost beyond the share but within the limit has a wait.
     let Decision::Denied(denied) = bench.check(policy.charge("bob", 5)).await else {
         panic!("a share is 1")
     };
@@ -265,11 +265,11 @@ async fn on_failure_decides_for_each_charge() {
     let closed = || dear.charge("alice", 1).with_on_failure(OnFailure::Deny);
     let error = bench.limiter.check(closed()).await.expect_err("it fails closed");
     assert!(error.is_unavailable());
-    // A trial denies nobody; and one charge that fails closed is enough.
+    // A shadow denies nothing. One charge that says `Deny` fails the whole check.
     assert!(bench.check(closed().shadow()).await.is_allowed());
     let both = [cheap.charge("alice", 1).with_on_failure(OnFailure::Allow), closed()];
     assert!(bench.limiter.check(both).await.is_err());
-    // What is decided here is all or nothing.
+    // The charges that the fallback decides are admitted all or none.
     let mixed =
         || [own.charge("alice", 1), cheap.charge("alice", 1).with_on_failure(OnFailure::Allow)];
     assert!(bench.limiter.check(mixed()).await.expect("decided").is_allowed());
