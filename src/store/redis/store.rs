@@ -241,7 +241,7 @@ impl RedisStore {
             Ok(check) => {
                 let (shared, test_time) = (Arc::clone(&self.0), self.0.test_time.now());
                 let options = CallOptions { operation, deadline, test_time };
-                Answer::pending(async move { shared.batcher.execute(check, options).await })
+                Answer::pending(async move { shared.batcher.execute(&check, options).await })
             }
             Err(error) => Answer::ready(Err(error)),
         }
