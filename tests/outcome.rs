@@ -37,7 +37,7 @@ async fn left(limiter: &Limiter, policy: &Policy) -> u64 {
 
 /// Settling happens on the server's side of the connection.
 async fn settles_at(limiter: &Limiter, policy: &Policy, expected: u64) {
-    for _ in 0..200 {
+    for _ in 0..4_000 {
         if left(limiter, policy).await == expected {
             return;
         }

@@ -65,26 +65,45 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// What the control's requests take on a machine that has time to measure.
+/// The 99th percentile of the control's requests on a machine that has time to measure.
 const CALM: Duration = Duration::from_millis(20);
+/// The longest of them: beyond the deadline of a check, the machine alone can open the breaker.
+const STALLED: Duration = Duration::from_millis(50);
+const RUNS: usize = 4;
 
-/// Judges how long clients waited, and for how long Redis was left alone, in a run during which
-/// nothing else disturbed the control; of four, the calmest has to do.
+/// Runs a fault, and fails if clients waited too long, or if Redis was left alone for too long.
+///
+/// A run that misses a bar while the control shows a busy machine is repeated, up to 4 runs in all.
+/// If none of them was calm, the calmest one is judged, and the bar for waits is that of the control.
 pub(crate) async fn measured(run: impl AsyncFn() -> Figures) {
-    let mut calmest = run().await;
-    for _ in 0..3 {
-        if calmest.control.p99 <= CALM {
-            break;
-        }
-        eprintln!("the machine was busy, as the control shows: once more");
+    let mut runs: Vec<Figures> = Vec::new();
+    while runs.len() < RUNS {
         let figures = run().await;
-        if figures.control.p99 < calmest.control.p99 {
-            calmest = figures;
+        let Figures { control, .. } = figures;
+        let calm = control.p99 <= CALM && control.max <= STALLED;
+        match misses(&figures, control.p99.min(CALM)) {
+            None => return,
+            Some(miss) if calm => panic!("{miss}"),
+            Some(miss) => eprintln!("the machine was busy, as the control shows: {miss}"),
         }
+        runs.push(figures);
     }
-    let Figures { server, control, recovered, .. } = calmest;
+    let calmest = runs.iter().min_by_key(|figures| figures.control.p99).expect("some runs");
+    if let Some(miss) = misses(calmest, calmest.control.p99) {
+        panic!("{miss}");
+    }
+}
+
+/// Returns which bar these figures miss, if the machine adds `machine` to a wait.
+fn misses(figures: &Figures, machine: Duration) -> Option<String> {
+    let Figures { server, control, recovered, .. } = figures;
     // The deadline, and what the machine adds; timers tick in milliseconds.
-    let allowed = Duration::from_millis(50) + control.p99.max(Duration::from_millis(10));
-    assert!(server.p99 <= allowed, "p99 {:?}, of the control {:?}", server.p99, control.p99);
-    assert!(recovered < Duration::from_secs(2), "recovered {recovered:?} after the end");
+    let allowed = Duration::from_millis(50) + machine.max(Duration::from_millis(10));
+    if server.p99 > allowed {
+        Some(format!("p99 {:?}, of the control {:?}", server.p99, control.p99))
+    } else if *recovered >= Duration::from_secs(2) {
+        Some(format!("recovered {recovered:?} after the end"))
+    } else {
+        None
+    }
 }

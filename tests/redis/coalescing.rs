@@ -11,13 +11,13 @@ use tollgate::{
 use crate::{
     differential::{quota, view},
     policy,
-    servers::{Cluster, Server},
+    servers::{Cluster, Server, patient},
     support::seed::{self, Random},
 };
 
 /// One connection, so that what was sent first is decided first.
 fn in_order() -> RedisConfig {
-    RedisConfig::default().connections(1)
+    patient().connections(1)
 }
 
 fn bare(store: RedisStore) -> Limiter {
@@ -153,7 +153,7 @@ async fn a_group_in_one_slot_of_a_cluster_decides_as_one_by_one() {
 async fn checks_of_other_slots_have_calls_of_their_own() {
     let Cluster { nodes } = Cluster::start();
     let urls: Vec<_> = nodes.iter().map(Server::url).collect();
-    let limiter = bare(RedisStore::cluster(urls).await.expect("a store"));
+    let limiter = bare(RedisStore::cluster_with(urls, patient()).await.expect("a store"));
     let policy = policy("slots", "2/h");
     for round in 0..3 {
         let checks = (0..200_u64).map(|key| limiter.check(policy.charge(key, 1)));
@@ -167,7 +167,8 @@ async fn checks_of_other_slots_have_calls_of_their_own() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hot_key_is_exact_and_takes_few_calls() {
     let servers = [Server::start()];
-    let limiter = bare(RedisStore::connect(&servers[0].url()).await.expect("a store"));
+    let limiter =
+        bare(RedisStore::connect_with(&servers[0].url(), patient()).await.expect("a store"));
     let policy = policy("hot", "1000/h");
     let tasks: Vec<_> = (0..256)
         .map(|_| {
@@ -191,7 +192,7 @@ async fn a_hot_key_is_exact_and_takes_few_calls() {
 #[tokio::test]
 async fn without_coalescing_each_check_has_its_call() {
     let servers = [Server::start()];
-    let config = RedisConfig::default().without_coalescing();
+    let config = patient().without_coalescing();
     let store = RedisStore::connect_with(&servers[0].url(), config).await.expect("a store");
     let (limiter, policy) = (bare(store), policy("each", "1000/h"));
     let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
@@ -254,7 +255,7 @@ async fn a_check_that_cannot_be_decided_harms_no_other() {
 #[tokio::test]
 async fn whoever_gives_up_while_waiting_is_charged_nothing() {
     let server = Server::start();
-    let limiter = bare(RedisStore::connect(&server.url()).await.expect("a store"));
+    let limiter = bare(RedisStore::connect_with(&server.url(), patient()).await.expect("a store"));
     let policy = policy("patient", "100/h");
     let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
     server.ask::<()>("CLIENT PAUSE 300 ALL");

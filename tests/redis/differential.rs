@@ -8,7 +8,7 @@ use tollgate::{
 };
 
 use crate::{
-    servers::{Cluster, Server},
+    servers::{Cluster, Server, patient},
     support::seed::{self, Random},
 };
 
@@ -298,7 +298,7 @@ async fn long_log(pair: &Pair, name: &str, quota: Quota, steps: u64, random: &mu
 async fn long_logs_decide_as_memory_does() {
     let server = Server::start();
     let clock = ManualClock::default();
-    let store = RedisStore::connect(&server.url()).await.expect("a store");
+    let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
     let config = MemoryConfig::default().clock(clock.clone());
     let memory = Limiter::new(MemoryStore::new(config));
     let pair = Pair {
@@ -322,7 +322,7 @@ async fn long_logs_decide_as_memory_does() {
 #[tokio::test]
 async fn standalone_decides_as_memory_does() {
     let server = Server::start();
-    let store = RedisStore::connect(&server.url()).await.expect("a store");
+    let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
     compare(store, ManualClock::default(), histories(), "differential_standalone").await;
     server.assert_all_keys_expire();
 }
@@ -330,7 +330,7 @@ async fn standalone_decides_as_memory_does() {
 #[tokio::test]
 async fn a_cluster_decides_as_memory_does() {
     let cluster = Cluster::start();
-    let store = RedisStore::cluster(cluster.urls()).await.expect("a store");
+    let store = RedisStore::cluster_with(cluster.urls(), patient()).await.expect("a store");
     compare(store, ManualClock::default(), histories() / 4, "differential_cluster").await;
     cluster.nodes.iter().for_each(Server::assert_all_keys_expire);
 }

@@ -18,12 +18,12 @@ use proptest::test_runner::Config;
 use tokio::runtime::Runtime;
 use tollgate::{
     Limiter, ManualClock,
-    store::{Answer, RedisConfig, RedisStore, Request, Store},
+    store::{Answer, RedisStore, Request, Store},
 };
 
 use self::history::{Family, histories};
 use crate::{
-    servers::Server,
+    servers::{Server, patient},
     support::{self, Fixture, Tally, seed},
 };
 
@@ -45,7 +45,7 @@ fn agrees(name: &'static str, family: Family, cases: u32) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     seed::property(name, config, histories(family), |history| {
         let prefix = format!("h{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let config = RedisConfig::default().prefix(prefix).connections(1).max_log_entries(1 << 31);
+        let config = patient().prefix(prefix).connections(1).max_log_entries(1 << 31);
         let runtime = runtime().expect("a runtime");
         let store = runtime.block_on(RedisStore::connect_with(&server.url(), config));
         let clock = ManualClock::default();

@@ -9,7 +9,10 @@ use std::{
 
 use tollgate::{Decision, Limiter, store::RedisStore};
 
-use crate::{policy, servers::Server};
+use crate::{
+    policy,
+    servers::{Server, patient},
+};
 
 const QUOTA: &str = "200/500ms";
 
@@ -18,7 +21,7 @@ const QUOTA: &str = "200/500ms";
 async fn worker() {
     let Ok(url) = std::env::var("TOLLGATE_TEST_URL") else { return };
     let limiter = Limiter::with(
-        RedisStore::connect(&url).await.expect("a store"),
+        RedisStore::connect_with(&url, patient()).await.expect("a store"),
         tollgate::store::Resilience::none(),
     );
     let tasks: Vec<_> = (0..16)
@@ -100,7 +103,7 @@ async fn four_processes_of_sixteen_tasks() {
     assert!(total >= 1_200, "the limit was made use of: {total}");
     // All or nothing: the other two policies were charged for exactly what was admitted.
     let limiter = Limiter::with(
-        RedisStore::connect(&server.url()).await.expect("a store"),
+        RedisStore::connect_with(&server.url(), patient()).await.expect("a store"),
         tollgate::store::Resilience::none(),
     );
     for (name, quota, limit) in

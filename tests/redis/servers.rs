@@ -13,6 +13,14 @@ use std::{
 };
 
 use redis::{Client, Cmd, FromRedisValue};
+use tollgate::store::RedisConfig;
+
+/// Returns a configuration whose timeouts a busy machine does not reach, for tests that do not
+/// measure time.
+pub(crate) fn patient() -> RedisConfig {
+    let long = Duration::from_secs(30);
+    RedisConfig::default().connect_timeout(long).response_timeout(long)
+}
 
 pub(crate) struct Server {
     pub(crate) port: u16,
@@ -27,10 +35,16 @@ impl Server {
     }
 
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
-        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        let mut server = Self { port: free_port(), dir: directory(), arguments, child: None };
-        server.run();
-        server
+        let arguments: Vec<_> = arguments.iter().map(|it| (*it).to_owned()).collect();
+        for _ in 0..5 {
+            let (dir, arguments) = (directory(), arguments.clone());
+            let mut server = Self { port: free_port(), dir, arguments, child: None };
+            if server.try_run() {
+                return server;
+            }
+            eprintln!("port {} is in use: another one", server.port);
+        }
+        panic!("redis-server does not start");
     }
 
     /// A server at this port, and with the last word on all arguments.
@@ -43,15 +57,34 @@ impl Server {
 
     /// Runs the server, again after [`kill`](Self::kill).
     pub(crate) fn run(&mut self) {
+        assert!(self.try_run(), "redis-server did not start on port {}: {}", self.port, self.log());
+    }
+
+    /// Runs the server, and returns whether it is this one that answers at the port, and not one of
+    /// another process of tests that was faster.
+    fn try_run(&mut self) -> bool {
         self.run_bare();
-        for _ in 0..400 {
-            let up = self.client().get_connection_with_timeout(Duration::from_millis(200));
+        let pid = self.child.as_ref().map(Child::id).expect("it runs").to_string();
+        for _ in 0..3_000 {
+            let up = self.client().get_connection_with_timeout(Duration::from_secs(1));
             if up.is_ok() {
-                return;
+                let info = self.try_ask::<String>("INFO server");
+                return info.is_ok_and(|it| it.contains(&format!("process_id:{pid}\r\n")));
+            }
+            if self
+                .child
+                .as_mut()
+                .is_some_and(|child| child.try_wait().is_ok_and(|it| it.is_some()))
+            {
+                return false;
             }
             thread::sleep(Duration::from_millis(10));
         }
-        panic!("redis-server did not start on port {}", self.port);
+        false
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }
 
     fn run_bare(&mut self) {
@@ -211,18 +244,29 @@ impl Guarded {
         Self::by(1)
     }
 
-    /// Guarded by so many sentinels.
+    /// Guarded by a sentinel that promotes no replica, even if the machine is too busy for the
+    /// primary to answer for a while.
+    pub(crate) fn steady() -> Self {
+        Self::with(1, Duration::from_secs(600))
+    }
+
+    /// Guarded by so many sentinels, which promote the replica once the primary is silent for
+    /// 300 ms.
     pub(crate) fn by(count: usize) -> Self {
+        Self::with(count, Duration::from_millis(300))
+    }
+
+    fn with(count: usize, down_after: Duration) -> Self {
         let (primary, replica) = (Server::start(), Server::start());
         replica.ask::<()>(&format!("REPLICAOF 127.0.0.1 {}", primary.port));
         until("the replica follows", || replica.info("replication", "master_link_status") == "up");
-        let (quorum, name) = (count / 2 + 1, Self::NAME);
+        let (quorum, name, down_after) = (count / 2 + 1, Self::NAME, down_after.as_millis());
         let sentinel = |_| {
             let (port, path) = (free_port(), directory().join("sentinel.conf"));
             let text = format!(
                 "port {port}\nbind 127.0.0.1\n\
                  sentinel monitor {name} 127.0.0.1 {} {quorum}\n\
-                 sentinel down-after-milliseconds {name} 300\n\
+                 sentinel down-after-milliseconds {name} {down_after}\n\
                  sentinel failover-timeout {name} 2000\n",
                 primary.port
             );

@@ -12,13 +12,14 @@ use crate::{
     assert_works,
     faults::{Load, assert_healed},
     policy,
-    servers::{Cluster, Guarded, Server, free_port, until},
+    servers::{Cluster, Guarded, Server, free_port, patient, until},
 };
 
 #[tokio::test]
 async fn a_cluster_works() {
     let cluster = Cluster::start();
-    let store = RedisStore::cluster(cluster.urls()[..1].to_vec()).await.expect("a store");
+    let store =
+        RedisStore::cluster_with(cluster.urls()[..1].to_vec(), patient()).await.expect("a store");
     assert_works(store.clone()).await;
     // Charges of different keys: all or nothing across slots, by refunds.
     let limiter = Limiter::with(store, tollgate::store::Resilience::none());
@@ -70,7 +71,7 @@ fn reshard(cluster: &Cluster, slot: u64, from: usize, to: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_move_under_load() {
     let cluster = Cluster::start();
-    let config = RedisConfig::default().plain_keys();
+    let config = patient().plain_keys();
     let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
     let limiter = Limiter::with(store, tollgate::store::Resilience::none());
     let policy = policy("p", "100000/h fixed-window");
@@ -100,7 +101,7 @@ async fn a_node_without_slots_is_not_believed() {
     let cluster = Cluster::start();
     let outside = Server::start_with(&["--cluster-enabled", "yes"]);
     let nodes = [outside.url(), cluster.nodes[0].url()];
-    assert_works(RedisStore::cluster(nodes).await.expect("a store")).await;
+    assert_works(RedisStore::cluster_with(nodes, patient()).await.expect("a store")).await;
     let error = RedisStore::cluster([outside.url()]).await.expect_err("there are no slots");
     assert!(error.is_unavailable(), "{error:?}");
 }

@@ -4,13 +4,16 @@ use std::collections::BTreeSet;
 
 use tollgate::{Charge, Limiter, Policy, store::RedisStore};
 
-use crate::{policy, servers::Server};
+use crate::{
+    policy,
+    servers::{Server, patient},
+};
 
 #[tokio::test]
 async fn a_check_is_one_command() {
     let server = Server::start();
     let limiter = Limiter::with(
-        RedisStore::connect(&server.url()).await.expect("a store"),
+        RedisStore::connect_with(&server.url(), patient()).await.expect("a store"),
         tollgate::store::Resilience::none(),
     );
     let policies: Vec<Policy> = (0..8)
@@ -90,7 +93,7 @@ fn only_commands_of_redis_6_2() {
 async fn keys_are_small() {
     let server = Server::start();
     let limiter = Limiter::with(
-        RedisStore::connect(&server.url()).await.expect("a store"),
+        RedisStore::connect_with(&server.url(), patient()).await.expect("a store"),
         tollgate::store::Resilience::none(),
     );
     for algorithm in ["token-bucket(100)", "sliding-counter", "fixed-window"] {
@@ -116,7 +119,7 @@ async fn keys_are_small() {
 #[tokio::test]
 async fn logs_are_compact() {
     let server = Server::start();
-    let store = RedisStore::connect(&server.url()).await.expect("a store");
+    let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
     let clock = tollgate::ManualClock::at(1_700_000_000_000_000);
     let limiter =
         Limiter::with(store.with_test_clock(clock.clone()), tollgate::store::Resilience::none());

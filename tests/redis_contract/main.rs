@@ -98,7 +98,8 @@ static CLUSTER: Shared<Cluster> = Shared::new();
 
 fn config() -> RedisConfig {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    RedisConfig::default().prefix(format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed)))
+    let prefix = format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    servers::patient().prefix(prefix)
 }
 
 fn fixture<T: Servers + Send + Sync + 'static>(
@@ -129,7 +130,7 @@ async fn pooled() -> Fixture {
 }
 
 async fn guarded() -> Fixture {
-    let servers = GUARDED.get(Guarded::start);
+    let servers = GUARDED.get(Guarded::steady);
     let sentinels = [servers.0.sentinel.url()];
     let store = RedisStore::sentinel_with(sentinels, Guarded::NAME, config()).await;
     fixture(store.expect("a store"), servers)

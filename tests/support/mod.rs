@@ -1,6 +1,7 @@
 //! What the tests share: a limiter whose time is set by hand, and a tally of what they reached.
 #![allow(dead_code, reason = "no test needs all of it")]
 
+pub(crate) mod calm;
 pub(crate) mod seed;
 
 use std::{
