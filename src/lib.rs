@@ -28,14 +28,14 @@ mod telemetry;
 pub use self::middleware::NotDecided;
 pub use self::{
     clock::{Clock, ManualClock, SystemClock, Timestamp},
-    decision::{Allowed, Decision, Denied, Mark, Outcome, Outcomes, Receipt, Spent, Standing},
+    decision::{
+        Allowed, Decision, Denied, Mark, Outcome, Outcomes, Receipt, ReceiptLine, Standing,
+    },
     error::{Effect, Error, ErrorKind},
     key::{Identity, Key},
     limiter::{Check, Limiter, Reservation, Reserve},
-    middleware::{
-        Decided, Headers, RateLimit, RateLimitLayer, Reset, ResponseBody, ResponseFuture,
-    },
-    outcome::Tally,
+    middleware::{Decided, Headers, RateLimit, RateLimitLayer, Reset, ResponseFuture},
+    outcome::{ResponseBody, Tally},
     policy::{Charge, Charges, OnFailure, Policy},
     quota::{Algorithm, Quota},
     rule::{Rule, Tiers, by, cost, route},
