@@ -45,18 +45,19 @@ async fn a_check_that_goes_alone_allocates_at_most_four_times() {
         .map(|name| Policy::new(name, "1000000/s token-bucket(1000000)".parse().unwrap()).unwrap())
         .into();
     let store = RedisStore::connect(&server.url()).await.expect("a store");
-    for (resilience, name) in
-        [(Resilience::none(), "without resilience"), (Resilience::default(), "by default")]
+    // For several charges the fallback keeps a copy that does not fit in place, and the deny cache
+    // one of its keys.
+    for (resilience, limit_for_three, name) in
+        [(Resilience::none(), 5, "without resilience"), (Resilience::default(), 7, "by default")]
     {
         let limiter = Limiter::with(store.clone(), resilience);
         let one = allocations_until_sent(&limiter, || policies[0].charge("alice", 1).into()).await;
-        // The copy that the fallback may need has no room for three charges in place.
         let three = allocations_until_sent(&limiter, || {
             policies.iter().map(|policy| policy.charge("alice", 1)).collect()
         })
         .await;
         eprintln!("{name}: {one} allocations for one charge, {three} for three");
         assert!(one <= 4, "{name}: {one} allocations for one charge");
-        assert!(three <= 5, "{name}: {three} allocations for three charges");
+        assert!(three <= limit_for_three, "{name}: {three} allocations for three charges");
     }
 }

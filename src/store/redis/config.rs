@@ -21,9 +21,9 @@ pub struct RedisConfig {
     pub plain_keys: bool,
     /// Connections to each server, each shared by many checks. The default is 2.
     pub connections: usize,
-    /// Whether checks that come while a call is on its way share the next one: up to 64 are
-    /// decided by one call, one by one, in the order in which they came. The default is yes.
-    pub coalescing: bool,
+    /// Lets checks that arrive while a call is in flight share the next call. One call decides up to
+    /// 64 charges, check by check in the order of arrival. The default is `true`.
+    pub batching: bool,
     /// How long connecting may take, behind Sentinel along with asking who is the primary. The
     /// default is 1 s. A check that may not wait so long gives up; connecting goes on.
     pub connect_timeout: Duration,
@@ -46,7 +46,7 @@ impl Default for RedisConfig {
             secret: (0x746f_6c6c_6761_7465, 0x6e6f_7420_7365_6372),
             plain_keys: false,
             connections: 2,
-            coalescing: true,
+            batching: true,
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_millis(500),
             max_log_entries: 10_000,
@@ -85,10 +85,10 @@ impl RedisConfig {
         self
     }
 
-    /// Makes a call for each check, also when others wait for theirs.
+    /// Makes one call for each check, and no batches.
     #[must_use]
-    pub fn without_coalescing(mut self) -> Self {
-        self.coalescing = false;
+    pub fn without_batching(mut self) -> Self {
+        self.batching = false;
         self
     }
 
@@ -159,7 +159,7 @@ impl fmt::Debug for RedisConfig {
             .field("prefix", &self.prefix)
             .field("plain_keys", &self.plain_keys)
             .field("connections", &self.connections)
-            .field("coalescing", &self.coalescing)
+            .field("batching", &self.batching)
             .field("connect_timeout", &self.connect_timeout)
             .field("response_timeout", &self.response_timeout)
             .field("max_log_entries", &self.max_log_entries)

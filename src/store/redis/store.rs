@@ -194,7 +194,7 @@ impl RedisStore {
 
     fn over(backend: Backend, config: &RedisConfig) -> Self {
         Self(Arc::new(Shared {
-            batcher: Batcher::new(backend, config.coalescing),
+            batcher: Batcher::new(backend, config.batching),
             key_names: KeyNames::new(config),
             max_log_entries: config.max_log_entries,
             test_time: TestTime::default(),
