@@ -46,7 +46,8 @@ pub(crate) async fn run() {
     println!("{:<40} {:>8.1} {:>7.2}", "raw EVALSHA", median(&raw_medians) * 1e6, 1.0);
     for ((name, _), medians) in limiters.iter().zip(&medians) {
         // Each round is compared with the raw one beside it.
-        let ratios: Vec<_> = medians.iter().zip(&raw_medians).map(|(ours, raw)| ours / raw).collect();
+        let ratios: Vec<_> =
+            medians.iter().zip(&raw_medians).map(|(ours, raw)| ours / raw).collect();
         println!("{name:<40} {:>8.1} {:>7.2} {:>5}", median(medians) * 1e6, median(&ratios), 1.1);
     }
 }
