@@ -11,7 +11,7 @@ use crate::{
     clock::Timestamp,
     decision::{ChargeReply, Decision, Source, StoreReply},
     error::Error,
-    store::{Answer, Fallback, MemoryStore},
+    store::{Answer, MemoryStore},
     telemetry,
 };
 
@@ -55,18 +55,9 @@ impl<'p> Future for Check<'_, 'p> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         if let State::New = this.state {
-            match (&this.limiter.0.store, &*this.charges) {
-                (Stack::Memory(store), [_]) => {
-                    this.state = State::Done;
-                    return at_once(store, &mut this.charges);
-                }
-                (Stack::Fallback(store), [charge]) => {
-                    if let Some(time) = store.decides_alone(charge) {
-                        this.state = State::Done;
-                        return alone(store, &mut this.charges, time);
-                    }
-                }
-                _ => {}
+            if let (Stack::Memory(store), [_]) = (&this.limiter.0.store, &*this.charges) {
+                this.state = State::Done;
+                return at_once(store, &mut this.charges);
             }
             match this.limiter.begin(&this.charges).now() {
                 Ok(reply) => {
@@ -90,17 +81,6 @@ fn at_once<'p>(
     let charge = &charges[0];
     let (time, line) = store.acquire(charge);
     decision(mem::take(charges), time, Source::Local, line)
-}
-
-/// The same while the shared store is left alone.
-#[inline(never)]
-fn alone<'p>(
-    store: &Fallback,
-    charges: &mut Charges<'p>,
-    time: Timestamp,
-) -> Poll<Result<Decision<'p>, Error>> {
-    let line = store.acquire_alone(&charges[0], time);
-    decision(mem::take(charges), time, Source::Fallback, line)
 }
 
 #[inline]

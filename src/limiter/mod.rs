@@ -203,7 +203,7 @@ impl Limiter {
 
     /// Begins a check, for callers that want an answer at hand without a future.
     pub(crate) fn begin(&self, charges: &Charges<'_>) -> Answer {
-        timed(self.0.store.call(Request::Acquire(charges)))
+        self.0.store.call(Request::Acquire(charges))
     }
 
     pub(crate) async fn refund(&self, receipt: &Receipt) -> Result<StoreReply, Error> {
@@ -213,29 +213,6 @@ impl Limiter {
     async fn force(&self, charges: &[Charge<'_>]) -> Result<StoreReply, Error> {
         self.0.store.call(Request::Force(charges)).await
     }
-}
-
-/// Measures how long an answer takes that is not ready at once. An embedded store answers at once:
-/// reading the clock would cost as much as its answer.
-#[cfg(feature = "metrics")]
-fn timed(answer: Answer) -> Answer {
-    match answer.now() {
-        Ok(reply) => Answer::ready(reply),
-        Err(pending) => {
-            let start = Instant::now();
-            Answer::pending(async move {
-                let reply = pending.await;
-                telemetry::store_answered(start.elapsed());
-                reply
-            })
-        }
-    }
-}
-
-#[cfg(not(feature = "metrics"))]
-fn timed(answer: Answer) -> Answer {
-    let _ = telemetry::store_answered;
-    answer
 }
 
 /// Reports a decision that no route belongs to.

@@ -2,14 +2,14 @@
 
 use std::any::Any;
 
-use crate::store::{Answer, Fallback, MemoryStore, Request, Resilience, Status, Store, Wrapped};
+use crate::store::{Answer, MemoryStore, Pipeline, Request, Resilience, Status, Store};
 
 /// A store behind one pointer, but for those that decide in this process: with its type known, a
 /// check of it is compiled as one piece, and a decision is written where it is wanted.
 #[derive(Debug)]
 pub(super) enum Stack {
     Memory(MemoryStore),
-    Fallback(Fallback),
+    Pipeline(Pipeline),
     Other(Box<dyn Store>),
 }
 
@@ -20,24 +20,25 @@ impl Stack {
         if let Some(memory) = memory.and_then(Option::take) {
             return Self::Memory(memory);
         }
-        match resilience.wrap(store.expect("a store that is not a memory store")) {
-            Wrapped::ByFallback(store) => Self::Fallback(store),
-            Wrapped::Otherwise(store) => Self::Other(store),
+        let store = store.expect("a store that is not a memory store");
+        match store.is_embedded() {
+            true => Self::Other(Box::new(store)),
+            false => Self::Pipeline(resilience.protect(store)),
         }
     }
 
     pub(super) fn is_embedded(&self) -> bool {
         match self {
             Self::Memory(_) => true,
-            Self::Fallback(_) => false,
-            Self::Other(store) => store.is_embedded(),
+            Self::Pipeline(_) => false,
+            Self::Other(_) => true,
         }
     }
 
     pub(super) fn status(&self) -> Status {
         match self {
             Self::Memory(store) => store.status(),
-            Self::Fallback(store) => store.status(),
+            Self::Pipeline(store) => store.status(),
             Self::Other(store) => store.status(),
         }
     }
@@ -45,7 +46,7 @@ impl Stack {
     pub(super) fn call(&self, request: Request<'_>) -> Answer {
         match self {
             Self::Memory(store) => store.call(request),
-            Self::Fallback(store) => store.call(request),
+            Self::Pipeline(store) => store.call(request),
             Self::Other(store) => store.call(request),
         }
     }

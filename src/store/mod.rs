@@ -4,7 +4,6 @@
 //! a deadline or a fallback, is a store around a store.
 
 mod answer;
-mod departure;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
@@ -15,7 +14,7 @@ mod store;
 
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisConfig, RedisStore};
-pub(crate) use self::resilience::{Fallback, Wrapped};
+pub(crate) use self::resilience::Pipeline;
 pub use self::{
     answer::Answer,
     memory::{MemoryConfig, MemoryStats, MemoryStore},

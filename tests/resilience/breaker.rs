@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::time::timeout;
-use tollgate::store::{Resilience, Source};
+use tollgate::store::{BreakerStatus, Resilience, Source};
 
 use crate::{
     fallback::Bench,
@@ -80,14 +80,16 @@ async fn what_the_store_is_not_asked_says_nothing_of_it() {
         for _ in 0..3 {
             let _ = bench.limiter.check(policy.charge(NOT_TAKEN, 1)).await;
         }
-        bench.admitted(&policy, 1).await;
+        let _ = bench.check(policy.charge("alice", 0)).await;
     }
     assert_eq!(bench.remote.calls(), 10, "nothing of it passes for a success");
-    // Nor is it a probe that has succeeded.
-    bench.pass(Duration::from_millis(551)).await;
+    // Nor does it pass for a success when the breaker is half-open.
+    bench.remote.set(Mood::Well);
+    bench.until_probed().await;
     assert!(not_taken().await);
-    bench.admitted(&policy, 100).await;
-    assert_eq!(bench.remote.calls(), 11, "the probe is the next one");
+    assert_eq!(bench.breaker(), BreakerStatus::HalfOpen);
+    bench.admitted(&policy, 1).await;
+    assert_eq!(bench.breaker(), BreakerStatus::Recovering);
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,9 +115,7 @@ async fn while_the_store_recovers_everything_can_be_given_back() {
     bench.remote.set(Mood::Down);
     bench.admitted(&policy, 100).await;
     bench.remote.set(Mood::Well);
-    bench.pass(Duration::from_millis(551)).await;
-    let probe = bench.check(policy.charge("alice", 1)).await;
-    assert_eq!(probe.source(), Source::Shared);
+    bench.until_probed().await;
     for slot in held {
         assert_eq!(slot.refund().await.expect("given back"), 2);
     }

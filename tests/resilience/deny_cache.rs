@@ -96,9 +96,10 @@ async fn a_wait_that_ends_in_time_is_begun() {
     }
 }
 
-/// A log tells of each cost only when it is asked: once.
+/// The reply of a log tells the waits of the next unit, of all units, and of the cost that was
+/// asked for.
 #[tokio::test]
-async fn each_other_cost_is_asked_about_once_and_what_fits_is_admitted() {
+async fn the_wait_of_one_other_cost_is_cached() {
     let clock = ManualClock::at(START);
     let (limiter, remote) = cached(&clock);
     let policy = policy("p", "10/h");
@@ -109,18 +110,23 @@ async fn each_other_cost_is_asked_about_once_and_what_fits_is_admitted() {
     let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
     assert_eq!(denied(&limiter, policy.charge("alice", 5)).await, (minutes(58), Source::Shared));
     for _ in 0..10 {
-        // The fourth unit that comes back is the next one; the last is the tenth.
+        // The fourth unit that returns is the next one; the tenth is the last.
         assert_eq!(denied(&limiter, policy.charge("alice", 4)).await.0, minutes(57));
         assert_eq!(denied(&limiter, policy.charge("alice", 5)).await.0, minutes(58));
         assert_eq!(denied(&limiter, policy.charge("alice", 10)).await.0, minutes(59));
-        // Between two costs that wait equally long nothing is to be asked.
-        assert_eq!(denied(&limiter, policy.charge("alice", 7)).await.0, minutes(59));
-        assert_eq!(denied(&limiter, policy.charge("alice", 8)).await.0, minutes(59));
         assert_eq!(denied(&limiter, policy.charge("alice", 11)).await, (None, Source::Cache));
     }
+    assert_eq!(remote.calls(), 3 + 1);
+    // Another cost takes its place. What lies between two costs that wait equally long is known.
+    assert_eq!(denied(&limiter, policy.charge("alice", 7)).await, (minutes(59), Source::Shared));
+    for _ in 0..10 {
+        assert_eq!(denied(&limiter, policy.charge("alice", 8)).await.0, minutes(59));
+        assert_eq!(denied(&limiter, policy.charge("alice", 7)).await.0, minutes(59));
+    }
     assert_eq!(remote.calls(), 3 + 2);
+    assert_eq!(denied(&limiter, policy.charge("alice", 5)).await, (minutes(58), Source::Shared));
     spend(&limiter, policy.charge("alice", 3)).await;
-    assert_eq!(remote.calls(), 3 + 3);
+    assert_eq!(remote.calls(), 3 + 4);
 }
 
 #[tokio::test]

@@ -1,9 +1,10 @@
 use std::time::Duration;
 
+use futures_util::{FutureExt, future::join_all};
 use tokio::time::{Instant, advance};
 use tollgate::{
     Charge, Decision, Limiter, ManualClock, OnFailure, Policy, Reservation, Reserve,
-    store::{Resilience, Source},
+    store::{BreakerConfig, BreakerStatus, Resilience, Source},
 };
 
 use crate::{
@@ -55,6 +56,19 @@ impl Bench {
         peek.outcomes().get(0).expect("an outcome").standing().remaining()
     }
 
+    /// Returns the state of the breaker.
+    pub(crate) fn breaker(&self) -> BreakerStatus {
+        self.limiter.status().breaker.expect("a breaker")
+    }
+
+    /// Waits until the prober of an open breaker has sent a probe and has read what answer there is.
+    pub(crate) async fn until_probed(&self) {
+        self.pass(Duration::from_millis(551)).await;
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Units that are held.
     pub(crate) async fn hold(&self, charge: Charge<'_>) -> Reservation {
         match self.limiter.reserve(charge).await.expect("it falls back") {
@@ -93,54 +107,120 @@ async fn nobody_waits_longer_than_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_fails_is_left_alone_and_tried_again() {
+async fn a_store_that_fails_is_only_probed() {
     let bench = Bench::new(1);
     let policy = policy("p", "1000000/min");
     bench.remote.set(Mood::Hangs);
     let start = Instant::now();
     bench.admitted(&policy, 1_000).await;
-    // Ten calls are enough to know; nobody waits after that.
+    // Ten calls open the breaker, and no check waits after that.
     assert_eq!(bench.remote.calls(), 10);
     assert!(start.elapsed() < Duration::from_millis(530), "{:?}", start.elapsed());
-    // One probe each half a second, give or take a tenth.
     for probes in 1..=5 {
-        bench.pass(Duration::from_millis(551)).await;
+        bench.until_probed().await;
         bench.admitted(&policy, 100).await;
         assert_eq!(bench.remote.calls(), 10 + probes);
+        // The probe fails at the deadline.
+        bench.pass(Duration::from_millis(50)).await;
+        tokio::task::yield_now().await;
+        assert!(matches!(bench.breaker(), BreakerStatus::Open { .. }));
     }
-    // A share of the calls that grows, from a tenth to all, within a second.
-    bench.remote.set(Mood::Well);
-    bench.pass(Duration::from_millis(551)).await;
-    bench.admitted(&policy, 1).await;
-    let mut shares = Vec::new();
-    for _ in 0..10 {
-        let before = bench.remote.calls();
-        bench.admitted(&policy, 200).await;
-        shares.push((bench.remote.calls() - before) / 2);
-        bench.pass(Duration::from_millis(100)).await;
-    }
-    assert!(shares[0] <= 25 && shares[4] >= 25 && shares[4] <= 70, "{shares:?}");
-    let before = bench.remote.calls();
-    bench.admitted(&policy, 100).await;
-    assert!(bench.remote.calls() >= before + 100, "closed again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_call_at_a_time_tries_a_store_that_has_failed() {
+async fn calls_in_flight_double_while_the_store_recovers() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "1000000/min token-bucket(1000000)");
+    bench.remote.set(Mood::Down);
+    for _ in 0..10 {
+        let _ = bench.check(policy.charge("alice", 0)).await;
+    }
+    bench.remote.set(Mood::Late);
+    bench.until_probed().await;
+    let mut rounds = Vec::new();
+    for _ in 0..6 {
+        let before = bench.remote.calls();
+        join_all((0..30).map(|_| bench.check(policy.charge("alice", 0)))).await;
+        rounds.push(bench.remote.calls() - before);
+    }
+    assert_eq!(rounds, [1, 2, 4, 8, 16, 30]);
+    bench.pass(Duration::from_millis(1_001)).await;
+    assert_eq!(bench.breaker(), BreakerStatus::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_half_open_breaker_lets_one_call_through_at_a_time() {
     let bench = Bench::new(1);
     let policy = policy("p", "1000000/min");
     bench.remote.set(Mood::Hangs);
-    bench.admitted(&policy, 10).await;
-    bench.pass(Duration::from_millis(551)).await;
+    for _ in 0..10 {
+        let _ = bench.limiter.peek(policy.charge("alice", 1)).await;
+    }
+    bench.remote.set(Mood::Well);
+    bench.until_probed().await;
+    bench.remote.set(Mood::Hangs);
     let calls = bench.remote.calls();
-    let mut probe = Box::pin(bench.limiter.check(policy.charge("alice", 1)));
-    assert!(futures_util::poll!(&mut probe).is_pending());
+    let mut only = Box::pin(bench.limiter.check(policy.charge("alice", 1)));
+    assert!(futures_util::poll!(&mut only).is_pending());
     assert_eq!(bench.admitted(&policy, 100).await, 100);
     assert_eq!(bench.remote.calls(), calls + 1);
-    // A probe that nobody waits for any more makes room for another.
-    drop(probe);
+    // A call that is given up makes room for another.
+    drop(only);
     bench.admitted(&policy, 1).await;
     assert_eq!(bench.remote.calls(), calls + 2);
+    // Three failures one after the other open it again.
+    bench.admitted(&policy, 10).await;
+    assert_eq!(bench.remote.calls(), calls + 4);
+    assert!(matches!(bench.breaker(), BreakerStatus::Open { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_limiter_recovers() {
+    let bench = Bench::new(2);
+    let policy = policy("p", "20/h");
+    bench.remote.set(Mood::Down);
+    assert_eq!(bench.admitted(&policy, 20).await, 10);
+    bench.remote.set(Mood::Well);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(bench.breaker(), BreakerStatus::Closed);
+    // What the fallback admitted has been charged to the store, too.
+    assert_eq!(bench.left(&policy, "alice").await, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_prober_ends_with_the_limiter() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "20/h");
+    bench.remote.set(Mood::Down);
+    bench.admitted(&policy, 20).await;
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    assert_eq!(tasks(), 1);
+    drop(bench);
+    tokio::task::yield_now().await;
+    assert_eq!(tasks(), 0);
+}
+
+#[test]
+fn without_a_runtime_requests_are_the_probes() {
+    let mut breaker = BreakerConfig::default();
+    breaker.open = Duration::from_millis(5);
+    let bench = Bench::with(Resilience::default().breaker(breaker));
+    let policy = policy("p", "1000/h");
+    let check = || {
+        let check = bench.limiter.check(policy.charge("alice", 1)).now_or_never();
+        check.expect("decided at once").expect("it falls back").source()
+    };
+    bench.remote.set(Mood::Down);
+    (0..20).for_each(|_| assert_eq!(check(), Source::Fallback));
+    assert_eq!(bench.remote.calls(), 10);
+    for probes in 1..=3 {
+        std::thread::sleep(Duration::from_millis(7));
+        (0..2).for_each(|_| assert_eq!(check(), Source::Fallback));
+        assert_eq!(bench.remote.calls(), 10 + probes);
+    }
+    bench.remote.set(Mood::Well);
+    std::thread::sleep(Duration::from_millis(7));
+    (0..20).for_each(|_| assert_eq!(check(), Source::Shared));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,52 +1,59 @@
-//! No check waits longer than this for its store.
+//! The deadline of a call to the store.
 
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout_at},
+};
 
 use crate::{
+    decision::StoreReply,
     error::{Effect, Error, ErrorKind},
-    store::{Answer, Request, Store, departure, departure::Late},
+    store::{Answer, Request, Store},
     telemetry,
 };
 
-/// A store that answers in time, or fails.
-#[derive(Debug)]
+/// A timer fires up to this much late.
+const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
+
+/// The time by which the store has to answer a call.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline {
-    inner: Box<dyn Store>,
-    deadline: Duration,
+    pub(super) at: Instant,
+    limit: Duration,
 }
 
 impl Deadline {
-    pub(super) fn new(inner: Box<dyn Store>, deadline: Duration) -> Self {
-        Self { inner, deadline }
+    /// Creates the deadline of a call that starts at `start` and waits at most `limit`. Returns
+    /// `None` outside of a tokio runtime, where there is no timer.
+    pub(super) fn new(start: Instant, limit: Duration) -> Option<Self> {
+        Handle::try_current().ok()?;
+        let wait = limit.max(2 * TIMER_RESOLUTION) - TIMER_RESOLUTION;
+        Some(Self { at: start + wait, limit })
     }
 }
 
-impl Store for Deadline {
-    fn call(&self, request: Request<'_>) -> Answer {
-        let deadline = self.deadline;
-        match self.inner.call(request).now() {
-            Ok(reply) => Answer::ready(reply),
-            Err(coming) => Answer::pending(async move {
-                // Without tokio there is no timer; the store's own timeouts are then all there is.
-                if Handle::try_current().is_err() {
-                    return coming.await;
-                }
-                departure::within(deadline, coming).await.unwrap_or_else(|late| {
-                    telemetry::deadline_missed();
-                    Err(missed(deadline, &late))
-                })
-            }),
-        }
+/// Sends `request`, with the deadline if there is one.
+pub(super) fn send(store: &dyn Store, request: Request<'_>, deadline: Option<Deadline>) -> Answer {
+    match deadline {
+        Some(deadline) => store.call_by(request, deadline.at.into_std()),
+        None => store.call(request),
     }
 }
 
-fn missed(deadline: Duration, late: &Late) -> Error {
-    let message = format!("the store has not answered within {deadline:?}");
-    if late.unsent {
-        let message = format!("{message}: there was no connection; nothing was charged");
-        return Error::new(ErrorKind::Unavailable, message);
+/// Waits for the answer until the deadline.
+///
+/// A store that implements [`Store::call_by`] fails by then itself, and knows what it has done. This
+/// timer is for the others: of their requests nothing is known.
+pub(super) async fn wait(answer: Answer, deadline: Option<Deadline>) -> Result<StoreReply, Error> {
+    let Some(deadline) = deadline else { return answer.await };
+    let reply = timeout_at(deadline.at, answer).await.unwrap_or_else(|_| {
+        let message = format!("the store did not answer within {:?}", deadline.limit);
+        Err(Error::new(ErrorKind::Unavailable, message).with_effect(Effect::Unknown))
+    });
+    if reply.is_err() && Instant::now() >= deadline.at {
+        telemetry::deadline_missed();
     }
-    Error::new(ErrorKind::Unavailable, message).with_effect(Effect::Unknown)
+    reply
 }

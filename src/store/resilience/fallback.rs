@@ -1,176 +1,102 @@
-//! What becomes of charges that the store cannot decide.
+//! The decisions of this process while the store cannot answer.
 //!
-//! Each charge says so itself: [`OnFailure`]. What this process admits by itself meanwhile is
-//! remembered, and charged to the store at most once when that answers again.
+//! The [`OnFailure`] of each charge says what happens to it. The units that this process admits by
+//! itself go into the [`Backlog`], and are charged to the store when it answers again.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{
-    asked::Asked,
-    guarded::{Gate, left_alone},
-    owed::{Debt, Owed},
-    payer::{self, Payer},
-};
+use super::backlog::{Backlog, BacklogEntry};
 use crate::{
     clock::{Clock, Timestamp},
     decision::{ChargeReply, Mark, Receipt, Source, Standing, StoreReply, Verdict},
-    error::{Effect, Error},
+    error::{Effect, Error, ErrorKind},
     policy::{Charge, OnFailure},
-    store::{Answer, MemoryConfig, MemoryStore, Request, Store},
+    store::{MemoryConfig, MemoryStats, MemoryStore, Request},
     telemetry,
 };
 
-/// A store whose failures are decided by the charges.
+/// The part of each limit that this process enforces by itself.
 #[derive(Debug)]
-pub(crate) struct Fallback(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
-    inner: Box<dyn Store>,
-    /// The breaker around the store.
-    gate: Option<Arc<Gate>>,
+pub(super) struct Fallback {
     local: MemoryStore,
     clock: Arc<dyn Clock>,
+    /// The number of instances that share each limit.
     instances: u32,
-    owed: Owed,
-    payer: Payer,
+    backlog: Backlog,
 }
 
-/// Why the store does not decide.
-enum Cause {
-    /// It was not asked, at this time.
-    LeftAlone(Timestamp),
+/// The reason why the store does not decide.
+#[derive(Debug)]
+pub(super) enum Cause {
+    /// The breaker rejected the request, so the store was not asked.
+    Rejected,
+    /// The store failed.
     Failed(Error),
 }
 
+/// The wait in a denial whose real wait is not known, in microseconds.
+const UNKNOWN_WAIT_MICROS: u64 = 1_000_000;
+
 impl Fallback {
-    pub(super) fn new(
-        inner: Box<dyn Store>,
-        gate: Option<Arc<Gate>>,
-        memory: MemoryConfig,
-        instances: u32,
-    ) -> Self {
+    pub(super) fn new(memory: MemoryConfig, instances: u32) -> Self {
         let clock = Arc::clone(&memory.clock);
         let local = MemoryStore::new(memory);
-        let (owed, payer) = (Owed::new(instances), Payer::default());
-        Self(Arc::new(Shared { inner, gate, local, clock, instances, owed, payer }))
-    }
-}
-
-impl Fallback {
-    /// The time, if the store is left alone now and this process decides the charge in its place.
-    #[inline]
-    pub(crate) fn decides_alone(&self, charge: &Charge<'_>) -> Option<Timestamp> {
-        if !here(charge) || charge.is_shadow() {
-            return None;
-        }
-        self.0.gate.as_ref()?.shut(&*self.0.clock)
+        Self { local, clock, instances, backlog: Backlog::new(instances) }
     }
 
-    /// Decides a charge that [it decides alone](Self::decides_alone).
-    #[inline]
-    pub(crate) fn acquire_alone(&self, charge: &Charge<'_>, time: Timestamp) -> ChargeReply {
-        telemetry::fell_back();
-        self.0.acquire(charge, time, true)
-    }
-}
-
-impl Drop for Fallback {
-    fn drop(&mut self) {
-        self.0.payer.stop();
-    }
-}
-
-impl Store for Fallback {
-    fn call(&self, request: Request<'_>) -> Answer {
-        match request {
-            Request::Acquire(_) | Request::Peek(_) | Request::Force(_) => {
-                if let Some(now) = self.0.gate.as_ref().and_then(|gate| gate.shut(&*self.0.clock)) {
-                    return Answer::ready(self.0.decide(request, Cause::LeftAlone(now)));
-                }
-            }
-            Request::Refund(receipt) if receipt.source() == Source::Fallback => {
-                return Answer::ready(Ok(self.0.refund(receipt)));
-            }
-            Request::Reset(charges) => self.0.reset(charges),
-            Request::Refund(_) => {}
-        }
-        match self.0.inner.call(request).now() {
-            Ok(answer) => Answer::ready(self.0.hear(Some(request), answer)),
-            Err(coming) => self.wait(request, coming),
-        }
-    }
-}
-
-impl Fallback {
-    /// An answer that is on its way.
-    #[inline(never)]
-    fn wait(&self, request: Request<'_>, answer: Answer) -> Answer {
-        let (shared, asked) = (Arc::clone(&self.0), Asked::new(request));
-        Answer::pending(async move {
-            let answer = answer.await;
-            shared.hear(asked.request(), answer)
-        })
-    }
-}
-
-impl Shared {
-    /// Hears what the store answers, and decides in its place if that is an error.
-    #[inline]
-    fn hear(
-        self: &Arc<Self>,
-        request: Option<Request<'_>>,
-        answer: Result<StoreReply, Error>,
-    ) -> Result<StoreReply, Error> {
-        match (answer, request) {
-            (Ok(reply), _) => {
-                self.answered(reply.source);
-                Ok(reply)
-            }
-            (Err(error), Some(request)) => self.decide(request, Cause::Failed(error)),
-            (Err(error), None) => Err(error),
-        }
+    pub(super) fn backlog(&self) -> &Backlog {
+        &self.backlog
     }
 
-    /// Decides without the store.
-    fn decide(&self, request: Request<'_>, cause: Cause) -> Result<StoreReply, Error> {
-        if let Cause::Failed(error) = &cause
-            && !error.is_unavailable()
-        {
-            return cause.into_err();
+    pub(super) fn stats(&self) -> MemoryStats {
+        self.local.stats()
+    }
+
+    /// Executes `request` in place of the store.
+    ///
+    /// # Errors
+    ///
+    /// The cause, if a charge says [`OnFailure::Deny`], if the request itself is at fault, or if
+    /// only the store can execute it.
+    pub(super) fn execute(&self, request: Request<'_>, cause: Cause) -> Result<StoreReply, Error> {
+        if cause.is_by_request() {
+            return Err(cause.into_error());
         }
         match request {
-            Request::Acquire([charge]) if here(charge) && !charge.is_shadow() => {
+            Request::Acquire([charge]) if decides(charge) && !charge.is_shadow() => {
                 telemetry::fell_back();
-                let time = self.time(&cause);
-                let line = self.acquire(charge, time, cause.is_certain());
-                let lines = SmallVec::from_buf([line]);
-                Ok(StoreReply { time, source: Source::Fallback, charges: lines })
+                let time = self.clock.now();
+                let reply = self.acquire(charge, time, cause.was_not_applied());
+                let charges = SmallVec::from_buf([reply]);
+                Ok(StoreReply { time, source: Source::Fallback, charges })
             }
             Request::Acquire(charges) | Request::Peek(charges) => {
                 telemetry::fell_back();
-                let denies = |charge: &Charge<'_>| {
-                    !charge.is_shadow() && charge.on_failure() == OnFailure::Deny
-                };
                 if charges.iter().any(denies) {
-                    return cause.into_err();
+                    return Err(cause.into_error());
                 }
-                let acquires = matches!(request, Request::Acquire(_));
-                Ok(self.acquire_or_peek(charges, acquires, &cause))
+                let is_acquire = matches!(request, Request::Acquire(_));
+                Ok(self.acquire_or_peek(charges, is_acquire, cause.was_not_applied()))
             }
             Request::Force(charges) => {
                 telemetry::fell_back();
                 self.force(charges, cause)
             }
-            Request::Refund(_) | Request::Reset(_) => cause.into_err(),
+            Request::Refund(_) | Request::Reset(_) => Err(cause.into_error()),
         }
     }
 
-    /// One charge alone, as most are. What the store certainly has not charged is owed to it.
+    /// Decides one charge, the common case. Its units go into the backlog if the store has certainly
+    /// not charged them.
     #[inline]
-    fn acquire(&self, charge: &Charge<'_>, time: Timestamp, is_owed: bool) -> ChargeReply {
+    pub(super) fn acquire(
+        &self,
+        charge: &Charge<'_>,
+        time: Timestamp,
+        was_not_applied: bool,
+    ) -> ChargeReply {
         let part;
         let share = match self.instances {
             1 => charge,
@@ -180,138 +106,151 @@ impl Shared {
             }
         };
         let name = self.local.name(charge);
-        let line = self.local.acquire_named(name, share, time);
-        if is_owed && line.units > 0 {
-            self.owed.add(name, charge, line.units, time);
+        let reply = self.local.acquire_named(name, share, time);
+        if was_not_applied && reply.units > 0 {
+            self.backlog.add(name, charge, reply.units, time);
         }
-        of_a_share(charge, share, line)
+        judge_share(charge, share, reply)
     }
 
-    fn acquire_or_peek(&self, charges: &[Charge<'_>], acquires: bool, cause: &Cause) -> StoreReply {
+    fn acquire_or_peek(
+        &self,
+        charges: &[Charge<'_>],
+        is_acquire: bool,
+        was_not_applied: bool,
+    ) -> StoreReply {
         let shares: SmallVec<[Charge<'_>; 4]> =
-            charges.iter().filter(|it| here(it)).map(|it| it.share(self.instances)).collect();
-        let request = if acquires { Request::Acquire(&shares) } else { Request::Peek(&shares) };
-        let StoreReply { time, charges: lines, .. } = self.local.rule(request, self.time(cause));
-        let mut decided = shares.iter().zip(lines);
-        let lines = charges.iter().map(|charge| {
-            if !here(charge) {
+            charges.iter().filter(|it| decides(it)).map(|it| it.share(self.instances)).collect();
+        let request = if is_acquire { Request::Acquire(&shares) } else { Request::Peek(&shares) };
+        let reply = self.local.rule(request, self.clock.now());
+        // The shares and their replies are in the order of the charges that they belong to.
+        let mut decided = shares.iter().zip(reply.charges);
+        let charges = charges.iter().map(|charge| {
+            if !decides(charge) {
                 return untouched(charge);
             }
-            // The shares are in the order of their charges.
-            let Some((share, line)) = decided.next() else { return untouched(charge) };
-            if line.units > 0 && !charge.is_shadow() && cause.is_certain() {
-                self.owed.add(self.local.name(charge), charge, line.units, time);
+            let Some((share, charge_reply)) = decided.next() else { return untouched(charge) };
+            if charge_reply.units > 0 && !charge.is_shadow() && was_not_applied {
+                let name = self.local.name(charge);
+                self.backlog.add(name, charge, charge_reply.units, reply.time);
             }
-            of_a_share(charge, share, line)
+            judge_share(charge, share, charge_reply)
         });
-        StoreReply { time, source: Source::Fallback, charges: lines.collect() }
+        StoreReply { time: reply.time, source: Source::Fallback, charges: charges.collect() }
     }
 
-    /// What is charged whatever is left counts here, and later there, unless it may do so already.
+    /// Charges units beyond the limit in this process, and later in the store unless it may have
+    /// done so already.
     fn force(&self, charges: &[Charge<'_>], cause: Cause) -> Result<StoreReply, Error> {
         let shares: SmallVec<[Charge<'_>; 4]> =
             charges.iter().map(|charge| charge.share(self.instances)).collect();
-        let StoreReply { time, charges: lines, .. } =
-            self.local.rule(Request::Force(&shares), self.time(&cause));
-        if !cause.is_certain() {
-            return cause.into_err();
+        let reply = self.local.rule(Request::Force(&shares), self.clock.now());
+        if !cause.was_not_applied() {
+            return Err(cause.into_error());
         }
         for charge in charges {
-            self.owed.add(self.local.name(charge), charge, charge.cost(), time);
+            self.backlog.add(self.local.name(charge), charge, charge.cost(), reply.time);
         }
-        Ok(StoreReply { time, source: Source::Fallback, charges: lines })
+        Ok(StoreReply { source: Source::Fallback, ..reply })
     }
 
-    /// Gives back here, and says how many units nobody counts any more: what has been charged to
-    /// the store since, or may have been, stays charged there.
-    fn refund(&self, receipt: &Receipt) -> StoreReply {
+    /// Refunds what this process admitted by itself. The reply counts only units that are still in
+    /// the backlog: those that the store has been charged, or may have been, stay charged there.
+    pub(super) fn refund(&self, receipt: &Receipt) -> StoreReply {
         let shares = receipt.share(self.instances);
         let mut reply = self.local.rule(Request::Refund(&shares), self.clock.now());
         reply.source = Source::Fallback;
-        for (spent, line) in receipt.lines().iter().zip(&mut reply.charges) {
+        for (spent, charge_reply) in receipt.lines().iter().zip(&mut reply.charges) {
             let charge = spent.charge();
             if !charge.is_shadow() {
-                let owed = self.owed.remove(self.local.name(charge), spent.units());
-                line.units = line.units.min(owed);
+                let removed = self.backlog.remove(self.local.name(charge), spent.units());
+                charge_reply.units = charge_reply.units.min(removed);
             }
         }
         reply
     }
 
-    /// Forgets what these keys have spent here, also if the store cannot: else what they owe would be
-    /// charged to it after it has forgotten the rest.
-    fn reset(&self, charges: &[Charge<'_>]) {
+    /// Forgets what these keys have spent in this process. Also their entries in the backlog, which
+    /// would otherwise be charged to the store after its own reset.
+    pub(super) fn reset(&self, charges: &[Charge<'_>]) {
         self.local.rule(Request::Reset(charges), self.clock.now());
         for charge in charges {
-            self.owed.remove(self.local.name(charge), u64::MAX);
+            self.backlog.remove(self.local.name(charge), u64::MAX);
         }
     }
 
-    fn time(&self, cause: &Cause) -> Timestamp {
-        match cause {
-            Cause::LeftAlone(now) => *now,
-            Cause::Failed(_) => self.clock.now(),
-        }
+    /// Takes an entry out of the backlog. The charge is `None` if nothing of it counts any more.
+    pub(super) fn next_to_replay(&self) -> Option<(BacklogEntry, Option<Charge<'static>>)> {
+        let now = self.clock.now();
+        let entry = self.backlog.take(now)?;
+        let charge = self.still_spent(&entry, now);
+        Some((entry, charge))
     }
 
-    /// There is an answer: if it is the store's, what is owed to it can be charged now.
-    #[inline]
-    fn answered(self: &Arc<Self>, source: Source) {
-        if !self.owed.is_empty() && source != Source::Cache {
-            self.pay();
-        }
-    }
-
-    #[cold]
-    fn pay(self: &Arc<Self>) {
-        self.payer.start(|| {
-            // A weak handle: the task must not keep the store alive that is to end it.
-            let shared = Arc::downgrade(self);
-            async move {
-                let Some(shared) = shared.upgrade() else { return true };
-                let due = |debt: &Debt, now| payer::due(debt, now, &shared.local, shared.instances);
-                payer::pay(&shared.owed, &*shared.inner, &*shared.clock, due).await
-            }
-        });
+    /// Returns the charge of those units of an entry that still count in this process. They are more
+    /// or fewer than the entry has where this process has forgotten the key, or has charged it other
+    /// units.
+    fn still_spent(&self, entry: &BacklogEntry, now: Timestamp) -> Option<Charge<'static>> {
+        let charge = entry.charge();
+        let (least, most) = entry.still_counts(now, self.instances);
+        let share = charge.share(self.instances);
+        let reply = self.local.rule(Request::Peek(&[share]), now);
+        let Standing { limit, remaining, .. } = reply.charges.first()?.standing;
+        let units = limit.saturating_sub(remaining).clamp(least, most);
+        (units > 0).then(|| charge.again(units))
     }
 }
 
 impl Cause {
-    /// Whether the store has definitely not done what it was asked.
-    fn is_certain(&self) -> bool {
+    /// Returns whether the store has certainly not applied the request.
+    fn was_not_applied(&self) -> bool {
         match self {
-            Self::LeftAlone(_) => true,
+            Self::Rejected => true,
             Self::Failed(error) => error.effect() == Effect::None,
         }
     }
 
+    /// Returns whether the request failed because of what it asks for.
+    fn is_by_request(&self) -> bool {
+        matches!(self, Self::Failed(error) if !error.is_unavailable())
+    }
+
     #[cold]
-    fn into_err(self) -> Result<StoreReply, Error> {
-        Err(match self {
-            Self::LeftAlone(_) => left_alone(),
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Self::Rejected => {
+                let message = "the store has failed too often: the circuit breaker is open";
+                Error::new(ErrorKind::BreakerOpen, message)
+            }
             Self::Failed(error) => error,
-        })
+        }
     }
 }
 
-/// Whether this process decides in the store's place.
-fn here(charge: &Charge<'_>) -> bool {
+/// Returns whether this process decides the charge in place of the store.
+pub(super) fn decides(charge: &Charge<'_>) -> bool {
     charge.on_failure() == OnFailure::Local
 }
 
-/// A charge that nobody has decided passes.
+/// Returns whether the charge denies its check because the store cannot answer.
+fn denies(charge: &Charge<'_>) -> bool {
+    charge.on_failure() == OnFailure::Deny && !charge.is_shadow()
+}
+
+/// Returns the reply to a charge that passes without being decided.
 fn untouched(charge: &Charge<'_>) -> ChargeReply {
     let standing = Standing::full(charge.quota().capacity());
     ChargeReply { verdict: Verdict::Passed, units: 0, standing, mark: Mark::default() }
 }
 
-/// A cost beyond a share is not beyond the quota: the store can admit it when it is back.
-fn of_a_share(charge: &Charge<'_>, share: &Charge<'_>, mut line: ChargeReply) -> ChargeReply {
-    const A_MOMENT: u64 = 1_000_000;
-    if line.verdict == Verdict::OverCapacity && charge.cost() <= charge.quota().capacity() {
+/// Returns the reply to a charge from that to its share. A cost beyond the share but within the
+/// quota is refused for now: the store can admit it once it answers again.
+fn judge_share(charge: &Charge<'_>, share: &Charge<'_>, mut reply: ChargeReply) -> ChargeReply {
+    if reply.verdict == Verdict::OverCapacity && charge.cost() <= charge.quota().capacity() {
         debug_assert!(share.quota().capacity() < charge.cost());
-        line.verdict = Verdict::Refused;
-        line.standing.retry_after = Some(A_MOMENT.max(line.standing.next_after));
+        reply.verdict = Verdict::Refused;
+        let wait = UNKNOWN_WAIT_MICROS.max(reply.standing.next_after);
+        reply.standing.retry_after = Some(wait);
     }
-    line
+    reply
 }

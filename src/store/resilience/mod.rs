@@ -1,174 +1,27 @@
-//! What stands between a limiter and a store that can be slow, gone or wrong.
+//! The stages between a limiter and a remote store that may be slow, unreachable or overloaded.
 //!
-//! Each part is a [`Store`] around a store, and each can be left out.
+//! [`Pipeline`] is the way of a request through the stages; read `pipeline.rs` first. Each of the
+//! other files is one stage, or a part of one:
+//!
+//! | stage | files |
+//! |---|---|
+//! | deadline | `deadline` |
+//! | circuit breaker | `breaker/`, `probe` |
+//! | deny cache | `deny_cache/` |
+//! | fallback | `fallback`, `backlog`, `replay` |
 
-mod asked;
+mod background_task;
+mod backlog;
 mod breaker;
+mod config;
 mod deadline;
 mod deny_cache;
 mod fallback;
-mod guarded;
-mod owed;
-mod payer;
+mod latency;
+mod owned_request;
+mod pipeline;
+mod probe;
+mod replay;
 
-use std::{fmt, sync::Arc, time::Duration};
-
-pub use self::breaker::BreakerConfig;
-pub(crate) use self::fallback::Fallback;
-
-use self::{deadline::Deadline, deny_cache::DenyCache, guarded::Guarded};
-use super::{MemoryConfig, Store};
-use crate::clock::{Clock, SystemClock};
-
-/// How a limiter bears a store that is slow, gone or wrong.
-///
-/// [`Limiter::new`](crate::Limiter::new) takes the default; an embedded store needs none of it and
-/// gets none. From the store outward:
-///
-/// | part | what it does | default |
-/// |---|---|---|
-/// | deadline | no check waits longer for the store | 50 ms |
-/// | breaker | a store that fails is left alone, then tried again, then trusted again bit by bit | [`BreakerConfig`] |
-/// | deny cache | what the store is known to deny is denied at once, with the same waits | on |
-/// | fallback | what the store does not decide, each charge's [`OnFailure`](crate::OnFailure) does | 1 instance |
-///
-/// ```
-/// use std::time::Duration;
-/// use tollgate::{Limiter, store::{MemoryConfig, MemoryStore, Resilience}};
-///
-/// // Five instances share the limits: while Redis is gone, each enforces a fifth.
-/// let resilience = Resilience::default().instances(5).deadline(Duration::from_millis(20));
-/// # let redis_store = MemoryStore::new(MemoryConfig::default());
-/// let limiter = Limiter::with(redis_store, resilience);
-/// ```
-#[derive(Clone)]
-pub struct Resilience {
-    deadline: Option<Duration>,
-    breaker: Option<BreakerConfig>,
-    fallback: Option<MemoryConfig>,
-    instances: u32,
-    deny_cache: bool,
-    clock: Arc<dyn Clock>,
-}
-
-/// A store with what stands around it.
-pub(crate) enum Wrapped {
-    ByFallback(Fallback),
-    Otherwise(Box<dyn Store>),
-}
-
-impl Default for Resilience {
-    fn default() -> Self {
-        Self {
-            deadline: Some(Self::DEADLINE),
-            breaker: Some(BreakerConfig::default()),
-            fallback: Some(MemoryConfig::default().max_keys(100_000).max_bytes(64 << 20)),
-            instances: 1,
-            deny_cache: true,
-            clock: Arc::new(SystemClock::new()),
-        }
-    }
-}
-
-impl Resilience {
-    const DEADLINE: Duration = Duration::from_millis(50);
-
-    /// None of it: every failure of the store is an error of the check.
-    #[must_use]
-    pub fn none() -> Self {
-        Self { deadline: None, breaker: None, fallback: None, deny_cache: false, ..Self::default() }
-    }
-
-    /// No check waits longer than this for the store; what it was asked may still happen.
-    #[must_use]
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = Some(deadline);
-        self
-    }
-
-    /// Leaves a failing store alone in this way.
-    #[must_use]
-    pub fn breaker(mut self, breaker: BreakerConfig) -> Self {
-        self.breaker = Some(breaker);
-        self
-    }
-
-    /// Asks the store each time, however often it fails.
-    #[must_use]
-    pub fn without_breaker(mut self) -> Self {
-        self.breaker = None;
-        self
-    }
-
-    /// How many instances share the limits: while the store is gone, each enforces this part of
-    /// them, at least 1 unit. Together they then admit no more than one limit, and never more than
-    /// `instances` units.
-    ///
-    /// # Panics
-    ///
-    /// If there are none.
-    #[must_use]
-    pub fn instances(mut self, instances: u32) -> Self {
-        assert!(instances > 0, "a limit is shared by 1 instance at least");
-        self.instances = instances;
-        self
-    }
-
-    /// How much the fallback remembers. The default is 100,000 keys in about 64 MiB.
-    #[must_use]
-    pub fn fallback(mut self, memory: MemoryConfig) -> Self {
-        self.fallback = Some(memory);
-        self
-    }
-
-    /// Asks the store about each request, also of keys that it has just denied.
-    #[must_use]
-    pub fn without_deny_cache(mut self) -> Self {
-        self.deny_cache = false;
-        self
-    }
-
-    /// Where the deny cache and the fallback get the time from.
-    #[must_use]
-    pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Arc::new(clock);
-        self
-    }
-
-    /// The store, with all of this around it.
-    pub(crate) fn wrap(self, store: impl Store) -> Wrapped {
-        let mut store: Box<dyn Store> = Box::new(store);
-        if store.is_embedded() {
-            return Wrapped::Otherwise(store);
-        }
-        if let Some(deadline) = self.deadline {
-            store = Box::new(Deadline::new(store, deadline));
-        }
-        let mut gate = None;
-        if let Some(breaker) = self.breaker {
-            let guarded = Guarded::new(store, breaker);
-            gate = Some(guarded.gate());
-            store = Box::new(guarded);
-        }
-        if self.deny_cache {
-            store = Box::new(DenyCache::new(store, Arc::clone(&self.clock), self.deadline));
-        }
-        // Outermost, so that nothing else is done for a check while the store is left alone.
-        if let Some(mut memory) = self.fallback {
-            memory.clock = self.clock;
-            return Wrapped::ByFallback(Fallback::new(store, gate, memory, self.instances));
-        }
-        Wrapped::Otherwise(store)
-    }
-}
-
-impl fmt::Debug for Resilience {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Resilience")
-            .field("deadline", &self.deadline)
-            .field("breaker", &self.breaker)
-            .field("instances", &self.instances)
-            .field("deny_cache", &self.deny_cache)
-            .finish_non_exhaustive()
-    }
-}
+pub(crate) use self::pipeline::Pipeline;
+pub use self::{breaker::BreakerConfig, config::Resilience};

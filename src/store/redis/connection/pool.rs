@@ -107,7 +107,6 @@ impl Pool {
 
     /// The next connection. While it is being replaced, any other: nobody waits who need not.
     async fn live(&self) -> Result<(&Slot, Arc<Connection>), Failure> {
-        crate::store::departure::waits();
         let count = self.places.len();
         let next = self.next.fetch_add(1, Ordering::Relaxed) % count;
         for place in (next..next + count).map(|index| &self.places[index % count]) {
@@ -215,7 +214,6 @@ struct Asking<'l> {
 impl<'l> Asking<'l> {
     fn begin(link: &'l Pool, place: &'l Slot, live: &'l Connection, departure: &Departure) -> Self {
         departure.depart();
-        crate::store::departure::leaves();
         Self { link, place, live, doubtful: true }
     }
 

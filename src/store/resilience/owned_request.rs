@@ -1,19 +1,21 @@
-//! What is kept of a request until its answer comes.
+//! A request that outlives the call that sent it.
 
 use crate::{
     policy::{Charge, Charges},
     store::Request,
 };
 
-pub(super) enum Asked {
+/// The charges of a request whose answer is awaited. The stages that act on the answer borrow them.
+#[derive(Debug)]
+pub(super) enum OwnedRequest {
     Acquire(Charges<'static>),
     Peek(Charges<'static>),
     Force(Charges<'static>),
-    /// Nothing of it can be decided here.
+    /// A refund or a reset. No stage needs its charges once it is sent.
     Other,
 }
 
-impl Asked {
+impl OwnedRequest {
     pub(super) fn new(request: Request<'_>) -> Self {
         let owned =
             |charges: &[Charge<'_>]| charges.iter().cloned().map(Charge::into_owned).collect();
@@ -25,12 +27,20 @@ impl Asked {
         }
     }
 
-    pub(super) fn request(&self) -> Option<Request<'_>> {
+    pub(super) fn lend(&self) -> Option<Request<'_>> {
         match self {
             Self::Acquire(charges) => Some(Request::Acquire(charges)),
             Self::Peek(charges) => Some(Request::Peek(charges)),
             Self::Force(charges) => Some(Request::Force(charges)),
             Self::Other => None,
         }
+    }
+}
+
+/// Returns the charges of a check, and nothing for other requests.
+pub(super) fn charges_of_check<'r>(request: Option<Request<'r>>) -> &'r [Charge<'r>] {
+    match request {
+        Some(Request::Acquire(charges)) => charges,
+        _ => &[],
     }
 }

@@ -1,0 +1,57 @@
+//! A task that runs at most once at a time.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use tokio::{runtime::Handle, task::AbortHandle};
+
+/// A background task of a limiter. It has to be [stopped](Self::stop) when the limiter ends.
+#[derive(Debug, Default)]
+pub(super) struct BackgroundTask {
+    is_running: Arc<AtomicBool>,
+    handle: Mutex<Option<AbortHandle>>,
+}
+
+impl BackgroundTask {
+    /// Starts the task, unless it is running or there is no tokio runtime.
+    pub(super) fn start<F>(&self, task: impl FnOnce() -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        if self.is_running.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok(runtime) = Handle::try_current() else { return };
+        if self.is_running.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let running = Running(Arc::clone(&self.is_running));
+        let task = task();
+        let handle = runtime.spawn(async move {
+            let _running = running;
+            task.await;
+        });
+        *self.handle.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle.abort_handle());
+    }
+
+    pub(super) fn stop(&self) {
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(handle) = handle {
+            handle.abort();
+        }
+    }
+}
+
+/// Clears the flag when the task ends, also when its runtime does.
+struct Running(Arc<AtomicBool>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}

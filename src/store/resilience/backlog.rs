@@ -1,0 +1,311 @@
+//! The units that this process admitted without the store, and that are to be charged to it.
+
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use hashbrown::HashTable;
+
+use crate::{algorithm::still_count, clock::Timestamp, policy::Charge};
+
+/// The most entries. Units beyond it are never charged to the store.
+const MAX_ENTRIES: usize = 100_000;
+/// The number of parts with a lock each: so many that two threads rarely wait for the same one.
+const SHARDS: usize = 64;
+
+/// Units by policy and key.
+#[derive(Debug)]
+pub(super) struct Backlog {
+    shards: Box<[BacklogShard]>,
+    len: AtomicUsize,
+    max_len: usize,
+    /// The number of instances that share each quota.
+    instances: u32,
+    /// The shard from which the next entry is taken.
+    next_shard: AtomicUsize,
+}
+
+/// A part of the backlog, on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct BacklogShard(Mutex<HashTable<BacklogEntry>>);
+
+/// The units of one key under one policy.
+#[derive(Debug)]
+pub(super) struct BacklogEntry {
+    name: u128,
+    units: u64,
+    /// The times at which the first and the last unit were admitted.
+    first: Timestamp,
+    last: Timestamp,
+    /// Boxed, so that the fields that change with each admission lie close together.
+    charge: Box<Charge<'static>>,
+}
+
+impl BacklogEntry {
+    /// Returns a charge of all units of the entry.
+    pub(super) fn charge(&self) -> Charge<'static> {
+        Charge::clone(&self.charge).again(self.units)
+    }
+
+    /// Returns how many of the units still count at least and at most: as many as if all had been
+    /// admitted with the first, or with the last.
+    pub(super) fn still_counts(&self, now: Timestamp, instances: u32) -> (u64, u64) {
+        let counts =
+            |since| still_count(&self.charge.quota_in_force(), instances, self.units, since, now);
+        (counts(self.first), counts(self.last))
+    }
+
+    fn is_expired(&self, now: Timestamp, instances: u32) -> bool {
+        self.still_counts(now, instances).1 == 0
+    }
+}
+
+impl Backlog {
+    /// Creates an empty backlog.
+    pub(super) fn new(instances: u32) -> Self {
+        Self::with_max_len(MAX_ENTRIES, instances)
+    }
+
+    fn with_max_len(max_len: usize, instances: u32) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| BacklogShard::default()).collect(),
+            len: AtomicUsize::new(0),
+            max_len,
+            instances,
+            next_shard: AtomicUsize::new(0),
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.len.load(Ordering::Relaxed) == 0
+    }
+
+    /// Adds units that were admitted at `time`. `name` identifies the policy and the key; clients
+    /// cannot choose it.
+    #[inline]
+    pub(super) fn add(&self, name: u128, charge: &Charge<'_>, units: u64, time: Timestamp) {
+        self.add_between(name, charge, units, (time, time));
+    }
+
+    #[inline]
+    fn add_between(
+        &self,
+        name: u128,
+        charge: &Charge<'_>,
+        units: u64,
+        (first, last): (Timestamp, Timestamp),
+    ) {
+        let mut shard = self.shard(name);
+        match shard.find_mut(hash(name), |entry| entry.name == name) {
+            Some(entry) => {
+                entry.units = entry.units.saturating_add(units);
+                entry.first = entry.first.min(first);
+                entry.last = entry.last.max(last);
+            }
+            None => self.insert(&mut shard, name, charge, units, (first, last)),
+        }
+    }
+
+    #[inline(never)]
+    fn insert(
+        &self,
+        shard: &mut HashTable<BacklogEntry>,
+        name: u128,
+        charge: &Charge<'_>,
+        units: u64,
+        (first, last): (Timestamp, Timestamp),
+    ) {
+        if self.len.load(Ordering::Relaxed) >= self.max_len {
+            let before = shard.len();
+            shard.retain(|entry| !entry.is_expired(last, self.instances));
+            self.len.fetch_sub(before - shard.len(), Ordering::Relaxed);
+            if before == shard.len() {
+                return;
+            }
+        }
+        let charge = Box::new(charge.clone().into_owned());
+        let entry = BacklogEntry { name, units, first, last, charge };
+        shard.insert_unique(hash(name), entry, |entry| hash(entry.name));
+        self.len.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Removes units that were refunded. Returns how many of them were in the backlog.
+    pub(super) fn remove(&self, name: u128, units: u64) -> u64 {
+        let mut shard = self.shard(name);
+        let Some(entry) = shard.find_mut(hash(name), |entry| entry.name == name) else { return 0 };
+        let removed = entry.units.min(units);
+        entry.units -= removed;
+        if entry.units == 0 {
+            self.remove_entry(&mut shard, name);
+        }
+        removed
+    }
+
+    /// Takes out an entry that still counts, from one shard after the other.
+    pub(super) fn take(&self, now: Timestamp) -> Option<BacklogEntry> {
+        let next = self.next_shard.fetch_add(1, Ordering::Relaxed);
+        for offset in 0..SHARDS {
+            if self.is_empty() {
+                return None;
+            }
+            let mut shard = self.lock((next + offset) % SHARDS);
+            while let Some(name) = shard.iter().next().map(|entry| entry.name) {
+                let entry = self.remove_entry(&mut shard, name)?;
+                if !entry.is_expired(now, self.instances) {
+                    return Some(entry);
+                }
+            }
+            *shard = HashTable::new();
+        }
+        None
+    }
+
+    /// Puts back an entry that was not charged to the store.
+    pub(super) fn put_back(&self, entry: BacklogEntry) {
+        self.add_between(entry.name, &entry.charge, entry.units, (entry.first, entry.last));
+    }
+
+    fn remove_entry(
+        &self,
+        shard: &mut HashTable<BacklogEntry>,
+        name: u128,
+    ) -> Option<BacklogEntry> {
+        let entry = shard.find_entry(hash(name), |entry| entry.name == name).ok()?;
+        self.len.fetch_sub(1, Ordering::Relaxed);
+        Some(entry.remove().0)
+    }
+
+    #[inline]
+    fn shard(&self, name: u128) -> MutexGuard<'_, HashTable<BacklogEntry>> {
+        self.lock((name >> 64) as usize % SHARDS)
+    }
+
+    #[inline]
+    fn lock(&self, shard: usize) -> MutexGuard<'_, HashTable<BacklogEntry>> {
+        self.shards[shard].0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Names are hashes already.
+#[inline]
+fn hash(name: u128) -> u64 {
+    name as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{policy::Policy, seed};
+
+    const SECOND: u64 = 1_000_000;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Add(u64, u64),
+        Remove(u64, u64),
+        Take,
+        PutBack,
+        Pass(u64),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        // Few names in few shards, so that they meet.
+        let name = || (0..3_u64, 0..5_u64).prop_map(|(shard, low)| shard << 32 | low);
+        let step = prop_oneof![
+            6 => (name(), 1..4_u64).prop_map(|(name, units)| Step::Add(name, units)),
+            3 => (name(), 1..6_u64).prop_map(|(name, units)| Step::Remove(name, units)),
+            3 => Just(Step::Take),
+            1 => Just(Step::PutBack),
+            1 => (0..2 * SECOND / 3).prop_map(Step::Pass),
+        ];
+        prop::collection::vec(step, 1..200)
+    }
+
+    fn time(micros: u64) -> Timestamp {
+        Timestamp::from_micros(micros)
+    }
+
+    #[test]
+    fn is_a_map_of_units_added_and_not_removed() {
+        seed::property("backlog", ProptestConfig::default(), steps(), |steps| {
+            let policy = Policy::new("p", "10/s".parse().unwrap()).unwrap();
+            let wide = |name: u64| u128::from(name >> 32) << 64 | u128::from(name & 0xFFFF_FFFF);
+            let (backlog, mut model) = (Backlog::new(1), BTreeMap::<u64, (u64, u64)>::new());
+            let (mut now, mut out) = (0, Vec::new());
+            for step in steps {
+                match step {
+                    Step::Add(name, units) => {
+                        backlog.add(wide(name), &policy.charge(name, 1), units, time(now));
+                        let entry = model.entry(name).or_default();
+                        *entry = (entry.0 + units, now);
+                    }
+                    Step::Remove(name, units) => {
+                        let entry = model.get(&name).map_or(0, |entry| entry.0);
+                        prop_assert_eq!(backlog.remove(wide(name), units), entry.min(units));
+                        model.entry(name).and_modify(|entry| entry.0 -= entry.0.min(units));
+                    }
+                    Step::Take => {
+                        let taken = backlog.take(time(now));
+                        let live = |(_, entry): &(&u64, &(u64, u64))| now < entry.1 + SECOND;
+                        prop_assert_eq!(taken.is_some(), model.iter().any(|entry| live(&entry)));
+                        if let Some(entry) = taken {
+                            let name = (entry.name >> 64 << 32) as u64 | entry.name as u64;
+                            prop_assert_eq!(entry.charge().cost(), entry.units);
+                            prop_assert_eq!(
+                                model.remove(&name).map(|entry| entry.0),
+                                Some(entry.units)
+                            );
+                            out.push((name, entry));
+                        }
+                        // Expired entries may have been dropped on the way.
+                        let there = |name: &u64| {
+                            let name = wide(*name);
+                            backlog
+                                .shard(name)
+                                .find(hash(name), |entry| entry.name == name)
+                                .is_some()
+                        };
+                        model.retain(|name, entry| now < entry.1 + SECOND || there(name));
+                    }
+                    Step::PutBack => {
+                        for (name, entry) in out.drain(..) {
+                            let there = model.entry(name).or_default();
+                            *there = (there.0 + entry.units, there.1.max(entry.last.as_micros()));
+                            backlog.put_back(entry);
+                        }
+                    }
+                    Step::Pass(by) => now += by,
+                }
+                model.retain(|_, entry| entry.0 > 0);
+                prop_assert_eq!(backlog.is_empty(), model.is_empty());
+                let len: usize = backlog.shards.iter().map(|it| it.0.lock().unwrap().len()).sum();
+                prop_assert_eq!(backlog.len.load(Ordering::Relaxed), len);
+            }
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn expired_entries_are_evicted_first() {
+        let (policy, backlog) =
+            (Policy::new("p", "10/s".parse().unwrap()).unwrap(), Backlog::with_max_len(3, 1));
+        let add = |name: u128, micros| backlog.add(name, &policy.charge("k", 1), 1, time(micros));
+        (0..5).for_each(|name| add(name, name as u64));
+        assert_eq!(backlog.len.load(Ordering::Relaxed), 3);
+        add(1, 10);
+        add(7, SECOND + 1);
+        let mut left: Vec<u128> = Vec::new();
+        while let Some(entry) = backlog.take(time(SECOND + 2)) {
+            left.push(entry.name);
+        }
+        left.sort_unstable();
+        assert_eq!(left, [1, 7]);
+    }
+}

@@ -1,0 +1,64 @@
+//! The settings of the circuit breaker.
+
+use std::time::Duration;
+
+/// The settings of the circuit breaker around a [`Store`](crate::store::Store).
+///
+/// The breaker is closed at first, and every call goes through. It opens when
+/// [`consecutive`](Self::consecutive) calls fail one after the other, or when
+/// [`failures_percent`](Self::failures_percent) of the calls within [`window`](Self::window) fail.
+/// While it is open, checks are decided without the store, and a background task probes the store
+/// every [`open`](Self::open). When a probe succeeds, calls go through again: one at a time at
+/// first, then one more at a time with each call that succeeds, and all of them after
+/// [`ramp`](Self::ramp).
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::store::{BreakerConfig, Resilience};
+///
+/// let mut breaker = BreakerConfig::default();
+/// breaker.consecutive = 5;
+/// breaker.open = Duration::from_secs(2);
+/// let resilience = Resilience::default().breaker(breaker);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct BreakerConfig {
+    /// The time for which a call counts towards [`failures_percent`](Self::failures_percent). The
+    /// default is 10 s.
+    pub window: Duration,
+    /// The number of calls within the window below which
+    /// [`failures_percent`](Self::failures_percent) does not apply. The default is 10.
+    pub min_calls: u32,
+    /// The share of failed and slow calls, in percent, at which the breaker opens. The default is
+    /// 50.
+    pub failures_percent: u32,
+    /// The number of failed and slow calls one after the other at which the breaker opens, however
+    /// many calls succeeded before. The default is 10.
+    ///
+    /// Calls that were in flight at the same time count as one: a single pause of the store fails
+    /// all of them.
+    pub consecutive: u32,
+    /// The duration from which on a call is slow, which counts as failed. The default is 40 ms.
+    pub slow: Duration,
+    /// The time between two probes while the breaker is open; each time up to 10% is added at
+    /// random. The default is 500 ms.
+    pub open: Duration,
+    /// The time for which the number of calls in flight is limited after a probe succeeded. The
+    /// default is 1 s.
+    pub ramp: Duration,
+}
+
+impl Default for BreakerConfig {
+    fn default() -> Self {
+        Self {
+            window: Duration::from_secs(10),
+            min_calls: 10,
+            failures_percent: 50,
+            consecutive: 10,
+            slow: Duration::from_millis(40),
+            open: Duration::from_millis(500),
+            ramp: Duration::from_secs(1),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The state machine of the circuit breaker.
+
+use std::time::Duration;
+
+use super::{BreakerConfig, failure_rate::FailureRate};
+
+/// The state of a circuit breaker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store::resilience) enum State {
+    /// All calls go through.
+    Closed,
+    /// No call goes through. From `until` on the store may be probed.
+    Open { until: Duration },
+    /// A probe is in flight. No call goes through.
+    Probing,
+    /// A probe succeeded at `since`. One call at a time goes through.
+    HalfOpen { since: Duration },
+    /// A call succeeded at `since`. At most `window` calls are in flight at a time.
+    Recovering { since: Duration, window: u32 },
+}
+
+/// The breaker's answer to a call that asks to go through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Permission {
+    /// The call goes through.
+    Unlimited,
+    /// The call goes through, and takes one of the places for calls in flight.
+    Limited,
+    /// The call is the probe that decides whether the breaker stays open.
+    Probe,
+    /// The call does not go through.
+    Rejected,
+}
+
+/// A call's result, as far as it says something about the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store::resilience) enum CallOutcome {
+    Success,
+    /// The store failed, or took too long.
+    Failure,
+    /// The store was not asked, or the caller did not wait for it.
+    Unknown,
+}
+
+/// The number of failures one after the other at which a half-open breaker opens again. More than
+/// one, because in a cluster the first call may go to the one node that is down.
+pub(super) const MAX_HALF_OPEN_FAILURES: u32 = 3;
+
+/// The state machine. All times are durations since a common origin, and never decrease.
+#[derive(Debug)]
+pub(super) struct Breaker {
+    config: BreakerConfig,
+    state: State,
+    failure_rate: FailureRate,
+    /// The number of failures since the last success. A failed call counts if it began after the
+    /// previous counted failure had ended.
+    consecutive: u32,
+    last_failure: Duration,
+    /// The calls in flight whose permission is [`Permission::Limited`].
+    in_flight: u32,
+    /// The time at which the breaker last stopped letting calls through.
+    opened_at: Duration,
+    /// The time at which the last probe succeeded. Calls that began earlier are not counted.
+    trusted_since: Duration,
+}
+
+impl Breaker {
+    pub(super) fn new(config: BreakerConfig) -> Self {
+        Self {
+            config,
+            state: State::Closed,
+            failure_rate: FailureRate::default(),
+            consecutive: 0,
+            last_failure: Duration::ZERO,
+            in_flight: 0,
+            opened_at: Duration::ZERO,
+            trusted_since: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.state
+    }
+
+    pub(super) fn opened_at(&self) -> Duration {
+        self.opened_at
+    }
+
+    /// Closes the breaker if its ramp has ended by `now`.
+    pub(super) fn advance(&mut self, now: Duration) {
+        if self.ramp_end().is_some_and(|end| now >= end) {
+            self.state = State::Closed;
+        }
+    }
+
+    /// Returns when the breaker closes if no more calls fail, if it is half-open or recovering.
+    pub(super) fn ramp_end(&self) -> Option<Duration> {
+        match self.state {
+            State::HalfOpen { since } | State::Recovering { since, .. } => {
+                Some(since + self.config.ramp)
+            }
+            State::Closed | State::Open { .. } | State::Probing => None,
+        }
+    }
+
+    /// Decides whether a call goes through. An `urgent` call is not subject to the limit of calls in
+    /// flight.
+    pub(super) fn try_acquire(&mut self, now: Duration, urgent: bool) -> Permission {
+        self.advance(now);
+        let window = match self.state {
+            State::Closed => return Permission::Unlimited,
+            State::Open { .. } | State::Probing => return Permission::Rejected,
+            State::HalfOpen { .. } => 1,
+            State::Recovering { window, .. } => window,
+        };
+        if self.in_flight >= window && !urgent {
+            return Permission::Rejected;
+        }
+        self.in_flight += 1;
+        Permission::Limited
+    }
+
+    /// Begins a probe. Returns `false` if the breaker is not open, or was opened too recently.
+    pub(super) fn try_probe(&mut self, now: Duration) -> bool {
+        let is_due = matches!(self.state, State::Open { until } if now >= until);
+        if is_due {
+            self.state = State::Probing;
+        }
+        is_due
+    }
+
+    /// Records the outcome of a call that began at `start` and ended at `now`. `random` spreads the
+    /// probes of several instances.
+    pub(super) fn record(
+        &mut self,
+        now: Duration,
+        (permission, start): (Permission, Duration),
+        outcome: CallOutcome,
+        random: impl FnOnce() -> u64,
+    ) {
+        self.advance(now);
+        match (self.state, permission) {
+            (State::Probing, Permission::Probe) => self.record_probe(now, outcome, random),
+            (State::Closed | State::HalfOpen { .. } | State::Recovering { .. }, _)
+                if start >= self.trusted_since =>
+            {
+                if permission == Permission::Limited {
+                    self.in_flight = self.in_flight.saturating_sub(1);
+                }
+                match outcome {
+                    CallOutcome::Success => self.record_success(now),
+                    CallOutcome::Failure => self.record_failure(now, start, random),
+                    CallOutcome::Unknown => {}
+                }
+            }
+            // A call that began before the breaker opened says nothing about the store now.
+            _ => {}
+        }
+    }
+
+    fn record_probe(&mut self, now: Duration, outcome: CallOutcome, random: impl FnOnce() -> u64) {
+        match outcome {
+            CallOutcome::Success => {
+                self.failure_rate = FailureRate::default();
+                (self.consecutive, self.in_flight) = (0, 0);
+                self.trusted_since = now;
+                self.state = State::HalfOpen { since: now };
+            }
+            CallOutcome::Failure => self.open(now, random),
+            CallOutcome::Unknown => self.state = State::Open { until: now },
+        }
+    }
+
+    fn record_success(&mut self, now: Duration) {
+        self.consecutive = 0;
+        self.failure_rate.count(&self.config, now, false);
+        self.state = match self.state {
+            State::HalfOpen { .. } => State::Recovering { since: now, window: 2 },
+            // With each success one more call: the window doubles with each round trip.
+            State::Recovering { since, window } => {
+                State::Recovering { since, window: window.saturating_add(1) }
+            }
+            other => other,
+        };
+    }
+
+    fn record_failure(&mut self, now: Duration, start: Duration, random: impl FnOnce() -> u64) {
+        self.failure_rate.count(&self.config, now, true);
+        if self.consecutive == 0 || start >= self.last_failure {
+            (self.consecutive, self.last_failure) = (self.consecutive.saturating_add(1), now);
+        }
+        let max_consecutive = match self.state {
+            State::HalfOpen { .. } => self.config.consecutive.min(MAX_HALF_OPEN_FAILURES),
+            _ => self.config.consecutive,
+        };
+        if self.consecutive >= max_consecutive || self.failure_rate.is_exceeded(&self.config, now) {
+            self.open(now, random);
+        }
+    }
+
+    fn open(&mut self, now: Duration, random: impl FnOnce() -> u64) {
+        if self.state != State::Probing {
+            self.opened_at = now;
+        }
+        let spread = self.config.open.mul_f64(0.1 * (random() % 1_000) as f64 / 1_000.0);
+        self.state = State::Open { until: now + self.config.open + spread };
+    }
+}
+
+impl State {
+    /// Returns the name of this state in events.
+    pub(in crate::store::resilience) fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open { .. } => "open",
+            Self::Probing | Self::HalfOpen { .. } => "half-open",
+            Self::Recovering { .. } => "recovering",
+        }
+    }
+
+    /// Returns the number of this state in metrics.
+    pub(in crate::store::resilience) fn number(self) -> u8 {
+        match self {
+            Self::Closed => 0,
+            Self::Open { .. } => 1,
+            Self::Probing | Self::HalfOpen { .. } => 2,
+            Self::Recovering { .. } => 3,
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! The circuit breaker: it stops calls to a store that fails, and lets them through again step by
+//! step once the store answers.
+//!
+//! [`Breaker`](machine::Breaker) is the state machine, without clock, store or locks.
+//! [`SharedBreaker`] is the one that calls on many threads share. [`prober`] is the task that probes
+//! the store while the breaker is open.
+
+mod config;
+mod failure_rate;
+mod machine;
+pub(super) mod prober;
+mod shared;
+#[cfg(test)]
+mod tests;
+
+pub use self::config::BreakerConfig;
+pub(super) use self::{
+    machine::{CallOutcome, State},
+    shared::{Permit, SharedBreaker},
+};

@@ -1,0 +1,281 @@
+//! The breaker as calls on many threads share it.
+
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{task::AbortHandle, time::Instant};
+
+use super::{
+    BreakerConfig, CallOutcome, State,
+    machine::{Breaker, Permission},
+};
+use crate::{
+    decision::StoreReply,
+    error::{Error, ErrorKind},
+    random,
+    store::BreakerStatus,
+    telemetry,
+};
+
+/// A circuit breaker that calls on many threads share.
+///
+/// A task that probes the store while the breaker is open is its *attendant*. Without one, because
+/// there is no tokio runtime, calls are the probes.
+#[derive(Debug)]
+pub(in crate::store::resilience) struct SharedBreaker {
+    attended: Mutex<Attended>,
+    /// One of [`PASSES_ALL`], [`REJECTS_ALL`] and [`DECIDES`]. It is written under the lock and read
+    /// without it, so a call may see the value that it has just had.
+    gate: AtomicU8,
+    slow: Duration,
+    origin: Instant,
+}
+
+#[derive(Debug)]
+struct Attended {
+    breaker: Breaker,
+    has_attendant: bool,
+    attendant: Option<AbortHandle>,
+}
+
+/// The breaker is closed.
+const PASSES_ALL: u8 = 0;
+/// The breaker is open, and has an attendant.
+const REJECTS_ALL: u8 = 1;
+/// The state machine decides about each call.
+const DECIDES: u8 = 2;
+
+/// A call that the breaker has let through. [`SharedBreaker::record`] takes it back.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::store::resilience) struct Permit {
+    permission: Permission,
+    start: Instant,
+}
+
+/// What the attendant of a breaker does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NextStep {
+    /// It sleeps, and asks again.
+    SleepUntil(Instant),
+    /// It probes the store.
+    Probe(Instant),
+    /// It ends: the breaker has closed, and has no attendant any more.
+    End,
+}
+
+impl SharedBreaker {
+    pub(in crate::store::resilience) fn new(config: BreakerConfig) -> Self {
+        telemetry::breaker_made();
+        let attended =
+            Attended { breaker: Breaker::new(config), has_attendant: false, attendant: None };
+        Self {
+            attended: Mutex::new(attended),
+            gate: AtomicU8::new(PASSES_ALL),
+            slow: config.slow,
+            origin: Instant::now(),
+        }
+    }
+
+    /// Returns whether the breaker is open and probed by its attendant, so that no call goes
+    /// through. Costs one load.
+    #[inline]
+    pub(in crate::store::resilience) fn rejects_all(&self) -> bool {
+        self.gate.load(Ordering::Relaxed) == REJECTS_ALL
+    }
+
+    /// Asks for a call that starts now. An `urgent` call is not subject to the limit of calls in
+    /// flight.
+    pub(in crate::store::resilience) fn try_acquire(
+        &self,
+        start: Instant,
+        urgent: bool,
+    ) -> Option<Permit> {
+        let permission = match self.gate.load(Ordering::Relaxed) {
+            PASSES_ALL => Permission::Unlimited,
+            REJECTS_ALL => Permission::Rejected,
+            _ => self.update(|it, origin| it.breaker.try_acquire(start - origin, urgent)),
+        };
+        (permission != Permission::Rejected).then_some(Permit { permission, start })
+    }
+
+    /// Asks for a probe that starts now, in place of an attendant.
+    pub(in crate::store::resilience) fn try_probe(&self, start: Instant) -> Option<Permit> {
+        let is_probe = self.update(|it, origin| {
+            !it.has_attendant && it.breaker.try_probe(start.saturating_duration_since(origin))
+        });
+        is_probe.then_some(Permit { permission: Permission::Probe, start })
+    }
+
+    /// Records how a call ended. Returns whether the breaker is now open without an attendant.
+    pub(in crate::store::resilience) fn record(
+        &self,
+        permit: Permit,
+        now: Instant,
+        outcome: CallOutcome,
+    ) -> bool {
+        self.update(|it, origin| {
+            let (now, start) = (now - origin, permit.start - origin);
+            it.breaker.record(now, (permit.permission, start), outcome, random::number);
+            it.needs_attendant()
+        })
+    }
+
+    /// Returns what the reply to a call says about the store.
+    pub(in crate::store::resilience) fn judge(
+        &self,
+        permit: Permit,
+        now: Instant,
+        reply: &Result<StoreReply, Error>,
+    ) -> CallOutcome {
+        match reply {
+            // The store was not asked.
+            Err(error) if !error.is_unavailable() => CallOutcome::Unknown,
+            // Only this one key is unusable: the store itself works.
+            Err(error) if error.kind() != ErrorKind::WrongType => CallOutcome::Failure,
+            _ if self.is_slow(permit, now) => CallOutcome::Failure,
+            _ => CallOutcome::Success,
+        }
+    }
+
+    /// Returns what a call says about the store whose caller stopped waiting for the answer.
+    pub(in crate::store::resilience) fn judge_abandoned(
+        &self,
+        permit: Permit,
+        now: Instant,
+    ) -> CallOutcome {
+        if self.is_slow(permit, now) { CallOutcome::Failure } else { CallOutcome::Unknown }
+    }
+
+    /// Returns the state for [`Status`](crate::store::Status).
+    pub(in crate::store::resilience) fn status(&self) -> BreakerStatus {
+        let now = Instant::now();
+        self.update(|it, origin| {
+            let now = now - origin;
+            it.breaker.advance(now);
+            match it.breaker.state() {
+                State::Closed => BreakerStatus::Closed,
+                State::Open { until } => BreakerStatus::Open {
+                    elapsed: now.saturating_sub(it.breaker.opened_at()),
+                    probe_after: until.saturating_sub(now),
+                },
+                State::Probing | State::HalfOpen { .. } => BreakerStatus::HalfOpen,
+                State::Recovering { .. } => BreakerStatus::Recovering,
+            }
+        })
+    }
+
+    /// Returns the time from which on a call counts as slow.
+    pub(super) fn slow(&self) -> Duration {
+        self.slow
+    }
+
+    /// Makes the caller the attendant. Returns `false` if there is one, or none is needed.
+    pub(super) fn attend(&self) -> bool {
+        self.update(|it, _| {
+            let is_needed = it.needs_attendant();
+            it.has_attendant |= is_needed;
+            is_needed
+        })
+    }
+
+    /// Keeps the handle with which [`stop`](Self::stop) ends the attendant.
+    pub(super) fn keep_attendant(&self, task: AbortHandle) {
+        let mut attended = self.lock();
+        if attended.has_attendant {
+            attended.attendant = Some(task);
+        }
+    }
+
+    /// Decides what the attendant does next.
+    pub(super) fn next_step(&self) -> NextStep {
+        let now = Instant::now();
+        self.update(|it, origin| {
+            it.breaker.advance(now - origin);
+            if it.breaker.try_probe(now - origin) {
+                return NextStep::Probe(now);
+            }
+            match it.breaker.state() {
+                State::Open { until } => NextStep::SleepUntil(origin + until),
+                // The probe of a call that began before there was an attendant.
+                State::Probing => NextStep::SleepUntil(now + self.slow),
+                State::HalfOpen { .. } | State::Recovering { .. } => {
+                    let end = it.breaker.ramp_end().unwrap_or_default();
+                    NextStep::SleepUntil(origin + end)
+                }
+                State::Closed => {
+                    it.leave();
+                    NextStep::End
+                }
+            }
+        })
+    }
+
+    /// Returns the permit of the attendant's probe.
+    pub(super) fn probe_permit(start: Instant) -> Permit {
+        Permit { permission: Permission::Probe, start }
+    }
+
+    /// Records that the attendant has ended, for whatever reason. A probe of its own that has not
+    /// ended is given up, so that another one can begin.
+    pub(super) fn leave(&self, probe: Option<Permit>) {
+        self.update(|it, origin| {
+            if let Some(probe) = probe {
+                let now = Instant::now() - origin;
+                let permit = (probe.permission, probe.start - origin);
+                it.breaker.record(now, permit, CallOutcome::Unknown, random::number);
+            }
+            it.leave();
+        });
+    }
+
+    /// Ends the attendant.
+    pub(in crate::store::resilience) fn stop(&self) {
+        // Apart: the task's end takes the lock.
+        let attendant = self.lock().attendant.take();
+        if let Some(attendant) = attendant {
+            attendant.abort();
+        }
+    }
+
+    fn is_slow(&self, permit: Permit, now: Instant) -> bool {
+        now.saturating_duration_since(permit.start) >= self.slow
+    }
+
+    /// Acts on the state machine, and reports a change of its state once.
+    fn update<T>(&self, act: impl FnOnce(&mut Attended, Instant) -> T) -> T {
+        let mut attended = self.lock();
+        let before = attended.breaker.state();
+        let result = act(&mut attended, self.origin);
+        let after = attended.breaker.state();
+        let gate = match after {
+            State::Closed => PASSES_ALL,
+            State::Open { .. } | State::Probing if attended.has_attendant => REJECTS_ALL,
+            _ => DECIDES,
+        };
+        self.gate.store(gate, Ordering::Relaxed);
+        drop(attended);
+        if before.name() != after.name() {
+            telemetry::breaker_changed(before.name(), after.name(), after.number());
+        }
+        result
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Attended> {
+        self.attended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Attended {
+    fn needs_attendant(&self) -> bool {
+        !self.has_attendant && self.breaker.state() != State::Closed
+    }
+
+    fn leave(&mut self) {
+        (self.has_attendant, self.attendant) = (false, None);
+    }
+}

@@ -1,0 +1,225 @@
+//! The cache, as the pipeline uses it.
+
+use std::{sync::Arc, time::Duration};
+
+use smallvec::SmallVec;
+
+use super::{
+    cached_denial::{CachedDenial, unknown},
+    table::{Fingerprint, Fingerprints, Found, Table},
+};
+use crate::{
+    clock::{Clock, Timestamp},
+    decision::{ChargeReply, Source, StoreReply, Verdict},
+    error::{Effect, Error},
+    policy::Charge,
+    store::Request,
+    telemetry,
+};
+
+#[derive(Debug)]
+pub(in crate::store::resilience) struct DenyCache {
+    table: Table,
+    clock: Arc<dyn Clock>,
+    /// The time for which a request may be on its way after its caller has given up, in
+    /// microseconds.
+    max_delay: u64,
+}
+
+/// A request that the cache knows of, until it ends: [`DenyCache::record`] or
+/// [`DenyCache::abandon`] takes it back.
+#[derive(Debug, Default)]
+pub(in crate::store::resilience) struct Watch(Watched);
+
+#[derive(Debug, Default)]
+enum Watched {
+    #[default]
+    Nothing,
+    /// A check. Its reply may be kept.
+    Check(Lookup),
+    /// A request that changes these keys. The replies to checks that are sent or answered before it
+    /// has ended are not kept.
+    Change(Fingerprints),
+}
+
+/// The state of the cache just before a check is sent.
+#[derive(Debug)]
+struct Lookup {
+    time: Timestamp,
+    /// One for each charge, in their order.
+    keys: SmallVec<[LookupKey; 2]>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct LookupKey {
+    fingerprint: Fingerprint,
+    /// The number of changes of the key by then.
+    changes: u64,
+}
+
+impl DenyCache {
+    /// Creates a cache for a store whose requests arrive at most `max_delay` after their caller has
+    /// given up.
+    pub(in crate::store::resilience) fn new(clock: Arc<dyn Clock>, max_delay: Duration) -> Self {
+        let max_delay = u64::try_from(max_delay.as_micros()).unwrap_or(u64::MAX);
+        Self { table: Table::new(), clock, max_delay }
+    }
+
+    /// Looks up a request before it is sent.
+    ///
+    /// # Errors
+    ///
+    /// The denial, if the cache has it: then the store need not be asked.
+    pub(in crate::store::resilience) fn begin(
+        &self,
+        request: Request<'_>,
+    ) -> Result<Watch, StoreReply> {
+        match request {
+            Request::Acquire(charges) => {
+                let lookup = self.look_up(charges);
+                match self.denial(&lookup, charges) {
+                    Some(reply) => {
+                        telemetry::denied_from_cache();
+                        Err(reply)
+                    }
+                    None => Ok(Watch(Watched::Check(lookup))),
+                }
+            }
+            Request::Peek(_) => Ok(Watch::default()),
+            Request::Force(charges) | Request::Reset(charges) => Ok(self.begin_change(charges)),
+            Request::Refund(receipt) => {
+                Ok(self.begin_change(receipt.lines().iter().map(|spent| spent.charge())))
+            }
+        }
+    }
+
+    /// Ends a request whose reply has come. `charges` are those of a check.
+    pub(in crate::store::resilience) fn record(
+        &self,
+        watch: Watch,
+        charges: &[Charge<'_>],
+        reply: &Result<StoreReply, Error>,
+    ) {
+        match (watch.0, reply) {
+            (Watched::Check(lookup), Ok(reply)) => self.record_check(&lookup, charges, reply),
+            (Watched::Change(keys), Ok(_)) => keys.into_iter().for_each(|key| {
+                self.table.change(key);
+            }),
+            // The request has changed nothing, and never will.
+            (_, Err(error)) if error.effect() == Effect::None => {}
+            (watched, Err(_)) => self.abandon(Watch(watched), charges),
+            (Watched::Nothing, Ok(_)) => {}
+        }
+    }
+
+    /// Ends a request whose reply never comes: the store may or may not have applied it.
+    pub(in crate::store::resilience) fn abandon(&self, watch: Watch, charges: &[Charge<'_>]) {
+        match watch.0 {
+            Watched::Nothing => {}
+            Watched::Check(lookup) => {
+                // If the store is known to deny the check now, it has not spent anything. So clients
+                // that disconnect do not void the entry of a key again and again.
+                if self.denial(&self.look_up(charges), charges).is_none() {
+                    lookup.keys.iter().for_each(|key| {
+                        self.table.change(key.fingerprint);
+                    });
+                }
+            }
+            Watched::Change(keys) => {
+                let until = self.clock.now().as_micros().saturating_add(self.max_delay);
+                keys.into_iter().for_each(|key| self.table.change_until(key, until));
+            }
+        }
+    }
+
+    fn begin_change<'c>(&self, charges: impl IntoIterator<Item = &'c Charge<'c>>) -> Watch {
+        let keys = charges.into_iter().map(|charge| {
+            let fingerprint = self.table.fingerprint(charge);
+            self.table.change(fingerprint);
+            fingerprint
+        });
+        Watch(Watched::Change(keys.collect()))
+    }
+
+    #[inline]
+    fn look_up(&self, charges: &[Charge<'_>]) -> Lookup {
+        let keys = charges.iter().map(|charge| {
+            let fingerprint = self.table.fingerprint(charge);
+            LookupKey { fingerprint, changes: self.table.changes(fingerprint) }
+        });
+        // The time is read last: then no wait is counted from before the changes.
+        Lookup { keys: keys.collect(), time: self.clock.now() }
+    }
+
+    /// Returns the denial of a check of which at least one charge is known to be refused.
+    #[inline]
+    fn denial(&self, lookup: &Lookup, charges: &[Charge<'_>]) -> Option<StoreReply> {
+        let now = lookup.time.as_micros();
+        let (mut refused, mut time) = (false, 0);
+        let mut replies = SmallVec::new();
+        for (key, charge) in lookup.keys.iter().zip(charges) {
+            let (quota, cost) = (charge.quota(), charge.cost());
+            replies.push(match self.table.find(key.fingerprint, quota, key.changes, now) {
+                Found::Denial(denial) => {
+                    let reply = denial.reply(quota, cost, now)?;
+                    refused |= !charge.is_shadow() && reply.verdict != Verdict::Passed;
+                    time = time.max(denial.store_time(now));
+                    reply
+                }
+                Found::Void => return None,
+                Found::Nothing => unknown(quota, cost),
+            });
+        }
+        let time = Timestamp::from_micros(time);
+        refused.then_some(StoreReply { time, source: Source::Cache, charges: replies })
+    }
+
+    fn record_check(&self, lookup: &Lookup, charges: &[Charge<'_>], reply: &StoreReply) {
+        if reply.source != Source::Shared || reply.charges.len() != lookup.keys.len() {
+            // The reply is not that of the shared store, so it says nothing about its keys.
+            return lookup.keys.iter().for_each(|key| {
+                self.table.change(key.fingerprint);
+            });
+        }
+        let lines = || lookup.keys.iter().zip(charges).zip(&reply.charges);
+        let admitted = lines()
+            .all(|((_, charge), reply)| charge.is_shadow() || reply.verdict == Verdict::Passed);
+        for ((key, charge), charge_reply) in lines() {
+            let changes = match charge_reply.units {
+                0 => Some(key.changes),
+                _ => self.change_by_check(key),
+            };
+            // An admission is kept only if the next check like it would be refused: most keys never
+            // reach a limit.
+            let is_denial = !admitted || charge_reply.standing.remaining < charge.cost();
+            if let (Some(changes), true) = (changes, is_denial) {
+                self.keep(lookup.time, key, changes, charge, charge_reply, reply.time);
+            }
+        }
+    }
+
+    /// Voids what was known of a key before this check. Its own reply holds if there was no other
+    /// change meanwhile.
+    fn change_by_check(&self, key: &LookupKey) -> Option<u64> {
+        let before = self.table.change(key.fingerprint);
+        (before == key.changes).then_some(before + 1)
+    }
+
+    fn keep(
+        &self,
+        asked_at: Timestamp,
+        key: &LookupKey,
+        changes: u64,
+        charge: &Charge<'_>,
+        reply: &ChargeReply,
+        store_time: Timestamp,
+    ) {
+        let (asked_at, store_time) = (asked_at.as_micros(), store_time.as_micros());
+        let quota = *charge.quota();
+        let denial =
+            CachedDenial::new(&quota, charge.cost(), &reply.standing, asked_at, store_time);
+        if let Some(denial) = denial {
+            self.table.insert(key.fingerprint, quota, changes, asked_at, denial);
+        }
+    }
+}

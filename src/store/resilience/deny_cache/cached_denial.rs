@@ -1,0 +1,157 @@
+//! A standing that the store reported, and what it implies as time passes.
+//!
+//! While no units are spent or refunded, each wait ends at a fixed time. So one reply implies the
+//! next ones exactly until the next unit returns, and under a token bucket whose units return at
+//! whole microseconds also after that. If a reply is not implied exactly, the store is asked.
+
+use crate::{
+    decision::{ChargeReply, Mark, Standing, Verdict},
+    quota::{Algorithm, Quota},
+};
+
+/// The time for which a reply is used, in microseconds. After it, changes by other processes show.
+const MAX_AGE_MICROS: u64 = 1_000_000;
+
+/// The standing of one key under one quota, as the store reported it.
+///
+/// All times are this process's, in microseconds. Waits are counted from when the store was asked.
+/// The store's own time was later, so no wait is too long.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CachedDenial {
+    asked_at: u64,
+    /// The time of the store in its reply.
+    store_time: u64,
+    remaining: u64,
+    next_at: u64,
+    reset_at: u64,
+    /// The wait of the charge that the store refused.
+    refused: Option<Refused>,
+}
+
+/// A cost that the store refused, and when that many units are free.
+#[derive(Debug, Clone, Copy)]
+struct Refused {
+    cost: u64,
+    free_at: u64,
+}
+
+impl CachedDenial {
+    /// Creates the entry for a reply to a charge of `cost`. Returns `None` if the reply contradicts
+    /// itself or the quota.
+    pub(super) fn new(
+        quota: &Quota,
+        cost: u64,
+        standing: &Standing,
+        asked_at: u64,
+        store_time: u64,
+    ) -> Option<Self> {
+        let Standing { limit, remaining, next_after, reset_after, retry_after } = *standing;
+        let full = remaining == limit;
+        let ordered = 0 < next_after && next_after <= reset_after && remaining < limit;
+        if limit != quota.capacity() || !(full || ordered) {
+            return None;
+        }
+        let at = |wait: u64| asked_at.saturating_add(wait);
+        let refused = retry_after.map(|wait| Refused { cost, free_at: at(wait) });
+        let (next_at, reset_at) = (at(next_after), at(reset_after));
+        Some(Self { asked_at, store_time, remaining, next_at, reset_at, refused })
+    }
+
+    /// Returns whether the entry is recent enough to be used at `now`.
+    pub(super) fn is_fresh(&self, now: u64) -> bool {
+        (self.asked_at..self.asked_at.saturating_add(MAX_AGE_MICROS)).contains(&now)
+    }
+
+    /// Returns whether this entry is evicted before `other`.
+    pub(super) fn is_older(&self, other: &Self) -> bool {
+        self.asked_at < other.asked_at
+    }
+
+    /// Returns the store's time at `now`.
+    pub(super) fn store_time(&self, now: u64) -> u64 {
+        self.store_time.saturating_add(now - self.asked_at)
+    }
+
+    /// Returns what the store would reply at `now` to a charge that spends nothing. Returns `None`
+    /// if the entry does not imply it.
+    #[inline]
+    pub(super) fn reply(&self, quota: &Quota, cost: u64, now: u64) -> Option<ChargeReply> {
+        let limit = quota.capacity();
+        let (remaining, next_at) = self.level(quota, limit, now)?;
+        if remaining >= limit {
+            return Some(unspent(cost, Standing::full(limit)));
+        }
+        let retry_after = match cost > remaining && cost <= limit {
+            true => {
+                let at = self.free_at(quota, cost, (remaining, next_at))?;
+                Some(at.min(self.reset_at).max(next_at) - now)
+            }
+            false => None,
+        };
+        let (next_after, reset_after) = (next_at - now, self.reset_at - now);
+        let standing = Standing { limit, remaining, next_after, reset_after, retry_after };
+        Some(unspent(cost, standing))
+    }
+
+    /// Returns the remaining units at `now`, and when they next grow.
+    #[inline]
+    fn level(&self, quota: &Quota, limit: u64, now: u64) -> Option<(u64, u64)> {
+        if self.remaining >= limit || now >= self.reset_at {
+            return Some((limit, now));
+        }
+        if now < self.next_at {
+            return Some((self.remaining, self.next_at));
+        }
+        let unit_time = unit_time(quota)?;
+        let returned = (now - self.next_at) / unit_time + 1;
+        let next_at = self.next_at.saturating_add(returned.saturating_mul(unit_time));
+        Some((self.remaining + returned, next_at.min(self.reset_at)))
+    }
+
+    /// Returns when `cost` units are free.
+    #[inline]
+    fn free_at(&self, quota: &Quota, cost: u64, (remaining, next_at): (u64, u64)) -> Option<u64> {
+        // A higher cost is never free earlier than a lower one, so two costs that are free at the
+        // same time enclose others that are.
+        let (mut low, mut high) = ((remaining + 1, next_at), (quota.capacity(), self.reset_at));
+        if let Some(Refused { cost: known, free_at }) = self.refused {
+            if (low.0..=cost).contains(&known) {
+                low = (known, free_at);
+            } else if (cost..high.0).contains(&known) {
+                high = (known, free_at);
+            }
+        }
+        if cost == low.0 || low.1 == high.1 {
+            return Some(low.1);
+        }
+        if cost == high.0 {
+            return Some(high.1);
+        }
+        let more_units = (cost - remaining - 1).saturating_mul(unit_time(quota)?);
+        Some(next_at.saturating_add(more_units))
+    }
+}
+
+/// Returns the time in which one unit returns, if it is the same whole number of microseconds for
+/// each unit.
+fn unit_time(quota: &Quota) -> Option<u64> {
+    let Algorithm::TokenBucket { .. } = quota.algorithm() else { return None };
+    let (window, limit) = (quota.window_micros(), quota.limit());
+    window.is_multiple_of(limit).then(|| window / limit)
+}
+
+/// Returns the reply to a charge whose key has no entry: as if the key had spent nothing.
+pub(super) fn unknown(quota: &Quota, cost: u64) -> ChargeReply {
+    unspent(cost, Standing::full(quota.capacity()))
+}
+
+fn unspent(cost: u64, standing: Standing) -> ChargeReply {
+    let verdict = if cost <= standing.remaining {
+        Verdict::Passed
+    } else if cost > standing.limit {
+        Verdict::OverCapacity
+    } else {
+        Verdict::Refused
+    };
+    ChargeReply { verdict, units: 0, standing, mark: Mark::default() }
+}

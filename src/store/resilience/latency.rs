@@ -1,0 +1,56 @@
+//! A moving average of the store's response time.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+/// An exponential moving average. Threads that record at the same moment may lose a sample.
+#[derive(Debug, Default)]
+pub(super) struct Latency {
+    /// In nanoseconds; 0 if nothing has been recorded.
+    average: AtomicU64,
+}
+
+/// The weight of a new sample is one part in this many.
+const SMOOTHING: u64 = 8;
+
+impl Latency {
+    pub(super) fn record(&self, sample: Duration) {
+        let sample = u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let average = match self.average.load(Ordering::Relaxed) {
+            0 => sample,
+            before => before - before / SMOOTHING + sample / SMOOTHING,
+        };
+        self.average.store(average.max(1), Ordering::Relaxed);
+    }
+
+    /// Returns the average, if anything has been recorded.
+    pub(super) fn average(&self) -> Option<Duration> {
+        match self.average.load(Ordering::Relaxed) {
+            0 => None,
+            nanos => Some(Duration::from_nanos(nanos)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn follows_the_samples() {
+        let latency = Latency::default();
+        assert_eq!(latency.average(), None);
+        latency.record(Duration::from_millis(8));
+        assert_eq!(latency.average(), Some(Duration::from_millis(8)));
+        latency.record(Duration::from_millis(16));
+        assert_eq!(latency.average(), Some(Duration::from_millis(9)));
+        (0..100).for_each(|_| latency.record(Duration::from_millis(2)));
+        let average = latency.average().expect("recorded");
+        assert!(
+            average.abs_diff(Duration::from_millis(2)) < Duration::from_micros(1),
+            "{average:?}"
+        );
+    }
+}

@@ -1,0 +1,310 @@
+//! The way of a request to a remote store.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, sleep};
+
+use super::{
+    Resilience,
+    background_task::BackgroundTask,
+    breaker::{Permit, SharedBreaker, prober, prober::Probed},
+    deadline::{self, Deadline},
+    deny_cache::{DenyCache, Watch},
+    fallback::{Cause, Fallback},
+    latency::Latency,
+    owned_request::{OwnedRequest, charges_of_check},
+    probe, replay,
+};
+use crate::{
+    decision::{Source, StoreReply},
+    error::Error,
+    store::{Answer, Request, Status, Store},
+    telemetry,
+};
+
+/// A remote store and the stages that protect its callers, each of which may be missing.
+///
+/// [`call`](Self::call) is the whole way of a request:
+///
+/// 1. If the breaker is open, the fallback decides.
+/// 2. If the deny cache knows that the check is denied, the cache answers.
+/// 3. The breaker grants a permit; else the fallback decides.
+/// 4. The store is called, and has to answer by the deadline.
+/// 5. The breaker and the deny cache record the outcome.
+/// 6. If the store has failed, the fallback decides. If it has answered, the backlog of the fallback
+///    is charged to it.
+///
+/// Steps 1 to 3 neither allocate nor wait. A request that waits for the store is one boxed future,
+/// which owns the charges and lends them to each stage.
+#[derive(Debug)]
+pub(crate) struct Pipeline(Arc<Stages>);
+
+#[derive(Debug)]
+struct Stages {
+    store: Box<dyn Store>,
+    deadline: Option<Duration>,
+    breaker: Option<SharedBreaker>,
+    deny_cache: Option<DenyCache>,
+    fallback: Option<Fallback>,
+    replay: BackgroundTask,
+    latency: Latency,
+}
+
+/// The time after which a backlog is replayed again that the store has refused.
+const REPLAY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Where a request comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Caller,
+    /// The backlog. What fails stays there, so the fallback does not take it over.
+    Replay,
+}
+
+impl Pipeline {
+    pub(super) fn new(store: Box<dyn Store>, config: Resilience) -> Self {
+        // A request may arrive after its caller has given up, but hardly that much later.
+        let max_delay = config.deadline.unwrap_or(Resilience::DEADLINE).saturating_mul(2);
+        let deny_cache =
+            config.deny_cache.then(|| DenyCache::new(Arc::clone(&config.clock), max_delay));
+        let fallback = config.fallback.map(|mut memory| {
+            memory.clock = config.clock;
+            Fallback::new(memory, config.instances)
+        });
+        Self(Arc::new(Stages {
+            store,
+            deadline: config.deadline,
+            breaker: config.breaker.map(SharedBreaker::new),
+            deny_cache,
+            fallback,
+            replay: BackgroundTask::default(),
+            latency: Latency::default(),
+        }))
+    }
+
+    /// Executes a request.
+    #[inline]
+    pub(crate) fn call(&self, request: Request<'_>) -> Answer {
+        self.0.call(request, Origin::Caller)
+    }
+
+    /// Returns the condition of the store and of the stages around it.
+    pub(crate) fn status(&self) -> Status {
+        let Stages { store, breaker, fallback, latency, .. } = &*self.0;
+        let mut status = store.status();
+        status.breaker = breaker.as_ref().map(SharedBreaker::status).or(status.breaker);
+        status.latency = latency.average().or(status.latency);
+        status.memory = fallback.as_ref().map(Fallback::stats).or(status.memory);
+        status
+    }
+}
+
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        self.0.replay.stop();
+        if let Some(breaker) = &self.0.breaker {
+            breaker.stop();
+        }
+    }
+}
+
+impl Stages {
+    fn call(self: &Arc<Self>, request: Request<'_>, origin: Origin) -> Answer {
+        // The fallback refunds what it has admitted itself, and resets the keys that it counts.
+        match (request, &self.fallback) {
+            (Request::Refund(receipt), Some(fallback)) if receipt.source() == Source::Fallback => {
+                return Answer::ready(Ok(fallback.refund(receipt)));
+            }
+            (Request::Reset(charges), Some(fallback)) => fallback.reset(charges),
+            _ => {}
+        }
+        // 1.
+        if self.breaker.as_ref().is_some_and(SharedBreaker::rejects_all) {
+            return Answer::ready(self.fall_back(request, Cause::Rejected, origin));
+        }
+        // 2.
+        let watch = match self.deny_cache.as_ref().map(|cache| cache.begin(request)) {
+            None => Watch::default(),
+            Some(Ok(watch)) => watch,
+            Some(Err(denial)) => return Answer::ready(Ok(denial)),
+        };
+        // 3.
+        let start = Instant::now();
+        let Ok(permit) = self.permit(request, start, origin) else {
+            return Answer::ready(self.fall_back(request, Cause::Rejected, origin));
+        };
+        // 4.
+        let deadline = self.deadline.and_then(|limit| Deadline::new(start, limit));
+        match deadline::send(&*self.store, request, deadline).now() {
+            Ok(reply) => Answer::ready(self.finish(Some(request), watch, permit, reply, origin)),
+            Err(answer) => {
+                let stages = Arc::clone(self);
+                let mut call = Call {
+                    stages,
+                    request: OwnedRequest::new(request),
+                    start,
+                    ends: Some((watch, permit)),
+                };
+                Answer::pending(async move {
+                    let reply = deadline::wait(answer, deadline).await;
+                    call.finish(reply, origin)
+                })
+            }
+        }
+    }
+
+    /// Steps 5 and 6.
+    fn finish(
+        self: &Arc<Self>,
+        request: Option<Request<'_>>,
+        watch: Watch,
+        permit: Option<Permit>,
+        reply: Result<StoreReply, Error>,
+        origin: Origin,
+    ) -> Result<StoreReply, Error> {
+        // 5.
+        if let (Some(breaker), Some(permit)) = (&self.breaker, permit) {
+            let now = Instant::now();
+            let outcome = breaker.judge(permit, now, &reply);
+            self.probe_if(breaker.record(permit, now, outcome));
+        }
+        if let Some(cache) = &self.deny_cache {
+            cache.record(watch, charges_of_check(request), &reply);
+        }
+        // 6.
+        match (reply, request) {
+            (Ok(reply), _) => {
+                self.start_replay();
+                Ok(reply)
+            }
+            (Err(error), Some(request)) => self.fall_back(request, Cause::Failed(error), origin),
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// Step 3. Without a breaker, every request is granted, and no permit is needed.
+    fn permit(
+        self: &Arc<Self>,
+        request: Request<'_>,
+        start: Instant,
+        origin: Origin,
+    ) -> Result<Option<Permit>, Rejected> {
+        let Some(breaker) = &self.breaker else { return Ok(None) };
+        // No other stage can refund what the store has charged, and a replay limits itself.
+        let urgent = matches!(request, Request::Refund(_)) || origin == Origin::Replay;
+        if let Some(permit) = breaker.try_acquire(start, urgent) {
+            return Ok(Some(permit));
+        }
+        // Without a runtime for the prober, this request is the probe.
+        if !prober::start(self)
+            && let Some(probe) = breaker.try_probe(start)
+        {
+            return Ok(Some(probe));
+        }
+        Err(Rejected)
+    }
+
+    fn fall_back(
+        &self,
+        request: Request<'_>,
+        cause: Cause,
+        origin: Origin,
+    ) -> Result<StoreReply, Error> {
+        match &self.fallback {
+            Some(fallback) if origin == Origin::Caller => fallback.execute(request, cause),
+            _ => Err(cause.into_error()),
+        }
+    }
+
+    fn probe_if(self: &Arc<Self>, has_opened: bool) {
+        if has_opened {
+            prober::start(self);
+        }
+    }
+
+    #[inline]
+    fn start_replay(self: &Arc<Self>) {
+        if let Some(fallback) = &self.fallback
+            && !fallback.backlog().is_empty()
+        {
+            // The task keeps a weak handle between rounds, so it ends with the limiter.
+            let stages = Arc::downgrade(self);
+            self.replay.start(|| async move {
+                let Some(stages) = stages.upgrade() else { return };
+                if !stages.replay_backlog().await {
+                    drop(stages);
+                    sleep(REPLAY_INTERVAL).await;
+                }
+            });
+        }
+    }
+
+    async fn replay_backlog(self: &Arc<Self>) -> bool {
+        let Some(fallback) = &self.fallback else { return true };
+        replay::replay(fallback, |charges| self.call(Request::Force(charges), Origin::Replay)).await
+    }
+}
+
+/// The breaker lets no call through.
+struct Rejected;
+
+impl Probed for Stages {
+    fn breaker(&self) -> Option<&SharedBreaker> {
+        self.breaker.as_ref()
+    }
+
+    fn probe(&self, deadline: Instant) -> Answer {
+        self.store.call_by(Request::Peek(probe::charge().as_slice()), deadline.into_std())
+    }
+
+    fn probe_timeout(&self) -> Option<Duration> {
+        self.deadline
+    }
+
+    fn on_recovery(self: &Arc<Self>) {
+        self.start_replay();
+    }
+}
+
+/// A call that waits for the store. If it is dropped before, its caller has given up.
+struct Call {
+    stages: Arc<Stages>,
+    request: OwnedRequest,
+    start: Instant,
+    ends: Option<(Watch, Option<Permit>)>,
+}
+
+impl Call {
+    fn finish(
+        &mut self,
+        reply: Result<StoreReply, Error>,
+        origin: Origin,
+    ) -> Result<StoreReply, Error> {
+        let duration = self.start.elapsed();
+        self.stages.latency.record(duration);
+        telemetry::store_answered(duration);
+        let (watch, permit) = self.ends.take().unwrap_or_default();
+        self.stages.finish(self.request.lend(), watch, permit, reply, origin)
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let Some((watch, permit)) = self.ends.take() else { return };
+        if let (Some(breaker), Some(permit)) = (&self.stages.breaker, permit) {
+            let now = Instant::now();
+            let outcome = breaker.judge_abandoned(permit, now);
+            self.stages.probe_if(breaker.record(permit, now, outcome));
+        }
+        if let Some(cache) = &self.stages.deny_cache {
+            cache.abandon(watch, charges_of_check(self.request.lend()));
+        }
+    }
+}
+
+impl Resilience {
+    /// Puts the stages of this configuration between a limiter and `store`.
+    pub(crate) fn protect(self, store: impl Store) -> Pipeline {
+        Pipeline::new(Box::new(store), self)
+    }
+}

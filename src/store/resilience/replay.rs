@@ -1,0 +1,91 @@
+//! Charges the backlog to the store.
+
+use std::{future::poll_fn, pin::Pin, task::Poll};
+
+use super::{
+    backlog::{Backlog, BacklogEntry},
+    fallback::Fallback,
+};
+use crate::{
+    error::{Effect, Error, ErrorKind},
+    policy::Charge,
+    store::Answer,
+};
+
+/// The most charges in flight at once. Each is a call of its own, so that each has the whole
+/// deadline and none fails with another.
+const MAX_IN_FLIGHT: usize = 16;
+
+/// Charges the entries of the backlog, each at most once, as far as their units still count. An
+/// entry stays in the backlog if the store has certainly not charged it. Returns whether the backlog
+/// is empty.
+pub(super) async fn replay(fallback: &Fallback, send: impl Fn(&[Charge<'_>]) -> Answer) -> bool {
+    let mut round = Round::new(fallback.backlog());
+    let mut in_flight: Vec<(BacklogEntry, Answer)> = Vec::with_capacity(MAX_IN_FLIGHT);
+    loop {
+        while round.goes_on && in_flight.len() < MAX_IN_FLIGHT {
+            let Some((entry, charge)) = fallback.next_to_replay() else { break };
+            if let Some(charge) = charge {
+                in_flight.push((entry, send(&[charge])));
+            }
+        }
+        if in_flight.is_empty() {
+            return round.goes_on && round.refused.is_empty();
+        }
+        let (entry, error) = first_answered(&mut in_flight).await;
+        round.record(entry, error);
+    }
+}
+
+struct Round<'b> {
+    backlog: &'b Backlog,
+    /// The entries that were certainly not charged. They return to the backlog at the end, so that
+    /// no entry is tried twice in a round.
+    refused: Vec<BacklogEntry>,
+    consecutive_failures: usize,
+    goes_on: bool,
+}
+
+impl<'b> Round<'b> {
+    fn new(backlog: &'b Backlog) -> Self {
+        Self { backlog, refused: Vec::new(), consecutive_failures: 0, goes_on: true }
+    }
+
+    fn record(&mut self, entry: BacklogEntry, error: Option<Error>) {
+        let Some(error) = error else {
+            self.consecutive_failures = 0;
+            return;
+        };
+        self.consecutive_failures += 1;
+        // The store may refuse one entry because of its key. If it refuses all, it is down.
+        let is_down = error.effect() != Effect::None || error.kind() == ErrorKind::BreakerOpen;
+        self.goes_on &= !is_down && self.consecutive_failures < MAX_IN_FLIGHT;
+        if error.effect() == Effect::None {
+            self.refused.push(entry);
+        }
+    }
+}
+
+impl Drop for Round<'_> {
+    fn drop(&mut self) {
+        for entry in self.refused.drain(..) {
+            self.backlog.put_back(entry);
+        }
+    }
+}
+
+/// Waits for the first answer, and returns its error.
+async fn first_answered(
+    in_flight: &mut Vec<(BacklogEntry, Answer)>,
+) -> (BacklogEntry, Option<Error>) {
+    poll_fn(|cx| {
+        for index in 0..in_flight.len() {
+            if let Poll::Ready(reply) = Pin::new(&mut in_flight[index].1).poll(cx) {
+                let (entry, _) = in_flight.swap_remove(index);
+                return Poll::Ready((entry, reply.err()));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
