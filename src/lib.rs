@@ -32,10 +32,8 @@ pub use self::{
     error::{Effect, Error, ErrorKind},
     key::{Identity, Key},
     limiter::{Check, Limiter, Reservation, Reserve},
-    middleware::{
-        Decided, Headers, RateLimit, RateLimitLayer, Reset, ResponseBody, ResponseFuture,
-    },
-    outcome::Tally,
+    middleware::{Decided, Headers, RateLimit, RateLimitLayer, Reset, ResponseFuture},
+    outcome::{ResponseBody, Tally},
     policy::{Charge, Charges, OnFailure, Policy},
     quota::{Algorithm, Quota},
     rule::{Rule, Tiers, by, cost, route},

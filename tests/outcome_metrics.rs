@@ -25,9 +25,9 @@ fn decisions_by_policy_and_outcome() {
         runtime.block_on(async {
             let limiter = Limiter::in_memory();
             let policy = Policy::new("calls", "2/min".parse().unwrap()).unwrap();
-            let trial = Policy::new("trial", "1/min".parse().unwrap()).unwrap();
+            let shadow = Policy::new("shadow", "1/min".parse().unwrap()).unwrap();
             for _ in 0..3 {
-                let charges = [policy.charge("a", 1), trial.charge("a", 1).shadow()];
+                let charges = [policy.charge("a", 1), shadow.charge("a", 1).shadow()];
                 let _ = limiter.check(charges).await.unwrap();
             }
             // Only a store that is not embedded is timed.
@@ -54,8 +54,8 @@ fn decisions_by_policy_and_outcome() {
         [
             "tollgate_decisions_total calls allowed 2",
             "tollgate_decisions_total calls denied 1",
-            "tollgate_decisions_total trial would_allow 1",
-            "tollgate_decisions_total trial would_deny 2",
+            "tollgate_decisions_total shadow would_allow 1",
+            "tollgate_decisions_total shadow would_deny 2",
             "tollgate_store_seconds 1",
         ]
     );

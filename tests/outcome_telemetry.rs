@@ -61,7 +61,7 @@ async fn one_event_for_each_denial() {
         service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
     let rule = |name, quota| Rule::new(policy(name, quota), by::header("x-api-key")).cost(|_| 2);
     let mut service = RateLimitLayer::new(Limiter::in_memory(), rule("calls", "5/min"))
-        .and(rule("trial", "2/min").shadow())
+        .and(rule("shadow", "2/min").shadow())
         .and(Rule::new(policy("by-peer", "100/min"), by::peer_ip()))
         .layer(inner);
     let mut ask = async || {
@@ -73,7 +73,7 @@ async fn one_event_for_each_denial() {
     let events = log.0.lock().unwrap().clone();
     assert_eq!(events.len(), 3, "{events:#?}");
     assert!(events[0].contains("into_make_service_with_connect_info"), "once: {}", events[0]);
-    assert!(events[1].contains("policy=\"trial\"") && events[1].contains("trial=true"));
+    assert!(events[1].contains("policy=\"shadow\"") && events[1].contains("shadow=true"));
     let denial = &events[2];
     for part in
         ["INFO", "policy=\"calls\"", "key=Key(#", "cost=2", "used=4", "limit=5", "retry_after="]

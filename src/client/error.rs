@@ -1,35 +1,46 @@
-//! Why a call was not made, or how it failed.
+//! The error of a paced call.
 
 use std::{error::Error as StdError, fmt, time::Duration};
 
 use crate::error::Error;
 
-/// Why a call was not made, or how it failed.
+/// The error of a call through a [`PaceLayer`](super::PaceLayer): either the call was not made, or
+/// the client failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PaceError<E> {
-    /// The quota does not allow the call in time; it was not made.
+    /// The quota does not allow the call in time. The call was not made.
     #[non_exhaustive]
     Denied {
         /// The name of the policy with the longest wait.
         policy: String,
-        /// When the call is allowed if nobody else spends; `None` if its cost exceeds the capacity.
+        /// The wait after which the call is allowed if no other call spends units. It is `None` if
+        /// no wait helps (`over_capacity`), or if the store named none.
         retry_after: Option<Duration>,
+        /// Whether the cost of the call exceeds the capacity of the policy.
+        over_capacity: bool,
     },
-    /// The limiter could not decide, or its queue is full; the call was not made.
+    /// The limiter could not decide, or too many calls wait already. The call was not made.
     Limiter(Error),
-    /// The client's own error.
+    /// The client failed with this error.
     Inner(E),
 }
 
 impl<E> PaceError<E> {
-    /// Whether the quota does not allow the call in time.
+    /// Returns whether the quota does not allow the call in time.
     #[must_use]
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Denied { .. })
     }
 
-    /// When the call is allowed if nobody else spends.
+    /// Returns whether the call can never be allowed, because its cost exceeds the capacity of a
+    /// policy.
+    #[must_use]
+    pub fn is_over_capacity(&self) -> bool {
+        matches!(self, Self::Denied { over_capacity: true, .. })
+    }
+
+    /// Returns the wait after which a denied call is allowed if no other call spends units.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -42,11 +53,14 @@ impl<E> PaceError<E> {
 impl<E: fmt::Display> fmt::Display for PaceError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Denied { policy, retry_after: Some(wait) } => {
+            Self::Denied { policy, over_capacity: true, .. } => {
+                write!(f, "the call costs more than the quota {policy:?} can ever hold")
+            }
+            Self::Denied { policy, retry_after: Some(wait), .. } => {
                 write!(f, "the quota {policy:?} allows this call in {wait:?}")
             }
-            Self::Denied { policy, retry_after: None } => {
-                write!(f, "the call costs more than the quota {policy:?} can ever hold")
+            Self::Denied { policy, retry_after: None, .. } => {
+                write!(f, "the quota {policy:?} does not allow this call at the moment")
             }
             Self::Limiter(error) => write!(f, "the limiter could not decide: {error}"),
             Self::Inner(error) => error.fmt(f),

@@ -1,4 +1,4 @@
-//! The layer around a client: what calls are charged, and how long they wait.
+//! The layer around a client.
 
 use std::time::Duration;
 
@@ -7,27 +7,55 @@ use tower_layer::Layer;
 use super::Pace;
 use crate::{limiter::Limiter, policy::Charges, rule::Rule};
 
-/// Paces the calls of an HTTP or gRPC client: each is charged under one or several [`Rule`]s before
-/// it is made.
+/// A tower [`Layer`] that paces the calls of an HTTP or gRPC client.
 ///
-/// A call that the quota does not allow fails at once with [`PaceError`](super::PaceError), or
-/// waits its turn with [`wait`](Self::wait). What a rule says of outcomes holds here too: a charge
-/// can be refunded for a response that the other side did not count.
+/// It charges each call under one or several [`Rule`]s before the call is made. A call that the
+/// quota does not allow fails at once with [`PaceError::Denied`](super::PaceError::Denied), or waits
+/// for its turn if a [`wait`](Self::wait) is set. Rules that charge by outcome work as in
+/// a [`RateLimitLayer`](crate::RateLimitLayer): [`Rule::refund_if`] can refund a call that the other
+/// side did not count.
+///
+/// # Examples
+///
+/// Calls beyond the quota fail at once:
+///
+/// ```
+/// use tollgate::{Limiter, Policy, Quota, Rule, by, client::PaceLayer};
+///
+/// let upstream = Policy::new("upstream", Quota::per_second(5))?;
+/// let layer = PaceLayer::new(Limiter::in_memory(), Rule::new(upstream, by::constant("upstream")));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+///
+/// Calls wait for up to 10 s, and a second rule limits each host:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use tollgate::{Key, Limiter, Policy, Quota, Rule, by, client::PaceLayer};
+///
+/// let upstream = Policy::new("upstream", Quota::per_second(5))?;
+/// let per_host = Policy::new("per-host", Quota::per_minute(60))?;
+/// let layer = PaceLayer::new(Limiter::in_memory(), Rule::new(upstream, by::constant("upstream")))
+///     .and(Rule::new(per_host, |parts| parts.uri.host().map(Key::from)))
+///     .wait(Duration::from_secs(10));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct PaceLayer {
     pub(super) limiter: Limiter,
     pub(super) rules: Vec<Rule>,
-    pub(super) within: Duration,
+    pub(super) max_wait: Duration,
 }
 
 impl PaceLayer {
-    /// A layer with one rule.
+    /// Creates a layer with one rule.
     #[must_use]
     pub fn new(limiter: Limiter, rule: Rule) -> Self {
-        Self { limiter, rules: vec![rule], within: Duration::ZERO }
+        Self { limiter, rules: vec![rule], max_wait: Duration::ZERO }
     }
 
-    /// Adds a rule, decided in the same atomic step.
+    /// Adds a rule, which is decided in the same atomic step as the others.
     ///
     /// # Panics
     ///
@@ -39,11 +67,13 @@ impl PaceLayer {
         self
     }
 
-    /// Waits for the quota, for at most `within`. Calls of one key go in the order in which they
-    /// came, as [`Limiter::until_ready`] has it; a wait that cannot end in time is not begun.
+    /// Lets each call wait for the quota, for at most `max_wait`.
+    ///
+    /// Calls of one key are made in the order in which they came, as in [`Limiter::until_ready`]. A
+    /// call whose wait would be longer fails at once.
     #[must_use]
-    pub fn wait(mut self, within: Duration) -> Self {
-        self.within = within;
+    pub fn wait(mut self, max_wait: Duration) -> Self {
+        self.max_wait = max_wait;
         self
     }
 }

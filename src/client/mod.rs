@@ -1,4 +1,8 @@
-//! For calling services that have quotas: a layer around a client.
+//! A layer around a client that calls services with quotas.
+//!
+//! [`PaceLayer`] charges calls before they are made, so that the other side need not deny them.
+//!
+//! # Examples
 //!
 //! ```
 //! use std::time::Duration;
@@ -26,6 +30,4 @@ mod error;
 mod layer;
 mod service;
 
-pub use error::PaceError;
-pub use layer::PaceLayer;
-pub use service::Pace;
+pub use self::{error::PaceError, layer::PaceLayer, service::Pace};

@@ -1,4 +1,4 @@
-//! The paced client.
+//! The service that paces calls.
 
 use std::{
     fmt, mem,
@@ -13,12 +13,12 @@ use tower_service::Service;
 use super::{PaceError, PaceLayer};
 use crate::{
     decision::Decision,
-    middleware::{ResponseBody, settlement, settlement::Hooks},
-    policy::{Charge, Charges, OnFailure},
+    outcome::{self, ResponseBody, ResponseHooks, Settlement},
+    policy::{Charges, OnFailure},
     telemetry,
 };
 
-/// A client whose calls are paced. Made by [`PaceLayer`].
+/// A client whose calls are paced, made by [`PaceLayer`].
 #[derive(Clone)]
 pub struct Pace<S> {
     inner: S,
@@ -31,8 +31,6 @@ impl<S> Pace<S> {
     }
 }
 
-type Coming<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
 impl<S, B, RB> Service<Request<B>> for Pace<S>
 where
     S: Service<Request<B>, Response = Response<RB>, Future: Send> + Clone + Send + 'static,
@@ -41,76 +39,80 @@ where
 {
     type Response = Response<ResponseBody<RB>>;
     type Error = PaceError<S::Error>;
-    type Future = Coming<Result<Self::Response, Self::Error>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(cx).map_err(PaceError::Inner)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The service that is ready makes the call; a clone, which may not be, takes its place.
+        // The service that is ready makes the call. A clone takes its place, which may not be ready.
         let clone = self.inner.clone();
         let mut ready = mem::replace(&mut self.inner, clone);
         let layer = Arc::clone(&self.layer);
         let (parts, body) = request.into_parts();
-        let (charges, hooks) = settlement::charges(&self.layer.rules, &parts);
-        let charges: Charges<'static> = charges.into_owned();
+        let (charges, hooks) = outcome::charges(&self.layer.rules, &parts);
+        let charges = charges.into_owned();
         Box::pin(async move {
-            let decision = layer.admit::<S::Error>(charges).await?;
+            let decision = layer.decide::<S::Error>(charges).await?;
             let response = ready.call(Request::from_parts(parts, body)).await;
-            let (head, body) = response.map_err(PaceError::Inner)?.into_parts();
-            Ok(settle(&layer, decision, hooks, head, body).await)
+            let response = response.map_err(PaceError::Inner)?;
+            Ok(layer.settle(decision, hooks, response).await)
         })
     }
 }
 
 impl PaceLayer {
-    /// The decision that admits a call; `None` if nothing is charged, or the store fails and the
-    /// rules let calls through then.
-    async fn admit<E>(
+    /// Returns the decision that allows a call.
+    ///
+    /// It is `None` if nothing is charged, or if the store cannot answer and no rule denies calls
+    /// then.
+    async fn decide<E>(
         &self,
         charges: Charges<'static>,
     ) -> Result<Option<Decision<'static>>, PaceError<E>> {
         if charges.is_empty() {
             return Ok(None);
         }
-        let strict =
-            |charge: &Charge<'_>| !charge.is_shadow() && charge.on_failure() == OnFailure::Deny;
-        let strict = charges.iter().any(strict);
-        let decided = match self.within.is_zero() {
+        let denies_on_failure = charges
+            .iter()
+            .any(|charge| !charge.is_shadow() && charge.on_failure() == OnFailure::Deny);
+        let decision = match self.max_wait.is_zero() {
             true => self.limiter.check(charges).await,
-            false => self.limiter.until_ready(charges, self.within).await,
+            false => self.limiter.until_ready(charges, self.max_wait).await,
         };
-        match decided {
+        match decision {
             Ok(Decision::Denied(denied)) => Err(PaceError::Denied {
                 policy: denied.binding().map_or("", |binding| binding.policy().name()).to_owned(),
                 retry_after: denied.retry_after(),
+                over_capacity: denied.is_over_capacity(),
             }),
             Ok(allowed) => Ok(Some(allowed)),
             Err(error) => {
-                let admitted = error.is_unavailable() && !strict;
+                let admitted = error.is_unavailable() && !denies_on_failure;
                 telemetry::store_failed(&error, admitted);
                 if admitted { Ok(None) } else { Err(PaceError::Limiter(error)) }
             }
         }
     }
-}
 
-async fn settle<B>(
-    layer: &PaceLayer,
-    decision: Option<Decision<'static>>,
-    hooks: Hooks,
-    head: http::response::Parts,
-    body: B,
-) -> Response<ResponseBody<B>> {
-    let at_end = match decision {
-        Some(decision) if !hooks.is_empty() => {
-            let settlement = settlement::Settlement::unseen(layer.limiter.clone(), decision, hooks);
-            settlement.at_head(&head).await.at_end
-        }
-        _ => None,
-    };
-    Response::from_parts(head, ResponseBody::inner(body, at_end))
+    /// Adjusts the charges of a call by its response.
+    async fn settle<B>(
+        &self,
+        decision: Option<Decision<'static>>,
+        hooks: ResponseHooks,
+        response: Response<B>,
+    ) -> Response<ResponseBody<B>> {
+        let (head, body) = response.into_parts();
+        let at_end = match decision {
+            Some(decision) if !hooks.is_empty() => {
+                let settlement = Settlement { limiter: self.limiter.clone(), decision, hooks };
+                settlement.at_head(&head).await.at_end
+            }
+            _ => None,
+        };
+        Response::from_parts(head, ResponseBody::inner(body, at_end))
+    }
 }
 
 impl<S: fmt::Debug> fmt::Debug for Pace<S> {

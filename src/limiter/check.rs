@@ -91,7 +91,7 @@ fn decision(
     line: ChargeReply,
 ) -> Poll<Result<Decision<'_>, Error>> {
     let shadow = charges[0].is_shadow();
-    if telemetry::listens() {
+    if telemetry::reports_decisions() {
         // Apart: what is shown to somebody is not made in its place.
         return told(charges, shadow, time, source, line);
     }

@@ -218,6 +218,5 @@ impl Limiter {
 /// Reports a decision that no route belongs to.
 #[inline]
 fn decided(decision: &Decision<'_>) {
-    telemetry::log(decision, || None);
-    telemetry::count(decision);
+    telemetry::record_decision(decision, || None);
 }

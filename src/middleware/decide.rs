@@ -1,4 +1,4 @@
-//! What the clones of one layer share.
+//! The decision of a layer: from the head of a request to an admission or a rejection.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,197 +6,196 @@ use bytes::Bytes;
 use http::{Response, request::Parts};
 
 use super::{
-    Decided, denial, grpc,
-    headers::{Headers, Stamp},
-    settlement::{self, Hooks, Settlement},
+    Decided,
+    headers::{Headers, ResponseHeaders, retry_after},
+    respond::DenialFormat,
 };
 use crate::{
     decision::{Decision, Denied, StoreReply},
     error::Error,
     limiter::Limiter,
+    outcome::{self, ResponseHooks, Settlement},
     policy::{Charges, OnFailure},
-    rule::{Ask, Rule, route},
+    rule::{RequestFn, Rule, route},
     store::Answer,
     telemetry,
 };
 
-/// What a denial's response says.
-#[derive(Clone, Default)]
-pub(super) enum Answers {
-    #[default]
-    Problem,
-    Text,
-    Own(Arc<OnDenied>),
-}
-
-type OnDenied = dyn Fn(&Denied<'_>, &Parts) -> Response<Bytes> + Send + Sync;
-type OnDecision = dyn Fn(&Decision<'_>, &Parts) + Send + Sync;
-
+/// The settings of a layer, which all its services share.
 #[derive(Clone)]
-pub(super) struct Config {
+pub(super) struct Decider {
     pub(super) limiter: Limiter,
     pub(super) rules: Vec<Rule>,
-    pub(super) exempt: Vec<Ask<bool>>,
+    pub(super) exempt: Vec<RequestFn<bool>>,
     pub(super) headers: Headers,
     pub(super) jitter: Duration,
-    pub(super) answers: Answers,
+    pub(super) denial_format: DenialFormat,
     pub(super) visible: bool,
     pub(super) on_decision: Option<Arc<OnDecision>>,
 }
 
-impl Config {
-    /// Charges a request and asks the store. In one piece, so that what an embedded store decides
-    /// is not moved about.
-    pub(super) fn decide(&self, parts: &mut Parts) -> Progress {
+type OnDecision = dyn Fn(&Decision<'_>, &Parts) + Send + Sync;
+
+/// The result of [`Decider::decide`].
+pub(super) enum FirstStep {
+    Decided(Admission),
+    /// A remote store has been asked.
+    Pending(PendingDecision),
+}
+
+/// The result of a decision.
+pub(super) enum Admission {
+    /// The request goes to the inner service, and its response is changed in this way.
+    Admitted(ResponseChange),
+    /// The client gets this response instead.
+    Rejected(Response<Bytes>),
+}
+
+/// The change of a response of the inner service.
+pub(super) enum ResponseChange {
+    None,
+    /// Adds headers, and the decision to the extensions.
+    Add(ResponseHeaders, Option<Decided>),
+    /// Adjusts charges by the response before headers are added.
+    Settle(Box<PendingSettlement>),
+}
+
+/// A check that waits for the answer of a remote store.
+pub(super) struct PendingDecision {
+    pub(super) answer: Answer,
+    charges: Charges<'static>,
+    hooks: ResponseHooks,
+}
+
+/// An admitted request that waits for the head of its response.
+pub(super) struct PendingSettlement {
+    pub(super) settlement: Settlement,
+    pub(super) headers: Headers,
+    pub(super) decided: Option<Decided>,
+}
+
+impl Decider {
+    /// Decides a request. The answer of an embedded store is at hand; the answer of a remote store
+    /// is left to [`resume`](Self::resume).
+    pub(super) fn decide(&self, parts: &mut Parts) -> FirstStep {
         if self.exempt.iter().any(|exempt| exempt(parts)) {
-            self.show_nothing(parts);
-            return Progress::Decided(Admission::Through(None));
+            return FirstStep::Decided(self.pass(parts));
         }
-        let (charges, hooks) = settlement::charges(&self.rules, parts);
+        let (charges, hooks) = outcome::charges(&self.rules, parts);
         if charges.is_empty() {
-            self.show_nothing(parts);
-            return Progress::Decided(Admission::Through(None));
+            return FirstStep::Decided(self.pass(parts));
         }
         match self.limiter.begin(&charges).now() {
-            Ok(reply) => Progress::Decided(self.admit(charges, hooks, reply, parts)),
-            Err(answer) => Progress::Asked(Asked { answer, charges: charges.into_owned(), hooks }),
+            Ok(reply) => FirstStep::Decided(self.admit(charges, hooks, reply, parts)),
+            Err(answer) => {
+                let charges = charges.into_owned();
+                FirstStep::Pending(PendingDecision { answer, charges, hooks })
+            }
         }
     }
 
-    /// Lets handlers see that nothing was decided, unless an outer layer has decided something.
-    fn show_nothing(&self, parts: &mut Parts) {
-        if self.visible && parts.extensions.get::<Decided>().is_none() {
-            parts.extensions.insert(Decided::default());
-        }
-    }
-
-    /// What the store's answer means for a request.
-    pub(super) fn heard(
+    /// Decides a request with the reply of a remote store.
+    pub(super) fn resume(
         &self,
-        asked: Asked,
+        pending: PendingDecision,
         reply: Result<StoreReply, Error>,
         parts: &mut Parts,
     ) -> Admission {
-        self.admit(asked.charges, asked.hooks, reply, parts)
+        self.admit(pending.charges, pending.hooks, reply, parts)
+    }
+
+    /// Admits a request that was not decided.
+    fn pass(&self, parts: &mut Parts) -> Admission {
+        // Handlers see that nothing was decided, unless an outer layer has decided something.
+        if self.visible && parts.extensions.get::<Decided>().is_none() {
+            parts.extensions.insert(Decided::default());
+        }
+        Admission::Admitted(ResponseChange::None)
     }
 
     #[inline]
     fn admit(
         &self,
         charges: Charges<'_>,
-        hooks: Hooks,
+        hooks: ResponseHooks,
         reply: Result<StoreReply, Error>,
         parts: &mut Parts,
     ) -> Admission {
-        let mut binding = charges.iter().filter(|charge| !charge.is_shadow());
-        let binds = binding.clone().next().is_some();
-        let denies = binding.any(|charge| charge.on_failure() == OnFailure::Deny);
+        let policy = FailurePolicy::of(&charges);
         let decision = reply.and_then(|reply| Decision::new(charges, reply));
-        // By reference: a decision is large.
+        // The decision stays in its place, because moving it costs as much as making it.
         let decision = match &decision {
             Ok(decision) => decision,
-            Err(error) => {
-                // What the program asks wrongly is refused: nobody is unlimited by accident.
-                let denies = denies || error.is_invalid() && binds;
-                telemetry::store_failed(error, !denies);
-                return match denies {
-                    true => Admission::Instead(self.unavailable(parts)),
-                    false => {
-                        self.show_nothing(parts);
-                        Admission::Through(None)
-                    }
-                };
-            }
+            Err(error) => return self.fail(policy, error, parts),
         };
-        telemetry::log(decision, || route::matched(parts));
-        telemetry::count(decision);
-        if let Some(watch) = &self.on_decision {
-            watch(decision, parts);
+        telemetry::record_decision(decision, || route::matched(parts));
+        if let Some(on_decision) = &self.on_decision {
+            on_decision(decision, parts);
         }
         if let Decision::Denied(denied) = decision {
-            return Admission::Instead(self.deny(decision, denied, parts));
+            return Admission::Rejected(self.deny(decision, denied, parts));
         }
         let decided = self.visible.then(|| decided(decision, parts));
         if let Some(decided) = &decided {
             parts.extensions.insert(decided.clone());
         }
-        Admission::Through(Some(if hooks.is_empty() {
-            After::Stamp(self.headers.stamp(decision, None), decided)
+        Admission::Admitted(if hooks.is_empty() {
+            let headers = self.headers.for_decision(decision, None);
+            match decided {
+                None if headers.is_empty() => ResponseChange::None,
+                decided => ResponseChange::Add(headers, decided),
+            }
         } else {
             let (limiter, decision) = (self.limiter.clone(), decision.clone().into_owned());
+            let settlement = Settlement { limiter, decision, hooks };
             let headers = self.headers;
-            After::Settle(Box::new(Settlement { limiter, decision, hooks, headers, decided }))
-        }))
+            ResponseChange::Settle(Box::new(PendingSettlement { settlement, headers, decided }))
+        })
+    }
+
+    /// Admits or rejects a request that the store could not decide.
+    #[cold]
+    fn fail(&self, policy: FailurePolicy, error: &Error, parts: &mut Parts) -> Admission {
+        // An invalid check is a mistake of the application. It is rejected, because admitting it
+        // would lift the limit for good.
+        let rejected = policy.denies || (error.is_invalid() && policy.binds);
+        telemetry::store_failed(error, !rejected);
+        match rejected {
+            true => Admission::Rejected(self.denial_format.unavailable(self.jitter, parts)),
+            false => self.pass(parts),
+        }
     }
 
     fn deny(&self, decision: &Decision<'_>, denied: &Denied<'_>, parts: &Parts) -> Response<Bytes> {
-        let retry_after = denial::retry_after(denied);
-        let mut response = match grpc::content_type(parts) {
-            // Its details say when to come back, more exactly than whole seconds.
-            Some(content_type) => grpc::denial(denied, content_type, self.jitter),
-            None => self.answer(denied, retry_after, parts),
-        };
-        self.headers.stamp(decision, retry_after).apply(response.headers_mut());
+        let retry_after = retry_after::seconds(denied);
+        let mut response = self.denial_format.denied(denied, retry_after, self.jitter, parts);
+        self.headers.for_decision(decision, retry_after).add_to(response.headers_mut());
         if self.visible {
-            decided(decision, parts).show(response.extensions_mut());
+            decided(decision, parts).add_to(response.extensions_mut());
         }
         response
-    }
-
-    fn answer(
-        &self,
-        denied: &Denied<'_>,
-        retry_after: Option<u64>,
-        parts: &Parts,
-    ) -> Response<Bytes> {
-        let mut response = match &self.answers {
-            Answers::Problem => denial::problem(denied, retry_after),
-            Answers::Text => denial::text(retry_after),
-            Answers::Own(respond) => respond(denied, parts),
-        };
-        if let Some(seconds) = retry_after {
-            denial::set_retry_after(response.headers_mut(), seconds, self.jitter);
-        }
-        response
-    }
-
-    fn unavailable(&self, parts: &Parts) -> Response<Bytes> {
-        match (grpc::content_type(parts), &self.answers) {
-            (Some(content_type), _) => grpc::unavailable(content_type, self.jitter),
-            (None, Answers::Text) => denial::unavailable_text(self.jitter),
-            (None, _) => denial::unavailable(self.jitter),
-        }
     }
 }
 
-/// The decision, and those of outer layers.
+/// The part of a check that decides what happens when the store cannot answer.
+#[derive(Clone, Copy)]
+struct FailurePolicy {
+    /// A charge is not a shadow.
+    binds: bool,
+    /// A charge that binds denies the request then.
+    denies: bool,
+}
+
+impl FailurePolicy {
+    #[inline]
+    fn of(charges: &Charges<'_>) -> Self {
+        let mut binding = charges.iter().filter(|charge| !charge.is_shadow()).peekable();
+        let binds = binding.peek().is_some();
+        Self { binds, denies: binding.any(|charge| charge.on_failure() == OnFailure::Deny) }
+    }
+}
+
+/// Returns the decision for handlers, in front of those of outer layers.
 fn decided(decision: &Decision<'_>, parts: &Parts) -> Decided {
     Decided::new(decision.clone().into_owned(), parts.extensions.get().cloned())
-}
-
-/// Whether a request goes through to the inner service.
-pub(super) enum Admission {
-    Through(Option<After>),
-    Instead(Response<Bytes>),
-}
-
-/// A decision at hand, or on its way.
-pub(super) enum Progress {
-    Decided(Admission),
-    Asked(Asked),
-}
-
-/// What waits for the answer of a remote store.
-pub(super) struct Asked {
-    pub(super) answer: Answer,
-    charges: Charges<'static>,
-    hooks: Hooks,
-}
-
-/// What is left to do when the inner service has responded.
-pub(super) enum After {
-    /// Add the headers.
-    Stamp(Stamp, Option<Decided>),
-    /// Settle charges, then add the headers.
-    Settle(Box<Settlement>),
 }

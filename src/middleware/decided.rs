@@ -1,4 +1,4 @@
-//! The decision as handlers and outer layers see it.
+//! The decisions as handlers and outer layers see them.
 
 use std::sync::Arc;
 
@@ -6,12 +6,16 @@ use http::Extensions;
 
 use crate::decision::{Decision, Outcome};
 
-/// What the rate limiters in front of a handler have decided.
+/// The decisions of the rate limit layers in front of a handler.
 ///
-/// With [`RateLimitLayer::visible`](crate::RateLimitLayer::visible) it is in the extensions of the
-/// request, for handlers, and of the response, for outer layers such as a log. With the feature
-/// `axum` it is an extractor. Of a request that is exempt, or goes on unlimited because the store
-/// cannot answer, it says that nothing was decided.
+/// A layer with [`RateLimitLayer::visible`](crate::RateLimitLayer::visible) leaves it in the
+/// extensions of the request, for handlers, and of the response, for outer layers such as a log.
+/// With the feature `axum` it is an extractor.
+///
+/// It holds no decision if the request is exempt, or if it is unlimited because the store cannot
+/// answer.
+///
+/// # Examples
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -42,32 +46,32 @@ impl Decided {
         Self(Some(Arc::new(Chain { decision, outer })))
     }
 
-    /// The same, with what is known of the decision after a refund.
-    pub(super) fn restated(self, decision: &Decision<'static>) -> Self {
-        Self::new(decision.clone(), self.outer().cloned())
+    /// Replaces the decision of the innermost layer, whose standings a refund has changed.
+    pub(super) fn with_decision(self, decision: Decision<'static>) -> Self {
+        Self::new(decision, self.outer().cloned())
     }
 
-    /// The decision of the innermost layer that made one; `None` if none did.
+    /// Returns the [`Decision`] of the innermost layer that made one, or `None` if none did.
     #[must_use]
     pub fn decision(&self) -> Option<&Decision<'static>> {
         self.decisions().next()
     }
 
-    /// The decisions of all layers, from the innermost outward.
+    /// Returns the decisions of all layers, from the innermost outward.
     pub fn decisions(&self) -> impl Iterator<Item = &Decision<'static>> {
         let chain = std::iter::successors(Some(self), |decided| decided.outer());
         chain.filter_map(|decided| decided.0.as_deref()).map(|chain| &chain.decision)
     }
 
-    /// The outcome with the fewest units left, of all layers; it names the policy.
+    /// Returns the [`Outcome`] with the fewest units left, of all layers.
     #[must_use]
     pub fn binding(&self) -> Option<Outcome<'_>> {
         let outcomes = self.decisions().filter_map(Decision::binding);
         outcomes.min_by_key(|outcome| outcome.standing().remaining())
     }
 
-    /// The fewest units left under any policy of any layer; `None` if nothing was decided, or
-    /// nothing but trials.
+    /// Returns the number of units left under the policy with the fewest, of all layers. It is
+    /// `None` if nothing but shadow charges was decided.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         Some(self.binding()?.standing().remaining())
@@ -77,8 +81,8 @@ impl Decided {
         self.0.as_ref()?.outer.as_ref()
     }
 
-    /// In the extensions of a response what inner layers have left is the longer chain.
-    pub(super) fn show(self, extensions: &mut Extensions) {
+    /// Adds this to the extensions of a response, unless an inner layer has left a longer chain.
+    pub(super) fn add_to(self, extensions: &mut Extensions) {
         let length = self.decisions().count();
         let inner = extensions.get::<Self>().map_or(0, |inner| inner.decisions().count());
         if length > inner {
@@ -99,8 +103,10 @@ mod extractor {
 
     use super::Decided;
 
-    /// The request has passed no [`RateLimitLayer`](crate::RateLimitLayer) that shows its
-    /// decisions: 500, because that is a mistake of the server.
+    /// The rejection of [`Decided`] as an extractor: the request has passed no
+    /// [`RateLimitLayer`](crate::RateLimitLayer) with
+    /// [`visible`](crate::RateLimitLayer::visible). Its status is 500, because the router is built
+    /// wrong.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct NotDecided;
 

@@ -1,7 +1,7 @@
-//! The future of a response: decide, call, settle.
+//! The future of a response: the decision, the call of the inner service, the settlement.
 
 use std::{
-    fmt,
+    fmt, mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -13,13 +13,14 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::{
-    ResponseBody,
-    decide::{Admission, After, Asked, Config},
-    settlement::{Settled, Work},
+    Decided,
+    decide::{Admission, Decider, PendingDecision, PendingSettlement, ResponseChange},
+    headers::{Headers, ResponseHeaders},
 };
+use crate::outcome::{ResponseBody, Settled, SettlementFuture};
 
 pin_project! {
-    /// The response, on its way.
+    /// The response future of [`RateLimit`](crate::RateLimit).
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<S, B>
     where
@@ -33,44 +34,55 @@ pin_project! {
 pin_project! {
     #[project = StateProjection]
     enum State<S, F, R, B> {
-        Denied { denial: Option<Response<Bytes>> },
-        // A remote store is asked.
-        Deciding { question: Option<Box<Question<S, B>>> },
-        Calling { #[pin] future: F, after: Option<After> },
-        // The response is known, and charges are given back.
-        Settling { response: Option<R>, work: Work<Settled> },
+        // The request was rejected.
+        Rejected { response: Option<Response<Bytes>> },
+        // A remote store has been asked.
+        Deciding { call: Option<Box<PendingCall<S, B>>> },
+        // The inner service has been called.
+        Calling { #[pin] future: F, change: ResponseChange },
+        // The head of the response has arrived, and charges are refunded.
+        Settling { settling: Option<Box<Settling<R>>> },
     }
 }
 
-/// Set aside, so that the future of a decision at hand is small. It holds the service that was ready
-/// when the request came.
-struct Question<S, B> {
-    asked: Asked,
-    config: Arc<Config>,
+/// A call that waits for a decision, with the service that was ready when the request came. It is
+/// boxed so that the future is small when the decision is at hand.
+struct PendingCall<S, B> {
+    decision: PendingDecision,
+    decider: Arc<Decider>,
     service: S,
     request: Request<B>,
+}
+
+/// A response that waits for refunds.
+struct Settling<R> {
+    response: R,
+    settlement: SettlementFuture,
+    headers: Headers,
+    decided: Option<Decided>,
 }
 
 impl<S, B> ResponseFuture<S, B>
 where
     S: Service<Request<B>>,
 {
-    pub(super) fn denied(denial: Response<Bytes>) -> Self {
-        Self { state: State::Denied { denial: Some(denial) } }
+    pub(super) fn rejected(response: Response<Bytes>) -> Self {
+        Self { state: State::Rejected { response: Some(response) } }
     }
 
-    pub(super) fn calling(future: S::Future, after: Option<After>) -> Self {
-        Self { state: State::Calling { future, after } }
+    #[inline]
+    pub(super) fn calling(future: S::Future, change: ResponseChange) -> Self {
+        Self { state: State::Calling { future, change } }
     }
 
     pub(super) fn deciding(
-        asked: Asked,
-        config: Arc<Config>,
+        decision: PendingDecision,
+        decider: Arc<Decider>,
         service: S,
         request: Request<B>,
     ) -> Self {
-        let question = Question { asked, config, service, request };
-        Self { state: State::Deciding { question: Some(Box::new(question)) } }
+        let call = PendingCall { decision, decider, service, request };
+        Self { state: State::Deciding { call: Some(Box::new(call)) } }
     }
 }
 
@@ -80,55 +92,81 @@ where
 {
     type Output = Result<Response<ResponseBody<RB>>, S::Error>;
 
+    /// # Panics
+    ///
+    /// If polled again after it was ready.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
-                StateProjection::Denied { denial } => {
-                    let denial = denial.take().expect("polled after it was ready");
-                    return Poll::Ready(Ok(denial.map(ResponseBody::own)));
-                }
-                StateProjection::Deciding { question } => {
-                    let pending = question.as_mut().expect("polled after it was ready");
-                    let reply = ready!(Pin::new(&mut pending.asked.answer).poll(cx));
-                    let question = *question.take().expect("it was there");
-                    let Question { asked, config, mut service, request } = question;
-                    let (mut parts, body) = request.into_parts();
-                    match config.heard(asked, reply, &mut parts) {
-                        Admission::Through(after) => {
-                            let request = Request::from_parts(parts, body);
-                            State::Calling { future: service.call(request), after }
-                        }
-                        Admission::Instead(denial) => State::Denied { denial: Some(denial) },
-                    }
-                }
-                StateProjection::Calling { future, after } => {
-                    let response = ready!(future.poll(cx))?;
-                    match after.take() {
-                        Some(After::Settle(settlement)) => {
-                            let (head, body) = response.into_parts();
-                            let work = settlement.at_head(&head);
-                            let response = Some(Response::from_parts(head, body));
-                            State::Settling { response, work }
-                        }
-                        Some(After::Stamp(stamp, decided)) => {
-                            let settled = Settled { stamp, decided, at_end: None };
-                            return Poll::Ready(Ok(settled.finish(response)));
-                        }
-                        None => {
-                            let response = response.map(|body| ResponseBody::inner(body, None));
-                            return Poll::Ready(Ok(response));
-                        }
-                    }
-                }
-                StateProjection::Settling { response, work } => {
-                    let settled = ready!(work.as_mut().poll(cx));
+                StateProjection::Rejected { response } => {
                     let response = response.take().expect("polled after it was ready");
-                    return Poll::Ready(Ok(settled.finish(response)));
+                    return Poll::Ready(Ok(response.map(ResponseBody::document)));
+                }
+                StateProjection::Deciding { call } => {
+                    let pending = call.as_mut().expect("polled after it was ready");
+                    let reply = ready!(Pin::new(&mut pending.decision.answer).poll(cx));
+                    let call = *call.take().expect("the call was there a line ago");
+                    let PendingCall { decision, decider, mut service, request } = call;
+                    let (mut parts, body) = request.into_parts();
+                    match decider.resume(decision, reply, &mut parts) {
+                        Admission::Admitted(change) => {
+                            let request = Request::from_parts(parts, body);
+                            State::Calling { future: service.call(request), change }
+                        }
+                        Admission::Rejected(response) => {
+                            State::Rejected { response: Some(response) }
+                        }
+                    }
+                }
+                StateProjection::Calling { future, change } => {
+                    let mut response = ready!(future.poll(cx))?;
+                    match mem::replace(change, ResponseChange::None) {
+                        ResponseChange::None => {}
+                        ResponseChange::Add(headers, decided) => {
+                            add_to(&mut response, headers, decided);
+                        }
+                        ResponseChange::Settle(pending) => {
+                            state.set(settling(response, *pending));
+                            continue;
+                        }
+                    }
+                    return Poll::Ready(Ok(response.map(|body| ResponseBody::inner(body, None))));
+                }
+                StateProjection::Settling { settling } => {
+                    let pending = settling.as_mut().expect("polled after it was ready");
+                    let Settled { decision, at_end } = ready!(pending.settlement.as_mut().poll(cx));
+                    let settling = *settling.take().expect("the response was there a line ago");
+                    let Settling { mut response, headers, decided, .. } = settling;
+                    let headers = headers.for_decision(&decision, None);
+                    let decided = decided.map(|decided| decided.with_decision(decision));
+                    add_to(&mut response, headers, decided);
+                    return Poll::Ready(Ok(response.map(|body| ResponseBody::inner(body, at_end))));
                 }
             };
             state.set(next);
         }
+    }
+}
+
+/// Begins the settlement of a response whose head has arrived.
+fn settling<S, F, B, RB>(
+    response: Response<RB>,
+    pending: PendingSettlement,
+) -> State<S, F, Response<RB>, B> {
+    let PendingSettlement { settlement, headers, decided } = pending;
+    let (head, body) = response.into_parts();
+    let settlement = settlement.at_head(&head);
+    let response = Response::from_parts(head, body);
+    let settling = Settling { response, settlement, headers, decided };
+    State::Settling { settling: Some(Box::new(settling)) }
+}
+
+#[inline]
+fn add_to<B>(response: &mut Response<B>, headers: ResponseHeaders, decided: Option<Decided>) {
+    headers.add_to(response.headers_mut());
+    if let Some(decided) = decided {
+        decided.add_to(response.extensions_mut());
     }
 }
 
@@ -138,7 +176,7 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.state {
-            State::Denied { .. } => "ResponseFuture(denied)",
+            State::Rejected { .. } => "ResponseFuture(rejected)",
             State::Deciding { .. } => "ResponseFuture(deciding)",
             State::Calling { .. } => "ResponseFuture(calling)",
             State::Settling { .. } => "ResponseFuture(settling)",

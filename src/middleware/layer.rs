@@ -1,4 +1,4 @@
-//! The layer: what is charged, and how the answers look.
+//! The layer: its rules and the settings of its responses.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -6,11 +6,7 @@ use bytes::Bytes;
 use http::{Response, request::Parts};
 use tower_layer::Layer;
 
-use super::{
-    decide::{Answers, Config},
-    headers::Headers,
-    service::RateLimit,
-};
+use super::{decide::Decider, headers::Headers, respond::DenialFormat, service::RateLimit};
 use crate::{
     decision::{Decision, Denied},
     limiter::Limiter,
@@ -18,124 +14,155 @@ use crate::{
     rule::Rule,
 };
 
-/// Limits the requests of a service: each is charged under one or several [`Rule`]s, and is let
-/// through, or answered with a denial.
+/// A tower [`Layer`] that limits the requests of a service.
+///
+/// It charges each request under one or several [`Rule`]s. An admitted request goes to the inner
+/// service, and its response gets rate limit [`Headers`]. A denied request gets a response of the
+/// layer, never an error: no error handling is needed around this layer.
+///
+/// # Examples
+///
+/// 60 requests a minute for each API key:
 ///
 /// ```
 /// use axum::{Router, routing::get};
 /// use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
 ///
 /// # fn main() -> Result<(), tollgate::Error> {
-/// let limiter = Limiter::in_memory();
 /// let per_client = Policy::new("per-client", Quota::per_minute(60))?;
-/// let overall = Policy::new("overall", Quota::per_second(500))?;
-///
-/// let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(
-///     RateLimitLayer::new(limiter, Rule::new(per_client, by::header("x-api-key")))
-///         .and(Rule::new(overall, |_| "everybody"))
-///         .exempt(|parts| parts.uri.path() == "/health"),
-/// );
+/// let rule = Rule::new(per_client, by::header("x-api-key"));
+/// let layer = RateLimitLayer::new(Limiter::in_memory(), rule);
+/// let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(layer);
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// The rules of one layer are decided together: all are charged or none is. Stacked layers are
-/// checks of their own, from the outermost inward; what an outer one has charged stays charged when
-/// an inner one denies. Their `RateLimit` headers add up.
+/// Two rules, an exempt path, and other responses:
 ///
-/// `Router::layer` also covers the fallback, so that requests to no route spend units;
-/// `Router::route_layer` does not. A denial is a response, never an error: no error handling is
-/// needed around this layer.
+/// ```
+/// use std::time::Duration;
 ///
-/// | outcome | status | gRPC | |
+/// use axum::{Router, routing::get};
+/// use tollgate::{Headers, Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+///
+/// # fn main() -> Result<(), tollgate::Error> {
+/// let per_client = Policy::new("per-client", Quota::per_minute(60))?;
+/// let overall = Policy::new("overall", Quota::per_second(500))?;
+/// let layer = RateLimitLayer::new(Limiter::in_memory(), Rule::new(per_client, by::peer_ip()))
+///     .and(Rule::new(overall, by::constant("all")))
+///     .exempt(|parts| parts.uri.path() == "/health")
+///     .headers(Headers::none().draft11())
+///     .jitter(Duration::from_secs(5))
+///     .plain_text();
+/// let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(layer);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Several rules, several layers
+///
+/// The rules of one layer are decided together: all charges are made, or none is. Stacked layers
+/// are separate checks, from the outermost inward. What an outer layer has charged stays charged
+/// when an inner layer denies the request. Their `RateLimit` headers list the policies of both.
+///
+/// `Router::layer` also covers the fallback of the router, so that requests to an unknown path
+/// spend units. `Router::route_layer` does not.
+///
+/// # Responses
+///
+/// | outcome | status | gRPC status | `Retry-After` |
 /// |---|---|---|---|
-/// | not enough units now | 429 | `RESOURCE_EXHAUSTED` | `Retry-After`, problem type `quota-exceeded` |
-/// | cost over capacity | 403 | `FAILED_PRECONDITION` | no `Retry-After`: waiting does not help |
-/// | the store cannot answer, and a rule says [`OnFailure::Deny`](crate::OnFailure::Deny) | 503 | `UNAVAILABLE` | `Retry-After`, problem type `temporary-reduced-capacity` |
+/// | not enough units now | 429, problem type `quota-exceeded` | `RESOURCE_EXHAUSTED` | the wait, if the store named one |
+/// | the cost exceeds the capacity | 403 | `FAILED_PRECONDITION` | none: waiting does not help |
+/// | the store cannot answer, and a rule says [`OnFailure::Deny`](crate::OnFailure::Deny) | 503, problem type `temporary-reduced-capacity` | `UNAVAILABLE` | 1 s |
 ///
-/// Requests with the content type of gRPC or gRPC-Web get the gRPC status, in a response without a
-/// body, with `RetryInfo` and `QuotaFailure` as details. No feature is needed for that.
+/// A request with the content type of gRPC or gRPC-Web gets the gRPC status in a response without
+/// a body. Its details are `RetryInfo` and `QuotaFailure`. No feature is needed for this.
 #[derive(Clone)]
-pub struct RateLimitLayer(Arc<Config>);
+pub struct RateLimitLayer(Arc<Decider>);
 
 impl RateLimitLayer {
-    /// A layer with one rule.
+    /// Creates a layer with one rule.
     #[must_use]
     pub fn new(limiter: Limiter, rule: Rule) -> Self {
-        Self(Arc::new(Config {
+        Self(Arc::new(Decider {
             limiter,
             rules: vec![rule],
             exempt: Vec::new(),
             headers: Headers::default(),
             jitter: Duration::ZERO,
-            answers: Answers::default(),
+            denial_format: DenialFormat::default(),
             visible: false,
             on_decision: None,
         }))
     }
 
-    /// Adds a rule, decided in the same atomic step.
+    /// Adds a rule, which is decided in the same atomic step as the others.
     ///
     /// # Panics
     ///
     /// If there are already [`Charges::MAX`] rules.
     #[must_use]
     pub fn and(self, rule: Rule) -> Self {
-        self.with(|config| {
-            assert!(config.rules.len() < Charges::MAX, "a layer has at most 32 rules");
-            config.rules.push(rule);
+        self.with(|decider| {
+            assert!(decider.rules.len() < Charges::MAX, "a layer has at most 32 rules");
+            decider.rules.push(rule);
         })
     }
 
-    /// Lets matching requests through without a charge and without headers.
+    /// Passes the requests for which `exempt` returns true to the inner service, without a charge
+    /// and without headers.
     #[must_use]
     pub fn exempt<F>(self, exempt: F) -> Self
     where
         F: Fn(&Parts) -> bool + Send + Sync + 'static,
     {
-        self.with(|config| config.exempt.push(Arc::new(exempt)))
+        self.with(|decider| decider.exempt.push(Arc::new(exempt)))
     }
 
-    /// Which headers responses carry.
+    /// Sets the rate limit [`Headers`] of responses. The default is five headers.
     #[must_use]
     pub fn headers(self, headers: Headers) -> Self {
-        self.with(|config| config.headers = headers)
+        self.with(|decider| decider.headers = headers)
     }
 
-    /// Adds up to this much, at random, to the wait that a client is told, so that not all come
-    /// back at once. It never points earlier than the truth.
+    /// Adds a random time of up to `max` to the wait in a denial, so that clients do not return all
+    /// at once. The wait is never shorter than the exact one.
     ///
-    /// `Retry-After` counts in whole seconds: there a part of a second is taken for a whole one.
+    /// `Retry-After` counts whole seconds, so there `max` is rounded up to whole seconds.
     #[must_use]
-    pub fn jitter(self, most: Duration) -> Self {
-        self.with(|config| config.jitter = most)
+    pub fn jitter(self, max: Duration) -> Self {
+        self.with(|decider| decider.jitter = max)
     }
 
-    /// Makes every rule so far a trial: decided, but nobody is denied and no header shown. See
-    /// [`on_decision`](Self::on_decision).
+    /// Makes every rule added so far a [shadow](Rule::shadow): it is decided and reported, but no
+    /// request is denied and no header is shown. [`on_decision`](Self::on_decision) shows the
+    /// decisions.
     #[must_use]
     pub fn shadow(self) -> Self {
-        self.with(|config| {
-            config.rules = config.rules.drain(..).map(Rule::shadow).collect();
+        self.with(|decider| {
+            decider.rules = decider.rules.drain(..).map(Rule::shadow).collect();
         })
     }
 
-    /// Shows each decision to handlers and to outer layers: as [`Decided`](crate::Decided), in the
-    /// extensions of the request and of the response. It costs a few allocations a request.
+    /// Leaves each decision in the extensions of the request, for handlers, and of the response, for
+    /// outer layers, as a [`Decided`](crate::Decided). This costs a few allocations for each request.
     #[must_use]
     pub fn visible(self) -> Self {
-        self.with(|config| config.visible = true)
+        self.with(|decider| decider.visible = true)
     }
 
-    /// Denies in plain text instead of problem documents.
+    /// Denies requests in plain text instead of problem documents (RFC 9457).
     #[must_use]
     pub fn plain_text(self) -> Self {
-        self.with(|config| config.answers = Answers::Text)
+        self.with(|decider| decider.denial_format = DenialFormat::PlainText)
     }
 
-    /// Responds to denials, but not to gRPC requests, which are always answered with a gRPC
-    /// status, nor if the store cannot answer. `Retry-After` and the rate limit headers are added to
-    /// the response.
+    /// Sets a closure that makes the response to a denied request. The layer adds `Retry-After` and
+    /// the rate limit headers to it.
+    ///
+    /// The closure is not called for gRPC requests, which get a gRPC status, and not when the store
+    /// cannot answer.
     ///
     /// ```
     /// use http::{Response, StatusCode};
@@ -156,19 +183,20 @@ impl RateLimitLayer {
     where
         F: Fn(&Denied<'_>, &Parts) -> Response<Bytes> + Send + Sync + 'static,
     {
-        self.with(|config| config.answers = Answers::Own(Arc::new(respond)))
+        self.with(|decider| decider.denial_format = DenialFormat::Custom(Arc::new(respond)))
     }
 
-    /// Shows every decision to `watch`, trials included.
+    /// Sets a closure that is called with every [`Decision`], before the inner service is called.
+    /// The outcomes of shadow rules are part of it.
     #[must_use]
-    pub fn on_decision<F>(self, watch: F) -> Self
+    pub fn on_decision<F>(self, on_decision: F) -> Self
     where
         F: Fn(&Decision<'_>, &Parts) + Send + Sync + 'static,
     {
-        self.with(|config| config.on_decision = Some(Arc::new(watch)))
+        self.with(|decider| decider.on_decision = Some(Arc::new(on_decision)))
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Config)) -> Self {
+    fn with(mut self, change: impl FnOnce(&mut Decider)) -> Self {
         change(Arc::make_mut(&mut self.0));
         self
     }

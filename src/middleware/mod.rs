@@ -1,23 +1,26 @@
-//! The tower middleware: a layer, the service it makes, its future and its response body.
+//! The tower middleware.
+//!
+//! [`RateLimitLayer`] makes [`RateLimit`] services. A request passes through these files in order:
+//!
+//! 1. `service`: takes the request apart and calls the inner service or not;
+//! 2. `decide`: asks the limiter, and decides whether the request is admitted;
+//! 3. `future`: waits for a remote store, for the inner service, and for refunds;
+//! 4. `headers`, or `respond` for a denial: writes the response.
 
-mod base64;
-mod body;
 mod decide;
 mod decided;
-mod denial;
 mod future;
-mod grpc;
 mod headers;
 mod layer;
+mod respond;
 mod service;
-pub(crate) mod settlement;
-mod text;
 
-pub use body::ResponseBody;
-pub use decided::Decided;
 #[cfg(feature = "axum")]
-pub use decided::NotDecided;
-pub use future::ResponseFuture;
-pub use headers::{Headers, Reset};
-pub use layer::RateLimitLayer;
-pub use service::RateLimit;
+pub use self::decided::NotDecided;
+pub use self::{
+    decided::Decided,
+    future::ResponseFuture,
+    headers::{Headers, Reset},
+    layer::RateLimitLayer,
+    service::RateLimit,
+};

@@ -1,4 +1,4 @@
-//! The service: from a request to its charges, and to the inner service or a denial.
+//! The service that limits requests.
 
 use std::{
     fmt, mem,
@@ -10,23 +10,24 @@ use http::{Request, Response};
 use tower_service::Service;
 
 use super::{
-    ResponseBody, ResponseFuture,
-    decide::{Admission, Config, Progress},
+    ResponseFuture,
+    decide::{Admission, Decider, FirstStep},
 };
+use crate::outcome::ResponseBody;
 
-/// A service whose requests are limited. Made by [`RateLimitLayer`](crate::RateLimitLayer).
+/// A [`Service`] whose requests are limited, made by [`RateLimitLayer`](crate::RateLimitLayer).
 #[derive(Clone)]
 pub struct RateLimit<S> {
     inner: S,
-    config: Arc<Config>,
+    decider: Arc<Decider>,
 }
 
 impl<S> RateLimit<S> {
-    pub(super) fn new(inner: S, config: Arc<Config>) -> Self {
-        Self { inner, config }
+    pub(super) fn new(inner: S, decider: Arc<Decider>) -> Self {
+        Self { inner, decider }
     }
 
-    /// The inner service that is ready; a clone, which may not be, takes its place.
+    /// Takes the inner service, which is ready. A clone takes its place, which may not be ready.
     fn take_ready(&mut self) -> S
     where
         S: Clone,
@@ -49,21 +50,27 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
+        // 1. The rules make charges of the head of the request, and the limiter decides them.
         let (mut parts, body) = request.into_parts();
-        match self.config.decide(&mut parts) {
-            Progress::Decided(Admission::Through(after)) => {
+        match self.decider.decide(&mut parts) {
+            // 2. An admitted request goes to the inner service. So does a request that is exempt or
+            //    that no rule charges, and its response stays as it is.
+            FirstStep::Decided(Admission::Admitted(change)) => {
                 let request = Request::from_parts(parts, body);
-                ResponseFuture::calling(self.inner.call(request), after)
+                ResponseFuture::calling(self.inner.call(request), change)
             }
-            Progress::Decided(Admission::Instead(denial)) => {
-                // What readiness holds (a permit, a slot) is for somebody else now.
+            // 3. A rejected request does not reach the inner service. What that service reserved
+            //    when it became ready, such as a permit of a concurrency limit, is released.
+            FirstStep::Decided(Admission::Rejected(response)) => {
                 drop(self.take_ready());
-                ResponseFuture::denied(denial)
+                ResponseFuture::rejected(response)
             }
-            Progress::Asked(asked) => {
+            // 4. If the store is remote, the future waits for its answer, and then does the same
+            //    with the service that is ready now.
+            FirstStep::Pending(pending) => {
                 let request = Request::from_parts(parts, body);
-                let (config, ready) = (Arc::clone(&self.config), self.take_ready());
-                ResponseFuture::deciding(asked, config, ready, request)
+                let (decider, ready) = (Arc::clone(&self.decider), self.take_ready());
+                ResponseFuture::deciding(pending, decider, ready, request)
             }
         }
     }

@@ -1,5 +1,6 @@
-//! How a request becomes a charge.
+//! How a request becomes a charge: rules, and the functions that they are made of.
 
+mod adjustment;
 pub mod by;
 pub mod cost;
 pub mod route;
@@ -7,5 +8,5 @@ pub mod route;
 mod rule;
 mod tiers;
 
-pub(crate) use self::rule::{Ask, ByOutcome};
+pub(crate) use self::{adjustment::Adjustment, rule::RequestFn};
 pub use self::{rule::Rule, tiers::Tiers};

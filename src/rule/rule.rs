@@ -1,78 +1,83 @@
-//! How a request becomes a charge.
+//! A rule: the policy, the identity and the cost of a request.
 
 use std::{fmt, sync::Arc};
 
 use http::{request::Parts, response};
 
+use super::Adjustment;
 use crate::{
     key::Identity,
     policy::{Charge, OnFailure, Policy},
 };
 
-/// How a request becomes a charge: which policy, who is charged, and how much.
+/// A description of how a request becomes a [`Charge`]: the [`Policy`], the [`Identity`] that is
+/// charged, and the cost.
 ///
-/// All closures see the head of the request and return owned data. They are called on the path of
-/// every request and cannot wait: what needs a database belongs in an earlier layer that leaves an
-/// extension behind.
+/// A rule is made of closures over the head of the request ([`Parts`]). They return owned data.
+/// The middleware calls them for every request and does not await them: a lookup in a database
+/// belongs in an earlier layer, which leaves its result in the extensions of the request
+/// ([`by::extension`](crate::by::extension)).
+///
+/// # Examples
+///
+/// One unit for each request of an API key:
+///
+/// ```
+/// use tollgate::{Policy, Quota, Rule, by};
+///
+/// let api = Policy::new("api", Quota::per_minute(100))?;
+/// let rule = Rule::new(api, by::header("x-api-key"));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+///
+/// A closure of your own chooses the key, and writes cost more than reads:
 ///
 /// ```
 /// use http::Method;
-/// use tollgate::{Key, Policy, Quota, Rule, by};
-///
-/// let api = Policy::new("api", Quota::per_minute(100))?;
-/// let per_client = Rule::new(api, by::header("x-api-key"))
-///     .cost(|parts| if parts.method == Method::GET { 1 } else { 10 });
+/// use tollgate::{Key, OnFailure, Policy, Quota, Rule};
 ///
 /// let tenant = Policy::new("tenant", Quota::per_day(50_000))?;
-/// let per_tenant = Rule::new(tenant, |parts| parts.headers.get("x-tenant").map(Key::from));
+/// let rule = Rule::new(tenant, |parts| parts.headers.get("x-tenant").map(Key::from))
+///     .cost(|parts| if parts.method == Method::GET { 1 } else { 10 })
+///     .with_on_failure(OnFailure::Deny);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Rule {
-    policy: Choice,
-    identity: Ask<Identity>,
-    cost: Option<Ask<u64>>,
-    only: Option<Ask<bool>>,
+    policy: PolicyChoice,
+    identity: RequestFn<Identity>,
+    cost: Option<RequestFn<u64>>,
+    only: Option<RequestFn<bool>>,
     shadow: bool,
     on_failure: OnFailure,
-    pub(crate) outcome: Option<ByOutcome>,
+    adjustment: Option<Adjustment>,
 }
 
-/// What is asked of the head of a request.
-pub(crate) type Ask<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
+/// A shared closure over the head of a request.
+pub(crate) type RequestFn<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 
 #[derive(Clone)]
-enum Choice {
+enum PolicyChoice {
     Fixed(Policy),
-    PerRequest(Ask<Policy>),
-}
-
-/// What the response says of the charge that its request was admitted with.
-#[derive(Clone)]
-pub(crate) enum ByOutcome {
-    /// The charge is given back if the head of the response says so.
-    Refund(Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>),
-    /// The charge becomes what the length of the body says, when it has ended.
-    Length(Arc<dyn Fn(u64) -> u64 + Send + Sync>),
-    /// The charge becomes what the handler has counted, when the body has ended.
-    Tally,
+    PerRequest(RequestFn<Policy>),
 }
 
 impl Rule {
-    /// Charges whom `identity` names 1 unit under `policy`.
+    /// Creates a rule that charges the key of a request 1 unit under `policy`.
     ///
     /// The closure returns anything that converts into an [`Identity`]: a [`Key`](crate::Key), an
-    /// option of one (`None` is [`Identity::Unknown`], charged to one key that all such requests
-    /// share), or an `Identity`. [`by`](crate::by) has ready-made ones.
+    /// `Option<Key>` or an `Identity`. `None` becomes [`Identity::Unknown`]: all such requests
+    /// share one key. [`by`](crate::by) has ready-made closures.
     pub fn new<F, K>(policy: Policy, identity: F) -> Self
     where
         F: Fn(&Parts) -> K + Send + Sync + 'static,
         K: Into<Identity>,
     {
-        Self::with(Choice::Fixed(policy), identity)
+        Self::with_choice(PolicyChoice::Fixed(policy), identity)
     }
 
-    /// As [`new`](Self::new), with a policy chosen for each request, by tier or by route.
+    /// Creates a rule like [`new`](Self::new), with a closure that chooses the [`Policy`] for each
+    /// request, by tier or by route. [`Tiers`](crate::Tiers) has a ready-made one.
     ///
     /// ```
     /// use tollgate::{Policy, Quota, Rule, by};
@@ -95,10 +100,10 @@ impl Rule {
         F: Fn(&Parts) -> K + Send + Sync + 'static,
         K: Into<Identity>,
     {
-        Self::with(Choice::PerRequest(Arc::new(choose)), identity)
+        Self::with_choice(PolicyChoice::PerRequest(Arc::new(choose)), identity)
     }
 
-    fn with<F, K>(policy: Choice, identity: F) -> Self
+    fn with_choice<F, K>(policy: PolicyChoice, identity: F) -> Self
     where
         F: Fn(&Parts) -> K + Send + Sync + 'static,
         K: Into<Identity>,
@@ -110,11 +115,12 @@ impl Rule {
             only: None,
             shadow: false,
             on_failure: OnFailure::default(),
-            outcome: None,
+            adjustment: None,
         }
     }
 
-    /// Charges only the requests that match; others pass this rule by.
+    /// Charges only the requests for which `matches` returns true. The rule ignores the others.
+    /// [`route::is`](crate::route::is) is a ready-made closure.
     ///
     /// ```
     /// use tollgate::{Policy, Quota, Rule, by, route};
@@ -132,8 +138,8 @@ impl Rule {
         self
     }
 
-    /// What a request costs, in units. A cost of 0 spends nothing. [`cost`](mod@crate::cost) has
-    /// ready-made ones.
+    /// Sets the cost of a request in units. The default is 1; a cost of 0 spends nothing.
+    /// [`cost`](mod@crate::cost) has ready-made closures.
     #[must_use]
     pub fn cost<F>(mut self, cost: F) -> Self
     where
@@ -143,22 +149,27 @@ impl Rule {
         self
     }
 
-    /// A trial: decided and reported, but it denies nobody and shows in no header.
+    /// Makes this rule a shadow: it is decided and reported, but never denies a request and is
+    /// shown in no header. See [`Charge::shadow`].
     #[must_use]
     pub fn shadow(mut self) -> Self {
         self.shadow = true;
         self
     }
 
-    /// What becomes of a request when the store cannot answer.
+    /// Sets how a request is treated when the store cannot answer. The default is
+    /// [`OnFailure::Local`].
     #[must_use]
     pub fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
     }
 
-    /// Charges before the request, and gives the charge back if the response says so: to count
-    /// only failures. Concurrent requests cannot slip past the limit meanwhile.
+    /// Refunds the charge if `refund` returns true for the head of the response. This counts, for
+    /// example, failed logins only.
+    ///
+    /// The charge is made before the request is served, so that concurrent requests cannot exceed
+    /// the limit.
     ///
     /// ```
     /// use tollgate::{Policy, Quota, Rule, by};
@@ -169,43 +180,51 @@ impl Rule {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     ///
-    /// Replaces [`cost_of_body`](Self::cost_of_body).
+    /// A rule has one adjustment: this replaces [`cost_of_body`](Self::cost_of_body) and
+    /// [`settle_tally`](Self::settle_tally).
     #[must_use]
     pub fn refund_if<F>(mut self, refund: F) -> Self
     where
         F: Fn(&response::Parts) -> bool + Send + Sync + 'static,
     {
-        self.outcome = Some(ByOutcome::Refund(Arc::new(refund)));
+        self.adjustment = Some(Adjustment::RefundIf(Arc::new(refund)));
         self
     }
 
-    /// Charges [`cost`](Self::cost) before the request as an estimate, and settles what `cost`
-    /// makes of the number of bytes in the response's body when that has ended or is dropped: a
-    /// client that hangs up pays for what was sent.
+    /// Settles the charge to `cost(bytes)` units, where `bytes` is the length of the body that was
+    /// sent.
     ///
-    /// Replaces [`refund_if`](Self::refund_if).
+    /// Before the request, [`Rule::cost`] is charged as an estimate. The difference is settled when
+    /// the body has ended or is dropped: a client that disconnects pays for the bytes it was sent.
+    ///
+    /// A rule has one adjustment: this replaces [`refund_if`](Self::refund_if) and
+    /// [`settle_tally`](Self::settle_tally).
     #[must_use]
     pub fn cost_of_body<F>(mut self, cost: F) -> Self
     where
         F: Fn(u64) -> u64 + Send + Sync + 'static,
     {
-        self.outcome = Some(ByOutcome::Length(Arc::new(cost)));
+        self.adjustment = Some(Adjustment::CostOfBody(Arc::new(cost)));
         self
     }
 
-    /// Charges [`cost`](Self::cost) before the request as an estimate, and settles what the
-    /// [`Tally`](crate::Tally) in the response's extensions has counted when the body has ended or
-    /// is dropped: tokens of a language model, rows, bytes before compression. Of a response
-    /// without a tally the estimate stays.
+    /// Settles the charge to the count of the [`Tally`](crate::Tally) in the extensions of the
+    /// response: tokens of a language model, rows, bytes before compression.
     ///
-    /// Replaces [`refund_if`](Self::refund_if) and [`cost_of_body`](Self::cost_of_body).
+    /// Before the request, [`Rule::cost`] is charged as an estimate. The difference is settled when
+    /// the body has ended or is dropped. If the response has no tally, the estimate stays.
+    ///
+    /// A rule has one adjustment: this replaces [`refund_if`](Self::refund_if) and
+    /// [`cost_of_body`](Self::cost_of_body).
     #[must_use]
     pub fn settle_tally(mut self) -> Self {
-        self.outcome = Some(ByOutcome::Tally);
+        self.adjustment = Some(Adjustment::SettleTally);
         self
     }
 
-    /// The charge for a request; `None` if it is exempt.
+    /// Returns the charge for a request, or `None` if the rule does not apply to it or its identity
+    /// is [`Identity::Exempt`].
+    #[inline]
     pub(crate) fn charge(&self, parts: &Parts) -> Option<Charge<'_>> {
         if self.only.as_ref().is_some_and(|only| !only(parts)) {
             return None;
@@ -213,11 +232,17 @@ impl Rule {
         let key = (self.identity)(parts).key()?;
         let cost = self.cost.as_ref().map_or(1, |cost| cost(parts));
         let charge = match &self.policy {
-            Choice::Fixed(policy) => policy.charge(key, cost),
-            Choice::PerRequest(choose) => choose(parts).charge(key, cost).into_owned(),
+            PolicyChoice::Fixed(policy) => policy.charge(key, cost),
+            PolicyChoice::PerRequest(choose) => choose(parts).charge(key, cost).into_owned(),
         };
         let charge = charge.with_on_failure(self.on_failure);
         Some(if self.shadow { charge.shadow() } else { charge })
+    }
+
+    /// Returns how the response adjusts the charge.
+    #[inline]
+    pub(crate) fn adjustment(&self) -> Option<&Adjustment> {
+        self.adjustment.as_ref()
     }
 }
 
@@ -225,8 +250,10 @@ impl fmt::Debug for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Rule");
         match &self.policy {
-            Choice::Fixed(policy) => debug.field("policy", policy),
-            Choice::PerRequest(_) => debug.field("policy", &format_args!("chosen per request")),
+            PolicyChoice::Fixed(policy) => debug.field("policy", policy),
+            PolicyChoice::PerRequest(_) => {
+                debug.field("policy", &format_args!("chosen per request"))
+            }
         };
         debug
             .field("shadow", &self.shadow)

@@ -4,6 +4,7 @@
 mod answers;
 mod contract;
 mod headers;
+mod verdicts;
 
 use std::{
     collections::VecDeque,

@@ -123,6 +123,8 @@ async fn killed_connections_are_replaced() {
     load.stop().await;
     load.report("CLIENT KILL every 10 ms");
     assert!(load.admitted.load(SeqCst) <= 500);
+    // The longest delay between two attempts to connect, and what a busy machine adds.
+    tokio::time::sleep(Duration::from_millis(400)).await;
     assert!(!admits(&limiter, &policy, "alice").await, "all was spent");
     assert_healed(&limiter).await;
 }

@@ -12,7 +12,7 @@ use super::{address, cidr::Cidrs, forwarded, peer};
 use crate::{
     error::Error,
     key::{Identity, Key},
-    rule::Ask,
+    rule::RequestFn,
 };
 
 /// The client's address, found as `how` says. Without one a request is [`Identity::Unknown`].
@@ -68,7 +68,7 @@ pub struct ClientIp {
     header: Option<Header>,
     trusted: Cidrs,
     ipv6_mask: u128,
-    peer: Option<Ask<Option<IpAddr>>>,
+    peer: Option<RequestFn<Option<IpAddr>>>,
 }
 
 #[derive(Debug, Clone)]

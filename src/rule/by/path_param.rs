@@ -1,23 +1,30 @@
 //! By a parameter of the path.
 
+use std::borrow::Cow;
+
 use axum::extract::{MatchedPath, OriginalUri};
 use http::request::Parts;
-use smallvec::SmallVec;
+use percent_encoding::percent_decode_str;
 
 use crate::key::{Identity, Key};
 
-/// The parameter `name` of the route that axum has matched: of `/users/{id}` the `id`, of
-/// `/files/{*path}` the `path`, percent-decoded as handlers see it.
+/// Charges the parameter `name` of the route that axum has matched: the `id` of `/users/{id}`, or
+/// the `path` of `/files/{*path}`. The value is percent-decoded, as handlers see it.
 ///
-/// Requests whose route has no such parameter are [`Identity::Unknown`]. Whoever writes the path
-/// chooses the key.
+/// Requests whose route has no such parameter are [`Identity::Unknown`]. The client writes the path,
+/// and so chooses the key: see the warning at [`header`](super::header).
 pub fn path_param(
     name: &'static str,
 ) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
-    move |parts: &Parts| Identity::from(find(parts, name).map(|value| Key::from(&*decode(value))))
+    move |parts: &Parts| {
+        // Decoded, so that two spellings of one value are one key. A bad escape stays as it is.
+        let decode = |value| Key::from(&*Cow::from(percent_decode_str(value)));
+        Identity::from(find(parts, name).map(decode))
+    }
 }
 
-/// Axum keeps its parameters to itself: the pattern and the path are read side by side.
+/// Finds the parameter by reading the pattern and the path side by side: axum's own parameters are
+/// private.
 fn find<'p>(parts: &'p Parts, name: &str) -> Option<&'p str> {
     let pattern = parts.extensions.get::<MatchedPath>()?.as_str();
     // In a nested router the path has lost its prefix; the pattern keeps it.
@@ -36,25 +43,4 @@ fn find<'p>(parts: &'p Parts, name: &str) -> Option<&'p str> {
         path = rest;
     }
     None
-}
-
-/// Two spellings of one value must not be two keys. Bytes that a bad escape leaves stay as they are.
-fn decode(text: &str) -> SmallVec<[u8; 64]> {
-    let mut decoded = SmallVec::new();
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        let mut ahead = bytes.clone();
-        let escaped = (byte == b'%').then(|| Some((hex(ahead.next()?)?, hex(ahead.next()?)?)));
-        if let Some(Some((high, low))) = escaped {
-            decoded.push(high << 4 | low);
-            bytes = ahead;
-        } else {
-            decoded.push(byte);
-        }
-    }
-    decoded
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).map(|value| value as u8)
 }

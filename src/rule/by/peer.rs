@@ -12,7 +12,7 @@ pub(super) fn address(parts: &Parts) -> Option<IpAddr> {
     let peer = of_axum(parts).or_else(|| of_tonic(parts)).or_else(|| of_tonic_tls(parts));
     let peer = peer.or_else(plain);
     if peer.is_none() {
-        telemetry::no_peer();
+        telemetry::peer_missing();
     }
     peer
 }

@@ -1,155 +1,181 @@
-//! A cluster: runs the script on the node that has the slot, and follows the slot where it moves.
+//! Sends a request to the node that has its slot, and follows redirections.
 
 use std::{borrow::Borrow, sync::Arc, time::Duration};
 
 use redis::{ErrorKind, RedisError, Value};
 use tokio::time::{Instant, sleep};
 
-use super::topology::{Node, Topology};
-use crate::error::Effect;
-use crate::store::redis::{
-    RedisConfig,
-    connection::SingleFlight,
-    error::{Failure, Redirect},
-    reply::CallReply,
-    script::{ScriptBy, ScriptCall},
-    wire::WireCheck,
+use super::{Node, Topology};
+use crate::{
+    error::Effect,
+    store::redis::{
+        RedisConfig,
+        connection::SingleFlight,
+        error::{Failure, Redirect},
+        reply::CallReply,
+        script::{ScriptBy, ScriptCall},
+        wire::WireCheck,
+    },
 };
 
+/// The delay before a request is repeated whose slot is being moved.
+const MOVING_SLOT_RETRY_DELAY: Duration = Duration::from_millis(5);
+
+/// The delay before a request is repeated whose node could not be reached.
+const LOST_NODE_RETRY_DELAY: Duration = Duration::from_millis(20);
+
+/// The nodes are not asked for the slots more often than this.
+const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A cluster. Each request goes to the node that has its slot.
 #[derive(Debug)]
 pub(in crate::store::redis) struct Cluster {
     topology: Arc<Topology>,
-    refreshing: SingleFlight,
-    /// For how long a request follows its slot.
-    limit: Duration,
+    refresh: SingleFlight,
+    /// A request follows its slot for this long, as long as one reply may take.
+    redirect_timeout: Duration,
 }
 
-/// How long to wait before asking again for a slot that is on its way.
-const PAUSE: Duration = Duration::from_millis(5);
-/// Nodes are not asked more often than this who has which slots.
-const REST: Duration = Duration::from_millis(100);
-
 impl Cluster {
+    /// Creates a cluster from the URLs of some nodes. Nothing is connected yet.
+    ///
+    /// # Errors
+    ///
+    /// If no URL is given, or one is not valid.
     pub(in crate::store::redis) fn new(
         seeds: &[String],
         config: &RedisConfig,
     ) -> Result<Self, RedisError> {
-        let topology = Arc::new(Topology::new(seeds, config)?);
-        let limit = config.response_timeout;
-        Ok(Self { topology, refreshing: SingleFlight::new(REST), limit })
+        Ok(Self {
+            topology: Arc::new(Topology::new(seeds, config)?),
+            refresh: SingleFlight::with_min_interval(MIN_REFRESH_INTERVAL),
+            redirect_timeout: config.response_timeout,
+        })
     }
 
     /// Asks the nodes which of them has which slots.
     pub(in crate::store::redis) async fn refresh(&self) -> Result<(), Failure> {
-        self.refreshing.join(|| Arc::clone(&self.topology).refresh()).await
+        self.refresh.run(|| Arc::clone(&self.topology).refresh()).await
     }
 
-    /// As [`refresh`](Self::refresh), but nobody waits for it.
-    fn refresh_soon(&self) {
-        // If that fails, the next request for the slot tries again, and waits for it.
-        let _ = self.refreshing.begin(|| Arc::clone(&self.topology).refresh());
+    /// Starts a [`refresh`](Self::refresh), and does not wait for it.
+    fn start_refresh(&self) {
+        self.refresh.start(|| Arc::clone(&self.topology).refresh());
     }
 
     /// Waits until a call for this slot can be sent at once.
     pub(in crate::store::redis) async fn ready(&self, slot: u16) -> Result<(), Failure> {
-        let deadline = Instant::now() + self.limit;
+        let deadline = Instant::now() + self.redirect_timeout;
         loop {
-            let ready = self.owner(slot).await?.link.ready().await;
+            let ready = self.owner(slot).await?.pool.ready().await;
             if ready.is_ok() || Instant::now() >= deadline {
                 return ready;
             }
-            self.refresh_soon();
-            sleep(PAUSE * 4).await;
+            self.start_refresh();
+            sleep(LOST_NODE_RETRY_DELAY).await;
         }
     }
 
-    /// Runs the script on the node that has the slot. What a node redirects has not run, so
-    /// repeating it doubles nothing; what may have run is never repeated.
+    /// Runs a call of the script on the node that has the slot.
+    ///
+    /// A call that a node redirects has not run there, so it is repeated. A call that may have run
+    /// is never repeated.
+    ///
+    /// # Errors
+    ///
+    /// If the call fails, or still is redirected after the response timeout.
     pub(in crate::store::redis) async fn run<C: Borrow<WireCheck>>(
         &self,
         slot: u16,
         call: &ScriptCall<'_, C>,
     ) -> Result<CallReply, Failure> {
-        let deadline = Instant::now() + self.limit;
-        let departure = call.departure();
+        let deadline = Instant::now() + self.redirect_timeout;
         let mut ask: Option<Arc<Node>> = None;
-        let mut moved = false;
+        let mut was_moved = false;
         loop {
-            let (node, asking) = match ask.take() {
+            let (node, is_asking) = match ask.take() {
                 Some(node) => (node, true),
                 None => (self.owner(slot).await?, false),
             };
-            let link = &node.link;
-            let send = |by: ScriptBy| async move {
-                let (command, parse) = (call.encode(by), |value: Value| call.parse(&value));
-                if asking {
-                    link.send_asking(&command, departure, parse).await
-                } else {
-                    link.send(&command, departure, parse).await
-                }
-            };
-            let result = node.loading.run(departure, send).await;
+            let result = run_on(&node, call, is_asking).await;
             let Err(failure) = result else { return result };
             if failure.effect() == Effect::None {
-                departure.rejected();
+                call.departure().rejected();
             }
-            let redirected = |address: &str| {
-                self.topology.redirected(&node, address).map_err(Failure::ServerError)
+            let target = |address: &str| {
+                self.topology.redirect_target(&node, address).map_err(Failure::ServerError)
             };
             match failure.redirect() {
                 Some(Redirect::Moved(address)) => {
-                    if let Some(node) = redirected(&address)? {
-                        self.topology.learn(slot, &node);
+                    if let Some(node) = target(&address)? {
+                        self.topology.set_owner(slot, &node);
                     }
-                    // One that has moved is seldom the only one.
-                    self.refresh_soon();
-                    // Nodes that do not agree yet send it to and fro.
-                    if moved {
-                        sleep(PAUSE).await;
+                    // Other slots have usually moved, too.
+                    self.start_refresh();
+                    if was_moved {
+                        // The nodes do not agree yet, and redirect to each other.
+                        sleep(MOVING_SLOT_RETRY_DELAY).await;
                     }
-                    moved = true;
+                    was_moved = true;
                 }
-                Some(Redirect::Ask(address)) => ask = redirected(&address)?,
-                // Several checks are then asked one by one.
+                Some(Redirect::Ask(address)) => ask = target(&address)?,
+                // The checks of a batch are repeated one by one.
                 Some(Redirect::Later) if call.is_batch() => return Err(failure),
-                Some(Redirect::Later) => sleep(PAUSE).await,
-                None if matches!(failure, Failure::Unreachable(_)) || failure.ends_connection() => {
-                    self.refresh_soon();
+                Some(Redirect::Later) => sleep(MOVING_SLOT_RETRY_DELAY).await,
+                None if failure.ends_connection() => {
+                    self.start_refresh();
                     if !matches!(failure, Failure::Unreachable(_) | Failure::ServerError(_)) {
                         return Err(failure);
                     }
-                    sleep(PAUSE * 4).await;
+                    sleep(LOST_NODE_RETRY_DELAY).await;
                 }
                 None => return Err(failure),
             }
             if Instant::now() >= deadline {
                 return Err(match failure.redirect() {
-                    Some(Redirect::Moved(_) | Redirect::Ask(_)) => nobody(),
+                    Some(Redirect::Moved(_) | Redirect::Ask(_)) => no_owner(),
                     _ => failure,
                 });
             }
         }
     }
 
-    /// The node that has the slot. If that one may be gone, the others are asked first who has
-    /// taken over.
+    /// Returns the node that has a slot. If all connections to it have ended, another node may have
+    /// taken over, so the nodes are asked for the slots first.
     async fn owner(&self, slot: u16) -> Result<Arc<Node>, Failure> {
-        let known = self.topology.owner(slot);
-        if let Some(node) = &known
-            && !node.link.is_lost()
+        if let Some(node) = self.topology.owner(slot)
+            && !node.pool.is_lost()
         {
-            return Ok(Arc::clone(node));
-        }
-        let refreshed = self.refresh().await;
-        if let Some(node) = self.topology.owner(slot) {
             return Ok(node);
         }
-        refreshed?;
-        Err(nobody())
+        let refreshed = self.refresh().await;
+        match self.topology.owner(slot) {
+            Some(node) => Ok(node),
+            None => Err(refreshed.err().unwrap_or_else(no_owner)),
+        }
     }
 }
 
-fn nobody() -> Failure {
+/// Runs a call of the script on one node. A node to which an `ASK` redirects takes it only behind
+/// `ASKING`.
+async fn run_on<C: Borrow<WireCheck>>(
+    node: &Node,
+    call: &ScriptCall<'_, C>,
+    is_asking: bool,
+) -> Result<CallReply, Failure> {
+    let send = |by: ScriptBy| async move {
+        let (command, departure) = (call.encode(by), call.departure());
+        let parse = |value: Value| call.parse(&value);
+        if is_asking {
+            node.pool.send_asking(&command, departure, parse).await
+        } else {
+            node.pool.send(&command, departure, parse).await
+        }
+    };
+    node.script_loader.run(call.departure(), send).await
+}
+
+fn no_owner() -> Failure {
     let message = "no node of the cluster has this slot";
     Failure::Unreachable((ErrorKind::ClusterConnectionNotFound, message).into())
 }

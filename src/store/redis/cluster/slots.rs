@@ -1,76 +1,86 @@
-//! What `CLUSTER SLOTS` says: which node has which slots.
+//! Parses what the nodes of a cluster tell about their slots.
 
 use redis::{ErrorKind, RedisError, Value, from_redis_value};
 
-pub(in crate::store::redis) const SLOTS: usize = 16_384;
+/// The number of hash slots of a cluster.
+pub(super) const SLOT_COUNT: usize = 16_384;
 
-/// Slots in a row, and the primary that has them.
+/// Consecutive slots, and the address of the primary that has them.
 #[derive(Debug, PartialEq)]
-pub(in crate::store::redis) struct Range {
-    pub(in crate::store::redis) first: usize,
-    pub(in crate::store::redis) last: usize,
-    pub(in crate::store::redis) host: String,
-    pub(in crate::store::redis) port: u16,
+pub(super) struct SlotRange {
+    pub(super) first: usize,
+    /// Is part of the range.
+    pub(super) last: usize,
+    pub(super) host: String,
+    pub(super) port: u16,
 }
 
-/// Whether this has the form of an answer.
-pub(in crate::store::redis) fn is_answer(value: &Value) -> bool {
+/// Returns whether a value can be the reply to `CLUSTER SLOTS`.
+pub(super) fn is_slots_reply(value: &Value) -> bool {
     let is_list = |value: &Value| matches!(value, Value::Array(_));
     matches!(value, Value::Array(ranges) if ranges.iter().all(is_list))
 }
 
-/// Reads the answer of the node at a host.
-pub(in crate::store::redis) fn read(
-    value: Value,
-    answering: &str,
-) -> Result<Vec<Range>, RedisError> {
-    let ranges: Vec<Vec<Value>> = from_redis_value(value)?;
-    ranges.into_iter().filter_map(|range| read_range(range, answering).transpose()).collect()
+/// Parses the reply to `CLUSTER SLOTS` of the node at `replying_host`. Ranges of primaries whose
+/// address that node does not know are left out.
+///
+/// # Errors
+///
+/// If the reply is not valid.
+pub(super) fn parse(reply: Value, replying_host: &str) -> Result<Vec<SlotRange>, RedisError> {
+    let ranges: Vec<Vec<Value>> = from_redis_value(reply)?;
+    ranges.into_iter().filter_map(|range| parse_range(range, replying_host).transpose()).collect()
 }
 
-fn read_range(range: Vec<Value>, answering: &str) -> Result<Option<Range>, RedisError> {
+fn parse_range(range: Vec<Value>, replying_host: &str) -> Result<Option<SlotRange>, RedisError> {
     let [first, last, primary, ..] = &range[..] else { return Ok(None) };
     let first: usize = from_redis_value(first.clone())?;
     let last: usize = from_redis_value(last.clone())?;
-    if first > last || last >= SLOTS {
+    if first > last || last >= SLOT_COUNT {
         return Err((ErrorKind::Parse, "a range of slots is not valid").into());
     }
     let primary: Vec<Value> = from_redis_value(primary.clone())?;
     let [host, port, ..] = &primary[..] else { return Ok(None) };
     let host: Option<String> = from_redis_value(host.clone())?;
     let port: u16 = from_redis_value(port.clone())?;
-    let host = host_of(host.as_deref().unwrap_or_default(), answering);
-    Ok(host.map(|host| Range { first, last, host: host.to_owned(), port }))
+    let host = resolve_host(host.as_deref().unwrap_or_default(), replying_host);
+    Ok(host.map(|host| SlotRange { first, last, host: host.to_owned(), port }))
 }
 
-/// Where a node is that another redirects to, as `host:port`.
-pub(in crate::store::redis) fn read_address(
+/// Parses the address in a redirection by the node at `replying_host`, as host and port. Returns
+/// `None` if that node does not know the host.
+///
+/// # Errors
+///
+/// If the port is not a number from 0 to 65535.
+pub(super) fn parse_address(
     address: &str,
-    answering: &str,
+    replying_host: &str,
 ) -> Result<Option<(String, u16)>, RedisError> {
     let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
     let port = port.parse().map_err(|_| {
         RedisError::from((ErrorKind::Parse, "a cluster node's address is not valid"))
     })?;
-    Ok(host_of(host, answering).map(|host| (host.to_owned(), port)))
+    Ok(resolve_host(host, replying_host).map(|host| (host.to_owned(), port)))
 }
 
-/// A node may leave out where another is, which means where it is itself; or not know it.
-fn host_of<'a>(host: &'a str, answering: &'a str) -> Option<&'a str> {
+/// Returns the host that a node tells. An empty host is that of the node itself, and `?` is one
+/// that it does not know.
+fn resolve_host<'a>(host: &'a str, replying_host: &'a str) -> Option<&'a str> {
     match host {
         "?" => None,
-        "" => Some(answering).filter(|host| !host.is_empty()),
+        "" => Some(replying_host).filter(|host| !host.is_empty()),
         host => Some(host.trim_matches(['[', ']'])),
     }
 }
 
-/// How many slots have an owner.
-pub(in crate::store::redis) fn covered(ranges: &[Range]) -> usize {
-    let mut has_owner = vec![false; SLOTS];
+/// Returns the number of slots in these ranges.
+pub(super) fn covered(ranges: &[SlotRange]) -> usize {
+    let mut is_covered = vec![false; SLOT_COUNT];
     for range in ranges {
-        has_owner[range.first..=range.last].fill(true);
+        is_covered[range.first..=range.last].fill(true);
     }
-    has_owner.into_iter().filter(|has| *has).count()
+    is_covered.into_iter().filter(|is_covered| *is_covered).count()
 }
 
 #[cfg(test)]
@@ -87,42 +97,42 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_left_out_is_that_of_the_node_that_answered() {
+    fn an_empty_host_is_that_of_the_replying_node() {
         let hosts = [text("10.0.0.1"), text(""), Value::Nil, text("?")];
-        let answer = hosts.into_iter().zip(0..).map(|(host, at)| range(at, at, host, 6_379));
-        let ranges = read(Value::Array(answer.collect()), "here").expect("valid");
+        let reply = hosts.into_iter().zip(0..).map(|(host, at)| range(at, at, host, 6_379));
+        let ranges = parse(Value::Array(reply.collect()), "here").expect("valid");
         let hosts: Vec<_> = ranges.iter().map(|range| &*range.host).collect();
         assert_eq!(hosts, ["10.0.0.1", "here", "here"]);
         assert_eq!(covered(&ranges), 3);
 
-        let address = |address| read_address(address, "here").expect("valid");
+        let address = |address| parse_address(address, "here").expect("valid");
         assert_eq!(address("10.0.0.1:6381"), Some(("10.0.0.1".into(), 6_381)));
         assert_eq!(address(":6381"), Some(("here".into(), 6_381)));
         assert_eq!(address("::1:6381"), Some(("::1".into(), 6_381)));
         assert_eq!(address("?:6381"), None);
-        assert!(read_address("nowhere", "here").is_err());
+        assert!(parse_address("nowhere", "here").is_err());
     }
 
     #[test]
-    fn a_map_has_a_form() {
+    fn a_reply_is_a_list_of_lists() {
         let map = vec![range(0, 99, text("a"), 1), range(100, 16_383, text("b"), 1)];
-        assert!(is_answer(&Value::Array(map)));
-        assert!(is_answer(&Value::Array(Vec::new())));
+        assert!(is_slots_reply(&Value::Array(map)));
+        assert!(is_slots_reply(&Value::Array(Vec::new())));
         for other in [Value::Okay, Value::Nil, text("a"), Value::Array(vec![Value::Int(7)])] {
-            assert!(!is_answer(&other), "{other:?}");
+            assert!(!is_slots_reply(&other), "{other:?}");
         }
     }
 
     #[test]
-    fn a_map_is_complete_or_not() {
-        let all = read(
+    fn a_map_is_complete_if_it_covers_all_slots() {
+        let all = parse(
             Value::Array(vec![range(0, 99, text("a"), 1), range(100, 16_383, text("b"), 1)]),
             "here",
         );
-        assert_eq!(covered(&all.expect("valid")), SLOTS);
-        let none = read(Value::Array(Vec::new()), "here").expect("valid");
+        assert_eq!(covered(&all.expect("valid")), SLOT_COUNT);
+        let none = parse(Value::Array(Vec::new()), "here").expect("valid");
         assert_eq!(covered(&none), 0);
-        assert!(read(Value::Array(vec![range(0, 16_384, text("a"), 1)]), "here").is_err());
-        assert!(read(Value::Array(vec![range(9, 8, text("a"), 1)]), "here").is_err());
+        assert!(parse(Value::Array(vec![range(0, 16_384, text("a"), 1)]), "here").is_err());
+        assert!(parse(Value::Array(vec![range(9, 8, text("a"), 1)]), "here").is_err());
     }
 }

@@ -1,53 +1,58 @@
-//! What is known of a cluster: its nodes, and which of them has which slot.
+//! The nodes of a cluster, and which of them has which slot.
 
 use std::{
     collections::HashMap,
-    fmt,
+    fmt, mem,
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
     time::Duration,
 };
 
-use redis::{Cmd, ConnectionAddr, ErrorKind, RedisError};
-use tokio::{task::JoinSet, time::sleep};
-
-use super::slots::{self, Range, SLOTS};
-use crate::store::redis::{
-    RedisConfig,
-    connection::{Connector, Pool, ServerConnector},
-    departure::Departure,
-    error::Failure,
-    script::ScriptLoader,
+use redis::{ErrorKind, RedisError};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
 };
 
-pub(in crate::store::redis) struct Topology {
-    /// The addresses that the application gave; their user, password and TLS are used for all.
+use super::{
+    Node,
+    node::slot_ranges_of_seed,
+    slots::{self, SLOT_COUNT, SlotRange},
+};
+use crate::store::redis::{RedisConfig, connection::ServerConnector, error::Failure};
+
+/// The most nodes that are kept. Redis recommends clusters of at most 1,000 nodes.
+const MAX_NODES: usize = 1_000;
+
+/// The delay before the addresses that the application gave are asked for the slots. The known
+/// nodes, to which there are connections, usually answer before.
+const SEED_DELAY: Duration = Duration::from_millis(50);
+
+/// The nodes of a cluster, and which of them has which slot.
+pub(super) struct Topology {
+    /// The addresses that the application gave. The user, password and TLS settings of the first
+    /// are used for all nodes.
     seeds: Vec<ServerConnector>,
     config: RedisConfig,
-    map: RwLock<Map>,
+    map: RwLock<SlotMap>,
 }
 
-struct Map {
+struct SlotMap {
+    /// The node of each slot.
     owners: Vec<Option<Arc<Node>>>,
+    /// At most [`MAX_NODES`].
     nodes: HashMap<Address, Arc<Node>>,
 }
 
+/// Host and port.
 type Address = (String, u16);
 
-#[derive(Debug)]
-pub(in crate::store::redis) struct Node {
-    pub(in crate::store::redis) host: String,
-    pub(in crate::store::redis) link: Pool,
-    pub(in crate::store::redis) loading: ScriptLoader,
-}
-
-/// The given addresses are asked a little later than the nodes, to which there are connections.
-const LATER: Duration = Duration::from_millis(50);
-
 impl Topology {
-    pub(in crate::store::redis) fn new(
-        seeds: &[String],
-        config: &RedisConfig,
-    ) -> Result<Self, RedisError> {
+    /// Creates a topology without nodes from the URLs of some nodes.
+    ///
+    /// # Errors
+    ///
+    /// If no URL is given, or one is not valid.
+    pub(super) fn new(seeds: &[String], config: &RedisConfig) -> Result<Self, RedisError> {
         if seeds.is_empty() {
             return Err((ErrorKind::InvalidClientConfig, "no node is given").into());
         }
@@ -55,140 +60,187 @@ impl Topology {
         Ok(Self {
             seeds: seeds.collect::<Result<_, _>>()?,
             config: config.clone(),
-            map: RwLock::new(Map { owners: vec![None; SLOTS], nodes: HashMap::new() }),
+            map: RwLock::new(SlotMap { owners: vec![None; SLOT_COUNT], nodes: HashMap::new() }),
         })
     }
 
-    pub(in crate::store::redis) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
+    /// Returns the node that has a slot, if it is known.
+    pub(super) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
         self.read().owners[usize::from(slot)].clone()
     }
 
-    pub(in crate::store::redis) fn learn(&self, slot: u16, node: &Arc<Node>) {
+    /// Records that a node has a slot.
+    pub(super) fn set_owner(&self, slot: u16, node: &Arc<Node>) {
         self.write().owners[usize::from(slot)] = Some(Arc::clone(node));
     }
 
-    /// The node to which another redirects; `None` if that one does not know where it is.
-    pub(in crate::store::redis) fn redirected(
+    /// Returns the node at the address to which another node redirects a request. Returns `None` if
+    /// the other node does not know the address, or too many nodes are known.
+    ///
+    /// # Errors
+    ///
+    /// If the address is not valid.
+    pub(super) fn redirect_target(
         &self,
-        by: &Node,
+        redirecting: &Node,
         address: &str,
     ) -> Result<Option<Arc<Node>>, RedisError> {
-        let Some(address) = slots::read_address(address, &by.host)? else { return Ok(None) };
-        let mut map = self.write();
-        let node = match map.nodes.get(&address) {
-            Some(node) => Arc::clone(node),
-            None => self.connect(&address)?,
-        };
-        map.nodes.insert(address, Arc::clone(&node));
-        Ok(Some(node))
+        match slots::parse_address(address, &redirecting.host)? {
+            Some(address) => self.write().node(address, |address| self.new_node(address)),
+            None => Ok(None),
+        }
     }
 
-    /// Asks all nodes at once, because some may be silent, which of them has which slots. The first
-    /// map without gaps counts: a node that has been taken out of the cluster knows of no slots.
-    pub(in crate::store::redis) async fn refresh(self: Arc<Self>) -> Result<(), Failure> {
-        let mut asked = JoinSet::new();
-        let nodes: Vec<_> = self.read().nodes.values().cloned().collect();
-        let later = if nodes.is_empty() { Duration::ZERO } else { LATER };
-        for node in nodes {
-            asked.spawn(async move {
-                let parse = |value| slots::is_answer(&value).then_some(value);
-                let (command, departure) = (slots_command(), Departure::default());
-                let answer = node.link.send(&command, &departure, parse).await?;
-                slots::read(answer, &node.host).map_err(Failure::ServerError)
-            });
-        }
-        for seed in self.seeds.clone() {
-            let connecting = self.config.connect_timeout;
-            asked.spawn(async move {
-                sleep(later).await;
-                let asking = ask_seed(&seed);
-                match tokio::time::timeout(connecting, asking).await {
-                    Ok(answer) => answer.map_err(Failure::Unreachable),
-                    Err(_) => Err(unreachable()),
-                }
-            });
-        }
-        let (mut best, mut most, mut last) = (Vec::new(), 0, None);
-        while most < SLOTS
-            && let Some(answer) = asked.join_next().await
+    /// Asks all nodes for the slots, and updates the map.
+    ///
+    /// All nodes are asked at once, because some may not answer. The first reply counts that covers
+    /// all slots, because a node that was taken out of the cluster knows no slots. Without such a
+    /// reply, the one counts that covers the most slots.
+    ///
+    /// # Errors
+    ///
+    /// If no node knows any slots. Each node has at most the connect timeout and the response
+    /// timeout to reply.
+    pub(super) async fn refresh(self: Arc<Self>) -> Result<(), Failure> {
+        let mut replies = self.ask_all();
+        let (mut best, mut covered, mut failure) = (Vec::new(), 0, None);
+        while covered < SLOT_COUNT
+            && let Some(reply) = replies.join_next().await
         {
-            match answer {
-                Ok(Ok(ranges)) => {
-                    let covered = slots::covered(&ranges);
-                    if covered > most {
-                        (best, most) = (ranges, covered);
-                    }
+            match reply {
+                Ok(Ok(ranges)) if slots::covered(&ranges) > covered => {
+                    covered = slots::covered(&ranges);
+                    best = ranges;
                 }
-                Ok(Err(failure)) => last = Some(failure),
-                Err(_) => {}
+                Ok(Err(error)) => failure = Some(error),
+                Ok(Ok(_)) | Err(_) => {}
             }
         }
-        if most == 0 {
-            return Err(last.unwrap_or_else(unreachable));
+        if covered == 0 {
+            return Err(failure.unwrap_or_else(slots_unknown));
         }
-        self.adopt(&best, most == SLOTS).map_err(Failure::ServerError)
+        self.update(&best, covered == SLOT_COUNT).map_err(Failure::ServerError)
     }
 
-    /// A map with gaps only adds to what is known. One without gaps replaces it: nodes that are not
-    /// in it are forgotten.
-    fn adopt(&self, ranges: &[Range], complete: bool) -> Result<(), RedisError> {
+    /// Asks all known nodes for the slots, and a little later the servers at the given addresses.
+    fn ask_all(&self) -> JoinSet<Result<Vec<SlotRange>, Failure>> {
+        let mut replies = JoinSet::new();
+        let nodes: Vec<_> = self.read().nodes.values().cloned().collect();
+        let seed_delay = if nodes.is_empty() { Duration::ZERO } else { SEED_DELAY };
+        for node in nodes {
+            replies.spawn(async move { node.slot_ranges().await });
+        }
+        for seed in self.seeds.clone() {
+            let connect_timeout = self.config.connect_timeout;
+            replies.spawn(async move {
+                sleep(seed_delay).await;
+                match timeout(connect_timeout, slot_ranges_of_seed(&seed)).await {
+                    Ok(reply) => reply.map_err(Failure::Unreachable),
+                    Err(_) => Err(slots_unknown()),
+                }
+            });
+        }
+        replies
+    }
+
+    /// Updates the map from the reply of a node. A reply that covers all slots replaces what is
+    /// known, and nodes without slots are forgotten. Any other reply adds to it.
+    fn update(&self, ranges: &[SlotRange], is_complete: bool) -> Result<(), RedisError> {
         let mut map = self.write();
-        let mut nodes = HashMap::new();
+        let mut known = if is_complete { mem::take(&mut map.nodes) } else { HashMap::new() };
         for range in ranges {
             let address = (range.host.clone(), range.port);
-            let node = match nodes.get(&address).or_else(|| map.nodes.get(&address)) {
-                Some(node) => Arc::clone(node),
-                None => self.connect(&address)?,
-            };
-            map.owners[range.first..=range.last].fill(Some(Arc::clone(&node)));
-            nodes.insert(address, node);
-        }
-        if complete {
-            map.nodes = nodes;
-        } else {
-            map.nodes.extend(nodes);
+            if let Some(node) = known.remove(&address) {
+                map.nodes.insert(address.clone(), node);
+            }
+            let node = map.node(address, |address| self.new_node(address))?;
+            if node.is_some() {
+                map.owners[range.first..=range.last].fill(node);
+            }
         }
         Ok(())
     }
 
-    /// Nothing is opened before the first request.
-    fn connect(&self, (host, port): &Address) -> Result<Arc<Node>, RedisError> {
-        let server = self.seeds[0].at(host, *port, &self.config)?;
-        let link = Pool::new(Connector::Server(Box::new(server)), &self.config);
-        Ok(Arc::new(Node { host: host.clone(), link, loading: ScriptLoader::default() }))
+    fn new_node(&self, (host, port): &Address) -> Result<Node, RedisError> {
+        let connector = self.seeds[0].at(host, *port, &self.config)?;
+        Ok(Node::new(host, connector, &self.config))
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Map> {
+    fn read(&self) -> RwLockReadGuard<'_, SlotMap> {
         self.map.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Map> {
+    fn write(&self) -> RwLockWriteGuard<'_, SlotMap> {
         self.map.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn ask_seed(seed: &ServerConnector) -> Result<Vec<Range>, RedisError> {
-    let host = match seed.info().addr() {
-        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
-        _ => "",
-    };
-    let mut connection = seed.open().await?.connection;
-    slots::read(slots_command().query_async(&mut connection).await?, host)
+impl SlotMap {
+    /// Returns the node at an address, a new one if none is known. Returns `None` if there are too
+    /// many nodes.
+    fn node(
+        &mut self,
+        address: Address,
+        new_node: impl FnOnce(&Address) -> Result<Node, RedisError>,
+    ) -> Result<Option<Arc<Node>>, RedisError> {
+        if let Some(node) = self.nodes.get(&address) {
+            return Ok(Some(Arc::clone(node)));
+        }
+        if self.nodes.len() >= MAX_NODES {
+            return Ok(None);
+        }
+        let node = Arc::new(new_node(&address)?);
+        self.nodes.insert(address, Arc::clone(&node));
+        Ok(Some(node))
+    }
 }
 
-fn slots_command() -> Cmd {
-    let mut command = Cmd::new();
-    command.arg("CLUSTER").arg("SLOTS");
-    command
-}
-
-fn unreachable() -> Failure {
-    let message = "no node of the cluster says which has which slot";
+fn slots_unknown() -> Failure {
+    let message = "no node of the cluster tells which nodes have the slots";
     Failure::Unreachable((ErrorKind::ClusterConnectionNotFound, message).into())
 }
 
 impl fmt::Debug for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Topology").field("nodes", &self.read().nodes.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topology() -> Topology {
+        let seeds = ["redis://10.0.0.1:6379/".to_owned()];
+        Topology::new(&seeds, &RedisConfig::default()).expect("a valid address")
+    }
+
+    fn range(first: usize, last: usize, port: u16) -> SlotRange {
+        SlotRange { first, last, host: "10.0.0.1".into(), port }
+    }
+
+    #[test]
+    fn a_complete_map_forgets_nodes_without_slots() {
+        let topology = topology();
+        topology.update(&[range(0, 99, 1), range(100, 16_383, 2)], true).expect("valid");
+        let owner = |slot| topology.owner(slot).expect("known");
+        let first = owner(0);
+        topology.update(&[range(0, 99, 3)], false).expect("valid");
+        assert_eq!(topology.read().nodes.len(), 3);
+        assert!(!Arc::ptr_eq(&owner(0), &first));
+        topology.update(&[range(0, 16_383, 1)], true).expect("valid");
+        assert_eq!(topology.read().nodes.len(), 1);
+        assert!(Arc::ptr_eq(&owner(7_000), &first), "a known node keeps its connections");
+    }
+
+    #[test]
+    fn the_number_of_nodes_is_bounded() {
+        let topology = topology();
+        let node = Node::new("10.0.0.1", topology.seeds[0].clone(), &topology.config);
+        for port in 1..=2_000 {
+            let target = topology.redirect_target(&node, &format!("10.0.0.1:{port}"));
+            assert_eq!(target.expect("valid").is_some(), port <= MAX_NODES);
+        }
+        assert_eq!(topology.read().nodes.len(), MAX_NODES);
     }
 }

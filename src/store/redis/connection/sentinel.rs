@@ -1,32 +1,35 @@
-//! Which server is the primary, according to Sentinel.
+//! Connections to the primary that Sentinel names.
 
 use std::sync::Arc;
 
 use redis::{Cmd, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, Value};
 use tokio::task::JoinSet;
 
-use super::{
-    connector::{Connection, ServerConnector},
-    single_flight::first_good,
-};
+use super::{Connection, ServerConnector, first_ok};
 use crate::store::redis::RedisConfig;
 
-/// Some sentinels, and the name under which they know a primary.
+/// Opens connections to the primary that Sentinel names.
 pub(in crate::store::redis) struct SentinelConnector {
     sentinels: Vec<ServerConnector>,
-    sought: Arc<Sought>,
+    primary: Arc<Primary>,
 }
 
-struct Sought {
+/// The primary: its name, and how to connect once its address is known.
+struct Primary {
     name: String,
-    /// Settings of the primary; its address is what the sentinels say.
-    primary: ServerConnector,
+    /// The user, password, database and TLS settings. The sentinels tell the address.
+    connector: ServerConnector,
     config: RedisConfig,
 }
 
 impl SentinelConnector {
-    /// `primary` is the name that sentinels know, or a URL with that name as its host, which may
-    /// have a user, a password, a database and TLS.
+    /// Creates a connector from the URLs of some sentinels and the name of a primary.
+    ///
+    /// `primary` is the name, or a URL with the name as its host: `rediss://user:password@name/0`.
+    ///
+    /// # Errors
+    ///
+    /// If no sentinel is given, or a URL is not valid.
     pub(in crate::store::redis) fn new(
         sentinels: &[String],
         primary: &str,
@@ -41,59 +44,89 @@ impl SentinelConnector {
             format!("redis://{primary}/")
         };
         let info: ConnectionInfo = url.as_str().into_connection_info()?;
-        // Hosts in URLs are folded to lower case, names of primaries are not.
+        // Parsing a URL turns its host to lower case, and names of primaries are case-sensitive.
         let name = host_of(&url).to_owned();
+        let connector = ServerConnector::new(info, config)?;
         let sentinels = sentinels.iter().map(|url| ServerConnector::from_url(url, config));
-        let primary = ServerConnector::new(info, config)?;
         Ok(Self {
             sentinels: sentinels.collect::<Result<_, _>>()?,
-            sought: Arc::new(Sought { name, primary, config: config.clone() }),
+            primary: Arc::new(Primary { name, connector, config: config.clone() }),
         })
     }
 
-    /// Asks all sentinels at once, because some may be silent, and the servers that they name
-    /// whether they agree. Whoever waits for it bounds how long that may take.
-    pub(in crate::store::redis) async fn primary(&self) -> Result<Connection, RedisError> {
-        let mut asked = JoinSet::new();
+    /// Connects to the primary.
+    ///
+    /// All sentinels are asked at once, because some may not answer, and the first primary counts to
+    /// which a connection is open. The caller bounds the time that this takes.
+    pub(super) async fn connect(&self) -> Result<Connection, RedisError> {
+        let mut attempts = JoinSet::new();
         for sentinel in &self.sentinels {
-            asked.spawn(Self::ask(sentinel.clone(), Arc::clone(&self.sought)));
+            let (sentinel, primary) = (sentinel.clone(), Arc::clone(&self.primary));
+            attempts.spawn(async move { primary.connect(&sentinel).await });
         }
-        first_good(asked).await
+        first_ok(attempts).await
     }
+}
 
-    async fn ask(sentinel: ServerConnector, sought: Arc<Sought>) -> Result<Connection, RedisError> {
-        let mut connection = sentinel.open().await?.connection;
-        let mut question = Cmd::new();
-        question.arg("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&sought.name);
-        let address: Option<(String, u16)> = question.query_async(&mut connection).await?;
+impl Primary {
+    /// Connects to the server that a sentinel names, if that server agrees that it is the primary.
+    async fn connect(&self, sentinel: &ServerConnector) -> Result<Connection, RedisError> {
+        let mut sentinel = sentinel.connect().await?.redis;
+        let mut command = Cmd::new();
+        command.arg("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
+        let address: Option<(String, u16)> = command.query_async(&mut sentinel).await?;
         let Some((host, port)) = address else {
             let message = "the sentinels know no primary of this name";
             return Err((ErrorKind::MasterNameNotFoundBySentinel, message).into());
         };
-        let live = sought.primary.at(&host, port, &sought.config)?.open().await?;
-        // During a failover a sentinel may still name the old one.
-        let mut role = Cmd::new();
-        role.arg("ROLE");
-        let role: Value = role.query_async(&mut live.connection.clone()).await?;
-        let is_primary = match &role {
-            Value::Array(items) => match items.first() {
-                Some(Value::BulkString(role)) => role == b"master",
-                Some(Value::SimpleString(role)) => role == "master",
-                _ => false,
-            },
-            _ => false,
-        };
-        if is_primary {
-            Ok(live)
+        let connection = self.connector.at(&host, port, &self.config)?.connect().await?;
+        // During a fail-over a sentinel may still name the old primary.
+        let mut command = Cmd::new();
+        command.arg("ROLE");
+        let role: Value = command.query_async(&mut connection.redis.clone()).await?;
+        if is_primary(&role) {
+            Ok(connection)
         } else {
             Err((ErrorKind::Io, "the server that the sentinel names is not a primary").into())
         }
     }
 }
 
+/// Returns whether the reply to `ROLE` is that of a primary.
+fn is_primary(role: &Value) -> bool {
+    let Value::Array(items) = role else { return false };
+    match items.first() {
+        Some(Value::BulkString(role)) => role == b"master",
+        Some(Value::SimpleString(role)) => role == "master",
+        _ => false,
+    }
+}
+
+/// Returns the host of a URL as it is written.
 fn host_of(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     host.split(':').next().unwrap_or(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_primary_keeps_its_case() {
+        for url in ["redis://Shared-1", "rediss://user:p@Shared-1:26379/0?protocol=resp3"] {
+            assert_eq!(host_of(url), "Shared-1");
+        }
+    }
+
+    #[test]
+    fn only_a_primary_has_the_role_master() {
+        let role = |name: &str| Value::Array(vec![Value::SimpleString(name.into()), Value::Int(0)]);
+        assert!(is_primary(&role("master")));
+        for other in [role("slave"), role("sentinel"), Value::Array(vec![]), Value::Okay] {
+            assert!(!is_primary(&other), "{other:?}");
+        }
+    }
 }

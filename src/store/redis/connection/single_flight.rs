@@ -1,4 +1,4 @@
-//! What many wait for, done by one task at a time.
+//! Runs an operation at most once at a time; concurrent callers share its result.
 
 use std::{
     fmt, io,
@@ -6,127 +6,127 @@ use std::{
     time::Duration,
 };
 
-use redis::RedisError;
-use tokio::{
-    runtime::Handle,
-    sync::watch,
-    task::{AbortHandle, JoinSet},
-    time::Instant,
-};
+use tokio::{runtime::Handle, sync::watch, task::AbortHandle, time::Instant};
 
-use crate::{random, store::redis::error::Failure};
+use super::Backoff;
+use crate::store::redis::error::Failure;
 
-type Outcome = Result<(), Failure>;
-
-/// Work that goes on when those who wait for it give up, so that a request with a short deadline
-/// does not begin from zero what the one before it began. Whoever comes meanwhile waits for the same
-/// work; whoever comes soon after a failure hears of that failure. The work ends with this.
+/// Runs an operation at most once at a time; concurrent callers share its result.
+///
+/// The operation runs in a task, so it continues when its callers stop waiting: a request with a
+/// short deadline does not start again what an earlier request has started. A caller that comes
+/// soon after a failure gets that failure, until a [`Backoff`] is over. Dropping the `SingleFlight`
+/// aborts the operation.
 pub(in crate::store::redis) struct SingleFlight {
     state: Arc<Mutex<State>>,
-    /// For so long after a success it is not done again.
-    rest: Duration,
+    /// A success is also the result of the calls in this time after it.
+    min_interval: Duration,
 }
 
 #[derive(Default)]
 struct State {
     running: Option<Running>,
-    last: Option<Outcome>,
-    /// Not again before.
-    due: Option<Instant>,
-    failures: u32,
+    last: Option<Result<(), Failure>>,
+    backoff: Backoff,
 }
 
 struct Running {
-    outcome: watch::Receiver<Option<Outcome>>,
+    result: ResultReceiver,
     task: AbortHandle,
 }
 
-/// Pauses after failures double from the first to the longest. The longest is shorter than a
-/// breaker usually leaves a store alone, so that each of its probes finds a fresh attempt.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
-/// A failure so long after the last one is a first one.
-const FORGOTTEN: Duration = Duration::from_secs(1);
+/// Receives the result of the operation when it ends.
+type ResultReceiver = watch::Receiver<Option<Result<(), Failure>>>;
 
 impl SingleFlight {
-    pub(in crate::store::redis) fn new(rest: Duration) -> Self {
-        Self { state: Arc::default(), rest }
+    /// Creates a `SingleFlight` that runs the operation again at any time after a success.
+    pub(super) fn new() -> Self {
+        Self::with_min_interval(Duration::ZERO)
     }
 
-    /// What comes of the work that is going on, or of this if none is.
-    pub(in crate::store::redis) async fn join<F>(&self, work: impl FnOnce() -> F) -> Outcome
+    /// Creates a `SingleFlight` that runs the operation no sooner than `min_interval` after a
+    /// success.
+    pub(in crate::store::redis) fn with_min_interval(min_interval: Duration) -> Self {
+        Self { state: Arc::default(), min_interval }
+    }
+
+    /// Waits for the operation that is running, or runs `operation` if none is.
+    ///
+    /// This wait has no deadline. The operation must have one.
+    pub(in crate::store::redis) async fn run<F>(
+        &self,
+        operation: impl FnOnce() -> F,
+    ) -> Result<(), Failure>
     where
-        F: Future<Output = Outcome> + Send + 'static,
+        F: Future<Output = Result<(), Failure>> + Send + 'static,
     {
-        let mut outcome = self.begin(work)?;
-        match outcome.wait_for(Option::is_some).await {
-            Ok(outcome) => outcome.clone().unwrap_or(Ok(())),
-            Err(_) => Err(no_runtime()),
+        let mut result = self.start_or_join(operation)?;
+        match result.wait_for(Option::is_some).await {
+            Ok(result) => result.clone().unwrap_or(Ok(())),
+            Err(_) => Err(interrupted()),
         }
     }
 
-    /// Sees to it that the work is done, without waiting for it.
-    pub(in crate::store::redis) fn begin<F>(
-        &self,
-        work: impl FnOnce() -> F,
-    ) -> Result<watch::Receiver<Option<Outcome>>, Failure>
+    /// Starts `operation` unless one is running, and does not wait for it.
+    ///
+    /// A failure is ignored here. It is the result of the next calls.
+    pub(in crate::store::redis) fn start<F>(&self, operation: impl FnOnce() -> F)
     where
-        F: Future<Output = Outcome> + Send + 'static,
+        F: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        let _ = self.start_or_join(operation);
+    }
+
+    /// Counts the last success as a failure, because what it produced has turned out to be useless.
+    pub(super) fn fail(&self, failure: Failure) {
+        lock(&self.state).complete(Err(failure), self.min_interval);
+    }
+
+    /// Returns whether the last operation has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        matches!(lock(&self.state).last, Some(Err(_)))
+    }
+
+    fn start_or_join<F>(&self, operation: impl FnOnce() -> F) -> Result<ResultReceiver, Failure>
+    where
+        F: Future<Output = Result<(), Failure>> + Send + 'static,
     {
         let mut state = lock(&self.state);
-        // A task that ended with its runtime has left nobody who could say so.
+        // A task that ended with its runtime leaves a closed channel behind.
         if let Some(running) = &state.running
-            && running.outcome.has_changed().is_ok()
+            && running.result.has_changed().is_ok()
         {
-            return Ok(running.outcome.clone());
+            return Ok(running.result.clone());
         }
-        if let Some(last) = state.last.clone()
-            && state.due.is_some_and(|due| Instant::now() < due)
+        if let Some(last) = &state.last
+            && !state.backoff.is_over(Instant::now())
         {
-            return last.map(|()| watch::channel(Some(Ok(()))).1);
+            return last.clone().map(|()| watch::channel(Some(Ok(()))).1);
         }
-        let Ok(runtime) = Handle::try_current() else { return Err(no_runtime()) };
-        let (sender, outcome) = watch::channel(None);
-        let (shared, rest, work) = (Arc::clone(&self.state), self.rest, work());
+        let Ok(runtime) = Handle::try_current() else { return Err(interrupted()) };
+        let (sender, result) = watch::channel(None);
+        let (shared, min_interval) = (Arc::clone(&self.state), self.min_interval);
+        let operation = operation();
         let task = runtime.spawn(async move {
-            let outcome = work.await;
+            let result = operation.await;
             let mut state = lock(&shared);
             state.running = None;
-            state.note(outcome.clone(), rest);
+            state.complete(result.clone(), min_interval);
             drop(state);
-            sender.send_replace(Some(outcome));
+            sender.send_replace(Some(result));
         });
-        state.running = Some(Running { outcome: outcome.clone(), task: task.abort_handle() });
-        Ok(outcome)
-    }
-
-    /// What had come of it is of no use: as if it had failed.
-    pub(in crate::store::redis) fn failed(&self, failure: Failure) {
-        lock(&self.state).note(Err(failure), self.rest);
-    }
-
-    pub(in crate::store::redis) fn has_failed(&self) -> bool {
-        matches!(lock(&self.state).last, Some(Err(_)))
+        state.running = Some(Running { result: result.clone(), task: task.abort_handle() });
+        Ok(result)
     }
 }
 
 impl State {
-    fn note(&mut self, outcome: Outcome, rest: Duration) {
-        let now = Instant::now();
-        let pause = if outcome.is_ok() {
-            rest
-        } else {
-            if self.due.is_some_and(|due| now > due + FORGOTTEN) {
-                self.failures = 0;
-            }
-            self.failures = self.failures.saturating_add(1);
-            let longest = FIRST_PAUSE * (1 << (self.failures - 1).min(10));
-            let longest = longest.min(LONGEST_PAUSE);
-            // Many instances that lost the same server do not all come back at once.
-            longest / 2 + longest.mul_f64((random::number() % 1_000) as f64 / 2_000.0)
-        };
-        self.last = Some(outcome);
-        self.due = Some(now + pause);
+    fn complete(&mut self, result: Result<(), Failure>, min_interval: Duration) {
+        match &result {
+            Ok(()) => self.backoff.pause(Instant::now(), min_interval),
+            Err(_) => self.backoff.fail(Instant::now()),
+        }
+        self.last = Some(result);
     }
 }
 
@@ -138,33 +138,13 @@ impl Drop for SingleFlight {
     }
 }
 
-/// The first that succeeds; the others are then given up.
-pub(in crate::store::redis) async fn first_good<T: 'static>(
-    mut attempts: JoinSet<Result<T, RedisError>>,
-) -> Result<T, RedisError> {
-    let mut last: Option<RedisError> = None;
-    while let Some(ended) = attempts.join_next().await {
-        match ended {
-            Ok(Ok(good)) => return Ok(good),
-            // What a server says is of more use than that another cannot be reached.
-            Ok(Err(error)) if error.is_io_error() && last.is_some() => {}
-            Ok(Err(error)) => last = Some(error),
-            Err(_) => {}
-        }
-    }
-    Err(last.unwrap_or_else(|| interrupted().into()))
-}
-
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn no_runtime() -> Failure {
-    Failure::Unreachable(interrupted().into())
-}
-
-fn interrupted() -> io::Error {
-    io::Error::new(io::ErrorKind::Interrupted, "the runtime ended before this was done")
+fn interrupted() -> Failure {
+    let message = "the runtime ended before the operation did";
+    Failure::Unreachable(io::Error::new(io::ErrorKind::Interrupted, message).into())
 }
 
 impl fmt::Debug for SingleFlight {
@@ -183,80 +163,77 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Work that takes a second, and counts how often it was begun and done.
+    /// An operation that takes a second, and counts how often it was started and completed.
     #[derive(Default)]
     struct Counted {
-        begun: AtomicU32,
-        done: AtomicU32,
+        started: AtomicU32,
+        completed: AtomicU32,
     }
 
     impl Counted {
-        async fn work(self: Arc<Self>, outcome: Outcome) -> Outcome {
-            self.begun.fetch_add(1, SeqCst);
+        async fn run(self: Arc<Self>) -> Result<(), Failure> {
+            self.started.fetch_add(1, SeqCst);
             sleep(SECOND).await;
-            self.done.fetch_add(1, SeqCst);
-            outcome
+            self.completed.fetch_add(1, SeqCst);
+            Ok(())
+        }
+
+        fn counts(&self) -> (u32, u32) {
+            (self.started.load(SeqCst), self.completed.load(SeqCst))
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_goes_on_when_those_who_wait_give_up() {
-        let (effort, counted) = (SingleFlight::new(Duration::ZERO), Arc::new(Counted::default()));
-        let join = || effort.join(|| Arc::clone(&counted).work(Ok(())));
+    async fn the_operation_continues_when_callers_stop_waiting() {
+        let (flight, counted) = (SingleFlight::new(), Arc::new(Counted::default()));
+        let run = || flight.run(|| Arc::clone(&counted).run());
         for _ in 0..3 {
-            assert!(timeout(SECOND / 4, join()).await.is_err());
+            assert!(timeout(SECOND / 4, run()).await.is_err());
         }
-        join().await.expect("it works");
-        assert_eq!((counted.begun.load(SeqCst), counted.done.load(SeqCst)), (1, 1));
-        join().await.expect("it works again");
-        assert_eq!(counted.done.load(SeqCst), 2);
+        run().await.expect("it succeeds");
+        assert_eq!(counted.counts(), (1, 1));
+        run().await.expect("it succeeds again");
+        assert_eq!(counted.counts(), (2, 2));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_ends_with_its_owner() {
-        let (effort, counted) = (SingleFlight::new(Duration::ZERO), Arc::new(Counted::default()));
-        let _ = timeout(SECOND / 4, effort.join(|| Arc::clone(&counted).work(Ok(())))).await;
-        drop(effort);
+    async fn dropping_aborts_the_operation() {
+        let (flight, counted) = (SingleFlight::new(), Arc::new(Counted::default()));
+        flight.start(|| Arc::clone(&counted).run());
+        sleep(SECOND / 4).await;
+        drop(flight);
         sleep(2 * SECOND).await;
-        assert_eq!((counted.begun.load(SeqCst), counted.done.load(SeqCst)), (1, 0));
+        assert_eq!(counted.counts(), (1, 0));
         assert_eq!(Arc::strong_count(&counted), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_are_remembered_for_a_pause_that_grows() {
-        let effort = SingleFlight::new(Duration::ZERO);
-        let mut longest = Duration::ZERO;
-        for number in 0..8 {
-            let fails = || async { Err(Failure::NotOurs) };
-            assert!(effort.join(fails).await.is_err());
-            let failed = Instant::now();
-            while effort.join(|| async { Ok(()) }).await.is_err() {
-                advance(Duration::from_millis(1)).await;
-            }
-            let pause = failed.elapsed();
-            let most = (FIRST_PAUSE * (1 << number)).min(LONGEST_PAUSE);
-            assert!(pause >= most / 2 && pause <= most + Duration::from_millis(1), "{pause:?}");
-            longest = longest.max(pause);
-        }
-        assert!(longest > LONGEST_PAUSE / 2);
-        assert!(!effort.has_failed());
-        // After a while a failure is a first one again.
-        advance(2 * SECOND).await;
-        effort.failed(Failure::NotOurs);
-        assert!(effort.has_failed());
-        advance(FIRST_PAUSE).await;
-        effort.join(|| async { Ok(()) }).await.expect("it works");
+    async fn callers_get_the_last_failure_until_the_backoff_is_over() {
+        let (flight, counted) = (SingleFlight::new(), Arc::new(Counted::default()));
+        let run = || flight.run(|| Arc::clone(&counted).run());
+        assert!(flight.run(|| async { Err(Failure::Dropped) }).await.is_err());
+        assert!(flight.has_failed());
+        assert!(run().await.is_err());
+        assert_eq!(counted.counts(), (0, 0));
+        advance(SECOND).await;
+        run().await.expect("it runs again");
+        assert!(!flight.has_failed());
+        flight.fail(Failure::Dropped);
+        assert!(flight.has_failed());
+        assert!(run().await.is_err());
+        assert_eq!(counted.counts(), (1, 1));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_success_is_rested_upon() {
-        let (effort, counted) = (SingleFlight::new(SECOND), Arc::new(Counted::default()));
+    async fn a_success_holds_for_the_minimal_interval() {
+        let flight = SingleFlight::with_min_interval(SECOND);
+        let counted = Arc::new(Counted::default());
         for _ in 0..3 {
-            effort.join(|| Arc::clone(&counted).work(Ok(()))).await.expect("it works");
+            flight.run(|| Arc::clone(&counted).run()).await.expect("it succeeds");
         }
-        assert_eq!(counted.done.load(SeqCst), 1);
-        advance(SECOND + FIRST_PAUSE).await;
-        effort.join(|| Arc::clone(&counted).work(Ok(()))).await.expect("it works");
-        assert_eq!(counted.done.load(SeqCst), 2);
+        assert_eq!(counted.counts(), (1, 1));
+        advance(SECOND).await;
+        flight.run(|| Arc::clone(&counted).run()).await.expect("it succeeds");
+        assert_eq!(counted.counts(), (2, 2));
     }
 }

@@ -1,4 +1,4 @@
-//! The body of a response: the inner service's, or a small document of this middleware.
+//! The response body of the middleware and of the client.
 
 use std::{
     fmt,
@@ -10,12 +10,13 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::settlement::AtEnd;
+use super::body_settlement::BodySettlement;
 
 pin_project! {
-    /// The body of a response: the inner service's, or the document of a denial.
+    /// The body of a response of [`RateLimit`](crate::RateLimit) or [`Pace`](crate::client::Pace):
+    /// the body of the inner service, or the document of a denial.
     ///
-    /// It is a body like `B` as long as its data can be made from [`Bytes`].
+    /// It implements [`Body`] if `B` does and if the data of `B` can be made from [`Bytes`].
     pub struct ResponseBody<B> {
         #[pin]
         kind: Kind<B>,
@@ -25,20 +26,25 @@ pin_project! {
 pin_project! {
     #[project = KindProjection]
     enum Kind<B> {
-        Own { document: Option<Bytes> },
-        // Few bodies settle charges: the others are little larger than what they hold.
-        Inner { #[pin] body: B, at_end: Option<Box<AtEnd>> },
+        Document { document: Option<Bytes> },
+        // The settlement is boxed because few responses have one.
+        Inner { #[pin] body: B, at_end: Option<Box<BodySettlement>> },
     }
 }
 
 impl<B> ResponseBody<B> {
-    pub(super) fn own(document: Bytes) -> Self {
-        Self { kind: Kind::Own { document: Some(document) } }
+    /// Creates a body of one frame.
+    pub(crate) fn document(document: Bytes) -> Self {
+        Self { kind: Kind::Document { document: Some(document) } }
     }
 
-    /// The inner body; `at_end` does its work when the body has ended or is dropped. A server drops
-    /// a body without asking for its end when it knows the length, or when the client has gone.
-    pub(crate) fn inner(body: B, at_end: Option<Box<AtEnd>>) -> Self {
+    /// Wraps the body of the inner service.
+    ///
+    /// `at_end` is dropped, and so settles its charges, when the body has ended or is dropped. A
+    /// server drops a body without polling it to its end if it knows the length, or if the client
+    /// has disconnected.
+    #[inline]
+    pub(crate) fn inner(body: B, at_end: Option<Box<BodySettlement>>) -> Self {
         Self { kind: Kind::Inner { body, at_end } }
     }
 }
@@ -56,7 +62,7 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         match self.project().kind.project() {
-            KindProjection::Own { document } => {
+            KindProjection::Document { document } => {
                 let document = document.take().filter(|document| !document.is_empty());
                 Poll::Ready(document.map(|document| Ok(Frame::data(document.into()))))
             }
@@ -64,7 +70,7 @@ where
                 let frame = ready!(body.poll_frame(cx));
                 match (&frame, at_end.as_mut()) {
                     (Some(Ok(frame)), Some(at_end)) => {
-                        at_end.count(frame.data_ref().map_or(0, Buf::remaining));
+                        at_end.add_bytes(frame.data_ref().map_or(0, Buf::remaining));
                     }
                     (None, _) => *at_end = None,
                     _ => {}
@@ -76,14 +82,14 @@ where
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Own { document } => document.as_ref().is_none_or(Bytes::is_empty),
+            Kind::Document { document } => document.as_ref().is_none_or(Bytes::is_empty),
             Kind::Inner { body, .. } => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Own { document } => {
+            Kind::Document { document } => {
                 SizeHint::with_exact(document.as_ref().map_or(0, |document| document.len() as u64))
             }
             Kind::Inner { body, .. } => body.size_hint(),
@@ -94,7 +100,7 @@ where
 impl<B> fmt::Debug for ResponseBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
-            Kind::Own { .. } => "ResponseBody(own)",
+            Kind::Document { .. } => "ResponseBody(document)",
             Kind::Inner { .. } => "ResponseBody(inner)",
         })
     }

@@ -1,0 +1,161 @@
+//! The choice of headers, and the headers of one response.
+
+use std::fmt;
+
+use http::{HeaderMap, header::RETRY_AFTER};
+
+use super::{
+    draft11::Draft11,
+    value,
+    x_ratelimit::{self, Reset, XRateLimit},
+};
+use crate::decision::Decision;
+
+/// The set of rate limit headers that responses carry.
+///
+/// The default is [`draft11`](Self::draft11) and [`x_ratelimit`](Self::x_ratelimit) with
+/// [`Reset::Seconds`]: five headers. Formats are named by their version because the draft may still
+/// change. A denial carries `Retry-After` beside them, whatever the set.
+///
+/// # Examples
+///
+/// The default set:
+///
+/// ```
+/// use tollgate::{Headers, Reset};
+///
+/// // RateLimit-Policy: "search";q=100;w=60
+/// // RateLimit: "search";r=97;t=2
+/// // X-RateLimit-Limit: 100, X-RateLimit-Remaining: 97, X-RateLimit-Reset: 2
+/// let headers = Headers::default();
+/// assert_eq!(headers, Headers::none().draft11().x_ratelimit(Reset::Seconds));
+/// ```
+///
+/// The draft's headers only, with a digest of the key as the partition key:
+///
+/// ```
+/// use tollgate::{Headers, Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+///
+/// let rule = Rule::new(Policy::new("search", Quota::per_minute(100))?, by::header("x-api-key"));
+/// let headers = Headers::none().draft11().partition_key(0x2f6d_91c4_55e0_87ab);
+/// let layer = RateLimitLayer::new(Limiter::in_memory(), rule).headers(headers);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Headers {
+    draft11: bool,
+    x_ratelimit: Option<Reset>,
+    partition_secret: Option<PartitionSecret>,
+}
+
+/// The secret of the partition key. `Debug` does not print it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct PartitionSecret(pub(super) [u64; 2]);
+
+impl fmt::Debug for PartitionSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PartitionSecret")
+    }
+}
+
+impl Default for Headers {
+    fn default() -> Self {
+        Self::none().draft11().x_ratelimit(Reset::Seconds)
+    }
+}
+
+impl Headers {
+    /// Creates an empty set. A denial still carries `Retry-After`.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self { draft11: false, x_ratelimit: None, partition_secret: None }
+    }
+
+    /// Adds `RateLimit-Policy` and `RateLimit` as in draft-ietf-httpapi-ratelimit-headers-11.
+    ///
+    /// Each has a member for each [`Policy`](crate::Policy): a quota of `q` units in `w` seconds,
+    /// of which `r` units are left for the next `t` seconds. A window that is not a whole number of
+    /// seconds is rounded up. For a token bucket, `q` is the number of units refilled in a window
+    /// and `r` can be larger than it, up to the burst.
+    #[must_use]
+    pub const fn draft11(mut self) -> Self {
+        self.draft11 = true;
+        self
+    }
+
+    /// Adds `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
+    ///
+    /// They show one policy: the policy that denied the request, or else the policy with the fewest
+    /// units left.
+    #[must_use]
+    pub const fn x_ratelimit(mut self, reset: Reset) -> Self {
+        self.x_ratelimit = Some(reset);
+        self
+    }
+
+    /// Adds a partition key (`pk`) to the members of [`draft11`](Self::draft11), so that a client
+    /// can tell its budgets apart.
+    ///
+    /// The partition key is a digest of the charged [`Key`](crate::Key) under `secret`. The key
+    /// cannot be guessed from the digest without the secret. All instances of a service need the
+    /// same secret.
+    #[must_use]
+    pub const fn partition_key(mut self, secret: u128) -> Self {
+        self.partition_secret = Some(PartitionSecret([secret as u64, (secret >> 64) as u64]));
+        self
+    }
+
+    /// Returns the headers for a decision. `retry_after` is the `Retry-After` of a denial in
+    /// seconds.
+    #[inline]
+    pub(in crate::middleware) fn for_decision(
+        &self,
+        decision: &Decision<'_>,
+        retry_after: Option<u64>,
+    ) -> ResponseHeaders {
+        // Without a binding outcome nothing but shadow charges was decided, and they stay hidden.
+        let Some(binding) = decision.binding() else { return ResponseHeaders::default() };
+        ResponseHeaders {
+            draft11: self
+                .draft11
+                .then(|| Draft11::new(decision.outcomes(), retry_after, self.partition_secret)),
+            x_ratelimit: self
+                .x_ratelimit
+                .map(|reset| XRateLimit::new(binding.standing(), decision.time(), reset)),
+        }
+    }
+}
+
+/// The rate limit headers of one response.
+#[derive(Debug, Default)]
+pub(in crate::middleware) struct ResponseHeaders {
+    draft11: Option<Draft11>,
+    x_ratelimit: Option<XRateLimit>,
+}
+
+impl ResponseHeaders {
+    /// Returns whether there is nothing to add.
+    #[inline]
+    pub(in crate::middleware) fn is_empty(&self) -> bool {
+        self.draft11.is_none() && self.x_ratelimit.is_none()
+    }
+
+    /// Adds the headers to those of inner layers: list members are appended, and `X-RateLimit-*` is
+    /// replaced if this layer has fewer units left.
+    pub(in crate::middleware) fn add_to(self, headers: &mut HeaderMap) {
+        let (draft11, x_ratelimit) = (self.draft11.is_some(), self.x_ratelimit.is_some());
+        headers.reserve(2 * usize::from(draft11) + 3 * usize::from(x_ratelimit));
+        // These are read before anything is added: a lookup in an empty map, which most are, costs
+        // nothing.
+        let retry_after = headers.get(RETRY_AFTER).and_then(value::parse);
+        let inner_remaining = headers.get(x_ratelimit::REMAINING).and_then(value::parse);
+        if let Some(draft11) = self.draft11 {
+            draft11.append_to(headers, retry_after);
+        }
+        if let Some(x_ratelimit) = self.x_ratelimit
+            && inner_remaining.is_none_or(|inner| x_ratelimit.remaining < inner)
+        {
+            x_ratelimit.insert_into(headers);
+        }
+    }
+}

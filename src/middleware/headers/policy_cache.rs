@@ -1,0 +1,86 @@
+//! Header values that stay the same until a policy changes.
+//!
+//! Two of the five default headers say the same in every response of a policy. Each thread keeps
+//! the values it made last and clones them, which costs an atomic increment instead of writing,
+//! checking and allocating the text (`cargo bench --bench layer`: the row of the default set). The
+//! values are per thread so that threads do not share a reference count.
+
+use std::cell::RefCell;
+
+use http::HeaderValue;
+
+use super::value;
+use crate::{
+    decision::{Outcome, Outcomes},
+    policy::Policy,
+    quota::Quota,
+};
+
+/// The number of values of each kind that a thread keeps. A value that falls into an occupied slot
+/// replaces the older one.
+const SLOTS: usize = 16;
+
+thread_local! {
+    static POLICIES: RefCell<[Option<CachedPolicies>; SLOTS]> = const { RefCell::new([const { None }; SLOTS]) };
+    static LIMITS: RefCell<[Option<(u64, HeaderValue)>; SLOTS]> = const { RefCell::new([const { None }; SLOTS]) };
+}
+
+/// The `RateLimit-Policy` of some policies under the quotas that they had.
+struct CachedPolicies {
+    policies: Vec<(Policy, Quota)>,
+    value: HeaderValue,
+}
+
+impl CachedPolicies {
+    fn is_for(&self, outcomes: Outcomes<'_>) -> bool {
+        let mut cached = self.policies.iter();
+        let same = |outcome: Outcome<'_>| {
+            cached.next().is_some_and(|(policy, quota)| {
+                policy == outcome.policy()
+                    && policy.unit() == outcome.policy().unit()
+                    && quota == outcome.charge().quota()
+            })
+        };
+        shown(outcomes).all(same) && cached.next().is_none()
+    }
+}
+
+/// Returns the `RateLimit-Policy` of these outcomes, which `make` makes if this thread has not kept
+/// it.
+#[inline]
+pub(super) fn policies(outcomes: Outcomes<'_>, make: impl Fn() -> HeaderValue) -> HeaderValue {
+    let Some(first) = shown(outcomes).next() else { return make() };
+    let slot = first.policy().id() as usize % SLOTS;
+    let cached = POLICIES.try_with(|slots| {
+        let slot = &mut slots.try_borrow_mut().ok()?[slot];
+        if !slot.as_ref().is_some_and(|cached| cached.is_for(outcomes)) {
+            let policies = shown(outcomes)
+                .map(|outcome| (outcome.policy().clone(), *outcome.charge().quota()))
+                .collect();
+            *slot = Some(CachedPolicies { policies, value: make() });
+        }
+        slot.as_ref().map(|cached| cached.value.clone())
+    });
+    // A thread that ends has no values left.
+    cached.ok().flatten().unwrap_or_else(make)
+}
+
+/// Returns the value of `X-RateLimit-Limit`.
+#[inline]
+pub(super) fn limit(limit: u64) -> HeaderValue {
+    if limit < value::SMALL_NUMBERS {
+        return value::number(limit);
+    }
+    let cached = LIMITS.try_with(|slots| {
+        let slot = &mut slots.try_borrow_mut().ok()?[limit as usize % SLOTS];
+        match slot {
+            Some((cached, value)) if *cached == limit => Some(value.clone()),
+            _ => Some(slot.insert((limit, value::number(limit))).1.clone()),
+        }
+    });
+    cached.ok().flatten().unwrap_or_else(|| value::number(limit))
+}
+
+fn shown<'a>(outcomes: Outcomes<'a>) -> impl Iterator<Item = Outcome<'a>> {
+    outcomes.iter().filter(|outcome| !outcome.charge().is_shadow())
+}

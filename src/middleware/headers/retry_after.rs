@@ -1,0 +1,58 @@
+//! `Retry-After`, and the rounding of waits to whole seconds.
+
+use std::time::Duration;
+
+use http::{HeaderMap, header::RETRY_AFTER};
+
+use super::number;
+use crate::{
+    decision::{Denied, Standing},
+    random,
+};
+
+/// Returns the `Retry-After` of a denial in seconds, without jitter: the wait rounded up, and not
+/// before the end of the effective window that `RateLimit` shows.
+///
+/// It is `None` if waiting does not help, or if the store named no wait.
+pub(in crate::middleware) fn seconds(denied: &Denied<'_>) -> Option<u64> {
+    if denied.is_over_capacity() {
+        return None;
+    }
+    let standing = denied.binding()?.standing();
+    Some(whole_seconds(standing.retry_after?).max(window_seconds(standing)))
+}
+
+/// Sets `Retry-After` to `seconds` and a random part of `jitter`.
+///
+/// The header counts whole seconds, so `jitter` is rounded up to whole seconds.
+pub(in crate::middleware) fn set(headers: &mut HeaderMap, seconds: u64, jitter: Duration) {
+    let jitter = jitter.as_secs().saturating_add(u64::from(jitter.subsec_nanos() > 0));
+    headers.insert(RETRY_AFTER, number(seconds.saturating_add(random_up_to(jitter))));
+}
+
+/// Returns a random time of up to `jitter`, in microseconds.
+pub(in crate::middleware) fn random_part(jitter: Duration) -> Duration {
+    let micros = u64::try_from(jitter.as_micros()).unwrap_or(u64::MAX);
+    Duration::from_micros(random_up_to(micros))
+}
+
+fn random_up_to(max: u64) -> u64 {
+    match max {
+        0 => 0,
+        u64::MAX => random::number(),
+        max => random::number() % (max + 1),
+    }
+}
+
+/// Returns the effective window in whole seconds: the time in which the client can use no more units
+/// than remain.
+#[inline]
+pub(super) fn window_seconds(standing: &Standing) -> u64 {
+    (standing.next_after / 1_000_000).max(1)
+}
+
+/// Rounds microseconds up to whole seconds, at least 1.
+#[inline]
+pub(in crate::middleware) fn whole_seconds(micros: u64) -> u64 {
+    micros.div_ceil(1_000_000).max(1)
+}

@@ -1,0 +1,48 @@
+//! `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
+
+use http::{HeaderMap, HeaderName};
+
+use super::{policy_cache, retry_after::whole_seconds, value};
+use crate::{clock::Timestamp, decision::Standing};
+
+const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+pub(super) const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// The meaning of `X-RateLimit-Reset`, for which there is no standard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reset {
+    /// The seconds from now until all units are free again, as Envoy and Kong send it. The clocks of
+    /// client and server need not agree.
+    Seconds,
+    /// The time at which all units are free again, in seconds since the Unix epoch, as GitHub sends
+    /// it.
+    Epoch,
+}
+
+/// The values of the three headers.
+#[derive(Debug)]
+pub(super) struct XRateLimit {
+    limit: u64,
+    pub(super) remaining: u64,
+    /// In seconds.
+    reset: u64,
+}
+
+impl XRateLimit {
+    #[inline]
+    pub(super) fn new(standing: &Standing, now: Timestamp, reset: Reset) -> Self {
+        let reset = match reset {
+            Reset::Seconds if standing.reset_after == 0 => 0,
+            Reset::Seconds => whole_seconds(standing.reset_after),
+            Reset::Epoch => whole_seconds(now.as_micros() + standing.reset_after),
+        };
+        Self { limit: standing.limit, remaining: standing.remaining, reset }
+    }
+
+    pub(super) fn insert_into(self, headers: &mut HeaderMap) {
+        headers.insert(LIMIT, policy_cache::limit(self.limit));
+        headers.insert(REMAINING, value::number(self.remaining));
+        headers.insert(RESET, value::number(self.reset));
+    }
+}

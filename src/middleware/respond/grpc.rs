@@ -1,0 +1,103 @@
+//! Denials as gRPC clients understand them: Trailers-Only responses with status details.
+
+use std::time::Duration;
+
+use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header::CONTENT_TYPE, request::Parts};
+
+use super::{grpc_status, response::violations};
+use crate::{
+    decision::Denied,
+    middleware::headers::{
+        number,
+        retry_after::{random_part, whole_seconds},
+    },
+};
+
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+
+const RESOURCE_EXHAUSTED: u8 = 8;
+const FAILED_PRECONDITION: u8 = 9;
+const UNAVAILABLE: u8 = 14;
+
+/// Returns the content type of a gRPC or gRPC-Web request, which is also that of its response.
+pub(super) fn content_type(parts: &Parts) -> Option<&HeaderValue> {
+    let value = parts.headers.get(CONTENT_TYPE)?;
+    let rest = value.as_bytes().strip_prefix(b"application/grpc")?;
+    let rest =
+        rest.strip_prefix(b"-web").map_or(rest, |web| web.strip_prefix(b"-text").unwrap_or(web));
+    matches!(rest, [] | [b'+' | b';', ..]).then_some(value)
+}
+
+/// Returns FAILED_PRECONDITION if a cost is over capacity, and RESOURCE_EXHAUSTED otherwise.
+pub(super) fn denied(
+    denied: &Denied<'_>,
+    content_type: &HeaderValue,
+    jitter: Duration,
+) -> Response<Bytes> {
+    let wait = denied.retry_after().filter(|_| !denied.is_over_capacity());
+    let mut digits = itoa::Buffer::new();
+    let message: [&str; 3] = match wait {
+        _ if denied.is_over_capacity() => ["the cost exceeds what the quota can ever hold", "", ""],
+        Some(wait) => {
+            let micros = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
+            ["quota exceeded; retry in ", digits.format(whole_seconds(micros)), " s"]
+        }
+        None => ["quota exceeded", "", ""],
+    };
+    let code = if denied.is_over_capacity() { FAILED_PRECONDITION } else { RESOURCE_EXHAUSTED };
+    let wait = wait.map(|wait| wait.saturating_add(random_part(jitter)));
+    let message = message.concat();
+    let status = grpc_status::encode(code, message.as_bytes(), wait, violations(denied));
+    let mut response = trailers_only(code, message, &status, content_type);
+    if let Some(wait) = wait {
+        // Clients read a 32-bit integer.
+        let millis = wait.as_micros().div_ceil(1_000).min(i32::MAX as u128) as u64;
+        response.headers_mut().insert(PUSHBACK, number(millis));
+    }
+    response
+}
+
+/// Returns UNAVAILABLE: the store cannot answer, and a rule denies requests then.
+pub(super) fn unavailable(content_type: &HeaderValue, jitter: Duration) -> Response<Bytes> {
+    let wait = Duration::from_secs(1).saturating_add(random_part(jitter));
+    let message = "the request cannot be admitted at the moment".to_owned();
+    let violations = std::iter::empty();
+    let status = grpc_status::encode(UNAVAILABLE, message.as_bytes(), Some(wait), violations);
+    trailers_only(UNAVAILABLE, message, &status, content_type)
+}
+
+/// Creates a response without a body. `message` must need no percent-encoding.
+fn trailers_only(
+    code: u8,
+    message: String,
+    status: &[u8],
+    content_type: &HeaderValue,
+) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::new());
+    // Five headers of gRPC and five of rate limits.
+    *response.headers_mut() = HeaderMap::with_capacity(10);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, same_content_type(content_type));
+    headers.insert(STATUS, number(u64::from(code)));
+    if let Ok(message) = HeaderValue::try_from(message) {
+        headers.insert(MESSAGE, message);
+    }
+    // gRPC encodes binary metadata without padding.
+    if let Ok(details) = HeaderValue::try_from(STANDARD_NO_PAD.encode(status)) {
+        headers.insert(DETAILS, details);
+    }
+    response
+}
+
+/// Returns the content type without sharing the buffer of the request where it is the common one.
+fn same_content_type(content_type: &HeaderValue) -> HeaderValue {
+    match content_type.as_bytes() {
+        b"application/grpc" => HeaderValue::from_static("application/grpc"),
+        _ => content_type.clone(),
+    }
+}

@@ -1,0 +1,78 @@
+//! Settling charges when the body of the response has ended.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    task::{Context, Waker},
+    time::Duration,
+};
+
+use smallvec::SmallVec;
+use tokio::{runtime::Handle, time::timeout};
+
+use crate::{limiter::Reservation, outcome::Tally};
+
+/// The longest time that a remote store may take to settle a charge after the body has ended.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A guard that settles charges when it is dropped: at the end of the body, or with the body.
+pub(crate) struct BodySettlement {
+    bytes: u64,
+    reservations: HeldCharges,
+}
+
+/// Charges that wait for the end of the body. Dropping them leaves them as they are.
+pub(super) type HeldCharges = SmallVec<[(Reservation, FinalCost); 1]>;
+
+/// The source of a charge's final cost.
+pub(super) enum FinalCost {
+    /// A function of the number of bytes in the body.
+    OfBody(Arc<dyn Fn(u64) -> u64 + Send + Sync>),
+    /// The count that the handler kept.
+    Tally(Tally),
+}
+
+impl FinalCost {
+    /// Returns the final cost in units, or `None` if the application's closure panics: then the
+    /// estimate stays. A panic must not leave a `Drop`, which may itself be part of one.
+    fn units(&self, bytes: u64) -> Option<u64> {
+        match self {
+            Self::OfBody(cost) => catch_unwind(AssertUnwindSafe(|| cost(bytes))).ok(),
+            Self::Tally(tally) => Some(tally.units()),
+        }
+    }
+}
+
+impl BodySettlement {
+    /// Creates the guard for a body, or `None` if there is nothing to settle.
+    pub(super) fn new(reservations: HeldCharges) -> Option<Box<Self>> {
+        (!reservations.is_empty()).then(|| Box::new(Self { bytes: 0, reservations }))
+    }
+
+    /// Counts the bytes of a frame.
+    pub(super) fn add_bytes(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+    }
+}
+
+impl Drop for BodySettlement {
+    fn drop(&mut self) {
+        // A remote store may need tokio's timers, so it is not called outside of a runtime.
+        let runtime = Handle::try_current().ok();
+        for (reservation, cost) in self.reservations.drain(..) {
+            let Some(cost) = cost.units(self.bytes) else { continue };
+            if runtime.is_none() && !reservation.is_embedded() {
+                continue;
+            }
+            let mut settling = Box::pin(reservation.settle(cost));
+            // An embedded store is done after one poll. A remote store gets a task that ends by
+            // itself. Without a runtime, or if the store does not answer, the estimate stays.
+            let mut cx = Context::from_waker(Waker::noop());
+            if settling.as_mut().poll(&mut cx).is_pending()
+                && let Some(runtime) = &runtime
+            {
+                runtime.spawn(timeout(SETTLE_TIMEOUT, settling));
+            }
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The charges of a request, and the hooks that adjust them by its response.
+
+use http::request::Parts;
+use smallvec::SmallVec;
+
+use crate::{
+    policy::Charges,
+    rule::{Adjustment, Rule},
+};
+
+/// A charge that the response to its request adjusts.
+#[derive(Clone)]
+pub(crate) struct ResponseHook {
+    /// The index of the charge in the check.
+    pub(super) charge: usize,
+    /// Units that this rule charged. The charge has more if another rule charged the same key
+    /// under the same policy.
+    pub(super) cost: u64,
+    pub(super) adjustment: Adjustment,
+}
+
+/// The hooks of one request. Most layers have at most one rule that charges by outcome.
+pub(crate) type ResponseHooks = SmallVec<[ResponseHook; 1]>;
+
+/// Applies `rules` to a request. Returns its charges, and the hooks of those that depend on the
+/// response.
+#[inline]
+pub(crate) fn charges<'r>(rules: &'r [Rule], request: &Parts) -> (Charges<'r>, ResponseHooks) {
+    let (mut charges, mut hooks) = (Charges::default(), ResponseHooks::new());
+    for rule in rules {
+        let Some(charge) = rule.charge(request) else { continue };
+        let cost = charge.cost();
+        let index = charges.add(charge);
+        if let Some(adjustment) = rule.adjustment() {
+            hooks.push(ResponseHook { charge: index, cost, adjustment: adjustment.clone() });
+        }
+    }
+    (charges, hooks)
+}

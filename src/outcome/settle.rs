@@ -1,0 +1,71 @@
+//! Adjusting charges when the head of the response has arrived.
+
+use std::pin::Pin;
+
+use http::response::Parts;
+use smallvec::SmallVec;
+
+use super::{
+    ResponseHooks,
+    body_settlement::{BodySettlement, FinalCost, HeldCharges},
+    hooks::ResponseHook,
+};
+use crate::{decision::Decision, limiter::Limiter, outcome::Tally, rule::Adjustment};
+
+/// An admitted request, some of whose charges depend on the response.
+pub(crate) struct Settlement {
+    pub(crate) limiter: Limiter,
+    pub(crate) decision: Decision<'static>,
+    pub(crate) hooks: ResponseHooks,
+}
+
+/// The result of [`Settlement::at_head`].
+pub(crate) struct Settled {
+    /// The decision, with the standings after the refunds.
+    pub(crate) decision: Decision<'static>,
+    /// The charges that the end of the body settles.
+    pub(crate) at_end: Option<Box<BodySettlement>>,
+}
+
+/// The future of a settlement. Dropping it leaves the charges as they are.
+pub(crate) type SettlementFuture = Pin<Box<dyn Future<Output = Settled> + Send>>;
+
+impl Settlement {
+    /// Refunds the charges that the head of the response releases, and collects those that the end
+    /// of the body settles.
+    pub(crate) fn at_head(self, head: &Parts) -> SettlementFuture {
+        let Self { limiter, mut decision, hooks } = self;
+        let mut refunds: ResponseHooks = SmallVec::new();
+        let mut held = HeldCharges::new();
+        for hook in hooks {
+            let final_cost = match &hook.adjustment {
+                Adjustment::RefundIf(refund) => {
+                    if refund(head) {
+                        refunds.push(hook);
+                    }
+                    continue;
+                }
+                Adjustment::CostOfBody(cost) => FinalCost::OfBody(cost.clone()),
+                Adjustment::SettleTally => match head.extensions.get::<Tally>() {
+                    Some(tally) => FinalCost::Tally(tally.clone()),
+                    // Without a tally the estimate stays.
+                    None => continue,
+                },
+            };
+            let receipt = decision.receipt(hook.charge, hook.cost);
+            held.push((limiter.hold(receipt), final_cost));
+        }
+        Box::pin(async move {
+            for ResponseHook { charge, cost, .. } in refunds {
+                let receipt = decision.receipt(charge, cost);
+                // If the store cannot answer, the charge stays.
+                if let Ok(reply) = limiter.refund(&receipt).await
+                    && let Some(refunded) = reply.charges.first()
+                {
+                    decision.restate(charge, refunded.standing);
+                }
+            }
+            Settled { decision, at_end: BodySettlement::new(held) }
+        })
+    }
+}

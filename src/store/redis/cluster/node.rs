@@ -1,0 +1,50 @@
+//! One node of a cluster.
+
+use redis::{Cmd, RedisError};
+
+use super::slots::{self, SlotRange};
+use crate::store::redis::{
+    RedisConfig,
+    connection::{Connector, Pool, ServerConnector},
+    departure::Departure,
+    error::Failure,
+    script::ScriptLoader,
+};
+
+/// One node of a cluster.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) host: String,
+    pub(super) pool: Pool,
+    pub(super) script_loader: ScriptLoader,
+}
+
+impl Node {
+    /// Creates a node. Its connections are opened when they are needed.
+    pub(super) fn new(host: &str, connector: ServerConnector, config: &RedisConfig) -> Self {
+        let pool = Pool::new(Connector::Server(Box::new(connector)), config);
+        Self { host: host.to_owned(), pool, script_loader: ScriptLoader::default() }
+    }
+
+    /// Asks the node for the slots of all nodes.
+    pub(super) async fn slot_ranges(&self) -> Result<Vec<SlotRange>, Failure> {
+        let parse = |value| slots::is_slots_reply(&value).then_some(value);
+        let reply = self.pool.send(&cluster_slots(), &Departure::default(), parse).await?;
+        slots::parse(reply, &self.host).map_err(Failure::ServerError)
+    }
+}
+
+/// Asks the server at one of the addresses that the application gave for the slots of all nodes,
+/// over a connection of its own.
+pub(super) async fn slot_ranges_of_seed(
+    seed: &ServerConnector,
+) -> Result<Vec<SlotRange>, RedisError> {
+    let mut redis = seed.connect().await?.redis;
+    slots::parse(cluster_slots().query_async(&mut redis).await?, seed.host())
+}
+
+fn cluster_slots() -> Cmd {
+    let mut command = Cmd::new();
+    command.arg("CLUSTER").arg("SLOTS");
+    command
+}

@@ -1,0 +1,95 @@
+//! Connections to the server at an address.
+
+use std::sync::Arc;
+
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    ProtocolVersion, PushInfo, PushKind, RedisError,
+};
+
+use super::{Connection, Liveness, dns::Resolver, tls};
+use crate::store::redis::RedisConfig;
+
+/// The requests that a connection takes before the next one waits until there is room.
+const MAX_QUEUED_REQUESTS: usize = 1_024;
+
+/// Opens connections to the server at an address.
+#[derive(Clone)]
+pub(in crate::store::redis) struct ServerConnector {
+    client: Client,
+    options: AsyncConnectionConfig,
+}
+
+impl ServerConnector {
+    /// Creates a connector for a `redis://`, `rediss://` or `unix://` URL.
+    ///
+    /// # Errors
+    ///
+    /// If the URL is not valid, or needs TLS and this crate was built without `redis-tls`.
+    pub(in crate::store::redis) fn from_url(
+        url: &str,
+        config: &RedisConfig,
+    ) -> Result<Self, RedisError> {
+        Self::new(url.into_connection_info()?, config)
+    }
+
+    pub(super) fn new(info: ConnectionInfo, config: &RedisConfig) -> Result<Self, RedisError> {
+        // Since RESP3 the client gets a message when a connection ends, so that no request is sent
+        // over one that has ended. Redis supports it since version 6.0.
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let info = info.set_redis_settings(settings);
+        let options = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(config.connect_timeout))
+            .set_response_timeout(Some(config.response_timeout))
+            .set_pipeline_buffer_size(MAX_QUEUED_REQUESTS)
+            .set_dns_resolver(Resolver::system());
+        let client = if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
+            tls::client(info, config)?
+        } else {
+            Client::open(info)?
+        };
+        Ok(Self { client, options })
+    }
+
+    /// Returns a connector with the same user, password and TLS settings for another address.
+    pub(in crate::store::redis) fn at(
+        &self,
+        host: &str,
+        port: u16,
+        config: &RedisConfig,
+    ) -> Result<Self, RedisError> {
+        let info = self.client.get_connection_info().clone();
+        let address = match info.addr() {
+            ConnectionAddr::TcpTls { insecure, .. } => ConnectionAddr::TcpTls {
+                host: host.into(),
+                port,
+                insecure: *insecure,
+                tls_params: None,
+            },
+            _ => ConnectionAddr::Tcp(host.into(), port),
+        };
+        Self::new(info.set_addr(address), config)
+    }
+
+    /// Returns the host of the address, empty for a Unix socket.
+    pub(in crate::store::redis) fn host(&self) -> &str {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
+            _ => "",
+        }
+    }
+
+    /// Opens a connection. The caller bounds the time that this takes.
+    pub(in crate::store::redis) async fn connect(&self) -> Result<Connection, RedisError> {
+        let liveness = Arc::new(Liveness::default());
+        let watched = Arc::clone(&liveness);
+        let options = self.options.clone().set_push_sender(move |push: PushInfo| {
+            if push.kind == PushKind::Disconnection {
+                watched.close();
+            }
+            Ok::<(), redis::aio::SendError>(())
+        });
+        let redis = self.client.get_multiplexed_async_connection_with_config(&options).await?;
+        Ok(Connection::new(redis, liveness))
+    }
+}

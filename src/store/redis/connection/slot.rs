@@ -1,0 +1,122 @@
+//! One place in a pool, and the connection in it.
+
+use std::{io, sync::Arc, time::Duration};
+
+use arc_swap::ArcSwapOption;
+use tokio::{task::JoinSet, time::timeout};
+
+use super::{Connection, Connector, SingleFlight, first_ok};
+use crate::store::redis::{RedisConfig, error::Failure};
+
+/// One place in a [`Pool`](super::Pool). Its connection is replaced when it has ended.
+pub(super) struct Slot {
+    connector: Arc<Connector>,
+    current: Arc<ArcSwapOption<Connection>>,
+    connecting: SingleFlight,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+}
+
+impl Slot {
+    /// Creates a slot without a connection.
+    pub(super) fn new(connector: &Arc<Connector>, config: &RedisConfig) -> Self {
+        Self {
+            connector: Arc::clone(connector),
+            current: Arc::default(),
+            connecting: SingleFlight::new(),
+            connect_timeout: config.connect_timeout,
+            response_timeout: config.response_timeout,
+        }
+    }
+
+    /// Returns the connection, if it is open.
+    pub(super) fn connection(&self) -> Option<Arc<Connection>> {
+        self.current.load_full().filter(|connection| connection.is_open())
+    }
+
+    /// Returns the connection, if it is open, and sends a `PING` before if its end may have gone
+    /// unnoticed.
+    pub(super) async fn checked_connection(&self) -> Option<Arc<Connection>> {
+        let connection = self.connection()?;
+        let needs_check = !self.connector.notices_disconnection() && connection.liveness.is_idle();
+        let is_open = !needs_check || connection.check(self.response_timeout).await;
+        is_open.then_some(connection)
+    }
+
+    /// Returns the connection, and opens one if there is none.
+    ///
+    /// # Errors
+    ///
+    /// If connecting fails or takes longer than the connect timeout, or has failed recently.
+    pub(super) async fn connect(&self) -> Result<Arc<Connection>, Failure> {
+        self.connecting.run(|| self.replace_connection()).await?;
+        self.connection().ok_or_else(|| {
+            let message = "the new connection has ended at once";
+            let error = io::Error::new(io::ErrorKind::ConnectionAborted, message);
+            Failure::Unreachable(error.into())
+        })
+    }
+
+    /// Starts to open a connection, and does not wait for it.
+    pub(super) fn start_connecting(&self) {
+        self.connecting.start(|| self.replace_connection());
+    }
+
+    /// Delays the next connection, because the last one was useless.
+    pub(super) fn back_off(&self, failure: Failure) {
+        self.connecting.fail(failure);
+    }
+
+    /// Starts a health check of the connection.
+    pub(super) fn start_check(&self) {
+        if let Some(connection) = self.connection() {
+            connection.start_check(self.response_timeout);
+        }
+    }
+
+    /// Returns whether the connection has ended, or could not be opened.
+    pub(super) fn is_lost(&self) -> bool {
+        match &*self.current.load() {
+            Some(connection) => !connection.is_open(),
+            None => self.connecting.has_failed(),
+        }
+    }
+
+    fn replace_connection(&self) -> impl Future<Output = Result<(), Failure>> + Send + use<> {
+        let (connector, current) = (Arc::clone(&self.connector), Arc::clone(&self.current));
+        let connect_timeout = self.connect_timeout;
+        async move {
+            // An operation that ended just before this one may have opened a connection.
+            if current.load().as_ref().is_some_and(|connection| connection.is_open()) {
+                return Ok(());
+            }
+            let connection = connect_twice(connector, connect_timeout).await?;
+            current.store(Some(Arc::new(connection)));
+            Ok(())
+        }
+    }
+}
+
+/// Opens a connection within `connect_timeout`.
+///
+/// An attempt that hangs is followed by a second one, and the first success counts: while
+/// the first attempt hangs, the server may have returned, or a replica may have become the primary.
+async fn connect_twice(
+    connector: Arc<Connector>,
+    connect_timeout: Duration,
+) -> Result<Connection, Failure> {
+    let attempts = async {
+        let mut attempts = JoinSet::new();
+        attempts.spawn(Arc::clone(&connector).connect());
+        if let Ok(Some(Ok(result))) = timeout(connect_timeout / 2, attempts.join_next()).await {
+            return result;
+        }
+        attempts.spawn(connector.connect());
+        first_ok(attempts).await
+    };
+    let result = timeout(connect_timeout, attempts).await.unwrap_or_else(|_| {
+        let message = "connecting took too long: the server or the name server does not answer";
+        Err(io::Error::new(io::ErrorKind::TimedOut, message).into())
+    });
+    result.map_err(Failure::Unreachable)
+}

@@ -1,0 +1,94 @@
+//! Counters, a gauge and a histogram, through the `metrics` facade.
+//!
+//! | name | kind | |
+//! |---|---|---|
+//! | `tollgate_decisions_total` | counter | by `policy` and `outcome`: `allowed`, `denied`, and for shadow charges `would_allow`, `would_deny` |
+//! | `tollgate_store_seconds` | histogram | response times of remote stores |
+//! | `tollgate_breaker_state` | gauge | 0 closed, 1 open, 2 half-open, 3 recovering |
+//! | `tollgate_fallback_total` | counter | checks that this process decided by itself |
+//! | `tollgate_deadline_missed_total` | counter | calls of the store that took too long |
+//! | `tollgate_deny_cache_hits_total` | counter | checks denied without a call of the store |
+//! | `tollgate_undo_failed_total` | counter | denied checks over several slots of a cluster of which a part stays charged |
+
+use std::time::Duration;
+
+use metrics::{Key, Level, Metadata};
+
+use crate::decision::{Decision, Outcome, Verdict};
+
+pub(super) const ENABLED: bool = true;
+
+/// The values of the label `outcome`.
+const OUTCOMES: [&str; 4] = ["allowed", "denied", "would_allow", "would_deny"];
+
+/// The names of the counters of one policy, made once so that counting does not allocate.
+#[derive(Debug)]
+pub(crate) struct Counters([Key; 4]);
+
+impl Counters {
+    /// Creates the names for the policy `name`.
+    pub(crate) fn new(name: &str) -> Self {
+        Self(OUTCOMES.map(|outcome| {
+            let labels = [("policy", name.to_owned()), ("outcome", outcome.to_owned())];
+            Key::from_parts("tollgate_decisions_total", &labels)
+        }))
+    }
+}
+
+#[inline]
+pub(super) fn decided(decision: &Decision<'_>) {
+    static METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, Some("tollgate"));
+    metrics::with_recorder(|recorder| {
+        for outcome in decision.outcomes() {
+            let Counters(keys) = outcome.policy().counters();
+            let key = &keys[label(&outcome, decision.is_allowed())];
+            recorder.register_counter(key, &METADATA).increment(1);
+        }
+    });
+}
+
+/// Returns the index of a label in [`OUTCOMES`].
+fn label(outcome: &Outcome<'_>, allowed: bool) -> usize {
+    match (outcome.charge().is_shadow(), allowed, outcome.verdict()) {
+        (false, true, _) => 0,
+        (false, false, _) => 1,
+        (true, _, Verdict::Passed) => 2,
+        (true, _, _) => 3,
+    }
+}
+
+/// Records the response time of a remote store.
+pub(crate) fn store_answered(duration: Duration) {
+    metrics::histogram!("tollgate_store_seconds").record(duration.as_secs_f64());
+}
+
+/// Makes the gauge of the breaker exist. It stays as another breaker has set it.
+pub(crate) fn breaker_made() {
+    metrics::gauge!("tollgate_breaker_state").increment(0.0);
+}
+
+pub(super) fn breaker_changed(number: u8) {
+    metrics::gauge!("tollgate_breaker_state").set(f64::from(number));
+}
+
+/// Counts a call of the store that took too long.
+pub(crate) fn deadline_missed() {
+    metrics::counter!("tollgate_deadline_missed_total").increment(1);
+}
+
+/// Counts a check that this process decided by itself.
+pub(crate) fn fell_back() {
+    metrics::counter!("tollgate_fallback_total").increment(1);
+}
+
+/// Counts a denied check of which a part stays charged.
+#[cfg(feature = "redis")]
+pub(crate) fn undo_failed() {
+    metrics::counter!("tollgate_undo_failed_total").increment(1);
+}
+
+/// Counts a check that was denied without a call of the store.
+#[inline]
+pub(crate) fn denied_from_cache() {
+    metrics::counter!("tollgate_deny_cache_hits_total").increment(1);
+}

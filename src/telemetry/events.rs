@@ -1,0 +1,126 @@
+//! Events of the target `tollgate`, through `tracing`.
+
+use std::{
+    mem,
+    sync::{Mutex, Once, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+use tracing::level_filters::LevelFilter;
+
+use crate::{
+    decision::{Decision, Outcome, Verdict},
+    error::{Error, ErrorKind},
+};
+
+/// The shortest time between two events for one kind of error.
+const FAILURE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Returns whether a subscriber may record decisions. This reads one atomic.
+#[inline]
+pub(super) fn enabled() -> bool {
+    LevelFilter::current() >= tracing::Level::INFO
+}
+
+/// Reports a decision that denies a check, or that a shadow charge would have denied.
+#[inline]
+pub(super) fn decided<'r>(decision: &Decision<'_>, route: impl FnOnce() -> Option<&'r str>) {
+    if enabled() {
+        report(decision, route);
+    }
+}
+
+#[inline(never)]
+fn report<'r>(decision: &Decision<'_>, route: impl FnOnce() -> Option<&'r str>) {
+    let refused_shadow = |outcome: &Outcome<'_>| {
+        outcome.charge().is_shadow() && outcome.verdict() != Verdict::Passed
+    };
+    let outcome = match decision {
+        Decision::Denied(denied) => denied.binding(),
+        Decision::Allowed(allowed) => allowed.outcomes().iter().find(refused_shadow),
+    };
+    if let Some(outcome) = outcome
+        && tracing::enabled!(target: "tollgate", tracing::Level::INFO)
+    {
+        denied(outcome, decision.is_allowed(), route());
+    }
+}
+
+fn denied(outcome: Outcome<'_>, shadow: bool, route: Option<&str>) {
+    let standing = outcome.standing();
+    let (policy, cost, limit) =
+        (outcome.policy().name(), outcome.charge().cost(), standing.limit());
+    let key = outcome.charge().key();
+    let used = limit.saturating_sub(standing.remaining());
+    let retry_after = standing.retry_after().map(tracing::field::debug);
+    tracing::info!(
+        target: "tollgate",
+        policy, ?key, cost, used, limit, retry_after, route, shadow, "denied"
+    );
+}
+
+/// Reports a change of a breaker's state. A store that fails is one warning; a probe that fails is
+/// not another one.
+pub(super) fn breaker_changed(before: &str, after: &str) {
+    const MESSAGE: &str = "the store's breaker has changed";
+    match (before, after) {
+        ("half-open", "open") | (_, "half-open") => {
+            tracing::debug!(target: "tollgate", breaker = after, "{MESSAGE}");
+        }
+        (_, "open") => tracing::warn!(target: "tollgate", breaker = after, "{MESSAGE}"),
+        _ => tracing::info!(target: "tollgate", breaker = after, "{MESSAGE}"),
+    }
+}
+
+/// Reports that the store cannot answer, at most once a second for each kind of error. The calls that
+/// an open breaker rejects are not reported: the breaker has reported its state.
+#[cold]
+pub(crate) fn store_failed(error: &Error, admitted: bool) {
+    if error.kind() == ErrorKind::BreakerOpen {
+        return;
+    }
+    if let Some(suppressed) = FAILURES.admit(error.kind(), Instant::now()) {
+        tracing::warn!(
+            target: "tollgate",
+            %error, admitted, suppressed, "the store cannot answer"
+        );
+    }
+}
+
+static FAILURES: FailureLog = FailureLog(Mutex::new(Vec::new()));
+
+/// The time of the last event for each kind of error, and the number of errors since.
+struct FailureLog(Mutex<Vec<(ErrorKind, Instant, u64)>>);
+
+impl FailureLog {
+    /// Returns the number of errors of this kind that were not reported since the last event, if it
+    /// is time for another event.
+    fn admit(&self, kind: ErrorKind, now: Instant) -> Option<u64> {
+        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, last, suppressed)) = log.iter_mut().find(|(other, ..)| *other == kind) else {
+            log.push((kind, now, 0));
+            return Some(0);
+        };
+        if now.saturating_duration_since(*last) < FAILURE_INTERVAL {
+            *suppressed += 1;
+            return None;
+        }
+        *last = now;
+        Some(mem::take(suppressed))
+    }
+}
+
+/// Reports once that requests carry no peer address.
+#[cold]
+pub(crate) fn peer_missing() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        tracing::warn!(
+            target: "tollgate",
+            "requests carry no peer address, so that all clients share one key: serve axum with \
+             `app.into_make_service_with_connect_info::<SocketAddr>()`, enable tollgate's \
+             feature `tonic` under tonic, or say where it is with `ClientIp::peer_from`"
+        );
+    });
+}

@@ -1,0 +1,50 @@
+//! Events and metrics for operators.
+//!
+//! This is the only module that uses `tracing` and `metrics`. Each has one seam: a module with the
+//! functions below, and a module of the same functions without a body for builds without the
+//! feature.
+
+#[cfg(feature = "metrics")]
+mod counts;
+#[cfg(not(feature = "metrics"))]
+#[path = "no_counts.rs"]
+mod counts;
+#[cfg(feature = "tracing")]
+mod events;
+#[cfg(not(feature = "tracing"))]
+#[path = "no_events.rs"]
+mod events;
+
+#[cfg(feature = "redis")]
+pub(crate) use self::counts::undo_failed;
+pub(crate) use self::{
+    counts::{
+        Counters, breaker_made, deadline_missed, denied_from_cache, fell_back, store_answered,
+    },
+    events::{peer_missing, store_failed},
+};
+use crate::decision::Decision;
+
+/// Returns whether decisions are reported. It cannot be known whether anything collects metrics, so
+/// with the feature `metrics` they always are.
+#[inline]
+pub(crate) fn reports_decisions() -> bool {
+    counts::ENABLED || events::enabled()
+}
+
+/// Reports a decision: as an event if it denies, and in the counters of its policies.
+#[inline]
+pub(crate) fn record_decision<'r>(
+    decision: &Decision<'_>,
+    route: impl FnOnce() -> Option<&'r str>,
+) {
+    events::decided(decision, route);
+    counts::decided(decision);
+}
+
+/// Reports a change of a breaker's state: the names of both states, and the number of the new one.
+#[cold]
+pub(crate) fn breaker_changed(before: &str, after: &str, number: u8) {
+    counts::breaker_changed(number);
+    events::breaker_changed(before, after);
+}

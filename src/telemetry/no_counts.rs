@@ -1,0 +1,34 @@
+//! The functions of `counts.rs`, for builds without the feature `metrics`.
+
+use std::time::Duration;
+
+use crate::decision::Decision;
+
+pub(super) const ENABLED: bool = false;
+
+#[derive(Debug)]
+pub(crate) struct Counters;
+
+impl Counters {
+    pub(crate) fn new(_: &str) -> Self {
+        Self
+    }
+}
+
+#[inline]
+pub(super) fn decided(_: &Decision<'_>) {}
+#[inline]
+pub(crate) fn store_answered(_: Duration) {}
+#[inline]
+pub(crate) fn breaker_made() {}
+#[inline]
+pub(super) fn breaker_changed(_: u8) {}
+#[inline]
+pub(crate) fn deadline_missed() {}
+#[inline]
+pub(crate) fn fell_back() {}
+#[cfg(feature = "redis")]
+#[inline]
+pub(crate) fn undo_failed() {}
+#[inline]
+pub(crate) fn denied_from_cache() {}

@@ -1,0 +1,17 @@
+//! The functions of `events.rs`, for builds without the feature `tracing`.
+
+use crate::{decision::Decision, error::Error};
+
+#[inline]
+pub(super) fn enabled() -> bool {
+    false
+}
+
+#[inline]
+pub(super) fn decided<'r>(_: &Decision<'_>, _: impl FnOnce() -> Option<&'r str>) {}
+#[inline]
+pub(super) fn breaker_changed(_: &str, _: &str) {}
+#[inline]
+pub(crate) fn store_failed(_: &Error, _: bool) {}
+#[inline]
+pub(crate) fn peer_missing() {}

@@ -1,0 +1,119 @@
+//! The status of a denial follows the verdict, not the presence of a wait.
+
+use std::{convert::Infallible, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Empty;
+use tollgate::{
+    Limiter, Mark, RateLimitLayer, Standing, Timestamp,
+    client::{PaceError, PaceLayer},
+    store::{Answer, ChargeReply, Request as StoreRequest, Source, Store, StoreReply, Verdict},
+};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use crate::{get, rule, text};
+
+/// A store that denies every charge and names this wait.
+#[derive(Debug, Clone, Copy)]
+struct Denies(Verdict, Option<Duration>);
+
+impl Store for Denies {
+    fn call(&self, request: StoreRequest<'_>) -> Answer {
+        let StoreRequest::Acquire(charges) = request else { unreachable!("only checks are made") };
+        let standing = Standing::new(10, 0, Duration::ZERO, Duration::from_secs(60), self.1);
+        let reply = ChargeReply { verdict: self.0, units: 0, standing, mark: Mark::default() };
+        Answer::ready(Ok(StoreReply {
+            time: Timestamp::from_micros(crate::START),
+            source: Source::Shared,
+            charges: charges.iter().map(|_| reply).collect(),
+        }))
+    }
+}
+
+fn layer(store: Denies) -> RateLimitLayer {
+    RateLimitLayer::new(Limiter::new(store), rule("api", "10/min"))
+}
+
+async fn inner(_: Request<Empty<Bytes>>) -> Result<Response<Empty<Bytes>>, Infallible> {
+    Ok(Response::new(Empty::new()))
+}
+
+async fn ask(layer: RateLimitLayer, grpc: bool) -> (u16, http::HeaderMap, String) {
+    let mut request = get("/");
+    if grpc {
+        let content_type = "application/grpc".parse().unwrap();
+        request.headers_mut().insert("content-type", content_type);
+    }
+    let mut service = layer.layer(service_fn(inner));
+    text(service.ready().await.unwrap().call(request).await.unwrap()).await
+}
+
+const NO_WAIT: Denies = Denies(Verdict::Refused, None);
+const WAIT: Denies = Denies(Verdict::Refused, Some(Duration::from_secs(7)));
+const NEVER: Denies = Denies(Verdict::OverCapacity, None);
+const NEVER_WITH_WAIT: Denies = Denies(Verdict::OverCapacity, Some(Duration::from_secs(7)));
+
+#[tokio::test]
+async fn problem_documents() {
+    for (store, expected, retry_after) in [
+        (NO_WAIT, 429, None),
+        (WAIT, 429, Some("7")),
+        (NEVER, 403, None),
+        (NEVER_WITH_WAIT, 403, None),
+    ] {
+        let (status, headers, body) = ask(layer(store), false).await;
+        assert_eq!(status, expected, "{store:?}");
+        assert_eq!(headers.get("retry-after").map(|it| it.to_str().unwrap()), retry_after);
+        let problem: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(problem["status"], expected);
+        assert_eq!(problem["violated-policies"][0], "api");
+        let quota_exceeded = problem["type"].as_str().unwrap().ends_with("#quota-exceeded");
+        assert_eq!(quota_exceeded, expected == 429, "{body}");
+        assert_eq!(problem["detail"].as_str().unwrap().contains("seconds"), retry_after.is_some());
+    }
+}
+
+#[tokio::test]
+async fn plain_text() {
+    for (store, expected, retries) in
+        [(NO_WAIT, 429, false), (WAIT, 429, true), (NEVER, 403, false)]
+    {
+        let (status, headers, body) = ask(layer(store).plain_text(), false).await;
+        assert_eq!((status, headers.contains_key("retry-after")), (expected, retries), "{store:?}");
+        assert_eq!(body.contains("Retry in"), retries, "{body}");
+        assert_eq!(body.contains("costs more"), expected == 403, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn grpc() {
+    for (store, expected, message, retries) in [
+        (NO_WAIT, "8", "quota exceeded", false),
+        (WAIT, "8", "quota exceeded; retry in 7 s", true),
+        (NEVER, "9", "the cost exceeds what the quota can ever hold", false),
+        (NEVER_WITH_WAIT, "9", "the cost exceeds what the quota can ever hold", false),
+    ] {
+        let (status, headers, _) = ask(layer(store), true).await;
+        assert_eq!(status, 200);
+        assert_eq!(headers["grpc-status"], expected, "{store:?}");
+        assert_eq!(headers["grpc-message"], message);
+        assert_eq!(headers.contains_key("grpc-retry-pushback-ms"), retries);
+    }
+}
+
+#[tokio::test]
+async fn paced_calls() {
+    for (store, over_capacity, text) in [
+        (NO_WAIT, false, "the quota \"api\" does not allow this call at the moment"),
+        (WAIT, false, "the quota \"api\" allows this call in 7s"),
+        (NEVER, true, "the call costs more than the quota \"api\" can ever hold"),
+    ] {
+        for max_wait in [Duration::ZERO, Duration::from_millis(10)] {
+            let layer = PaceLayer::new(Limiter::new(store), rule("api", "10/min")).wait(max_wait);
+            let error = layer.layer(service_fn(inner)).oneshot(get("/")).await.unwrap_err();
+            assert!(matches!(error, PaceError::Denied { .. }));
+            assert_eq!((error.is_over_capacity(), error.to_string()), (over_capacity, text.into()));
+        }
+    }
+}
