@@ -1,20 +1,40 @@
+-- Writes the reply of a charge, and decides which charge comes next.
+--
+-- KEYS     none
+-- ARGV[2]  the flags of the charges behind a foreign one
+-- STATE    none
+-- RETURNS  see prelude.lua
+-- TTL      nothing is written
+local check_over = false
+if foreign then
+  -- A value that this script did not write is left as it is, and so is the rest of the check.
+  if not batch then
+    return redis.error_reply('TOLLGATE ' .. key .. ' does not hold a state of this limiter')
   end
-  if foreign then
-    -- A value that this script did not write: it is left as it is.
-    if not batch then
-      return redis.error_reply('TOLLGATE ' .. foreign .. ' does not hold a state of this limiter')
-    end
-    for i = before_check + 1, before_check + count do
-      reply[i + 1] = pack('<dddddddd', -1, 0, 0, 0, 0, 0, 0, 0)
-    end
-    foreign, again, stop = nil, false, step
-  elseif looking then
-    if step <= count and flags % 2 == 0 and cost > free then admitted = false end
+  while string.byte(charges, charge * width - width + 2) < 4 do charge = charge + 1 end
+  for i = first, charge do reply[i + 1] = pack('<dddddddd', -1, 0, 0, 0, 0, 0, 0, 0) end
+  last, check_over = charge, true
+else
+  if not answering then
+    views[charge - first + 1] = not same_key and view
   elseif total == 1 then
     return pack('<ddddddddd', now, units, free, next_after, reset_after, retry_after, mark1, mark2,
       mark3)
   else
-    reply[place + 1] = pack('<dddddddd', units, free, next_after, reset_after, retry_after, mark1,
+    reply[charge + 1] = pack('<dddddddd', units, free, next_after, reset_after, retry_after, mark1,
       mark2, mark3)
   end
+  if committing then
+    check_over = charge == unanswered
+  else
+    if units == 0 and cost > free and not shadow then admitted = false end
+    if is_last then
+      last, unanswered = charge, answering and charge - 1 or charge
+      if unanswered < first then check_over = true else charge, committing = first - 1, true end
+    end
+  end
+end
+if check_over then
+  if last == total then return table.concat(reply) end
+  charge, first, committing, admitted = last, last + 1, false, true
 end

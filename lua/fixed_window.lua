@@ -1,42 +1,52 @@
-  -- Fixed window: one counter that starts again at each multiple of the window.
-  -- STATE count, start, end   MARK start   TTL the end, set once a period
-  elseif algorithm == 5 then
-    if looking then
-      local state = read('GET', key)
-      counted, first, last, fresh = 0, 0, 0, true
-      if state then
-        if #state == 21 then counted, first, last = parse('<I7I7I7', state) else foreign = key end
-        if counted > 4503599627370496 then foreign = key end
-        local edge = first - first % window + window
-        fresh = edge < last
-        if fresh then last = edge end
-      end
-      if now >= last then
-        counted, first = 0, now - now % window
-        last, fresh = first + window, true
-      end
-      free = limit > counted and limit - counted or 0
-      if saved then saved[line] = { free, counted, first, last, fresh } end
-    else
-      if saved then free, counted, first, last, fresh = unpack(saved[line]) end
-      if giving then
-        if first ~= mark1 then units = 0 elseif units > counted then units = counted end
-        counted = counted - units
-      elseif units > 0 then
-        counted = counted + units
-        if counted > 4503599627370496 then counted = 4503599627370496 end
-        mark1 = first
-      end
-      if units > 0 then
-        if fresh then
-          store(key, pack('<I7I7I7', counted, first, last), last)
-        else
-          call('SETRANGE', key, '0', pack('<I7I7I7', counted, first, last))
-        end
-        free = limit > counted and limit - counted or 0
-      end
-      if counted > 0 then
-        next_after = last - now
-        reset_after, retry_after = next_after, next_after
-      end
+-- Fixed window: one counter that starts again at each multiple of the window.
+--
+-- KEYS     the key of the charge
+-- ARGV[2]  limit, window, cost, max_cost
+-- STATE    21 bytes: count, start and end of the period
+-- RETURNS  the standing; mark: start
+-- TTL      the end of the period; set when the period begins or is cut short
+local count, start, end_, renew = 0, 0, 0, true
+if view then
+  count, start, end_, renew = unpack(view)
+else
+  local state = read('GET', key)
+  if state then
+    if #state == 21 then count, start, end_ = parse('<I7I7I7', state) else foreign = true end
+    if count > 4503599627370496 then foreign = true end
+    if foreign then answering = false end
+    -- After a change of the window, units leave at the earlier of the old and the new rule.
+    local edge = start - start % window + window
+    renew = edge < end_
+    if renew then end_ = edge end
+  end
+  if now >= end_ then
+    count, start = 0, now - now % window
+    end_, renew = start + window, true
+  end
+end
+free = limit > count and limit - count or 0
+if not answering then
+  view = { count, start, end_, renew }
+else
+  if refunding then
+    if start ~= mark1 then units = 0 elseif units > count then units = count end
+    count = count - units
+  else
+    if free >= needed then units = max_cost < free and max_cost or free end
+    if units > 0 then
+      count = count + units
+      -- Far beyond any limit, forced charges stop counting.
+      if count > 4503599627370496 then count = 4503599627370496 end
+      mark1 = start
     end
+  end
+  if units > 0 then
+    local state = pack('<I7I7I7', count, start, end_)
+    if renew then store(key, state, end_) else call('SETRANGE', key, '0', state) end
+    free = limit > count and limit - count or 0
+  end
+  if count > 0 then
+    next_after = end_ - now
+    reset_after, retry_after = next_after, next_after
+  end
+end

@@ -1,24 +1,43 @@
--- tollgate: the limiter's one script. What every request needs: arguments, time, exact arithmetic.
+-- tollgate: the limiter's one script. This file has what every call needs: its arguments, the time,
+-- exact arithmetic, and the loop's variables.
 --
--- KEYS     one key a line
--- ARGV[1]  what to do: 'a' acquire, 'p' peek, 'f' force, 'g' give back, 'r' reset; 'b' acquire for
+-- src/store/redis/script.rs joins the files. Each is a chunk that parses by itself:
+--
+--   prelude.lua
+--   while true do              one turn looks at a charge, answers it, or both
+--     next_charge.lua          reads the charge
+--     if algorithm == .. then  one such branch for each algorithm, with the file named after it
+--     ring.lua                 what sliding_log.lua and sliding_buckets.lua share
+--     reset.lua
+--     answer.lua               writes the reply, and decides which charge comes next
+--   end
+--
+-- KEYS     one key for each charge
+-- ARGV[1]  the operation: 'a' acquire, 'p' peek, 'f' force, 'g' refund, 'r' reset, 'b' acquire for
 --          several checks, one after the other
--- ARGV[2]  the lines, packed; those of a check that bind come before those on trial. A line is the
---          algorithm, flags (1 on trial, 2 its key is an earlier line's too, 4 ends a check), then
---          limit, window, parameter, cost and the most units to take
--- ARGV[3]  the time in microseconds: tests alone pass it
--- RETURNS  packed doubles: the time, then for each line the units, remaining, next_after,
---          reset_after, retry_after and the three numbers of its mark. Of several checks, one that
---          cannot be decided has -1 for units, spends nothing and does not keep the others back
--- TTL      every key expires when its state stops mattering (see each algorithm); under a time
---          from a test, a day after its last change
+-- ARGV[2]  the charges, packed: algorithm, flags (1 shadow, 2 an earlier charge of the check has the
+--          same key, 4 last charge of its check), limit, window, parameter, cost and the most units
+--          to take; for a refund also the mark of the spent charge, and its limit and window. The
+--          live charges of a check come before its shadows
+-- ARGV[3]  the time in microseconds; only tests pass it
+-- STATE    see each algorithm. A charge is viewed (its state read and brought to `now`) before any
+--          charge of its check is written
+-- RETURNS  packed doubles: the time, then for each charge units, remaining, next_after, reset_after,
+--          retry_after (microseconds) and the three numbers of its mark. With 'b', a check that
+--          meets a foreign value has -1 for the units of all its charges and spends nothing; the
+--          other checks are decided
+-- TTL      each key expires when its state stops mattering (see each algorithm); with a time from a
+--          test, one day after the last write
 --
--- Numbers are integers below 2^53. Nothing is written before everything has been read.
+-- All numbers are integers below 2^53.
 local call, pack, parse = redis.call, struct.pack, struct.unpack
 local floor, format, sub = math.floor, string.format, string.sub
-local op, lines = ARGV[1], ARGV[2]
-local batch, read = op == 'b', call
-if batch then op, read = 'a', redis.pcall end
+local keys, operation, charges = KEYS, ARGV[1], ARGV[2]
+local batch = operation == 'b'
+local acquiring, forcing = operation == 'a' or batch, operation == 'f'
+local refunding, resetting = operation == 'g', operation == 'r'
+-- In a batch, a key of another type fails its own check only.
+local read = batch and redis.pcall or call
 local now = ARGV[3]
 local for_test = now
 if now then
@@ -28,15 +47,15 @@ else
   now = time[1] * 1000000 + time[2]
 end
 
--- Quotient and remainder of (a * b + d) / c. The product may exceed 2^53, c and d are below 2^45
--- wherever it does, or else c is below 2^52.
+-- Returns quotient and remainder of (a * b + d) / c. The product may exceed 2^53; then either c and d
+-- are below 2^45, or c is below 2^52.
 local function mul_div(a, b, d, c)
   local product = a * b + d
   if product < 9007199254740992 then
     local rest = product % c
     return (product - rest) / c, rest
   end
-  -- Whole multiples of c first: what is left is below c.
+  -- Take out the whole multiples of c, so that a is below c.
   local rest = a % c
   local quotient = (a - rest) / c * b
   a, product = rest, rest * b + d
@@ -75,7 +94,7 @@ local function mul_div(a, b, d, c)
   return quotient + more + (sum - rest) / c, rest
 end
 
--- Writes a state that matters until `time`.
+-- Writes a state that matters until `time`, in microseconds.
 local function store(key, state, time)
   if for_test then
     call('SET', key, state, 'PX', '86400000')
@@ -83,3 +102,16 @@ local function store(key, state, time)
     call('SET', key, state, 'PXAT', format('%d', (time - time % 1000) / 1000 + 1))
   end
 end
+
+-- The charges are counted from 1 over all checks of the call. `first` and `last` are those of the
+-- check at hand; `charge` is the one of this turn of the loop.
+local total, width = #keys, refunding and 82 or 42
+local charge, first, last = 0, 1, nil
+-- Pass 1 views every charge of a check: it is admitted if each live one passes. Pass 2 answers them.
+-- The last charge is answered in pass 1, since no other comes between: so a check of one charge
+-- takes one turn. `unanswered` is the last charge that pass 1 leaves to pass 2.
+local committing, admitted, unanswered = false, true, nil
+-- What pass 1 saw of each charge, for pass 2, and the parts of the reply. The constructors reserve
+-- room for most calls.
+local views = total > 1 and { false, false, false, false, false, false, false, false }
+local reply = total > 1 and { pack('<d', now), '', '', '', '', '', '', '', '' }

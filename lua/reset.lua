@@ -1,4 +1,11 @@
-  -- Reset: forgets a key. What it holds was looked at by its algorithm, as for every other call.
-  if op == 'r' and not looking then
-    call('DEL', key)
-    free = algorithm == 4 and parameter or limit
+-- Reset: forgets a key. Its algorithm has viewed it, so a foreign value is not deleted.
+--
+-- KEYS     the key of the charge
+-- ARGV     none
+-- STATE    deleted
+-- RETURNS  the standing of an untouched key
+-- TTL      none
+if resetting and answering then
+  call('DEL', key)
+  free, next_after, reset_after, retry_after = capacity, 0, 0, 0
+end

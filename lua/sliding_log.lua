@@ -1,5 +1,8 @@
-  -- Sliding log: every charge with its time. The rest is in ring.lua.
-  if algorithm == 1 and units > 0 then
-    -- As ring.lua has seen it in the look before.
-    stamp = saved and saved[line][18] or seen
-  end
+-- Sliding log: remembers every charge with its time. The rest is in ring.lua.
+--
+-- KEYS     the key of the charge
+-- ARGV[2]  limit, window, cost, max_cost
+-- STATE    see ring.lua
+-- RETURNS  the standing; mark: see ring.lua
+-- TTL      see ring.lua
+in_ring = true

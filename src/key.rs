@@ -70,7 +70,7 @@ impl Key {
 
     /// A key from any bytes, of any length.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn new(bytes: &[u8]) -> Self {
         match bytes {
             // So begin the keys that are not made from bytes: nobody gets there by spelling one.
@@ -161,7 +161,7 @@ impl Key {
         Self { bytes: [0; Self::MAX_PLAIN], len: 0, kind, tag: None }
     }
 
-    #[inline]
+    #[inline(always)]
     fn of(kind: Kind, bytes: &[u8]) -> Self {
         let mut key = Self::marker(kind);
         key.len = bytes.len() as u8;

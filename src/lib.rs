@@ -28,7 +28,9 @@ mod telemetry;
 pub use self::middleware::NotDecided;
 pub use self::{
     clock::{Clock, ManualClock, SystemClock, Timestamp},
-    decision::{Allowed, Decision, Denied, Mark, Outcome, Outcomes, Receipt, Spent, Standing},
+    decision::{
+        Allowed, Decision, Denied, Mark, Outcome, Outcomes, Receipt, ReceiptLine, Standing,
+    },
     error::{Effect, Error, ErrorKind},
     key::{Identity, Key},
     limiter::{Check, Limiter, Reservation, Reserve},

@@ -16,18 +16,26 @@ use crate::server::Server;
 
 const TASKS: usize = 256;
 
-/// The script, as the store puts it together.
+/// The script, as `src/store/redis/script.rs` joins it.
 pub(crate) const SCRIPT: &str = concat!(
     include_str!("../../lua/prelude.lua"),
-    include_str!("../../lua/acquire.lua"),
+    "while true do\n",
+    include_str!("../../lua/next_charge.lua"),
+    "if algorithm == 1 then\n",
     include_str!("../../lua/sliding_log.lua"),
+    "end\nif algorithm == 2 then\n",
     include_str!("../../lua/sliding_buckets.lua"),
-    include_str!("../../lua/reset.lua"),
-    include_str!("../../lua/ring.lua"),
+    "end\nif algorithm == 3 then\n",
     include_str!("../../lua/sliding_counter.lua"),
+    "end\nif algorithm == 4 then\n",
     include_str!("../../lua/token_bucket.lua"),
+    "end\nif algorithm == 5 then\n",
     include_str!("../../lua/fixed_window.lua"),
+    "end\n",
+    include_str!("../../lua/ring.lua"),
+    include_str!("../../lua/reset.lua"),
     include_str!("../../lua/answer.lua"),
+    "end\n",
 );
 
 #[derive(Default)]

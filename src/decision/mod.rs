@@ -1,18 +1,24 @@
 //! The result of a check: a decision, the standing of each key, and the receipt for a refund.
 
+mod allowed;
 mod charge_reply;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod decision;
+mod denied;
 mod mark;
+mod outcome;
 mod receipt;
 mod standing;
 mod store_reply;
 
 pub use self::{
+    allowed::Allowed,
     charge_reply::{ChargeReply, Verdict},
-    decision::{Allowed, Decision, Denied, Outcome, Outcomes},
+    decision::Decision,
+    denied::Denied,
     mark::Mark,
-    receipt::{Receipt, Spent},
+    outcome::{Outcome, Outcomes},
+    receipt::{Receipt, ReceiptLine},
     standing::Standing,
     store_reply::{Source, StoreReply},
 };

@@ -1,25 +1,43 @@
-//! What was charged, for a refund or a settlement.
+//! The receipt of a check, for a refund or a settlement.
 
 use smallvec::SmallVec;
 
-use crate::{
-    clock::Timestamp,
-    decision::{Mark, Source},
-    policy::Charge,
-};
+use super::{Mark, Source};
+use crate::{clock::Timestamp, policy::Charge};
 
-/// What a refund or a settlement needs. It can be used once, so it cannot be cloned.
+/// The receipt of an admitted check, which a refund or a settlement needs.
+///
+/// It can be used once, so it cannot be cloned. [`Allowed::into_receipt`](crate::Allowed) creates
+/// it, and [`Limiter::hold`](crate::Limiter::hold) turns it into a
+/// [`Reservation`](crate::Reservation).
+///
+/// ```
+/// use tollgate::{Decision, Limiter, Policy, Quota};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tollgate::Error> {
+/// let limiter = Limiter::in_memory();
+/// let tokens = Policy::new("tokens", Quota::per_day(1_000))?;
+///
+/// if let Decision::Allowed(allowed) = limiter.check(tokens.charge("alice", 100)).await? {
+///     let receipt = allowed.into_receipt();
+///     assert_eq!(receipt.lines()[0].units(), 100);
+///     limiter.hold(receipt).settle(30).await?; // refunds 70 units
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping a receipt keeps the charge"]
 pub struct Receipt {
     time: Timestamp,
     source: Source,
-    lines: SmallVec<[Spent; 1]>,
+    lines: SmallVec<[ReceiptLine; 1]>,
 }
 
-/// One line of a [`Receipt`].
+/// One line of a [`Receipt`]: a charge, and the units that were spent for it.
 #[derive(Debug)]
-pub struct Spent {
+pub struct ReceiptLine {
     charge: Charge<'static>,
     units: u64,
     mark: Mark,
@@ -29,26 +47,32 @@ impl Receipt {
     pub(crate) fn new(
         time: Timestamp,
         source: Source,
-        lines: impl IntoIterator<Item = Spent>,
+        lines: impl IntoIterator<Item = ReceiptLine>,
     ) -> Self {
         Self { time, source, lines: lines.into_iter().collect() }
     }
 
-    /// The store's time of the charge.
+    /// Returns the store's time of the charge.
     #[must_use]
     pub fn time(&self) -> Timestamp {
         self.time
     }
 
-    /// Who charged it.
+    /// Returns which store was charged.
     #[must_use]
     pub fn source(&self) -> Source {
         self.source
     }
 
-    /// The same receipt, of one of so many equal parts of the quotas.
+    /// Returns a line for each charge.
+    #[must_use]
+    pub fn lines(&self) -> &[ReceiptLine] {
+        &self.lines
+    }
+
+    /// Returns the same receipt, against one of `parts` equal parts of the quotas.
     pub(crate) fn share(&self, parts: u32) -> Self {
-        let lines = self.lines.iter().map(|Spent { charge, units, mark }| Spent {
+        let lines = self.lines.iter().map(|ReceiptLine { charge, units, mark }| ReceiptLine {
             charge: charge.share(parts),
             units: *units,
             mark: *mark,
@@ -56,47 +80,41 @@ impl Receipt {
         Self { time: self.time, source: self.source, lines: lines.collect() }
     }
 
-    /// A line for each charge.
-    #[must_use]
-    pub fn lines(&self) -> &[Spent] {
-        &self.lines
-    }
-
-    /// Splits what was charged into what to give back and what to charge on top, so that each
-    /// line ends at `units`.
+    /// Splits the receipt so that each line ends at `units`: into a receipt to refund, and the
+    /// charges to make in addition.
     pub(crate) fn settle(self, units: u64) -> (Self, SmallVec<[Charge<'static>; 1]>) {
-        let mut more = SmallVec::new();
-        let mut back = Self { time: self.time, source: self.source, lines: SmallVec::new() };
+        let mut additional = SmallVec::new();
+        let mut refund = Self { time: self.time, source: self.source, lines: SmallVec::new() };
         for mut line in self.lines {
             if line.units < units {
-                more.push(line.charge.again(units - line.units));
+                additional.push(line.charge.with_cost(units - line.units));
             } else if line.units > units {
                 line.units -= units;
-                back.lines.push(line);
+                refund.lines.push(line);
             }
         }
-        (back, more)
+        (refund, additional)
     }
 }
 
-impl Spent {
+impl ReceiptLine {
     pub(crate) fn new(charge: Charge<'static>, units: u64, mark: Mark) -> Self {
         Self { charge, units, mark }
     }
 
-    /// What was asked for.
+    /// Returns the charge.
     #[must_use]
     pub fn charge(&self) -> &Charge<'static> {
         &self.charge
     }
 
-    /// Units that were spent.
+    /// Returns the number of units that were spent.
     #[must_use]
     pub fn units(&self) -> u64 {
         self.units
     }
 
-    /// What the store needs to give the units back.
+    /// Returns what the store needs to refund the units.
     #[must_use]
     pub fn mark(&self) -> Mark {
         self.mark

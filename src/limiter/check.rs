@@ -6,42 +6,39 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use super::{Charges, Limiter, decided, stack::Stack};
+use super::{Limiter, limiter_store::LimiterStore, report};
 use crate::{
-    clock::Timestamp,
-    decision::{ChargeReply, Decision, Source, StoreReply},
+    decision::{Decision, Source, StoreReply},
     error::Error,
+    policy::Charges,
     store::{Answer, MemoryStore},
     telemetry,
 };
 
-/// A check on its way: what [`Limiter::check`] returns. With the embedded store it is ready at the
-/// first poll, and nothing is decided before.
+/// The future that [`Limiter::check`] returns.
+///
+/// Nothing is decided before the first poll. With an embedded store the future is ready at the first
+/// poll.
 #[must_use = "a check is decided when it is awaited"]
 pub struct Check<'l, 'p> {
     limiter: &'l Limiter,
     charges: Charges<'p>,
-    state: State,
+    progress: Progress,
+    /// The answer of the store, while the check is [pending](Progress::Pending).
+    answer: Option<Answer>,
 }
 
-enum State {
-    /// Nothing has been asked yet.
+#[derive(Clone, Copy)]
+enum Progress {
     New,
-    /// The charges are no valid check.
-    Invalid(Error),
-    Asked(Answer),
+    Pending,
     Done,
 }
 
 impl<'l, 'p> Check<'l, 'p> {
     #[inline]
-    pub(super) fn new(limiter: &'l Limiter, charges: Result<Charges<'p>, Error>) -> Self {
-        match charges {
-            Ok(charges) => Self { limiter, charges, state: State::New },
-            Err(error) => {
-                Self { limiter, charges: Charges::default(), state: State::Invalid(error) }
-            }
-        }
+    pub(super) fn new(limiter: &'l Limiter, charges: Charges<'p>) -> Self {
+        Self { limiter, charges, progress: Progress::New, answer: None }
     }
 }
 
@@ -50,89 +47,75 @@ impl<'p> Future for Check<'_, 'p> {
 
     /// # Panics
     ///
-    /// If polled again after it was ready.
+    /// Panics if it is polled again after it was ready.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if let State::New = this.state {
-            if let (Stack::Memory(store), [_]) = (&this.limiter.0.store, &*this.charges) {
-                this.state = State::Done;
-                return at_once(store, &mut this.charges);
-            }
-            match this.limiter.begin(&this.charges).now() {
-                Ok(reply) => {
-                    this.state = State::Done;
-                    return Poll::Ready(join(&mut this.charges, reply));
-                }
-                Err(answer) => this.state = State::Asked(answer),
-            }
+        if let (Progress::New, LimiterStore::Memory(store)) = (this.progress, &this.limiter.0.store)
+        {
+            this.progress = Progress::Done;
+            return Poll::Ready(check_in_memory(store, &mut this.charges));
         }
-        this.poll_asked(cx)
+        this.poll_store(cx)
     }
-}
-
-/// One charge to the embedded store: most checks there are. The decision is put together in its
-/// place, as copying it would take as long as making it.
-#[inline(never)]
-fn at_once<'p>(
-    store: &MemoryStore,
-    charges: &mut Charges<'p>,
-) -> Poll<Result<Decision<'p>, Error>> {
-    let charge = &charges[0];
-    let (time, line) = store.acquire(charge);
-    decision(mem::take(charges), time, Source::Local, line)
-}
-
-#[inline]
-fn decision(
-    charges: Charges<'_>,
-    time: Timestamp,
-    source: Source,
-    line: ChargeReply,
-) -> Poll<Result<Decision<'_>, Error>> {
-    let shadow = charges[0].is_shadow();
-    if telemetry::reports_decisions() {
-        // Apart: what is shown to somebody is not made in its place.
-        return told(charges, shadow, time, source, line);
-    }
-    Poll::Ready(Ok(Decision::of_one(charges, shadow, time, source, line)))
-}
-
-#[inline(never)]
-fn told(
-    charges: Charges<'_>,
-    shadow: bool,
-    time: Timestamp,
-    source: Source,
-    line: ChargeReply,
-) -> Poll<Result<Decision<'_>, Error>> {
-    let decision = Decision::of_one(charges, shadow, time, source, line);
-    decided(&decision);
-    Poll::Ready(Ok(decision))
 }
 
 impl<'p> Check<'_, 'p> {
     #[inline(never)]
-    fn poll_asked(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision<'p>, Error>> {
-        let reply = match &mut self.state {
-            State::Asked(answer) => ready!(Pin::new(answer).poll(cx)),
-            state => match mem::replace(state, State::Done) {
-                State::Invalid(error) => Err(error),
-                _ => panic!("check polled after it was ready"),
-            },
+    fn poll_store(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision<'p>, Error>> {
+        if let Progress::New = self.progress {
+            self.progress = Progress::Done;
+            self.charges.validate()?;
+            match self.limiter.begin(&self.charges).now() {
+                Ok(reply) => return Poll::Ready(decide(&mut self.charges, reply?)),
+                Err(answer) => {
+                    self.progress = Progress::Pending;
+                    self.answer = Some(answer);
+                }
+            }
+        }
+        let (Progress::Pending, Some(answer)) = (self.progress, &mut self.answer) else {
+            panic!("check polled after it was ready")
         };
-        self.state = State::Done;
-        Poll::Ready(join(&mut self.charges, reply))
+        let reply = ready!(Pin::new(answer).poll(cx));
+        self.progress = Progress::Done;
+        Poll::Ready(decide(&mut self.charges, reply?))
     }
 }
 
-#[inline]
-fn join<'p>(
+/// Checks with the memory store.
+///
+/// A check of one charge has a path of its own: the reply is not borrowed before it is moved, so the
+/// compiler writes it straight into the decision. `benches/check.rs` (one charge beside governor)
+/// measures this: without it, a check takes 1.15 times as long.
+#[inline(never)]
+fn check_in_memory<'p>(
+    store: &MemoryStore,
     charges: &mut Charges<'p>,
-    reply: Result<StoreReply, Error>,
 ) -> Result<Decision<'p>, Error> {
-    let decision = Decision::new(mem::take(charges), reply?)?;
-    decided(&decision);
+    if let [charge] = &**charges
+        && !telemetry::reports_decisions()
+    {
+        let is_shadow = charge.is_shadow();
+        let (time, reply) = store.acquire_one(charge);
+        return Ok(Decision::of_one(charges, is_shadow, time, Source::Local, reply));
+    }
+    check_several_in_memory(store, charges)
+}
+
+#[inline(never)]
+fn check_several_in_memory<'p>(
+    store: &MemoryStore,
+    charges: &mut Charges<'p>,
+) -> Result<Decision<'p>, Error> {
+    charges.validate()?;
+    let reply = store.acquire(charges);
+    decide(charges, reply)
+}
+
+fn decide<'p>(charges: &mut Charges<'p>, reply: StoreReply) -> Result<Decision<'p>, Error> {
+    let decision = Decision::new(mem::take(charges), reply)?;
+    report(&decision);
     Ok(decision)
 }
 

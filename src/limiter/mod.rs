@@ -1,9 +1,9 @@
 //! The handle that applications hold.
 
 mod check;
+mod limiter_store;
 mod queue;
 mod reservation;
-mod stack;
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ pub use self::{
     reservation::{Reservation, Reserve},
 };
 
-use self::{queue::Queue, stack::Stack};
+use self::{limiter_store::LimiterStore, queue::Queue};
 use crate::{
     decision::{Decision, Receipt, StoreReply},
     error::Error,
@@ -46,11 +46,11 @@ use crate::{
 /// A dropped future spends all or nothing; an answer that was lost on its way from a remote store
 /// may have spent. With the embedded store a check is decided at the first poll.
 #[derive(Debug, Clone)]
-pub struct Limiter(Arc<Core>);
+pub struct Limiter(Arc<LimiterState>);
 
 #[derive(Debug)]
-struct Core {
-    store: Stack,
+struct LimiterState {
+    store: LimiterStore,
     queue: Queue,
 }
 
@@ -68,8 +68,8 @@ impl Limiter {
     /// A limiter over a store that is borne in this way when it is slow, gone or wrong.
     #[must_use]
     pub fn with(store: impl Store, resilience: Resilience) -> Self {
-        let store = Stack::new(store, resilience);
-        Self(Arc::new(Core { store, queue: Queue::new(Self::MAX_WAITING) }))
+        let store = LimiterStore::new(store, resilience);
+        Self(Arc::new(LimiterState { store, queue: Queue::new(Self::MAX_WAITING) }))
     }
 
     /// A limiter for this process alone, over a [`MemoryStore`] of the default size.
@@ -90,7 +90,7 @@ impl Limiter {
     /// the embedded store it always can.
     #[inline]
     pub fn check<'l, 'p>(&'l self, charges: impl Into<Charges<'p>>) -> Check<'l, 'p> {
-        Check::new(self, charges.into().bounded())
+        Check::new(self, charges.into())
     }
 
     /// What [`check`](Self::check) would say, spending nothing.
@@ -99,7 +99,8 @@ impl Limiter {
     ///
     /// As [`check`](Self::check).
     pub async fn peek<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<Decision<'p>, Error> {
-        let charges = charges.into().bounded()?;
+        let charges = charges.into();
+        charges.validate()?;
         let reply = self.0.store.call(Request::Peek(&charges)).await?;
         Decision::new(charges, reply)
     }
@@ -151,7 +152,8 @@ impl Limiter {
     ///
     /// As [`check`](Self::check).
     pub async fn reset<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<(), Error> {
-        let charges = charges.into().bounded()?;
+        let charges = charges.into();
+        charges.validate()?;
         self.0.store.call(Request::Reset(&charges)).await?;
         Ok(())
     }
@@ -176,7 +178,8 @@ impl Limiter {
         charges: impl Into<Charges<'p>>,
         within: Duration,
     ) -> Result<Decision<'p>, Error> {
-        let charges = charges.into().bounded()?;
+        let charges = charges.into();
+        charges.validate()?;
         let deadline = Instant::now() + within.min(Duration::from_secs(86_400 * 365));
         let _turn = self.0.queue.turn(&charges, deadline).await?;
         let decision = loop {
@@ -190,7 +193,7 @@ impl Limiter {
             };
             tokio::time::sleep(wait).await;
         };
-        decided(&decision);
+        report(&decision);
         Ok(decision)
     }
 
@@ -217,6 +220,6 @@ impl Limiter {
 
 /// Reports a decision that no route belongs to.
 #[inline]
-fn decided(decision: &Decision<'_>) {
+fn report(decision: &Decision<'_>) {
     telemetry::record_decision(decision, || None);
 }

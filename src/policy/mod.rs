@@ -1,11 +1,10 @@
-//! A named quota, and a charge under it.
+//! A named quota, and charges under it.
 
 mod charge;
-mod live;
+mod charges;
+mod live_quota;
+mod on_failure;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod policy;
 
-pub use self::{
-    charge::{Charge, Charges, OnFailure},
-    policy::Policy,
-};
+pub use self::{charge::Charge, charges::Charges, on_failure::OnFailure, policy::Policy};

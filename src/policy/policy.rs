@@ -1,4 +1,4 @@
-//! A named quota that can change while the program runs.
+//! A named quota that can be replaced while the program runs.
 
 use std::{
     fmt,
@@ -8,30 +8,30 @@ use std::{
 
 use siphasher::sip::SipHasher13;
 
-use super::live::Live;
+use super::live_quota::LiveQuota;
 use crate::{error::Error, key::Key, policy::Charge, quota::Quota, telemetry::Counters};
 
-/// A named [`Quota`]: a handle whose quota can be swapped while it is in use.
+/// A named [`Quota`] that can be replaced while it is in use.
 ///
-/// Clones share the quota. Two policies of one name share the standings of their keys, so give
-/// each limit a name of its own.
+/// A policy is a handle, and clones share the quota. Two policies with the same name share the
+/// standings of their keys, so give each limit a name of its own.
 ///
 /// ```
 /// use tollgate::{Policy, Quota};
 ///
 /// let search = Policy::new("search", Quota::per_minute(100))?;
-/// search.set_quota(Quota::per_minute(200)); // at once, for all clones; spent units stay spent
+/// search.set_quota(Quota::per_minute(200)); // for all clones; spent units stay spent
 /// assert_eq!(search.quota().limit(), 200);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Policy(Arc<Shared>);
+pub struct Policy(Arc<PolicyState>);
 
-struct Shared {
+struct PolicyState {
     name: Box<str>,
     id: u64,
     unit: Option<Box<str>>,
-    live: Live,
+    quota: LiveQuota,
     counters: Counters,
 }
 
@@ -39,101 +39,104 @@ impl Policy {
     /// The longest name, in characters.
     pub const MAX_NAME: usize = 64;
 
-    /// A policy of this name and quota.
+    /// Creates a policy with this name and quota.
     ///
     /// A name has 1 to 64 characters of `a-z`, `0-9`, `-`, `_` and `.`, and begins with a letter
     /// or a digit. It is shown in headers, problem documents and metrics.
     ///
     /// # Errors
     ///
-    /// If the name is not of this form.
+    /// Returns an error if the name does not have this form.
     pub fn new(name: &str, quota: Quota) -> Result<Self, Error> {
         let name = parse_name("policy name", name)?;
         let id = id(&name);
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(PolicyState {
             id,
             unit: None,
-            live: Live::new(quota),
+            quota: LiveQuota::new(quota),
             counters: Counters::new(&name),
             name,
         })))
     }
 
-    /// The same policy, saying what its units are: `qu` in the `RateLimit-Policy` header. Without
-    /// it they are requests. The draft registers `content-bytes` and `concurrent-requests`.
+    /// Sets the name of the unit: the parameter `qu` of the `RateLimit-Policy` header. The default
+    /// is requests. The draft registers `content-bytes` and `concurrent-requests`.
     ///
-    /// Set it before the policy is shared: it makes a new handle.
+    /// This creates a new handle that shares nothing with existing clones, so call it before the
+    /// policy is cloned.
     ///
     /// # Errors
     ///
-    /// If the unit is not of the form of a policy name.
+    /// Returns an error if the unit does not have the form of a policy name.
     pub fn with_unit(self, unit: &str) -> Result<Self, Error> {
         let unit = Some(parse_name("quota unit", unit)?);
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(PolicyState {
             name: self.0.name.clone(),
             id: self.0.id,
             unit,
-            live: Live::new(self.quota()),
+            quota: LiveQuota::new(self.quota()),
             counters: Counters::new(self.name()),
         })))
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// What is counted, if not requests.
+    /// Returns the name of the unit, or `None` if the policy counts requests.
     #[must_use]
     pub fn unit(&self) -> Option<&str> {
         self.0.unit.as_deref()
     }
 
-    /// The quota in force.
+    /// Returns the quota that is in force.
     #[must_use]
     #[inline]
     pub fn quota(&self) -> Quota {
-        self.0.live.load()
+        self.0.quota.load()
     }
 
-    /// How often the quota has been changed.
+    /// Returns how many times the quota has been replaced.
     #[must_use]
     pub fn version(&self) -> u64 {
-        self.0.live.version()
+        self.0.quota.version()
     }
 
-    /// Puts another quota in force, at once and for all clones of this handle.
+    /// Replaces the quota, at once and for all clones of this handle.
     ///
-    /// Units that a key has spent stay spent, and leave no later than they would have. Another
-    /// limit acts at once; after another window the new bound holds once one new window has
-    /// passed. Another [`Algorithm`](crate::Algorithm) starts afresh.
+    /// - Units that a key has spent stay spent, and expire no later than under the old quota.
+    /// - A new limit applies at once.
+    /// - After a change of the window, the new bound holds once one new window has passed.
+    /// - After a change of the [`Algorithm`](crate::Algorithm), all keys start with no units spent.
     pub fn set_quota(&self, quota: Quota) {
-        self.0.live.store(quota);
+        self.0.quota.store(quota);
     }
 
-    /// A charge of `cost` units to `key`: one line of a check. A cost of 0 reads and spends
-    /// nothing.
+    /// Creates a [`Charge`] of `cost` units to `key`: one line of a check. A cost of 0 reads the
+    /// standing of the key and spends nothing.
     #[inline]
     pub fn charge(&self, key: impl Into<Key>, cost: u64) -> Charge<'_> {
         Charge::new(self, key.into(), cost)
     }
 
-    #[allow(dead_code, reason = "asked for only where decisions are counted")]
+    #[allow(dead_code, reason = "read only if decisions are counted")]
     pub(crate) fn counters(&self) -> &Counters {
         &self.0.counters
     }
 
-    /// A number made from the name, the same in every process.
+    /// Returns a hash of the name, which is the same in every process.
     pub(crate) fn id(&self) -> u64 {
         self.0.id
     }
 }
 
 impl PartialEq for Policy {
-    /// Whether the standings are the same: policies are told apart by name.
+    /// Compares the names: policies with the same name share their standings.
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
-        self.0.name == other.0.name
+        self.0.id == other.0.id && self.0.name == other.0.name
     }
 }
 
@@ -149,11 +152,12 @@ impl fmt::Debug for Policy {
     }
 }
 
-/// Names go into quoted header strings and store keys as they are, and none differ only by case.
+/// Checks a name. Names are written into quoted header strings and store keys without escaping, and
+/// no two differ only by case.
 fn parse_name(field: &str, name: &str) -> Result<Box<str>, Error> {
     let allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.');
-    let begins_well = name.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric());
-    if begins_well && name.len() <= Policy::MAX_NAME && name.bytes().all(allowed) {
+    let valid_start = name.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric());
+    if valid_start && name.len() <= Policy::MAX_NAME && name.bytes().all(allowed) {
         return Ok(name.into());
     }
     let shown: String = name.chars().take(2 * Policy::MAX_NAME).collect();

@@ -42,6 +42,20 @@ async fn a_check_is_one_command() {
     server.assert_all_keys_expire();
 }
 
+/// The files of the script can be read, checked and edited one by one.
+#[test]
+fn each_file_of_the_script_parses_by_itself() {
+    let server = Server::start();
+    for entry in std::fs::read_dir("lua").expect("the scripts") {
+        let path = entry.expect("a file").path();
+        let text = std::fs::read_to_string(&path).expect("text");
+        let mut connection = server.client().get_connection().expect("a connection");
+        let sha: redis::RedisResult<String> =
+            redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut connection);
+        assert!(sha.is_ok(), "{}: {sha:?}", path.display());
+    }
+}
+
 /// The script uses nothing that Redis 6.2 does not have.
 #[test]
 fn only_commands_of_redis_6_2() {

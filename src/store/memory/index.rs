@@ -1,15 +1,15 @@
-//! Where the keys of a shard lie among its entries.
+//! The positions of entries in a shard.
 //!
-//! A byte of each digest, its tag, rules out nearly all others. The tags lie beside the lock, so
-//! that looking for a key takes one access to memory beyond it: to the key's own entry.
+//! The index keeps one byte of each id, its tag, which rules out nearly all other entries. The tags
+//! lie beside the lock, so that a lookup accesses memory once more: for the entry itself.
 
 use hashbrown::HashTable;
 
-use super::shard::Digest;
+use super::entry_id::EntryId;
 
-/// Words of eight tags.
+/// The number of words. A word holds eight tags.
 const WORDS: usize = 10;
-/// How many entries have a tag: nearly always all of a shard.
+/// The number of entries that have a tag. A shard rarely holds more.
 const TAGGED: usize = 8 * WORDS;
 
 const ONES: u64 = u64::from_ne_bytes([0x01; 8]);
@@ -18,23 +18,24 @@ const HIGHS: u64 = u64::from_ne_bytes([0x80; 8]);
 #[derive(Debug, Default)]
 pub(super) struct Index {
     tags: [u64; WORDS],
-    /// The positions from [`TAGGED`] on.
+    /// The entries at [`TAGGED`] and beyond.
     others: Option<Box<HashTable<u16>>>,
 }
 
 impl Index {
-    /// The position of this digest among `len` entries; `is` says whether it is there.
+    /// Returns the position of this id among `len` entries. `is` compares it with the id at a
+    /// position.
     #[inline(always)]
     pub(super) fn find(
         &self,
-        digest: Digest,
+        id: EntryId,
         len: usize,
         is: impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        let wanted = u64::from(tag(digest)) * ONES;
+        let wanted = u64::from(tag(id)) * ONES;
         for (first, word) in (0..len).step_by(8).zip(&self.tags) {
             let differing = word ^ wanted;
-            // The high bit of each byte that is zero, and perhaps of some above one that is.
+            // Sets the high bit of each byte that is zero, and of some above such a byte.
             let mut equal = differing.wrapping_sub(ONES) & !differing & HIGHS;
             while equal != 0 {
                 let position = first + equal.trailing_zeros() as usize / 8;
@@ -44,31 +45,27 @@ impl Index {
                 equal &= equal - 1;
             }
         }
-        let found = self.others.as_ref()?.find(digest.0, |&at| is(at.into()))?;
+        let found = self.others.as_ref()?.find(id.low, |&at| is(at.into()))?;
         Some((*found).into())
     }
 
-    /// Notes that this digest is at a position; `digest_at` knows those of the others.
-    pub(super) fn put(
-        &mut self,
-        position: usize,
-        digest: Digest,
-        digest_at: impl Fn(usize) -> Digest,
-    ) {
+    /// Records that this id is at `position`. `id_at` returns the ids of the other entries.
+    pub(super) fn put(&mut self, position: usize, id: EntryId, id_at: impl Fn(usize) -> EntryId) {
         if position < TAGGED {
             let (word, shift) = (&mut self.tags[position / 8], position % 8 * 8);
-            *word = *word & !(0xff << shift) | u64::from(tag(digest)) << shift;
+            *word = *word & !(0xff << shift) | u64::from(tag(id)) << shift;
         } else {
             let others = self.others.get_or_insert_default();
-            others.insert_unique(digest.0, position as u16, |&at| digest_at(at.into()).0);
+            others.insert_unique(id.low, position as u16, |&at| id_at(at.into()).low);
         }
     }
 
-    /// Forgets a position, at which this digest was. A tag may stay: nobody looks at it.
-    pub(super) fn remove(&mut self, position: usize, digest: Digest) {
+    /// Removes the id at `position`. Its tag may stay: lookups end at the number of entries, and
+    /// [`put`](Self::put) replaces it.
+    pub(super) fn remove(&mut self, position: usize, id: EntryId) {
         let Some(others) = &mut self.others else { return };
         let is = |&at: &u16| usize::from(at) == position;
-        if let Ok(found) = others.find_entry(digest.0, is) {
+        if let Ok(found) = others.find_entry(id.low, is) {
             found.remove();
         }
         if others.is_empty() {
@@ -76,20 +73,20 @@ impl Index {
         }
     }
 
-    /// Gives back memory that is not needed any more; `digest_at` knows the digests.
-    pub(super) fn shrink(&mut self, digest_at: impl Fn(usize) -> Digest) {
+    /// Frees unused memory. `id_at` returns the ids of the entries.
+    pub(super) fn shrink(&mut self, id_at: impl Fn(usize) -> EntryId) {
         if let Some(others) = &mut self.others {
-            others.shrink_to(others.len() * 2, |&at| digest_at(at.into()).0);
+            others.shrink_to(others.len() * 2, |&at| id_at(at.into()).low);
         }
     }
 
-    /// Bytes on the heap.
+    /// Returns the number of bytes on the heap.
     pub(super) fn bytes(&self) -> usize {
         let bytes = |table: &HashTable<u16>| size_of_val(table) + table.allocation_size();
         self.others.as_deref().map_or(0, bytes)
     }
 }
 
-fn tag(digest: Digest) -> u8 {
-    (digest.1 >> 56) as u8
+fn tag(id: EntryId) -> u8 {
+    (id.low >> 56) as u8
 }

@@ -1,43 +1,28 @@
-//! One part of the embedded store: a small table of keys that is locked as a whole.
+//! A part of the embedded store: a small table of keys that is locked as a whole.
 //!
-//! Entries lie next to each other in one vector, so that sampling and sweeping are an index away.
-//! A shard stays small however many keys the store holds: nothing done under its lock takes longer
-//! in a larger store, and two threads rarely meet in one. Itself it fits two cache lines, with its
-//! lock.
+//! Entries are in one vector, so that sampling and sweeping read consecutive memory. A shard stays
+//! small however many keys the store holds, so that the time under its lock does not grow with the
+//! store, and two threads rarely use the same shard. A shard and its lock fit two cache lines.
 
-use super::{index::Index, ledger::Ledger};
+use super::{entry_id::EntryId, index::Index, usage::Usage};
 use crate::{
     algorithm::{KeyState, Room},
     clock::Timestamp,
 };
 
-/// A policy, an algorithm and a key, as 128 bits of a keyed hash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Digest(pub(super) u64, pub(super) u64);
-
-impl Digest {
-    pub(super) fn to_u128(self) -> u128 {
-        u128::from(self.0) << 64 | u128::from(self.1)
-    }
-
-    pub(super) fn from_u128(digest: u128) -> Self {
-        Self((digest >> 64) as u64, digest as u64)
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Entry {
-    digest: Digest,
-    /// Until when this key turns charges away, as far as is known: it is not evicted before.
-    blocked_until: Timestamp,
+    id: EntryId,
+    /// The time until which this key is known to be denied. It is not evicted before.
+    denied_until: Timestamp,
     pub(super) state: KeyState,
 }
 
 impl Entry {
-    /// Remembers that the key turns charges away until then.
+    /// Records that the key is denied until `until`.
     #[inline]
-    pub(super) fn block(&mut self, until: Timestamp) {
-        self.blocked_until = self.blocked_until.max(until);
+    pub(super) fn deny_until(&mut self, until: Timestamp) {
+        self.denied_until = self.denied_until.max(until);
     }
 }
 
@@ -47,27 +32,28 @@ pub(super) struct Shard {
     index: Index,
 }
 
-/// The most keys in a shard: far more than ever come together by chance.
-const MOST: usize = u16::MAX as usize;
+/// The maximum number of keys in a shard. Chance never brings so many together.
+const MAX_KEYS: usize = u16::MAX as usize;
 
-/// How many entries a newcomer looks at for one that has expired, and for one to evict.
-const SWEEP: usize = 2;
-const SAMPLE: usize = 32;
+/// The number of entries that a new key checks for expiry.
+const SWEEP_ENTRIES: usize = 2;
+/// The number of entries that are candidates for an eviction.
+const SAMPLE_ENTRIES: usize = 32;
 
-/// Which keys may be evicted.
+/// The entries that may be evicted.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Victim {
-    /// One that has got everything back.
+pub(super) enum Eviction {
+    /// An expired entry.
     Expired,
-    /// If there is none, the one that has spent least.
+    /// An expired entry, or else the entry that has spent least.
     LeastSpent,
 }
 
 impl Shard {
     #[inline]
-    pub(super) fn position(&self, digest: Digest) -> Option<usize> {
+    pub(super) fn position(&self, id: EntryId) -> Option<usize> {
         let entries = self.entries.as_slice();
-        self.index.find(digest, entries.len(), |at| entries[at].digest == digest)
+        self.index.find(id, entries.len(), |at| entries[at].id == id)
     }
 
     pub(super) fn state(&self, position: usize) -> &KeyState {
@@ -78,91 +64,92 @@ impl Shard {
         &mut self.entries[position]
     }
 
-    /// Adds a key. Whether there is room for it is for [`fits`](Self::fits) to say.
-    pub(super) fn insert(&mut self, digest: Digest, state: KeyState, ledger: &Ledger) -> usize {
+    /// Adds an entry. The caller has made sure that it [`fits`](Self::fits).
+    pub(super) fn insert(&mut self, id: EntryId, state: KeyState, usage: &Usage) -> usize {
         let (position, before) = (self.entries.len(), self.bytes());
         if position == self.entries.capacity() {
-            // By small steps, so that little is held in reserve.
+            // Grows in small steps, so that little memory is unused.
             self.entries.reserve_exact(position / 8 + 2);
         }
-        self.entries.push(Entry { digest, blocked_until: Timestamp::default(), state });
-        self.index.put(position, digest, |at| self.entries[at].digest);
-        ledger.count(before, self.bytes() + self.entries[position].state.heap_bytes());
-        ledger.enter();
+        self.entries.push(Entry { id, denied_until: Timestamp::default(), state });
+        self.index.put(position, id, |at| self.entries[at].id);
+        usage.resize(before, self.bytes() + self.entries[position].state.heap_bytes());
+        usage.add_key();
         position
     }
 
-    /// Removes a key; the last one takes its position.
-    pub(super) fn remove(&mut self, position: usize, ledger: &Ledger) -> KeyState {
+    /// Removes an entry. The last entry moves to its position.
+    pub(super) fn remove(&mut self, position: usize, usage: &Usage) -> KeyState {
         let (before, last) = (self.bytes(), self.entries.len() - 1);
-        self.index.remove(position, self.entries[position].digest);
-        self.index.remove(last, self.entries[last].digest);
+        self.index.remove(position, self.entries[position].id);
+        self.index.remove(last, self.entries[last].id);
         let state = self.entries.swap_remove(position).state;
         if position < last {
-            self.index.put(position, self.entries[position].digest, |at| self.entries[at].digest);
+            self.index.put(position, self.entries[position].id, |at| self.entries[at].id);
         }
         if self.entries.capacity() > 32 && self.entries.len() < self.entries.capacity() / 4 {
             self.entries.shrink_to(self.entries.len() * 2);
-            self.index.shrink(|at| self.entries[at].digest);
+            self.index.shrink(|at| self.entries[at].id);
         }
-        ledger.count(before + state.heap_bytes(), self.bytes());
-        ledger.leave();
+        usage.resize(before + state.heap_bytes(), self.bytes());
+        usage.remove_key();
         state
     }
 
-    /// Evicts one key of a sample that begins at `start`; returns whether there was one. Nothing
-    /// goes that is turning charges away, nor what `keep` names.
+    /// Evicts one entry of a sample that begins at `start`, and returns whether present was one.
+    /// Entries that deny charges and those in `keep` stay.
     pub(super) fn evict(
         &mut self,
-        victim: Victim,
+        eviction: Eviction,
         start: usize,
         now: Timestamp,
-        keep: &[Digest],
-        ledger: &Ledger,
+        keep: &[EntryId],
+        usage: &Usage,
     ) -> bool {
         let len = self.entries.len();
-        let sample = (0..SAMPLE.min(len)).map(|step| (start + step) % len);
-        let may_go = sample.filter(|&position| {
-            let Entry { digest, blocked_until, .. } = &self.entries[position];
-            *blocked_until <= now && !keep.contains(digest)
+        let sample = (0..SAMPLE_ENTRIES.min(len)).map(|step| (start + step) % len);
+        let candidates = sample.filter(|&position| {
+            let Entry { id, denied_until, .. } = &self.entries[position];
+            *denied_until <= now && !keep.contains(id)
         });
-        let owed = |&position: &usize| {
+        let spent = |&position: &usize| {
             let state = &self.entries[position].state;
             if state.expires_at() <= now { 0 } else { 1 + state.owed(now) }
         };
-        let least = may_go.map(|position| (owed(&position), position)).min();
-        match (least, victim) {
-            (Some((0, expired)), _) => drop(self.remove(expired, ledger)),
-            (Some((_, live)), Victim::LeastSpent) => {
-                let state = self.remove(live, ledger);
-                ledger.forgive(state.owed(now));
+        let least = candidates.map(|position| (spent(&position), position)).min();
+        match (least, eviction) {
+            (Some((0, expired)), _) => drop(self.remove(expired, usage)),
+            (Some((_, live)), Eviction::LeastSpent) => {
+                let state = self.remove(live, usage);
+                usage.count_eviction(state.owed(now));
             }
             _ => return false,
         }
         true
     }
 
-    /// Whether there is room for so many keys, beside those that are expected elsewhere.
-    pub(super) fn fits(&self, newcomers: usize, ledger: &Ledger, expected: usize) -> bool {
+    /// Returns whether present is room for `new_keys` keys, in addition to the keys that are `expected`
+    /// in other shards.
+    pub(super) fn fits(&self, new_keys: usize, usage: &Usage, expected: usize) -> bool {
         let unused = self.entries.capacity() - self.entries.len();
-        let growth = if unused >= newcomers { 0 } else { newcomers * 2 * size_of::<Entry>() };
-        self.entries.len() + newcomers <= MOST
-            && ledger.allows(growth)
-            && ledger.admits(expected + newcomers)
+        let growth = if unused >= new_keys { 0 } else { new_keys * 2 * size_of::<Entry>() };
+        self.entries.len() + new_keys <= MAX_KEYS
+            && usage.allows(growth)
+            && usage.has_room_for_keys(expected + new_keys)
     }
 
-    /// Drops expired keys, of the few that it looks at.
-    pub(super) fn sweep(&mut self, start: usize, now: Timestamp, keep: &[Digest], ledger: &Ledger) {
-        for step in 0..SWEEP {
+    /// Checks a few entries from `start` on, and drops those that have expired.
+    pub(super) fn sweep(&mut self, start: usize, now: Timestamp, keep: &[EntryId], usage: &Usage) {
+        for step in 0..SWEEP_ENTRIES {
             let Some(position) = (start + step).checked_rem(self.entries.len()) else { return };
             let entry = &self.entries[position];
-            if entry.state.expires_at() <= now && !keep.contains(&entry.digest) {
-                self.remove(position, ledger);
+            if entry.state.expires_at() <= now && !keep.contains(&entry.id) {
+                self.remove(position, usage);
             }
         }
     }
 
-    /// Bytes of the two tables.
+    /// Returns the size of the entries and the index in bytes.
     fn bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>() + self.index.bytes()
     }
@@ -173,37 +160,40 @@ mod tests {
     use super::*;
     use crate::quota::Algorithm;
 
-    /// Far more than have a tag, and many whose tags and hashes are equal.
+    /// Uses more entries than have a tag, and many whose tags and hashes are equal.
     #[test]
     fn finds_every_key_that_is_there_and_no_other() {
-        let (mut shard, ledger) = (Shard::default(), Ledger::new(1_000, usize::MAX));
-        // Mixed, as digests are, and so that keys come and go at all fill levels.
+        let (mut shard, usage) = (Shard::default(), Usage::new(1_000, usize::MAX));
+        // Mixes numbers like a hash, so that keys come and go at all fill levels.
         let mix = |number: u64| number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let digest = |number: u64| Digest(mix(number / 3), ((number % 5) << 56) | number);
-        let mut there = Vec::new();
+        let id = |number: u64| EntryId {
+            low: ((number % 5) << 56) | (mix(number / 3) >> 8),
+            high: number,
+        };
+        let mut present = Vec::new();
         for turn in 0..20_000_u64 {
             let number = (mix(turn) >> 40) % (100 + turn / 50);
-            match shard.position(digest(number)) {
+            match shard.position(id(number)) {
                 Some(position) => {
-                    assert!(there.contains(&number));
-                    shard.remove(position, &ledger);
-                    there.retain(|other| *other != number);
+                    assert!(present.contains(&number));
+                    shard.remove(position, &usage);
+                    present.retain(|other| *other != number);
                 }
                 None => {
-                    assert!(!there.contains(&number));
-                    shard.insert(digest(number), KeyState::new(Algorithm::FixedWindow), &ledger);
-                    there.push(number);
+                    assert!(!present.contains(&number));
+                    shard.insert(id(number), KeyState::new(Algorithm::FixedWindow), &usage);
+                    present.push(number);
                 }
             }
             if turn % 97 == 0 {
                 let found = |number: &u64| {
-                    let position = shard.position(digest(*number));
-                    position.is_some_and(|at| shard.entries[at].digest == digest(*number))
+                    let position = shard.position(id(*number));
+                    position.is_some_and(|at| shard.entries[at].id == id(*number))
                 };
-                assert!(there.iter().all(found), "after {turn} turns");
+                assert!(present.iter().all(found), "after {turn} turns");
             }
-            assert_eq!(ledger.keys(), there.len());
-            assert_eq!(ledger.bytes(), shard.bytes());
+            assert_eq!(usage.stats().keys, present.len());
+            assert_eq!(usage.stats().bytes, shard.bytes());
         }
     }
 }

@@ -6,7 +6,7 @@ use std::io::Write;
 
 use super::key_name::{KeyName, KeyNames};
 use crate::{
-    decision::{ChargeReply, Mark, Spent, Standing, Verdict},
+    decision::{ChargeReply, Mark, ReceiptLine, Standing, Verdict},
     policy::Charge,
     quota::Quota,
 };
@@ -74,7 +74,7 @@ impl WireCharge {
     }
 
     /// Creates the refund of a charge that was spent.
-    pub(super) fn refund(names: &KeyNames, position: usize, spent: &Spent) -> Self {
+    pub(super) fn refund(names: &KeyNames, position: usize, spent: &ReceiptLine) -> Self {
         let charge = spent.charge();
         Self {
             key_name: names.name(charge),

@@ -46,7 +46,7 @@ pub(super) struct BacklogEntry {
 impl BacklogEntry {
     /// Returns a charge of all units of the entry.
     pub(super) fn charge(&self) -> Charge<'static> {
-        Charge::clone(&self.charge).again(self.units)
+        Charge::clone(&self.charge).with_cost(self.units)
     }
 
     /// Returns how many of the units still count at least and at most: as many as if all had been

@@ -122,7 +122,7 @@ impl Fallback {
         let shares: SmallVec<[Charge<'_>; 4]> =
             charges.iter().filter(|it| decides(it)).map(|it| it.share(self.instances)).collect();
         let request = if is_acquire { Request::Acquire(&shares) } else { Request::Peek(&shares) };
-        let reply = self.local.rule(request, self.clock.now());
+        let reply = self.local.call_at(request, self.clock.now());
         // The shares and their replies are in the order of the charges that they belong to.
         let mut decided = shares.iter().zip(reply.charges);
         let charges = charges.iter().map(|charge| {
@@ -144,7 +144,7 @@ impl Fallback {
     fn force(&self, charges: &[Charge<'_>], cause: Cause) -> Result<StoreReply, Error> {
         let shares: SmallVec<[Charge<'_>; 4]> =
             charges.iter().map(|charge| charge.share(self.instances)).collect();
-        let reply = self.local.rule(Request::Force(&shares), self.clock.now());
+        let reply = self.local.call_at(Request::Force(&shares), self.clock.now());
         if !cause.was_not_applied() {
             return Err(cause.into_error());
         }
@@ -158,7 +158,7 @@ impl Fallback {
     /// the backlog: those that the store has been charged, or may have been, stay charged there.
     pub(super) fn refund(&self, receipt: &Receipt) -> StoreReply {
         let shares = receipt.share(self.instances);
-        let mut reply = self.local.rule(Request::Refund(&shares), self.clock.now());
+        let mut reply = self.local.call_at(Request::Refund(&shares), self.clock.now());
         reply.source = Source::Fallback;
         for (spent, charge_reply) in receipt.lines().iter().zip(&mut reply.charges) {
             let charge = spent.charge();
@@ -173,7 +173,7 @@ impl Fallback {
     /// Forgets what these keys have spent in this process. Also their entries in the backlog, which
     /// would otherwise be charged to the store after its own reset.
     pub(super) fn reset(&self, charges: &[Charge<'_>]) {
-        self.local.rule(Request::Reset(charges), self.clock.now());
+        self.local.call_at(Request::Reset(charges), self.clock.now());
         for charge in charges {
             self.backlog.remove(self.local.name(charge), u64::MAX);
         }
@@ -194,10 +194,10 @@ impl Fallback {
         let charge = entry.charge();
         let (least, most) = entry.still_counts(now, self.instances);
         let share = charge.share(self.instances);
-        let reply = self.local.rule(Request::Peek(&[share]), now);
+        let reply = self.local.call_at(Request::Peek(&[share]), now);
         let Standing { limit, remaining, .. } = reply.charges.first()?.standing;
         let units = limit.saturating_sub(remaining).clamp(least, most);
-        (units > 0).then(|| charge.again(units))
+        (units > 0).then(|| charge.with_cost(units))
     }
 }
 

@@ -1,19 +1,22 @@
-//! The store of a limiter, and what stands before it.
+//! The store of a limiter.
 
 use std::any::Any;
 
 use crate::store::{Answer, MemoryStore, Pipeline, Request, Resilience, Status, Store};
 
-/// A store behind one pointer, but for those that decide in this process: with its type known, a
-/// check of it is compiled as one piece, and a decision is written where it is wanted.
+/// The store of a limiter.
+///
+/// The memory store is not behind a pointer, so that a check of it is compiled as one function, and
+/// its reply is written where the [`Decision`](crate::Decision) needs it (`benches/check.rs`).
 #[derive(Debug)]
-pub(super) enum Stack {
+pub(super) enum LimiterStore {
     Memory(MemoryStore),
-    Pipeline(Pipeline),
-    Other(Box<dyn Store>),
+    /// Another embedded store, which needs no protection.
+    Embedded(Box<dyn Store>),
+    Remote(Pipeline),
 }
 
-impl Stack {
+impl LimiterStore {
     pub(super) fn new(store: impl Store, resilience: Resilience) -> Self {
         let mut store = Some(store);
         let memory = (&mut store as &mut dyn Any).downcast_mut::<Option<MemoryStore>>();
@@ -22,32 +25,28 @@ impl Stack {
         }
         let store = store.expect("a store that is not a memory store");
         match store.is_embedded() {
-            true => Self::Other(Box::new(store)),
-            false => Self::Pipeline(resilience.protect(store)),
+            true => Self::Embedded(Box::new(store)),
+            false => Self::Remote(resilience.protect(store)),
         }
     }
 
     pub(super) fn is_embedded(&self) -> bool {
-        match self {
-            Self::Memory(_) => true,
-            Self::Pipeline(_) => false,
-            Self::Other(_) => true,
-        }
+        !matches!(self, Self::Remote(_))
     }
 
     pub(super) fn status(&self) -> Status {
         match self {
             Self::Memory(store) => store.status(),
-            Self::Pipeline(store) => store.status(),
-            Self::Other(store) => store.status(),
+            Self::Embedded(store) => store.status(),
+            Self::Remote(pipeline) => pipeline.status(),
         }
     }
 
     pub(super) fn call(&self, request: Request<'_>) -> Answer {
         match self {
             Self::Memory(store) => store.call(request),
-            Self::Pipeline(store) => store.call(request),
-            Self::Other(store) => store.call(request),
+            Self::Embedded(store) => store.call(request),
+            Self::Remote(pipeline) => pipeline.call(request),
         }
     }
 }

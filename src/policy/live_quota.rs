@@ -1,8 +1,8 @@
 //! A quota that many threads read and few change.
 //!
-//! A sequence lock: readers write nothing, so they do not disturb each other, and a reader that
-//! met a change reads again. The words are atomics; what a reader might have read half of is
-//! thrown away before it is taken for a quota.
+//! A sequence lock: a reader writes nothing, so readers do not contend, and a reader that overlaps
+//! with a change reads again. The words are atomics, and a reader discards words of which some may
+//! be older than others before it makes a [`Quota`] of them.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -12,18 +12,18 @@ use std::sync::{
 use crate::quota::Quota;
 
 #[derive(Debug)]
-pub(super) struct Live {
-    /// Twice the number of changes; odd while one is being made.
+pub(super) struct LiveQuota {
+    /// Twice the number of changes, plus 1 during a change.
     sequence: AtomicU64,
     words: [AtomicU64; Quota::WORDS],
-    /// Held while changing.
-    change: Mutex<()>,
+    /// Held during a change.
+    writer: Mutex<()>,
 }
 
-impl Live {
+impl LiveQuota {
     pub(super) fn new(quota: Quota) -> Self {
         let words = quota.to_words().map(AtomicU64::new);
-        Self { sequence: AtomicU64::new(0), words, change: Mutex::new(()) }
+        Self { sequence: AtomicU64::new(0), words, writer: Mutex::new(()) }
     }
 
     #[inline]
@@ -36,12 +36,12 @@ impl Live {
             if before.is_multiple_of(2) && before == self.sequence.load(Ordering::Relaxed) {
                 return Quota::from_words(words);
             }
-            self.wait();
+            self.wait_for_writer();
         }
     }
 
     pub(super) fn store(&self, quota: Quota) {
-        let _changing = self.change.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let sequence = self.sequence.load(Ordering::Relaxed);
         self.sequence.store(sequence + 1, Ordering::Relaxed);
         // The sequence is odd before the first word changes.
@@ -52,13 +52,15 @@ impl Live {
         self.sequence.store(sequence + 2, Ordering::Release);
     }
 
+    /// Returns the number of changes.
     pub(super) fn version(&self) -> u64 {
         self.sequence.load(Ordering::Acquire) / 2
     }
 
-    /// Waits for whoever is changing the quota, who may not be running just now.
+    /// Blocks until the current change is complete. Spinning would waste time while the writing
+    /// thread is not scheduled.
     #[cold]
-    fn wait(&self) {
-        drop(self.change.lock().unwrap_or_else(PoisonError::into_inner));
+    fn wait_for_writer(&self) {
+        drop(self.writer.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }

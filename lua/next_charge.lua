@@ -1,0 +1,38 @@
+-- Reads the next charge, and declares what the rest of the loop's body works with.
+--
+-- KEYS     the key of the charge
+-- ARGV[2]  its fields: see prelude.lua
+-- STATE    none read
+-- RETURNS  nothing: answer.lua does
+-- TTL      nothing is written
+charge = charge + 1
+local key = keys[charge]
+local algorithm, flags, limit, window, parameter, cost, max_cost =
+  parse('<BBddddd', charges, charge * width - width + 1)
+local shadow, same_key, is_last = flags % 2 == 1, flags % 4 >= 2, flags >= 4
+
+-- A branch finds out how many units are `free`. When `answering`, it also spends or refunds, and says
+-- where the key then stands. When not, it leaves in `view` what it needs to answer in pass 2. There,
+-- a charge whose key an earlier one has changed is viewed again.
+local answering = committing or is_last and not same_key
+local view = committing and views[charge - first + 1]
+local free, foreign
+-- A charge spends if at least `needed` units are free. `units` are those that it spends or refunds.
+local needed, units = 9007199254740992, 0
+if acquiring then
+  if admitted then needed = cost end
+elseif forcing or refunding then
+  units = cost
+end
+-- The mark of what was spent, by which a refund finds it.
+local mark1, mark2, mark3, spent_limit, spent_window = 0, 0, 0, nil, nil
+if refunding then
+  mark1, mark2, mark3, spent_limit, spent_window =
+    parse('<ddddd', charges, charge * width - width + 43)
+end
+-- Waits in microseconds, all 0 while the key is untouched.
+local next_after, reset_after, retry_after = 0, 0, 0
+-- The most units that can ever be free.
+local capacity = limit
+-- Whether ring.lua counts this charge, and how it rounds times.
+local in_ring, bucket_end

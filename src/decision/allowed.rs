@@ -1,0 +1,46 @@
+//! The details of an admitted check.
+
+use super::{Outcomes, Receipt, ReceiptLine, Source, decision::Details};
+use crate::clock::Timestamp;
+
+/// The details of an admitted check: each charge, what the store answered, and the receipt.
+#[derive(Debug, Clone)]
+pub struct Allowed<'p>(pub(super) Details<'p>);
+
+impl<'p> Allowed<'p> {
+    /// Returns the outcome of every charge, in their order.
+    #[must_use]
+    pub fn outcomes(&self) -> Outcomes<'_> {
+        self.0.outcomes()
+    }
+
+    /// Returns the fewest units left under any of the policies, or `None` if all charges are
+    /// [shadows](crate::Charge::shadow).
+    #[must_use]
+    pub fn remaining(&self) -> Option<u64> {
+        Some(self.0.binding()?.standing().remaining)
+    }
+
+    /// Returns the store's time of the decision.
+    #[must_use]
+    pub fn time(&self) -> Timestamp {
+        self.0.time
+    }
+
+    /// Returns which store decided.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.0.source
+    }
+
+    /// Returns the [`Receipt`] for a refund or a settlement (see
+    /// [`Limiter::hold`](crate::Limiter::hold)).
+    pub fn into_receipt(self) -> Receipt {
+        let Details { charges, time, source, replies, .. } = self.0;
+        let lines = charges
+            .into_iter()
+            .zip(&replies)
+            .map(|(charge, reply)| ReceiptLine::new(charge.into_owned(), reply.units, reply.mark));
+        Receipt::new(time, source, lines)
+    }
+}

@@ -1,0 +1,139 @@
+//! The outcome of each charge of a check.
+
+use std::{iter, slice};
+
+use super::{ChargeReply, Standing, Verdict};
+use crate::policy::{Charge, Policy};
+
+/// The outcome of one [`Charge`].
+#[derive(Debug, Clone, Copy)]
+pub struct Outcome<'a> {
+    charge: &'a Charge<'a>,
+    reply: &'a ChargeReply,
+}
+
+/// The outcomes of all charges of a check, in the order of the charges.
+///
+/// [`Charges`](crate::Charges) of the same policy and key are summed, and have one outcome.
+#[derive(Debug, Clone, Copy)]
+pub struct Outcomes<'a> {
+    charges: &'a [Charge<'a>],
+    replies: &'a [ChargeReply],
+}
+
+impl<'a> Outcome<'a> {
+    /// Returns the charge.
+    #[must_use]
+    pub fn charge(self) -> &'a Charge<'a> {
+        self.charge
+    }
+
+    /// Returns the policy of the charge.
+    #[must_use]
+    pub fn policy(self) -> &'a Policy {
+        self.charge.policy()
+    }
+
+    /// Returns the verdict on this charge by itself. A charge that passes is still not spent if
+    /// another charge of its check is refused.
+    #[must_use]
+    pub fn verdict(self) -> Verdict {
+        self.reply.verdict
+    }
+
+    /// Returns the number of units spent, which is 0 if the check was denied.
+    #[must_use]
+    pub fn granted(self) -> u64 {
+        self.reply.units
+    }
+
+    /// Returns the [`Standing`] of the key after the check.
+    #[must_use]
+    pub fn standing(self) -> &'a Standing {
+        &self.reply.standing
+    }
+
+    fn is_shadow(self) -> bool {
+        self.charge.is_shadow()
+    }
+}
+
+impl<'a> Outcomes<'a> {
+    #[inline]
+    pub(super) fn new(charges: &'a [Charge<'a>], replies: &'a [ChargeReply]) -> Self {
+        Self { charges, replies }
+    }
+
+    /// Returns the number of outcomes.
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.charges.len()
+    }
+
+    /// Returns whether the check had no charges.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.charges.is_empty()
+    }
+
+    /// Returns the outcome of the charge at `position`.
+    #[must_use]
+    pub fn get(self, position: usize) -> Option<Outcome<'a>> {
+        Some(Outcome { charge: self.charges.get(position)?, reply: self.replies.get(position)? })
+    }
+
+    /// Returns an iterator over the outcomes.
+    pub fn iter(self) -> impl DoubleEndedIterator<Item = Outcome<'a>> + ExactSizeIterator {
+        self.into_iter()
+    }
+
+    /// Returns whether every charge that is not a shadow passes.
+    #[inline]
+    pub(super) fn are_admitted(self) -> bool {
+        self.iter().all(|outcome| outcome.verdict() == Verdict::Passed || outcome.is_shadow())
+    }
+
+    /// Returns the position of the outcome with the fewest units left.
+    pub(super) fn tightest(self) -> Option<u8> {
+        self.first_of_max(|outcome| u64::MAX - outcome.standing().remaining)
+    }
+
+    /// Returns the position of the refused outcome with the longest wait.
+    pub(super) fn longest_wait(self) -> Option<u8> {
+        self.first_of_max(|outcome| match (outcome.verdict(), outcome.standing().retry_after) {
+            (Verdict::OverCapacity, _) => u64::MAX,
+            // The store refused and named no wait, so that no wait of the check is known.
+            (Verdict::Refused, None) => u64::MAX - 1,
+            (Verdict::Refused, Some(wait)) => wait.saturating_add(1).min(u64::MAX - 2),
+            (Verdict::Passed, _) => 0,
+        })
+    }
+
+    /// Returns the position of the first outcome that has the maximum. Shadows do not count.
+    #[inline]
+    fn first_of_max(self, value: impl Fn(Outcome<'a>) -> u64) -> Option<u8> {
+        let mut first = None;
+        for (position, outcome) in self.into_iter().enumerate() {
+            if outcome.is_shadow() {
+                continue;
+            }
+            let value = value(outcome);
+            if first.is_none_or(|(_, max)| value > max) {
+                first = Some((position, value));
+            }
+        }
+        first.map(|(position, _)| position as u8)
+    }
+}
+
+impl<'a> IntoIterator for Outcomes<'a> {
+    type Item = Outcome<'a>;
+    type IntoIter = iter::Map<
+        iter::Zip<slice::Iter<'a, Charge<'a>>, slice::Iter<'a, ChargeReply>>,
+        fn((&'a Charge<'a>, &'a ChargeReply)) -> Outcome<'a>,
+    >;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.charges.iter().zip(self.replies).map(|(charge, reply)| Outcome { charge, reply })
+    }
+}

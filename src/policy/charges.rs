@@ -1,0 +1,210 @@
+//! The charges of one check.
+
+use std::{iter, mem, ops::Deref, option, slice, vec};
+
+use super::Charge;
+use crate::error::Error;
+
+/// The charges of one check: one or several.
+///
+/// Methods of [`Limiter`](crate::Limiter) take `impl Into<Charges>`: a [`Charge`], an array or a
+/// vector of charges. An iterator of charges can be collected into it. Charges of the same policy
+/// and key are summed, so that the check sees their total.
+///
+/// ```
+/// use tollgate::{Charges, Policy, Quota};
+///
+/// let second = Policy::new("per-second", Quota::per_second(10))?;
+/// let day = Policy::new("per-day", Quota::per_day(1_000))?;
+///
+/// let charges =
+///     Charges::from([second.charge("alice", 1), day.charge("alice", 5), day.charge("alice", 2)]);
+/// assert_eq!(charges.len(), 2);
+/// assert_eq!(charges[1].cost(), 7);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Charges<'p>(ChargeList<'p>);
+
+/// Most checks have one charge, which then needs no allocation.
+#[derive(Debug, Clone)]
+enum ChargeList<'p> {
+    One(Charge<'p>),
+    /// No two of them are of the same line.
+    Several(Vec<Charge<'p>>),
+}
+
+impl<'p> Charges<'p> {
+    /// The maximum number of charges in one check.
+    pub const MAX: usize = 32;
+
+    /// Returns the charges with a [`Policy`](crate::Policy) handle of their own.
+    #[must_use]
+    pub fn into_owned(self) -> Charges<'static> {
+        Charges(match self.0 {
+            ChargeList::One(charge) => ChargeList::One(charge.into_owned()),
+            ChargeList::Several(charges) => {
+                ChargeList::Several(charges.into_iter().map(Charge::into_owned).collect())
+            }
+        })
+    }
+
+    /// Returns an error if there are more than [`MAX`](Self::MAX) charges.
+    #[inline]
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        if self.len() <= Self::MAX { Ok(()) } else { Err(too_many()) }
+    }
+
+    /// Adds a charge, and returns its position. A charge of the same line as an earlier one is
+    /// added to that.
+    #[inline]
+    pub(crate) fn add(&mut self, charge: Charge<'p>) -> usize {
+        if self.is_empty() {
+            *self = Self::from(charge);
+            return 0;
+        }
+        self.add_to_others(charge)
+    }
+
+    fn add_to_others(&mut self, charge: Charge<'p>) -> usize {
+        if let Some(position) = self.iter().position(|other| other.is_same_line(&charge)) {
+            self.as_mut_slice()[position].add(&charge);
+            return position;
+        }
+        self.0 = ChargeList::Several(match mem::take(self).0 {
+            ChargeList::One(first) => vec![first, charge],
+            ChargeList::Several(mut charges) => {
+                charges.push(charge);
+                charges
+            }
+        });
+        self.len() - 1
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [Charge<'p>] {
+        match &mut self.0 {
+            ChargeList::One(charge) => slice::from_mut(charge),
+            ChargeList::Several(charges) => charges,
+        }
+    }
+}
+
+impl Default for Charges<'_> {
+    #[inline]
+    fn default() -> Self {
+        Self(ChargeList::Several(Vec::new()))
+    }
+}
+
+impl<'p> From<Charge<'p>> for Charges<'p> {
+    #[inline]
+    fn from(charge: Charge<'p>) -> Self {
+        Self(ChargeList::One(charge))
+    }
+}
+
+impl<'p, const N: usize> From<[Charge<'p>; N]> for Charges<'p> {
+    #[inline]
+    fn from(charges: [Charge<'p>; N]) -> Self {
+        if N > 1 { Self::from(Vec::from(charges)) } else { charges.into_iter().collect() }
+    }
+}
+
+impl<'p> From<Vec<Charge<'p>>> for Charges<'p> {
+    /// Keeps the vector as it is, unless charges have to be summed. `benches/check.rs` (three
+    /// policies in one check) shows what this saves.
+    #[inline]
+    fn from(charges: Vec<Charge<'p>>) -> Self {
+        if charges.len() <= Self::MAX && all_differ(&charges) {
+            return Self(ChargeList::Several(charges));
+        }
+        charges.into_iter().collect()
+    }
+}
+
+impl<'p> FromIterator<Charge<'p>> for Charges<'p> {
+    /// Stops after the first charge beyond [`MAX`](Self::MAX).
+    fn from_iter<T: IntoIterator<Item = Charge<'p>>>(charges: T) -> Self {
+        let mut summed = Self::default();
+        for charge in charges {
+            summed.add(charge);
+            if summed.len() > Self::MAX {
+                break;
+            }
+        }
+        summed
+    }
+}
+
+impl<'p> IntoIterator for Charges<'p> {
+    type Item = Charge<'p>;
+    type IntoIter = iter::Chain<option::IntoIter<Charge<'p>>, vec::IntoIter<Charge<'p>>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        let (one, several) = match self.0 {
+            ChargeList::One(charge) => (Some(charge), Vec::new()),
+            ChargeList::Several(charges) => (None, charges),
+        };
+        one.into_iter().chain(several)
+    }
+}
+
+impl<'p> Deref for Charges<'p> {
+    type Target = [Charge<'p>];
+
+    #[inline]
+    fn deref(&self) -> &[Charge<'p>] {
+        match &self.0 {
+            ChargeList::One(charge) => slice::from_ref(charge),
+            ChargeList::Several(charges) => charges,
+        }
+    }
+}
+
+fn all_differ(charges: &[Charge<'_>]) -> bool {
+    let mut others = charges;
+    while let [charge, rest @ ..] = others {
+        if rest.iter().any(|other| other.is_same_line(charge)) {
+            return false;
+        }
+        others = rest;
+    }
+    true
+}
+
+#[cold]
+fn too_many() -> Error {
+    Error::invalid(
+        "number of charges in a check",
+        format_args!("more than {}", Charges::MAX),
+        format_args!("at most {}", Charges::MAX),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{policy::Policy, quota::Quota};
+
+    #[test]
+    fn equal_charges_are_summed_in_the_place_of_the_first() {
+        let [a, b] = ["a", "b"].map(|name| Policy::new(name, Quota::per_second(1)).unwrap());
+        let charges =
+            || [a.charge("x", 1), b.charge("x", 2), a.charge("x", 3), a.charge("x", 4).shadow()];
+        for summed in [Charges::from(charges()), charges().into_iter().collect()] {
+            let costs: Vec<_> = summed.iter().map(Charge::cost).collect();
+            assert_eq!(costs, [4, 2, 4]);
+        }
+    }
+
+    #[test]
+    fn a_vector_may_be_longer_than_a_check_if_it_sums_to_less() {
+        let policy = Policy::new("a", Quota::per_second(1)).unwrap();
+        let equal: Vec<_> = (0..1_000).map(|_| policy.charge("x", 1)).collect();
+        let charges = Charges::from(equal);
+        assert!(charges.validate().is_ok());
+        assert_eq!((charges.len(), charges[0].cost()), (1, 1_000));
+        let different: Vec<_> = (0..1_000_u64).map(|key| policy.charge(key, 1)).collect();
+        assert!(Charges::from(different).validate().is_err());
+    }
+}

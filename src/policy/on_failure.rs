@@ -1,0 +1,30 @@
+//! The reaction of a charge to a store that cannot answer.
+
+/// What happens to a request when the store cannot answer.
+///
+/// Set it with [`Charge::with_on_failure`](crate::Charge::with_on_failure) or
+/// [`Rule::with_on_failure`](crate::Rule::with_on_failure).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum OnFailure {
+    /// This process decides by itself, under its share of the limit (see
+    /// [`Resilience::instances`](crate::store::Resilience::instances)). If the limiter has no
+    /// fallback, this is the same as [`Allow`](Self::Allow).
+    #[default]
+    Local,
+    /// The request is admitted without a limit.
+    Allow,
+    /// The request is refused with status 503 and the problem type `temporary-reduced-capacity`.
+    Deny,
+}
+
+impl OnFailure {
+    /// Returns the stricter of two reactions.
+    pub(super) fn stricter(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Deny, _) | (_, Self::Deny) => Self::Deny,
+            (Self::Local, _) | (_, Self::Local) => Self::Local,
+            (Self::Allow, Self::Allow) => Self::Allow,
+        }
+    }
+}

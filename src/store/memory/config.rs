@@ -1,0 +1,55 @@
+//! The configuration of the embedded store.
+
+use std::sync::Arc;
+
+use crate::clock::{Clock, SystemClock};
+
+/// The size of a [`MemoryStore`](super::MemoryStore), and the clock that it reads.
+///
+/// ```
+/// use tollgate::{Limiter, ManualClock, store::{MemoryConfig, MemoryStore}};
+///
+/// let clock = ManualClock::at(1_700_000_000_000_000);
+/// let config = MemoryConfig::default().max_keys(50_000).max_bytes(16 << 20).clock(clock);
+/// let limiter = Limiter::new(MemoryStore::new(config));
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct MemoryConfig {
+    /// The maximum number of keys. A key under two policies counts as two. The default is
+    /// 1,000,000, for which an empty store allocates 8 MiB.
+    pub max_keys: usize,
+    /// The approximate maximum number of bytes in tables and logs. The default is 256 MiB.
+    pub max_bytes: usize,
+    /// The clock. The default is [`SystemClock`].
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for MemoryConfig {
+    fn default() -> Self {
+        Self { max_keys: 1_000_000, max_bytes: 256 << 20, clock: Arc::new(SystemClock::new()) }
+    }
+}
+
+impl MemoryConfig {
+    /// Sets the maximum number of keys, at least 1.
+    #[must_use]
+    pub fn max_keys(mut self, keys: usize) -> Self {
+        self.max_keys = keys;
+        self
+    }
+
+    /// Sets the approximate maximum number of bytes.
+    #[must_use]
+    pub fn max_bytes(mut self, bytes: usize) -> Self {
+        self.max_bytes = bytes;
+        self
+    }
+
+    /// Sets the clock.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+}

@@ -1,0 +1,72 @@
+//! The name of an entry: a keyed hash of a policy, an algorithm and a key.
+
+use std::{
+    fmt,
+    hash::{BuildHasher, RandomState},
+};
+
+use crate::{key::Key, policy::Charge};
+
+/// A policy, an algorithm and a key, as 128 bits of a keyed hash.
+///
+/// The upper half depends on the key alone, and selects the shard. All policies of a key are in one
+/// shard, so that a check of several policies for one key takes one lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct EntryId {
+    pub(super) low: u64,
+    pub(super) high: u64,
+}
+
+/// The hash of a key.
+#[derive(Clone, Copy)]
+pub(super) struct KeyHash([u64; 2]);
+
+/// The secret of the hash, new for each store, so that clients cannot choose keys that collide.
+#[derive(Clone, Copy)]
+pub(super) struct HashSecret([u64; 2]);
+
+impl HashSecret {
+    pub(super) fn new() -> Self {
+        let random = RandomState::new();
+        Self([random.hash_one(0), random.hash_one(1)])
+    }
+
+    #[inline]
+    pub(super) fn hash(self, key: &Key) -> KeyHash {
+        KeyHash(key.digest_keyed(self.0))
+    }
+
+    #[inline]
+    pub(super) fn entry(self, charge: &Charge<'_>) -> EntryId {
+        self.hash(charge.key()).entry(charge)
+    }
+}
+
+impl KeyHash {
+    /// Returns the entry of this key under the policy of `charge`.
+    ///
+    /// Clients choose keys but not policies. So the policy is mixed into the hash without a secret
+    /// of its own: whoever cannot predict the hash of a key cannot predict its entries either.
+    #[inline]
+    pub(super) fn entry(self, charge: &Charge<'_>) -> EntryId {
+        let KeyHash([low, high]) = self;
+        let algorithm = u64::from(charge.quota().algorithm().number());
+        EntryId { low: low ^ charge.policy().id() ^ algorithm, high }
+    }
+}
+
+impl EntryId {
+    pub(super) fn to_u128(self) -> u128 {
+        u128::from(self.high) << 64 | u128::from(self.low)
+    }
+
+    pub(super) fn from_u128(id: u128) -> Self {
+        Self { low: id as u64, high: (id >> 64) as u64 }
+    }
+}
+
+impl fmt::Debug for HashSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HashSecret")
+    }
+}

@@ -1,0 +1,155 @@
+//! The locked shards of a check of several charges.
+
+use std::sync::MutexGuard;
+
+use smallvec::SmallVec;
+
+use super::{
+    MemoryStore,
+    decide::{Mode, spends},
+    entry_id::EntryId,
+    shard::Shard,
+};
+use crate::{clock::Timestamp, key::Key, policy::Charge};
+
+/// The place of the entry of one charge.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Location {
+    pub(super) id: EntryId,
+    /// The index among the locked shards.
+    shard: usize,
+    /// `None` for a key without an entry: it has spent nothing before this check.
+    pub(super) position: Option<usize>,
+}
+
+/// The shards of a check. They are locked in the order of their numbers, so that checks cannot
+/// deadlock.
+pub(super) struct LockedShards<'s> {
+    store: &'s MemoryStore,
+    shards: SmallVec<[(usize, MutexGuard<'s, Shard>); 4]>,
+}
+
+pub(super) type Locations = SmallVec<[Location; 4]>;
+
+impl Location {
+    /// Returns the location of an entry in the only shard that is locked.
+    #[inline]
+    pub(super) fn in_shard(shard: &Shard, id: EntryId) -> Self {
+        Self { id, shard: 0, position: shard.position(id) }
+    }
+}
+
+impl<'s> LockedShards<'s> {
+    /// Locks the shards of all charges, and locates their entries.
+    pub(super) fn lock(store: &'s MemoryStore, charges: &[Charge<'_>]) -> (Self, Locations) {
+        let mut locations = Locations::with_capacity(charges.len());
+        let mut numbers = SmallVec::<[usize; 4]>::new();
+        let mut hashed = None;
+        for charge in charges {
+            // Several policies for one key are common: the key is hashed once.
+            let hash = match hashed {
+                Some((key, hash)) if key == charge.key() => hash,
+                _ => store.secret.hash(charge.key()),
+            };
+            hashed = Some((charge.key(), hash));
+            let id = hash.entry(charge);
+            let number = store.shard_of(id);
+            if let Err(index) = numbers.binary_search(&number) {
+                numbers.insert(index, number);
+            }
+            locations.push(Location { id, shard: 0, position: None });
+        }
+        let mut shards = SmallVec::with_capacity(numbers.len());
+        for number in numbers {
+            shards.push((number, store.lock(number)));
+        }
+        let locked = Self { store, shards };
+        locked.locate(&mut locations);
+        (locked, locations)
+    }
+
+    pub(super) fn shard(&mut self, location: &Location) -> &mut Shard {
+        &mut self.shards[location.shard].1
+    }
+
+    /// Returns whether every charge that is not a shadow passes.
+    pub(super) fn admit(
+        &self,
+        charges: &[Charge<'_>],
+        locations: &[Location],
+        now: Timestamp,
+    ) -> bool {
+        charges.iter().zip(locations).all(|(charge, location)| {
+            let shard = &self.shards[location.shard].1;
+            let free = || match location.position {
+                Some(position) => shard.state(position).free(charge.quota(), now),
+                None => charge.quota().capacity(),
+            };
+            charge.is_shadow() || charge.cost() <= free()
+        })
+    }
+
+    /// Makes room for the keys without an entry that will spend. In a full shard, their charges move
+    /// to the shared overflow entry of their policy. Returns whether any charge did.
+    pub(super) fn make_room(
+        &mut self,
+        charges: &[Charge<'_>],
+        locations: &mut [Location],
+        now: Timestamp,
+        mode: Mode,
+    ) -> bool {
+        let is_new = |charge: &Charge<'_>, location: &Location| {
+            location.position.is_none() && spends(charge, mode)
+        };
+        if !charges.iter().zip(&*locations).any(|(charge, location)| is_new(charge, location)) {
+            return false;
+        }
+        let ids: SmallVec<[EntryId; 4]> = locations.iter().map(|location| location.id).collect();
+        let (mut full_shards, mut expected) = (SmallVec::<[usize; 4]>::new(), 0);
+        for (index, (number, shard)) in self.shards.iter_mut().enumerate() {
+            let charges = charges.iter().zip(&*locations);
+            let new_keys = charges
+                .filter(|(charge, location)| location.shard == index && is_new(charge, location))
+                .count();
+            if new_keys == 0 {
+                continue;
+            }
+            if self.store.make_room(*number, shard, (new_keys, expected), now, &ids) {
+                expected += new_keys;
+            } else {
+                full_shards.push(index);
+            }
+        }
+        // Evictions have changed positions.
+        self.locate(locations);
+        let mut overflowed = false;
+        for (charge, location) in charges.iter().zip(locations) {
+            if is_new(charge, location) && full_shards.contains(&location.shard) {
+                let (id, shard) = (self.store.overflow_entry(charge), location.shard);
+                *location = Location { id, shard, position: self.shards[shard].1.position(id) };
+                overflowed = true;
+            }
+        }
+        overflowed
+    }
+
+    /// Looks up the shard and the position of each entry.
+    fn locate(&self, locations: &mut [Location]) {
+        for location in locations {
+            let number = self.store.shard_of(location.id);
+            let found = self.shards.binary_search_by_key(&number, |(number, _)| *number);
+            location.shard = found.unwrap_or_default();
+            location.position = self.shards[location.shard].1.position(location.id);
+        }
+    }
+}
+
+impl MemoryStore {
+    /// Counts a charge that found no room, and returns the entry that such charges share: one for
+    /// each policy in each shard.
+    #[cold]
+    pub(super) fn overflow_entry(&self, charge: &Charge<'_>) -> EntryId {
+        self.usage.count_overflow();
+        self.secret.hash(&Key::OVERFLOW).entry(charge)
+    }
+}

@@ -1,0 +1,198 @@
+//! The embedded store.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{
+    MemoryConfig, MemoryStats,
+    decide::{Mode, Replies},
+    entry_id::{EntryId, HashSecret},
+    shard::Shard,
+    usage::Usage,
+};
+use crate::{
+    algorithm,
+    clock::{Clock, Timestamp},
+    decision::{ChargeReply, Mark, Receipt, ReceiptLine, Standing, Verdict},
+    policy::Charge,
+    store::{Answer, Request, Source, Status, Store, StoreReply},
+};
+
+/// A store of standings in this process: the store of
+/// [`Limiter::in_memory`](crate::Limiter::in_memory).
+///
+/// It holds at most [`max_keys`](MemoryConfig::max_keys) keys (a key under two policies counts as
+/// two) in about [`max_bytes`](MemoryConfig::max_bytes) bytes. New keys reclaim the room of expired
+/// ones, a few at a time: there is no background task and no long pause.
+///
+/// # When the store is full
+///
+/// - A new key replaces an expired key.
+/// - If no key has expired, it replaces the key that has spent least of a small sample. A key that
+///   is being denied is never replaced, so that filling the store does not give a key a fresh quota.
+/// - If no key can be replaced, the charges of new keys are made to an overflow entry. Each shard
+///   has one for each policy, and there is a shard for about 16 keys. The overflow entries come on
+///   top of `max_keys`, and so do keys that several threads add at the same time.
+/// - A log that cannot grow for want of memory merges its newest units, so that they come back late
+///   and never early.
+///
+/// [`stats`](Self::stats) counts these events.
+///
+/// ```
+/// use tollgate::{Limiter, store::{MemoryConfig, MemoryStore}};
+///
+/// let store = MemoryStore::new(MemoryConfig::default().max_keys(50_000));
+/// let limiter = Limiter::new(store);
+/// assert_eq!(limiter.status().memory.expect("a memory store").keys, 0);
+/// ```
+#[derive(Debug)]
+pub struct MemoryStore {
+    pub(super) shards: Box<[AlignedShard]>,
+    pub(super) usage: Usage,
+    clock: Arc<dyn Clock>,
+    pub(super) secret: HashSecret,
+}
+
+/// A shard with its lock. Processors fetch cache lines in pairs, so a shard has a pair of its own,
+/// and threads that use different shards do not contend for a line.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct AlignedShard(pub(super) Mutex<Shard>);
+
+const _: () = assert!(size_of::<AlignedShard>() == 128);
+
+/// The number of keys in a shard when the store is full. It is small, so that two threads rarely
+/// use the same shard, and that growing a table is quick.
+const KEYS_PER_SHARD: usize = 16;
+
+/// The maximum number of shards. More of them would not reduce contention further.
+const MAX_SHARDS: usize = 65_536;
+
+impl MemoryStore {
+    /// Creates an empty store.
+    #[must_use]
+    pub fn new(config: MemoryConfig) -> Self {
+        let MemoryConfig { max_keys, max_bytes, clock } = config;
+        let shards = (max_keys / KEYS_PER_SHARD).next_power_of_two().min(MAX_SHARDS);
+        Self {
+            shards: (0..shards).map(|_| AlignedShard::default()).collect(),
+            usage: Usage::new(max_keys, max_bytes),
+            clock,
+            secret: HashSecret::new(),
+        }
+    }
+
+    /// Returns the number of keys and bytes in the store, and what it had to forget.
+    #[must_use]
+    pub fn stats(&self) -> MemoryStats {
+        let mut stats = self.usage.stats();
+        stats.bytes += size_of_val::<[AlignedShard]>(&self.shards);
+        stats
+    }
+
+    /// Decides a check of one charge now.
+    #[inline(always)]
+    pub(crate) fn acquire_one(&self, charge: &Charge<'_>) -> (Timestamp, ChargeReply) {
+        let time = self.clock.now();
+        (time, self.decide_one(charge, time, Mode::Acquire))
+    }
+
+    /// Decides a check now.
+    pub(crate) fn acquire(&self, charges: &[Charge<'_>]) -> StoreReply {
+        let time = self.clock.now();
+        StoreReply {
+            time,
+            source: Source::Local,
+            charges: self.decide(charges, time, Mode::Acquire),
+        }
+    }
+
+    /// Executes a request at `time`.
+    #[inline]
+    pub(crate) fn call_at(&self, request: Request<'_>, time: Timestamp) -> StoreReply {
+        let charges = match request {
+            Request::Acquire(charges) => self.decide(charges, time, Mode::Acquire),
+            Request::Peek(charges) => self.decide(charges, time, Mode::Peek),
+            Request::Force(charges) => self.decide(charges, time, Mode::Force),
+            Request::Refund(receipt) => self.refund(receipt, time),
+            Request::Reset(charges) => self.reset(charges),
+        };
+        StoreReply { time, source: Source::Local, charges }
+    }
+
+    /// Returns a name for the standing of this charge, which is unique in this process.
+    #[inline]
+    pub(in crate::store) fn name(&self, charge: &Charge<'_>) -> u128 {
+        self.secret.entry(charge).to_u128()
+    }
+
+    /// Decides a charge with this [`name`](Self::name), which is alone in its check.
+    #[inline]
+    pub(in crate::store) fn acquire_named(
+        &self,
+        name: u128,
+        charge: &Charge<'_>,
+        now: Timestamp,
+    ) -> ChargeReply {
+        self.decide_entry(EntryId::from_u128(name), charge, now, Mode::Acquire)
+    }
+
+    #[inline]
+    pub(super) fn shard_of(&self, id: EntryId) -> usize {
+        id.high as usize & (self.shards.len() - 1)
+    }
+
+    /// Locks a shard. A panic under the lock leaves no incomplete change behind, so a poisoned lock
+    /// is used like any other.
+    #[inline]
+    pub(super) fn lock(&self, number: usize) -> MutexGuard<'_, Shard> {
+        self.shards[number].0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refund(&self, receipt: &Receipt, now: Timestamp) -> Replies {
+        receipt.lines().iter().map(|line| self.refund_line(line, now)).collect()
+    }
+
+    fn refund_line(&self, line: &ReceiptLine, now: Timestamp) -> ChargeReply {
+        let (charge, mark) = (line.charge(), line.mark());
+        let quota = charge.quota_in_force();
+        let id = self.secret.entry(charge);
+        let mut shard = self.lock(self.shard_of(id));
+        let (units, standing) = match shard.position(id) {
+            None => (0, Standing::full(quota.capacity())),
+            Some(position) => {
+                let refund =
+                    algorithm::Refund { quota: *charge.quota(), units: line.units(), mark };
+                let state = &mut shard.entry(position).state;
+                (state.refund(&quota, now, &refund), state.standing(&quota, now, 0))
+            }
+        };
+        ChargeReply { verdict: Verdict::Passed, units, standing, mark }
+    }
+
+    fn reset(&self, charges: &[Charge<'_>]) -> Replies {
+        let reset = |charge: &Charge<'_>| {
+            let id = self.secret.entry(charge);
+            let mut shard = self.lock(self.shard_of(id));
+            if let Some(position) = shard.position(id) {
+                shard.remove(position, &self.usage);
+            }
+            let standing = Standing::full(charge.quota().capacity());
+            ChargeReply { verdict: Verdict::Passed, units: 0, standing, mark: Mark::default() }
+        };
+        charges.iter().map(reset).collect()
+    }
+}
+
+impl Store for MemoryStore {
+    fn call(&self, request: Request<'_>) -> Answer {
+        Answer::ready(Ok(self.call_at(request, self.clock.now())))
+    }
+
+    fn is_embedded(&self) -> bool {
+        true
+    }
+
+    fn status(&self) -> Status {
+        Status::new().with_memory(self.stats())
+    }
+}

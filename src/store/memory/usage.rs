@@ -1,0 +1,103 @@
+//! The usage of a memory store: what its shards hold together, and what they had to forget.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use crate::algorithm::Room;
+
+/// The contents of a [`MemoryStore`](super::MemoryStore), and what it had to forget for want of
+/// room. [`Limiter::status`](crate::Limiter::status) returns it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// The number of keys. Expired keys count until they are reclaimed.
+    pub keys: usize,
+    /// The number of bytes in tables and logs.
+    pub bytes: usize,
+    /// The number of keys that were evicted before they expired.
+    pub evicted: u64,
+    /// The number of units that evicted keys had spent and not got back yet.
+    pub forgiven: u64,
+    /// The number of charges that found no room for their key, and were charged to the shared
+    /// overflow entry of their policy.
+    pub overflowed: u64,
+}
+
+/// The counters behind [`MemoryStats`], and the bounds of the store.
+#[derive(Debug)]
+pub(super) struct Usage {
+    keys: AtomicUsize,
+    max_keys: usize,
+    bytes: AtomicUsize,
+    max_bytes: usize,
+    evicted: AtomicU64,
+    forgiven: AtomicU64,
+    overflowed: AtomicU64,
+}
+
+impl Usage {
+    pub(super) fn new(max_keys: usize, max_bytes: usize) -> Self {
+        Self {
+            keys: AtomicUsize::new(0),
+            max_keys: max_keys.max(1),
+            bytes: AtomicUsize::new(0),
+            max_bytes,
+            evicted: AtomicU64::new(0),
+            forgiven: AtomicU64::new(0),
+            overflowed: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the current figures.
+    pub(super) fn stats(&self) -> MemoryStats {
+        MemoryStats {
+            keys: self.keys.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            evicted: self.evicted.load(Relaxed),
+            forgiven: self.forgiven.load(Relaxed),
+            overflowed: self.overflowed.load(Relaxed),
+        }
+    }
+
+    /// Returns whether there is room for `new_keys` more keys.
+    pub(super) fn has_room_for_keys(&self, new_keys: usize) -> bool {
+        self.keys.load(Relaxed) + new_keys <= self.max_keys
+    }
+
+    pub(super) fn add_key(&self) {
+        self.keys.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn remove_key(&self) {
+        self.keys.fetch_sub(1, Relaxed);
+    }
+
+    /// Records that something has grown or shrunk from `before` to `after` bytes.
+    pub(super) fn resize(&self, before: usize, after: usize) {
+        if after > before {
+            self.bytes.fetch_add(after - before, Relaxed);
+        } else if before > after {
+            self.bytes.fetch_sub(before - after, Relaxed);
+        }
+    }
+
+    /// Counts the eviction of a key that had spent `units`.
+    pub(super) fn count_eviction(&self, units: u64) {
+        self.evicted.fetch_add(1, Relaxed);
+        self.forgiven.fetch_add(units, Relaxed);
+    }
+
+    /// Counts a charge to an overflow entry.
+    pub(super) fn count_overflow(&self) {
+        self.overflowed.fetch_add(1, Relaxed);
+    }
+}
+
+impl Room for Usage {
+    fn allows(&self, bytes: usize) -> bool {
+        self.bytes.load(Relaxed) + bytes <= self.max_bytes
+    }
+
+    fn resized(&self, before: usize, after: usize) {
+        self.resize(before, after);
+    }
+}
