@@ -15,6 +15,7 @@ use support::{
     keys::{Walk, keys},
     measuring, ready, row, time,
 };
+use tokio::runtime::Builder;
 use tollgate::{
     Error, ErrorKind, Key, Limiter, Policy, RateLimitLayer, Rule,
     store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Source, Store},
@@ -50,6 +51,9 @@ fn main() {
     if !measuring() {
         return;
     }
+    // The breaker's prober runs on another thread, as in a service.
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let _entered = runtime.enter();
     let key = "key-000000000000000000001";
     let policy = |quota: &str| Policy::new("bench", quota.parse().unwrap()).unwrap();
     let instant = || Instant(MemoryStore::new(MemoryConfig::default()));

@@ -109,7 +109,7 @@ async fn on_keys(seconds: f64, keys: u64) {
     let mut stores = Vec::new();
     for connections in [1, 2, 4] {
         let config = RedisConfig::default().connections(connections);
-        let each = config.clone().without_coalescing();
+        let each = config.clone().coalescing(false);
         for (how, config) in [("", config), (", a call each", each)] {
             let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
             stores.push((

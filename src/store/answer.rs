@@ -1,4 +1,4 @@
-//! The answer of a store: ready, or pending.
+//! The answer of a store: a reply that is ready, or the future of one.
 
 use std::{
     fmt, mem,
@@ -8,39 +8,40 @@ use std::{
 
 use crate::{decision::StoreReply, error::Error};
 
-/// A [`Store`](super::Store)'s answer: at hand, or on its way.
+/// The answer of a [`Store`](super::Store): a reply that is ready, or the future of one.
 ///
-/// An answer at hand costs no allocation, and its future is ready at the first poll.
-#[must_use = "an answer on its way does nothing unless polled"]
+/// An answer that is [`ready`](Self::ready) does not allocate, and its future completes at the first
+/// poll.
+#[must_use = "an answer does nothing unless polled"]
 pub struct Answer(Progress);
 
-type Coming = Pin<Box<dyn Future<Output = Result<StoreReply, Error>> + Send>>;
+type ReplyFuture = Pin<Box<dyn Future<Output = Result<StoreReply, Error>> + Send>>;
 
 enum Progress {
     Ready(Result<StoreReply, Error>),
-    Pending(Coming),
+    Pending(ReplyFuture),
     Taken,
 }
 
 impl Answer {
-    /// An answer at hand.
+    /// Creates an answer that is ready.
     #[inline]
     pub fn ready(reply: Result<StoreReply, Error>) -> Self {
         Self(Progress::Ready(reply))
     }
 
-    /// An answer on its way.
+    /// Creates the answer of a store that has to wait.
     pub fn pending(
         reply: impl Future<Output = Result<StoreReply, Error>> + Send + 'static,
     ) -> Self {
         Self(Progress::Pending(Box::pin(reply)))
     }
 
-    /// The answer, if it is at hand.
+    /// Returns the reply, if it is ready.
     ///
     /// # Errors
     ///
-    /// The answer itself, to be awaited, if it is on its way.
+    /// Returns the answer itself if it has to be awaited.
     #[inline]
     pub fn now(self) -> Result<Result<StoreReply, Error>, Self> {
         match self.0 {
@@ -55,7 +56,7 @@ impl Future for Answer {
 
     /// # Panics
     ///
-    /// If polled again after it was ready.
+    /// Panics if polled again after it was ready.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Progress::Pending(future) = &mut self.0 {

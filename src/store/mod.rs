@@ -1,7 +1,8 @@
-//! Where standings live.
+//! Stores of standings.
 //!
-//! A [`Store`] decides checks. [`MemoryStore`] is embedded; what a store needs beyond that, such as
-//! a deadline or a fallback, is a store around a store.
+//! A [`Store`] decides checks and keeps what keys have spent. [`MemoryStore`] keeps it in this
+//! process, [`RedisStore`] in Redis, shared by all instances. [`Resilience`] configures the stages
+//! between a limiter and a remote store: deadline, circuit breaker, deny cache and fallback.
 
 mod answer;
 mod memory;
@@ -14,7 +15,7 @@ mod store;
 
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisConfig, RedisStore};
-pub(crate) use self::resilience::Pipeline;
+pub(crate) use self::resilience::{Fallback, Pipeline};
 pub use self::{
     answer::Answer,
     memory::{MemoryConfig, MemoryStats, MemoryStore},

@@ -192,7 +192,7 @@ async fn a_hot_key_is_exact_and_takes_few_calls() {
 #[tokio::test]
 async fn without_coalescing_each_check_has_its_call() {
     let servers = [Server::start()];
-    let config = patient().without_coalescing();
+    let config = patient().coalescing(false);
     let store = RedisStore::connect_with(&servers[0].url(), config).await.expect("a store");
     let (limiter, policy) = (bare(store), policy("each", "1000/h"));
     let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
@@ -207,7 +207,7 @@ async fn without_coalescing_each_check_has_its_call() {
 async fn a_check_that_cannot_be_decided_harms_no_other() {
     for algorithm in ["", " token-bucket(3)", " sliding-counter", " fixed-window"] {
         let server = Server::start();
-        let config = in_order().plain_keys();
+        let config = in_order().plain_keys(true);
         let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
         let (limiter, policy) = (bare(store), policy("mixed", &format!("3/h{algorithm}")));
         let other = crate::policy("other", "3/h");
@@ -355,7 +355,7 @@ async fn a_full_server_still_denies() {
 #[tokio::test]
 async fn a_script_that_fails_on_its_way_leaves_it_open_what_was_charged() {
     let server = Server::start();
-    let config = in_order().plain_keys();
+    let config = in_order().plain_keys(true);
     let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
     let (limiter, policy) = (bare(store), policy("cut", "100/h"));
     for _ in 0..40 {

@@ -27,7 +27,7 @@ async fn a_unix_socket() {
 #[tokio::test]
 async fn a_database_number_and_a_prefix() {
     let server = Server::start();
-    let config = RedisConfig::default().prefix("shop.limits").plain_keys();
+    let config = RedisConfig::default().prefix("shop.limits").plain_keys(true);
     let url = format!("{}5", server.url());
     assert_works(RedisStore::connect_with(&url, config).await.expect("a store")).await;
     assert!(server.keys().is_empty());
@@ -156,7 +156,7 @@ async fn idle_connections_like_the_pools_are_tested() {
     let (proxy, url) = Proxy::start(server.port).await;
     let manager = RedisConnectionManager::new(url).expect("a valid address");
     let pool = bb8::Pool::builder().max_size(1).build(manager).await.expect("a pool");
-    let config = RedisConfig::default().without_coalescing();
+    let config = RedisConfig::default().coalescing(false);
     let store = RedisStore::from_pool_with(pool, config).await.expect("a store");
     let limiter = Limiter::with(store, tollgate::store::Resilience::none());
     let policy = policy("p", "100/h");

@@ -23,7 +23,7 @@ async fn fails(limiter: &Limiter, quota: &str) -> Error {
 }
 
 async fn limiter(server: &Server) -> Limiter {
-    let config = patient().plain_keys();
+    let config = patient().plain_keys(true);
     Limiter::with(
         RedisStore::connect_with(&server.url(), config).await.expect("a store"),
         tollgate::store::Resilience::none(),

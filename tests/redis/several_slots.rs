@@ -75,7 +75,7 @@ async fn a_check_outlives_its_store_until_its_call_ends() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_denial_outlives_another_node() {
     let mut cluster = Cluster::start();
-    let config = RedisConfig::default().plain_keys();
+    let config = RedisConfig::default().plain_keys(true);
     let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
     let limiter = Limiter::with(store, Resilience::default().without_deny_cache());
     let (narrow, wide) = (policy("narrow", "1/h"), policy("wide", "100/h"));

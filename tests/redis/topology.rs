@@ -71,7 +71,7 @@ fn reshard(cluster: &Cluster, slot: u64, from: usize, to: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_move_under_load() {
     let cluster = Cluster::start();
-    let config = patient().plain_keys();
+    let config = patient().plain_keys(true);
     let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
     let limiter = Limiter::with(store, tollgate::store::Resilience::none());
     let policy = policy("p", "100000/h fixed-window");
@@ -133,7 +133,7 @@ async fn nodes_that_were_taken_out_are_forgotten() {
     for (slot, extra) in slots.iter().zip(&extras) {
         give(*slot, extra);
     }
-    let config = RedisConfig::default().plain_keys();
+    let config = RedisConfig::default().plain_keys(true);
     let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
     let limiter = Limiter::with(store, tollgate::store::Resilience::none());
     let policy = policy("p", "1000/h");
@@ -196,7 +196,7 @@ async fn nodes_that_do_not_say_where_they_are() {
             .all(|info| info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:2"))
     };
     until("the cluster is up", || up(&nodes));
-    let config = RedisConfig::default().plain_keys();
+    let config = RedisConfig::default().plain_keys(true);
     let store = RedisStore::cluster_with([nodes[0].url()], config).await.expect("a store");
     let limiter = Limiter::with(store, tollgate::store::Resilience::none());
     let policy = policy("p", "1000/h");
@@ -229,7 +229,7 @@ async fn nodes_that_do_not_say_where_they_are() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_are_asked_for_the_map_now_and_then() {
     let mut cluster = Cluster::start();
-    let config = RedisConfig::default().plain_keys().without_coalescing();
+    let config = RedisConfig::default().plain_keys(true).coalescing(false);
     let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
     let limiter = Limiter::with(store, tollgate::store::Resilience::none());
     let policy = policy("p", "100000/h fixed-window");

@@ -10,6 +10,8 @@ mod faults;
 mod owed;
 #[cfg(feature = "redis-tls")]
 mod proxy;
+#[cfg(feature = "redis-tls")]
+mod recovery;
 mod remote;
 #[cfg(feature = "redis-tls")]
 #[path = "../redis/servers.rs"]

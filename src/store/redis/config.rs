@@ -1,41 +1,72 @@
-//! How a [`RedisStore`](super::RedisStore) names its keys, connects and waits.
+//! The configuration of a [`RedisStore`](super::RedisStore).
 
 use std::{fmt, time::Duration};
 
 use crate::{error::Error, quota::Quota};
 
-/// How a [`RedisStore`](super::RedisStore) names its keys, connects and waits.
+/// The configuration of a [`RedisStore`](super::RedisStore): its keys, connections and timeouts.
 ///
-/// Instances that are to share standings need the same prefix, secret and kind of keys.
+/// Each field has a setter of the same name. The store checks the values when it connects.
+///
+/// Instances of a service share their standings if they have the same
+/// [`prefix`](Self::prefix), [`secret`](Self::secret) and [`plain_keys`](Self::plain_keys).
+///
+/// # Example
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use tollgate::{
+///     Limiter,
+///     store::{RedisConfig, RedisStore},
+/// };
+///
+/// # async fn connect() -> Result<(), tollgate::Error> {
+/// let config = RedisConfig::default()
+///     .prefix("shop.limits")
+///     .connections(4)
+///     .response_timeout(Duration::from_millis(250));
+/// let store = RedisStore::connect_with("redis://limiter:s3cret@redis.internal/", config).await?;
+/// let limiter = Limiter::new(store);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RedisConfig {
-    /// What every key begins with. The default is `toll`, short because every key has it.
+    /// The prefix of every key: 1 to 64 printable ASCII characters without braces or spaces. The
+    /// default is `toll`.
     pub prefix: String,
-    /// The secret of the hash by which keys are named. The default is fixed and public, so that
-    /// instances agree: whoever reads the database can then test a guess of who is charged. Set
-    /// one of your own to prevent that.
+    /// The secret of the hash that names keys. The default is fixed and public, so that instances
+    /// agree without configuration. With it, a reader of the database can test a guess of a
+    /// [`Key`](crate::Key). A secret of your own prevents that.
     pub secret: (u64, u64),
-    /// Names keys by who is charged, readable to everybody who can read the database. The default
-    /// is to hash.
+    /// Names keys in Redis by the [`Key`](crate::Key) that is charged, readable for everybody who
+    /// can read the database. The default is `false`: keys are named by a hash.
     pub plain_keys: bool,
-    /// Connections to each server, each shared by many checks. The default is 2.
+    /// The number of connections to each server, 1 to 64. Each is shared by many checks. The default
+    /// is 2.
     pub connections: usize,
-    /// Whether checks that come while a call is on its way share the next one: up to 64 are
-    /// decided by one call, one by one, in the order in which they came. The default is yes.
+    /// Lets checks that arrive while a call is on its way share the next call: one call decides up to
+    /// 64 of them, one after the other, in the order of their arrival. The default is `true`.
     pub coalescing: bool,
-    /// How long connecting may take, behind Sentinel along with asking who is the primary. The
-    /// default is 1 s. A check that may not wait so long gives up; connecting goes on.
+    /// The time that opening a connection may take, 1 ms to 1 hour. Behind Sentinel this includes the
+    /// question for the primary. The default is 1 s. A check that has a shorter deadline fails
+    /// before; the connection is opened in the background.
     pub connect_timeout: Duration,
-    /// How long an answer may take. The default is 500 ms. A connection on which nothing comes back
-    /// for about as long, though somebody gave up waiting, is replaced.
+    /// The time that a reply may take, 1 ms to 1 hour. The default is 500 ms. A connection on which
+    /// no reply arrives for about this long, while a request waits or has stopped waiting, is
+    /// replaced.
     pub response_timeout: Duration,
-    /// The highest limit of a [`SlidingLog`](crate::Algorithm::SlidingLog): the entries of one
-    /// key. The default is 10,000, with which no call takes the server more than 2 ms.
+    /// The highest limit of a [`SlidingLog`](crate::Algorithm::SlidingLog), which is the number of
+    /// entries of its key, 1 to 2147483648. The default is 10,000, with which no call keeps the
+    /// server busy for more than 2 ms.
     pub max_log_entries: u64,
-    /// Certificates, in PEM, by which to trust the server; the default is the system's.
+    /// The certificates, in PEM, that the certificate of the server must be signed by. The default
+    /// is `None`: those that the system trusts.
     pub root_certificates: Option<Vec<u8>>,
-    /// The client's certificate and key, in PEM.
+    /// The certificate and the key, in PEM, that the client presents to the server. The default is
+    /// `None`.
     pub client_certificate: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -57,102 +88,115 @@ impl Default for RedisConfig {
 }
 
 impl RedisConfig {
-    /// Begins every key with this: 1 to 64 printable characters without braces or spaces.
+    /// Sets the prefix of every key: 1 to 64 printable ASCII characters without braces or spaces.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Hashes keys under this secret.
+    /// Sets the secret of the hash that names keys.
     #[must_use]
     pub fn secret(mut self, secret: (u64, u64)) -> Self {
         self.secret = secret;
         self
     }
 
-    /// Names keys by who is charged instead of a hash.
+    /// Sets whether keys in Redis are named by the [`Key`](crate::Key) instead of a hash of it.
     #[must_use]
-    pub fn plain_keys(mut self) -> Self {
-        self.plain_keys = true;
+    pub fn plain_keys(mut self, plain: bool) -> Self {
+        self.plain_keys = plain;
         self
     }
 
-    /// Opens this many connections to each server, 1 to 64.
+    /// Sets the number of connections to each server, 1 to 64.
     #[must_use]
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections;
         self
     }
 
-    /// Makes a call for each check, also when others wait for theirs.
+    /// Sets whether checks that wait at the same time share a call.
     #[must_use]
-    pub fn without_coalescing(mut self) -> Self {
-        self.coalescing = false;
+    pub fn coalescing(mut self, coalescing: bool) -> Self {
+        self.coalescing = coalescing;
         self
     }
 
-    /// Gives up connecting after this time.
+    /// Sets the time that opening a connection may take, 1 ms to 1 hour.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Gives up waiting for an answer after this time.
+    /// Sets the time that a reply may take, 1 ms to 1 hour.
     #[must_use]
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self
     }
 
-    /// Allows sliding logs of this many entries: 10 bytes each. A log that grows is copied now and
-    /// then, and a refund touches every block of 8 newer entries; the server does nothing else
-    /// meanwhile, for about a millisecond at 10,000 entries.
+    /// Sets the highest limit of a [`SlidingLog`](crate::Algorithm::SlidingLog), 1 to 2147483648.
+    ///
+    /// A log takes 10 bytes an entry. Redis does nothing else while a call runs: with 10,000 entries
+    /// about a millisecond when a log is copied because it grows, or when a refund changes every
+    /// block of 8 newer entries.
     #[must_use]
     pub fn max_log_entries(mut self, entries: u64) -> Self {
         self.max_log_entries = entries;
         self
     }
 
-    /// Trusts servers by these certificates, in PEM.
+    /// Sets the certificates, in PEM, that the certificate of the server must be signed by.
     #[must_use]
     pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.root_certificates = Some(pem.into());
         self
     }
 
-    /// Shows the server this certificate and key, in PEM.
+    /// Sets the certificate and the key, in PEM, that the client presents to the server.
     #[must_use]
     pub fn client_certificate(mut self, pem: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.client_certificate = Some((pem.into(), key.into()));
         self
     }
 
+    /// Checks all values.
+    ///
+    /// # Errors
+    ///
+    /// If a value is not allowed. The error names the field, the value and the allowed range.
     pub(super) fn validate(&self) -> Result<(), Error> {
-        let allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
-        if !(1..=64).contains(&self.prefix.len()) || !self.prefix.bytes().all(allowed) {
-            let form = "1 to 64 printable characters without braces or spaces";
-            return Err(Error::invalid("prefix", &self.prefix, form));
+        let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
+        if !(1..=64).contains(&self.prefix.len()) || !self.prefix.bytes().all(is_allowed) {
+            let allowed = "1 to 64 printable ASCII characters without braces or spaces";
+            return Err(Error::invalid("RedisConfig::prefix", &self.prefix, allowed));
         }
         if !(1..=64).contains(&self.connections) {
-            return Err(Error::invalid("number of connections", self.connections, "1 to 64"));
+            return Err(Error::invalid("RedisConfig::connections", self.connections, "1 to 64"));
         }
         if !(1..=Quota::MAX_LOGGED).contains(&self.max_log_entries) {
-            let entries = self.max_log_entries;
-            return Err(Error::invalid("most log entries", entries, "1 to 2147483648"));
+            let field = "RedisConfig::max_log_entries";
+            let allowed = format!("1 to {}", Quota::MAX_LOGGED);
+            return Err(Error::invalid(field, self.max_log_entries, allowed));
         }
-        for (field, timeout) in
-            [("connect timeout", self.connect_timeout), ("response timeout", self.response_timeout)]
-        {
-            if timeout.is_zero() {
-                return Err(Error::invalid(field, timeout, "more than 0"));
+        for (field, timeout) in [
+            ("RedisConfig::connect_timeout", self.connect_timeout),
+            ("RedisConfig::response_timeout", self.response_timeout),
+        ] {
+            if !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(&timeout) {
+                return Err(Error::invalid(field, timeout, "1 ms to 1 hour"));
             }
         }
         Ok(())
     }
 }
 
+const MIN_TIMEOUT: Duration = Duration::from_millis(1);
+const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
+
+/// Neither the secret nor the client's key is shown.
 impl fmt::Debug for RedisConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisConfig")
@@ -164,5 +208,48 @@ impl fmt::Debug for RedisConfig {
             .field("response_timeout", &self.response_timeout)
             .field("max_log_entries", &self.max_log_entries)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_field_the_value_and_what_is_allowed() {
+        let config = RedisConfig::default;
+        config().validate().expect("the default is valid");
+        let hour = Duration::from_secs(3_600);
+        config().connect_timeout(hour).connections(64).validate().expect("allowed");
+        for (config, message) in [
+            (
+                config().prefix("a b"),
+                "RedisConfig::prefix is \"a b\", allowed is 1 to 64 printable",
+            ),
+            (config().prefix(""), "RedisConfig::prefix is \"\", "),
+            (config().connections(65), "RedisConfig::connections is 65, allowed is 1 to 64"),
+            (
+                config().max_log_entries(0),
+                "RedisConfig::max_log_entries is 0, allowed is 1 to 2147483648",
+            ),
+            (
+                config().connect_timeout(Duration::ZERO),
+                "RedisConfig::connect_timeout is 0ns, allowed is 1 ms to 1 hour",
+            ),
+            (
+                config().response_timeout(hour * 2),
+                "RedisConfig::response_timeout is 7200s, allowed is 1 ms to 1 hour",
+            ),
+        ] {
+            let error = config.validate().expect_err("not allowed");
+            assert!(error.to_string().contains(message), "{error}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let config = RedisConfig::default().secret((4_711, 4_712)).client_certificate("c", "key");
+        let shown = format!("{config:?}");
+        assert!(!shown.contains("4711") && !shown.contains("key\""), "{shown}");
     }
 }

@@ -1,5 +1,7 @@
-//! The one seam through which a test sets the time. Without the feature `test-util` there is
-//! nothing to set, so production cannot pass a time by accident.
+//! The seam through which a test sets the time of a store.
+//!
+//! Without the feature `test-util` there is no time to set, so a service in production always uses
+//! the time of the server.
 
 #[cfg(feature = "test-util")]
 mod seam {
@@ -7,10 +9,12 @@ mod seam {
 
     use crate::clock::Clock;
 
+    /// The clock of a test, if one is set.
     #[derive(Debug, Clone, Default)]
     pub(in super::super) struct TestTime(pub(in super::super) Option<Arc<dyn Clock>>);
 
     impl TestTime {
+        /// Returns the time in microseconds, or `None` for the time of the server.
         pub(in super::super) fn now(&self) -> Option<u64> {
             self.0.as_ref().map(|clock| clock.now().as_micros())
         }
@@ -19,10 +23,12 @@ mod seam {
 
 #[cfg(not(feature = "test-util"))]
 mod seam {
+    /// The time of the server.
     #[derive(Debug, Clone, Default)]
     pub(in super::super) struct TestTime(());
 
     impl TestTime {
+        /// Returns `None`.
         #[expect(clippy::unused_self, reason = "the other seam needs it")]
         pub(in super::super) fn now(&self) -> Option<u64> {
             None

@@ -8,26 +8,42 @@ use crate::{
     store::MemoryConfig,
 };
 
-/// How a limiter bears a store that is slow, gone or wrong.
+/// The stages between a [`Limiter`](crate::Limiter) and a remote [`Store`](crate::store::Store) that
+/// may be slow, unreachable or overloaded.
 ///
-/// [`Limiter::new`](crate::Limiter::new) takes the default; an embedded store needs none of it and
-/// gets none. From the store outward:
+/// [`Limiter::new`](crate::Limiter::new) uses the default, and
+/// [`Limiter::with`](crate::Limiter::with) takes another one. A store that
+/// [`is_embedded`](crate::store::Store::is_embedded) gets none of these stages.
 ///
-/// | part | what it does | default |
+/// | stage | effect | default |
 /// |---|---|---|
-/// | deadline | no check waits longer for the store | 50 ms |
-/// | breaker | a store that fails is left alone, then tried again, then trusted again bit by bit | [`BreakerConfig`] |
-/// | deny cache | what the store is known to deny is denied at once, with the same waits | on |
-/// | fallback | what the store does not decide, each charge's [`OnFailure`](crate::OnFailure) does | 1 instance |
+/// | [`deadline`](Self::deadline) | a check waits no longer for the store | 50 ms |
+/// | [`breaker`](Self::breaker) | a store that keeps failing gets no requests, only a probe now and then | [`BreakerConfig`] |
+/// | deny cache | a check that the store would deny is denied at once, with the same waits | on |
+/// | [`fallback`](Self::fallback) | [`OnFailure`](crate::OnFailure) of each charge decides what the store does not | 1 instance |
+///
+/// [`resilience`](crate::resilience) describes the stages in detail.
+///
+/// # Examples
+///
+/// Five instances share the limits. While Redis is unreachable, each enforces a fifth of them:
 ///
 /// ```
 /// use std::time::Duration;
 /// use tollgate::{Limiter, store::{MemoryConfig, MemoryStore, Resilience}};
 ///
-/// // Five instances share the limits: while Redis is gone, each enforces a fifth.
 /// let resilience = Resilience::default().instances(5).deadline(Duration::from_millis(20));
 /// # let redis_store = MemoryStore::new(MemoryConfig::default());
 /// let limiter = Limiter::with(redis_store, resilience);
+/// ```
+///
+/// A check fails with an [`Error`](crate::Error) whenever the store does:
+///
+/// ```
+/// use tollgate::{Limiter, store::{MemoryConfig, MemoryStore, Resilience}};
+///
+/// # let redis_store = MemoryStore::new(MemoryConfig::default());
+/// let limiter = Limiter::with(redis_store, Resilience::none());
 /// ```
 #[derive(Clone)]
 pub struct Resilience {
@@ -55,40 +71,45 @@ impl Default for Resilience {
 impl Resilience {
     pub(super) const DEADLINE: Duration = Duration::from_millis(50);
 
-    /// None of it: every failure of the store is an error of the check.
+    /// Returns a configuration without any stage: each failure of the store is an error of the check.
     #[must_use]
     pub fn none() -> Self {
         Self { deadline: None, breaker: None, fallback: None, deny_cache: false, ..Self::default() }
     }
 
-    /// No check waits longer than this for the store; what it was asked may still happen.
+    /// Limits how long a check waits for the store.
+    ///
+    /// A request that was sent before the deadline may still be applied after it. Outside of a tokio
+    /// runtime there is no timer, and the store's own timeouts apply instead.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Leaves a failing store alone in this way.
+    /// Sets when the circuit breaker opens, and how it closes again.
     #[must_use]
     pub fn breaker(mut self, breaker: BreakerConfig) -> Self {
         self.breaker = Some(breaker);
         self
     }
 
-    /// Asks the store each time, however often it fails.
+    /// Removes the circuit breaker: every check is sent to the store, however often it fails.
     #[must_use]
     pub fn without_breaker(mut self) -> Self {
         self.breaker = None;
         self
     }
 
-    /// How many instances share the limits: while the store is gone, each enforces this part of
-    /// them, at least 1 unit. Together they then admit no more than one limit, and never more than
-    /// `instances` units.
+    /// Sets the number of instances that share the limits. The default is 1.
+    ///
+    /// While the store is unreachable, each instance enforces this part of each limit, at least 1
+    /// unit. Together they then admit no more than the limit, or one unit each if there are more
+    /// instances than units.
     ///
     /// # Panics
     ///
-    /// If there are none.
+    /// Panics if `instances` is 0.
     #[must_use]
     pub fn instances(mut self, instances: u32) -> Self {
         assert!(instances > 0, "a limit is shared by 1 instance at least");
@@ -96,21 +117,23 @@ impl Resilience {
         self
     }
 
-    /// How much the fallback remembers. The default is 100,000 keys in about 64 MiB.
+    /// Sets the size of the memory store that decides while the remote store cannot answer. The
+    /// default is 100,000 keys in about 64 MiB.
     #[must_use]
     pub fn fallback(mut self, memory: MemoryConfig) -> Self {
         self.fallback = Some(memory);
         self
     }
 
-    /// Asks the store about each request, also of keys that it has just denied.
+    /// Removes the deny cache: every check is sent to the store, also of keys that it has just
+    /// denied.
     #[must_use]
     pub fn without_deny_cache(mut self) -> Self {
         self.deny_cache = false;
         self
     }
 
-    /// Where the deny cache and the fallback get the time from.
+    /// Sets the clock of the deny cache and the fallback. The default is [`SystemClock`].
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);

@@ -19,7 +19,7 @@ use crate::{
 
 /// The part of each limit that this process enforces by itself.
 #[derive(Debug)]
-pub(super) struct Fallback {
+pub(crate) struct Fallback {
     local: MemoryStore,
     clock: Arc<dyn Clock>,
     /// The number of instances that share each limit.
@@ -65,7 +65,7 @@ impl Fallback {
             return Err(cause.into_error());
         }
         match request {
-            Request::Acquire([charge]) if decides(charge) && !charge.is_shadow() => {
+            Request::Acquire([charge]) if self.decides_alone(charge) => {
                 telemetry::fell_back();
                 let time = self.clock.now();
                 let reply = self.acquire(charge, time, cause.was_not_applied());
@@ -88,15 +88,24 @@ impl Fallback {
         }
     }
 
+    /// Decides a charge that the open breaker has rejected, alone in its check.
+    #[inline]
+    pub(crate) fn acquire_rejected(&self, charge: &Charge<'_>) -> (Timestamp, ChargeReply) {
+        telemetry::fell_back();
+        let time = self.clock.now();
+        (time, self.acquire(charge, time, true))
+    }
+
+    /// Returns whether [`acquire_rejected`](Self::acquire_rejected) decides the charge.
+    #[inline]
+    pub(super) fn decides_alone(&self, charge: &Charge<'_>) -> bool {
+        decides(charge) && !charge.is_shadow()
+    }
+
     /// Decides one charge, the common case. Its units go into the backlog if the store has certainly
     /// not charged them.
     #[inline]
-    pub(super) fn acquire(
-        &self,
-        charge: &Charge<'_>,
-        time: Timestamp,
-        was_not_applied: bool,
-    ) -> ChargeReply {
+    fn acquire(&self, charge: &Charge<'_>, time: Timestamp, was_not_applied: bool) -> ChargeReply {
         let part;
         let share = match self.instances {
             1 => charge,
@@ -228,7 +237,7 @@ impl Cause {
 }
 
 /// Returns whether this process decides the charge in place of the store.
-pub(super) fn decides(charge: &Charge<'_>) -> bool {
+fn decides(charge: &Charge<'_>) -> bool {
     charge.on_failure() == OnFailure::Local
 }
 

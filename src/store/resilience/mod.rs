@@ -23,5 +23,5 @@ mod pipeline;
 mod probe;
 mod replay;
 
-pub(crate) use self::pipeline::Pipeline;
 pub use self::{breaker::BreakerConfig, config::Resilience};
+pub(crate) use self::{fallback::Fallback, pipeline::Pipeline};

@@ -18,6 +18,7 @@ use super::{
 use crate::{
     decision::{Source, StoreReply},
     error::Error,
+    policy::Charge,
     store::{Answer, Request, Status, Store},
     telemetry,
 };
@@ -86,6 +87,14 @@ impl Pipeline {
     #[inline]
     pub(crate) fn call(&self, request: Request<'_>) -> Answer {
         self.0.call(request, Origin::Caller)
+    }
+
+    /// Returns the fallback if it decides this charge, alone in its check, because the breaker is
+    /// open: step 1 of [`call`](Self::call), without the [`Answer`].
+    #[inline]
+    pub(crate) fn fallback_for(&self, charge: &Charge<'_>) -> Option<&Fallback> {
+        let is_open = self.0.breaker.as_ref().is_some_and(SharedBreaker::rejects_all);
+        self.0.fallback.as_ref().filter(|fallback| is_open && fallback.decides_alone(charge))
     }
 
     /// Returns the condition of the store and of the stages around it.
