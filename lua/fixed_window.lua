@@ -6,73 +6,68 @@
 --          what is carried from earlier windows (see carried.lua)
 -- RETURNS  the standing; mark: start of the period
 -- TTL      the end of the period; set when the period begins or the window changes
+if not already_read then state = read('GET', key) end
 local count, end_, seen, renew, carried
-if view and not refunding then
-  count, end_, seen, renew, carried = unpack(view)
-else
-  local refunded = not refunding or not answering
-  repeat
-    local state, last_charge, state_window = read('GET', key), 0, window
-    count, carried = 0, false
-    if state then
-      if #state % 35 == 20 then
-        count, last_charge, state_window = parse('<I7I7I6', state)
-      else
-        foreign = true
-      end
-      if count > 4503599627370496 or last_charge > 9007199254740991 or state_window == 0 then
-        foreign = true
-      end
-      if foreign then
-        answering, refunded, state = false, true, false
-        count, last_charge, state_window = 0, 0, window
-      end
-    end
-    -- The time at which the state is judged: never before its last charge.
-    seen = now > last_charge and now or last_charge
-    local stored, last_end = count, last_charge - last_charge % state_window + state_window
-    if state and (state_window ~= window or #state > 20) then
-      carried_functions = carried_functions or make_carried_functions()
-      carried = carried_functions.load(state, 20, last_charge)
-      if state_window ~= window then
-        -- The counter starts at 0. What the old period has counted is carried: as if all had been
-        -- charged at the time of the last charge.
-        local edge = last_charge - last_charge % window + window
-        carried = carried_functions.bound(carried, edge, edge)
-        carried_functions.add(carried, count, last_end, last_end, edge, edge)
-      end
-    end
-    if state_window == window and seen < last_end then
-      end_, renew = last_end, not state
+local refunded = not refunding or not answering
+repeat
+  local last_charge, state_window = 0, window
+  count, carried = 0, false
+  if state then
+    if #state % 35 == 20 then
+      count, last_charge, state_window = parse('<I7I7I6', state)
     else
-      count, end_, renew = 0, seen - seen % window + window, true
+      foreign = true
     end
-    if refunded then break end
-    -- What is stored is changed, and then seen again.
-    refunded = true
-    local spent_end = mark1 + spent_window
-    local is_stored = state_window == spent_window and last_end == spent_end
-    if carried and carried_functions.counts(carried, spent_end, spent_end, seen)
-      or is_stored and window == spent_window and seen < spent_end then
-      if is_stored and stored > 0 then
-        if units > stored then units = stored end
-        state = pack('<I7', stored - units) .. sub(state, 8)
-      elseif #state > 20 then
-        units, state = carried_functions.take(state, 20, spent_end, spent_end, seen, units)
-      else
-        units = 0
-      end
+    if count > 4503599627370496 or last_charge > 9007199254740991 or state_window == 0 then
+      foreign = true
+    end
+    if foreign then
+      answering, refunded, state = false, true, nil
+      count, last_charge, state_window = 0, 0, window
+    end
+  end
+  -- The time at which the state is judged: never before its last charge.
+  seen = now > last_charge and now or last_charge
+  local stored, last_end = count, last_charge - last_charge % state_window + state_window
+  if state and (state_window ~= window or #state > 20) then
+    carried_functions = carried_functions or make_carried_functions()
+    carried = carried_functions.load(state, 20, last_charge)
+    if state_window ~= window then
+      -- The counter starts at 0. What the old period has counted is carried: as if all had been
+      -- charged at the time of the last charge.
+      local edge = last_charge - last_charge % window + window
+      carried = carried_functions.bound(carried, edge, edge)
+      carried_functions.add(carried, count, last_end, last_end, edge, edge)
+    end
+  end
+  if state_window == window and seen < last_end then
+    end_, renew = last_end, not state
+  else
+    count, end_, renew = 0, seen - seen % window + window, true
+  end
+  if refunded then break end
+  -- What is stored is changed, and then seen again.
+  refunded = true
+  local spent_end = mark1 + spent_window
+  local is_stored = state_window == spent_window and last_end == spent_end
+  if carried and carried_functions.counts(carried, spent_end, spent_end, seen)
+    or is_stored and window == spent_window and seen < spent_end then
+    if is_stored and stored > 0 then
+      if units > stored then units = stored end
+      state = pack('<I7', stored - units) .. sub(state, 8)
+    elseif #state > 20 then
+      units, state = carried_functions.take(state, 20, spent_end, spent_end, seen, units)
     else
       units = 0
     end
-    if units > 0 then call('SETRANGE', key, '0', state) end
-  until units == 0
-end
+  else
+    units = 0
+  end
+  if units > 0 then call('SETRANGE', key, '0', state) end
+until units == 0
 local used = carried and count + carried_functions.used(carried, seen) or count
 free = limit > used and limit - used or 0
-if not answering then
-  view = { count, end_, seen, renew, carried }
-else
+if answering then
   if not refunding then
     if free >= needed then units = max_cost < free and max_cost or free end
     if units > 0 then
@@ -80,7 +75,7 @@ else
       -- Far beyond any limit, forced charges stop counting.
       if count > 4503599627370496 then count = 4503599627370496 end
       used, mark1 = used + count, end_ - window
-      local state = pack('<I7I7I6', count, seen, window)
+      state = pack('<I7I7I6', count, seen, window)
       if renew then
         if carried then state = state .. carried_functions.save(carried, seen) end
         store(key, state, end_)

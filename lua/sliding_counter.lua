@@ -7,84 +7,81 @@
 --          current count is; then what is carried from earlier windows (see carried.lua)
 -- RETURNS  the standing; mark: start of the current period
 -- TTL      one window after the end of the period; set when a period begins or the window changes
+if not already_read then state = read('GET', key) end
 local current, previous, end_, seen, renew, carried
-if view and not refunding then
-  current, previous, end_, seen, renew, carried = unpack(view)
-else
-  local refunded = not refunding or not answering
-  repeat
-    local state, last_charge, state_window = read('GET', key), 0, window
-    current, previous, carried = 0, 0, false
-    if state then
-      if #state % 35 == 27 then
-        current, previous, last_charge, state_window = parse('<I7I7I7I6', state)
-      else
-        foreign = true
-      end
-      if current > 4503599627370496 or last_charge > 9007199254740991 or state_window == 0 then
-        foreign = true
-      end
-      if foreign then
-        answering, refunded, state = false, true, false
-        current, previous, last_charge, state_window = 0, 0, 0, window
-      end
-    end
-    -- The time at which the state is judged: never before its last charge.
-    seen = now > last_charge and now or last_charge
-    local stored, stored_previous = current, previous
-    local last_end = last_charge - last_charge % state_window + state_window
-    if state and (state_window ~= window or #state > 27) then
-      carried_functions = carried_functions or make_carried_functions()
-      carried = carried_functions.load(state, 27, last_charge)
-      if state_window ~= window then
-        -- Both counters start at 0. What the old periods have counted is carried: as if charged in
-        -- the last microsecond of the previous period, and at the time of the last charge.
-        local edge = last_charge - last_charge % window + window
-        local start = last_end - state_window
-        local before = start > 0 and start - 1 or 0
-        before = before - before % window + window
-        carried = carried_functions.bound(carried, edge, edge + window)
-        carried_functions.add(carried, previous, start, last_end, before, before + window)
-        local zero = last_end + state_window
-        carried_functions.add(carried, current, last_end, zero, edge, edge + window)
-      end
-    end
-    if state_window == window and seen < last_end then
-      end_, renew = last_end, not state
+local refunded = not refunding or not answering
+repeat
+  local last_charge, state_window = 0, window
+  current, previous, carried = 0, 0, false
+  if state then
+    if #state % 35 == 27 then
+      current, previous, last_charge, state_window = parse('<I7I7I7I6', state)
     else
-      end_, renew = seen - seen % window + window, true
-      if state_window == window and end_ == last_end + window then
-        current, previous = 0, current
-      else
-        current, previous = 0, 0
-      end
+      foreign = true
     end
-    if refunded then break end
-    -- What is stored is changed, and then seen again.
-    refunded = true
-    local spent_end = mark1 + spent_window
-    local spent_zero = spent_end + spent_window
-    local is_current = state_window == spent_window and spent_end == last_end
-    local is_previous = state_window == spent_window and spent_zero == last_end
-    if carried and carried_functions.counts(carried, spent_end, spent_zero, seen)
-      or (is_current or is_previous) and window == spent_window and seen < spent_zero then
-      if is_current and stored > 0 then
-        if units > stored then units = stored end
-        state = pack('<I7', stored - units) .. sub(state, 8)
-      elseif is_previous and stored_previous > 0 then
-        if units > stored_previous then units = stored_previous end
-        state = sub(state, 1, 7) .. pack('<I7', stored_previous - units) .. sub(state, 15)
-      elseif #state > 27 then
-        units, state = carried_functions.take(state, 27, spent_end, spent_zero, seen, units)
-      else
-        units = 0
-      end
+    if current > 4503599627370496 or last_charge > 9007199254740991 or state_window == 0 then
+      foreign = true
+    end
+    if foreign then
+      answering, refunded, state = false, true, nil
+      current, previous, last_charge, state_window = 0, 0, 0, window
+    end
+  end
+  -- The time at which the state is judged: never before its last charge.
+  seen = now > last_charge and now or last_charge
+  local stored, stored_previous = current, previous
+  local last_end = last_charge - last_charge % state_window + state_window
+  if state and (state_window ~= window or #state > 27) then
+    carried_functions = carried_functions or make_carried_functions()
+    carried = carried_functions.load(state, 27, last_charge)
+    if state_window ~= window then
+      -- Both counters start at 0. What the old periods have counted is carried: as if charged in
+      -- the last microsecond of the previous period, and at the time of the last charge.
+      local edge = last_charge - last_charge % window + window
+      local start = last_end - state_window
+      local before = start > 0 and start - 1 or 0
+      before = before - before % window + window
+      carried = carried_functions.bound(carried, edge, edge + window)
+      carried_functions.add(carried, previous, start, last_end, before, before + window)
+      local zero = last_end + state_window
+      carried_functions.add(carried, current, last_end, zero, edge, edge + window)
+    end
+  end
+  if state_window == window and seen < last_end then
+    end_, renew = last_end, not state
+  else
+    end_, renew = seen - seen % window + window, true
+    if state_window == window and end_ == last_end + window then
+      current, previous = 0, current
+    else
+      current, previous = 0, 0
+    end
+  end
+  if refunded then break end
+  -- What is stored is changed, and then seen again.
+  refunded = true
+  local spent_end = mark1 + spent_window
+  local spent_zero = spent_end + spent_window
+  local is_current = state_window == spent_window and spent_end == last_end
+  local is_previous = state_window == spent_window and spent_zero == last_end
+  if carried and carried_functions.counts(carried, spent_end, spent_zero, seen)
+    or (is_current or is_previous) and window == spent_window and seen < spent_zero then
+    if is_current and stored > 0 then
+      if units > stored then units = stored end
+      state = pack('<I7', stored - units) .. sub(state, 8)
+    elseif is_previous and stored_previous > 0 then
+      if units > stored_previous then units = stored_previous end
+      state = sub(state, 1, 7) .. pack('<I7', stored_previous - units) .. sub(state, 15)
+    elseif #state > 27 then
+      units, state = carried_functions.take(state, 27, spent_end, spent_zero, seen, units)
     else
       units = 0
     end
-    if units > 0 then call('SETRANGE', key, '0', state) end
-  until units == 0
-end
+  else
+    units = 0
+  end
+  if units > 0 then call('SETRANGE', key, '0', state) end
+until units == 0
 local estimate = current
 if previous > 0 then
   local overlap, rest = mul_div(previous, end_ - seen, 0, window)
@@ -92,9 +89,7 @@ if previous > 0 then
 end
 if carried then estimate = estimate + carried_functions.used(carried, seen) end
 free = limit > estimate and limit - estimate or 0
-if not answering then
-  view = { current, previous, end_, seen, renew, carried }
-else
+if answering then
   if not refunding then
     if free >= needed then units = max_cost < free and max_cost or free end
     if units > 0 then
@@ -102,7 +97,7 @@ else
       -- Far beyond any limit, forced charges stop counting.
       if current > 4503599627370496 then current = 4503599627370496 end
       estimate, mark1 = estimate + current, end_ - window
-      local state = pack('<I7I7I7I6', current, previous, seen, window)
+      state = pack('<I7I7I7I6', current, previous, seen, window)
       if renew then
         if carried then state = state .. carried_functions.save(carried, seen) end
         store(key, state, end_ + window)

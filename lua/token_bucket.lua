@@ -8,84 +8,78 @@
 -- RETURNS  the standing; mark: anchor, debt, credit
 -- TTL      when the debt is paid off and an eighth of the window; renewed when the key would expire
 --          before the debt is paid off
+if not already_read then state = read('GET', key) end
 local burst = parameter
 capacity = burst
 local debt, credit, anchor, ahead, rate_limit, rate_window, until_ms = 0, 0, 0, 0, limit, window, 0
-if view and not refunding then
-  debt, credit, anchor, ahead, rate_limit, rate_window, until_ms = unpack(view)
-else
-  local state = read('GET', key)
-  if state then
-    local old_debt, old_credit, old_limit, old_window = 0, 0, limit, window
-    if #state == 36 then
-      old_debt, old_credit, anchor, old_limit, old_window, until_ms = parse('<I6I6I7I5I6I6', state)
-    else
-      foreign = true
+if state then
+  local old_debt, old_credit, old_limit, old_window = 0, 0, limit, window
+  if #state == 36 then
+    old_debt, old_credit, anchor, old_limit, old_window, until_ms = parse('<I6I6I7I5I6I6', state)
+  else
+    foreign = true
+  end
+  if anchor > 9007199254740991 or old_limit == 0 or old_window == 0 then foreign = true end
+  if foreign then answering, old_limit, old_window = false, limit, window end
+  -- By how much the bucket is ahead of a clock that ran backward.
+  if anchor > now then ahead = anchor - now end
+  local elapsed = now + ahead - anchor
+  credit = old_credit
+  if old_limit ~= limit or old_window ~= window then
+    -- Since the last charge the faster of the old and the new rate counts.
+    local scaled, rest = mul_div(old_limit, window, 0, old_window)
+    if scaled > limit or scaled == limit and rest > 0 then
+      rate_limit, rate_window = old_limit, old_window
+    elseif old_window ~= window then
+      credit = mul_div(credit, window, 0, old_window)
     end
-    if anchor > 9007199254740991 or old_limit == 0 or old_window == 0 then foreign = true end
-    if foreign then answering, old_limit, old_window = false, limit, window end
-    -- By how much the bucket is ahead of a clock that ran backward.
-    if anchor > now then ahead = anchor - now end
-    local elapsed = now + ahead - anchor
-    credit = old_credit
-    if old_limit ~= limit or old_window ~= window then
-      -- Since the last charge the faster of the old and the new rate counts.
-      local scaled, rest = mul_div(old_limit, window, 0, old_window)
-      if scaled > limit or scaled == limit and rest > 0 then
-        rate_limit, rate_window = old_limit, old_window
-      elseif old_window ~= window then
-        credit = mul_div(credit, window, 0, old_window)
-      end
-    end
-    local paid = elapsed * rate_limit + credit
-    if paid < 9007199254740992 then
-      credit = paid % rate_window
-      paid = (paid - credit) / rate_window
-    else
-      paid, credit = mul_div(elapsed, rate_limit, credit, rate_window)
-    end
-    if paid < old_debt then debt = old_debt - paid else credit = 0 end
-    if refunding and answering then
-      -- Debts are paid in the order in which they were made: what is left of this one is what the
-      -- refill since has not reached, at the fastest rate that is known.
-      local fast_limit, fast_window = spent_limit, spent_window
-      for i = 1, 2 do
-        local other_limit, other_window = limit, window
-        if i == 1 then other_limit, other_window = old_limit, old_window end
-        if other_limit ~= fast_limit or other_window ~= fast_window then
-          local scaled, rest = mul_div(other_limit, fast_window, 0, other_window)
-          if scaled > fast_limit or scaled == fast_limit and rest > 0 then
-            fast_limit, fast_window = other_limit, other_window
-          end
+  end
+  local paid = elapsed * rate_limit + credit
+  if paid < 9007199254740992 then
+    credit = paid % rate_window
+    paid = (paid - credit) / rate_window
+  else
+    paid, credit = mul_div(elapsed, rate_limit, credit, rate_window)
+  end
+  if paid < old_debt then debt = old_debt - paid else credit = 0 end
+  if refunding and answering then
+    -- Debts are paid in the order in which they were made: what is left of this one is what the
+    -- refill since has not reached, at the fastest rate that is known.
+    local fast_limit, fast_window = spent_limit, spent_window
+    for i = 1, 2 do
+      local other_limit, other_window = limit, window
+      if i == 1 then other_limit, other_window = old_limit, old_window end
+      if other_limit ~= fast_limit or other_window ~= fast_window then
+        local scaled, rest = mul_div(other_limit, fast_window, 0, other_window)
+        if scaled > fast_limit or scaled == fast_limit and rest > 0 then
+          fast_limit, fast_window = other_limit, other_window
         end
       end
-      local paid_part = mark3
-      if fast_window ~= spent_window then
-        local rest
-        paid_part, rest = mul_div(mark3, fast_window, 0, spent_window)
-        if rest > 0 then paid_part = paid_part + 1 end
-      end
-      local since = now + ahead > mark1 and now + ahead - mark1 or 0
-      local repaid, rest = mul_div(since, fast_limit, paid_part, fast_window)
-      local left = mark2 - repaid - (rest > 0 and 1 or 0)
-      local unpaid = debt - (credit > 0 and 1 or 0)
-      if units > left then units = left end
-      if units > unpaid then units = unpaid end
-      if units > 0 then
-        debt = debt - units
-        call('SETRANGE', key, '0', pack('<I6', old_debt - units))
-      else
-        units = 0
-      end
     end
-  elseif refunding then
-    units = 0
+    local paid_part = mark3
+    if fast_window ~= spent_window then
+      local rest
+      paid_part, rest = mul_div(mark3, fast_window, 0, spent_window)
+      if rest > 0 then paid_part = paid_part + 1 end
+    end
+    local since = now + ahead > mark1 and now + ahead - mark1 or 0
+    local repaid, rest = mul_div(since, fast_limit, paid_part, fast_window)
+    local left = mark2 - repaid - (rest > 0 and 1 or 0)
+    local unpaid = debt - (credit > 0 and 1 or 0)
+    if units > left then units = left end
+    if units > unpaid then units = unpaid end
+    if units > 0 then
+      debt = debt - units
+      call('SETRANGE', key, '0', pack('<I6', old_debt - units))
+    else
+      units = 0
+    end
   end
+elseif refunding then
+  units = 0
 end
 free = burst > debt and burst - debt or 0
-if not answering then
-  view = { debt, credit, anchor, ahead, rate_limit, rate_window, until_ms }
-else
+if answering then
   if not refunding then
     if free >= needed then units = max_cost < free and max_cost or free end
     if units > 0 then

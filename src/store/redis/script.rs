@@ -36,6 +36,7 @@ macro_rules! join {
                 include_str!(concat!("../../../lua/", stringify!($module), ".lua")),
                 "end\n",
             )+
+            include_str!("../../../lua/ring_find.lua"),
             include_str!("../../../lua/ring.lua"),
             include_str!("../../../lua/reset.lua"),
             include_str!("../../../lua/answer.lua"),
@@ -172,6 +173,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "3a776d53ff0e8619fe4f9691b5fa13e96f673e27");
+        assert_eq!(*SHA, "49e4338fe9a9fc66a937dba2788049b5bad02704");
     }
 }
