@@ -70,6 +70,7 @@ fn ratios() {
             );
         }
     }
+    three_at_once(&one);
     without_clock(&one);
     with_standing(&one);
 }
@@ -139,6 +140,31 @@ fn against_governor(what: &str, quota: Quota, keys: &[String], bar: Bar) {
         || theirs(black_box(their_walk.step())),
     );
     row(what, "ns", comparison, bar);
+}
+
+/// Compares one check of three policies with three checks of one policy each, for the same key.
+fn three_at_once(keys: &[String]) {
+    let key = &keys[0];
+    let limiter = Limiter::new(MemoryStore::new(roomy()));
+    for (what, quota) in quotas_of_the_bucket() {
+        let policies = ["a", "b", "c"].map(|name| Policy::new(name, quota).unwrap());
+        let [a, b, c] = &policies;
+        let comparison = compare(
+            ROUNDS,
+            || {
+                let key = black_box(key);
+                let charges = [a.charge(key, 1), b.charge(key, 1), c.charge(key, 1)];
+                drop(black_box(ready(limiter.check(charges))));
+            },
+            || {
+                for policy in &policies {
+                    drop(black_box(ready(limiter.check(policy.charge(black_box(key), 1)))));
+                }
+            },
+        );
+        let what = format!("token-bucket, {what}, 3 policies in one check / 3 checks");
+        row(&what, "ns", comparison, Bar::AtMost(1.1));
+    }
 }
 
 /// How much of it is the clock: the same with clocks that stand still.

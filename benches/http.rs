@@ -1,7 +1,8 @@
-//! The HTTP surface: who the client is behind proxies, what a denial costs in gRPC and in HTTP, and
-//! what the layer adds with telemetry compiled in and nobody listening.
+//! The HTTP surface: the client's address behind proxies, the cost of a denial in gRPC and in HTTP
+//! (the ratio is a row of `layer`), and the cost of telemetry that is compiled in without a
+//! subscriber.
 //!
-//! `cargo bench --bench http`; the cost of disabled telemetry is the line `layer/allowed` with
+//! `cargo bench --bench http`. The cost of telemetry is the line `layer/allowed` with
 //! `--no-default-features --features axum,tracing,metrics` against the same line with
 //! `--no-default-features --features axum`.
 

@@ -1,61 +1,70 @@
-//! What can go wrong. A denial is not here: it is a [`Decision`](crate::Decision).
+//! Errors. A denial is not an error: it is a [`Decision`](crate::Decision).
 
 use std::{borrow::Cow, error::Error as StdError, fmt};
 
 type Source = Box<dyn StdError + Send + Sync>;
 
-/// Why a value was not accepted or a check could not be decided.
+/// The error of a value that is out of range, or of a check that could not be decided.
 ///
-/// Ask [`kind`](Error::kind) or one of the `is_*` questions; the text is for people and names the
-/// field, the value and what is allowed.
-pub struct Error(Box<Report>);
+/// [`kind`](Error::kind) and the `is_*` methods tell the cases apart. The text is for people. For a
+/// value out of range it names the field, the value and the allowed range.
+///
+/// ```
+/// use tollgate::{ErrorKind, Policy, Quota};
+///
+/// let error = Policy::new("Search", Quota::per_minute(100)).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Invalid);
+/// assert!(error.to_string().starts_with("policy name is \"Search\", allowed is"));
+/// ```
+pub struct Error(Box<ErrorFields>);
 
-struct Report {
+struct ErrorFields {
     kind: ErrorKind,
     message: Cow<'static, str>,
     source: Option<Source>,
     effect: Effect,
 }
 
-/// What a request that failed may have done to the store.
+/// The effect that a failed request may have had on the store. [`Error::effect`] returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Nothing was charged or refunded: repeating the request cannot count twice.
+    /// Nothing was charged or refunded. The request can be repeated without counting twice.
     None,
     /// The request, or a part of it, may have been applied.
     Unknown,
-    /// The request was applied, or the part of it that could not be undone.
+    /// The request was applied, or a part of it that could not be undone.
     Applied,
 }
 
-/// The kinds of [`Error`].
+/// The kind of an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A value that the caller gave is outside of what is allowed.
+    /// A value from the caller is out of range.
     Invalid,
-    /// The store could not answer: it is down, out of reach, or answers with errors.
+    /// The store could not answer: it is down, unreachable, or answers with errors.
     Unavailable,
-    /// The store does not let this client in, or not do what it has to: a wrong user, password or
-    /// set of rights. The message says what to grant.
+    /// The store rejects this client: the user, the password or the permissions are wrong. The message
+    /// names the permissions to grant.
     Unauthorized,
-    /// The store only reads: a replica, or a primary that has been demoted.
+    /// The store is read-only: a replica, or a primary that has been demoted.
     ReadOnly,
-    /// The store has no memory left for what would have to be written.
+    /// The store has no memory left for a write.
     OutOfMemory,
-    /// The store cannot write its data to its disk, and so changes none.
+    /// The store cannot write its data to disk, and therefore rejects writes.
     CannotPersist,
-    /// The store is still reading its data in.
+    /// The store is still loading its data.
     Loading,
-    /// The store holds something else where a standing should be. It is left as it is.
+    /// The store holds a value of another type where a standing should be. The value is not changed.
     WrongType,
-    /// The store has failed so often that it is left alone for a moment: it was not asked.
+    /// The circuit breaker is open, so no request was sent to the store.
     BreakerOpen,
-    /// The store gave an answer that this crate does not understand.
+    /// The store sent a reply that this crate does not understand.
     Protocol,
-    /// Too many tasks already wait in this process for their turn.
+    /// Too many tasks of this process already wait in [`Limiter::until_ready`](crate::Limiter::until_ready).
     QueueFull,
-    /// The deadline passed before a turn came.
+    /// The deadline of [`Limiter::until_ready`](crate::Limiter::until_ready) passed while earlier tasks
+    /// waited for the same key.
     Deadline,
 }
 
@@ -64,7 +73,7 @@ impl Error {
     /// Its [`effect`](Self::effect) is [`Effect::None`].
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         let message = message.into();
-        Self(Box::new(Report { kind, message, source: None, effect: Effect::None }))
+        Self(Box::new(ErrorFields { kind, message, source: None, effect: Effect::None }))
     }
 
     /// Returns the same error with another [`effect`](Self::effect).
@@ -74,7 +83,7 @@ impl Error {
         self
     }
 
-    /// The same error, with what caused it.
+    /// Returns the same error with a [`source`](StdError::source).
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Source>) -> Self {
         self.0.source = Some(source.into());
@@ -85,19 +94,20 @@ impl Error {
         Self::new(ErrorKind::Invalid, format!("{field} is {value:?}, allowed is {allowed}"))
     }
 
-    /// What kind of error this is.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// Whether the caller gave a value that is not allowed.
+    /// Returns whether a value from the caller is out of range: [`ErrorKind::Invalid`].
     #[must_use]
     pub fn is_invalid(&self) -> bool {
         self.kind() == ErrorKind::Invalid
     }
 
-    /// Whether the store could not answer, for whatever reason: [`kind`](Self::kind) says which.
+    /// Returns whether the store could not answer, for any reason. [`kind`](Self::kind) tells the
+    /// reason.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         use ErrorKind::{Deadline, Invalid, QueueFull};
@@ -110,13 +120,13 @@ impl Error {
         self.0.effect
     }
 
-    /// Whether the deadline passed before a turn came.
+    /// Returns whether a deadline passed: [`ErrorKind::Deadline`].
     #[must_use]
     pub fn is_deadline(&self) -> bool {
         self.kind() == ErrorKind::Deadline
     }
 
-    /// Whether too many tasks already wait for their turn.
+    /// Returns whether too many tasks wait already: [`ErrorKind::QueueFull`].
     #[must_use]
     pub fn is_queue_full(&self) -> bool {
         self.kind() == ErrorKind::QueueFull

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// A fresh `RandomState` hashes anything to a random number.
+/// Returns a random number. Each new `RandomState` hashes to other numbers.
 pub(crate) fn number() -> u64 {
     RandomState::new().hash_one(())
 }

@@ -50,7 +50,7 @@ fn never_more_than_max_keys() {
                 policy(kind.split('(').next().expect("a name"), &format!("10/s {kind}"))
             });
             // What newcomers share when nothing can go: one a policy and shard.
-            let shared = policies.len() * (most / 16).next_power_of_two();
+            let shared = policies.len() * (most / 8).next_power_of_two();
             for key in 0..3 * most as u64 {
                 let all = policies.iter().map(|policy| policy.charge(key, cost));
                 let decision = now(bounded.limiter.check(all.collect::<Charges<'_>>()));

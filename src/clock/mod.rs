@@ -1,4 +1,4 @@
-//! Time: one timestamp type, and the clock that an embedded store reads.
+//! Time: the timestamp type, and the clock of embedded stores.
 
 mod system;
 
@@ -18,34 +18,33 @@ pub use self::system::SystemClock;
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The latest time there is: 2^53 - 1 microseconds, in the year 2255.
+    /// The latest timestamp: 2^53 - 1 microseconds, in the year 2255.
     pub const MAX: Self = Self((1 << 53) - 1);
 
-    /// The time `micros` microseconds after the Unix epoch, at most [`MAX`](Self::MAX).
+    /// Creates the timestamp `micros` microseconds after the Unix epoch, at most [`MAX`](Self::MAX).
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         if micros > Self::MAX.0 { Self::MAX } else { Self(micros) }
     }
 
-    /// Microseconds since the Unix epoch.
+    /// Returns the microseconds since the Unix epoch.
     #[must_use]
     pub const fn as_micros(self) -> u64 {
         self.0
     }
 }
 
-/// Where an embedded store gets the time from.
+/// The source of time of an embedded store.
 ///
-/// A clock must not run backward. If one does, a key is judged at the time of its own last charge,
-/// so that no unit comes back early.
+/// A clock must not run backward. If one does, a charge is decided at the time of the last charge to
+/// its key, so that no unit comes back early.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The time now.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 }
 
-/// A clock that stands still until it is told to move, for tests.
-///
-/// Clones share one time.
+/// A clock for tests. It stands still until [`advance`](Self::advance) or [`set`](Self::set) moves it,
+/// and clones share one time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -59,7 +58,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 pub struct ManualClock(Arc<AtomicU64>);
 
 impl ManualClock {
-    /// A clock that shows `micros` microseconds since the Unix epoch.
+    /// Creates a clock that shows `micros` microseconds since the Unix epoch.
     #[must_use]
     pub fn at(micros: u64) -> Self {
         Self(Arc::new(AtomicU64::new(micros)))
@@ -70,7 +69,8 @@ impl ManualClock {
         self.0.fetch_add(micros(by), Ordering::SeqCst);
     }
 
-    /// Sets the clock, also backward, to see what a faulty clock does.
+    /// Sets the clock to `micros` microseconds since the Unix epoch. It may run backward, to test a
+    /// faulty clock.
     pub fn set(&self, micros: u64) {
         self.0.store(micros, Ordering::SeqCst);
     }

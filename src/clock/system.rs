@@ -1,8 +1,8 @@
-//! The clock of the embedded store: as right as the operating system's, at a third of its price.
+//! The clock of the embedded store: as accurate as the operating system's, at a third of its cost.
 //!
-//! The processor's counter is quick to read, but its rate is measured, not known, so that time
-//! counted by it drifts. So each thread asks the operating system anew after a moment, and counts
-//! on from its answer.
+//! The processor's counter is quick to read, but its rate is only measured, so time that is counted
+//! by it drifts. Each thread therefore reads the operating system's clock every
+//! [`RESYNC_INTERVAL_NANOS`], and counts on from there.
 
 use std::{
     cell::Cell,
@@ -15,47 +15,47 @@ use super::{Clock, Timestamp};
 
 /// The operating system's monotonic clock, anchored once to wall time.
 ///
-/// It never steps: when the wall clock is corrected later, this one keeps its own count, so that
-/// no window is cut short or repeated.
+/// The clock never steps. A later correction of the wall clock does not change it, so no window is
+/// shortened or repeated.
 ///
-/// Each thread asks the operating system at least every 100 µs. In between it counts the ticks of
-/// the processor, if those come at a constant rate: then it is off by 1 µs or so, which is also by
-/// how much two threads may disagree. On one thread the time never runs backward.
+/// Each thread reads the operating system's clock at least every 100 µs. In between it counts the
+/// ticks of the processor, if their rate is constant. The error is about 1 µs, and two threads may
+/// differ by as much. On one thread the time never runs backward.
 ///
-/// # When wall time is elsewhere
+/// # Differences from wall time
 ///
-/// Two things put a clock behind wall time or beside it, for as long as the process runs:
+/// Two events put the clock behind wall time or off it, for as long as the process runs:
 ///
-/// - On Linux and macOS the monotonic clock stands still while the machine is suspended. Units then
-///   come back later, by as long as it slept.
-/// - A process may start before the machine has been told the time, by NTP for instance. The clock
-///   then keeps the wrong time that it began with.
+/// - On Linux and macOS the monotonic clock stands still while the machine is suspended. Units come
+///   back later by the time of the suspension.
+/// - If the process starts before the machine has set its wall clock, by NTP for instance, the clock
+///   keeps the wrong time.
 ///
-/// By this clock's count, limits and waits hold all the same. But the edges of a
-/// [`FixedWindow`](crate::Algorithm::FixedWindow), such as midnight UTC, and the times that
-/// [`Reset::Epoch`](crate::Reset::Epoch) names are off by as much. Where that matters, start the
-/// process after the time is set, and again after a suspend; or give
-/// [`MemoryConfig::clock`](crate::store::MemoryConfig::clock) a [`Clock`] of your own. A store in
-/// Redis goes by the server's time.
+/// Limits and waits are not affected. But the edges of a
+/// [`FixedWindow`](crate::Algorithm::FixedWindow), such as midnight UTC, and the timestamps of
+/// [`Reset::Epoch`](crate::Reset::Epoch) are off by the same amount. Where that matters, start the
+/// process after the wall clock is set, and restart it after a suspension, or pass a [`Clock`] of your
+/// own to [`MemoryConfig::clock`](crate::store::MemoryConfig::clock). A
+/// [`RedisStore`](crate::store) uses the time of the server.
 #[derive(Clone, Copy)]
 pub struct SystemClock {
-    ticks: &'static Ticks,
-    /// Wall time at the origin of the ticks.
+    counter: &'static TickCounter,
+    /// Wall time at the origin of the counter.
     epoch_nanos: u64,
 }
 
 impl SystemClock {
-    /// A clock that agrees with wall time now.
+    /// Creates a clock that agrees with wall time now.
     ///
-    /// The first one in a process measures how fast the processor ticks, which takes about a
-    /// millisecond, and at most 200. It blocks meanwhile.
+    /// The first clock of a process measures the rate of the processor's counter. This blocks the
+    /// thread for about 1 ms, and for 200 ms at most.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
     pub fn new() -> Self {
-        let ticks = &*TICKS;
-        let since_origin = ticks.os_nanos();
+        let counter = &*TICK_COUNTER;
+        let since_origin = counter.os_nanos();
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { ticks, epoch_nanos: super::nanos(since_epoch).saturating_sub(since_origin) }
+        Self { counter, epoch_nanos: super::nanos(since_epoch).saturating_sub(since_origin) }
     }
 }
 
@@ -67,7 +67,7 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        Timestamp::from_micros(self.epoch_nanos.saturating_add(self.ticks.nanos()) / 1000)
+        Timestamp::from_micros(self.epoch_nanos.saturating_add(self.counter.nanos()) / 1000)
     }
 }
 
@@ -77,18 +77,18 @@ impl fmt::Debug for SystemClock {
     }
 }
 
-/// What all clocks of a process count by. Where ticks do not come at a constant rate, the counter
-/// itself asks the operating system.
-struct Ticks {
-    counter: quanta::Clock,
+/// The processor's counter, which all clocks of a process share. Where its rate is not constant,
+/// [`quanta::Clock`] reads the operating system's clock instead.
+struct TickCounter {
+    ticks: quanta::Clock,
     origin: Instant,
 }
 
-static TICKS: LazyLock<Ticks> =
-    LazyLock::new(|| Ticks { counter: quanta::Clock::new(), origin: os_now() });
+static TICK_COUNTER: LazyLock<TickCounter> =
+    LazyLock::new(|| TickCounter { ticks: quanta::Clock::new(), origin: os_now() });
 
-/// What the operating system last told a thread: so many nanoseconds, when the counter had just
-/// come to `count`.
+/// The last reading of the operating system's clock on a thread, and the value of the counter at that
+/// time.
 #[derive(Clone, Copy)]
 struct Anchor {
     count: u64,
@@ -100,23 +100,24 @@ thread_local! {
     static LATEST: Cell<u64> = const { Cell::new(0) };
 }
 
-/// For how many nanoseconds a thread counts on by itself: a rate that is wrong by as much as one in
-/// a hundred makes it wrong by a microsecond.
-const TRUSTED: u64 = 100_000;
-/// A thread that had to wait for longer than this for the operating system's answer does not count
-/// on from it.
-const PROMPT: u64 = 1_000;
+/// The time in nanoseconds after which a thread reads the operating system's clock again. If the rate
+/// of the counter is wrong by one percent, the error is at most one microsecond.
+const RESYNC_INTERVAL_NANOS: u64 = 100_000;
 
-impl Ticks {
-    /// Nanoseconds since the origin.
+/// The longest time in nanoseconds that a reading of the operating system's clock may take. After a
+/// longer one, in which the thread was probably interrupted, the anchor is not renewed.
+const MAX_READ_NANOS: u64 = 1_000;
+
+impl TickCounter {
+    /// Returns the nanoseconds since the origin.
     #[inline]
     fn nanos(&self) -> u64 {
         let anchor = ANCHOR.get();
-        let count = self.counter.raw();
-        let nanos = match self.counter.delta_as_nanos(anchor.count, count) {
-            since @ 1..=TRUSTED => anchor.nanos + since,
-            // The anchor is old, or this processor's counter is behind another's.
-            _ => self.ask(count),
+        let count = self.ticks.raw();
+        let nanos = match self.ticks.delta_as_nanos(anchor.count, count) {
+            since @ 1..=RESYNC_INTERVAL_NANOS => anchor.nanos + since,
+            // The anchor is old, or the counter of this processor is behind that of another.
+            _ => self.resync(count),
         };
         let nanos = nanos.max(LATEST.get());
         LATEST.set(nanos);
@@ -124,9 +125,9 @@ impl Ticks {
     }
 
     #[cold]
-    fn ask(&self, count: u64) -> u64 {
+    fn resync(&self, count: u64) -> u64 {
         let nanos = self.os_nanos();
-        if self.counter.delta_as_nanos(count, self.counter.raw()) <= PROMPT {
+        if self.ticks.delta_as_nanos(count, self.ticks.raw()) <= MAX_READ_NANOS {
             ANCHOR.set(Anchor { count, nanos });
         }
         nanos
@@ -148,12 +149,12 @@ mod tests {
 
     use super::*;
 
-    /// The anchor is a moment old at each reading, or has just been renewed.
+    /// Reads the clock both just after the anchor was renewed and some time later.
     #[test]
     fn follows_the_operating_system() {
         let clock = SystemClock::new();
         clock.now();
-        // Of several beginnings the quickest one: nothing came between its readings.
+        // Takes the quickest of several pairs of readings, in which the thread was not interrupted.
         let beginnings = (0..10).map(|_| {
             let before = os_now();
             let begin = clock.now().as_micros();
@@ -171,7 +172,7 @@ mod tests {
             })
             .collect();
         errors.sort_unstable();
-        // Between the two readings the thread may have to wait.
+        // The thread may be interrupted between the two readings, so a few errors may be larger.
         assert!(errors[errors.len() * 9 / 10] <= 3, "{errors:?}");
     }
 

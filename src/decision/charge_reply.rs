@@ -1,27 +1,27 @@
-//! The answer of a store to one charge.
+//! The reply of a store to one charge.
 
 use super::{Mark, Standing};
 
-/// What a [`Store`](crate::store::Store) answers to one charge.
+/// The reply of a [`Store`](crate::store::Store) to one [`Charge`](crate::Charge).
 #[derive(Debug, Clone, Copy)]
 pub struct ChargeReply {
-    /// Whether the charge by itself passes.
+    /// The verdict on the charge by itself.
     pub verdict: Verdict,
-    /// Units spent, or given back.
+    /// The number of units spent or refunded.
     pub units: u64,
-    /// Where the key stands now.
+    /// The standing of the key after the request.
     pub standing: Standing,
-    /// What the store needs to give the units back.
+    /// The record with which the store can refund the units.
     pub mark: Mark,
 }
 
-/// The outcome of one charge, apart from what the others in its check did.
+/// The verdict on one charge by itself, independent of the other charges of its check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// There are enough units.
+    /// Enough units are free.
     Passed,
-    /// There are not enough units now.
+    /// Too few units are free at the moment.
     Refused,
-    /// There can never be enough: the cost exceeds the capacity.
+    /// The cost exceeds the [capacity](crate::Quota::capacity), so the charge can never pass.
     OverCapacity,
 }

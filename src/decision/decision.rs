@@ -58,6 +58,7 @@ impl<'p> Decision<'p> {
     /// # Errors
     ///
     /// Returns an error if the reply does not have a line for each charge.
+    #[inline]
     pub(crate) fn new(charges: Charges<'p>, reply: StoreReply) -> Result<Self, Error> {
         let StoreReply { time, source, charges: replies } = reply;
         if replies.len() != charges.len() {

@@ -1,21 +1,29 @@
-//! What a store needs to refund one charge.
+//! The record with which a store refunds a charge.
 
-/// What an algorithm remembers of one charge so that it can give back what that charge still
-/// weighs, and nothing else.
+/// The record of one charge, with which a store refunds the units that the charge still holds, and
+/// no others.
 ///
-/// Three numbers, which mean something to the store that made them, and nothing to anybody else.
+/// It has three numbers. Only the store that creates them interprets them.
+///
+/// ```
+/// use tollgate::Mark;
+///
+/// let window_number = 28_333_333;
+/// let mark = Mark::new([window_number, 0, 0]);
+/// assert_eq!(mark.parts()[0], window_number);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mark(pub(crate) u64, pub(crate) u64, pub(crate) u64);
 
 impl Mark {
-    /// The mark of these numbers.
+    /// Creates a mark of three numbers.
     #[must_use]
     #[inline]
     pub const fn new([first, second, third]: [u64; 3]) -> Self {
         Self(first, second, third)
     }
 
-    /// The numbers that it was made of.
+    /// Returns the three numbers.
     #[must_use]
     #[inline]
     pub const fn parts(self) -> [u64; 3] {

@@ -52,10 +52,6 @@ impl<'a> Outcome<'a> {
     pub fn standing(self) -> &'a Standing {
         &self.reply.standing
     }
-
-    fn is_shadow(self) -> bool {
-        self.charge.is_shadow()
-    }
 }
 
 impl<'a> Outcomes<'a> {
@@ -90,7 +86,10 @@ impl<'a> Outcomes<'a> {
     /// Returns whether every charge that is not a shadow passes.
     #[inline]
     pub(super) fn are_admitted(self) -> bool {
-        self.iter().all(|outcome| outcome.verdict() == Verdict::Passed || outcome.is_shadow())
+        self.charges
+            .iter()
+            .zip(self.replies)
+            .all(|(charge, reply)| reply.verdict == Verdict::Passed || charge.is_shadow())
     }
 
     /// Returns the position of the outcome with the fewest units left.
@@ -112,17 +111,15 @@ impl<'a> Outcomes<'a> {
     /// Returns the position of the first outcome that has the maximum. Shadows do not count.
     #[inline]
     fn first_of_max(self, value: impl Fn(Outcome<'a>) -> u64) -> Option<u8> {
-        let mut first = None;
-        for (position, outcome) in self.into_iter().enumerate() {
-            if outcome.is_shadow() {
-                continue;
-            }
-            let value = value(outcome);
-            if first.is_none_or(|(_, max)| value > max) {
-                first = Some((position, value));
+        let (mut first, mut max) = (None, 0);
+        for (position, (charge, reply)) in self.charges.iter().zip(self.replies).enumerate() {
+            let value =
+                if charge.is_shadow() { continue } else { value(Outcome { charge, reply }) };
+            if first.is_none() || value > max {
+                (first, max) = (Some(position as u8), value);
             }
         }
-        first.map(|(position, _)| position as u8)
+        first
     }
 }
 

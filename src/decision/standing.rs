@@ -1,10 +1,35 @@
-//! Where a key stands under one policy.
+//! The standing of a key under one policy.
 
 use std::time::Duration;
 
 use crate::clock::Timestamp;
 
-/// Where a key stands under one policy, at the time of the decision and after what it spent.
+/// The standing of a key under one policy: the units that are left, and the waits until more come
+/// back.
+///
+/// It describes the time of the decision, after the units of the check have been spent. All waits
+/// assume that no other check spends units meanwhile.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Algorithm, Limiter, ManualClock, Policy, Quota, store::{MemoryConfig, MemoryStore}};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tollgate::Error> {
+/// let clock = ManualClock::at(1_700_000_000_000_000);
+/// let limiter = Limiter::new(MemoryStore::new(MemoryConfig::default().clock(clock)));
+/// let bucket = Algorithm::TokenBucket { burst: 5 };
+/// let policy = Policy::new("search", Quota::per_second(1).with_algorithm(bucket)?)?;
+///
+/// let decision = limiter.check(policy.charge("alice", 3)).await?;
+/// let standing = decision.outcomes().get(0).expect("one charge").standing();
+/// assert_eq!((standing.limit(), standing.remaining()), (5, 2));
+/// assert_eq!(standing.next_after(), Duration::from_secs(1)); // 1 more unit
+/// assert_eq!(standing.reset_after(), Duration::from_secs(3)); // all 5 units
+/// assert_eq!(standing.retry_after(), None); // the charge has passed
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
     pub(crate) limit: u64,
@@ -15,11 +40,11 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// The standing that a store of your own answers. What the parts mean is said at the methods of
-    /// the same names.
+    /// Creates a standing, for implementations of [`Store`](crate::store::Store). The methods of the
+    /// same names describe the parameters.
     ///
-    /// Waits are rounded up to whole microseconds, so that nobody who waits for so long is too
-    /// early. None is longer than 2^53 - 1 of them, which are 285 years.
+    /// Waits are rounded up to whole microseconds, so that a client that waits is never too early.
+    /// They are at most 2^53 - 1 microseconds, which is 285 years.
     #[must_use]
     pub fn new(
         limit: u64,
@@ -37,38 +62,42 @@ impl Standing {
         }
     }
 
-    /// The standing of a key from which nothing is missing.
+    /// Returns the standing of a key that has spent nothing.
     #[inline]
     pub(crate) const fn full(limit: u64) -> Self {
         Self { limit, remaining: limit, next_after: 0, reset_after: 0, retry_after: None }
     }
 
-    /// The most units that can ever remain: the limit, or the burst of a token bucket.
+    /// Returns the most units that can ever remain: the limit, or the burst of a token bucket.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Units that can be spent at once.
+    /// Returns the number of units that can be spent now.
     #[must_use]
     pub fn remaining(&self) -> u64 {
         self.remaining
     }
 
-    /// Until [`remaining`](Self::remaining) next grows if nobody spends; zero when it is full.
+    /// Returns the wait until [`remaining`](Self::remaining) next grows. It is zero if nothing is
+    /// spent.
     #[must_use]
     pub fn next_after(&self) -> Duration {
         Duration::from_micros(self.next_after)
     }
 
-    /// Until everything has come back if nobody spends; zero when it has.
+    /// Returns the wait until all units have come back. It is zero if nothing is spent.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         Duration::from_micros(self.reset_after)
     }
 
-    /// The shortest wait after which this charge would be admitted if nobody else spends: waiting
-    /// it succeeds, a microsecond less fails. `None` if the charge would pass now, or never.
+    /// Returns the shortest wait after which the charge passes. It is exact: after one microsecond
+    /// less, the charge is still refused.
+    ///
+    /// It is `None` if the charge has passed, or if it can never pass because its cost exceeds the
+    /// [`limit`](Self::limit).
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after.map(Duration::from_micros)

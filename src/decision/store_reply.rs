@@ -1,32 +1,32 @@
-//! The answer of a store to one request.
+//! The reply of a store to one request.
 
 use smallvec::SmallVec;
 
 use super::ChargeReply;
 use crate::clock::Timestamp;
 
-/// What a [`Store`](crate::store::Store) answers: a line for each line of the request.
+/// The reply of a [`Store`](crate::store::Store) to a [`Request`](crate::store::Request).
 #[derive(Debug, Clone)]
 pub struct StoreReply {
     /// The store's time.
     pub time: Timestamp,
-    /// Who answered.
+    /// The kind of store that decided.
     pub source: Source,
-    /// A line for each charge, in their order.
+    /// A reply to each charge, or to each line of a receipt, in their order.
     pub charges: SmallVec<[ChargeReply; 1]>,
 }
 
-/// Who decided.
+/// The kind of store that decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Source {
-    /// The standings of this process: an embedded store.
+    /// An embedded store, which counts in this process.
     Local,
-    /// The standings of this process, under its share of the limit, because the shared store could
+    /// The fallback of this process, under its share of the limit, because the shared store could
     /// not answer.
     Fallback,
-    /// The standings that all instances share.
+    /// The store that all instances share.
     Shared,
-    /// An answer of a moment ago that still holds.
+    /// The deny cache, with an earlier denial by the shared store that still holds.
     Cache,
 }

@@ -132,6 +132,7 @@ fn check_several_in_memory<'p>(
     decide(charges, reply)
 }
 
+#[inline]
 fn decide<'p>(charges: &mut Charges<'p>, reply: StoreReply) -> Result<Decision<'p>, Error> {
     let decision = Decision::new(mem::take(charges), reply)?;
     report(&decision);

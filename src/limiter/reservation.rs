@@ -1,4 +1,4 @@
-//! Units that are held until it is known what the work has cost.
+//! A reservation of units, until the cost of the work is known.
 
 use super::Limiter;
 use crate::{
@@ -6,22 +6,23 @@ use crate::{
     error::Error,
 };
 
-/// What came of [`Limiter::reserve`].
+/// The result of [`Limiter::reserve`].
 #[derive(Debug)]
-#[must_use = "a reservation that nobody reads admits everything"]
+#[must_use = "an unused result admits every request"]
 pub enum Reserve<'p> {
-    /// The units are held.
+    /// The units are spent, and can be refunded or settled.
     Held(Reservation),
-    /// At least one charge was refused, and none is held.
+    /// At least one charge was refused, and no units are spent.
     Denied(Denied<'p>),
 }
 
-/// Units that have been spent and can still be given back or settled, once.
+/// Spent units that can be refunded or settled once.
 ///
-/// Both take the reservation, and neither is ever repeated: a future that is dropped half-way may
-/// or may not have given back, but never twice. Dropping the reservation keeps the charge.
+/// [`refund`](Self::refund) and [`settle`](Self::settle) consume the reservation, and neither is
+/// repeated: if its future is dropped before it is ready, the refund may or may not have been
+/// applied, but never twice. Dropping the reservation keeps the charge.
 ///
-/// Once is once, for the compiler too:
+/// The compiler rejects a second use:
 ///
 /// ```compile_fail,E0382
 /// async fn twice(slot: tollgate::Reservation) -> Result<(), tollgate::Error> {
@@ -60,42 +61,44 @@ impl Reservation {
         Self { limiter, receipt }
     }
 
-    /// Whether settling needs nothing but this process.
+    /// Returns whether the store is embedded, so that settling is ready at once.
     pub(crate) fn is_embedded(&self) -> bool {
         self.limiter.0.store.is_embedded()
     }
 
-    /// What was charged.
+    /// Returns the receipt of the charges.
     pub fn receipt(&self) -> &Receipt {
         &self.receipt
     }
 
-    /// Gives back what the charges still weigh, and says how many units that was: units that would
-    /// have come back by now anyway are not given back again. Of what was admitted while the shared
-    /// store could not answer, units that it may count by now stay charged (see
+    /// Refunds the units that the charges still hold, and returns their number.
+    ///
+    /// Units that have come back by themselves are not refunded again. Units that were admitted while
+    /// the shared store could not answer stay charged if that store may count them by now (see
     /// [`resilience`](crate::resilience)).
     ///
     /// # Errors
     ///
-    /// If the store cannot answer. The units may or may not have been given back.
+    /// Returns an error if the store cannot answer. Its [`effect`](Error::effect) tells whether the
+    /// units may have been refunded.
     pub async fn refund(self) -> Result<u64, Error> {
         let reply = self.limiter.refund(&self.receipt).await?;
-        Ok(reply.charges.iter().map(|line| line.units).sum())
+        Ok(reply.charges.iter().map(|charge| charge.units).sum())
     }
 
-    /// Makes every charge of the reservation cost `units`: gives back the rest, or charges what is
-    /// missing now, which may exceed the limit.
+    /// Changes the cost of every charge to `units`: refunds the rest, or charges the difference, even
+    /// beyond the limit.
     ///
     /// # Errors
     ///
-    /// If the store cannot answer. The charges may or may not have been settled.
+    /// Returns an error if the store cannot answer. The charges may or may not have been settled.
     pub async fn settle(self, units: u64) -> Result<(), Error> {
-        let (back, more) = self.receipt.settle(units);
-        if !back.lines().is_empty() {
-            self.limiter.refund(&back).await?;
+        let (refund, additional) = self.receipt.settle(units);
+        if !refund.lines().is_empty() {
+            self.limiter.refund(&refund).await?;
         }
-        if !more.is_empty() {
-            self.limiter.force(&more).await?;
+        if !additional.is_empty() {
+            self.limiter.force(&additional).await?;
         }
         Ok(())
     }

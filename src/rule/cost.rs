@@ -1,4 +1,6 @@
-//! How much: ready-made costs for [`Rule::cost`](crate::Rule::cost).
+//! Costs of requests, for [`Rule::cost`](crate::Rule::cost).
+//!
+//! Each function returns a closure over the head of a request, as an application could write it.
 
 use std::{collections::HashMap, str};
 
@@ -10,12 +12,20 @@ use http::{
 
 use crate::rule::route;
 
-/// A unit for every `bytes` of the request's body or part of them, as `Content-Length` has it, and
-/// `unstated` units for a body whose length the client does not say. A request without a body
-/// costs 0.
+/// Costs one unit for every started `bytes` of the body of the request, by its `Content-Length`.
 ///
-/// A length beside `Transfer-Encoding` says nothing. In HTTP/2 a body may come without a length and without any other sign of it: there a missing
-/// length always costs `unstated`.
+/// - A request without a body costs 0.
+/// - A body without a length, or with a length beside `Transfer-Encoding`, costs `unstated` units.
+/// - In HTTP/2 and later, a request without a length costs `unstated` units, because nothing shows
+///   whether a body follows.
+///
+/// ```
+/// use tollgate::{Policy, Quota, Rule, by, cost};
+///
+/// let upload = Policy::new("upload", Quota::per_hour(1_000))?.with_unit("kib")?;
+/// let rule = Rule::new(upload, by::header("x-api-key")).cost(cost::content_length(1_024, 100));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 ///
 /// # Panics
 ///
@@ -40,12 +50,12 @@ pub fn content_length(
     }
 }
 
-/// What each route costs, `"POST /login"` or `"/login"` for any method, and what all others do.
-/// See [`route`](mod@crate::route).
+/// Costs the units of the route, and `otherwise` units if no entry matches. An entry is
+/// `"POST /login"`, or `"/login"` for any method; see [`route`](mod@crate::route).
 ///
 /// # Panics
 ///
-/// If an entry has not this form, and would match no request: see [`route::is`].
+/// If an entry has another form, and so would match no request; see [`route::is`].
 ///
 /// ```
 /// use tollgate::cost;

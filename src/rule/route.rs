@@ -1,18 +1,28 @@
-//! Which route a request is for: for rules that count one route only.
+//! The route of a request, for rules that charge one route only.
 //!
-//! Where axum has matched a route that is its pattern, such as `/users/{id}`, with what it is nested
-//! under: `/api/users/{id}`. Elsewhere, as in a layer around the whole `Router`, it is the path of
-//! the URI as the client has written it, which may spell one route in several ways.
+//! If axum has matched a route, it is the pattern with the prefix of nested routers, such as
+//! `/api/users/{id}`. Otherwise, as in a layer around the whole `Router`, it is the path of the URI
+//! as the client has written it. One route can be written in several ways then.
 
 use http::{Method, request::Parts};
 
-/// Whether a request is for this route: `"POST /login"`, or `"/login"` for any method; `GET`
-/// covers `HEAD`. See [`Rule::only`](crate::Rule::only).
+/// Matches requests for this route: `"POST /login"`, or `"/login"` for any method. `GET` also matches
+/// `HEAD`. It is meant for [`Rule::only`](crate::Rule::only) and
+/// [`RateLimitLayer::exempt`](crate::RateLimitLayer::exempt).
+///
+/// ```
+/// use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, by, route};
+///
+/// let logins = Policy::new("logins", Quota::per_minute(3))?;
+/// let rule = Rule::new(logins, by::peer_ip()).only(route::is("POST /login"));
+/// let layer = RateLimitLayer::new(Limiter::in_memory(), rule).exempt(route::is("/health"));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 ///
 /// # Panics
 ///
-/// If it has not this form, and would match no request: the method is in upper case, the path
-/// begins with a slash.
+/// If `route` has another form, and so would match no request: the method must be in upper case, and
+/// the path must begin with a slash.
 pub fn is(route: &str) -> impl Fn(&Parts) -> bool + Clone + Send + Sync + 'static {
     let (method, pattern) = split(route);
     let (method, pattern) = (method.map(str::to_owned), pattern.to_owned());
@@ -22,16 +32,17 @@ pub fn is(route: &str) -> impl Fn(&Parts) -> bool + Clone + Send + Sync + 'stati
     }
 }
 
-/// Servers answer HEAD by the handler of GET: what GET costs cannot be had for less.
+/// Returns whether `method` covers the method of a request. GET covers HEAD, because servers answer
+/// HEAD with the handler of GET.
 pub(crate) fn covers(method: &str, parts: &Parts) -> bool {
     parts.method == *method || (method == "GET" && parts.method == Method::HEAD)
 }
 
-/// `"POST /login"` in its two parts.
+/// Splits `"POST /login"` into its two parts.
 ///
 /// # Panics
 ///
-/// If it has not this form: a limit that applies to nothing is a mistake.
+/// If it has another form: a limit that applies to no request is a mistake.
 pub(crate) fn split(route: &str) -> (Option<&str>, &str) {
     let (method, pattern) =
         route.split_once(' ').map_or((None, route), |(method, pattern)| (Some(method), pattern));
@@ -45,18 +56,18 @@ pub(crate) fn split(route: &str) -> (Option<&str>, &str) {
     (method, pattern)
 }
 
-/// The pattern of the route, or where there is none the path of the URI.
+/// Returns the pattern of the route, or else the path of the URI.
 pub(crate) fn pattern(parts: &Parts) -> &str {
     matched(parts).unwrap_or_else(|| parts.uri.path())
 }
 
-/// The pattern of the route, such as `/users/{id}`, if axum has matched one.
+/// Returns the pattern of the route that axum has matched, such as `/users/{id}`.
 #[cfg(feature = "axum")]
 pub(crate) fn matched(parts: &Parts) -> Option<&str> {
     Some(parts.extensions.get::<axum::extract::MatchedPath>()?.as_str())
 }
 
-/// The pattern of the route: nobody knows it.
+/// Returns `None`: without the feature `axum`, no pattern is known.
 #[cfg(not(feature = "axum"))]
 pub(crate) fn matched(_: &Parts) -> Option<&str> {
     None

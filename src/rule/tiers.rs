@@ -6,7 +6,7 @@ use http::request::Parts;
 
 use crate::policy::Policy;
 
-/// Policies by the name of a tier, and the one that all other requests fall to.
+/// A table of policies by the name of a tier, with a policy for all other requests.
 ///
 /// ```
 /// use tollgate::{Policy, Quota, Rule, Tiers, by};
@@ -15,7 +15,7 @@ use crate::policy::Policy;
 ///     .tier("basic", Policy::new("basic", Quota::per_minute(100))?)
 ///     .tier("premium", Policy::new("premium", Quota::per_minute(1_000))?);
 ///
-/// // What an authentication layer has found out; a header, if a proxy of yours sets it.
+/// // An extension that the authentication layer leaves.
 /// #[derive(Clone)]
 /// struct Account { id: u64, tier: &'static str }
 ///
@@ -30,27 +30,27 @@ pub struct Tiers {
 }
 
 impl Tiers {
-    /// No tiers yet: every request, of an unknown tier or of none, falls to this policy.
+    /// Creates a table without tiers. Requests of an unknown tier, or of none, get `otherwise`.
     #[must_use]
     pub fn or_else(otherwise: Policy) -> Self {
         Self { tiers: HashMap::new(), otherwise }
     }
 
-    /// Adds a tier, or replaces the one of this name.
+    /// Adds a tier, or replaces the tier of this name.
     #[must_use]
     pub fn tier(mut self, name: &str, policy: Policy) -> Self {
         self.tiers.insert(name.into(), policy);
         self
     }
 
-    /// The policy of a tier, or of none.
+    /// Returns the policy of a tier, or the policy for all other requests.
     #[must_use]
     pub fn policy(&self, tier: Option<&str>) -> &Policy {
         tier.and_then(|tier| self.tiers.get(tier)).unwrap_or(&self.otherwise)
     }
 
-    /// The closure that [`Rule::tiered`](crate::Rule::tiered) takes: `tier` names the tier of a
-    /// request, from a header or from what an earlier layer has left in the extensions.
+    /// Returns a closure for [`Rule::tiered`](crate::Rule::tiered). `tier` returns the name of the
+    /// tier of a request, from a header or from an extension that an earlier layer has left.
     pub fn chosen_by<F>(self, tier: F) -> impl Fn(&Parts) -> Policy + Send + Sync + 'static
     where
         F: for<'p> Fn(&'p Parts) -> Option<&'p str> + Send + Sync + 'static,

@@ -1,15 +1,16 @@
-//! An address as forwarding headers write it.
+//! Addresses in the forms of forwarding headers.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     str,
 };
 
-/// The address of a node: `192.0.2.1`, `192.0.2.1:8080`, `2001:db8::1`, `[2001:db8::1]` or
-/// `[2001:db8::1]:8080`, in canonical form. `None` for anything else: `unknown`, obfuscated names,
-/// garbage. A port may be obfuscated, `:_a`: it says nothing of who the client is.
+/// Parses the address of a node, in canonical form: `192.0.2.1`, `192.0.2.1:8080`, `2001:db8::1`,
+/// `[2001:db8::1]` or `[2001:db8::1]:8080`. An obfuscated port (`:_a`) is allowed.
+///
+/// Returns `None` for anything else, such as `unknown`, an obfuscated name, or garbage.
 pub(super) fn parse(node: &[u8]) -> Option<IpAddr> {
-    // Most nodes are no more than this.
+    // The common form (`cargo bench --bench http`).
     v4(node).map(IpAddr::V4).or_else(|| parse_longer(node))
 }
 
@@ -34,7 +35,7 @@ fn parse_longer(node: &[u8]) -> Option<IpAddr> {
     Some(address.to_canonical())
 }
 
-/// A colon and a `node-port` of RFC 7239, section 6.
+/// Returns whether this is a colon and a `node-port` of RFC 7239, section 6.
 fn is_port((colon, port): (&u8, &[u8])) -> bool {
     let in_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
     let valid = match port {
@@ -44,7 +45,7 @@ fn is_port((colon, port): (&u8, &[u8])) -> bool {
     *colon == b':' && valid
 }
 
-/// As the standard library parses it, in a fraction of the time.
+/// Parses an IPv4 address as the standard library does, in about a third of its time.
 pub(super) fn v4(text: &[u8]) -> Option<Ipv4Addr> {
     let (a, rest) = octet(text)?;
     let (b, rest) = octet(rest.strip_prefix(b".")?)?;
@@ -53,8 +54,8 @@ pub(super) fn v4(text: &[u8]) -> Option<Ipv4Addr> {
     rest.is_empty().then(|| Ipv4Addr::new(a, b, c, d))
 }
 
-/// The octet that the text begins with, and what comes after it. No digit comes after a leading
-/// zero: some read that as octal.
+/// Parses the octet at the beginning of the text. Returns it and the rest. A digit after a leading
+/// zero is rejected, because some programs read it as octal.
 fn octet(text: &[u8]) -> Option<(u8, &[u8])> {
     let digit =
         |place: usize| text.get(place).map(|byte| byte.wrapping_sub(b'0')).filter(|d| *d < 10);

@@ -1,10 +1,10 @@
-//! Ranges of addresses, as `10.0.0.0/8`, and lists of them.
+//! Lists of address ranges such as `10.0.0.0/8`.
 
 use std::net::IpAddr;
 
 use crate::error::Error;
 
-/// Ranges of addresses. Both kinds are kept apart, so that a look-up is a row of comparisons.
+/// A list of address ranges. IPv4 and IPv6 are kept apart, so that a lookup is a row of comparisons.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cidrs {
     v4: Vec<(u32, u32)>,
@@ -25,12 +25,12 @@ impl Cidrs {
         Ok(cidrs)
     }
 
-    /// Whether the address, in canonical form, is in one of the ranges.
+    /// Returns whether an address in canonical form is in one of the ranges.
     pub(super) fn contain(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(v4) => {
                 let bits = v4.to_bits();
-                // Without an early exit: a row of comparisons is faster than a row of guesses.
+                // There is no early exit, because the branches cost more than the comparisons.
                 self.v4
                     .iter()
                     .fold(false, |found, (network, mask)| found | (bits & mask == *network))
@@ -49,7 +49,7 @@ impl Cidrs {
         };
         match address.parse().ok()? {
             IpAddr::V4(v4) => self.add_v4(v4.to_bits(), prefix.unwrap_or(32)),
-            // A range of IPv4-mapped addresses is one of IPv4: addresses are compared in that form.
+            // A range of IPv4-mapped addresses is a range of IPv4, which is their canonical form.
             IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() && prefix.unwrap_or(128) >= 96 => {
                 self.add_v4(v6.to_bits() as u32, prefix.unwrap_or(128) - 96)
             }
@@ -57,8 +57,8 @@ impl Cidrs {
         }
     }
 
-    /// Refuses an address with bits outside of the prefix: it is a slip, and which part is wrong is
-    /// anybody's guess.
+    /// Adds a range, or returns `None` if the address has bits outside of the prefix: one of the two
+    /// is a mistake, and it cannot be known which.
     fn add_v4(&mut self, network: u32, prefix: u32) -> Option<()> {
         let mask = u32::MAX.checked_shl(32_u32.checked_sub(prefix)?).unwrap_or(0);
         (network & mask == network).then(|| self.v4.push((network, mask)))
@@ -70,7 +70,7 @@ impl Cidrs {
     }
 }
 
-/// Digits only: `parse` would take a plus sign.
+/// Parses digits only: `parse` alone would accept a plus sign.
 fn prefix_length(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }

@@ -1,4 +1,4 @@
-//! By the client's address, also behind proxies.
+//! The client's address as the key, also behind proxies.
 
 use std::{
     fmt,
@@ -15,7 +15,8 @@ use crate::{
     rule::RequestFn,
 };
 
-/// The client's address, found as `how` says. Without one a request is [`Identity::Unknown`].
+/// Charges the address of the client, which `source` finds. A request without one is
+/// [`Identity::Unknown`].
 ///
 /// ```
 /// use tollgate::by::{self, ClientIp};
@@ -24,34 +25,37 @@ use crate::{
 /// let client = by::client_ip(ClientIp::x_forwarded_for(["10.0.0.0/8"])?);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-pub fn client_ip(how: ClientIp) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
-    let how = Arc::new(how);
-    move |parts: &Parts| Identity::from(how.find(parts).map(Key::from))
+pub fn client_ip(source: ClientIp) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
+    let source = Arc::new(source);
+    move |parts: &Parts| Identity::from(source.find(parts).map(Key::from))
 }
 
-/// The address at the other end of the connection: [`client_ip`] with [`ClientIp::peer`].
+/// Charges the address at the other end of the connection. This is [`client_ip`] with
+/// [`ClientIp::peer`].
 ///
-/// Behind a proxy that is the proxy: then everybody shares one key.
+/// Behind a proxy that is the address of the proxy, and all clients share one key.
 pub fn peer_ip() -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
     client_ip(ClientIp::peer())
 }
 
-/// How a client's address is found.
+/// A way to find the address of the client.
 ///
-/// Every request comes from a peer, the other end of its connection. Only a peer that is one of
-/// your own proxies is asked for whom it speaks: the headers of anybody else are ignored, because
-/// anybody can write them. One kind of header is read, the one you choose.
+/// A request comes from a peer, the other end of its connection. If the peer is one of the trusted
+/// proxies, one kind of header is read, which names the client. The headers of any other peer are
+/// ignored, because every client can write them.
 ///
-/// | of the header | the client is |
+/// | case | the client is |
 /// |---|---|
 /// | the peer is not a trusted proxy | the peer |
-/// | a list: walked from its end past trusted proxies | the first address that is not trusted |
-/// | a list of trusted proxies only | the first of the list |
-/// | `unknown`, an obfuscated name or garbage on the way | the last proxy before it |
-/// | missing; or of a header of one value: more than one, or garbage | the peer |
+/// | a list, read from its end past trusted proxies | the first address that is not trusted |
+/// | a list of trusted proxies only | the first address of the list |
+/// | a list with `unknown`, an obfuscated name or garbage | the last address read before it |
+/// | the header is missing | the peer |
+/// | a header of one address with more than one value, or with garbage | the peer |
 ///
-/// An IPv4-mapped IPv6 address is IPv4. Of an IPv6 address the first 64 bits count, because one
-/// subscriber has them all; see [`ipv6_prefix`](Self::ipv6_prefix).
+/// An IPv4-mapped IPv6 address is taken as IPv4. Of an IPv6 address the first 64 bits are charged,
+/// because one subscriber usually has all addresses with that prefix; see
+/// [`ipv6_prefix`](Self::ipv6_prefix).
 ///
 /// # Where the peer comes from
 ///
@@ -61,8 +65,8 @@ pub fn peer_ip() -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static 
 /// | tonic | nothing to do, feature `tonic`, with TLS `tonic-tls` |
 /// | another | a `SocketAddr` in the request's extensions, or [`peer_from`](Self::peer_from) |
 ///
-/// Without a peer there is no client: such requests share one key, and the first one logs a
-/// warning that says what to do (feature `tracing`, on by default).
+/// Requests without a peer share one key. The first of them logs a warning that says what to do
+/// (feature `tracing`, on by default).
 #[derive(Clone)]
 pub struct ClientIp {
     header: Option<Header>,
@@ -84,25 +88,25 @@ enum Header {
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 impl ClientIp {
-    /// The peer itself, whatever headers say.
+    /// Takes the address of the peer and reads no header.
     #[must_use]
     pub fn peer() -> Self {
         Self { header: None, trusted: Cidrs::default(), ipv6_mask: !0 << 64, peer: None }
     }
 
-    /// From `X-Forwarded-For`, as the given proxies have written it: addresses or ranges such as
-    /// `10.0.0.0/8` and `fd00::/8`. With an empty list nobody is trusted.
+    /// Reads `X-Forwarded-For` if the peer is one of `proxies`: addresses, or ranges such as
+    /// `10.0.0.0/8` and `fd00::/8`. With an empty list, no header is read.
     ///
     /// # Errors
     ///
-    /// If one is neither an address nor the first address of a range.
+    /// If an item is neither an address nor the first address of a range.
     pub fn x_forwarded_for(
         proxies: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> Result<Self, Error> {
         Self::behind(Header::XForwardedFor, proxies)
     }
 
-    /// From `Forwarded` (RFC 7239), as the given proxies have written it.
+    /// Reads `Forwarded` (RFC 7239) if the peer is one of `proxies`.
     ///
     /// # Errors
     ///
@@ -111,8 +115,9 @@ impl ClientIp {
         Self::behind(Header::Forwarded, proxies)
     }
 
-    /// From a header of one address, such as `cf-connecting-ip` or `x-real-ip`. The proxies must
-    /// be that provider's, and must always set it.
+    /// Reads a header of one address, such as `cf-connecting-ip` or `x-real-ip`, if the peer is one
+    /// of `proxies`. These must be the proxies of the provider that sets the header, and must always
+    /// set it.
     ///
     /// # Errors
     ///
@@ -133,12 +138,12 @@ impl ClientIp {
         Ok(Self { header: Some(header), trusted: Cidrs::parse(proxies)?, ..Self::peer() })
     }
 
-    /// How many leading bits of an IPv6 address count, 1 to 128; the default is 64. Providers that
-    /// hand out more to each subscriber call for 56 or 48.
+    /// Sets the number of leading bits of an IPv6 address that are charged, 1 to 128. The default is
+    /// 64. Use 56 or 48 for providers that assign larger prefixes to each subscriber.
     ///
     /// # Errors
     ///
-    /// If it is out of bounds.
+    /// If `bits` is not in 1 to 128.
     pub fn ipv6_prefix(mut self, bits: u32) -> Result<Self, Error> {
         if !(1..=128).contains(&bits) {
             return Err(Error::invalid("IPv6 prefix", bits, "1 to 128 bits"));
@@ -147,7 +152,7 @@ impl ClientIp {
         Ok(self)
     }
 
-    /// Where the peer's address is, for servers that keep it elsewhere.
+    /// Sets a closure that finds the address of the peer, for servers that keep it elsewhere.
     #[must_use]
     pub fn peer_from<F>(mut self, peer: F) -> Self
     where
@@ -157,7 +162,8 @@ impl ClientIp {
         self
     }
 
-    /// The client's address in canonical form, IPv6 with nothing after its prefix.
+    /// Returns the address of the client in canonical form. The bits of an IPv6 address after the
+    /// prefix are 0.
     #[must_use]
     pub fn find(&self, parts: &Parts) -> Option<IpAddr> {
         let peer = self.peer.as_ref().map_or_else(|| peer::address(parts), |peer| peer(parts))?;
@@ -189,7 +195,8 @@ impl ClientIp {
         }
     }
 
-    /// From the nearest hop outward: the first that is not trusted, or the last that is known.
+    /// Returns the first hop that is not trusted, from the nearest outward, or else the last one that
+    /// parses.
     fn walk(&self, peer: IpAddr, hops: impl Iterator<Item = Option<IpAddr>>) -> IpAddr {
         let mut last = peer;
         for hop in hops {

@@ -1,14 +1,15 @@
-//! By what the client presents: a header or a bearer token.
+//! Keys that the client sends: a header or a bearer token.
 
 use http::{HeaderName, HeaderValue, header::AUTHORIZATION, request::Parts};
 
 use crate::key::{Identity, Key};
 
-/// The value of a header, such as an API key. Requests without it, with an empty one, or with more
-/// than one are [`Identity::Unknown`].
+/// Charges the value of a header, such as an API key. Requests without the header, with an empty
+/// value, or with more than one value are [`Identity::Unknown`].
 ///
-/// Whoever sends the header chooses the key: an attacker takes a new one for each request, unless
-/// something in front has checked it.
+/// The client chooses the value. If nothing in front has checked it, an attacker can send another
+/// value with each request and is never limited. Join the address then:
+/// [`by::header(..).and(by::peer_ip())`](super::And).
 ///
 /// # Panics
 ///
@@ -16,23 +17,24 @@ use crate::key::{Identity, Key};
 pub fn header(name: &'static str) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
     let name = HeaderName::from_static(name);
     move |parts: &Parts| {
-        let value = only(parts, &name).filter(|value| !value.is_empty());
+        let value = single(parts, &name).filter(|value| !value.is_empty());
         value.map_or(Identity::Unknown, |value| Identity::Known(Key::from(value)))
     }
 }
 
-/// The token of `Authorization: Bearer <token>` (RFC 6750). Requests with another scheme, without
-/// a token, or with more than one `Authorization` are [`Identity::Unknown`].
+/// Charges the token of `Authorization: Bearer <token>` (RFC 6750). Requests with another scheme,
+/// without a token, or with more than one `Authorization` are [`Identity::Unknown`].
 ///
-/// The warning of [`header`] holds here too: check the token first, or join the address.
+/// The client chooses the token: see the warning at [`header`].
 pub fn bearer_token() -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
     |parts: &Parts| {
-        let token = only(parts, &AUTHORIZATION).and_then(|value| token(value.as_bytes()));
+        let token = single(parts, &AUTHORIZATION).and_then(|value| token(value.as_bytes()));
         Identity::from(token.map(Key::from))
     }
 }
 
-fn only<'p>(parts: &'p Parts, name: &HeaderName) -> Option<&'p HeaderValue> {
+/// Returns the value of a header that occurs once.
+fn single<'p>(parts: &'p Parts, name: &HeaderName) -> Option<&'p HeaderValue> {
     let mut values = parts.headers.get_all(name).iter();
     values.next().filter(|_| values.next().is_none())
 }

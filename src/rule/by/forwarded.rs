@@ -1,5 +1,4 @@
-//! What the elements of `X-Forwarded-For` and `Forwarded` (RFC 7239) say, from the last to the
-//! first.
+//! The elements of `X-Forwarded-For` and `Forwarded` (RFC 7239), from the last to the first.
 
 use std::net::IpAddr;
 
@@ -7,10 +6,11 @@ use http::{HeaderName, request::Parts};
 
 use super::address;
 
-/// The elements of a header's lines, joined into one list, from the last to the first.
+/// Returns the elements of all lines of a header, from the last to the first.
 ///
-/// A comma always separates, also between quotes: an element is then judged by itself, whatever a
-/// client has written before it, and an element that a comma has torn apart does not parse.
+/// A comma separates elements also between quotes. So an element that a proxy has appended is parsed
+/// by itself, whatever a client has written before it, and a quoted element with a comma in it does
+/// not parse.
 pub(super) fn elements<'p>(
     parts: &'p Parts,
     name: &HeaderName,
@@ -19,10 +19,12 @@ pub(super) fn elements<'p>(
     lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b',')).map(trim)
 }
 
-/// The address of an element of `Forwarded`: `for=192.0.2.43`, `for="[2001:db8::1]:4711";proto=http`.
-/// `None` if it has none, or is not well formed. RFC 7239 lets pairs be empty, also at the end.
+/// Parses the address of an element of `Forwarded`, such as `for=192.0.2.43` or
+/// `for="[2001:db8::1]:4711";proto=http`. Returns `None` if it has none or is not well formed.
+///
+/// RFC 7239, section 4, allows empty pairs, also at the end.
 pub(super) fn node(element: &[u8]) -> Option<IpAddr> {
-    // Most elements are no more than this.
+    // The common form, without a port or further pairs (`cargo bench --bench http`).
     if let [b'f' | b'F', b'o' | b'O', b'r' | b'R', b'=', rest @ ..] = element
         && let Some(address) = address::v4(rest)
     {
@@ -43,7 +45,8 @@ pub(super) fn node(element: &[u8]) -> Option<IpAddr> {
     address::parse(found?)
 }
 
-/// The text of a token or of a quoted string without escapes: none of them occurs in an address.
+/// Returns the text of a token or of a quoted string. A string with escapes is rejected, because no
+/// address needs one.
 fn unquote(value: &[u8]) -> Option<&[u8]> {
     match value {
         [b'"', text @ .., b'"'] => {
@@ -53,7 +56,8 @@ fn unquote(value: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// RFC 9110, section 5.6.2, and the colon and brackets that many senders leave unquoted.
+/// Returns whether the text is a token (RFC 9110, section 5.6.2). Colons and brackets are allowed,
+/// because many senders leave IPv6 addresses unquoted.
 fn is_token(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|byte| TOKEN[usize::from(*byte)])
 }
@@ -73,7 +77,7 @@ const TOKEN: [bool; 256] = {
     allowed
 };
 
-/// Without the optional white space around it.
+/// Removes the optional white space around an element.
 fn trim(text: &[u8]) -> &[u8] {
     text.trim_ascii()
 }

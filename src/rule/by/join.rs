@@ -1,16 +1,23 @@
-//! Two extractors made into one.
+//! Combinations of two extractors.
 
 use http::request::Parts;
 
 use crate::key::Identity;
 
-/// Asks a second extractor when the first cannot say.
+/// A method that adds a second extractor, for requests whose key the first does not know.
 ///
-/// The same text is the same key from either: if the first says a user's name that was checked, and
-/// the second a header that anybody may write, strangers spend for users. An address, as
-/// [`peer_ip`](super::peer_ip) says it, differs from any text.
+/// Both extractors share one name space: the same text from either is the same [`Key`](crate::Key). If the first
+/// returns the name of an authenticated user and the second a header that any client may write, then
+/// a client can spend the budget of a user. An address, as [`peer_ip`](super::peer_ip) returns it,
+/// never equals a text.
+///
+/// ```
+/// use tollgate::by::{self, Or};
+///
+/// let client = by::header("x-api-key").or(by::peer_ip());
+/// ```
 pub trait Or<K>: Sized {
-    /// Asks `other` about requests of which this extractor says [`Identity::Unknown`].
+    /// Calls `other` for requests for which this extractor returns [`Identity::Unknown`].
     fn or<G, L>(self, other: G) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static
     where
         G: Fn(&Parts) -> L + Clone + Send + Sync + 'static,
@@ -31,10 +38,16 @@ where
     }
 }
 
-/// Makes one key out of two, such as an account at an address.
+/// A method that joins two keys to one, such as an account at an address.
+///
+/// ```
+/// use tollgate::by::{self, And};
+///
+/// let login = by::header("x-account").and(by::peer_ip());
+/// ```
 pub trait And<K>: Sized {
-    /// The pair of both keys. [`Identity::Exempt`] if one of them is, else [`Identity::Unknown`]
-    /// if one of them is.
+    /// Returns the pair of both keys. The pair is [`Identity::Exempt`] if one of them is, and
+    /// otherwise [`Identity::Unknown`] if one of them is.
     fn and<G, L>(self, other: G) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static
     where
         G: Fn(&Parts) -> L + Clone + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! By the route.
+//! The route as the key.
 
 use http::request::Parts;
 
@@ -7,11 +7,12 @@ use crate::{
     rule::route,
 };
 
-/// The pattern of the route that axum has matched, such as `/users/{id}`: a budget for each route,
-/// whoever asks. Join a client with [`And`](super::And).
+/// Charges the pattern of the route that axum has matched, such as `/users/{id}`, so that each route
+/// has one budget for all clients. For a budget of each client, join the client with
+/// [`And`](super::And).
 ///
-/// Requests that matched no route are [`Identity::Unknown`]. A layer around the whole `Router`,
-/// rather than in `Router::layer`, sees requests before they are matched.
+/// Requests that matched no route are [`Identity::Unknown`]. Use `Router::layer` or
+/// `Router::route_layer`: a layer around the whole `Router` runs before a route is matched.
 pub fn matched_route() -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
     |parts: &Parts| Identity::from(route::matched(parts).map(Key::from))
 }

@@ -1,7 +1,8 @@
-//! Who is charged: ready-made extractors for [`Rule`](crate::Rule).
+//! Extractors of the charged key, for [`Rule::new`](crate::Rule::new).
 //!
-//! Each function returns a closure over the head of a request, like one that you would write
-//! yourself. [`Or`] asks a second when the first cannot say; [`And`] makes one key out of two.
+//! Each function returns a closure over the head of a request, as an application could write it.
+//! [`Or`] adds a second extractor for requests whose key the first does not know; [`And`] joins two
+//! keys to one.
 //!
 //! ```
 //! use tollgate::{Key, by::{self, And, Or}};
@@ -13,9 +14,8 @@
 //! });
 //! ```
 //!
-//! A request of which an extractor cannot say who sent it is
-//! [`Identity::Unknown`](crate::Identity::Unknown): all such requests share one key. Nobody is
-//! unlimited because a header is missing.
+//! A request without a key is [`Identity::Unknown`](crate::Identity::Unknown). All such requests
+//! share one key: a request does not become unlimited because a header is missing.
 
 mod address;
 mod cidr;

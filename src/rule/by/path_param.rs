@@ -1,4 +1,4 @@
-//! By a parameter of the path.
+//! A parameter of the path as the key.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! The address at the other end of the connection, as the servers leave it in the extensions.
+//! The address at the other end of the connection, as servers leave it in the extensions.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,7 +6,7 @@ use http::request::Parts;
 
 use crate::telemetry;
 
-/// Axum's, tonic's, or a plain `SocketAddr` that another server has put there.
+/// Returns the address that axum, tonic or another server (as a plain `SocketAddr`) has left.
 pub(super) fn address(parts: &Parts) -> Option<IpAddr> {
     let plain = || parts.extensions.get::<SocketAddr>().map(SocketAddr::ip);
     let peer = of_axum(parts).or_else(|| of_tonic(parts)).or_else(|| of_tonic_tls(parts));

@@ -1,10 +1,10 @@
-//! By what the application knows: a constant, or what an earlier layer has found out.
+//! Keys that the application knows: a constant, or an extension of an earlier layer.
 
 use http::request::Parts;
 
 use crate::key::{Identity, Key};
 
-/// One key for everybody: a budget that all requests share.
+/// Charges one key for all requests, so that they share one budget.
 pub fn constant(
     key: impl Into<Key>,
 ) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
@@ -12,8 +12,8 @@ pub fn constant(
     move |_: &Parts| Identity::Known(key)
 }
 
-/// What an earlier layer, such as authentication, has left in the request's extensions. Requests
-/// without a `T` are [`Identity::Unknown`].
+/// Charges a key made from the `T` in the extensions of the request, which an earlier layer, such as
+/// authentication, has left there. Requests without a `T` are [`Identity::Unknown`].
 ///
 /// ```
 /// use tollgate::by;

@@ -81,7 +81,7 @@ impl MemoryStore {
                 admitted = locked.admit(charges, &locations, now);
             }
         }
-        let mut replies = Replies::with_capacity(charges.len());
+        let mut replies = Vec::with_capacity(charges.len());
         let lines = || charges.iter().zip(&locations);
         for (charge, location) in lines() {
             let shard = locked.shard(location);
@@ -92,7 +92,7 @@ impl MemoryStore {
             });
         }
         if mode == Mode::Peek || !admitted || !charges.iter().any(Charge::is_shadow) {
-            return replies;
+            return Replies::from_vec(replies);
         }
         // Shadows are spent last, so that they see the key as the other charges leave it.
         for ((charge, location), reply) in lines().zip(&mut replies) {
@@ -101,7 +101,7 @@ impl MemoryStore {
                 *reply = spend(shard, &self.usage, charge, location, now, mode);
             }
         }
-        replies
+        Replies::from_vec(replies)
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
 use crate::clock::Timestamp;
 
 /// The number of other shards in which a key is evicted when the own shard has none to evict.
-const MAX_OTHER_SHARDS: usize = 7;
+const MAX_OTHER_SHARDS: usize = 15;
 
 impl MemoryStore {
     /// Makes room for `new_keys` keys in this shard, in addition to the keys that are `expected` in

@@ -8,7 +8,7 @@ use hashbrown::HashTable;
 use super::entry_id::EntryId;
 
 /// The number of words. A word holds eight tags.
-const WORDS: usize = 10;
+const WORDS: usize = 3;
 /// The number of entries that have a tag. A shard rarely holds more.
 const TAGGED: usize = 8 * WORDS;
 

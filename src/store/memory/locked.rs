@@ -54,12 +54,14 @@ impl<'s> LockedShards<'s> {
             hashed = Some((charge.key(), hash));
             let id = hash.entry(charge);
             let number = store.shard_of(id);
-            if let Err(index) = numbers.binary_search(&number) {
-                numbers.insert(index, number);
+            if numbers.last() != Some(&number) {
+                numbers.push(number);
             }
             locations.push(Location { id, shard: 0, position: None });
         }
-        let mut shards = SmallVec::with_capacity(numbers.len());
+        numbers.sort_unstable();
+        numbers.dedup();
+        let mut shards = SmallVec::new();
         for number in numbers {
             shards.push((number, store.lock(number)));
         }
@@ -81,11 +83,11 @@ impl<'s> LockedShards<'s> {
     ) -> bool {
         charges.iter().zip(locations).all(|(charge, location)| {
             let shard = &self.shards[location.shard].1;
-            let free = || match location.position {
+            let free = match location.position {
                 Some(position) => shard.state(position).free(charge.quota(), now),
                 None => charge.quota().capacity(),
             };
-            charge.is_shadow() || charge.cost() <= free()
+            charge.is_shadow() || charge.cost() <= free
         })
     }
 
@@ -136,9 +138,11 @@ impl<'s> LockedShards<'s> {
     /// Looks up the shard and the position of each entry.
     fn locate(&self, locations: &mut [Location]) {
         for location in locations {
-            let number = self.store.shard_of(location.id);
-            let found = self.shards.binary_search_by_key(&number, |(number, _)| *number);
-            location.shard = found.unwrap_or_default();
+            if self.shards.len() > 1 {
+                let number = self.store.shard_of(location.id);
+                let found = self.shards.binary_search_by_key(&number, |(number, _)| *number);
+                location.shard = found.unwrap_or_default();
+            }
             location.position = self.shards[location.shard].1.position(location.id);
         }
     }

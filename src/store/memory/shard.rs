@@ -2,7 +2,7 @@
 //!
 //! Entries are in one vector, so that sampling and sweeping read consecutive memory. A shard stays
 //! small however many keys the store holds, so that the time under its lock does not grow with the
-//! store, and two threads rarely use the same shard. A shard and its lock fit two cache lines.
+//! store, and two threads rarely use the same shard. A shard and its lock fit one cache line.
 
 use super::{entry_id::EntryId, index::Index, usage::Usage};
 use crate::{
@@ -68,8 +68,8 @@ impl Shard {
     pub(super) fn insert(&mut self, id: EntryId, state: KeyState, usage: &Usage) -> usize {
         let (position, before) = (self.entries.len(), self.bytes());
         if position == self.entries.capacity() {
-            // Grows in small steps, so that little memory is unused.
-            self.entries.reserve_exact(position / 8 + 2);
+            // Grows in small steps, so that little memory is unused (`benches/memory.rs`).
+            self.entries.reserve_exact(position / 16 + 1);
         }
         self.entries.push(Entry { id, denied_until: Timestamp::default(), state });
         self.index.put(position, id, |at| self.entries[at].id);

@@ -30,7 +30,7 @@ use crate::{
 /// - If no key has expired, it replaces the key that has spent least of a small sample. A key that
 ///   is being denied is never replaced, so that filling the store does not give a key a fresh quota.
 /// - If no key can be replaced, the charges of new keys are made to an overflow entry. Each shard
-///   has one for each policy, and there is a shard for about 16 keys. The overflow entries come on
+///   has one for each policy, and there is a shard for about 8 keys. The overflow entries come on
 ///   top of `max_keys`, and so do keys that several threads add at the same time.
 /// - A log that cannot grow for want of memory merges its newest units, so that they come back late
 ///   and never early.
@@ -52,20 +52,20 @@ pub struct MemoryStore {
     pub(super) secret: HashSecret,
 }
 
-/// A shard with its lock. Processors fetch cache lines in pairs, so a shard has a pair of its own,
-/// and threads that use different shards do not contend for a line.
+/// A shard with its lock, in a cache line of its own, so that threads which use different shards do
+/// not contend for a line.
 #[derive(Debug, Default)]
-#[repr(align(128))]
+#[repr(align(64))]
 pub(super) struct AlignedShard(pub(super) Mutex<Shard>);
 
-const _: () = assert!(size_of::<AlignedShard>() == 128);
+const _: () = assert!(size_of::<AlignedShard>() == 64);
 
-/// The number of keys in a shard when the store is full. It is small, so that two threads rarely
-/// use the same shard, and that growing a table is quick.
-const KEYS_PER_SHARD: usize = 16;
+/// The number of keys in a shard when the store is full. It is small, so that two threads rarely use
+/// the same shard (`benches/scaling.rs`), and that growing a table is quick.
+const KEYS_PER_SHARD: usize = 8;
 
-/// The maximum number of shards. More of them would not reduce contention further.
-const MAX_SHARDS: usize = 65_536;
+/// The maximum number of shards: 8 MiB of them.
+const MAX_SHARDS: usize = 131_072;
 
 impl MemoryStore {
     /// Creates an empty store.
@@ -97,6 +97,7 @@ impl MemoryStore {
     }
 
     /// Decides a check now.
+    #[inline]
     pub(crate) fn acquire(&self, charges: &[Charge<'_>]) -> StoreReply {
         let time = self.clock.now();
         StoreReply {

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use siphasher::sip128::SipHasher24;
 use smallvec::SmallVec;
 
@@ -70,14 +71,11 @@ impl fmt::Debug for KeyNames {
 
 /// Appends the bytes in the URL-safe alphabet of base64 (RFC 4648, section 5), without padding.
 fn push_base64(text: &mut KeyName, bytes: &[u8]) {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    for chunk in bytes.chunks(3) {
-        let mut group = [0; 4];
-        group[1..=chunk.len()].copy_from_slice(chunk);
-        let bits = u32::from_be_bytes(group);
-        for position in 0..=chunk.len() {
-            text.push(ALPHABET[(bits >> (18 - 6 * position)) as usize & 63]);
-        }
+    // Room for a digest.
+    let mut characters = [0; 24];
+    match URL_SAFE_NO_PAD.encode_slice(bytes, &mut characters) {
+        Ok(length) => text.extend_from_slice(&characters[..length]),
+        Err(_) => text.extend_from_slice(URL_SAFE_NO_PAD.encode(bytes).as_bytes()),
     }
 }
 
