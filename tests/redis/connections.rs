@@ -157,7 +157,7 @@ async fn idle_connections_like_the_pools_are_tested() {
     let (proxy, url) = Proxy::start(server.port).await;
     let manager = RedisConnectionManager::new(url).expect("a valid address");
     let pool = bb8::Pool::builder().max_size(1).build(manager).await.expect("a pool");
-    let config = RedisConfig::default().coalescing(false);
+    let config = RedisConfig::default().batching(false);
     let store = RedisStore::from_pool_with(pool, config).await.expect("a store");
     let limiter = Limiter::with(store, tollgate::store::Resilience::none());
     let policy = policy("p", "100/h");

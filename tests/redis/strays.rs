@@ -11,7 +11,7 @@ use tollgate::{
 use crate::{policy, proxy::Proxy, servers::Server, support::calm::eventually};
 
 async fn limiter(url: &str) -> Limiter {
-    let config = RedisConfig::default().connections(1).coalescing(false);
+    let config = RedisConfig::default().connections(1).batching(false);
     let store = RedisStore::connect_with(url, config).await.expect("a store");
     Limiter::with(store, Resilience::none())
 }

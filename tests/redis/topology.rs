@@ -228,7 +228,7 @@ async fn nodes_that_leave_out_their_address() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_are_asked_for_the_slots_in_an_interval() {
     let mut cluster = Cluster::start();
-    let config = RedisConfig::default().plain_keys(true).coalescing(false);
+    let config = RedisConfig::default().plain_keys(true).batching(false);
     let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
     let limiter = Limiter::with(store, tollgate::store::Resilience::none());
     let policy = policy("p", "100000/h fixed-window");
