@@ -32,6 +32,7 @@ pub(crate) const SCRIPT: &str = concat!(
     "end\nif algorithm == 5 then\n",
     include_str!("../../lua/fixed_window.lua"),
     "end\n",
+    include_str!("../../lua/ring_find.lua"),
     include_str!("../../lua/ring.lua"),
     include_str!("../../lua/reset.lua"),
     include_str!("../../lua/answer.lua"),
