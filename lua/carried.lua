@@ -100,7 +100,7 @@ local function make_carried_functions()
   -- `high`. It never grows with time.
   local function first_time(low, high, target, used_at)
     while low < high do
-      local middle = floor((low + high) / 2)
+      local middle = low + floor((high - low) / 2)
       if used_at(middle) <= target then high = middle else low = middle + 1 end
     end
     return low
