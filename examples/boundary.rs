@@ -1,7 +1,8 @@
-//! Why the default is exact: `cargo run --example boundary`.
+//! Compares the algorithms at the edge of a window: `cargo run --example boundary`.
 //!
-//! 50 units per 10 s, and a client that sends a full burst one second before and one second after a
-//! window's edge. A fixed window admits both bursts; the sliding log admits one.
+//! The quota is 50 units per 10 s. A client sends 50 requests one second before the edge of a window,
+//! and 50 more one second after it. A fixed window admits all 100. The sliding log, which is the
+//! default, admits 50.
 
 use std::{error::Error, time::Duration};
 
@@ -20,7 +21,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Algorithm::SlidingBuckets(10),
         Algorithm::SlidingLog,
     ] {
-        let clock = ManualClock::at(9_000_000); // one second before the edge at 10 s
+        // Windows begin at multiples of 10 s, so this is one second before an edge (in microseconds).
+        let clock = ManualClock::at(9_000_000);
         let store = MemoryStore::new(MemoryConfig::default().clock(clock.clone()));
         let limiter = Limiter::new(store);
         let policy = Policy::new("burst", quota.with_algorithm(algorithm)?)?;
@@ -30,6 +32,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             for _ in 0..50 {
                 *burst += u32::from(limiter.check(policy.charge("client", 1)).await?.is_allowed());
             }
+            // The clock is set by hand, so the example does not sleep.
             clock.advance(Duration::from_secs(2));
         }
         let [before, after] = admitted;

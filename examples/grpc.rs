@@ -1,8 +1,8 @@
-//! gRPC and HTTP on one budget: `cargo run --example grpc`.
+//! Limits gRPC and HTTP with one budget: `cargo run --example grpc`.
 //!
-//! tonic's health service and `GET /` on one port, 5 requests in 10 seconds for each client, however
-//! they are made. A gRPC client that is over the limit sees RESOURCE_EXHAUSTED and how long to wait;
-//! an HTTP client sees 429.
+//! The server offers tonic's health service and `GET /` on one port. Each client may send 5 requests
+//! in any 10 seconds over both protocols together. A gRPC client over the limit receives
+//! RESOURCE_EXHAUSTED with a retry delay, an HTTP client receives 429.
 
 mod support;
 
@@ -17,9 +17,11 @@ async fn main() -> support::Outcome<()> {
     let clients = Policy::new("clients", "5/10s".parse::<Quota>()?)?;
     let layer = RateLimitLayer::new(limiter, Rule::new(clients, by::peer_ip()));
 
+    // Any tonic service works in its place.
     let (reporter, health) = health_reporter();
     reporter.set_service_status("demo", ServingStatus::Serving).await;
 
+    // The layer recognises gRPC requests by their content type.
     let app = Routes::new(health)
         .into_axum_router()
         .route("/", get(|| async { "hello over HTTP\n" }))

@@ -1,8 +1,8 @@
-//! A job on somebody else's quota: `cargo run --example ingest`.
+//! A job that respects the quota of an upstream API: `cargo run --example ingest`.
 //!
 //! The upstream API allows 9,500 units a day. Listing a region costs 1 unit, and each search in it
-//! 100; searches have a limit of their own, 5 in 100 ms. The job walks 8 regions, waits where
-//! waiting is short, and stops cleanly when the day's budget is spent.
+//! costs 100. Searches have a second limit, 5 in 100 ms. The job processes 8 regions. It waits for
+//! short waits and stops cleanly when the daily budget is spent.
 
 mod support;
 
@@ -13,10 +13,10 @@ use tollgate::{Decision, Denied, Limiter, Policy, Quota};
 const REGIONS: [&str; 8] =
     ["eu-north", "eu-west", "eu-south", "us-east", "us-west", "ap-north", "ap-south", "sa-east"];
 const SEARCHES: u64 = 20;
-/// Everything is spent by one account, ours.
+/// The key of all charges: the upstream API counts the whole account.
 const ACCOUNT: &str = "our-account";
-/// The job waits for so long; what takes longer is for its next run.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest wait for one charge. A longer wait ends the job, and its next run continues.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 struct Upstream {
     limiter: Limiter,
@@ -42,6 +42,7 @@ async fn main() -> support::Outcome<()> {
             }
         }
     }
+    // A peek spends nothing.
     let left = upstream.limiter.peek(upstream.day.charge(ACCOUNT, 0)).await?;
     let left = left.binding().map_or(0, |binding| binding.standing().remaining());
     println!("{done} of {} regions done, {left} units left today", REGIONS.len());
@@ -49,15 +50,18 @@ async fn main() -> support::Outcome<()> {
 }
 
 impl Upstream {
+    /// Processes one region. The inner result is the denial that ended it.
     async fn ingest(&self, region: &str) -> support::Outcome<Result<(), Denied<'_>>> {
         let list = [self.day.charge(ACCOUNT, 1)];
-        if let Decision::Denied(denied) = self.limiter.until_ready(list, PATIENCE).await? {
+        if let Decision::Denied(denied) = self.limiter.until_ready(list, LONGEST_WAIT).await? {
             return Ok(Err(denied));
         }
         for search in 0..SEARCHES {
-            // Both limits or neither: a search that must wait spends nothing of the day.
+            // Both charges are admitted or neither is, so a search that waits spends nothing of the day.
             let charges = [self.day.charge(ACCOUNT, 100), self.searches.charge(ACCOUNT, 1)];
-            if let Decision::Denied(denied) = self.limiter.until_ready(charges, PATIENCE).await? {
+            if let Decision::Denied(denied) =
+                self.limiter.until_ready(charges, LONGEST_WAIT).await?
+            {
                 println!("{region}: {search} of {SEARCHES} searches done");
                 return Ok(Err(denied));
             }

@@ -1,9 +1,11 @@
-//! Only failed logins count: `cargo run --example login`.
+//! Counts only failed logins: `cargo run --example login`.
 //!
-//! `POST /login` with `{"user": "alice", "password": "open sesame"}`. An account has 3 failed logins a
-//! minute. The account is in the body, which a layer does not see, so the handler reserves an
-//! attempt before it looks at the password and gives it back if it was right: however many attempts
-//! arrive at once, no more than 3 wrong ones are ever looked at.
+//! Send `POST /login` with `{"user": "alice", "password": "open sesame"}`. Each account may fail 3
+//! times a minute.
+//!
+//! The name of the account is in the body, which a layer does not read. So the handler reserves an
+//! attempt before it verifies the password, and refunds it if the password is right. Because the
+//! attempt is charged first, concurrent requests cannot try more than 3 wrong passwords.
 
 mod support;
 
@@ -49,19 +51,19 @@ async fn login(
             return (StatusCode::TOO_MANY_REQUESTS, headers, "too many failed logins\n")
                 .into_response();
         }
-        // Without a count of the attempts nobody guesses passwords.
+        // The store failed. Attempts that are not counted are not allowed.
         Err(_) => return (StatusCode::SERVICE_UNAVAILABLE, "try again later\n").into_response(),
     };
     if !is_right(&password).await {
         return (StatusCode::UNAUTHORIZED, "wrong password\n").into_response();
     }
-    // If this fails the attempt stays counted: the login is right all the same.
+    // If the refund fails, the attempt stays charged, and the login still succeeds.
     let _ = attempt.refund().await;
     "welcome\n".into_response()
 }
 
 async fn is_right(password: &str) -> bool {
-    // A slow hash, such as argon2, belongs here.
+    // A real service verifies a slow hash here, such as argon2.
     tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     password == "open sesame"
 }

@@ -1,8 +1,7 @@
-//! Limits for single routes and one for everything, decided together:
-//! `cargo run --example per_route`.
+//! Limits single routes and the sum of all routes: `cargo run --example per_route`.
 //!
-//! Each client may ask `/search` 10 times a minute, `/login` 3 times, and everything together 60
-//! times. A request that one limit denies spends nothing of the other.
+//! Each client may request `/search` 10 times a minute, `/login` 3 times a minute, and all routes
+//! together 60 times a minute. A request that one limit denies is not charged to the other.
 
 mod support;
 
@@ -16,6 +15,7 @@ async fn main() -> support::Outcome<()> {
     let search = Policy::new("search", Quota::per_minute(10))?;
     let login = Policy::new("login", Quota::per_minute(3))?;
 
+    // The rules of one layer are decided in one step.
     let layer = RateLimitLayer::new(limiter, Rule::new(overall, by::peer_ip()))
         .and(Rule::new(search, by::peer_ip()).only(route::is("/search")))
         .and(Rule::new(login, by::peer_ip()).only(route::is("/login")));

@@ -1,11 +1,11 @@
-//! Limits by tier: `cargo run --example per_tier`.
+//! Chooses the limit by tier: `cargo run --example per_tier`.
 //!
-//! The API key says the tier: `free-*` 10 requests a minute, `basic-*` 100, `premium-*` 1000. Without
-//! a key, or with one of no known tier, it is 5 a minute for each address.
+//! The API key names the tier: `free-*` has 10 requests a minute, `basic-*` 100, `premium-*` 1000.
+//! Requests without a key of a known tier have 5 a minute for each address.
 //!
-//! It believes a key that looks right, so whoever makes up `free-1`, `free-2` and so on gets a fresh
-//! quota for each. A real service looks the key up in an earlier layer, which leaves the account and
-//! its tier in the request's extensions.
+//! For brevity the example trusts the key, so a client that invents `free-1`, `free-2` and so on gets
+//! a fresh quota each time. A real service verifies the key in an earlier layer, which puts the
+//! account and its tier into the request's extensions.
 
 mod support;
 
@@ -24,6 +24,7 @@ async fn main() -> support::Outcome<()> {
         .tier("basic", Policy::new("basic", Quota::per_minute(100))?)
         .tier("premium", Policy::new("premium", Quota::per_minute(1_000))?);
 
+    // Charge the key if its tier is known, and the address otherwise.
     let client = known_key.or(by::peer_ip());
     let layer = RateLimitLayer::new(limiter, Rule::tiered(tiers.chosen_by(tier), client)).visible();
 
@@ -36,13 +37,13 @@ async fn hello(decided: Decided) -> String {
     format!("policy {policy}, {} left\n", decided.remaining().unwrap_or(0))
 }
 
-/// The part of the key before the first `-`, if it is a tier.
+/// Returns the part of the API key before the first `-`, if it is a tier.
 fn tier(parts: &Parts) -> Option<&str> {
     let (tier, _) = parts.headers.get("x-api-key")?.to_str().ok()?.split_once('-')?;
     ["free", "basic", "premium"].contains(&tier).then_some(tier)
 }
 
-/// The key, if its tier is known.
+/// Returns the API key as the identity, if its tier is known.
 fn known_key(parts: &Parts) -> Identity {
     Identity::from(tier(parts).and_then(|_| parts.headers.get("x-api-key")).map(Key::from))
 }

@@ -1,7 +1,8 @@
-//! Several processes, one budget: `REDIS_URL=redis://127.0.0.1/ cargo run --example shared_budget`.
+//! Shares one budget among several processes:
+//! `REDIS_URL=redis://127.0.0.1/ cargo run --example shared_budget`.
 //!
-//! Four processes of eight tasks each ask for the units of one key as fast as they can. Redis
-//! decides every check in one step, so together they get exactly the limit.
+//! Four processes with eight tasks each spend the units of one key as fast as they can. Redis decides
+//! each check in one atomic step, so together they get exactly the limit.
 
 use std::{
     env,
@@ -23,7 +24,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
 
+    // Forget what an earlier run has spent.
     limiter.reset(budget.charge("everybody", 0)).await?;
+    // Each child runs this program again, with the argument `worker`.
     let mut children = Vec::new();
     for _ in 0..4 {
         let mut command = Command::new(env::current_exe()?);
@@ -43,7 +46,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Eight tasks that spend until they are denied; how many units they got.
+/// Runs eight tasks that spend until they are denied, and returns the number of units they got.
 async fn work(limiter: &Limiter, budget: &Policy) -> Result<u64, Box<dyn Error>> {
     let tasks: Vec<_> = (0..8)
         .map(|_| {

@@ -1,9 +1,11 @@
-//! Paying for what was sent: `cargo run --example tokens`.
+//! Charges the number of tokens that were sent: `cargo run --example tokens`.
 //!
-//! A model's answer costs one unit for each token, known only when it has ended. `GET /chat?n=30`
-//! streams 30 tokens, one every 10 ms. The rule reserves an estimate of 50, so that nobody starts
-//! more than they can pay, and settles the count when the body ends, also if the client hangs up.
-//! `GET /balance` spends nothing and says what is left of 200 an hour.
+//! The answer of a language model costs one unit per token, and the number is known only at its end.
+//! `GET /chat?n=30` streams 30 tokens, one every 10 ms. The rule charges an estimate of 50 units
+//! first, so that concurrent answers cannot exceed the limit. It settles the real number when the body
+//! ends, also if the client disconnects.
+//!
+//! `GET /balance` spends nothing and returns the units left of 200 an hour.
 
 mod support;
 
@@ -47,7 +49,7 @@ async fn main() -> support::Outcome<()> {
     support::serve(app).await
 }
 
-/// In a real service an authentication layer has checked who this is.
+/// Returns the account to charge. In a real service, an authentication layer has verified it.
 fn account(parts: &Parts) -> Key {
     parts.headers.get("x-account").map_or(Key::ANONYMOUS, Key::from)
 }
@@ -67,7 +69,7 @@ async fn chat(Query(Prompt { n }): Query<Prompt>) -> Response {
         }
     });
     let mut response = Response::new(Body::from_stream(answer));
-    // The layer finds the tally here, and settles what it says when the body is gone.
+    // The layer takes the tally from the extensions, and settles its count when the body is dropped.
     response.extensions_mut().insert(tally);
     response
 }

@@ -16,7 +16,7 @@ if foreign then
   last, check_over = charge, true
 else
   if not answering then
-    views[charge - first + 1] = not same_key and view
+    states[charge - first + 1] = state
   elseif total == 1 then
     return pack('<ddddddddd', now, units, free, next_after, reset_after, retry_after, mark1, mark2,
       mark3)

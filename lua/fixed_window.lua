@@ -5,29 +5,23 @@
 -- STATE    21 bytes: count, start and end of the period
 -- RETURNS  the standing; mark: start
 -- TTL      the end of the period; set when the period begins or is cut short
+if not already_read then state = read('GET', key) end
 local count, start, end_, renew = 0, 0, 0, true
-if view then
-  count, start, end_, renew = unpack(view)
-else
-  local state = read('GET', key)
-  if state then
-    if #state == 21 then count, start, end_ = parse('<I7I7I7', state) else foreign = true end
-    if count > 4503599627370496 then foreign = true end
-    if foreign then answering = false end
-    -- After a change of the window, units leave at the earlier of the old and the new rule.
-    local edge = start - start % window + window
-    renew = edge < end_
-    if renew then end_ = edge end
-  end
-  if now >= end_ then
-    count, start = 0, now - now % window
-    end_, renew = start + window, true
-  end
+if state then
+  if #state == 21 then count, start, end_ = parse('<I7I7I7', state) else foreign = true end
+  if count > 4503599627370496 then foreign = true end
+  if foreign then answering = false end
+  -- After a change of the window, units leave at the earlier of the old and the new rule.
+  local edge = start - start % window + window
+  renew = edge < end_
+  if renew then end_ = edge end
+end
+if now >= end_ then
+  count, start = 0, now - now % window
+  end_, renew = start + window, true
 end
 free = limit > count and limit - count or 0
-if not answering then
-  view = { count, start, end_, renew }
-else
+if answering then
   if refunding then
     if start ~= mark1 then units = 0 elseif units > count then units = count end
     count = count - units
@@ -41,7 +35,7 @@ else
     end
   end
   if units > 0 then
-    local state = pack('<I7I7I7', count, start, end_)
+    state = pack('<I7I7I7', count, start, end_)
     if renew then store(key, state, end_) else call('SETRANGE', key, '0', state) end
     free = limit > count and limit - count or 0
   end

@@ -11,11 +11,12 @@ local algorithm, flags, limit, window, parameter, cost, max_cost =
   parse('<BBddddd', charges, charge * width - width + 1)
 local shadow, same_key, is_last = flags % 2 == 1, flags % 4 >= 2, flags >= 4
 
--- A branch finds out how many units are `free`. When `answering`, it also spends or refunds, and says
--- where the key then stands. When not, it leaves in `view` what it needs to answer in pass 2. There,
--- a charge whose key an earlier one has changed is viewed again.
+-- A branch reads the `state`, unless pass 1 has, and finds out how many units are `free`. When
+-- `answering`, it also spends or refunds, and says where the key then stands. A state that an earlier
+-- charge may have changed is read again.
 local answering = committing or is_last and not same_key
-local view = committing and views[charge - first + 1]
+local already_read, state = committing and not same_key, nil
+if already_read then state = states[charge - first + 1] end
 local free, foreign
 -- A charge spends if at least `needed` units are free. `units` are those that it spends or refunds.
 local needed, units = 9007199254740992, 0
@@ -34,5 +35,5 @@ end
 local next_after, reset_after, retry_after = 0, 0, 0
 -- The most units that can ever be free.
 local capacity = limit
--- Whether ring.lua counts this charge, and how it rounds times.
-local in_ring, bucket_end
+-- Whether ring.lua counts this charge, and the number of buckets to which it then rounds times.
+local in_ring, buckets

@@ -7,7 +7,7 @@
 --   while true do              one turn looks at a charge, answers it, or both
 --     next_charge.lua          reads the charge
 --     if algorithm == .. then  one such branch for each algorithm, with the file named after it
---     ring.lua                 what sliding_log.lua and sliding_buckets.lua share
+--     ring_find.lua, ring.lua  what sliding_log.lua and sliding_buckets.lua share
 --     reset.lua
 --     answer.lua               writes the reply, and decides which charge comes next
 --   end
@@ -103,6 +103,9 @@ local function store(key, state, time)
   end
 end
 
+-- The first charge that needs one of these functions defines it: a closure costs time.
+local find, bucket_end
+
 -- The charges are counted from 1 over all checks of the call. `first` and `last` are those of the
 -- check at hand; `charge` is the one of this turn of the loop.
 local total, width = #keys, refunding and 82 or 42
@@ -111,7 +114,7 @@ local charge, first, last = 0, 1, nil
 -- The last charge is answered in pass 1, since no other comes between: so a check of one charge
 -- takes one turn. `unanswered` is the last charge that pass 1 leaves to pass 2.
 local committing, admitted, unanswered = false, true, nil
--- What pass 1 saw of each charge, for pass 2, and the parts of the reply. The constructors reserve
+-- The states that pass 1 has read, for pass 2, and the parts of the reply. The constructors reserve
 -- room for most calls.
-local views = total > 1 and { false, false, false, false, false, false, false, false }
+local states = total > 1 and { false, false, false, false, false, false, false, false }
 local reply = total > 1 and { pack('<d', now), '', '', '', '', '', '', '', '' }

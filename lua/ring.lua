@@ -13,52 +13,8 @@
 -- TTL      the end of the newest record; renewed when the key would expire before it, and then for an
 --          eighth of the window more, so that most charges need not renew it
 if in_ring then
-  -- Returns the first record from `index` on that is later than `after`, or up to which `wanted` units
-  -- were charged: its index, time and total, the total before it, and its block. There is such a
-  -- record. `block` is the block of `index`, and `before` the total before that record.
-  local function find(key, header, block, index, before, after, wanted)
-    local known, _, shift, _, _, tail, places = parse('<I7I6I7I4I6I6I4', header)
-    local origin, base = (known + shift) % 281474976710656, before
-    local number, first_total = (index - index % 8) / 8, parse('<I4', block, 7)
-    local low, high = index, tail - 1
-    -- What has left mostly ends near: in this block, or in the next.
-    local near, far = index - index % 8 + 7, index - index % 8 + 15
-    while true do
-      local middle = (low + high - (low + high) % 2) / 2
-      if near < high and after then middle, near, far = near, far, tail end
-      if middle < number * 8 or middle > number * 8 + 7 then
-        number = (middle - middle % 8) / 8
-        local place = 233 + number % places * 80
-        if number * 8 + 8 >= tail then
-          block = string.sub(header, 74, 153)
-        else
-          block = call('GETRANGE', key, string.format('%d', place), string.format('%d', place + 79))
-        end
-        first_total = parse('<I4', block, 7)
-      end
-      local bits, total = parse('<I6I4', block, middle % 8 * 10 + 1)
-      if middle % 8 > 0 then total = (total + first_total) % 4294967296 end
-      local time = (bits - origin) % 281474976710656
-      time = known + (time < 140737488355328 and time or time - 281474976710656)
-      if time < 0 then time = 0 end
-      if not (after and time > after or wanted and (total - base) % 4294967296 >= wanted) then
-        low, before = middle + 1, total
-      elseif low < middle then
-        high = middle
-      else
-        return middle, time, total, before, block
-      end
-    end
-  end
-
-  -- `first` is the first record that still counts, `base` the running total before it. Its block is in
-  -- `text` behind `from`.
-  local header, first, base, first_time, first_total, text, from
-  if view then
-    header, first, base, first_time, first_total, text, from = unpack(view)
-  else
-    header = read('GETRANGE', key, '0', '232')
-  end
+  if not already_read then state = read('GETRANGE', key, '0', '232') end
+  local header = state
   local known, state_window, shift, start, head, tail, places, until_ms, before_last, last_time,
     last_total, head_time, head_total = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
   if #header >= 83 then
@@ -76,48 +32,41 @@ if in_ring then
   -- What was charged under another window leaves by the shorter of the two.
   local shorter = state_window < window and state_window or window
   local seen = now > known and now or known
-  if not view then
-    first, base, first_time, first_total, text, from = head, start, head_time, head_total, header, 73
-    -- The oldest record is in the newest block, or in the copy of its own block.
-    if head - head % 8 < tail - 8 then from = 153 end
-    if tail > head and head_time <= seen - shorter then
-      if last_time <= seen - shorter then
-        first, base = tail, last_total
+  -- `first` is the first record that still counts, `base` the running total before it. Its block is in
+  -- `text` behind `from`.
+  local first, base, first_time, first_total, text, from =
+    head, start, head_time, head_total, header, 73
+  -- The oldest record is in the newest block, or in the copy of its own block.
+  if head - head % 8 < tail - 8 then from = 153 end
+  if tail > head and head_time <= seen - shorter then
+    if last_time <= seen - shorter then
+      first, base = tail, last_total
+    else
+      local slot, time, total = (head + 1) % 8, 0, 0
+      if slot > 0 then
+        -- Often only the oldest record has left.
+        time, total = parse('<I6I4', text, from + slot * 10 + 1)
+        time = (time - origin) % 281474976710656
+        time = known + (time < 140737488355328 and time or time - 281474976710656)
+      end
+      if slot > 0 and time > seen - shorter then
+        first, first_time, base = head + 1, time, head_total
+        first_total = (total + parse('<I4', text, from + 7)) % 4294967296
       else
-        local slot, time, total = (head + 1) % 8, 0, 0
-        if slot > 0 then
-          -- Often only the oldest record has left.
-          time, total = parse('<I6I4', text, from + slot * 10 + 1)
-          time = (time - origin) % 281474976710656
-          time = known + (time < 140737488355328 and time or time - 281474976710656)
-        end
-        if slot > 0 and time > seen - shorter then
-          first, first_time, base = head + 1, time, head_total
-          first_total = (total + parse('<I4', text, from + 7)) % 4294967296
-        else
-          local block
-          first, first_time, first_total, base, block = find(key, header,
-            sub(text, from + 1, from + 80), head, start, seen - shorter, nil)
-          if floor(first / 8) == floor((tail - 1) / 8) then
-            text, from = header, 73
-          elseif floor(first / 8) > floor(head / 8) then
-            text, from = block, 0
-          end
-        end
+        first, first_time, first_total, base, text, from =
+          find(key, header, text, from, head, start, seen - shorter, nil)
       end
     end
   end
   local used = first < tail and (last_total - base) % 4294967296 or 0
   free = limit > used and limit - used or 0
 
-  if not answering then
-    view = { header, first, base, first_time, first_total, text, from }
-  elseif refunding then
+  if answering and refunding then
     local stamp, charged = mark1 - shift, units
     units = 0
     if stamp >= 0 and first < tail and stamp >= first_time and stamp <= last_time then
-      local index, time, total, before, block = find(key, header, sub(text, from + 1, from + 80),
-        first, base, stamp - 1, nil)
+      local index, time, total, before, block, at =
+        find(key, header, text, from, first, base, stamp - 1, nil)
       if time == stamp then
         units = (total - before) % 4294967296
         if units > charged then units = charged end
@@ -125,6 +74,7 @@ if in_ring then
       if units > 0 then
         -- Out of its own block: out of the totals from its own on, or out of the first alone, to which
         -- the others are relative.
+        block = sub(block, at + 1, at + 80)
         local layout = '<' .. string.rep('I6I4', #block / 10)
         local numbers = { parse(layout, block) }
         local stop = index % 8 == 0 and 2 or #numbers - 1
@@ -172,7 +122,7 @@ if in_ring then
         end
       end
     end
-  else
+  elseif answering then
     if free >= needed then units = max_cost < free and max_cost or free end
     if units > 0 then
       -- Drop what has left.
@@ -184,7 +134,7 @@ if in_ring then
         last_time = last_time > growth and last_time - growth or 0
       end
       state_window, shorter, known = window, window, seen
-      local stamp, total = bucket_end and bucket_end(seen) or seen, base
+      local stamp, total = buckets and bucket_end(window, buckets, seen) or seen, base
       if tail > head then
         total = last_total
         if last_time > stamp then stamp = last_time end
@@ -287,7 +237,7 @@ if in_ring then
             time = first_time
           elseif all_but_newest >= must_leave then
             local _
-            _, time = find(key, header, sub(text, from + 1, from + 80), first, base, nil, must_leave)
+            _, time = find(key, header, text, from, first, base, nil, must_leave)
           end
           local wait = time - now + shorter
           if wait < 0 then wait = 0 end

@@ -7,34 +7,29 @@
 --          one (before), and the window under which `current` began to count
 -- RETURNS  the standing; mark: start
 -- TTL      one window after the end of the period; set when a period begins or is cut short
-local current, previous, start, end_, before, state_window, next_length, renew
-if view then
-  current, previous, start, end_, before, state_window, next_length, renew = unpack(view)
-else
-  current, previous, start, end_, before, state_window, renew = 0, 0, 0, 0, 0, 0, true
-  local state = read('GET', key)
-  if state then
-    if #state == 41 then
-      current, previous, start, end_, before, state_window = parse('<I7I7I7I7I7I6', state)
-    else
-      foreign = true
-    end
-    if current > 4503599627370496 then foreign = true end
-    if foreign then answering = false end
-    renew = start + window < end_
-    if renew then end_ = start + window end
+if not already_read then state = read('GET', key) end
+local current, previous, start, end_, before, state_window, renew = 0, 0, 0, 0, 0, 0, true
+if state then
+  if #state == 41 then
+    current, previous, start, end_, before, state_window = parse('<I7I7I7I7I7I6', state)
+  else
+    foreign = true
   end
-  -- What was counted under another window leaves by the shorter of the two.
-  next_length = state_window < window and state_window or window
-  if now >= end_ then
-    renew = true
-    if now < end_ + next_length then
-      current, previous, before, start, end_ = 0, current, start, end_, end_ + next_length
-      state_window, next_length = window, window
-    else
-      current, previous, start = 0, 0, now - now % window
-      before, end_, state_window, next_length = start, start + window, window, window
-    end
+  if current > 4503599627370496 then foreign = true end
+  if foreign then answering = false end
+  renew = start + window < end_
+  if renew then end_ = start + window end
+end
+-- What was counted under another window leaves by the shorter of the two.
+local next_length = state_window < window and state_window or window
+if now >= end_ then
+  renew = true
+  if now < end_ + next_length then
+    current, previous, before, start, end_ = 0, current, start, end_, end_ + next_length
+    state_window, next_length = window, window
+  else
+    current, previous, start = 0, 0, now - now % window
+    before, end_, state_window, next_length = start, start + window, window, window
   end
 end
 local length, estimate = end_ - start, current
@@ -44,9 +39,7 @@ if previous > 0 then
   estimate = estimate + overlap + (rest > 0 and 1 or 0)
 end
 free = limit > estimate and limit - estimate or 0
-if not answering then
-  view = { current, previous, start, end_, before, state_window, next_length, renew }
-else
+if answering then
   local changed = false
   if refunding then
     changed = units > 0 and (mark1 == start or mark1 == before)
@@ -72,7 +65,7 @@ else
     end
   end
   if changed then
-    local state = pack('<I7I7I7I7I7I6', current, previous, start, end_, before, state_window)
+    state = pack('<I7I7I7I7I7I6', current, previous, start, end_, before, state_window)
     if renew then store(key, state, end_ + state_window) else call('SETRANGE', key, '0', state) end
     free = limit > estimate and limit - estimate or 0
   end

@@ -8,45 +8,39 @@
 -- TTL      paid_at and an eighth of the window; renewed when the key would expire before paid_at
 local burst = parameter
 capacity = burst
+if not already_read then state = read('GET', key) end
 local debt, credit, anchor, ahead, paid_in, until_ms = 0, 0, 0, 0, 0, 0
-if view then
-  debt, credit, anchor, ahead, paid_in, until_ms = unpack(view)
-else
-  local state = read('GET', key)
-  if state then
-    local old_debt, old_credit, paid_at, old_window = 0, 0, 0, 0
-    if #state == 38 then
-      old_debt, old_credit, anchor, paid_at, old_window, until_ms = parse('<I6I6I7I7I6I6', state)
+if state then
+  local old_debt, old_credit, paid_at, old_window = 0, 0, 0, 0
+  if #state == 38 then
+    old_debt, old_credit, anchor, paid_at, old_window, until_ms = parse('<I6I6I7I7I6I6', state)
+  else
+    foreign = true
+  end
+  if anchor > 9007199254740991 or paid_at > 9007199254740991 then foreign = true end
+  if foreign then answering = false end
+  -- By how much the bucket is ahead of a clock that ran backward.
+  if anchor > now then ahead = anchor - now end
+  -- Under any quota, a debt never outlives the rule under which it was made.
+  if now + ahead < paid_at then
+    if old_window ~= window then old_credit = mul_div(old_credit, window, 0, old_window) end
+    local paid, rest = (now + ahead - anchor) * limit + old_credit, nil
+    if paid < 9007199254740992 then
+      rest = paid % window
+      paid = (paid - rest) / window
     else
-      foreign = true
+      paid, rest = mul_div(now + ahead - anchor, limit, old_credit, window)
     end
-    if anchor > 9007199254740991 or paid_at > 9007199254740991 then foreign = true end
-    if foreign then answering = false end
-    -- By how much the bucket is ahead of a clock that ran backward.
-    if anchor > now then ahead = anchor - now end
-    -- Under any quota, a debt never outlives the rule under which it was made.
-    if now + ahead < paid_at then
-      if old_window ~= window then old_credit = mul_div(old_credit, window, 0, old_window) end
-      local paid, rest = (now + ahead - anchor) * limit + old_credit, nil
-      if paid < 9007199254740992 then
-        rest = paid % window
-        paid = (paid - rest) / window
-      else
-        paid, rest = mul_div(now + ahead - anchor, limit, old_credit, window)
-      end
-      -- A lower limit acts at once, but no charge waits longer than from empty. The debt beyond
-      -- that is dropped before the refill counts, or no wait would end.
-      if old_debt > burst + limit then old_debt = burst + limit end
-      if paid < old_debt then
-        debt, credit, paid_in = old_debt - paid, rest, paid_at - now - ahead
-      end
+    -- A lower limit acts at once, but no charge waits longer than from empty. The debt beyond
+    -- that is dropped before the refill counts, or no wait would end.
+    if old_debt > burst + limit then old_debt = burst + limit end
+    if paid < old_debt then
+      debt, credit, paid_in = old_debt - paid, rest, paid_at - now - ahead
     end
   end
 end
 free = burst > debt and burst - debt or 0
-if not answering then
-  view = { debt, credit, anchor, ahead, paid_in, until_ms }
-else
+if answering then
   if refunding then
     -- Debts are paid in the order in which they were made: what is left of this one is what the
     -- refill since has not reached.

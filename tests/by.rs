@@ -115,7 +115,7 @@ fn costs() {
 
 /// A limit that would apply to nothing is a mistake that shows when the program starts.
 #[test]
-fn routes_that_match_nothing_are_refused() {
+fn routes_that_match_no_request_panic() {
     for wrong in ["login", "", " /login", "post /login", "POST login", "POST  /login"] {
         assert!(std::panic::catch_unwind(|| drop(route::is(wrong))).is_err(), "{wrong:?}");
         let table = || drop(cost::by_route([(wrong, 1)], 1));

@@ -1,4 +1,4 @@
-//! Every example is started and asked real requests, as a newcomer would.
+//! Starts each example and sends it real requests.
 #![cfg(all(feature = "axum", feature = "redis"))]
 
 use std::{
@@ -23,7 +23,7 @@ impl Drop for Example {
     }
 }
 
-/// Cargo builds examples beside the tests' own directory.
+/// Returns the command of an example. Cargo builds examples beside the directory of the tests.
 fn program(name: &str) -> Command {
     let mut path: PathBuf = env::current_exe().unwrap();
     path.pop();
@@ -191,7 +191,8 @@ fn tokens() {
     assert_eq!(example.get("/chat?n=70").status, 200);
     assert_eq!(balance(), 100, "more than the estimate");
 
-    // A client that hangs up pays for what was sent.
+    // A client that disconnects pays for what was sent: one token each 10 ms.
+    let start = tokio::time::Instant::now();
     let mut stream = TcpStream::connect(&example.address).unwrap();
     stream.write_all(b"GET /chat?n=1000 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
     let mut some = [0; 600];
@@ -199,14 +200,15 @@ fn tokens() {
     assert_eq!(balance(), 50, "the estimate is held meanwhile");
     drop(stream);
     let mut left = 50;
-    for _ in 0..200 {
-        left = balance();
-        if left != 50 {
-            break;
-        }
+    while left == 50 && start.elapsed() < Duration::from_secs(30) {
         thread::sleep(Duration::from_millis(10));
+        left = balance();
     }
-    assert!((60..100).contains(&left), "{left}");
+    let (sent, took) = (100 - left, start.elapsed());
+    assert!(
+        sent >= 1 && u128::from(sent) <= took.as_millis() / 10 && left != 50,
+        "{sent} in {took:?}"
+    );
 }
 
 #[cfg(feature = "tonic")]

@@ -37,7 +37,7 @@ async fn client(address: SocketAddr) -> HealthClient<Channel> {
     HealthClient::new(channel.connect().await.unwrap())
 }
 
-fn question() -> HealthCheckRequest {
+fn check_request() -> HealthCheckRequest {
     HealthCheckRequest { service: "demo".into() }
 }
 
@@ -48,11 +48,11 @@ async fn a_tonic_client_sees_code_message_and_delay() {
     let address = tonic_server(RateLimitLayer::new(Limiter::in_memory(), rule).and(second)).await;
     let mut client = client(address).await;
     for _ in 0..2 {
-        let response = client.check(question()).await.unwrap();
+        let response = client.check(check_request()).await.unwrap();
         assert!(response.metadata().contains_key("ratelimit"));
         assert_eq!(response.into_inner().status, 1);
     }
-    let status = client.check(question()).await.unwrap_err();
+    let status = client.check(check_request()).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
     assert!(status.message().starts_with("quota exceeded; retry in "), "{}", status.message());
     let delay = status.get_details_retry_info().unwrap().retry_delay.unwrap();
@@ -62,7 +62,7 @@ async fn a_tonic_client_sees_code_message_and_delay() {
     assert_eq!(failure.violations[0].subject, "calls");
     assert_eq!(failure.violations[0].description, "cost 1, remaining 0 of 2");
     // A streaming call is denied the same way, and the connection is still good.
-    let status = client.watch(question()).await.unwrap_err();
+    let status = client.watch(check_request()).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
 }
 
@@ -70,7 +70,7 @@ async fn a_tonic_client_sees_code_message_and_delay() {
 async fn a_cost_over_capacity_is_a_failed_precondition() {
     let rule = Rule::new(policy("calls", "2/min"), by::peer_ip()).cost(|_| 3);
     let address = tonic_server(RateLimitLayer::new(Limiter::in_memory(), rule)).await;
-    let status = client(address).await.check(question()).await.unwrap_err();
+    let status = client(address).await.check(check_request()).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(status.get_details_retry_info().is_none());
     assert_eq!(status.get_details_quota_failure().unwrap().violations.len(), 1);
@@ -87,15 +87,15 @@ impl Store for Broken {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_is_unavailable_or_lets_through() {
+async fn a_store_that_fails_denies_or_admits() {
     let rule = || Rule::new(policy("calls", "2/min"), by::peer_ip());
     let deny = rule().with_on_failure(OnFailure::Deny);
     let address = tonic_server(RateLimitLayer::new(Limiter::new(Broken), deny)).await;
-    let status = client(address).await.check(question()).await.unwrap_err();
+    let status = client(address).await.check(check_request()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert!(status.get_details_retry_info().is_some());
     let address = tonic_server(RateLimitLayer::new(Limiter::new(Broken), rule())).await;
-    assert!(client(address).await.check(question()).await.is_ok());
+    assert!(client(address).await.check(check_request()).await.is_ok());
 }
 
 #[tokio::test]
@@ -256,7 +256,7 @@ fn everybody(name: &str, quota: &str) -> Rule {
 }
 
 #[tokio::test]
-async fn details_name_what_denied_and_not_too_much_of_it() {
+async fn details_name_at_most_eight_policies() {
     let violations = |response: Response<ResponseBody<Empty<Bytes>>>| {
         let status = tonic::Status::from_header_map(response.headers()).unwrap();
         assert_eq!(status.code(), Code::ResourceExhausted);
@@ -275,7 +275,7 @@ async fn details_name_what_denied_and_not_too_much_of_it() {
 }
 
 #[tokio::test]
-async fn an_answer_of_the_applications_own_is_not_for_grpc() {
+async fn on_denied_is_not_called_for_grpc() {
     let layer = RateLimitLayer::new(Limiter::in_memory(), everybody("calls", "1/min"))
         .on_denied(|_, _| Response::new(Bytes::from("slow down")));
     let response = second(layer).await;

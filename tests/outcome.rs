@@ -47,12 +47,12 @@ async fn settles_at(limiter: &Limiter, policy: &Policy, expected: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_fourth_guess() {
+async fn failed_logins_are_limited_under_concurrency() {
     for _ in 0..10 {
         let guesses = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&guesses);
+        let tallied_handler = Arc::clone(&guesses);
         let handler = move || async move {
-            counted.fetch_add(1, Ordering::SeqCst);
+            tallied_handler.fetch_add(1, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(10)).await;
             StatusCode::UNAUTHORIZED
         };
@@ -71,7 +71,7 @@ async fn no_fourth_guess() {
 }
 
 #[tokio::test]
-async fn success_is_given_back_before_the_client_hears_of_it() {
+async fn success_is_refunded_before_the_response_is_sent() {
     let rule = Rule::new(policy("failed", "3/min"), by::constant("all"))
         .refund_if(|response| response.status.is_success());
     let layer = RateLimitLayer::new(Limiter::in_memory(), rule);
@@ -98,8 +98,8 @@ async fn bytes_are_settled_when_the_body_ends() {
     settles_at(&limiter, &bytes, 760).await;
 }
 
-/// `n` units, one at a time; each is counted when it is sent.
-async fn counted(request: Request) -> Response {
+/// `n` units, one at a time; each is tallied_handler when it is sent.
+async fn tallied_handler(request: Request) -> Response {
     let n: u64 = request.uri().query().unwrap().parse().unwrap();
     let tally = Tally::new();
     let count = tally.clone();
@@ -117,12 +117,12 @@ async fn counted(request: Request) -> Response {
 }
 
 #[tokio::test]
-async fn tallies_are_settled_when_the_body_ends_or_the_client_hangs_up() {
+async fn tallies_are_settled_when_the_body_ends_or_the_client_disconnects() {
     let (limiter, units) = (Limiter::in_memory(), policy("units", "1000/h"));
     let rule = Rule::new(units.clone(), by::constant("all")).cost(|_| 100).settle_tally();
     let layer = RateLimitLayer::new(limiter.clone(), rule);
     let app = Router::new()
-        .route("/", get(counted))
+        .route("/", get(tallied_handler))
         .route("/plain", get(|| async { "no tally" }))
         .layer(layer);
     let address = serve(app).await;

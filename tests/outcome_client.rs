@@ -10,7 +10,7 @@ use http::{Request, Response, StatusCode};
 use tollgate::{
     Error, ErrorKind, Limiter, ManualClock, OnFailure, Policy, Rule, by,
     client::{PaceError, PaceLayer},
-    store::{Answer, MemoryConfig, MemoryStore, Request as Asked, Resilience, Store},
+    store::{Answer, MemoryConfig, MemoryStore, Request as StoreRequest, Resilience, Store},
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -46,7 +46,7 @@ async fn fails_with_an_error_of_its_own() {
 }
 
 #[tokio::test]
-async fn waits_its_turn() {
+async fn calls_wait_for_their_turn() {
     let rule = Rule::new(policy("upstream", "2/100ms"), by::constant("us"));
     let layer = PaceLayer::new(Limiter::in_memory(), rule).wait(Duration::from_secs(5));
     let client = layer.layer(service_fn(upstream));
@@ -59,7 +59,7 @@ async fn waits_its_turn() {
 }
 
 #[tokio::test]
-async fn what_can_never_be_afforded_fails_at_once() {
+async fn a_cost_over_capacity_fails_at_once() {
     let rule = Rule::new(policy("upstream", "2/min"), by::constant("us")).cost(|_| 3);
     let layer = PaceLayer::new(Limiter::in_memory(), rule).wait(Duration::from_secs(3600));
     let error = layer.layer(service_fn(upstream)).oneshot(Request::new("")).await.unwrap_err();
@@ -70,13 +70,13 @@ async fn what_can_never_be_afforded_fails_at_once() {
 struct Failing(ErrorKind);
 
 impl Store for Failing {
-    fn call(&self, _: Asked<'_>) -> Answer {
+    fn call(&self, _: StoreRequest<'_>) -> Answer {
         Answer::ready(Err(Error::new(self.0, "no answer")))
     }
 }
 
 #[tokio::test]
-async fn when_the_limiter_cannot_decide_the_rule_says_what_happens() {
+async fn on_failure_decides_when_the_limiter_cannot() {
     let call = async |kind: ErrorKind, on_failure: OnFailure, shadow: bool| {
         let rule =
             Rule::new(policy("upstream", "2/min"), by::constant("us")).with_on_failure(on_failure);

@@ -63,7 +63,7 @@ fn decisions_by_policy_and_outcome() {
 
 /// Whatever the store does not decide is counted: also what is refused, and what is settled.
 #[test]
-fn everything_that_falls_back() {
+fn checks_that_fall_back_are_counted() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -113,7 +113,7 @@ impl Store for Down {
 }
 
 #[tokio::test]
-async fn an_outage_is_told_once() {
+async fn an_outage_is_reported_once() {
     let log = Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());
     let inner =

@@ -3,8 +3,10 @@
 //! `cargo bench --bench redis` starts a redis-server of its own on a free loopback port. Ratios are
 //! what to read: absolute figures are those of the machine.
 
+mod latency;
 mod server;
 mod server_time;
+mod three_policies;
 mod throughput;
 
 fn main() {
@@ -17,6 +19,13 @@ fn main() {
     let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     let wants = |name: &str| only.as_deref().is_none_or(|only| only == name);
     runtime.block_on(async {
+        if wants("latency") {
+            // In a task, as a service runs its checks.
+            tokio::spawn(latency::run()).await.expect("no panic");
+        }
+        if wants("three-policies") {
+            three_policies::run(seconds.unwrap_or(1.0)).await;
+        }
         if wants("throughput") {
             throughput::run(seconds.unwrap_or(1.0)).await;
         }

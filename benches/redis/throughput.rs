@@ -32,26 +32,37 @@ pub(crate) const SCRIPT: &str = concat!(
     "end\nif algorithm == 5 then\n",
     include_str!("../../lua/fixed_window.lua"),
     "end\n",
+    include_str!("../../lua/ring_find.lua"),
     include_str!("../../lua/ring.lua"),
     include_str!("../../lua/reset.lua"),
     include_str!("../../lua/answer.lua"),
     "end\n",
 );
 
+/// The figures of each round.
 #[derive(Default)]
-struct Result {
-    rates: Vec<f64>,
+pub(crate) struct Measurements {
+    /// Checks per second.
+    pub(crate) rates: Vec<f64>,
+    /// The checks of the slowest task in relation to the mean.
     slowest: Vec<f64>,
+    /// In milliseconds.
     p99: Vec<f64>,
 }
 
-async fn round<F, W>(seconds: f64, keys: u64, result: &mut Result, work: W)
-where
+/// Runs `work` on random keys in `tasks` tasks, each in a row.
+pub(crate) async fn round<F, W>(
+    tasks: usize,
+    seconds: f64,
+    keys: u64,
+    measurements: &mut Measurements,
+    work: W,
+) where
     W: Fn(u64) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = ()> + Send,
 {
     let end = Instant::now() + Duration::from_secs_f64(seconds);
-    let tasks: Vec<_> = (0..TASKS as u64)
+    let spawned: Vec<_> = (0..tasks as u64)
         .map(|task| {
             let work = work.clone();
             tokio::spawn(async move {
@@ -71,26 +82,27 @@ where
         .collect();
     let mut all = Vec::new();
     let mut least = usize::MAX;
-    for task in tasks {
+    for task in spawned {
         let times = task.await.expect("no panic");
         least = least.min(times.len());
         all.extend(times);
     }
     all.sort_unstable_by(f64::total_cmp);
-    result.rates.push(all.len() as f64 / seconds);
-    result.slowest.push(least as f64 * TASKS as f64 / all.len() as f64);
-    result.p99.push(all[all.len() * 99 / 100] * 1e3);
+    measurements.rates.push(all.len() as f64 / seconds);
+    measurements.slowest.push(least as f64 * tasks as f64 / all.len() as f64);
+    measurements.p99.push(all[all.len() * 99 / 100] * 1e3);
 }
 
-fn median(values: &[f64]) -> f64 {
+pub(crate) fn median(values: &[f64]) -> f64 {
     let mut values = values.to_vec();
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
-fn packed() -> Vec<u8> {
-    let mut line = vec![4, 0];
-    for number in [1e6_f64, 1e6, 1e6, 1.0, 1.0] {
+/// A charge of one unit as the script reads it.
+pub(crate) fn packed_charge(algorithm: u8, limit: f64, window: f64, parameter: f64) -> Vec<u8> {
+    let mut line = vec![algorithm, 0];
+    for number in [limit, window, parameter, 1.0, 1.0] {
         line.extend(number.to_le_bytes());
     }
     line
@@ -105,11 +117,11 @@ async fn on_keys(seconds: f64, keys: u64) {
     let server = Server::start();
     let policy = Policy::new("eightlet", "1000000/s token-bucket(1000000)".parse().expect("valid"));
     let policy = Arc::new(policy.expect("valid"));
-    let mut results: BTreeMap<String, Result> = BTreeMap::new();
+    let mut results: BTreeMap<String, Measurements> = BTreeMap::new();
     let mut stores = Vec::new();
     for connections in [1, 2, 4] {
         let config = RedisConfig::default().connections(connections);
-        let each = config.clone().coalescing(false);
+        let each = config.clone().batching(false);
         for (how, config) in [("", config), (", a call each", each)] {
             let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
             stores.push((
@@ -124,7 +136,7 @@ async fn on_keys(seconds: f64, keys: u64) {
     let limiter = Limiter::with(store, tollgate::store::Resilience::none());
     stores.push(("as bb8's pool connects".into(), limiter));
     let sha: Arc<str> = Script::new(SCRIPT).get_hash().into();
-    let line: Arc<[u8]> = packed().into();
+    let line: Arc<[u8]> = packed_charge(4, 1e6, 1e6, 1e6).into();
     let names: Arc<Vec<String>> =
         Arc::new((0..keys).map(|key| format!("raw:{{{key:022}}}:eightlet:t1")).collect());
     let command = move |sha: &str, line: &[u8], name: &str| {
@@ -145,7 +157,7 @@ async fn on_keys(seconds: f64, keys: u64) {
     for _ in 0..7 {
         for (name, limiter) in &stores {
             let (limiter, policy) = (limiter.clone(), Arc::clone(&policy));
-            round(seconds, keys, results.entry(name.clone()).or_default(), move |key| {
+            round(TASKS, seconds, keys, results.entry(name.clone()).or_default(), move |key| {
                 let (limiter, policy) = (limiter.clone(), Arc::clone(&policy));
                 async move {
                     let decision = limiter.check(policy.charge(Key::from(key), 1)).await;
@@ -157,7 +169,7 @@ async fn on_keys(seconds: f64, keys: u64) {
         let (raw, sha, line, names) =
             (raw.clone(), Arc::clone(&sha), Arc::clone(&line), Arc::clone(&names));
         let (sha2, line2, names2) = (Arc::clone(&sha), Arc::clone(&line), Arc::clone(&names));
-        round(seconds, keys, results.entry("raw EVALSHA".into()).or_default(), move |key| {
+        round(TASKS, seconds, keys, results.entry("raw EVALSHA".into()).or_default(), move |key| {
             let (mut raw, sha, line, names) =
                 (raw.clone(), Arc::clone(&sha), Arc::clone(&line), Arc::clone(&names));
             async move {
@@ -168,6 +180,7 @@ async fn on_keys(seconds: f64, keys: u64) {
         .await;
         let pool = exclusive.clone();
         round(
+            TASKS,
             seconds,
             keys,
             results.entry("bb8 exclusive checkout".into()).or_default(),

@@ -1,5 +1,5 @@
-//! Whatever names and quotas are accepted: the headers are structured fields with the draft's
-//! types, and Retry-After does not point before the end of a window.
+//! The headers of any accepted policy name and quota are structured fields with the types of draft 11,
+//! and `Retry-After` is not before the end of `t`.
 #![no_main]
 
 use std::{
@@ -27,7 +27,7 @@ fuzz_target!(|input: (&str, u64, u64, u8, u64, Vec<u8>)| {
         _ => Algorithm::FixedWindow,
     };
     let window = Duration::from_micros(micros);
-    let Ok(quota) = Quota::with_algorithm(limit, window, algorithm) else { return };
+    let Ok(quota) = Quota::new_with_algorithm(limit, window, algorithm) else { return };
     let Ok(policy) = Policy::new(name, quota) else { return };
     let rule = Rule::new(policy, by::constant(key.as_slice())).cost(move |_| cost);
     let inner = service_fn(|_: Request<()>| {
@@ -46,7 +46,7 @@ fuzz_target!(|input: (&str, u64, u64, u8, u64, Vec<u8>)| {
         };
         let integer = |list: &List, parameter: &str| {
             let [ListEntry::Item(item)] = list.as_slice() else { panic!("one member") };
-            assert!(matches!(&item.bare_item, BareItem::String(said) if said.as_str() == name));
+            assert!(matches!(&item.bare_item, BareItem::String(text) if text.as_str() == name));
             match item.params.get(parameter) {
                 Some(BareItem::Integer(number)) => i64::from(*number),
                 other => panic!("{parameter} is {other:?}"),

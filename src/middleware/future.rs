@@ -27,13 +27,13 @@ pin_project! {
         S: Service<Request<B>>,
     {
         #[pin]
-        state: State<S, S::Future, S::Response, B>,
+        state: ResponseState<S, S::Future, S::Response, B>,
     }
 }
 
 pin_project! {
-    #[project = StateProjection]
-    enum State<S, F, R, B> {
+    #[project = ResponseStateProjection]
+    enum ResponseState<S, F, R, B> {
         // The request was rejected.
         Rejected { response: Option<Response<Bytes>> },
         // A remote store has been asked.
@@ -67,12 +67,12 @@ where
     S: Service<Request<B>>,
 {
     pub(super) fn rejected(response: Response<Bytes>) -> Self {
-        Self { state: State::Rejected { response: Some(response) } }
+        Self { state: ResponseState::Rejected { response: Some(response) } }
     }
 
     #[inline]
     pub(super) fn calling(future: S::Future, change: ResponseChange) -> Self {
-        Self { state: State::Calling { future, change } }
+        Self { state: ResponseState::Calling { future, change } }
     }
 
     pub(super) fn deciding(
@@ -82,7 +82,7 @@ where
         request: Request<B>,
     ) -> Self {
         let call = PendingCall { decision, decider, service, request };
-        Self { state: State::Deciding { call: Some(Box::new(call)) } }
+        Self { state: ResponseState::Deciding { call: Some(Box::new(call)) } }
     }
 }
 
@@ -99,11 +99,11 @@ where
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
-                StateProjection::Rejected { response } => {
+                ResponseStateProjection::Rejected { response } => {
                     let response = response.take().expect("polled after it was ready");
                     return Poll::Ready(Ok(response.map(ResponseBody::document)));
                 }
-                StateProjection::Deciding { call } => {
+                ResponseStateProjection::Deciding { call } => {
                     let pending = call.as_mut().expect("polled after it was ready");
                     let reply = ready!(Pin::new(&mut pending.decision.answer).poll(cx));
                     let call = *call.take().expect("the call was there a line ago");
@@ -112,14 +112,14 @@ where
                     match decider.resume(decision, reply, &mut parts) {
                         Admission::Admitted(change) => {
                             let request = Request::from_parts(parts, body);
-                            State::Calling { future: service.call(request), change }
+                            ResponseState::Calling { future: service.call(request), change }
                         }
                         Admission::Rejected(response) => {
-                            State::Rejected { response: Some(response) }
+                            ResponseState::Rejected { response: Some(response) }
                         }
                     }
                 }
-                StateProjection::Calling { future, change } => {
+                ResponseStateProjection::Calling { future, change } => {
                     let mut response = ready!(future.poll(cx))?;
                     match mem::replace(change, ResponseChange::None) {
                         ResponseChange::None => {}
@@ -133,7 +133,7 @@ where
                     }
                     return Poll::Ready(Ok(response.map(|body| ResponseBody::inner(body, None))));
                 }
-                StateProjection::Settling { settling } => {
+                ResponseStateProjection::Settling { settling } => {
                     let pending = settling.as_mut().expect("polled after it was ready");
                     let Settled { decision, at_end } = ready!(pending.settlement.as_mut().poll(cx));
                     let settling = *settling.take().expect("the response was there a line ago");
@@ -153,13 +153,13 @@ where
 fn settling<S, F, B, RB>(
     response: Response<RB>,
     pending: PendingSettlement,
-) -> State<S, F, Response<RB>, B> {
+) -> ResponseState<S, F, Response<RB>, B> {
     let PendingSettlement { settlement, headers, decided } = pending;
     let (head, body) = response.into_parts();
     let settlement = settlement.at_head(&head);
     let response = Response::from_parts(head, body);
     let settling = Settling { response, settlement, headers, decided };
-    State::Settling { settling: Some(Box::new(settling)) }
+    ResponseState::Settling { settling: Some(Box::new(settling)) }
 }
 
 #[inline]
@@ -176,10 +176,10 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.state {
-            State::Rejected { .. } => "ResponseFuture(rejected)",
-            State::Deciding { .. } => "ResponseFuture(deciding)",
-            State::Calling { .. } => "ResponseFuture(calling)",
-            State::Settling { .. } => "ResponseFuture(settling)",
+            ResponseState::Rejected { .. } => "ResponseFuture(rejected)",
+            ResponseState::Deciding { .. } => "ResponseFuture(deciding)",
+            ResponseState::Calling { .. } => "ResponseFuture(calling)",
+            ResponseState::Settling { .. } => "ResponseFuture(settling)",
         })
     }
 }

@@ -19,13 +19,13 @@ pin_project! {
     /// It implements [`Body`] if `B` does and if the data of `B` can be made from [`Bytes`].
     pub struct ResponseBody<B> {
         #[pin]
-        kind: Kind<B>,
+        kind: BodyKind<B>,
     }
 }
 
 pin_project! {
-    #[project = KindProjection]
-    enum Kind<B> {
+    #[project = BodyKindProjection]
+    enum BodyKind<B> {
         Document { document: Option<Bytes> },
         // The settlement is boxed because few responses have one.
         Inner { #[pin] body: B, at_end: Option<Box<BodySettlement>> },
@@ -35,7 +35,7 @@ pin_project! {
 impl<B> ResponseBody<B> {
     /// Creates a body of one frame.
     pub(crate) fn document(document: Bytes) -> Self {
-        Self { kind: Kind::Document { document: Some(document) } }
+        Self { kind: BodyKind::Document { document: Some(document) } }
     }
 
     /// Wraps the body of the inner service.
@@ -45,7 +45,7 @@ impl<B> ResponseBody<B> {
     /// has disconnected.
     #[inline]
     pub(crate) fn inner(body: B, at_end: Option<Box<BodySettlement>>) -> Self {
-        Self { kind: Kind::Inner { body, at_end } }
+        Self { kind: BodyKind::Inner { body, at_end } }
     }
 }
 
@@ -62,11 +62,11 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         match self.project().kind.project() {
-            KindProjection::Document { document } => {
+            BodyKindProjection::Document { document } => {
                 let document = document.take().filter(|document| !document.is_empty());
                 Poll::Ready(document.map(|document| Ok(Frame::data(document.into()))))
             }
-            KindProjection::Inner { body, at_end } => {
+            BodyKindProjection::Inner { body, at_end } => {
                 let frame = ready!(body.poll_frame(cx));
                 match (&frame, at_end.as_mut()) {
                     (Some(Ok(frame)), Some(at_end)) => {
@@ -82,17 +82,17 @@ where
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Document { document } => document.as_ref().is_none_or(Bytes::is_empty),
-            Kind::Inner { body, .. } => body.is_end_stream(),
+            BodyKind::Document { document } => document.as_ref().is_none_or(Bytes::is_empty),
+            BodyKind::Inner { body, .. } => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Document { document } => {
+            BodyKind::Document { document } => {
                 SizeHint::with_exact(document.as_ref().map_or(0, |document| document.len() as u64))
             }
-            Kind::Inner { body, .. } => body.size_hint(),
+            BodyKind::Inner { body, .. } => body.size_hint(),
         }
     }
 }
@@ -100,8 +100,8 @@ where
 impl<B> fmt::Debug for ResponseBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
-            Kind::Document { .. } => "ResponseBody(document)",
-            Kind::Inner { .. } => "ResponseBody(inner)",
+            BodyKind::Document { .. } => "ResponseBody(document)",
+            BodyKind::Inner { .. } => "ResponseBody(inner)",
         })
     }
 }

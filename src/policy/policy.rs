@@ -8,8 +8,8 @@ use std::{
 
 use siphasher::sip::SipHasher13;
 
-use super::live_quota::LiveQuota;
-use crate::{error::Error, key::Key, policy::Charge, quota::Quota, telemetry::Counters};
+use super::{counters::Counters, live_quota::LiveQuota};
+use crate::{error::Error, key::Key, policy::Charge, quota::Quota};
 
 /// A named [`Quota`] that can be replaced while it is in use.
 ///

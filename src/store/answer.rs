@@ -13,11 +13,11 @@ use crate::{decision::StoreReply, error::Error};
 /// An answer that is [`ready`](Self::ready) does not allocate, and its future completes at the first
 /// poll.
 #[must_use = "an answer does nothing unless polled"]
-pub struct Answer(Progress);
+pub struct Answer(Readiness);
 
 type ReplyFuture = Pin<Box<dyn Future<Output = Result<StoreReply, Error>> + Send>>;
 
-enum Progress {
+enum Readiness {
     Ready(Result<StoreReply, Error>),
     Pending(ReplyFuture),
     Taken,
@@ -27,14 +27,14 @@ impl Answer {
     /// Creates an answer that is ready.
     #[inline]
     pub fn ready(reply: Result<StoreReply, Error>) -> Self {
-        Self(Progress::Ready(reply))
+        Self(Readiness::Ready(reply))
     }
 
     /// Creates the answer of a store that has to wait.
     pub fn pending(
         reply: impl Future<Output = Result<StoreReply, Error>> + Send + 'static,
     ) -> Self {
-        Self(Progress::Pending(Box::pin(reply)))
+        Self(Readiness::Pending(Box::pin(reply)))
     }
 
     /// Returns the reply, if it is ready.
@@ -45,8 +45,8 @@ impl Answer {
     #[inline]
     pub fn now(self) -> Result<Result<StoreReply, Error>, Self> {
         match self.0 {
-            Progress::Ready(reply) => Ok(reply),
-            Progress::Pending(_) | Progress::Taken => Err(self),
+            Readiness::Ready(reply) => Ok(reply),
+            Readiness::Pending(_) | Readiness::Taken => Err(self),
         }
     }
 }
@@ -59,12 +59,12 @@ impl Future for Answer {
     /// Panics if polled again after it was ready.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Progress::Pending(future) = &mut self.0 {
+        if let Readiness::Pending(future) = &mut self.0 {
             return future.as_mut().poll(cx);
         }
-        match mem::replace(&mut self.0, Progress::Taken) {
-            Progress::Ready(reply) => Poll::Ready(reply),
-            Progress::Pending(_) | Progress::Taken => panic!("answer polled after it was ready"),
+        match mem::replace(&mut self.0, Readiness::Taken) {
+            Readiness::Ready(reply) => Poll::Ready(reply),
+            Readiness::Pending(_) | Readiness::Taken => panic!("answer polled after it was ready"),
         }
     }
 }
@@ -72,9 +72,9 @@ impl Future for Answer {
 impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Progress::Ready(_) => "Answer(ready)",
-            Progress::Pending(_) => "Answer(pending)",
-            Progress::Taken => "Answer(taken)",
+            Readiness::Ready(_) => "Answer(ready)",
+            Readiness::Pending(_) => "Answer(pending)",
+            Readiness::Taken => "Answer(taken)",
         })
     }
 }

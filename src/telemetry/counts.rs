@@ -12,43 +12,26 @@
 
 use std::time::Duration;
 
-use metrics::{Key, Level, Metadata};
+use metrics::{Level, Metadata};
 
 use crate::decision::{Decision, Outcome, Verdict};
 
 pub(super) const ENABLED: bool = true;
-
-/// The values of the label `outcome`.
-const OUTCOMES: [&str; 4] = ["allowed", "denied", "would_allow", "would_deny"];
-
-/// The names of the counters of one policy, made once so that counting does not allocate.
-#[derive(Debug)]
-pub(crate) struct Counters([Key; 4]);
-
-impl Counters {
-    /// Creates the names for the policy `name`.
-    pub(crate) fn new(name: &str) -> Self {
-        Self(OUTCOMES.map(|outcome| {
-            let labels = [("policy", name.to_owned()), ("outcome", outcome.to_owned())];
-            Key::from_parts("tollgate_decisions_total", &labels)
-        }))
-    }
-}
 
 #[inline]
 pub(super) fn decided(decision: &Decision<'_>) {
     static METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, Some("tollgate"));
     metrics::with_recorder(|recorder| {
         for outcome in decision.outcomes() {
-            let Counters(keys) = outcome.policy().counters();
-            let key = &keys[label(&outcome, decision.is_allowed())];
+            let keys = outcome.policy().counters().keys();
+            let key = &keys[index(&outcome, decision.is_allowed())];
             recorder.register_counter(key, &METADATA).increment(1);
         }
     });
 }
 
-/// Returns the index of a label in [`OUTCOMES`].
-fn label(outcome: &Outcome<'_>, allowed: bool) -> usize {
+/// Returns the index of an outcome in the counters of a policy.
+fn index(outcome: &Outcome<'_>, allowed: bool) -> usize {
     match (outcome.charge().is_shadow(), allowed, outcome.verdict()) {
         (false, true, _) => 0,
         (false, false, _) => 1,

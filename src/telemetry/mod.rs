@@ -18,9 +18,7 @@ mod events;
 #[cfg(feature = "redis")]
 pub(crate) use self::counts::undo_failed;
 pub(crate) use self::{
-    counts::{
-        Counters, breaker_made, deadline_missed, denied_from_cache, fell_back, store_answered,
-    },
+    counts::{breaker_made, deadline_missed, denied_from_cache, fell_back, store_answered},
     events::{peer_missing, store_failed},
 };
 use crate::decision::Decision;

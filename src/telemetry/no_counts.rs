@@ -6,15 +6,6 @@ use crate::decision::Decision;
 
 pub(super) const ENABLED: bool = false;
 
-#[derive(Debug)]
-pub(crate) struct Counters;
-
-impl Counters {
-    pub(crate) fn new(_: &str) -> Self {
-        Self
-    }
-}
-
 #[inline]
 pub(super) fn decided(_: &Decision<'_>) {}
 #[inline]

@@ -1,4 +1,4 @@
-//! A real axum server, and real HTTP/1.1 and HTTP/2 clients.
+//! An axum server on a free port, and clients for HTTP/1.1 and HTTP/2.
 
 use std::net::SocketAddr;
 
@@ -21,13 +21,13 @@ pub(crate) async fn serve(app: Router) -> SocketAddr {
     address
 }
 
-/// One connection.
+/// A connection of a client.
 pub(crate) enum Client {
     Http1(http1::SendRequest<Empty<Bytes>>),
     Http2(http2::SendRequest<Empty<Bytes>>),
 }
 
-/// Another stream of the same connection.
+/// Returns another stream of the same HTTP/2 connection.
 impl Clone for Client {
     fn clone(&self) -> Self {
         match self {

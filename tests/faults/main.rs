@@ -17,5 +17,5 @@ mod server;
 mod servers;
 mod stage;
 
-/// Who measures times has the machine alone.
+/// Tests that measure times take this lock, so that they do not disturb each other.
 pub(crate) static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

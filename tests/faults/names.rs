@@ -11,7 +11,7 @@ use tokio::{
 
 use crate::{
     common_http,
-    server::{SURE, Serving},
+    server::{MANY_CONNECTIONS, SURE, Serving},
     servers::{Server, directory, run},
     stage::{Stage, measured},
 };
@@ -129,4 +129,14 @@ async fn the_name_server_hangs_without_a_breaker() {
         let what = format!("DNS hangs for {seconds} s, no breaker");
         assert_survives(&what, Duration::from_secs(seconds), &[SURE]).await;
     }
+}
+
+/// All connections look the name up at the same time, so all lookups that hang notice at the same
+/// time that the name server is back: after five seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_name_server_hangs_for_many_connections() {
+    let hangs_for = Duration::from_millis(1_500);
+    assert_survives("DNS hangs, 20 connections", hangs_for, &[MANY_CONNECTIONS]).await;
+    let more = [MANY_CONNECTIONS, SURE];
+    assert_survives("DNS hangs, 20 connections, no breaker", hangs_for, &more).await;
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use axum::{Router, middleware::map_response, response::Response, routing::get};
 use tollgate::{
     Decided, Decision, Limiter, Policy, Quota, RateLimitLayer, Rule, by,
-    store::{RedisStore, Resilience, Source},
+    store::{RedisConfig, RedisStore, Resilience, Source},
 };
 
 use crate::{
@@ -24,6 +24,9 @@ const CONTROL: &str = "none";
 /// A variable with which the server asks Redis each time, however often that fails.
 pub(crate) const SURE: (&str, &str) = ("TOLLGATE_TEST_BREAKER", "none");
 
+/// A variable with which the server has 20 connections to Redis.
+pub(crate) const MANY_CONNECTIONS: (&str, &str) = ("TOLLGATE_TEST_CONNECTIONS", "many");
+
 /// Not a test of its own: what the server's process does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server() {
@@ -38,7 +41,13 @@ async fn server() {
 async fn limited(app: Router, store: &str) -> Router {
     let store = match store.split_once(' ') {
         Some((sentinel, name)) => RedisStore::sentinel([sentinel], name).await,
-        None => RedisStore::connect(store).await,
+        None => {
+            let mut config = RedisConfig::default();
+            if std::env::var(MANY_CONNECTIONS.0).is_ok() {
+                config = config.connections(20);
+            }
+            RedisStore::connect_with(store, config).await
+        }
     };
     let mut resilience = Resilience::default().instances(INSTANCES);
     if std::env::var(SURE.0).is_ok() {

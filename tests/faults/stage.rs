@@ -74,7 +74,9 @@ const RUNS: usize = 4;
 /// Runs a fault, and fails if clients waited too long, or if Redis was left alone for too long.
 ///
 /// A run that misses a bar while the control shows a busy machine is repeated, up to 4 runs in all.
-/// If none of them was calm, the calmest one is judged, and the bar for waits is that of the control.
+/// If none of them was calm, the calmest one is judged. Then the longest wait of the control is added
+/// to the bar, because a request that passes through Redis waits for a processor more often than one
+/// of the control.
 pub(crate) async fn measured(run: impl AsyncFn() -> Figures) {
     let mut runs: Vec<Figures> = Vec::new();
     while runs.len() < RUNS {
@@ -89,7 +91,7 @@ pub(crate) async fn measured(run: impl AsyncFn() -> Figures) {
         runs.push(figures);
     }
     let calmest = runs.iter().min_by_key(|figures| figures.control.p99).expect("some runs");
-    if let Some(miss) = misses(calmest, calmest.control.p99) {
+    if let Some(miss) = misses(calmest, calmest.control.max) {
         panic!("{miss}");
     }
 }

@@ -13,7 +13,9 @@ use serde_json::Value;
 use tollgate::{Identity, Key, Limiter, OnFailure, RateLimitLayer, Rule};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::{Down, Later, Log, Picky, get, limiter, policy, rule, text};
+use crate::{
+    Log, PendingStore, RejectingStore, UnavailableStore, get, limiter, policy, rule, text,
+};
 
 /// Answers with the status that the path names, and a body of 100 bytes.
 fn inner() -> impl Service<
@@ -87,7 +89,7 @@ async fn all_rules_or_none_are_charged() {
 }
 
 #[tokio::test]
-async fn a_denial_of_the_applications_own() {
+async fn the_application_responds_to_denials() {
     let layer =
         RateLimitLayer::new(limiter().0, rule("api", "1/10s")).on_denied(|denied, parts| {
             let text = format!("{} {}", parts.uri.path(), denied.outcomes().len());
@@ -121,7 +123,7 @@ async fn denials_in_plain_text() {
     assert_eq!(body, "This request costs more than the quota can ever hold.\n");
 
     let closed = rule("closed", "1/min").with_on_failure(OnFailure::Deny);
-    let mut service = rules(Limiter::new(Down)).and(closed).layer(inner());
+    let mut service = rules(Limiter::new(UnavailableStore)).and(closed).layer(inner());
     let (status, headers, body) = ask!(service, "/");
     assert_eq!((status, &headers["retry-after"]), (503, &"1".parse().unwrap()));
     assert_eq!(headers["content-type"], "text/plain; charset=utf-8");
@@ -175,7 +177,7 @@ async fn tiers_costs_and_methods() {
 }
 
 #[tokio::test]
-async fn a_trial_denies_nobody_and_shows_nowhere_but_to_who_watches() {
+async fn a_shadow_rule_denies_no_request_and_shows_in_no_header() {
     let log = Log::default();
     let seen = Arc::clone(&log);
     let layer = RateLimitLayer::new(limiter().0, rule("trial", "1/min"))
@@ -202,13 +204,13 @@ async fn a_trial_denies_nobody_and_shows_nowhere_but_to_who_watches() {
 }
 
 #[tokio::test]
-async fn when_the_store_fails_each_rule_says_what_happens() {
-    let layer = || RateLimitLayer::new(Limiter::new(Down), rule("api", "1/min"));
+async fn on_failure_decides_when_the_store_cannot_answer() {
+    let layer = || RateLimitLayer::new(Limiter::new(UnavailableStore), rule("api", "1/min"));
     // By default this process decides by itself.
     let mut local = layer().layer(inner());
     assert_eq!([ask!(local, "/").0, ask!(local, "/").0], [200, 429]);
     let cheap = rule("cheap", "1/min").with_on_failure(OnFailure::Allow);
-    let mut open = RateLimitLayer::new(Limiter::new(Down), cheap).layer(inner());
+    let mut open = RateLimitLayer::new(Limiter::new(UnavailableStore), cheap).layer(inner());
     for _ in 0..3 {
         assert_eq!(ask!(open, "/").0, 200);
     }
@@ -220,29 +222,31 @@ async fn when_the_store_fails_each_rule_says_what_happens() {
     let problem = problem(&body);
     assert_eq!(problem["status"], 503);
     assert!(problem["type"].as_str().unwrap().ends_with("#temporary-reduced-capacity"));
-    let mut trial = layer().and(dear().shadow()).layer(inner());
-    assert_eq!(ask!(trial, "/").0, 200, "a trial denies nobody");
+    let mut shadow = layer().and(dear().shadow()).layer(inner());
+    assert_eq!(ask!(shadow, "/").0, 200, "a shadow denies no request");
     // Two rules of one policy and key are one charge: the stricter says what happens.
     let twice = rule("dear", "1/min").with_on_failure(OnFailure::Allow);
-    let mut both = RateLimitLayer::new(Limiter::new(Down), twice).and(dear()).layer(inner());
+    let mut both =
+        RateLimitLayer::new(Limiter::new(UnavailableStore), twice).and(dear()).layer(inner());
     assert_eq!(ask!(both, "/").0, 503);
 }
 
 /// A quota that the store cannot keep is a mistake of the program: loud, and nobody is unlimited.
 #[tokio::test]
-async fn what_the_store_does_not_take_is_refused() {
+async fn a_check_that_the_store_rejects_is_rejected() {
     let rule = |name| rule(name, "1/min").with_on_failure(OnFailure::Allow);
-    let mut service = RateLimitLayer::new(Limiter::new(Picky), rule("p")).layer(inner());
+    let mut service = RateLimitLayer::new(Limiter::new(RejectingStore), rule("p")).layer(inner());
     assert_eq!(ask!(service, "/").0, 503);
-    let mut trial = RateLimitLayer::new(Limiter::new(Picky), rule("p").shadow()).layer(inner());
-    assert_eq!(ask!(trial, "/").0, 200);
+    let mut shadow =
+        RateLimitLayer::new(Limiter::new(RejectingStore), rule("p").shadow()).layer(inner());
+    assert_eq!(ask!(shadow, "/").0, 200);
 }
 
 #[tokio::test]
-async fn a_charge_is_given_back_if_the_response_says_so() {
+async fn refund_if_refunds_by_the_head_of_the_response() {
     for later in [false, true] {
         let store = tollgate::store::MemoryStore::new(Default::default());
-        let limiter = if later { Limiter::new(Later(store)) } else { Limiter::new(store) };
+        let limiter = if later { Limiter::new(PendingStore(store)) } else { Limiter::new(store) };
         let failures = rule("failures", "3/min").refund_if(|head| head.status.is_success());
         let mut service = RateLimitLayer::new(limiter, failures).layer(inner());
         for _ in 0..9 {
@@ -291,8 +295,8 @@ fn debug_shows_no_keys() {
 
 /// Of a body in several frames each counts, and a store that answers later is settled by a task.
 #[tokio::test]
-async fn every_frame_counts_and_a_remote_store_is_settled_too() {
-    let limiter = Limiter::new(Later(tollgate::store::MemoryStore::new(Default::default())));
+async fn every_frame_is_counted_and_a_remote_store_settles() {
+    let limiter = Limiter::new(PendingStore(tollgate::store::MemoryStore::new(Default::default())));
     let bytes = policy("bytes", "1000/min");
     let by_body =
         Rule::new(bytes.clone(), |_| "everybody").cost(|_| 10).cost_of_body(|bytes| bytes);

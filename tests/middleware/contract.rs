@@ -21,7 +21,7 @@ use tower::{
     BoxError, Layer, Service, ServiceBuilder, ServiceExt, buffer::BufferLayer, service_fn,
 };
 
-use crate::{Later, get, limiter, policy, rule};
+use crate::{PendingStore, get, limiter, policy, rule};
 
 /// A service that must be ready when it is called, and whose clones are not: readiness is a permit
 /// that is taken in `poll_ready` and given back by a call or a drop.
@@ -95,20 +95,20 @@ async fn the_service_that_was_ready_is_the_one_that_is_called() {
 }
 
 #[tokio::test]
-async fn with_a_store_that_answers_later_too() {
+async fn a_pending_store_calls_the_service_that_was_ready() {
     let strict = Strict::new();
     let permits = Arc::clone(&strict.permits);
-    let limiter = Limiter::new(Later(tollgate::store::MemoryStore::new(Default::default())));
+    let limiter = Limiter::new(PendingStore(tollgate::store::MemoryStore::new(Default::default())));
     let mut service = RateLimitLayer::new(limiter, rule("p", "2/min")).layer(strict);
     assert_eq!(statuses(&mut service, 4).await, [200, 200, 429, 429]);
     assert_eq!(permits.load(SeqCst), 0);
 }
 
 #[tokio::test]
-async fn a_dropped_request_gives_back_readiness() {
+async fn a_dropped_request_releases_readiness() {
     let strict = Strict::new();
     let permits = Arc::clone(&strict.permits);
-    let limiter = Limiter::new(Later(tollgate::store::MemoryStore::new(Default::default())));
+    let limiter = Limiter::new(PendingStore(tollgate::store::MemoryStore::new(Default::default())));
     let mut service = RateLimitLayer::new(limiter, rule("p", "9/min")).layer(strict);
     let mut now = Context::from_waker(std::task::Waker::noop());
     let request = get("/");
@@ -197,7 +197,7 @@ async fn frames_errors_and_sizes_of_the_inner_body_are_kept() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_inner_service_stays_what_it_is() {
+async fn an_error_of_the_inner_service_is_unchanged() {
     let inner = service_fn(|_: Request<http_body_util::Empty<Bytes>>| {
         ready(Err::<Response<Full<Bytes>>, _>(Broken))
     });
@@ -219,7 +219,7 @@ async fn stacked_under_a_service_builder_with_a_buffer() {
 }
 
 #[tokio::test]
-async fn around_a_concurrency_limit_a_denied_connection_holds_no_permit() {
+async fn a_denied_connection_holds_no_permit_of_a_concurrency_limit() {
     let inner = tower::limit::ConcurrencyLimit::new(Strict::new(), 1);
     let service = RateLimitLayer::new(limiter().0, rule("p", "1/min")).layer(inner);
     let (mut one, mut other) = (service.clone(), service);
@@ -230,7 +230,7 @@ async fn around_a_concurrency_limit_a_denied_connection_holds_no_permit() {
 
 #[cfg(feature = "axum")]
 #[tokio::test]
-async fn everywhere_that_axum_takes_a_layer() {
+async fn all_places_where_axum_takes_a_layer() {
     use axum::{Router, handler::Handler, routing::get as route};
 
     async fn hello() -> &'static str {

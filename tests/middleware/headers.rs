@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{Empty, Full};
 use sfv::{BareItem, List, ListEntry, Parser};
-use tollgate::{Headers, RateLimitLayer, Reset, Rule};
+use tollgate::{Headers, Policy, RateLimitLayer, Reset, Rule};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::{START, get, limiter, policy, rule, text};
@@ -64,7 +64,7 @@ async fn an_allowed_response_carries_all_of_them() {
 }
 
 #[tokio::test]
-async fn times_are_rounded_to_the_safe_side() {
+async fn waits_are_rounded_up() {
     let (limiter, clock) = limiter();
     let mut service = RateLimitLayer::new(limiter, rule("api", "1/10s")).layer(inner());
     ask!(service);
@@ -192,7 +192,7 @@ async fn the_choice_of_headers_is_kept() {
 }
 
 #[tokio::test]
-async fn jitter_is_never_earlier_than_the_truth() {
+async fn jitter_only_lengthens_the_wait() {
     // A part of a second counts as one.
     for (jitter, expected) in [(5_000, &[10, 11, 12, 13, 14, 15][..]), (1, &[10, 11][..])] {
         let (limiter, _) = limiter();
@@ -219,4 +219,35 @@ async fn numbers_stay_integers_of_a_structured_field_at_the_bounds() {
     let [wide, short] = &members(&headers, "ratelimit-policy")[..] else { panic!("two members") };
     assert_eq!(wide.1, [("q".into(), 1_000_000_000_000), ("w".into(), 34_560_000)]);
     assert_eq!(short.1, [("q".into(), 1), ("w".into(), 1)]);
+}
+
+/// The value of `RateLimit-Policy` is kept for each thread until something in it changes.
+#[tokio::test]
+async fn a_changed_quota_or_unit_shows_in_the_next_response() {
+    let api = policy("kept", "100/min");
+    let (limiter, _) = limiter();
+    let layer = |policy: &Policy| {
+        RateLimitLayer::new(limiter.clone(), Rule::new(policy.clone(), |_| "all")).layer(inner())
+    };
+    let mut service = layer(&api);
+    let mut both = RateLimitLayer::new(limiter.clone(), Rule::new(api.clone(), |_| "all"))
+        .and(rule("other", "7/s"))
+        .layer(inner());
+    let mut of_bytes = layer(&policy("kept", "100/min").with_unit("bytes").unwrap());
+    for quota in ["100/min", "5000/h", "100/min"] {
+        api.set_quota(quota.parse().unwrap());
+        let shown = if quota == "5000/h" { "q=5000;w=3600" } else { "q=100;w=60" };
+        let limit = if quota == "5000/h" { "5000" } else { "100" };
+        for _ in 0..2 {
+            let (_, headers, _) = ask!(service);
+            assert_eq!(value(&headers, "ratelimit-policy"), format!("\"kept\";{shown}"));
+            assert_eq!(value(&headers, "x-ratelimit-limit"), limit);
+            let (_, headers, _) = ask!(both);
+            let expected = format!("\"kept\";{shown}, \"other\";q=7;w=1");
+            assert_eq!(value(&headers, "ratelimit-policy"), expected);
+            let (_, headers, _) = ask!(of_bytes);
+            let expected = "\"kept\";q=100;qu=\"bytes\";w=60";
+            assert_eq!(value(&headers, "ratelimit-policy"), expected);
+        }
+    }
 }

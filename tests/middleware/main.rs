@@ -16,7 +16,7 @@ use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Empty};
 use tollgate::{
     Error, ErrorKind, Limiter, ManualClock, Policy, Rule,
-    store::{Answer, MemoryConfig, MemoryStore, Request as Asked, Store},
+    store::{Answer, MemoryConfig, MemoryStore, Request as StoreRequest, Store},
 };
 
 pub(crate) const START: u64 = 1_700_000_000_000_000;
@@ -31,7 +31,7 @@ pub(crate) fn policy(name: &str, quota: &str) -> Policy {
     Policy::new(name, quota.parse().unwrap()).unwrap()
 }
 
-/// Everybody is one key.
+/// All requests are one key.
 pub(crate) fn rule(name: &str, quota: &str) -> Rule {
     Rule::new(policy(name, quota), |_| "everybody")
 }
@@ -50,12 +50,12 @@ where
     (head.status.as_u16(), head.headers, String::from_utf8(bytes.to_vec()).unwrap())
 }
 
-/// A store that answers later, as one across a network does: after the caller has been woken.
+/// A store whose answers are pending at first, as those of a remote store.
 #[derive(Debug)]
-pub(crate) struct Later(pub(crate) MemoryStore);
+pub(crate) struct PendingStore(pub(crate) MemoryStore);
 
-impl Store for Later {
-    fn call(&self, request: Asked<'_>) -> Answer {
+impl Store for PendingStore {
+    fn call(&self, request: StoreRequest<'_>) -> Answer {
         let reply = self.0.call(request).now().unwrap();
         Answer::pending(async move {
             tokio::task::yield_now().await;
@@ -64,22 +64,22 @@ impl Store for Later {
     }
 }
 
-/// A store that is down.
+/// A store that is unavailable.
 #[derive(Debug)]
-pub(crate) struct Down;
+pub(crate) struct UnavailableStore;
 
-impl Store for Down {
-    fn call(&self, _: Asked<'_>) -> Answer {
+impl Store for UnavailableStore {
+    fn call(&self, _: StoreRequest<'_>) -> Answer {
         Answer::ready(Err(Error::new(ErrorKind::Unavailable, "down")))
     }
 }
 
-/// A store that does not take what it is asked to keep.
+/// A store that rejects every check as invalid.
 #[derive(Debug)]
-pub(crate) struct Picky;
+pub(crate) struct RejectingStore;
 
-impl Store for Picky {
-    fn call(&self, _: Asked<'_>) -> Answer {
+impl Store for RejectingStore {
+    fn call(&self, _: StoreRequest<'_>) -> Answer {
         Answer::ready(Err(Error::new(ErrorKind::Invalid, "limit is too high")))
     }
 }

@@ -1,4 +1,4 @@
-//! The ways in: URLs, sockets, TLS, users, the application's pool.
+//! The ways to connect: URLs, sockets, TLS, users, the application's pool.
 
 use std::{fs, sync::atomic::Ordering::SeqCst, time::Duration};
 
@@ -72,7 +72,7 @@ async fn tls_and_a_user_with_the_fewest_rights() {
 
     let error = RedisStore::connect_with(&url("wrong"), config).await.expect_err("refused");
     assert_eq!(error.kind(), tollgate::ErrorKind::Unauthorized, "{error:?}");
-    // Who does not know the authority does not trust the server.
+    // Without the certificate of the authority, the server is not trusted.
     let error = RedisStore::connect(&url("s3cret%2F%25")).await.expect_err("not trusted");
     assert!(error.is_unavailable(), "{error:?}");
     // Everything that the store does is within those rights.
@@ -119,7 +119,7 @@ async fn the_applications_pool() {
     assert!(!stats.contains("cmdstat_ping"), "{stats}");
     assert!(stats.contains("cmdstat_evalsha:calls=500,"), "{stats}");
 
-    // 200 tasks at once, over a pool of one: nobody starves.
+    // 200 tasks over a pool of one connection get about the same number of decisions.
     let tasks: Vec<_> = (0..200)
         .map(|_| {
             let (limiter, busy) = (limiter.clone(), busy.clone());
@@ -149,14 +149,15 @@ async fn the_applications_pool() {
     assert!(admits(&limiter, &policy("again", "3/h"), "alice").await);
 }
 
-/// Connections that died without a word while idle cost no check, however many come at once.
+/// An idle connection like the pool's is tested once before the next checks are sent over it, so
+/// that none of them is lost.
 #[tokio::test]
 async fn idle_connections_like_the_pools_are_tested() {
     let server = Server::start();
     let (proxy, url) = Proxy::start(server.port).await;
     let manager = RedisConnectionManager::new(url).expect("a valid address");
     let pool = bb8::Pool::builder().max_size(1).build(manager).await.expect("a pool");
-    let config = RedisConfig::default().coalescing(false);
+    let config = RedisConfig::default().batching(false);
     let store = RedisStore::from_pool_with(pool, config).await.expect("a store");
     let limiter = Limiter::with(store, tollgate::store::Resilience::none());
     let policy = policy("p", "100/h");
@@ -173,9 +174,10 @@ async fn idle_connections_like_the_pools_are_tested() {
     }
 }
 
-/// What the application does with the connections that it checks out is its own affair.
+/// A transaction or `SELECT` on a connection that the application has checked out does not reach
+/// the store.
 #[tokio::test]
-async fn the_application_has_its_connections_for_itself() {
+async fn the_store_uses_no_connection_of_the_application() {
     let server = Server::start();
     let manager = RedisConnectionManager::new(server.url()).expect("a valid address");
     let pool = bb8::Pool::builder().max_size(1).build(manager).await.expect("a pool");

@@ -1,4 +1,4 @@
-//! Faults under load: nothing is admitted that should not be, and no error outlives its fault.
+//! Faults under load: no check exceeds the limit, and no error outlives its fault.
 
 use std::{
     future::Future,
@@ -22,7 +22,7 @@ use crate::{
     support::calm::on_a_calm_machine,
 };
 
-/// What many tasks that check as fast as they can came to.
+/// Tasks that check as fast as they can, and their counts.
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
     pub(crate) admitted: Arc<AtomicU64>,
@@ -209,7 +209,7 @@ fn losing_answers(server: &Server, nth: u64) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lost_answers_admit_nothing_more() {
+async fn lost_replies_admit_no_more_than_the_limit() {
     let server = Server::start();
     let url = losing_answers(&server, 7);
     let limiter = Limiter::with(
@@ -227,7 +227,7 @@ async fn lost_answers_admit_nothing_more() {
     assert!(admitted + errors >= 300, "what was charged was admitted or reported");
 }
 
-/// A refund whose answer is lost is not repeated: it gave back once, or not at all.
+/// A refund whose reply is lost is not repeated: it refunds once, or not at all.
 #[tokio::test]
 async fn a_lost_refund_is_not_repeated() {
     let server = Server::start();

@@ -1,6 +1,6 @@
 //! The shared store, against real servers.
 
-mod coalescing;
+mod batches;
 mod connections;
 mod differential;
 mod errors;

@@ -1,4 +1,4 @@
-//! What lies between a client and a server.
+//! A proxy between a client and a server, which injects faults.
 
 use std::{
     sync::{
@@ -17,21 +17,21 @@ use tokio::{
 
 #[derive(Default)]
 pub(crate) struct Proxy {
-    /// How much later a new connection is passed on, in milliseconds.
+    /// The delay of new connections, in milliseconds.
     pub(crate) handshake: AtomicU64,
-    /// How much later each answer is, in milliseconds.
+    /// The delay of each reply, in milliseconds.
     pub(crate) answer: AtomicU64,
-    /// Sends so many answers of its own, each before one of the server's that is then late.
+    /// The number of replies of its own that it still sends, each before one of the server's.
     pub(crate) strays: AtomicUsize,
-    /// Answers something else in place of what the script answers to one line.
+    /// Replaces the script's reply to one charge by a number.
     pub(crate) nonsense: AtomicBool,
-    /// Passes nothing of a new connection on.
+    /// Forwards nothing from a new connection.
     pub(crate) mute: AtomicBool,
-    /// The first so many connections get no answers any more.
+    /// The number of connections, counted from the first, that get no replies any more.
     pub(crate) silent: AtomicUsize,
-    /// Connections so far.
+    /// The number of connections so far.
     pub(crate) opened: AtomicUsize,
-    /// Connections that have not ended.
+    /// The number of connections that have not ended.
     pub(crate) open: Arc<AtomicUsize>,
     tasks: Mutex<Vec<AbortHandle>>,
 }

@@ -1,5 +1,4 @@
-//! A limiter as applications have it, with its short deadline, decides through Redis again soon
-//! after the fault has passed.
+//! After a fault has passed, a limiter with the default deadline soon decides through Redis again.
 
 use std::{
     process::Command,
@@ -26,9 +25,9 @@ use crate::{
     support::calm::on_a_calm_machine,
 };
 
-const SOON: Duration = Duration::from_secs(2);
+const MAX_RECOVERY: Duration = Duration::from_secs(2);
 
-/// Requests that come all the time, as a service has them.
+/// A steady flow of requests.
 struct Traffic {
     policy: Policy,
     limiter: Limiter,
@@ -87,7 +86,9 @@ impl Traffic {
         eprintln!("measured: {what}: again after {resumed:?}, all after {all:?}");
         self.stop().await;
         // The breaker lets all of them through a second after it has seen the first succeed.
-        if resumed.is_some_and(|resumed| resumed < SOON) && all < SOON + Duration::from_secs(1) {
+        if resumed.is_some_and(|resumed| resumed < MAX_RECOVERY)
+            && all < MAX_RECOVERY + Duration::from_secs(1)
+        {
             Ok(())
         } else {
             Err(format!("{what}: again after {resumed:?}, all after {all:?}"))
@@ -109,7 +110,7 @@ fn process(server: &Server) -> String {
     server.info("server", "process_id")
 }
 
-/// Continues processes however the test ends, so that they can be stopped.
+/// Stopped processes. They continue when this is dropped, so that they can be ended.
 pub(crate) struct Frozen(Vec<String>);
 
 impl Frozen {
@@ -222,9 +223,10 @@ async fn a_node_of_a_cluster_that_died() {
     .await;
 }
 
-/// Who gives up early says nothing of the connection; nor does a short pause of the server.
+/// A request that was given up early does not replace the connection; nor does a short pause of the
+/// server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_answer_is_no_dead_connection() {
+async fn a_slow_reply_does_not_replace_the_connection() {
     let server = Server::start();
     let (proxy, url) = Proxy::start(server.port).await;
     let store = RedisStore::connect(&url).await.expect("a store");
@@ -257,7 +259,7 @@ async fn a_slow_answer_is_no_dead_connection() {
     .await;
 }
 
-/// Whatever was being done for a store ends with it.
+/// The background tasks of a store end when it is dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_outlives_its_store() {
     let server = Server::start();
@@ -278,9 +280,10 @@ async fn nothing_outlives_its_store() {
     assert_eq!(proxy.open.load(Relaxed), 0, "it has stopped");
 }
 
-/// What waits for a connection until its deadline has not been charged, and is charged later.
+/// A request that waits for a connection until its deadline is not charged in Redis. Its fallback
+/// charge is replayed later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_never_sent_is_owed() {
+async fn a_charge_that_was_never_sent_is_replayed() {
     let server = Server::start();
     let (proxy, url) = Proxy::start(server.port).await;
     let limiter = Limiter::new(RedisStore::connect(&url).await.expect("a store"));
@@ -305,7 +308,7 @@ async fn what_was_never_sent_is_owed() {
         assert_eq!(source(cost).await, Source::Fallback);
     }
     assert_eq!(left().await, 100, "nothing was sent");
-    let end = Instant::now() + SOON;
+    let end = Instant::now() + MAX_RECOVERY;
     while left().await != 100 - 7 {
         assert!(Instant::now() < end, "{} of 93 are left", left().await);
         sleep(Duration::from_millis(20)).await;

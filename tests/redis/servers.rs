@@ -47,7 +47,7 @@ impl Server {
         panic!("redis-server does not start");
     }
 
-    /// A server at this port, and with the last word on all arguments.
+    /// Starts a server at this port, with exactly these arguments.
     pub(crate) fn start_bare(port: u16, arguments: &[String]) -> Self {
         let mut server =
             Self { port, dir: directory(), arguments: arguments.to_vec(), child: None };
@@ -137,8 +137,8 @@ impl Server {
         line.unwrap_or_default().to_owned()
     }
 
-    /// The server's files may not grow beyond so many bytes, or may again, if `unlimited`: as on a
-    /// disk that is full, and needs no rights.
+    /// Limits the size of the server's files to `bytes`, or to nothing if `unlimited`. This looks
+    /// like a full disk, and needs no rights.
     pub(crate) fn limit_files(&self, bytes: &str) {
         let pid = self.child.as_ref().expect("it runs").id().to_string();
         let limit = format!("--fsize={bytes}:");
@@ -160,7 +160,7 @@ impl Server {
         self.ask("KEYS *")
     }
 
-    /// Every key must go by itself.
+    /// Checks that every key has a time to live.
     pub(crate) fn assert_all_keys_expire(&self) {
         let mut connection = self.client().get_connection().expect("a connection");
         for key in self.keys() {
@@ -290,7 +290,7 @@ impl Guarded {
     }
 }
 
-/// Waits for something that takes its time, for at most 30 seconds.
+/// Waits until a condition holds, for at most 30 seconds.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..3_000 {
         if holds() {

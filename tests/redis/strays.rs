@@ -1,4 +1,4 @@
-//! An answer too many on a connection: each that follows would be another's.
+//! One reply too many on a connection: each that follows belongs to another request.
 
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
@@ -11,16 +11,16 @@ use tollgate::{
 use crate::{policy, proxy::Proxy, servers::Server, support::calm::eventually};
 
 async fn limiter(url: &str) -> Limiter {
-    let config = RedisConfig::default().connections(1).coalescing(false);
+    let config = RedisConfig::default().connections(1).batching(false);
     let store = RedisStore::connect_with(url, config).await.expect("a store");
     Limiter::with(store, Resilience::none())
 }
 
-/// A pause before connecting again, and more.
-const PAUSE: Duration = Duration::from_millis(30);
+/// More than the first delay before connecting again.
+const RECONNECT_DELAY: Duration = Duration::from_millis(30);
 
 #[tokio::test]
-async fn nobody_is_told_what_another_has_left() {
+async fn no_check_gets_the_reply_to_another() {
     let server = Server::start();
     let (proxy, url) = Proxy::start(server.port).await;
     let limiter = limiter(&url).await;
@@ -43,7 +43,7 @@ async fn nobody_is_told_what_another_has_left() {
             Err(error) => assert!(error.effect() != Effect::None, "{error:?}"),
         }
     }
-    sleep(PAUSE).await;
+    sleep(RECONNECT_DELAY).await;
     let (fourth, fifth) = tokio::join!(left(4, 40), left(5, 50));
     assert_eq!((fourth.expect("right"), fifth.expect("right")), (60, 50));
     for key in 6..16 {
@@ -52,7 +52,8 @@ async fn nobody_is_told_what_another_has_left() {
     assert_eq!(proxy.opened.load(SeqCst), opened + 1, "one new connection");
 }
 
-/// The check that got the answer too many had given up, so only the PING after it can notice.
+/// The check that would get the additional reply has been given up, so only the `PING` after it can
+/// notice.
 #[tokio::test]
 async fn a_ping_that_is_answered_with_something_else_ends_the_connection() {
     let server = Server::start();
@@ -73,9 +74,9 @@ async fn a_ping_that_is_answered_with_something_else_ends_the_connection() {
     assert_eq!(proxy.opened.load(SeqCst), opened + 1);
 }
 
-/// Whoever answers nonsense all the time is not connected to for each check.
+/// A server that replies nonsense to each check is not connected to for each check.
 #[tokio::test]
-async fn nonsense_all_the_time_is_seldom_asked_for() {
+async fn a_server_that_replies_nonsense_is_seldom_connected_to() {
     let server = Server::start();
     let (proxy, url) = Proxy::start(server.port).await;
     let limiter = limiter(&url).await;

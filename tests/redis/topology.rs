@@ -1,5 +1,4 @@
-//! Servers that come, go and hand over: a cluster whose slots move, a primary that Sentinel
-//! replaces.
+//! A cluster whose slots move and whose nodes come and go, and a primary that Sentinel replaces.
 
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
@@ -97,7 +96,7 @@ async fn slots_move_under_load() {
 
 /// A node that has been taken out of its cluster, and still runs, knows of no slots.
 #[tokio::test]
-async fn a_node_without_slots_is_not_believed() {
+async fn a_node_without_slots_does_not_define_the_topology() {
     let cluster = Cluster::start();
     let outside = Server::start_with(&["--cluster-enabled", "yes"]);
     let nodes = [outside.url(), cluster.nodes[0].url()];
@@ -167,7 +166,7 @@ async fn nodes_that_were_taken_out_are_forgotten() {
         let _ = limiter.check(policy.charge(key, 1)).await.expect("an answer");
     }
     let forgotten = |extra: &Server| extra.info("clients", "connected_clients") == "1";
-    until("nobody is connected any more", || extras.iter().all(forgotten));
+    until("the store has closed its connections", || extras.iter().all(forgotten));
 }
 
 fn keyslot(tag: &str) -> usize {
@@ -179,9 +178,9 @@ fn keyslot(tag: &str) -> usize {
     usize::from(crc % 16_384)
 }
 
-/// Nodes behind an address of which they do not know leave it out: it is that of the node asked.
+/// Nodes that do not know their address leave it out. It is then that of the replying node.
 #[tokio::test]
-async fn nodes_that_do_not_say_where_they_are() {
+async fn nodes_that_leave_out_their_address() {
     let endpoint = ["--cluster-preferred-endpoint-type", "unknown-endpoint"];
     let start = || Server::start_with(&["--cluster-enabled", "yes", endpoint[0], endpoint[1]]);
     let mut nodes = [start(), start()];
@@ -224,12 +223,12 @@ async fn nodes_that_do_not_say_where_they_are() {
     ask_all().await;
 }
 
-/// However many requests find that a node is gone, the others are asked now and then who has its
-/// slots, and by one of them.
+/// When a node is gone, the other nodes are asked for the slots in an interval, and not by each
+/// request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_are_asked_for_the_map_now_and_then() {
+async fn nodes_are_asked_for_the_slots_in_an_interval() {
     let mut cluster = Cluster::start();
-    let config = RedisConfig::default().plain_keys(true).coalescing(false);
+    let config = RedisConfig::default().plain_keys(true).batching(false);
     let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
     let limiter = Limiter::with(store, tollgate::store::Resilience::none());
     let policy = policy("p", "100000/h fixed-window");

@@ -1,4 +1,4 @@
-//! What the breaker takes for a failure of the store.
+//! What counts as a failure of the store.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn one_pause_is_one_failure_in_a_row_however_many_calls_it_fails() {
+async fn a_pause_counts_as_one_consecutive_failure() {
     let bench = Bench::new(1);
     let policy = policy("p", "1000000/h token-bucket(1000000)");
     bench.admitted(&policy, 200).await;
@@ -30,7 +30,7 @@ async fn one_pause_is_one_failure_in_a_row_however_many_calls_it_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_hangs_is_left_alone_after_ten_rounds_of_many() {
+async fn ten_rounds_of_failures_open_the_breaker() {
     let bench = Bench::new(1);
     let policy = policy("p", "1000000/h token-bucket(1000000)");
     bench.admitted(&policy, 2_000).await;
@@ -44,7 +44,7 @@ async fn a_store_that_hangs_is_left_alone_after_ten_rounds_of_many() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_are_given_up_late_are_failures() {
+async fn calls_abandoned_late_are_failures() {
     let bench = Bench::with(Resilience::default().deadline(Duration::from_millis(500)));
     let policy = policy("p", "1000/h");
     bench.remote.set(Mood::Hangs);
@@ -56,7 +56,7 @@ async fn calls_that_are_given_up_late_are_failures() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_are_given_up_soon_say_nothing() {
+async fn calls_abandoned_early_do_not_count() {
     let bench = Bench::new(1);
     let policy = policy("p", "1000/h");
     bench.remote.set(Mood::Hangs);
@@ -68,7 +68,7 @@ async fn calls_that_are_given_up_soon_say_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_store_is_not_asked_says_nothing_of_it() {
+async fn requests_that_are_not_sent_do_not_count() {
     let bench = Bench::new(1);
     let policy = policy("p", "1000000/min");
     let not_taken = async || {
@@ -93,7 +93,7 @@ async fn what_the_store_is_not_asked_says_nothing_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_spoilt_key_is_not_the_store() {
+async fn a_foreign_value_under_a_key_is_no_failure() {
     let bench = Bench::new(1);
     let policy = policy("p", "1000000/min");
     for _ in 0..50 {
@@ -105,7 +105,7 @@ async fn one_spoilt_key_is_not_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_store_recovers_everything_can_be_given_back() {
+async fn refunds_are_not_limited_during_recovery() {
     let bench = Bench::new(1);
     let policy = policy("p", "1000000/min");
     let mut held = Vec::new();

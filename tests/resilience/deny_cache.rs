@@ -6,7 +6,7 @@ use tollgate::{
 };
 
 use crate::{
-    adrift::Adrift,
+    delayed::DelayedResets,
     remote::{Mood, Remote},
     support::policy,
 };
@@ -58,7 +58,7 @@ async fn a_denied_key_costs_the_store_nothing() {
 
 /// A unit each 86.4 s: from one answer it follows how long any cost waits.
 #[tokio::test]
-async fn what_costs_more_waits_as_long_as_the_store_would_say() {
+async fn higher_costs_wait_as_the_store_would_say() {
     let clock = ManualClock::at(START);
     let (limiter, remote) = cached(&clock);
     let policy = policy("p", "1000/day token-bucket(10)");
@@ -76,7 +76,7 @@ async fn what_costs_more_waits_as_long_as_the_store_would_say() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_ends_in_time_is_begun() {
+async fn until_ready_waits_if_the_wait_ends_in_time() {
     let clock = ManualClock::at(START);
     let (limiter, _) = cached(&clock);
     for quota in ["20/min token-bucket(20)", "20/min sliding-log"] {
@@ -143,7 +143,7 @@ async fn a_cost_over_capacity_costs_the_store_one_call() {
 }
 
 #[tokio::test]
-async fn a_made_up_second_key_costs_the_store_nothing() {
+async fn an_invented_second_key_costs_the_store_nothing() {
     let clock = ManualClock::at(START);
     let (limiter, remote) = cached(&clock);
     let (address, account) = (policy("address", "5/h"), policy("account", "100/h"));
@@ -167,7 +167,7 @@ async fn a_made_up_second_key_costs_the_store_nothing() {
 
 /// A quota that comes back a thousand times a second costs one call for each unit that does.
 #[tokio::test]
-async fn a_fast_quota_costs_a_call_for_each_unit_that_comes_back() {
+async fn a_fast_quota_costs_a_call_for_each_unit_that_returns() {
     let clock = ManualClock::at(START);
     let (limiter, remote) = cached(&clock);
     for (quota, cost, calls) in [
@@ -209,7 +209,7 @@ async fn hundreds_of_attacked_keys_cost_a_call_each() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_denial_of_the_fallback_is_not_remembered() {
+async fn a_denial_of_the_fallback_is_not_cached() {
     let clock = ManualClock::at(START);
     let (limiter, remote) = cached(&clock);
     let policy = policy("p", "1/h");
@@ -221,7 +221,7 @@ async fn a_denial_of_the_fallback_is_not_remembered() {
 }
 
 #[tokio::test]
-async fn it_can_be_switched_off() {
+async fn without_deny_cache_each_check_is_sent() {
     let clock = ManualClock::at(START);
     let remote = Remote::new(&clock);
     let limiter = Limiter::with(remote.clone(), Resilience::default().without_deny_cache());
@@ -234,7 +234,7 @@ async fn it_can_be_switched_off() {
 
 /// A denial that is on its way when units are given back is not remembered.
 #[tokio::test]
-async fn a_denial_on_its_way_does_not_outlive_a_refund() {
+async fn a_denial_in_flight_does_not_outlive_a_refund() {
     let clock = ManualClock::at(START);
     let (limiter, remote) = cached(&clock);
     let policy = policy("p", "5/h");
@@ -253,10 +253,10 @@ async fn a_denial_on_its_way_does_not_outlive_a_refund() {
 
 /// A reset that nobody waits for any more may be done later than a check that came after it.
 #[tokio::test]
-async fn a_denial_does_not_outlive_a_change_that_was_given_up() {
+async fn a_denial_does_not_outlive_an_abandoned_change() {
     for given_up in [true, false] {
         let clock = ManualClock::at(START);
-        let remote = Adrift::new(&clock);
+        let remote = DelayedResets::new(&clock);
         let limiter = Limiter::with(remote.clone(), Resilience::default().clock(clock.clone()));
         let policy = policy("p", "1/h");
         spend(&limiter, policy.charge("alice", 1)).await;
@@ -280,7 +280,7 @@ async fn a_denial_does_not_outlive_a_change_that_arrives_late() {
     let patient = Resilience::default().deadline(Duration::from_millis(300));
     for (resilience, doubt) in [(Resilience::default(), 100), (patient, 600)] {
         let clock = ManualClock::at(START);
-        let remote = Adrift::late(&clock);
+        let remote = DelayedResets::late(&clock);
         let limiter = Limiter::with(remote.clone(), resilience.clock(clock.clone()));
         let policy = policy("p", "1/h");
         spend(&limiter, policy.charge("alice", 1)).await;
@@ -300,7 +300,7 @@ async fn a_denial_does_not_outlive_a_change_that_arrives_late() {
 
 /// What a check has spent counts, also if nobody waited for its answer.
 #[tokio::test]
-async fn a_check_that_was_given_up_voids_what_was_heard_before() {
+async fn an_abandoned_check_voids_the_entry() {
     let clock = ManualClock::at(START);
     let (limiter, remote) = cached(&clock);
     let policy = policy("p", "10/h");

@@ -1,4 +1,4 @@
-//! With the deny cache every decision is the one that would be without it.
+//! Each decision with the deny cache equals the decision without it.
 
 use std::{collections::HashMap, future::Future, time::Duration};
 
@@ -9,14 +9,14 @@ use tollgate::{
 };
 
 use crate::{
-    adrift::Adrift,
+    delayed::DelayedResets,
     deny_cache::START,
     remote::{Mood, Remote},
     support::{Tally, seed},
 };
 
 #[derive(Debug, Clone)]
-struct ChargeReply {
+struct Line {
     policy: usize,
     key: usize,
     cost: u64,
@@ -25,14 +25,14 @@ struct ChargeReply {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Check(Vec<ChargeReply>, Fate),
+    Check(Vec<Line>, Fate),
     Advance(u64),
     Settle(u64, Fate),
     Reset(usize, usize, Fate),
     Quota(usize, u64, u64),
     /// A change is asked for, then a check; time passes; the change arrives or is given up; then the
-    /// check is heard.
-    Meanwhile(Change, Vec<ChargeReply>, u64, bool),
+    /// check is known_denials.
+    Meanwhile(Change, Vec<Line>, u64, bool),
 }
 
 #[derive(Debug, Clone)]
@@ -44,18 +44,18 @@ enum Change {
 /// What becomes of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    Heard,
+    Received,
     Held,
-    GivenUp,
+    Abandoned,
 }
 
 const POLICIES: usize = 2;
 const KEYS: usize = 3;
 
-fn lines() -> impl Strategy<Value = Vec<ChargeReply>> {
+fn lines() -> impl Strategy<Value = Vec<Line>> {
     let cost = prop_oneof![8 => 1..4_u64, 3 => 4..9_u64, 1 => Just(0), 2 => 9..14_u64];
     let line = (0..POLICIES, 0..KEYS, cost, prop::bool::weighted(0.15))
-        .prop_map(|(policy, key, cost, shadow)| ChargeReply { policy, key, cost, shadow });
+        .prop_map(|(policy, key, cost, shadow)| Line { policy, key, cost, shadow });
     prop_oneof![3 => prop::collection::vec(line.clone(), 1), 2 => prop::collection::vec(line, 2..4)]
 }
 
@@ -64,8 +64,9 @@ fn times() -> impl Strategy<Value = u64> {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let fate = prop_oneof![6 => Just(Fate::Heard), 4 => Just(Fate::Held), 1 => Just(Fate::GivenUp)];
-    let ending = || prop_oneof![Just(Fate::Heard), Just(Fate::GivenUp)];
+    let fate =
+        prop_oneof![6 => Just(Fate::Received), 4 => Just(Fate::Held), 1 => Just(Fate::Abandoned)];
+    let ending = || prop_oneof![Just(Fate::Received), Just(Fate::Abandoned)];
     let change = prop_oneof![
         Just(Change::Refund),
         (0..POLICIES, 0..KEYS).prop_map(|(policy, key)| Change::Reset(policy, key)),
@@ -85,32 +86,32 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..POLICIES, 4..12_u64, windows)
             .prop_map(|(policy, limit, window)| Step::Quota(policy, limit, window)),
         2 => (change, lines(), times(), any::<bool>())
-            .prop_map(|(change, lines, time, given_up)| {
-                Step::Meanwhile(change, lines, time, given_up)
+            .prop_map(|(change, lines, time, is_abandoned)| {
+                Step::Meanwhile(change, lines, time, is_abandoned)
             }),
     ];
     prop::collection::vec(step, 1..150)
 }
 
 #[test]
-fn no_history_tells_it_from_a_store_that_is_asked() {
+fn decisions_equal_those_of_the_store() {
     let tally = Tally::expecting(&[
         "answered from the cache",
-        "answered from the cache, a dearer cost than any before",
+        "answered from the cache, a higher cost than any before",
         "answered from the cache, several charges, all known",
-        "answered from the cache, a key not heard of",
+        "answered from the cache, a key without an entry",
         "answered from the cache, over capacity",
-        "answered from the cache, with a trial",
-        "answered from the cache after a unit had come back",
+        "answered from the cache, with a shadow",
+        "answered from the cache after a unit had returned",
         "asked, and denied",
-        "asked about a dearer cost",
+        "asked about a higher cost",
         "asked, and admitted",
-        "a check given up",
-        "given back while denied",
-        "given back midway while denied",
+        "a check abandoned",
+        "refunded while denied",
+        "given back abandoned while denied",
         "reset while denied",
-        "reset midway while denied",
-        "a check during a change that was given up",
+        "reset abandoned while denied",
+        "a check during a change that was abandoned",
         "limit changed while denied",
         "window changed while denied",
     ]);
@@ -137,33 +138,45 @@ struct Play<'t> {
     clock: ManualClock,
     with: Limiter,
     without: Limiter,
-    store: Adrift,
+    store: DelayedResets,
     held: Vec<[Reservation; 2]>,
-    /// When the store was last heard to deny a check with this key.
-    heard: HashMap<(usize, usize), Heard>,
-    /// Until then a change that was given up may arrive, and nothing may be remembered.
+    /// When the store was last known_denials to deny a check with this key.
+    known_denials: HashMap<(usize, usize), KnownDenial>,
+    /// Until then a change that was abandoned may arrive, and nothing may be remembered.
     doubt: u64,
     denied: bool,
     tally: &'t Tally,
 }
 
-struct Heard {
+struct KnownDenial {
     time: u64,
     next_after: u64,
-    dearest: u64,
+    highest_cost: u64,
 }
 
 impl<'t> Play<'t> {
     fn new(algorithm: Algorithm, tally: &'t Tally) -> Self {
         let clock = ManualClock::at(START);
-        let store = Adrift::new(&clock);
+        let store = DelayedResets::new(&clock);
         let with = Limiter::with(store.clone(), Resilience::default().clock(clock.clone()));
         let without = Limiter::with(Remote::new(&clock), Resilience::none());
         let quota = |limit| Self::quota(algorithm, limit, 1_000_000);
         let policies = [("first", 8), ("second", 5)]
             .map(|(name, limit)| Policy::new(name, quota(limit)).unwrap());
-        let (held, heard, doubt, denied) = (Vec::new(), HashMap::new(), 0, false);
-        Self { algorithm, policies, clock, with, without, store, held, heard, doubt, denied, tally }
+        let (held, known_denials, doubt, denied) = (Vec::new(), HashMap::new(), 0, false);
+        Self {
+            algorithm,
+            policies,
+            clock,
+            with,
+            without,
+            store,
+            held,
+            known_denials,
+            doubt,
+            denied,
+            tally,
+        }
     }
 
     fn quota(algorithm: Algorithm, limit: u64, window: u64) -> Quota {
@@ -182,14 +195,14 @@ impl<'t> Play<'t> {
         let key = |policy: &usize, key: &usize| policies[*policy].charge(*key as u64, 0);
         match step {
             Step::Advance(by) => self.clock.advance(Duration::from_micros(*by)),
-            Step::Check(lines, Fate::GivenUp) => {
-                let ours = self.midway(with.check(charges(&policies, lines))).await;
+            Step::Check(lines, Fate::Abandoned) => {
+                let ours = self.abandoned(with.check(charges(&policies, lines))).await;
                 let theirs = without.check(charges(&policies, lines)).await.unwrap();
                 // What comes from the cache is at hand at once.
                 if let Some(ours) = ours {
                     self.same(lines, &ours.unwrap(), &theirs);
                 } else {
-                    self.tally.count("a check given up");
+                    self.tally.count("a check abandoned");
                 }
             }
             Step::Check(lines, fate) => {
@@ -203,14 +216,14 @@ impl<'t> Play<'t> {
             Step::Settle(units, fate) => {
                 let Some([ours, theirs]) = self.held.pop() else { return };
                 match fate {
-                    Fate::GivenUp => {
-                        self.tally.count_if(self.denied, "given back midway while denied");
-                        self.midway(ours.refund()).await;
+                    Fate::Abandoned => {
+                        self.tally.count_if(self.denied, "given back abandoned while denied");
+                        self.abandoned(ours.refund()).await;
                         self.doubt = self.now() + 100_000;
                         theirs.refund().await.unwrap();
                     }
                     _ if *units == 0 => {
-                        self.tally.count_if(self.denied, "given back while denied");
+                        self.tally.count_if(self.denied, "refunded while denied");
                         assert_eq!(ours.refund().await.unwrap(), theirs.refund().await.unwrap());
                     }
                     _ => {
@@ -220,9 +233,9 @@ impl<'t> Play<'t> {
                 }
             }
             Step::Reset(at, of, fate) => {
-                if *fate == Fate::GivenUp {
-                    self.tally.count_if(self.denied, "reset midway while denied");
-                    self.midway(with.reset(key(at, of))).await;
+                if *fate == Fate::Abandoned {
+                    self.tally.count_if(self.denied, "reset abandoned while denied");
+                    self.abandoned(with.reset(key(at, of))).await;
                     self.doubt = self.now() + 100_000;
                 } else {
                     self.tally.count_if(self.denied, "reset while denied");
@@ -239,19 +252,19 @@ impl<'t> Play<'t> {
                 };
                 self.tally.count_if(self.denied, what);
                 self.policies[*at].set_quota(quota);
-                self.heard.retain(|(policy, _), _| policy != at);
+                self.known_denials.retain(|(policy, _), _| policy != at);
             }
-            Step::Meanwhile(Change::Refund, lines, time, given_up) => {
+            Step::Meanwhile(Change::Refund, lines, time, is_abandoned) => {
                 let Some([ours, theirs]) = self.held.pop() else { return };
                 theirs.refund().await.unwrap();
                 let change = async { assert!(ours.refund().await.is_ok()) };
                 let theirs = without.check(charges(&policies, lines)).await.unwrap();
-                self.meanwhile(change, lines, *time, *given_up, &theirs).await;
+                self.meanwhile(change, lines, *time, *is_abandoned, &theirs).await;
             }
-            Step::Meanwhile(Change::Reset(at, of), lines, time, given_up) => {
+            Step::Meanwhile(Change::Reset(at, of), lines, time, is_abandoned) => {
                 let change = async { with.reset(key(at, of)).await.unwrap() };
                 let theirs = without.check(charges(&policies, lines)).await.unwrap();
-                self.meanwhile(change, lines, *time, *given_up, &theirs).await;
+                self.meanwhile(change, lines, *time, *is_abandoned, &theirs).await;
                 without.reset(key(at, of)).await.unwrap();
             }
         }
@@ -260,9 +273,9 @@ impl<'t> Play<'t> {
     async fn meanwhile(
         &mut self,
         change: impl Future<Output = ()>,
-        lines: &[ChargeReply],
+        lines: &[Line],
         time: u64,
-        given_up: bool,
+        is_abandoned: bool,
         theirs: &Decision<'_>,
     ) {
         let (with, policies) = (self.with.clone(), self.policies.clone());
@@ -276,7 +289,7 @@ impl<'t> Play<'t> {
             std::task::Poll::Pending => None,
         };
         self.clock.advance(Duration::from_micros(time));
-        if given_up {
+        if is_abandoned {
             drop(change);
             self.doubt = self.now() + 100_000;
         } else {
@@ -287,7 +300,7 @@ impl<'t> Play<'t> {
             None => check.await,
         };
         self.store.remote().set(Mood::Well);
-        self.tally.count_if(given_up, "a check during a change that was given up");
+        self.tally.count_if(is_abandoned, "a check during a change that was abandoned");
         let ours = ours.unwrap();
         self.compare(asked, lines, &ours, theirs);
         self.denied = !ours.is_allowed();
@@ -299,7 +312,7 @@ impl<'t> Play<'t> {
     }
 
     /// Asks, and gives up before the answer comes.
-    async fn midway<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+    async fn abandoned<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         self.store.remote().set(Mood::Late);
         let mut future = Box::pin(future);
         let answer = futures_util::poll!(&mut future);
@@ -317,29 +330,25 @@ impl<'t> Play<'t> {
         }
     }
 
-    fn same(&mut self, lines: &[ChargeReply], ours: &Decision<'_>, theirs: &Decision<'_>) {
+    fn same(&mut self, lines: &[Line], ours: &Decision<'_>, theirs: &Decision<'_>) {
         self.compare(self.now(), lines, ours, theirs);
-        self.hear(ours);
+        self.learn(ours);
     }
 
     /// The decisions agree in everything but who decided. Only a charge of whose key nothing was
-    /// heard for a second may be told as if it had spent nothing, where another is refused.
-    fn compare(
-        &mut self,
-        asked: u64,
-        lines: &[ChargeReply],
-        ours: &Decision<'_>,
-        theirs: &Decision<'_>,
-    ) {
+    /// known_denials for a second may be told as if it had spent nothing, where another is refused.
+    fn compare(&mut self, asked: u64, lines: &[Line], ours: &Decision<'_>, theirs: &Decision<'_>) {
         let cached = ours.source() == Source::Cache;
         assert_eq!(ours.is_allowed(), theirs.is_allowed());
         assert_eq!((ours.time(), ours.outcomes().len()), (theirs.time(), theirs.outcomes().len()));
         let (mut all_known, mut refused) = (true, false);
         for (ours, theirs) in ours.outcomes().iter().zip(theirs.outcomes()) {
-            let lately = self.heard(&ours).is_some_and(|heard| asked < heard.time + 1_000_000);
-            let known = said(&ours) == said(&theirs);
+            let lately = self
+                .known_denials(&ours)
+                .is_some_and(|known_denials| asked < known_denials.time + 1_000_000);
+            let known = parts(&ours) == parts(&theirs);
             if lately || !cached || lines.len() == 1 {
-                assert_eq!(said(&ours), said(&theirs), "cached: {cached}");
+                assert_eq!(parts(&ours), parts(&theirs), "cached: {cached}");
             } else if !known {
                 let capacity = ours.charge().quota().capacity();
                 let cost = ours.charge().cost();
@@ -347,7 +356,7 @@ impl<'t> Play<'t> {
                 let verdict = if over { Verdict::OverCapacity } else { Verdict::Passed };
                 let zero = Duration::ZERO;
                 let unheard = (verdict, 0, capacity, capacity, zero, zero, None);
-                assert_eq!(said(&ours), unheard);
+                assert_eq!(parts(&ours), unheard);
             }
             all_known &= known;
             refused |= known && ours.verdict() != Verdict::Passed && !ours.charge().is_shadow();
@@ -368,10 +377,11 @@ impl<'t> Play<'t> {
     fn count(&self, asked: u64, ours: &Decision<'_>, all_known: bool) {
         let tally = self.tally;
         let (cached, several) = (ours.source() == Source::Cache, ours.outcomes().len() > 1);
-        let dearer = ours.outcomes().iter().any(|it| {
-            let dearest = self.heard(&it).map(|heard| heard.dearest);
+        let is_higher = ours.outcomes().iter().any(|it| {
+            let highest_cost =
+                self.known_denials(&it).map(|known_denials| known_denials.highest_cost);
             it.verdict() == Verdict::Refused
-                && dearest.is_some_and(|most| most < it.charge().cost())
+                && highest_cost.is_some_and(|most| most < it.charge().cost())
         });
         if !cached {
             tally.count(if ours.is_allowed() {
@@ -379,31 +389,32 @@ impl<'t> Play<'t> {
             } else {
                 "asked, and denied"
             });
-            tally.count_if(dearer, "asked about a dearer cost");
+            tally.count_if(is_higher, "asked about a higher cost");
             return;
         }
         let returned = |it: Outcome<'_>| {
-            self.heard(&it).is_some_and(|heard| {
-                it.verdict() == Verdict::Refused && asked >= heard.time + heard.next_after
+            self.known_denials(&it).is_some_and(|known_denials| {
+                it.verdict() == Verdict::Refused
+                    && asked >= known_denials.time + known_denials.next_after
             })
         };
         let over = |it: Outcome<'_>| it.verdict() == Verdict::OverCapacity;
         tally.count("answered from the cache");
-        tally.count_if(dearer, "answered from the cache, a dearer cost than any before");
+        tally.count_if(is_higher, "answered from the cache, a higher cost than any before");
         tally.count_if(several && all_known, "answered from the cache, several charges, all known");
-        tally.count_if(!all_known, "answered from the cache, a key not heard of");
+        tally.count_if(!all_known, "answered from the cache, a key without an entry");
         tally.count_if(ours.outcomes().iter().any(over), "answered from the cache, over capacity");
         tally.count_if(
             ours.outcomes().iter().any(|it| it.charge().is_shadow()),
-            "answered from the cache, with a trial",
+            "answered from the cache, with a shadow",
         );
         tally.count_if(
             ours.outcomes().iter().any(returned),
-            "answered from the cache after a unit had come back",
+            "answered from the cache after a unit had returned",
         );
     }
 
-    fn hear(&mut self, ours: &Decision<'_>) {
+    fn learn(&mut self, ours: &Decision<'_>) {
         self.denied = !ours.is_allowed();
         if ours.is_allowed() || ours.source() != Source::Shared {
             return;
@@ -414,13 +425,14 @@ impl<'t> Play<'t> {
         }
         for outcome in ours.outcomes() {
             let next_after = outcome.standing().next_after().as_micros() as u64;
-            let heard = Heard { time, next_after, dearest: outcome.charge().cost() };
-            self.heard.insert(self.place(&outcome), heard);
+            let known_denials =
+                KnownDenial { time, next_after, highest_cost: outcome.charge().cost() };
+            self.known_denials.insert(self.place(&outcome), known_denials);
         }
     }
 
-    fn heard(&self, outcome: &Outcome<'_>) -> Option<&Heard> {
-        self.heard.get(&self.place(outcome))
+    fn known_denials(&self, outcome: &Outcome<'_>) -> Option<&KnownDenial> {
+        self.known_denials.get(&self.place(outcome))
     }
 
     fn place(&self, outcome: &Outcome<'_>) -> (usize, usize) {
@@ -430,17 +442,17 @@ impl<'t> Play<'t> {
     }
 }
 
-fn charges<'p>(policies: &'p [Policy], lines: &[ChargeReply]) -> Vec<Charge<'p>> {
-    let charge = |line: &ChargeReply| {
+fn charges<'p>(policies: &'p [Policy], lines: &[Line]) -> Vec<Charge<'p>> {
+    let charge = |line: &Line| {
         let charge = policies[line.policy].charge(line.key as u64, line.cost);
         if line.shadow { charge.shadow() } else { charge }
     };
     lines.iter().map(charge).collect()
 }
 
-type Said = (Verdict, u64, u64, u64, Duration, Duration, Option<Duration>);
+type Parts = (Verdict, u64, u64, u64, Duration, Duration, Option<Duration>);
 
-fn said(outcome: &Outcome<'_>) -> Said {
+fn parts(outcome: &Outcome<'_>) -> Parts {
     let standing = outcome.standing();
     (
         outcome.verdict(),

@@ -91,7 +91,7 @@ impl Bench {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_longer_than_the_deadline() {
+async fn no_check_waits_longer_than_the_deadline() {
     for mood in [Mood::Hangs, Mood::Mute] {
         let bench = Bench::new(1);
         let policy = policy("p", "10/min");
@@ -241,7 +241,7 @@ async fn each_instance_enforces_its_share() {
     let policy = policy("p", "9/min");
     bench.remote.set(Mood::Down);
     assert_eq!(bench.admitted(&policy, 20).await, 1, "at least one unit");
-    // More than a share is not more than the limit: the client is told to come back.
+    // A cost beyond the share but within the limit has a wait.
     let Decision::Denied(denied) = bench.check(policy.charge("bob", 5)).await else {
         panic!("a share is 1")
     };
@@ -253,7 +253,7 @@ async fn each_instance_enforces_its_share() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_charge_says_what_its_failure_means() {
+async fn on_failure_decides_for_each_charge() {
     let bench = Bench::new(1);
     let (cheap, dear, own) =
         (policy("cheap", "1/min"), policy("dear", "1/min"), policy("own", "1/min"));
@@ -265,11 +265,11 @@ async fn each_charge_says_what_its_failure_means() {
     let closed = || dear.charge("alice", 1).with_on_failure(OnFailure::Deny);
     let error = bench.limiter.check(closed()).await.expect_err("it fails closed");
     assert!(error.is_unavailable());
-    // A trial denies nobody; and one charge that fails closed is enough.
+    // A shadow denies nothing. One charge that says `Deny` fails the whole check.
     assert!(bench.check(closed().shadow()).await.is_allowed());
     let both = [cheap.charge("alice", 1).with_on_failure(OnFailure::Allow), closed()];
     assert!(bench.limiter.check(both).await.is_err());
-    // What is decided here is all or nothing.
+    // The charges that the fallback decides are admitted all or none.
     let mixed =
         || [own.charge("alice", 1), cheap.charge("alice", 1).with_on_failure(OnFailure::Allow)];
     assert!(bench.limiter.check(mixed()).await.expect("decided").is_allowed());
@@ -277,7 +277,7 @@ async fn each_charge_says_what_its_failure_means() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_admitted_meanwhile_is_charged_once() {
+async fn units_of_an_outage_are_charged_once() {
     let bench = Bench::new(2);
     let policy = policy("p", "10/h");
     assert_eq!(bench.admitted(&policy, 3).await, 3);
@@ -296,7 +296,7 @@ async fn what_was_admitted_meanwhile_is_charged_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_given_back_meanwhile_is_not_charged() {
+async fn refunded_units_of_an_outage_are_not_charged() {
     let bench = Bench::new(1);
     let policy = policy("p", "10/h");
     bench.remote.set(Mood::Down);
@@ -315,7 +315,7 @@ async fn what_was_given_back_meanwhile_is_not_charged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_no_longer_matters_is_not_charged() {
+async fn expired_units_of_an_outage_are_not_charged() {
     let bench = Bench::new(1);
     let policy = policy("p", "10/10s");
     bench.remote.set(Mood::Down);
@@ -327,7 +327,7 @@ async fn what_no_longer_matters_is_not_charged() {
 
 /// An outage of many windows leaves no more to be charged than what still counts.
 #[tokio::test(start_paused = true)]
-async fn of_a_long_outage_the_end_is_charged() {
+async fn only_the_last_window_of_an_outage_is_charged() {
     for quota in ["10/10s", "10/10s sliding-buckets(5)", "10/10s token-bucket(10)"] {
         let bench = Bench::new(1);
         let policy = policy("p", quota);
@@ -379,7 +379,7 @@ async fn an_outage_admits_no_more_than_the_bound() {
 }
 
 #[test]
-fn an_embedded_store_gets_none_of_it() {
+fn an_embedded_store_has_no_stages() {
     let limiter = Limiter::in_memory();
     assert!(format!("{limiter:?}").contains("MemoryStore"));
     assert!(!format!("{limiter:?}").contains("DenyCache"));

@@ -33,7 +33,7 @@ struct Load {
 
 const TASKS: u64 = 16;
 
-/// Who measures times has the machine alone.
+/// Tests that measure times take this lock, so that they do not disturb each other.
 pub(crate) static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 impl Load {

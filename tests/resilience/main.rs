@@ -1,13 +1,13 @@
-//! What a store that is slow, gone or wrong does to those who ask, and what attackers cost it.
+//! The stages between a limiter and a remote store: faults of the store, and attacks.
 
-mod adrift;
+mod backlog;
 mod breaker;
+mod delayed;
 mod deny_cache;
 mod deny_cache_differential;
 mod fallback;
 #[cfg(feature = "redis-tls")]
 mod faults;
-mod owed;
 #[cfg(feature = "redis-tls")]
 mod proxy;
 #[cfg(feature = "redis-tls")]

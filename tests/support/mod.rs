@@ -1,4 +1,4 @@
-//! What the tests share: a limiter whose time is set by hand, and a tally of what they reached.
+//! Shared by the tests: a limiter with a manual clock, and a tally of the cases that a test reached.
 #![allow(dead_code, reason = "no test needs all of it")]
 
 pub(crate) mod calm;
@@ -20,7 +20,7 @@ use tollgate::{
     store::{MemoryConfig, MemoryStore},
 };
 
-/// A limiter over a fresh store, and the hand that sets the time which it decides by.
+/// A limiter over a fresh store, and a function that sets the time of the store.
 pub(crate) struct Fixture {
     pub(crate) limiter: Limiter,
     set: Box<dyn Fn(u64) + Send + Sync>,
@@ -44,11 +44,11 @@ pub(crate) async fn memory() -> Fixture {
     Fixture::new(limiter, move |micros| clock.set(micros))
 }
 
-/// The output of a future that never has to wait.
+/// Returns the output of a future that is ready at the first poll.
 pub(crate) fn now<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
-        Poll::Pending => panic!("had to wait"),
+        Poll::Pending => panic!("the future is pending"),
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).expect("fits")
 }
 
-/// Checks that are made to be refunded or settled.
+/// Reserves a charge, to be refunded or settled.
 pub(crate) async fn hold(limiter: &Limiter, charge: tollgate::Charge<'_>) -> Reservation {
     match limiter.reserve(charge).await.expect("the store answers") {
         tollgate::Reserve::Held(reservation) => reservation,
@@ -68,7 +68,7 @@ pub(crate) async fn hold(limiter: &Limiter, charge: tollgate::Charge<'_>) -> Res
     }
 }
 
-/// How often each of the cases that matter was reached.
+/// Counts how often a test reached each of the cases that it must reach.
 #[derive(Debug, Default)]
 pub(crate) struct Tally(Mutex<BTreeMap<&'static str, u64>>);
 
@@ -100,7 +100,7 @@ impl Tally {
     }
 }
 
-/// The most units of `spent` (time, units) in any trailing window `(now - window, now]`.
+/// Returns the most units of `spent` (time, units) in any trailing window `(now - window, now]`.
 pub(crate) fn most_in_any_window(spent: &[(u64, u64)], window: u64) -> u128 {
     let ends = spent.iter().map(|(end, _)| {
         let inside = spent.iter().filter(|(time, _)| time <= end && time + window > *end);
@@ -109,7 +109,7 @@ pub(crate) fn most_in_any_window(spent: &[(u64, u64)], window: u64) -> u128 {
     ends.max().unwrap_or(0)
 }
 
-/// A memory store that can still be asked for its figures when a limiter has it.
+/// A memory store whose statistics a test can read while a limiter owns the other handle.
 #[derive(Debug, Clone)]
 pub(crate) struct Watched(pub(crate) std::sync::Arc<MemoryStore>);
 

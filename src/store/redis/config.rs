@@ -49,7 +49,7 @@ pub struct RedisConfig {
     pub connections: usize,
     /// Lets checks that arrive while a call is on its way share the next call: one call decides up to
     /// 64 of them, one after the other, in the order of their arrival. The default is `true`.
-    pub coalescing: bool,
+    pub batching: bool,
     /// The time that opening a connection may take, 1 ms to 1 hour. Behind Sentinel this includes the
     /// question for the primary. The default is 1 s. A check that has a shorter deadline fails
     /// before; the connection is opened in the background.
@@ -77,7 +77,7 @@ impl Default for RedisConfig {
             secret: (0x746f_6c6c_6761_7465, 0x6e6f_7420_7365_6372),
             plain_keys: false,
             connections: 2,
-            coalescing: true,
+            batching: true,
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_millis(500),
             max_log_entries: 10_000,
@@ -118,8 +118,8 @@ impl RedisConfig {
 
     /// Sets whether checks that wait at the same time share a call.
     #[must_use]
-    pub fn coalescing(mut self, coalescing: bool) -> Self {
-        self.coalescing = coalescing;
+    pub fn batching(mut self, batching: bool) -> Self {
+        self.batching = batching;
         self
     }
 
@@ -203,7 +203,7 @@ impl fmt::Debug for RedisConfig {
             .field("prefix", &self.prefix)
             .field("plain_keys", &self.plain_keys)
             .field("connections", &self.connections)
-            .field("coalescing", &self.coalescing)
+            .field("batching", &self.batching)
             .field("connect_timeout", &self.connect_timeout)
             .field("response_timeout", &self.response_timeout)
             .field("max_log_entries", &self.max_log_entries)

@@ -39,31 +39,30 @@ impl Batcher {
     /// Executes a request on the slot or the slots of its charges.
     pub(super) async fn execute(
         &self,
-        check: WireCheck,
+        check: &WireCheck,
         options: CallOptions,
     ) -> Result<StoreReply, Error> {
-        let Some(slot) = self.backend().only_slot(&check) else {
+        let Some(slot) = self.backend().only_slot(check) else {
             return self.execute_in_task(check, options).await;
         };
         if check.charges().is_empty() {
             let charges = SmallVec::new();
             return Ok(StoreReply { time: Timestamp::default(), source: Source::Shared, charges });
         }
-        let reply = self.run_by_deadline(slot, &check, options).await?;
-        Ok(reply.into_store_reply(&check))
+        let reply = self.run_by_deadline(slot, check, options).await?;
+        Ok(reply.into_store_reply(check))
     }
 
     /// Executes a request on several slots in a task of its own: dropped between two slots, it would
     /// stay charged in part. The task ends with its last call.
     async fn execute_in_task(
         &self,
-        check: WireCheck,
+        check: &WireCheck,
         options: CallOptions,
     ) -> Result<StoreReply, Error> {
-        let batcher = self.clone();
+        let (batcher, check) = (self.clone(), Box::new(check.clone()));
         let task = tokio::spawn(async move {
-            let count = check.charges().len();
-            SlotGroups::new(&batcher, check, options).execute(count).await
+            SlotGroups::new(&batcher, &check, options).execute(check.charges().len()).await
         });
         task.await.unwrap_or_else(|error| {
             let message = "the task of the request has ended: part of it may stay charged";
@@ -111,13 +110,13 @@ struct SlotGroup {
 }
 
 impl<'b> SlotGroups<'b> {
-    fn new(batcher: &'b Batcher, check: WireCheck, options: CallOptions) -> Self {
+    fn new(batcher: &'b Batcher, check: &WireCheck, options: CallOptions) -> Self {
         let mut slots: Vec<(u16, SmallVec<[WireCharge; 3]>)> = Vec::new();
-        for charge in check.into_charges() {
-            let slot = batcher.backend().slot(&charge);
+        for charge in check.charges() {
+            let slot = batcher.backend().slot(charge);
             match slots.iter_mut().find(|(other, _)| *other == slot) {
-                Some((_, charges)) => charges.push(charge),
-                None => slots.push((slot, SmallVec::from_iter([charge]))),
+                Some((_, charges)) => charges.push(charge.clone()),
+                None => slots.push((slot, SmallVec::from_iter([charge.clone()]))),
             }
         }
         slots.sort_by_key(|(slot, _)| *slot);

@@ -35,6 +35,7 @@ macro_rules! join {
                 include_str!(concat!("../../../lua/", stringify!($module), ".lua")),
                 "end\n",
             )+
+            include_str!("../../../lua/ring_find.lua"),
             include_str!("../../../lua/ring.lua"),
             include_str!("../../../lua/reset.lua"),
             include_str!("../../../lua/answer.lua"),
@@ -171,6 +172,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "2d38218bed7c822ed24a78ee820e13c230005874");
+        assert_eq!(*SHA, "9b7f5cc2efe7d55ee7b6f18d9d52de2a7c769049");
     }
 }

@@ -194,7 +194,7 @@ impl RedisStore {
 
     fn over(backend: Backend, config: &RedisConfig) -> Self {
         Self(Arc::new(Shared {
-            batcher: Batcher::new(backend, config.coalescing),
+            batcher: Batcher::new(backend, config.batching),
             key_names: KeyNames::new(config),
             max_log_entries: config.max_log_entries,
             test_time: TestTime::default(),
@@ -241,7 +241,7 @@ impl RedisStore {
             Ok(check) => {
                 let (shared, test_time) = (Arc::clone(&self.0), self.0.test_time.now());
                 let options = CallOptions { operation, deadline, test_time };
-                Answer::pending(async move { shared.batcher.execute(check, options).await })
+                Answer::pending(async move { shared.batcher.execute(&check, options).await })
             }
             Err(error) => Answer::ready(Err(error)),
         }

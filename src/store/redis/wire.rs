@@ -167,10 +167,6 @@ impl WireCheck {
         &self.charges
     }
 
-    pub(super) fn into_charges(self) -> impl Iterator<Item = WireCharge> {
-        self.charges.into_iter()
-    }
-
     /// Writes a line for each charge to the argument of a command.
     fn encode(&self, argument: &mut impl Write) {
         for (index, charge) in self.charges.iter().enumerate() {

@@ -30,7 +30,7 @@ impl BackgroundTask {
         if self.is_running.swap(true, Ordering::AcqRel) {
             return;
         }
-        let running = Running(Arc::clone(&self.is_running));
+        let running = RunningGuard(Arc::clone(&self.is_running));
         let task = task();
         let handle = runtime.spawn(async move {
             let _running = running;
@@ -48,9 +48,9 @@ impl BackgroundTask {
 }
 
 /// Clears the flag when the task ends, also when its runtime does.
-struct Running(Arc<AtomicBool>);
+struct RunningGuard(Arc<AtomicBool>);
 
-impl Drop for Running {
+impl Drop for RunningGuard {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }

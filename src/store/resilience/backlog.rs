@@ -207,7 +207,7 @@ mod tests {
     const SECOND: u64 = 1_000_000;
 
     #[derive(Debug, Clone)]
-    enum Step {
+    enum BacklogStep {
         Add(u64, u64),
         Remove(u64, u64),
         Take,
@@ -215,15 +215,15 @@ mod tests {
         Pass(u64),
     }
 
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
+    fn steps() -> impl Strategy<Value = Vec<BacklogStep>> {
         // Few names in few shards, so that they meet.
         let name = || (0..3_u64, 0..5_u64).prop_map(|(shard, low)| shard << 32 | low);
         let step = prop_oneof![
-            6 => (name(), 1..4_u64).prop_map(|(name, units)| Step::Add(name, units)),
-            3 => (name(), 1..6_u64).prop_map(|(name, units)| Step::Remove(name, units)),
-            3 => Just(Step::Take),
-            1 => Just(Step::PutBack),
-            1 => (0..2 * SECOND / 3).prop_map(Step::Pass),
+            6 => (name(), 1..4_u64).prop_map(|(name, units)| BacklogStep::Add(name, units)),
+            3 => (name(), 1..6_u64).prop_map(|(name, units)| BacklogStep::Remove(name, units)),
+            3 => Just(BacklogStep::Take),
+            1 => Just(BacklogStep::PutBack),
+            1 => (0..2 * SECOND / 3).prop_map(BacklogStep::Pass),
         ];
         prop::collection::vec(step, 1..200)
     }
@@ -241,17 +241,17 @@ mod tests {
             let (mut now, mut out) = (0, Vec::new());
             for step in steps {
                 match step {
-                    Step::Add(name, units) => {
+                    BacklogStep::Add(name, units) => {
                         backlog.add(wide(name), &policy.charge(name, 1), units, time(now));
                         let entry = model.entry(name).or_default();
                         *entry = (entry.0 + units, now);
                     }
-                    Step::Remove(name, units) => {
+                    BacklogStep::Remove(name, units) => {
                         let entry = model.get(&name).map_or(0, |entry| entry.0);
                         prop_assert_eq!(backlog.remove(wide(name), units), entry.min(units));
                         model.entry(name).and_modify(|entry| entry.0 -= entry.0.min(units));
                     }
-                    Step::Take => {
+                    BacklogStep::Take => {
                         let taken = backlog.take(time(now));
                         let live = |(_, entry): &(&u64, &(u64, u64))| now < entry.1 + SECOND;
                         prop_assert_eq!(taken.is_some(), model.iter().any(|entry| live(&entry)));
@@ -274,14 +274,14 @@ mod tests {
                         };
                         model.retain(|name, entry| now < entry.1 + SECOND || there(name));
                     }
-                    Step::PutBack => {
+                    BacklogStep::PutBack => {
                         for (name, entry) in out.drain(..) {
                             let there = model.entry(name).or_default();
                             *there = (there.0 + entry.units, there.1.max(entry.last.as_micros()));
                             backlog.put_back(entry);
                         }
                     }
-                    Step::Pass(by) => now += by,
+                    BacklogStep::Pass(by) => now += by,
                 }
                 model.retain(|_, entry| entry.0 > 0);
                 prop_assert_eq!(backlog.is_empty(), model.is_empty());

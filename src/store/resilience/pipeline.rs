@@ -148,7 +148,7 @@ impl Stages {
             Ok(reply) => Answer::ready(self.finish(Some(request), watch, permit, reply, origin)),
             Err(answer) => {
                 let stages = Arc::clone(self);
-                let mut call = Call {
+                let mut call = StoreCall {
                     stages,
                     request: OwnedRequest::new(request),
                     start,
@@ -276,14 +276,14 @@ impl Probed for Stages {
 }
 
 /// A call that waits for the store. If it is dropped before, its caller has given up.
-struct Call {
+struct StoreCall {
     stages: Arc<Stages>,
     request: OwnedRequest,
     start: Instant,
     ends: Option<(Watch, Option<Permit>)>,
 }
 
-impl Call {
+impl StoreCall {
     fn finish(
         &mut self,
         reply: Result<StoreReply, Error>,
@@ -297,7 +297,7 @@ impl Call {
     }
 }
 
-impl Drop for Call {
+impl Drop for StoreCall {
     fn drop(&mut self) {
         let Some((watch, permit)) = self.ends.take() else { return };
         if let (Some(breaker), Some(permit)) = (&self.stages.breaker, permit) {

@@ -6,7 +6,7 @@ use super::{BreakerConfig, failure_rate::FailureRate};
 
 /// The state of a circuit breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::store::resilience) enum State {
+pub(in crate::store::resilience) enum BreakerState {
     /// All calls go through.
     Closed,
     /// No call goes through. From `until` on the store may be probed.
@@ -50,7 +50,7 @@ pub(super) const MAX_HALF_OPEN_FAILURES: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Breaker {
     config: BreakerConfig,
-    state: State,
+    state: BreakerState,
     failure_rate: FailureRate,
     /// The number of failures since the last success. A failed call counts if it began after the
     /// previous counted failure had ended.
@@ -68,7 +68,7 @@ impl Breaker {
     pub(super) fn new(config: BreakerConfig) -> Self {
         Self {
             config,
-            state: State::Closed,
+            state: BreakerState::Closed,
             failure_rate: FailureRate::default(),
             consecutive: 0,
             last_failure: Duration::ZERO,
@@ -78,7 +78,7 @@ impl Breaker {
         }
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> BreakerState {
         self.state
     }
 
@@ -89,17 +89,17 @@ impl Breaker {
     /// Closes the breaker if its ramp has ended by `now`.
     pub(super) fn advance(&mut self, now: Duration) {
         if self.ramp_end().is_some_and(|end| now >= end) {
-            self.state = State::Closed;
+            self.state = BreakerState::Closed;
         }
     }
 
     /// Returns when the breaker closes if no more calls fail, if it is half-open or recovering.
     pub(super) fn ramp_end(&self) -> Option<Duration> {
         match self.state {
-            State::HalfOpen { since } | State::Recovering { since, .. } => {
+            BreakerState::HalfOpen { since } | BreakerState::Recovering { since, .. } => {
                 Some(since + self.config.ramp)
             }
-            State::Closed | State::Open { .. } | State::Probing => None,
+            BreakerState::Closed | BreakerState::Open { .. } | BreakerState::Probing => None,
         }
     }
 
@@ -108,10 +108,10 @@ impl Breaker {
     pub(super) fn try_acquire(&mut self, now: Duration, urgent: bool) -> Permission {
         self.advance(now);
         let window = match self.state {
-            State::Closed => return Permission::Unlimited,
-            State::Open { .. } | State::Probing => return Permission::Rejected,
-            State::HalfOpen { .. } => 1,
-            State::Recovering { window, .. } => window,
+            BreakerState::Closed => return Permission::Unlimited,
+            BreakerState::Open { .. } | BreakerState::Probing => return Permission::Rejected,
+            BreakerState::HalfOpen { .. } => 1,
+            BreakerState::Recovering { window, .. } => window,
         };
         if self.in_flight >= window && !urgent {
             return Permission::Rejected;
@@ -122,9 +122,9 @@ impl Breaker {
 
     /// Begins a probe. Returns `false` if the breaker is not open, or was opened too recently.
     pub(super) fn try_probe(&mut self, now: Duration) -> bool {
-        let is_due = matches!(self.state, State::Open { until } if now >= until);
+        let is_due = matches!(self.state, BreakerState::Open { until } if now >= until);
         if is_due {
-            self.state = State::Probing;
+            self.state = BreakerState::Probing;
         }
         is_due
     }
@@ -140,10 +140,13 @@ impl Breaker {
     ) {
         self.advance(now);
         match (self.state, permission) {
-            (State::Probing, Permission::Probe) => self.record_probe(now, outcome, random),
-            (State::Closed | State::HalfOpen { .. } | State::Recovering { .. }, _)
-                if start >= self.trusted_since =>
-            {
+            (BreakerState::Probing, Permission::Probe) => self.record_probe(now, outcome, random),
+            (
+                BreakerState::Closed
+                | BreakerState::HalfOpen { .. }
+                | BreakerState::Recovering { .. },
+                _,
+            ) if start >= self.trusted_since => {
                 if permission == Permission::Limited {
                     self.in_flight = self.in_flight.saturating_sub(1);
                 }
@@ -164,10 +167,10 @@ impl Breaker {
                 self.failure_rate = FailureRate::default();
                 (self.consecutive, self.in_flight) = (0, 0);
                 self.trusted_since = now;
-                self.state = State::HalfOpen { since: now };
+                self.state = BreakerState::HalfOpen { since: now };
             }
             CallOutcome::Failure => self.open(now, random),
-            CallOutcome::Unknown => self.state = State::Open { until: now },
+            CallOutcome::Unknown => self.state = BreakerState::Open { until: now },
         }
     }
 
@@ -175,10 +178,10 @@ impl Breaker {
         self.consecutive = 0;
         self.failure_rate.count(&self.config, now, false);
         self.state = match self.state {
-            State::HalfOpen { .. } => State::Recovering { since: now, window: 2 },
+            BreakerState::HalfOpen { .. } => BreakerState::Recovering { since: now, window: 2 },
             // With each success one more call: the window doubles with each round trip.
-            State::Recovering { since, window } => {
-                State::Recovering { since, window: window.saturating_add(1) }
+            BreakerState::Recovering { since, window } => {
+                BreakerState::Recovering { since, window: window.saturating_add(1) }
             }
             other => other,
         };
@@ -190,7 +193,7 @@ impl Breaker {
             (self.consecutive, self.last_failure) = (self.consecutive.saturating_add(1), now);
         }
         let max_consecutive = match self.state {
-            State::HalfOpen { .. } => self.config.consecutive.min(MAX_HALF_OPEN_FAILURES),
+            BreakerState::HalfOpen { .. } => self.config.consecutive.min(MAX_HALF_OPEN_FAILURES),
             _ => self.config.consecutive,
         };
         if self.consecutive >= max_consecutive || self.failure_rate.is_exceeded(&self.config, now) {
@@ -199,15 +202,15 @@ impl Breaker {
     }
 
     fn open(&mut self, now: Duration, random: impl FnOnce() -> u64) {
-        if self.state != State::Probing {
+        if self.state != BreakerState::Probing {
             self.opened_at = now;
         }
         let spread = self.config.open.mul_f64(0.1 * (random() % 1_000) as f64 / 1_000.0);
-        self.state = State::Open { until: now + self.config.open + spread };
+        self.state = BreakerState::Open { until: now + self.config.open + spread };
     }
 }
 
-impl State {
+impl BreakerState {
     /// Returns the name of this state in events.
     pub(in crate::store::resilience) fn name(self) -> &'static str {
         match self {

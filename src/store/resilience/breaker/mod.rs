@@ -15,6 +15,6 @@ mod tests;
 
 pub use self::config::BreakerConfig;
 pub(super) use self::{
-    machine::{CallOutcome, State},
+    machine::{BreakerState, CallOutcome},
     shared::{Permit, SharedBreaker},
 };

@@ -11,7 +11,7 @@ use std::{
 use tokio::{task::AbortHandle, time::Instant};
 
 use super::{
-    BreakerConfig, CallOutcome, State,
+    BreakerConfig, BreakerState, CallOutcome,
     machine::{Breaker, Permission},
 };
 use crate::{
@@ -158,13 +158,13 @@ impl SharedBreaker {
             let now = now - origin;
             it.breaker.advance(now);
             match it.breaker.state() {
-                State::Closed => BreakerStatus::Closed,
-                State::Open { until } => BreakerStatus::Open {
+                BreakerState::Closed => BreakerStatus::Closed,
+                BreakerState::Open { until } => BreakerStatus::Open {
                     elapsed: now.saturating_sub(it.breaker.opened_at()),
                     probe_after: until.saturating_sub(now),
                 },
-                State::Probing | State::HalfOpen { .. } => BreakerStatus::HalfOpen,
-                State::Recovering { .. } => BreakerStatus::Recovering,
+                BreakerState::Probing | BreakerState::HalfOpen { .. } => BreakerStatus::HalfOpen,
+                BreakerState::Recovering { .. } => BreakerStatus::Recovering,
             }
         })
     }
@@ -200,14 +200,14 @@ impl SharedBreaker {
                 return NextStep::Probe(now);
             }
             match it.breaker.state() {
-                State::Open { until } => NextStep::SleepUntil(origin + until),
+                BreakerState::Open { until } => NextStep::SleepUntil(origin + until),
                 // The probe of a call that began before there was an attendant.
-                State::Probing => NextStep::SleepUntil(now + self.slow),
-                State::HalfOpen { .. } | State::Recovering { .. } => {
+                BreakerState::Probing => NextStep::SleepUntil(now + self.slow),
+                BreakerState::HalfOpen { .. } | BreakerState::Recovering { .. } => {
                     let end = it.breaker.ramp_end().unwrap_or_default();
                     NextStep::SleepUntil(origin + end)
                 }
-                State::Closed => {
+                BreakerState::Closed => {
                     it.leave();
                     NextStep::End
                 }
@@ -253,8 +253,10 @@ impl SharedBreaker {
         let result = act(&mut attended, self.origin);
         let after = attended.breaker.state();
         let gate = match after {
-            State::Closed => PASSES_ALL,
-            State::Open { .. } | State::Probing if attended.has_attendant => REJECTS_ALL,
+            BreakerState::Closed => PASSES_ALL,
+            BreakerState::Open { .. } | BreakerState::Probing if attended.has_attendant => {
+                REJECTS_ALL
+            }
             _ => DECIDES,
         };
         self.gate.store(gate, Ordering::Relaxed);
@@ -272,7 +274,7 @@ impl SharedBreaker {
 
 impl Attended {
     fn needs_attendant(&self) -> bool {
-        !self.has_attendant && self.breaker.state() != State::Closed
+        !self.has_attendant && self.breaker.state() != BreakerState::Closed
     }
 
     fn leave(&mut self) {

@@ -5,7 +5,7 @@ use std::{cell::RefCell, collections::BTreeMap, time::Duration};
 use proptest::prelude::*;
 
 use super::{
-    BreakerConfig, CallOutcome, State,
+    BreakerConfig, BreakerState, CallOutcome,
     machine::{Breaker, MAX_HALF_OPEN_FAILURES, Permission},
 };
 use crate::seed;
@@ -29,7 +29,7 @@ fn config() -> BreakerConfig {
 }
 
 /// A call in flight: its number, permission and start.
-type InFlight = (u64, Permission, u64);
+type CallInFlight = (u64, Permission, u64);
 
 #[derive(Default)]
 struct Model {
@@ -72,7 +72,7 @@ impl Model {
         (now < since + RAMP).then(|| 1 + successes().count())
     }
 
-    fn record(&mut self, now: u64, call: InFlight, outcome: CallOutcome) {
+    fn record(&mut self, now: u64, call: CallInFlight, outcome: CallOutcome) {
         let (number, _, start) = call;
         if self.probe == Some(number) {
             self.probe = None;
@@ -128,14 +128,14 @@ impl Model {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum BreakerStep {
     Wait(u64),
     Acquire { urgent: bool },
     Probe,
     Record { which: usize, outcome: CallOutcome },
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<BreakerStep>> {
     let outcome = prop_oneof![
         3 => Just(CallOutcome::Failure),
         3 => Just(CallOutcome::Success),
@@ -143,10 +143,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     ];
     prop::collection::vec(
         prop_oneof![
-            3 => prop_oneof![0..40_u64, 0..700_u64].prop_map(Step::Wait),
-            5 => prop::bool::weighted(0.2).prop_map(|urgent| Step::Acquire { urgent }),
-            2 => Just(Step::Probe),
-            6 => (0..8_usize, outcome).prop_map(|(which, outcome)| Step::Record { which, outcome }),
+            3 => prop_oneof![0..40_u64, 0..700_u64].prop_map(BreakerStep::Wait),
+            5 => prop::bool::weighted(0.2).prop_map(|urgent| BreakerStep::Acquire { urgent }),
+            2 => Just(BreakerStep::Probe),
+            6 => (0..8_usize, outcome).prop_map(|(which, outcome)| BreakerStep::Record { which, outcome }),
         ],
         1..300,
     )
@@ -159,13 +159,13 @@ fn agrees_with_a_list_of_all_calls() {
     seed::property("breaker", ProptestConfig::with_cases(500), steps(), |steps| {
         let (mut breaker, mut model) = (Breaker::new(config()), Model::default());
         // The machine tells calls apart by their start, so nothing starts when a probe ends.
-        let (mut now, mut calls, mut number) = (1, Vec::<InFlight>::new(), 0);
+        let (mut now, mut calls, mut number) = (1, Vec::<CallInFlight>::new(), 0);
         for step in steps {
             let time = Duration::from_millis(now);
             number += 1;
             match step {
-                Step::Wait(millis) => now += millis,
-                Step::Acquire { urgent } => {
+                BreakerStep::Wait(millis) => now += millis,
+                BreakerStep::Acquire { urgent } => {
                     let permission = breaker.try_acquire(time, urgent);
                     prop_assert_eq!(permission, model.try_acquire(now, urgent));
                     count(format!("{permission:?} when {}", breaker.state().name()));
@@ -176,7 +176,7 @@ fn agrees_with_a_list_of_all_calls() {
                         calls.push((number, permission, now));
                     }
                 }
-                Step::Probe => {
+                BreakerStep::Probe => {
                     breaker.advance(time);
                     let probes = breaker.try_probe(time);
                     prop_assert_eq!(probes, model.try_probe(now));
@@ -186,16 +186,17 @@ fn agrees_with_a_list_of_all_calls() {
                         calls.push((number, Permission::Probe, now));
                     }
                 }
-                Step::Record { which, outcome } if !calls.is_empty() => {
+                BreakerStep::Record { which, outcome } if !calls.is_empty() => {
                     let call = calls.remove(which % calls.len());
                     let start = Duration::from_millis(call.2);
                     breaker.record(time, (call.1, start), outcome, || 0);
                     model.record(now, call, outcome);
                     now += 1;
                 }
-                Step::Record { .. } => {}
+                BreakerStep::Record { .. } => {}
             }
-            let is_open = matches!(breaker.state(), State::Open { .. } | State::Probing);
+            let is_open =
+                matches!(breaker.state(), BreakerState::Open { .. } | BreakerState::Probing);
             prop_assert_eq!(is_open, model.open_since.is_some());
         }
         Ok(())

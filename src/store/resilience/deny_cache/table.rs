@@ -16,7 +16,7 @@ use crate::{policy::Charge, quota::Quota};
 #[derive(Debug)]
 pub(super) struct Table {
     /// Each key belongs to one set, in which the oldest entry makes room for a new one.
-    sets: Box<[Mutex<[Option<Entry>; WAYS]>]>,
+    sets: Box<[Mutex<[Option<CacheEntry>; WAYS]>]>,
     /// Counts of changes. Keys that share a counter void each other's entries, which costs a request
     /// to the store now and then.
     changes: Box<[Changes]>,
@@ -43,7 +43,7 @@ pub(super) struct Fingerprint(u64, u64);
 pub(super) type Fingerprints = SmallVec<[Fingerprint; 2]>;
 
 #[derive(Debug)]
-struct Entry {
+struct CacheEntry {
     fingerprint: Fingerprint,
     quota: Quota,
     changes: u64,
@@ -115,10 +115,11 @@ impl Table {
             return;
         }
         let mut set = self.set(fingerprint);
-        let is_same =
-            |it: &Option<Entry>| it.as_ref().is_some_and(|entry| entry.is_of(fingerprint, &quota));
+        let is_same = |it: &Option<CacheEntry>| {
+            it.as_ref().is_some_and(|entry| entry.is_of(fingerprint, &quota))
+        };
         let way = set.iter().position(is_same).unwrap_or_else(|| oldest(&set));
-        set[way] = Some(Entry { fingerprint, quota, changes, denial });
+        set[way] = Some(CacheEntry { fingerprint, quota, changes, denial });
     }
 
     /// Returns how often this process has changed the key.
@@ -138,7 +139,7 @@ impl Table {
         self.change(fingerprint);
     }
 
-    fn set(&self, fingerprint: Fingerprint) -> MutexGuard<'_, [Option<Entry>; WAYS]> {
+    fn set(&self, fingerprint: Fingerprint) -> MutexGuard<'_, [Option<CacheEntry>; WAYS]> {
         self.sets[fingerprint.0 as usize % SETS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -147,7 +148,7 @@ impl Table {
     }
 }
 
-impl Entry {
+impl CacheEntry {
     #[inline]
     fn is_of(&self, fingerprint: Fingerprint, quota: &Quota) -> bool {
         self.fingerprint == fingerprint && self.quota == *quota
@@ -155,7 +156,7 @@ impl Entry {
 }
 
 /// Returns an empty way, or else that of the oldest entry.
-fn oldest(set: &[Option<Entry>; WAYS]) -> usize {
+fn oldest(set: &[Option<CacheEntry>; WAYS]) -> usize {
     let mut oldest = 0;
     for (way, entry) in set.iter().enumerate() {
         match (entry, &set[oldest]) {

@@ -16,13 +16,13 @@ use tollgate::{
 use crate::remote::Remote;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Adrift {
+pub(crate) struct DelayedResets {
     remote: Remote,
     /// Resets that were given up and have not arrived, if they do so only when told.
     late: Option<Arc<Mutex<Vec<Charges<'static>>>>>,
 }
 
-impl Adrift {
+impl DelayedResets {
     pub(crate) fn new(clock: &ManualClock) -> Self {
         Self { remote: Remote::new(clock), late: None }
     }
@@ -45,7 +45,7 @@ impl Adrift {
     }
 }
 
-impl Store for Adrift {
+impl Store for DelayedResets {
     fn call(&self, request: Request<'_>) -> Answer {
         let Request::Reset(charges) = request else { return self.remote.call(request) };
         let charges = charges.iter().cloned().map(Charge::into_owned).collect();
@@ -54,7 +54,7 @@ impl Store for Adrift {
 }
 
 struct Reset {
-    store: Adrift,
+    store: DelayedResets,
     state: State,
 }
 

@@ -1,4 +1,4 @@
-//! What was admitted without the store is charged to it at most once, and not forgotten.
+//! The units that the fallback admits are charged to the store at most once, and are not lost.
 
 use std::time::Duration;
 
@@ -18,19 +18,19 @@ use crate::{
 };
 
 /// No breaker, so that each test says when the store is asked.
-fn bare() -> Bench {
+fn without_breaker() -> Bench {
     Bench::with(Resilience::default().without_breaker().without_deny_cache())
 }
 
-async fn settle_down() {
+async fn let_tasks_run() {
     for _ in 0..200 {
         yield_now().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_store_refuses_is_owed_still() {
-    let bench = bare();
+async fn refused_units_stay_in_the_backlog() {
+    let bench = without_breaker();
     let policy = policy("p", "10/h");
     bench.remote.set(Mood::Down);
     assert_eq!(bench.admitted(&policy, 20).await, 10);
@@ -38,7 +38,7 @@ async fn what_the_store_refuses_is_owed_still() {
         bench.remote.set(Mood::Well);
         assert_eq!(bench.check(policy.charge("probe", 0)).await.source(), Source::Shared);
         bench.remote.set(Mood::Down);
-        settle_down().await;
+        let_tasks_run().await;
         bench.pass(Duration::from_secs(2)).await;
     }
     bench.heal(&policy).await;
@@ -46,8 +46,8 @@ async fn what_the_store_refuses_is_owed_still() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_refused_keeps_no_other_waiting() {
-    let bench = bare();
+async fn a_refused_entry_delays_no_other() {
+    let bench = without_breaker();
     let policy = policy("p", "10/h");
     bench.remote.set(Mood::Down);
     for key in 0..200_u64 {
@@ -58,7 +58,7 @@ async fn one_that_is_refused_keeps_no_other_waiting() {
     bench.remote.set(Mood::Well);
     let _ = bench.check(policy.charge("probe", 0)).await;
     let calls = bench.remote.calls();
-    settle_down().await;
+    let_tasks_run().await;
     assert_eq!(bench.remote.calls() - calls, 201, "each is tried once");
     for key in 0..200_u64 {
         let peek = bench.limiter.peek(policy.charge(key, 0)).await.expect("decided");
@@ -68,26 +68,26 @@ async fn one_that_is_refused_keeps_no_other_waiting() {
     let calls = bench.remote.calls();
     for _ in 0..100 {
         let _ = bench.check(policy.charge("probe", 0)).await;
-        settle_down().await;
+        let_tasks_run().await;
     }
     assert_eq!(bench.remote.calls() - calls, 100);
     bench.remote.set(Mood::Clean);
     bench.pass(Duration::from_secs(2)).await;
-    settle_down().await;
+    let_tasks_run().await;
     let _ = bench.check(policy.charge("probe", 0)).await;
-    settle_down().await;
+    let_tasks_run().await;
     assert_eq!(bench.left(&policy, FOREIGN).await, 6);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_have_been_charged_is_not_charged_again() {
-    let bench = bare();
+async fn units_with_an_unknown_effect_are_not_charged_again() {
+    let bench = without_breaker();
     let policy = policy("p", "100/h");
     let held = bench.hold(policy.charge("alice", 1)).await;
     bench.remote.set(Mood::Mute);
-    let error = held.settle(11).await.expect_err("nobody knows");
+    let error = held.settle(11).await.expect_err("its effect is unknown");
     assert!(error.effect() != Effect::None, "{error}");
-    // A check that nobody answered is admitted here.
+    // A check without an answer is admitted by the fallback.
     let decision = bench.check(policy.charge("bob", 5)).await;
     assert!(decision.is_allowed() && decision.source() == Source::Fallback);
     bench.heal(&policy).await;
@@ -96,36 +96,36 @@ async fn what_may_have_been_charged_is_not_charged_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_certainly_not_settled_is_settled_later() {
-    let bench = bare();
+async fn a_settlement_without_effect_is_replayed() {
+    let bench = without_breaker();
     let policy = policy("p", "100/h");
     let held = bench.hold(policy.charge("alice", 1)).await;
     bench.remote.set(Mood::Down);
-    held.settle(11).await.expect("owed");
+    held.settle(11).await.expect("in the backlog");
     bench.heal(&policy).await;
     assert_eq!(bench.left(&policy, "alice").await, 89);
 }
 
 /// What is settled is charged whatever an instance's share is.
 #[tokio::test(start_paused = true)]
-async fn more_than_a_share_can_be_owed() {
+async fn a_settlement_may_exceed_the_share() {
     for quota in ["100/h", "100/h fixed-window", "1/s token-bucket(100)"] {
         let resilience = Resilience::default().instances(10);
         let bench = Bench::with(resilience.without_breaker().without_deny_cache());
         let policy = policy("p", quota);
         let held = bench.hold(policy.charge("alice", 1)).await;
         bench.remote.set(Mood::Down);
-        held.settle(61).await.expect("owed");
+        held.settle(61).await.expect("in the backlog");
         bench.remote.set(Mood::Well);
         let _ = bench.check(policy.charge("probe", 0)).await;
-        settle_down().await;
+        let_tasks_run().await;
         assert_eq!(bench.left(&policy, "alice").await, 39, "{quota}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_reset_is_owed_no_more() {
-    let bench = bare();
+async fn a_reset_empties_the_backlog_of_the_key() {
+    let bench = without_breaker();
     let policy = policy("p", "10/h");
     for store in [Mood::Down, Mood::Well] {
         bench.remote.set(Mood::Down);
@@ -138,16 +138,16 @@ async fn what_is_reset_is_owed_no_more() {
         assert_eq!(bench.admitted(&policy, 3).await, 3, "there is a share again");
         bench.remote.set(Mood::Well);
         let _ = bench.check(policy.charge("probe", 0)).await;
-        settle_down().await;
+        let_tasks_run().await;
         assert_eq!(bench.left(&policy, "alice").await, 7, "what came after is charged");
-        assert_eq!(bench.left(&policy, "bob").await, 6, "nobody else is");
+        assert_eq!(bench.left(&policy, "bob").await, 6, "no other key is reset");
         bench.limiter.reset([policy.charge("alice", 1), policy.charge("bob", 1)]).await.unwrap();
     }
 }
 
 /// Says what is true: the store keeps what it has been charged.
 #[tokio::test(start_paused = true)]
-async fn a_refund_that_comes_after_the_payment_gives_nothing_back() {
+async fn a_refund_after_the_replay_returns_nothing() {
     let bench = Bench::new(1);
     let policy = policy("p", "10/h");
     bench.remote.set(Mood::Down);
@@ -162,35 +162,35 @@ async fn a_refund_that_comes_after_the_payment_gives_nothing_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nor_does_one_that_comes_while_the_payment_is_on_its_way() {
-    let bench = bare();
+async fn a_refund_during_the_replay_returns_nothing() {
+    let bench = without_breaker();
     let policy = policy("p", "10/h");
     bench.remote.set(Mood::Down);
     let held = bench.hold(policy.charge("alice", 4)).await;
     bench.remote.set(Mood::Well);
     let _ = bench.check(policy.charge("probe", 0)).await;
     bench.remote.set(Mood::Mute);
-    settle_down().await;
+    let_tasks_run().await;
     assert_eq!(held.refund().await.expect("it is known"), 0);
     bench.heal(&policy).await;
-    assert_eq!(bench.left(&policy, "alice").await, 6, "charged, though nobody said so");
+    assert_eq!(bench.left(&policy, "alice").await, 6, "charged, though without an answer");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refund_of_a_trial_pays_nobodys_debts() {
-    let bench = bare();
+async fn a_refund_of_a_shadow_leaves_the_backlog() {
+    let bench = without_breaker();
     let policy = policy("p", "10/h");
     bench.remote.set(Mood::Down);
     assert!(bench.check(policy.charge("alice", 4)).await.is_allowed());
-    let trial = bench.hold(policy.charge("alice", 4).shadow()).await;
-    assert_eq!(trial.refund().await.expect("given back here"), 4);
+    let shadow = bench.hold(policy.charge("alice", 4).shadow()).await;
+    assert_eq!(shadow.refund().await.expect("given back here"), 4);
     bench.heal(&policy).await;
     assert_eq!(bench.left(&policy, "alice").await, 6);
 }
 
 /// Of what was admitted, as much is charged as would count now if the store had decided it.
 #[tokio::test(start_paused = true)]
-async fn what_still_counts_depends_on_the_algorithm() {
+async fn the_replay_charges_what_still_counts() {
     // How much is admitted, when; how long that is ago when the store is back; what counts then.
     for (quota, instances, admissions, left) in [
         // From 22:13 to 23:50, and to five past midnight.
@@ -215,14 +215,14 @@ async fn what_still_counts_depends_on_the_algorithm() {
         }
         bench.remote.set(Mood::Well);
         let _ = bench.check(policy.charge("probe", 0)).await;
-        settle_down().await;
+        let_tasks_run().await;
         assert_eq!(bench.left(&policy, "alice").await, left, "{quota} {admissions:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn twenty_thousand_debts_are_paid() {
-    let bench = bare();
+async fn twenty_thousand_entries_are_replayed() {
+    let bench = without_breaker();
     let policy = policy("p", "10/h fixed-window");
     bench.remote.set(Mood::Down);
     for key in 0..20_000_u64 {
@@ -234,16 +234,16 @@ async fn twenty_thousand_debts_are_paid() {
     let calls = bench.remote.calls();
     let _ = bench.check(policy.charge("probe", 0)).await;
     for _ in 0..100 {
-        settle_down().await;
+        let_tasks_run().await;
     }
     assert_eq!(bench.remote.calls() - calls, 1 + 20_000);
 }
 
 #[test]
-fn a_runtime_that_ends_while_debts_are_paid_is_not_the_end_of_it() {
+fn a_replay_continues_in_another_runtime() {
     let runtime =
         || -> Runtime { Builder::new_current_thread().enable_all().build().expect("a runtime") };
-    let bench = bare();
+    let bench = without_breaker();
     let policy = policy("p", "10/h");
     let first = runtime();
     first.block_on(async {
@@ -252,7 +252,7 @@ fn a_runtime_that_ends_while_debts_are_paid_is_not_the_end_of_it() {
         bench.remote.set(Mood::Well);
         let _ = bench.check(policy.charge("probe", 0)).await;
         bench.remote.set(Mood::Hangs);
-        settle_down().await;
+        let_tasks_run().await;
     });
     drop(first);
     runtime().block_on(async {
@@ -260,7 +260,7 @@ fn a_runtime_that_ends_while_debts_are_paid_is_not_the_end_of_it() {
         let _ = bench.check(policy.charge("bob", 4)).await;
         bench.remote.set(Mood::Well);
         let _ = bench.check(policy.charge("probe", 0)).await;
-        settle_down().await;
+        let_tasks_run().await;
         assert_eq!(bench.left(&policy, "bob").await, 6);
     });
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use futures_util::future::join_all;
 use tollgate::{
     Charge, Decision, Effect, ErrorKind, Key, Limiter, ManualClock, Policy,
-    store::{MemoryConfig, MemoryStore, RedisConfig, RedisStore, Resilience},
+    store::{MemoryConfig, MemoryStore, RedisConfig, RedisStore, Request, Resilience, Store},
 };
 
 use crate::{
@@ -24,7 +24,7 @@ fn bare(store: RedisStore) -> Limiter {
     Limiter::with(store, Resilience::none())
 }
 
-/// Calls of the script that these servers have seen.
+/// Returns the calls of the script on these servers.
 fn calls(servers: &[Server]) -> u64 {
     let of = |server: &Server| {
         let stats: String = server.ask("INFO commandstats");
@@ -45,7 +45,8 @@ const CASES: [&str; 7] = [
     "a key several times in a group",
 ];
 
-/// Groups of checks that come at one moment, against the embedded store that gets one by one.
+/// Compares groups of checks that arrive together with the embedded store, which decides them one by
+/// one.
 async fn groups(servers: &[Server], shared: RedisStore, histories: u64, test: &str) {
     let clock = ManualClock::default();
     let memory = Limiter::new(MemoryStore::new(MemoryConfig::default().clock(clock.clone())));
@@ -136,7 +137,7 @@ fn check<'p>(policies: &'p [Policy], seed: u64, random: &mut Random) -> Vec<Char
 async fn a_group_decides_as_one_by_one() {
     let servers = [Server::start()];
     let store = RedisStore::connect_with(&servers[0].url(), in_order()).await;
-    groups(&servers, store.expect("a store"), 150, "coalescing_standalone").await;
+    groups(&servers, store.expect("a store"), 150, "batches_standalone").await;
     servers[0].assert_all_keys_expire();
 }
 
@@ -145,7 +146,7 @@ async fn a_group_in_one_slot_of_a_cluster_decides_as_one_by_one() {
     let Cluster { nodes } = Cluster::start();
     let urls: Vec<_> = nodes.iter().map(Server::url).collect();
     let store = RedisStore::cluster_with(urls, in_order()).await.expect("a store");
-    groups(&nodes, store, 50, "coalescing_cluster").await;
+    groups(&nodes, store, 50, "batches_cluster").await;
     nodes.iter().for_each(Server::assert_all_keys_expire);
 }
 
@@ -163,7 +164,7 @@ async fn checks_of_other_slots_have_calls_of_their_own() {
     }
 }
 
-/// A thousand checks of one key by many tasks: as many pass as may, in few calls.
+/// Many tasks check one key: exactly the limit is admitted, in few calls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hot_key_is_exact_and_takes_few_calls() {
     let servers = [Server::start()];
@@ -190,9 +191,9 @@ async fn a_hot_key_is_exact_and_takes_few_calls() {
 }
 
 #[tokio::test]
-async fn without_coalescing_each_check_has_its_call() {
+async fn without_batching_each_check_has_its_call() {
     let servers = [Server::start()];
-    let config = patient().coalescing(false);
+    let config = patient().batching(false);
     let store = RedisStore::connect_with(&servers[0].url(), config).await.expect("a store");
     let (limiter, policy) = (bare(store), policy("each", "1000/h"));
     let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
@@ -250,10 +251,9 @@ async fn a_check_that_cannot_be_decided_harms_no_other() {
     }
 }
 
-/// Those who give up before their call departs are charged nothing; those who share it are none
-/// the worse.
+/// Checks that are dropped in the queue are not charged; the others of their batch are decided.
 #[tokio::test]
-async fn whoever_gives_up_while_waiting_is_charged_nothing() {
+async fn a_check_that_is_dropped_in_the_queue_is_not_charged() {
     let server = Server::start();
     let limiter = bare(RedisStore::connect_with(&server.url(), patient()).await.expect("a store"));
     let policy = policy("patient", "100/h");
@@ -286,9 +286,33 @@ async fn whoever_gives_up_while_waiting_is_charged_nothing() {
     assert_eq!(left.remaining(), Some(94));
 }
 
-/// A call that nobody waits for any more holds nobody up, and leaves no task behind.
+/// A check that times out in the queue of a batch is not charged, and its error says so. One that
+/// was sent may have been charged.
 #[tokio::test]
-async fn a_call_that_hangs_holds_nobody_up() {
+async fn a_check_that_times_out_in_the_queue_is_not_charged() {
+    let server = Server::start();
+    let store = RedisStore::connect(&server.url()).await.expect("a store");
+    let (limiter, policy) = (bare(store.clone()), policy("late", "100/h"));
+    let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
+    server.ask::<()>("CLIENT PAUSE 300 ALL");
+    let charges = [policy.charge("alice", 1)];
+    let start = tokio::time::Instant::now();
+    let check = |millis| {
+        let deadline = start + Duration::from_millis(millis);
+        store.call_by(Request::Acquire(&charges), deadline.into_std())
+    };
+    let (sent, queued) = tokio::join!(check(50), check(3));
+    assert_eq!(sent.expect_err("no reply in time").effect(), Effect::Unknown);
+    assert_eq!(queued.expect_err("no reply in time").effect(), Effect::None);
+    let Ok(Decision::Allowed(left)) = limiter.peek(policy.charge("alice", 0)).await else {
+        panic!("there are units left");
+    };
+    assert_eq!(left.remaining(), Some(99), "only the check that was sent is charged");
+}
+
+/// A call whose checks were all dropped delays no other check and leaves no task behind.
+#[tokio::test]
+async fn a_call_that_hangs_delays_no_other_check() {
     let server = Server::start();
     let config = RedisConfig::default().response_timeout(Duration::from_secs(60));
     let limiter = bare(RedisStore::connect_with(&server.url(), config).await.expect("a store"));
@@ -315,9 +339,9 @@ async fn a_call_that_hangs_holds_nobody_up() {
     assert!(decision.is_allowed());
 }
 
-/// A check that comes after one that hangs, and is the last for a while, does not wait for it.
+/// A check behind one that hangs is sent after a few milliseconds, also if no other check arrives.
 #[tokio::test]
-async fn a_check_alone_behind_one_that_hangs_goes_without_it() {
+async fn a_check_behind_one_that_hangs_is_sent() {
     let server = Server::start();
     let limiter = bare(RedisStore::connect(&server.url()).await.expect("a store"));
     let policy = policy("stuck", "100/h");
@@ -331,7 +355,7 @@ async fn a_check_alone_behind_one_that_hangs_goes_without_it() {
     assert!(hangs.await.expect("an answer").is_allowed());
 }
 
-/// Who is denied needs nothing written, so a server that cannot write says so to the others alone.
+/// A denial writes nothing, so a server that cannot write fails only the checks that pass.
 #[tokio::test]
 async fn a_full_server_still_denies() {
     let server = Server::start();
@@ -350,10 +374,10 @@ async fn a_full_server_still_denies() {
     }
 }
 
-/// A log that something else has cut short fails the script on its way: what came before it in the
-/// call may have been charged, and nobody is told that it was not.
+/// A log that was cut short fails the script on its way. The checks before it in the batch may have
+/// been charged, and their errors say so.
 #[tokio::test]
-async fn a_script_that_fails_on_its_way_leaves_it_open_what_was_charged() {
+async fn a_script_that_fails_on_its_way_has_an_unknown_effect() {
     let server = Server::start();
     let config = in_order().plain_keys(true);
     let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");

@@ -1,0 +1,63 @@
+//! A check that goes alone allocates at most four times between `Limiter::check` and the bytes on
+//! the wire.
+
+#[path = "redis/servers.rs"]
+mod servers;
+
+use std::{alloc::System, pin::pin};
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use tokio::task::yield_now;
+use tollgate::{
+    Charges, Limiter, Policy,
+    store::{RedisStore, Resilience},
+};
+
+use servers::Server;
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Returns the allocations of a check until its bytes are on the wire.
+async fn allocations_until_sent<'p>(limiter: &Limiter, charges: impl Fn() -> Charges<'p>) -> usize {
+    let mut counts = Vec::new();
+    for _ in 0..50 {
+        let charges = charges();
+        let region = Region::new(ALLOCATOR);
+        let mut check = pin!(limiter.check(charges));
+        assert!(futures_util::poll!(&mut check).is_pending());
+        // The connection's task writes the command.
+        yield_now().await;
+        counts.push(region.change().allocations);
+        assert!(check.await.expect("an answer").is_allowed());
+    }
+    // The buffers of the first checks are used again by the later ones. The test harness and the
+    // channel to the connection allocate now and then.
+    counts.sort_unstable();
+    counts[counts.len() / 2]
+}
+
+/// One test, because the allocator counts those of all threads.
+#[tokio::test]
+async fn a_check_that_goes_alone_allocates_at_most_four_times() {
+    let server = Server::start();
+    let policies: Vec<Policy> = ["first", "second", "third"]
+        .map(|name| Policy::new(name, "1000000/s token-bucket(1000000)".parse().unwrap()).unwrap())
+        .into();
+    let store = RedisStore::connect(&server.url()).await.expect("a store");
+    // For several charges the fallback keeps a copy that does not fit in place, and the deny cache
+    // one of its keys.
+    for (resilience, limit_for_three, name) in
+        [(Resilience::none(), 5, "without resilience"), (Resilience::default(), 7, "by default")]
+    {
+        let limiter = Limiter::with(store.clone(), resilience);
+        let one = allocations_until_sent(&limiter, || policies[0].charge("alice", 1).into()).await;
+        let three = allocations_until_sent(&limiter, || {
+            policies.iter().map(|policy| policy.charge("alice", 1)).collect()
+        })
+        .await;
+        eprintln!("{name}: {one} allocations for one charge, {three} for three");
+        assert!(one <= 4, "{name}: {one} allocations for one charge");
+        assert!(three <= limit_for_three, "{name}: {three} allocations for three charges");
+    }
+}
