@@ -17,7 +17,7 @@ pub enum PaceError<E> {
         /// The wait after which the call is allowed if no other call spends units. It is `None` if
         /// no wait helps (`over_capacity`), or if the store named none.
         retry_after: Option<Duration>,
-        /// Whether the cost of the call exceeds the capacity of the policy.
+        /// True if the cost of the call exceeds the capacity of the policy.
         over_capacity: bool,
     },
     /// The limiter could not decide, or too many calls wait already. The call was not made.

@@ -1,4 +1,4 @@
-//! How many units per window, and the algorithm that counts them.
+//! Quotas: units per window, and the algorithm that counts them.
 
 mod algorithm;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]

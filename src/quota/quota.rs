@@ -1,4 +1,4 @@
-//! How many units per window, and how they are counted.
+//! The number of units per window, and the algorithm that counts them.
 
 use std::{fmt, time::Duration};
 

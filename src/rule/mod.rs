@@ -1,4 +1,4 @@
-//! How a request becomes a charge: rules, and the functions that they are made of.
+//! Rules, which turn requests into charges, and the functions that they are made of.
 
 mod adjustment;
 pub mod by;

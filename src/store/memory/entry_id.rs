@@ -46,7 +46,7 @@ impl KeyHash {
     /// Returns the entry of this key under the policy of `charge`.
     ///
     /// Clients choose keys but not policies. So the policy is mixed into the hash without a secret
-    /// of its own: whoever cannot predict the hash of a key cannot predict its entries either.
+    /// of its own: a client that cannot predict the hash of a key cannot predict its entries either.
     #[inline]
     pub(super) fn entry(self, charge: &Charge<'_>) -> EntryId {
         let KeyHash([low, high]) = self;

@@ -74,7 +74,7 @@ pub(super) enum BatchOutcome {
     Undecided,
 }
 
-/// How a check begins.
+/// The first step of a check.
 enum Start<'a> {
     /// It is sent at once.
     Alone(CallInFlight),

@@ -231,7 +231,7 @@ fn code_of(error: &RedisError) -> &str {
 mod tests {
     use super::*;
 
-    /// What becomes of an error that the server sends.
+    /// Returns the kind of a server's error.
     fn kind_of(line: &str) -> ErrorKind {
         let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("an error");
         let error = value.extract_error().expect_err("an error");

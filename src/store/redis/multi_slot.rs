@@ -26,7 +26,7 @@ use crate::{
 /// keys stand. Neither can change the denial.
 const MAX_DENIAL_WAIT: Duration = Duration::from_millis(10);
 
-/// What all calls of one request have in common.
+/// The options that all calls of one request share.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallOptions {
     pub(super) operation: Operation,

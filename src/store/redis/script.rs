@@ -48,7 +48,7 @@ const TEXT: &str = for_each_algorithm!(join);
 
 static SHA: LazyLock<String> = LazyLock::new(|| Script::new(TEXT).get_hash().to_owned());
 
-/// How a command names the script.
+/// The form in which a command names the script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScriptBy {
     /// By its digest, as nearly always.

@@ -56,7 +56,7 @@ pub(super) struct WireCharge {
     cost: u64,
     max_cost: u64,
     is_shadow: bool,
-    /// What a refund needs of the charge that was spent.
+    /// The part of a spent charge that a refund needs.
     spent: Option<(Mark, Quota)>,
 }
 

@@ -54,7 +54,7 @@ struct Stages {
 /// The time after which a backlog is replayed again that the store has refused.
 const REPLAY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where a request comes from.
+/// The origin of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Caller,

@@ -13,7 +13,7 @@ use tokio::{
 use super::{CallOutcome, Permit, SharedBreaker, shared::NextStep};
 use crate::store::Answer;
 
-/// What the prober needs of the limiter that it serves. It holds a weak handle only, so it ends
+/// The part of a limiter that its prober uses. The prober holds a weak handle only, so it ends
 /// with the limiter.
 pub(in crate::store::resilience) trait Probed:
     Send + Sync + 'static

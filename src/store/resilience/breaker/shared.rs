@@ -57,7 +57,7 @@ pub(in crate::store::resilience) struct Permit {
     start: Instant,
 }
 
-/// What the attendant of a breaker does next.
+/// The next step of a breaker's attendant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextStep {
     /// It sleeps, and asks again.

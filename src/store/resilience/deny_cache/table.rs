@@ -50,7 +50,7 @@ struct CacheEntry {
     denial: CachedDenial,
 }
 
-/// What the table contains about a charge.
+/// The result of a lookup.
 pub(super) enum Found {
     Denial(CachedDenial),
     /// An entry that is void, because this process has changed the key since.
