@@ -6,7 +6,10 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use super::{Limiter, limiter_store::LimiterStore, report};
+use super::{
+    limiter::{Limiter, report},
+    limiter_store::LimiterStore,
+};
 use crate::{
     decision::{Decision, Source, StoreReply},
     error::Error,

@@ -1,4 +1,5 @@
-//! Turns: those who wait for the same key go one after the other, in the order of their arrival.
+//! The queue of tasks that wait until their charges are admitted. Tasks with the same key take turns,
+//! in the order of their arrival.
 
 use std::{
     collections::HashMap,
@@ -6,75 +7,80 @@ use std::{
 };
 
 use tokio::{
-    sync::{Mutex as Turns, OwnedMutexGuard},
+    sync::{Mutex as FairMutex, OwnedMutexGuard},
     time::{Instant, timeout_at},
 };
 
-use super::Charges;
 use crate::{
     error::{Error, ErrorKind},
     key::Key,
+    policy::Charges,
 };
 
-type QueueKey = (u64, Key);
+/// The id of a policy, and a key.
+type LineId = (u64, Key);
+/// The line of tasks that wait for one key. A tokio mutex is fair: the first task in is the first out.
+type Line = Arc<FairMutex<()>>;
 
 #[derive(Debug)]
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
-    most: usize,
+    max_tasks: usize,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     tasks: usize,
-    lines: HashMap<QueueKey, Arc<Turns<()>>>,
+    lines: HashMap<LineId, Line>,
 }
 
-/// A place in the queue of each key, and when it has come up, the turn itself.
+/// The membership of a task in the line of each of its keys, and the lines whose first task it is.
 pub(super) struct Turn<'q> {
     queue: &'q Queue,
-    lines: Vec<(QueueKey, Arc<Turns<()>>)>,
-    held: Vec<OwnedMutexGuard<()>>,
+    lines: Vec<(LineId, Line)>,
+    acquired: Vec<OwnedMutexGuard<()>>,
 }
 
 impl Queue {
-    pub(super) fn new(most: usize) -> Self {
-        Self { waiting: Mutex::default(), most }
+    pub(super) fn new(max_tasks: usize) -> Self {
+        Self { waiting: Mutex::default(), max_tasks }
     }
 
+    /// Waits until the task is the first in the lines of all its keys.
     pub(super) async fn turn(
         &self,
         charges: &Charges<'_>,
         deadline: Instant,
     ) -> Result<Turn<'_>, Error> {
         let mut turn = self.enter(charges)?;
-        // In the order of the lines, so that nobody waits for each other in a circle; and tokio's
-        // mutex is first come, first served.
+        // All tasks acquire lines in the same order, so that they cannot deadlock.
         for index in 0..turn.lines.len() {
             let line = Arc::clone(&turn.lines[index].1).lock_owned();
-            let held = timeout_at(deadline, line).await.map_err(|_| {
-                Error::new(ErrorKind::Deadline, "others waited for the same key until the deadline")
+            let guard = timeout_at(deadline, line).await.map_err(|_| {
+                Error::new(
+                    ErrorKind::Deadline,
+                    "other tasks waited for the same key until the deadline",
+                )
             })?;
-            turn.held.push(held);
+            turn.acquired.push(guard);
         }
         Ok(turn)
     }
 
     fn enter(&self, charges: &Charges<'_>) -> Result<Turn<'_>, Error> {
-        let mut names: Vec<QueueKey> =
+        let mut ids: Vec<LineId> =
             charges.iter().map(|charge| (charge.policy().id(), *charge.key())).collect();
-        names.sort_unstable();
-        names.dedup();
+        ids.sort_unstable();
+        ids.dedup();
         let mut waiting = self.lock();
-        if waiting.tasks >= self.most {
-            let message = format!("{} tasks wait already, which is the most", self.most);
+        if waiting.tasks >= self.max_tasks {
+            let message = format!("{} tasks wait already, which is the maximum", self.max_tasks);
             return Err(Error::new(ErrorKind::QueueFull, message));
         }
         waiting.tasks += 1;
-        let lines = names
-            .into_iter()
-            .map(|name| (name, Arc::clone(waiting.lines.entry(name).or_default())));
-        Ok(Turn { queue: self, lines: lines.collect(), held: Vec::new() })
+        let lines =
+            ids.into_iter().map(|id| (id, Arc::clone(waiting.lines.entry(id).or_default())));
+        Ok(Turn { queue: self, lines: lines.collect(), acquired: Vec::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -84,14 +90,15 @@ impl Queue {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.held.clear();
+        self.acquired.clear();
         let mut waiting = self.queue.lock();
         waiting.tasks -= 1;
-        for (name, line) in self.lines.drain(..) {
+        for (id, line) in self.lines.drain(..) {
             drop(line);
-            // Whoever enters does so under this lock: with one owner left, nobody is in line.
-            if waiting.lines.get(&name).is_some_and(|line| Arc::strong_count(line) == 1) {
-                waiting.lines.remove(&name);
+            // Tasks enter a line under the lock that is held here. If the map holds the only
+            // reference, no task is in the line.
+            if waiting.lines.get(&id).is_some_and(|line| Arc::strong_count(line) == 1) {
+                waiting.lines.remove(&id);
             }
         }
     }

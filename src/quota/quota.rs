@@ -6,9 +6,9 @@ use crate::{error::Error, quota::Algorithm};
 
 /// A limit of units per window, and the [`Algorithm`] that counts them.
 ///
-/// What exists is valid: every constructor checks its bounds.
+/// Every constructor checks the bounds, so a quota is always valid.
 ///
-/// | what | from | to |
+/// | value | minimum | maximum |
 /// |---|---|---|
 /// | limit | 1 unit | [`MAX_LIMIT`](Self::MAX_LIMIT) = 10^12 units; [`MAX_LOGGED`](Self::MAX_LOGGED) = 2^31 for `SlidingLog` and `SlidingBuckets` |
 /// | window | 1 ms | 400 days, in whole microseconds |
@@ -43,21 +43,22 @@ impl Quota {
     /// The longest window: 400 days.
     pub const MAX_WINDOW: Duration = Duration::from_secs(400 * 86_400);
 
-    /// `limit` units in any `window`, counted by the exact [`Algorithm::SlidingLog`].
+    /// Creates a quota of `limit` units in any `window`, counted by the exact
+    /// [`Algorithm::SlidingLog`].
     ///
     /// # Errors
     ///
-    /// If the limit or the window is out of bounds. A limit above [`MAX_LOGGED`](Self::MAX_LOGGED)
-    /// needs another algorithm: see [`with_algorithm`](Self::new_with_algorithm).
+    /// Returns an error if the limit or the window is out of bounds. A limit above [`MAX_LOGGED`](Self::MAX_LOGGED)
+    /// needs another algorithm: see [`new_with_algorithm`](Self::new_with_algorithm).
     pub fn new(limit: u64, window: Duration) -> Result<Self, Error> {
         Self::new_with_algorithm(limit, window, Algorithm::SlidingLog)
     }
 
-    /// `limit` units per `window`, counted by `algorithm`.
+    /// Creates a quota of `limit` units per `window`, counted by `algorithm`.
     ///
     /// # Errors
     ///
-    /// If a value is out of bounds.
+    /// Returns an error if a value is out of bounds.
     pub fn new_with_algorithm(
         limit: u64,
         window: Duration,
@@ -77,42 +78,42 @@ impl Quota {
         Ok(quota)
     }
 
-    /// `limit` units per second.
+    /// Creates a quota of `limit` units per second.
     ///
     /// # Panics
     ///
-    /// If the limit is 0 or above [`MAX_LOGGED`](Self::MAX_LOGGED); in a constant this is an error
+    /// Panics if the limit is 0 or above [`MAX_LOGGED`](Self::MAX_LOGGED); in a constant this is an error
     /// at compile time.
     #[must_use]
     pub const fn per_second(limit: u64) -> Self {
         Self::logged(limit, 1)
     }
 
-    /// `limit` units per minute.
+    /// Creates a quota of `limit` units per minute.
     ///
     /// # Panics
     ///
-    /// As [`per_second`](Self::per_second).
+    /// Panics like [`per_second`](Self::per_second).
     #[must_use]
     pub const fn per_minute(limit: u64) -> Self {
         Self::logged(limit, 60)
     }
 
-    /// `limit` units per hour.
+    /// Creates a quota of `limit` units per hour.
     ///
     /// # Panics
     ///
-    /// As [`per_second`](Self::per_second).
+    /// Panics like [`per_second`](Self::per_second).
     #[must_use]
     pub const fn per_hour(limit: u64) -> Self {
         Self::logged(limit, 3_600)
     }
 
-    /// `limit` units per day of 24 hours.
+    /// Creates a quota of `limit` units per day of 24 hours.
     ///
     /// # Panics
     ///
-    /// As [`per_second`](Self::per_second).
+    /// Panics like [`per_second`](Self::per_second).
     #[must_use]
     pub const fn per_day(limit: u64) -> Self {
         Self::logged(limit, 86_400)
@@ -124,34 +125,34 @@ impl Quota {
         Self::packed(limit, seconds * 1_000_000, Algorithm::SlidingLog)
     }
 
-    /// The same limit and window, counted by another algorithm.
+    /// Returns the same limit and window, counted by another algorithm.
     ///
     /// # Errors
     ///
-    /// If the algorithm cannot count this quota, or a value of its own is out of bounds.
+    /// Returns an error if the algorithm cannot count this quota, or a value of its own is out of bounds.
     pub fn with_algorithm(self, algorithm: Algorithm) -> Result<Self, Error> {
         Self::new_with_algorithm(self.limit, self.window(), algorithm)
     }
 
-    /// Units per window.
+    /// Returns the number of units per window.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The window.
+    /// Returns the window.
     #[must_use]
     pub const fn window(&self) -> Duration {
         Duration::from_micros(self.window)
     }
 
-    /// The algorithm that counts the units.
+    /// Returns the algorithm that counts the units.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
         Algorithm::from_parts(self.algorithm as u8, self.algorithm >> 8)
     }
 
-    /// The units that a key can spend at once when it has spent nothing: the burst of a token
+    /// Returns the number of units that a key can spend at once when it has spent nothing: the burst of a token
     /// bucket, the limit elsewhere.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
@@ -167,7 +168,7 @@ impl Quota {
 
     pub(crate) const WORDS: usize = 3;
 
-    /// One of so many equal parts: of the limit, and of the burst, at least 1 unit.
+    /// Returns one of `parts` equal parts of the limit and of the burst, each at least 1 unit.
     pub(crate) fn part(self, parts: u32) -> Self {
         if parts == 1 {
             return self;
@@ -185,12 +186,12 @@ impl Quota {
         Self { limit, window, algorithm }
     }
 
-    /// The quota as words, to be kept in atomics.
+    /// Returns the quota as words, which fit atomics.
     pub(crate) const fn to_words(self) -> [u64; Self::WORDS] {
         [self.limit, self.window, self.algorithm]
     }
 
-    /// The quota of [`to_words`](Self::to_words).
+    /// Returns the quota of [`to_words`](Self::to_words).
     #[inline]
     pub(crate) const fn from_words([limit, window, algorithm]: [u64; Self::WORDS]) -> Self {
         Self { limit, window, algorithm }

@@ -1,0 +1,60 @@
+//! The identity of the client of a request.
+
+use super::Key;
+
+/// The identity that an extractor finds in a request: the key that is charged, if any.
+///
+/// Extractors return a [`Key`], an `Option` of one, or an identity.
+///
+/// ```
+/// use tollgate::{Identity, Key};
+///
+/// assert_eq!(Identity::from("alice"), Identity::Known(Key::from("alice")));
+/// assert_eq!(Identity::from(None::<Key>).key(), Some(Key::ANONYMOUS));
+/// assert_eq!(Identity::Exempt.key(), None);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identity {
+    /// This key is charged.
+    Known(Key),
+    /// The client is unknown. [`Key::ANONYMOUS`] is charged, which all such requests share.
+    Unknown,
+    /// The request is not charged.
+    Exempt,
+}
+
+impl Identity {
+    /// Returns the key that is charged, or `None` if the request is [`Exempt`](Self::Exempt).
+    #[must_use]
+    pub fn key(self) -> Option<Key> {
+        match self {
+            Self::Known(key) => Some(key),
+            Self::Unknown => Some(Key::ANONYMOUS),
+            Self::Exempt => None,
+        }
+    }
+
+    /// Returns this identity if it is not [`Unknown`](Self::Unknown), and else the other one.
+    #[must_use]
+    pub fn or_else(self, other: impl FnOnce() -> Self) -> Self {
+        match self {
+            Self::Unknown => other(),
+            known => known,
+        }
+    }
+}
+
+impl<K: Into<Key>> From<K> for Identity {
+    #[inline]
+    fn from(key: K) -> Self {
+        Self::Known(key.into())
+    }
+}
+
+impl<I: Into<Identity>> From<Option<I>> for Identity {
+    /// Converts `None` to [`Identity::Unknown`].
+    #[inline]
+    fn from(identity: Option<I>) -> Self {
+        identity.map_or(Self::Unknown, Into::into)
+    }
+}

@@ -1,0 +1,245 @@
+//! The key that a charge is made to.
+
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    num::NonZeroU64,
+};
+
+use siphasher::sip128::{SipHasher13, SipHasher24};
+use smallvec::SmallVec;
+
+use super::digest::{fixed_digest, words};
+
+/// The key that a charge is made to: an account, an API key, an address.
+///
+/// A key has 56 bytes and never allocates. It keeps up to [`MAX_PLAIN`](Self::MAX_PLAIN) bytes as they
+/// are. A longer text (a bearer token, a hostile header), or one that begins with a zero byte, is
+/// replaced by a 128-bit digest. So every input makes a key of bounded size, and different inputs make
+/// different keys.
+///
+/// The same text makes the same key, wherever it comes from: `alice` from a header spends for `alice`
+/// from a login. Keys of addresses, of numbers and of [pairs](Self::paired) differ from the key of any
+/// text.
+///
+/// `Debug` prints a short digest and never the bytes. The digest has no secret, so that the log lines
+/// of all instances agree. A reader of the logs can therefore test a guess, and can try all IPv4
+/// addresses.
+///
+/// ```
+/// use tollgate::Key;
+///
+/// let key = Key::from("alice@example.com");
+/// assert!(!format!("{key:?}").contains("alice"));
+/// assert_eq!(key.reveal(), b"alice@example.com");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// The bytes beyond the length are zero.
+    bytes: [u8; Self::MAX_PLAIN],
+    len: u8,
+    kind: Kind,
+    tag: Option<NonZeroU64>,
+}
+
+/// The length of the kind and the length byte, with which an encoded key begins.
+const HEADER_BYTES: usize = 2;
+
+/// An encoded key. Different keys have different encodings.
+type Encoded = SmallVec<[u8; HEADER_BYTES + Key::MAX_PLAIN + 8]>;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Plain,
+    Digest,
+    /// The digest of two keys.
+    Pair,
+    Anonymous,
+    Overflow,
+}
+
+/// The number by which the digest of a tagged key differs. No [`Kind`] has it.
+const TAGGED: u64 = 0xff;
+
+impl Key {
+    /// The length in bytes of the longest text that is kept as it is.
+    pub const MAX_PLAIN: usize = 46;
+
+    /// The key that all unidentified clients share.
+    pub const ANONYMOUS: Self = Self::marker(Kind::Anonymous);
+
+    /// The key that new keys share in a full store.
+    pub(crate) const OVERFLOW: Self = Self::marker(Kind::Overflow);
+
+    /// Creates a key from bytes of any length.
+    #[must_use]
+    #[inline(always)]
+    pub fn new(bytes: &[u8]) -> Self {
+        match bytes {
+            // Keys that are not made from bytes begin with a zero byte. A text must not equal one.
+            [0, ..] => Self::of(Kind::Digest, &fixed_digest(bytes)),
+            _ if bytes.len() <= Self::MAX_PLAIN => Self::of(Kind::Plain, bytes),
+            _ => Self::of(Kind::Digest, &fixed_digest(bytes)),
+        }
+    }
+
+    /// Returns the same key with a co-location tag, such as a tenant.
+    ///
+    /// A clustered store keeps all keys with the same tag together, and can then decide charges to
+    /// several of them in one atomic step. The tag is a part of the key.
+    #[must_use]
+    pub fn tagged(mut self, tag: impl AsRef<[u8]>) -> Self {
+        let [low, high] = words(&fixed_digest(tag.as_ref()));
+        self.tag = Some(NonZeroU64::new(low ^ high.rotate_left(32)).unwrap_or(NonZeroU64::MIN));
+        self
+    }
+
+    /// Returns the bytes of this key in the clear. Do not log them if they are secret.
+    ///
+    /// For a text of more than [`MAX_PLAIN`](Self::MAX_PLAIN) bytes this is the digest.
+    #[must_use]
+    pub fn reveal(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    /// Returns the co-location tag.
+    #[cfg(feature = "redis")]
+    pub(crate) fn tag(&self) -> Option<u64> {
+        self.tag.map(NonZeroU64::get)
+    }
+
+    /// Returns the bytes, unless a digest or a marker stands for them.
+    #[cfg(feature = "redis")]
+    pub(crate) fn plain(&self) -> Option<&[u8]> {
+        (self.kind == Kind::Plain).then(|| self.reveal())
+    }
+
+    /// Returns the encoding of this key without its tag.
+    fn encoded_without_tag(&self) -> Encoded {
+        let mut encoded = Encoded::from_slice(&[self.kind as u8, self.len]);
+        encoded.extend_from_slice(self.reveal());
+        encoded
+    }
+
+    /// Calls `f` with the encoding of this key.
+    pub(crate) fn with_encoded<T>(&self, f: impl FnOnce(&[u8]) -> T) -> T {
+        let mut encoded = self.encoded_without_tag();
+        if let Some(tag) = self.tag {
+            encoded.extend_from_slice(&tag.get().to_le_bytes());
+        }
+        f(&encoded)
+    }
+
+    /// Returns a digest for the tables of this process. The kind is mixed into the hasher's key, so
+    /// that a key without a tag is hashed without encoding it first.
+    #[inline]
+    pub(crate) fn digest_keyed(&self, [low, high]: [u64; 2]) -> [u64; 2] {
+        let hasher = |kind: u64| SipHasher13::new_with_keys(low, high ^ kind << 56);
+        let digest = match self.tag {
+            None => hasher(self.kind as u64).hash(self.reveal()),
+            Some(_) => self.with_encoded(|encoded| hasher(TAGGED).hash(encoded)),
+        };
+        [digest.h1, digest.h2]
+    }
+
+    /// Returns the key of a pair of keys. It differs from both and from every other pair, and has the
+    /// tag of `self`, or else of `other`.
+    #[must_use]
+    pub fn paired(&self, other: &Self) -> Self {
+        let mut text =
+            SmallVec::<[u8; 2 * (Self::MAX_PLAIN + HEADER_BYTES) + 2]>::from_slice(b"\0p");
+        text.extend_from_slice(&self.encoded_without_tag());
+        text.extend_from_slice(&other.encoded_without_tag());
+        let pair = match text.len() <= Self::MAX_PLAIN {
+            true => Self::of(Kind::Plain, &text),
+            false => Self::of(Kind::Pair, &fixed_digest(&text)),
+        };
+        Self { tag: self.tag.or(other.tag), ..pair }
+    }
+
+    /// Returns a digest under a secret that the processes of a service share. It may be shown to
+    /// clients.
+    pub(crate) fn digest_with(&self, secret: [u64; 2]) -> [u8; 8] {
+        let hasher = SipHasher24::new_with_keys(secret[0], secret[1]);
+        let digest = self.with_encoded(|encoded| hasher.hash(encoded));
+        digest.h1.to_le_bytes()
+    }
+
+    const fn marker(kind: Kind) -> Self {
+        Self { bytes: [0; Self::MAX_PLAIN], len: 0, kind, tag: None }
+    }
+
+    #[inline(always)]
+    pub(super) fn of(kind: Kind, bytes: &[u8]) -> Self {
+        let mut key = Self::marker(kind);
+        key.len = bytes.len() as u8;
+        // Copies word by word, because the key is hashed soon, in words: a processor stalls when it
+        // reads bytes in other pieces than they were just written in.
+        for (index, chunk) in key.bytes.chunks_mut(8).enumerate() {
+            chunk.copy_from_slice(&word(bytes, 8 * index).to_le_bytes()[..chunk.len()]);
+        }
+        key
+    }
+}
+
+/// Returns the eight bytes from `start` on as a number. Missing bytes are zero.
+#[inline]
+fn word(bytes: &[u8], start: usize) -> u64 {
+    let rest = bytes.get(start..).unwrap_or_default();
+    if let Some(word) = rest.first_chunk() {
+        return u64::from_le_bytes(*word);
+    }
+    match bytes.last_chunk() {
+        Some(_) if rest.is_empty() => 0,
+        Some(last) => u64::from_le_bytes(*last) >> (8 * (8 - rest.len())),
+        None => rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.with_encoded(|encoded| state.write(encoded));
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::ANONYMOUS {
+            return f.write_str("Key(anonymous)");
+        }
+        let [low, _] = words(&fixed_digest(self.reveal()));
+        write!(f, "Key(#{:08x})", low as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_every_byte_of_every_length() {
+        let bytes: Vec<u8> = (1..=Key::MAX_PLAIN as u8).collect();
+        for len in 0..=bytes.len() {
+            let key = Key::new(&bytes[..len]);
+            assert_eq!(key.reveal(), &bytes[..len]);
+            assert_eq!(key.bytes[len..], [0; Key::MAX_PLAIN][len..]);
+        }
+    }
+
+    #[test]
+    fn digests_tell_kinds_and_tags_apart() {
+        let plain = Key::from("tenant");
+        let [low, high] = words(&fixed_digest(b"tenant"));
+        let tag = low ^ high.rotate_left(32);
+        let spelled = [plain.encoded_without_tag().as_slice(), &tag.to_le_bytes()].concat();
+        let empty =
+            [Key::from(""), Key::ANONYMOUS, Key::OVERFLOW].map(|key| key.digest_keyed([1, 2]));
+        let tagged = [plain, plain.tagged("tenant"), Key::new(&spelled)];
+        let tagged = tagged.map(|key| key.digest_keyed([1, 2]));
+        for digests in [empty, tagged] {
+            let [a, b, c] = digests;
+            assert!(a != b && b != c && a != c, "{digests:?}");
+        }
+    }
+}

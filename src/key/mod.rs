@@ -1,0 +1,9 @@
+//! The key that a charge is made to, and the identity that an extractor finds in a request.
+
+mod digest;
+mod from;
+mod identity;
+#[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
+mod key;
+
+pub use self::{identity::Identity, key::Key};

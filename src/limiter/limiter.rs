@@ -1,0 +1,221 @@
+//! The limiter.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{Check, Reservation, Reserve, limiter_store::LimiterStore, queue::Queue};
+use crate::{
+    decision::{Decision, Receipt, StoreReply},
+    error::Error,
+    policy::{Charge, Charges},
+    store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Status, Store},
+    telemetry,
+};
+
+/// The handle with which an application checks charges.
+///
+/// It is cheap to clone, and clones share the [`Store`].
+///
+/// ```
+/// use tollgate::{Decision, Limiter, Policy, Quota};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tollgate::Error> {
+/// let limiter = Limiter::in_memory();
+/// let second = Policy::new("per-second", Quota::per_second(10))?;
+/// let day = Policy::new("per-day", Quota::per_day(1_000))?;
+///
+/// // Both or neither is charged.
+/// match limiter.check([second.charge("alice", 1), day.charge("alice", 5)]).await? {
+///     Decision::Allowed(allowed) => println!("{:?} units left", allowed.remaining()),
+///     Decision::Denied(denied) => println!("come back in {:?}", denied.retry_after()),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// With an embedded store a check is decided at the first poll. If the future of a check is dropped,
+/// or the reply of a remote store is lost, the check has spent all of its charges or none.
+#[derive(Debug, Clone)]
+pub struct Limiter(pub(super) Arc<LimiterState>);
+
+#[derive(Debug)]
+pub(super) struct LimiterState {
+    pub(super) store: LimiterStore,
+    queue: Queue,
+}
+
+impl Limiter {
+    /// The maximum number of tasks that wait in [`until_ready`](Self::until_ready) at once.
+    pub const MAX_WAITING: usize = 10_000;
+
+    /// Creates a limiter over `store`.
+    ///
+    /// Requests to a store that is not embedded are protected by the default [`Resilience`]: a
+    /// deadline, a circuit breaker, a cache of denials, and a fallback in this process.
+    #[must_use]
+    pub fn new(store: impl Store) -> Self {
+        Self::with(store, Resilience::default())
+    }
+
+    /// Creates a limiter over `store`, handling timeouts and outages as configured by `resilience`.
+    #[must_use]
+    pub fn with(store: impl Store, resilience: Resilience) -> Self {
+        let store = LimiterStore::new(store, resilience);
+        Self(Arc::new(LimiterState { store, queue: Queue::new(Self::MAX_WAITING) }))
+    }
+
+    /// Creates a limiter for this process alone, over a [`MemoryStore`] of the default size.
+    ///
+    /// The first [`SystemClock`](crate::SystemClock) of a process measures the rate of the processor's
+    /// counter, which blocks for about 1 ms and for 200 ms at most. So create the limiter when the
+    /// program starts, not in a request.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        Self::new(MemoryStore::new(MemoryConfig::default()))
+    }
+
+    /// Admits and spends all charges, or spends none. Takes one [`Charge`] or several.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there are more than [`Charges::MAX`] charges, or if the store cannot
+    /// answer. An embedded store can always answer.
+    #[inline]
+    pub fn check<'l, 'p>(&'l self, charges: impl Into<Charges<'p>>) -> Check<'l, 'p> {
+        Check::new(self, charges.into())
+    }
+
+    /// Returns the decision that [`check`](Self::check) would return, and spends nothing.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error in the cases of [`check`](Self::check).
+    pub async fn peek<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<Decision<'p>, Error> {
+        let charges = charges.into();
+        charges.validate()?;
+        let reply = self.0.store.call(Request::Peek(&charges)).await?;
+        Decision::new(charges, reply)
+    }
+
+    /// Checks charges whose cost is known only after the work is done.
+    ///
+    /// The units of an admitted check are spent, and the [`Reservation`] can refund or settle them.
+    /// Dropping the reservation keeps the charge.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Policy, Quota, Reserve};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tollgate::Error> {
+    /// let limiter = Limiter::in_memory();
+    /// let failed_logins = Policy::new("failed-logins", Quota::per_minute(3))?;
+    ///
+    /// match limiter.reserve(failed_logins.charge("alice", 1)).await? {
+    ///     Reserve::Held(attempt) => {
+    ///         let right_password = true;
+    ///         if right_password {
+    ///             attempt.refund().await?;
+    ///         }
+    ///     }
+    ///     Reserve::Denied(denied) => println!("locked for {:?}", denied.retry_after()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns an error in the cases of [`check`](Self::check).
+    pub async fn reserve<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<Reserve<'p>, Error> {
+        Ok(match self.check(charges).await? {
+            Decision::Allowed(allowed) => Reserve::Held(self.hold(allowed.into_receipt())),
+            Decision::Denied(denied) => Reserve::Denied(denied),
+        })
+    }
+
+    /// Turns the [`Receipt`] of a [`check`](Self::check) into a reservation, which can refund or settle
+    /// the units.
+    pub fn hold(&self, receipt: Receipt) -> Reservation {
+        Reservation::new(self.clone(), receipt)
+    }
+
+    /// Forgets what the keys of these charges have spent under their policies. The costs of the charges
+    /// are ignored.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error in the cases of [`check`](Self::check).
+    pub async fn reset<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<(), Error> {
+        let charges = charges.into();
+        charges.validate()?;
+        self.0.store.call(Request::Reset(&charges)).await?;
+        Ok(())
+    }
+
+    /// Waits until all charges are admitted, for at most `within`: for jobs and clients that prefer a
+    /// wait to a denial.
+    ///
+    /// Tasks of this process that wait for the same key under the same policy are admitted in the order
+    /// in which they called. Other checks do not queue. If the wait would end after `within`, the denial
+    /// is returned at once.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error in the cases of [`check`](Self::check), if [`MAX_WAITING`](Self::MAX_WAITING)
+    /// tasks wait already, or if earlier tasks waited for the same key until the deadline.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it has to wait outside of a tokio runtime with time enabled.
+    pub async fn until_ready<'p>(
+        &self,
+        charges: impl Into<Charges<'p>>,
+        within: Duration,
+    ) -> Result<Decision<'p>, Error> {
+        let charges = charges.into();
+        charges.validate()?;
+        let deadline = Instant::now() + within.min(Duration::from_secs(86_400 * 365));
+        let _turn = self.0.queue.turn(&charges, deadline).await?;
+        let decision = loop {
+            let reply = self.begin(&charges).await?;
+            let wait = match Decision::new(charges.clone(), reply)? {
+                Decision::Denied(denied) => match denied.retry_after() {
+                    Some(wait) if Instant::now() + wait <= deadline => wait,
+                    _ => break Decision::Denied(denied),
+                },
+                allowed => break allowed,
+            };
+            tokio::time::sleep(wait).await;
+        };
+        report(&decision);
+        Ok(decision)
+    }
+
+    /// Returns the condition of the store: the state of its breaker, its response time, and what is
+    /// held in this process.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.0.store.status()
+    }
+
+    /// Starts a check, for callers that use an answer that is ready at once without a future.
+    pub(crate) fn begin(&self, charges: &Charges<'_>) -> Answer {
+        self.0.store.call(Request::Acquire(charges))
+    }
+
+    pub(crate) async fn refund(&self, receipt: &Receipt) -> Result<StoreReply, Error> {
+        self.0.store.call(Request::Refund(receipt)).await
+    }
+
+    pub(super) async fn force(&self, charges: &[Charge<'_>]) -> Result<StoreReply, Error> {
+        self.0.store.call(Request::Force(charges)).await
+    }
+}
+
+/// Reports a decision on a check outside of a route.
+#[inline]
+pub(super) fn report(decision: &Decision<'_>) {
+    telemetry::record_decision(decision, || None);
+}
