@@ -42,7 +42,9 @@ local function make_carried_functions()
     end
     groups[#groups + 1] = { units, hold, zero, later_hold, later_zero }
     if #groups > 8 then
-      local oldest = table.remove(groups, 1)
+      local oldest = groups[1]
+      for i = 1, 8 do groups[i] = groups[i + 1] end
+      groups[9] = nil
       local sum = oldest[1] + groups[1][1]
       if zero_of(oldest) > zero_of(groups[1]) then groups[1] = oldest end
       groups[1][1] = sum
@@ -92,7 +94,9 @@ local function make_carried_functions()
   -- Returns from when on nothing is carried.
   local function zero(groups)
     local latest = 0
-    for _, group in ipairs(groups) do latest = math.max(latest, zero_of(group)) end
+    for _, group in ipairs(groups) do
+      if zero_of(group) > latest then latest = zero_of(group) end
+    end
     return latest
   end
 
