@@ -129,6 +129,22 @@ pub(crate) async fn units_of_two_earlier_windows_leave_apart(fixture: Fixture) {
     }
 }
 
+/// More windows than a key keeps apart.
+pub(crate) async fn many_windows_forget_nothing(fixture: Fixture) {
+    for kind in ["fixed-window", "sliding-counter"] {
+        fixture.set(HOUR_START + 1);
+        let policy = policy(kind, &format!("100/h {kind}"));
+        for number in 1..=15 {
+            change(&policy, &format!("100/{}min {kind}", 60 * number));
+            assert!(check(&fixture, &policy, 1).await.is_allowed());
+            assert_eq!(remaining(&fixture, &policy).await, 100 - number, "{kind}");
+        }
+        // Every group leaves within two of its own windows.
+        fixture.set(HOUR_START + 30 * 3_600 * SECOND);
+        assert_eq!(remaining(&fixture, &policy).await, 100, "{kind}");
+    }
+}
+
 pub(crate) async fn a_carried_unit_can_be_refunded(fixture: Fixture) {
     for kind in ["fixed-window", "sliding-counter"] {
         fixture.set(HOUR_START + 30 * SECOND);
