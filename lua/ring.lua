@@ -8,8 +8,9 @@
 -- STATE    73 bytes of header, the newest block, a copy of the oldest, then a ring of `places` blocks
 --          that has all but the newest. Most charges read and write only the first 233 bytes. A log
 --          of one block has neither the copy nor the ring
--- RETURNS  the standing; mark: the time of the record plus `shift`, which is how times are kept: when
---          the window grows by d, so does the shift, and all earlier charges are d older
+-- RETURNS  the standing; mark: no record before the charge's has this time plus `shift`, which is how
+--          times are kept: when the window grows by d, so does the shift, and all earlier charges are d
+--          older; the number of the record
 -- TTL      the end of the newest record; renewed when the key would expire before it, and then for an
 --          eighth of the window more, so that most charges need not renew it
 if in_ring then
@@ -32,6 +33,18 @@ if in_ring then
   -- What was charged under another window leaves by the shorter of the two.
   local shorter = state_window < window and state_window or window
   local seen = now > known and now or known
+  local stored_last_time, at_newest = last_time, 73 + (tail - 1) % 8 * 10
+  if buckets and state_window ~= window and tail > head then
+    -- Under the new window no unit leaves later than one that is charged at `known`. All but the
+    -- newest record are older than that.
+    local latest = bucket_end(window, buckets, known) + window - shorter
+    if last_time > latest then
+      last_time = latest
+      if tail == head + 1 then head_time = latest end
+      header = sub(header, 1, at_newest) .. pack('<I6', (latest + shift) % 281474976710656)
+        .. sub(header, at_newest + 7)
+    end
+  end
   -- `first` is the first record that still counts, `base` the running total before it. Its block is in
   -- `text` behind `from`.
   local first, base, first_time, first_total, text, from =
@@ -64,10 +77,10 @@ if in_ring then
   if answering and refunding then
     local stamp, charged = mark1 - shift, units
     units = 0
-    if stamp >= 0 and first < tail and stamp >= first_time and stamp <= last_time then
-      local index, time, total, before, block, at =
+    if first < tail and mark2 >= first and mark2 < tail and stamp <= last_time then
+      local index, _, total, before, block, at =
         find(key, header, text, from, first, base, stamp - 1, nil)
-      if time == stamp then
+      if index == mark2 then
         units = (total - before) % 4294967296
         if units > charged then units = charged end
       end
@@ -114,7 +127,16 @@ if in_ring then
         header = pack('<I7I6I7I4I6I6I4I7I4I7I4I7I4', known, state_window, shift, start, head, tail,
           places, until_ms, before_last, last_time, last_total, head_time, head_total)
           .. newest_block .. oldest_block
-        call('SETRANGE', key, '0', header)
+        if last_time < stored_last_time then
+          -- A refund is no charge: the stored times stay those of the window of the last one.
+          local stored_head_time = tail == head + 1 and stored_last_time or head_time
+          call('SETRANGE', key, '0', pack('<I7I6I7I4I6I6I4I7I4I7I4I7I4', known, state_window, shift,
+            start, head, tail, places, until_ms, before_last, stored_last_time, last_total,
+            stored_head_time, head_total) .. sub(header, 74, at_newest)
+            .. sub(state, at_newest + 1, at_newest + 6) .. sub(header, at_newest + 7))
+        else
+          call('SETRANGE', key, '0', header)
+        end
         if floor(first / 8) == newest then
           text, from = header, 73
         elseif floor(first / 8) == number then
@@ -134,16 +156,19 @@ if in_ring then
         last_time = last_time > growth and last_time - growth or 0
       end
       state_window, shorter, known = window, window, seen
-      local stamp, total = buckets and bucket_end(window, buckets, seen) or seen, base
-      if tail > head then
-        total = last_total
-        if last_time > stamp then stamp = last_time end
+      -- A bucket that is open stays open until it ends.
+      local stamp, total = seen, base
+      if tail > head then total = last_total end
+      if tail > head and last_time > seen then
+        stamp = last_time
+      elseif buckets then
+        stamp = bucket_end(window, buckets, seen)
       end
       -- A forced charge stops counting where the running total would wrap.
       local spend, room = units, 4294967295 - (total - base) % 4294967296
       if spend > room then spend = room end
       total = (total + spend) % 4294967296
-      mark1 = stamp + shift
+      mark1 = buckets and seen + shift + 1 or seen + shift
       local slot, flush, flushed, ring = tail % 8, nil, nil, nil
       -- The copy of the oldest block is written when it is another one.
       local oldest_block, newest_block = from == 0 and text or nil, ''
@@ -155,8 +180,11 @@ if in_ring then
       else
         before_last = tail > head and last_total or base
         if tail == head then
-          -- Nothing is left: begin a block.
-          head, tail, slot = floor((tail + 7) / 8) * 8, floor((tail + 7) / 8) * 8, 0
+          -- Nothing is left: begin a block. A log that is stored anew has other numbers than before.
+          local seed = seen % 17592186044416 * 8
+          head, slot = floor((tail + 7) / 8) * 8, 0
+          if head < seed then head = seed end
+          tail = head
         elseif slot == 0 then
           -- The newest block is full: it joins the ring.
           local oldest = floor(head / 8)
@@ -187,6 +215,7 @@ if in_ring then
         end
         tail = tail + 1
       end
+      mark2 = tail - 1
       local relative = total
       if slot > 0 then relative = (total - parse('<I4', header, 80)) % 4294967296 end
       last_time, last_total = stamp, total
@@ -198,7 +227,7 @@ if in_ring then
       end
       header = pack('<I7I6I7I4I6I6I4I7I4I7I4I7I4', known, state_window, shift, start, head, tail,
         places, until_ms, before_last, last_time, last_total, first_time, first_total)
-        .. newest_block .. pack('<I6I4', mark1 % 281474976710656, relative)
+        .. newest_block .. pack('<I6I4', (stamp + shift) % 281474976710656, relative)
       if places == 0 then
         store(key, header, until_ms * 1000)
       elseif ring then

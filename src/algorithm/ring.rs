@@ -4,6 +4,9 @@
 //! including it. The units of any stretch of records are the difference of two totals, so binary
 //! searches find what has left, what is free and how long a charge waits. Records of one stamp
 //! merge.
+//!
+//! Only the stamp of the newest record can be later than the key's last charge: sliding buckets round
+//! stamps up. Until that stamp has passed, all charges join its record.
 
 use std::collections::VecDeque;
 
@@ -16,6 +19,10 @@ use crate::decision::Mark;
 struct Record([u8; 10]);
 
 const TIME_BITS: u32 = 48;
+
+/// The numbers of a new log's records start at 8 times its first charge's time modulo this: so a log
+/// that is stored anew has other numbers, and they fit the 6 bytes that Redis stores.
+const MAX_SEED: u64 = 1 << 44;
 
 impl Record {
     fn new(stamp: u64, total: u32) -> Self {
@@ -41,15 +48,14 @@ impl Record {
 pub(crate) struct Ring {
     /// Oldest first.
     records: VecDeque<Record>,
+    /// The number of the oldest record. No two records of a key have the same number.
+    head: u64,
     /// The running total before the oldest record.
     base: u32,
     /// The time of the last change; records are dated relative to it.
     seen: u64,
     /// The window of the last change.
     window: u64,
-    /// How far records have been moved back in time: when the window grows from `w` to `w + d`,
-    /// earlier charges are moved back by `d`, so that they leave when `w` had them leave.
-    shift: u64,
 }
 
 /// A log as it stands at one time under one limit and window.
@@ -60,6 +66,9 @@ pub(crate) struct TrailingWindow {
     window: u64,
     /// For how long the records count: the shorter of this window and that of the last change.
     shorter: u64,
+    /// The stamp of the newest record if that is later: the window has changed, and its units leave
+    /// sooner under the new one.
+    latest: u64,
     now: u64,
     /// The first record that still counts, and the running total before it.
     first: usize,
@@ -69,11 +78,23 @@ pub(crate) struct TrailingWindow {
 }
 
 impl Ring {
-    /// Returns how the log stands at `now`.
-    pub(crate) fn trailing(&self, limit: u64, window: u64, now: u64) -> TrailingWindow {
+    /// Returns how the log stands at `now`. A charge at `time` has the stamp `stamp(time)`: `time`, or
+    /// later if times are rounded up.
+    pub(crate) fn trailing(
+        &self,
+        limit: u64,
+        window: u64,
+        now: u64,
+        stamp: impl FnOnce(u64) -> u64,
+    ) -> TrailingWindow {
         let shorter = window.min(self.window);
         let seen = now.max(self.seen);
-        let left = |record: &Record| self.time(*record) + shorter <= seen;
+        // Under the new window no unit leaves later than one that is charged at `self.seen`.
+        let latest = match window == self.window || self.records.is_empty() {
+            true => u64::MAX,
+            false => stamp(self.seen) + (window - shorter),
+        };
+        let left = |record: &Record| self.time(*record).min(latest) + shorter <= seen;
         // In most calls no record has left, or few at the front.
         let first = match self.records.front() {
             Some(record) if left(record) => self.records.partition_point(left),
@@ -81,10 +102,10 @@ impl Ring {
         };
         let base = first.checked_sub(1).map_or(self.base, |last| self.records[last].total());
         let used = u64::from(self.total().wrapping_sub(base));
-        TrailingWindow { limit, window, shorter, now, first, base, used }
+        TrailingWindow { limit, window, shorter, latest, now, first, base, used }
     }
 
-    /// Charges units at `stamp(now)`: `now`, or later if times are rounded up.
+    /// Charges units. `stamp` is that of [`trailing`](Self::trailing).
     pub(crate) fn push(
         &mut self,
         trailing: &mut TrailingWindow,
@@ -94,10 +115,14 @@ impl Ring {
     ) -> Mark {
         let before = self.heap_bytes();
         self.drop_expired(trailing);
+        self.lower_newest(trailing.latest);
         self.set_window(trailing.window);
         self.seen = self.seen.max(trailing.now);
+        if self.records.is_empty() {
+            self.head = self.head.max(self.seen % MAX_SEED * 8);
+        }
         let newest = self.records.back().map_or(0, |last| self.time(*last));
-        let stamp = stamp(self.seen).max(newest);
+        let stamp = if newest > self.seen { newest } else { stamp(self.seen) };
         // A forced charge stops counting where the running total would wrap.
         let units = units.min(u64::from(u32::MAX) - trailing.used) as u32;
         let record = Record::new(stamp, self.total().wrapping_add(units));
@@ -112,18 +137,18 @@ impl Ring {
             budget.resized(before, after);
         }
         let (base, used) = (self.base, trailing.used + u64::from(units));
-        *trailing = TrailingWindow { shorter: trailing.window, first: 0, base, used, ..*trailing };
-        Mark(stamp + self.shift, 0, 0)
+        let (shorter, latest) = (trailing.window, u64::MAX);
+        *trailing = TrailingWindow { shorter, latest, first: 0, base, used, ..*trailing };
+        Mark(self.head + self.records.len() as u64 - 1, 0, 0)
     }
 
     /// Refunds units of the record that the charge is in, if that still counts.
-    pub(crate) fn refund(&mut self, window: u64, now: u64, refund: &Refund) -> u64 {
-        let trailing = self.trailing(0, window, now);
-        let (first, mut before) = (trailing.first, trailing.base);
-        let Some(stamp) = refund.mark.0.checked_sub(self.shift) else { return 0 };
-        let index = self.records.partition_point(|record| self.time(*record) < stamp);
+    pub(crate) fn refund(&mut self, trailing: &TrailingWindow, refund: &Refund) -> u64 {
+        let TrailingWindow { first, base: mut before, .. } = *trailing;
+        let Some(index) = refund.mark.0.checked_sub(self.head) else { return 0 };
+        let index = usize::try_from(index).unwrap_or(usize::MAX);
         let Some(record) = self.records.get(index).copied() else { return 0 };
-        if index < first || self.time(record) != stamp {
+        if index < first {
             return 0;
         }
         if index > first {
@@ -144,7 +169,7 @@ impl Ring {
 
     /// Units that still count.
     pub(crate) fn outstanding(&self, now: u64) -> u64 {
-        self.trailing(0, self.window, now).used
+        self.trailing(0, self.window, now, |time| time).used
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
@@ -168,9 +193,20 @@ impl Ring {
             return;
         }
         self.records.drain(..trailing.first);
+        self.head += trailing.first as u64;
         self.base = trailing.base;
         if self.records.capacity() > 64 && self.records.len() < self.records.capacity() / 4 {
             self.records.shrink_to(self.records.len() * 2);
+        }
+    }
+
+    /// Lowers the stamp of the newest record to `latest`. All other records are older than that.
+    fn lower_newest(&mut self, latest: u64) {
+        if let Some(last) = self.records.back().copied()
+            && self.time(last) > latest
+        {
+            self.records.pop_back();
+            self.records.push_back(Record::new(latest, last.total()));
         }
     }
 
@@ -183,7 +219,6 @@ impl Ring {
                 self.records[index] =
                     Record::new(self.time(record).wrapping_sub(growth), record.total());
             }
-            self.shift += growth;
         }
         self.window = window;
     }
@@ -204,7 +239,7 @@ impl Ring {
 
     /// Returns the wait in microseconds until `units` are free.
     pub(crate) fn wait(&self, trailing: &TrailingWindow, units: u64) -> u64 {
-        let TrailingWindow { limit, shorter, now, first, base, used, .. } = *trailing;
+        let TrailingWindow { limit, shorter, latest, now, first, base, used, .. } = *trailing;
         let must_leave = (used + units).saturating_sub(limit);
         if must_leave == 0 {
             return 0;
@@ -228,7 +263,7 @@ impl Ring {
                 low
             }
         };
-        (self.time(self.records[index]) + shorter).saturating_sub(now)
+        (self.time(self.records[index]).min(latest) + shorter).saturating_sub(now)
     }
 }
 

@@ -40,9 +40,10 @@ impl StateMachine for SlidingBuckets {
     type Snapshot = Buckets;
 
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> Buckets {
-        let window = quota.window_micros();
-        let trailing = self.0.trailing(quota.limit(), window, now.as_micros());
-        Buckets { trailing, window, n: quota.algorithm().parameter() }
+        let (window, n) = (quota.window_micros(), quota.algorithm().parameter());
+        let end = |time| bucket_end(window, n, time);
+        let trailing = self.0.trailing(quota.limit(), window, now.as_micros(), end);
+        Buckets { trailing, window, n }
     }
 
     fn wait(&self, buckets: &Buckets, units: u64) -> u64 {
@@ -55,7 +56,8 @@ impl StateMachine for SlidingBuckets {
     }
 
     fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
-        self.0.refund(quota.window_micros(), now.as_micros(), refund)
+        let Buckets { trailing, .. } = self.snapshot(quota, now);
+        self.0.refund(&trailing, refund)
     }
 
     fn expires_at(&self) -> Timestamp {

@@ -23,7 +23,7 @@ impl StateMachine for SlidingLog {
     type Snapshot = TrailingWindow;
 
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> TrailingWindow {
-        self.0.trailing(quota.limit(), quota.window_micros(), now.as_micros())
+        self.0.trailing(quota.limit(), quota.window_micros(), now.as_micros(), |time| time)
     }
 
     fn wait(&self, trailing: &TrailingWindow, units: u64) -> u64 {
@@ -40,7 +40,8 @@ impl StateMachine for SlidingLog {
     }
 
     fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
-        self.0.refund(quota.window_micros(), now.as_micros(), refund)
+        let trailing = self.snapshot(quota, now);
+        self.0.refund(&trailing, refund)
     }
 
     fn expires_at(&self) -> Timestamp {

@@ -163,6 +163,87 @@ pub(crate) async fn a_carried_unit_can_be_refunded(fixture: Fixture) {
     }
 }
 
+/// The bucket that is open at a change ends when the new quota has it end, if that is sooner. A store
+/// that kept its old end would have 4 free after 101 seconds, as until 199 seconds.
+pub(crate) async fn an_open_bucket_ends_under_the_new_window(fixture: Fixture) {
+    fixture.set(HOUR_START);
+    let policy = policy("p", "10/100s sliding-buckets(1)");
+    let start = HOUR_START;
+    let charged = hold(&fixture.limiter, policy.charge("alice", 2)).await;
+    assert!(check(&fixture, &policy, 4).await.is_allowed());
+    change(&policy, "10/90s sliding-buckets(90)");
+    // Also for the charge that follows in the same bucket.
+    fixture.set(start + 500_000);
+    assert!(check(&fixture, &policy, 1).await.is_allowed());
+    fixture.set(start + 2 * SECOND);
+    assert!(check(&fixture, &policy, 3).await.is_allowed());
+    let decision = check(&fixture, &policy, 1).await;
+    let wait =
+        decision.outcomes().get(0).expect("an outcome").standing().retry_after().expect("refused");
+    assert_eq!(wait.as_micros() as u64, 89 * SECOND);
+    fixture.set(start + 91 * SECOND - 1);
+    assert_eq!(charged.refund().await.expect("the store answers"), 2);
+    for (time, left) in [(91 * SECOND - 1, 2), (91 * SECOND, 7), (93 * SECOND, 10)] {
+        fixture.set(start + time);
+        assert_eq!(remaining(&fixture, &policy).await, left, "after {time} us");
+    }
+}
+
+/// The new window is the wider one, and has the narrower buckets.
+pub(crate) async fn an_open_bucket_ends_under_a_wider_window(fixture: Fixture) {
+    fixture.set(HOUR_START);
+    let policy = policy("p", "10/100s sliding-buckets(1)");
+    assert!(check(&fixture, &policy, 6).await.is_allowed());
+    change(&policy, "10/110s sliding-buckets(110)");
+    // At 111 seconds under the new window, at 200 under the old one.
+    for (time, left) in [(111 * SECOND - 1, 4), (111 * SECOND, 10)] {
+        fixture.set(HOUR_START + time);
+        assert_eq!(remaining(&fixture, &policy).await, left, "after {time} us");
+    }
+    change(&policy, "10/100s sliding-buckets(1)");
+    assert_eq!(remaining(&fixture, &policy).await, 4, "nothing was charged under the other window");
+}
+
+/// A store that finds a charge by the end of its bucket alone would give back units of another one.
+pub(crate) async fn a_refund_after_an_open_bucket_has_ended_finds_its_own_units(fixture: Fixture) {
+    fixture.set(HOUR_START);
+    let policy = policy("p", "10/100s sliding-buckets(1)");
+    let first = hold(&fixture.limiter, policy.charge("alice", 4)).await;
+    change(&policy, "10/50s sliding-buckets(5)");
+    fixture.set(HOUR_START + 10 * SECOND);
+    assert!(check(&fixture, &policy, 1).await.is_allowed());
+    // This bucket ends when the first one would have ended, and the first charge has left.
+    fixture.set(HOUR_START + 95 * SECOND);
+    let last = hold(&fixture.limiter, policy.charge("alice", 5)).await;
+    assert_eq!(first.refund().await.expect("the store answers"), 0);
+    assert_eq!(remaining(&fixture, &policy).await, 5);
+    assert_eq!(last.refund().await.expect("the store answers"), 5);
+}
+
+/// A store whose period is gone with its last unit would see the units of the wider window in the
+/// narrower one.
+pub(crate) async fn a_period_refunded_to_nothing_forgets_nothing(fixture: Fixture) {
+    for kind in ["fixed-window", "sliding-counter"] {
+        for [old, new] in [["8/min", "5/86400s"], ["8/86400s", "5/min"]] {
+            fixture.set(HOUR_START);
+            let policy = policy(&format!("{kind}-{}", &new[2..]), &format!("{old} {kind}"));
+            let first = hold(&fixture.limiter, policy.charge("alice", 8)).await;
+            assert_eq!(first.refund().await.expect("the store answers"), 8);
+            change(&policy, &format!("{new} {kind}"));
+            assert_eq!(remaining(&fixture, &policy).await, 5, "{kind}");
+            let second = hold(&fixture.limiter, policy.charge("alice", 5)).await;
+            assert_eq!(remaining(&fixture, &policy).await, 0, "{kind}");
+            assert_eq!(second.refund().await.expect("the store answers"), 5, "{kind}");
+            assert_eq!(remaining(&fixture, &policy).await, 5, "{kind}");
+            // Refunded once.
+            change(&policy, &format!("{old} {kind}"));
+            assert_eq!(remaining(&fixture, &policy).await, 8, "{kind}");
+            assert!(check(&fixture, &policy, 8).await.is_allowed());
+            assert!(!check(&fixture, &policy, 1).await.is_allowed());
+        }
+    }
+}
+
 /// A store that counted the time since the last charge at the new rate would have 9 left of 99.
 pub(crate) async fn what_has_refilled_is_kept(fixture: Fixture) {
     fixture.set(START);

@@ -21,7 +21,10 @@ macro_rules! store_contract {
                     a_wider_window_keeps_no_old_unit_longer, a_narrower_window_lets_go_sooner,
                     a_narrower_period_forgets_nothing, a_wider_period_counts_new_units_to_its_end,
                     units_of_two_earlier_windows_leave_apart, many_windows_forget_nothing,
-                    a_carried_unit_can_be_refunded,
+                    a_carried_unit_can_be_refunded, an_open_bucket_ends_under_the_new_window,
+                    an_open_bucket_ends_under_a_wider_window,
+                    a_refund_after_an_open_bucket_has_ended_finds_its_own_units,
+                    a_period_refunded_to_nothing_forgets_nothing,
                     what_has_refilled_is_kept, a_faster_rate_acts_at_once,
                     a_burst_that_jumps_moves_no_debt, a_debt_ends_when_its_own_rule_has_paid_it,
                     a_lowered_burst_keeps_the_debt;
