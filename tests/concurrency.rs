@@ -24,7 +24,7 @@ use tollgate::{
 };
 
 const THREADS: usize = 16;
-const KINDS: [&str; 5] =
+const KINDS: [&str; Algorithm::EACH.len()] =
     ["sliding-log", "sliding-buckets(7)", "sliding-counter", "token-bucket(10)", "fixed-window"];
 
 fn on_threads<T: Send>(run: impl Fn(usize) -> T + Sync) -> Vec<T> {
@@ -160,7 +160,7 @@ fn checks_of_several_keys_in_any_order() {
     });
     let seed = seed::seed("checks_of_several_keys_in_any_order");
     let admitted = on_threads(|thread| {
-        let mut spent = [[0_u64; 4]; 5];
+        let mut spent = [[0_u64; 4]; KINDS.len()];
         let mut random = Random(seed.wrapping_add(thread as u64));
         for _ in 0..400 {
             let mut lines = Vec::new();

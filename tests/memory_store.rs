@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use support::{Watched, micros, most_in_any_window, now, policy};
 use tollgate::{
+    Algorithm,
     Charges, Decision, Limiter, ManualClock, Policy,
     store::{MemoryConfig, MemoryStats},
 };
@@ -38,7 +39,7 @@ impl Bounded {
     }
 }
 
-const KINDS: [&str; 5] =
+const KINDS: [&str; Algorithm::EACH.len()] =
     ["sliding-log", "sliding-buckets(4)", "sliding-counter", "token-bucket(10)", "fixed-window"];
 
 #[test]

@@ -19,12 +19,10 @@ use tower::{Layer, Service, service_fn};
 
 fuzz_target!(|input: (&str, u64, u64, u8, u64, Vec<u8>)| {
     let (name, limit, micros, algorithm, cost, key) = input;
-    let algorithm = match algorithm % 5 {
-        0 => Algorithm::SlidingLog,
-        1 => Algorithm::SlidingBuckets(7),
-        2 => Algorithm::SlidingCounter,
-        3 => Algorithm::TokenBucket { burst: limit },
-        _ => Algorithm::FixedWindow,
+    let algorithm = match Algorithm::EACH[usize::from(algorithm) % Algorithm::EACH.len()] {
+        Algorithm::SlidingBuckets(_) => Algorithm::SlidingBuckets(7),
+        Algorithm::TokenBucket { .. } => Algorithm::TokenBucket { burst: limit },
+        other => other,
     };
     let window = Duration::from_micros(micros);
     let Ok(quota) = Quota::new_with_algorithm(limit, window, algorithm) else { return };

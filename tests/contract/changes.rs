@@ -164,7 +164,7 @@ pub(crate) async fn a_carried_unit_can_be_refunded(fixture: Fixture) {
 }
 
 /// The bucket that is open at a change ends when the new quota has it end, if that is sooner. A store
-/// that kept its old end would have 4 free after 101 seconds, as until 199 seconds.
+/// that kept its old end would keep all units until 190 seconds have passed.
 pub(crate) async fn an_open_bucket_ends_under_the_new_window(fixture: Fixture) {
     fixture.set(HOUR_START);
     let policy = policy("p", "10/100s sliding-buckets(1)");

@@ -5,6 +5,9 @@ use std::time::Duration;
 use proptest::{collection::vec, prelude::*};
 use tollgate::{Algorithm, Quota};
 
+/// A new algorithm gets a family here, a model in `tests/oracle`, and a test beside each of the others.
+const _: () = assert!(Algorithm::EACH.len() == 5);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
     Log,

@@ -8,6 +8,7 @@ mod support;
 
 mod history;
 mod judge;
+mod refunds;
 mod run;
 mod spending;
 mod steady;

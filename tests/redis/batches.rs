@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future::join_all;
 use tollgate::{
+    Algorithm,
     Charge, Decision, Effect, ErrorKind, Key, Limiter, ManualClock, Policy,
     store::{MemoryConfig, MemoryStore, RedisConfig, RedisStore, Request, Resilience, Store},
 };
@@ -63,7 +64,7 @@ async fn groups(servers: &[Server], shared: RedisStore, histories: u64, test: &s
         let random = &mut Random(seed);
         let policies: Vec<Policy> = (0..3)
             .map(|number| {
-                let algorithm = random.below(5);
+                let algorithm = random.below(Algorithm::EACH.len() as u64) as usize;
                 Policy::new(&format!("g{number}"), quota(random, algorithm)).expect("a valid name")
             })
             .collect();

@@ -38,23 +38,25 @@ const CASES: &[&str] = &[
     "product beyond 2^53",
 ];
 
-pub(crate) fn quota(random: &mut Random, algorithm: u64) -> Quota {
+/// A quota of one of [`Algorithm::EACH`].
+pub(crate) fn quota(random: &mut Random, algorithm: usize) -> Quota {
+    let algorithm = Algorithm::EACH[algorithm];
     let limit = random.one(&[1, 2, 3, 5, 8, 13, 100, 1_000]);
     let window = random.one(&[1_000, 1_337, 60_000, 1_000_000, 60_000_000, 86_400_000_000]);
     let huge = random.below(4) == 0;
     let (limit, window) = match algorithm {
-        0 | 1 => (limit, window),
+        Algorithm::SlidingLog | Algorithm::SlidingBuckets(_) => (limit, window),
         _ if huge => (random.one(&[999_999_999_989, 105_001, 1_000_003]), 34_559_999_999_999),
         _ => (limit, window),
     };
     let algorithm = match algorithm {
-        0 => Algorithm::SlidingLog,
-        1 => Algorithm::SlidingBuckets(random.one(&[1, 2, 3, 7, 10, 1_000])),
-        2 => Algorithm::SlidingCounter,
-        3 => Algorithm::TokenBucket {
+        Algorithm::SlidingBuckets(_) => {
+            Algorithm::SlidingBuckets(random.one(&[1, 2, 3, 7, 10, 1_000]))
+        }
+        Algorithm::TokenBucket { .. } => Algorithm::TokenBucket {
             burst: if huge { limit } else { random.one(&[1, 2, 5, 10, 50]) },
         },
-        _ => Algorithm::FixedWindow,
+        other => other,
     };
     Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm)
         .unwrap_or_else(|_| Quota::per_second(5))
@@ -76,6 +78,8 @@ fn near(random: &mut Random, quota: Quota) -> Option<Quota> {
         2 => (new_limit, new_window, algorithm),
         _ => (limit, new_window, quota.algorithm()),
     };
+    // Redis stores no longer log.
+    let limit = if algorithm == Algorithm::SlidingLog { limit.min(10_000) } else { limit };
     Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm).ok()
 }
 
@@ -97,7 +101,8 @@ struct Pair {
 async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
     let random = &mut Random(seed);
     let mut count = |case| *tally.entry(case).or_insert(0) += 1;
-    let algorithms: Vec<u64> = (0..3).map(|_| random.below(5)).collect();
+    let kinds = Algorithm::EACH.len() as u64;
+    let algorithms: Vec<_> = (0..3).map(|_| random.below(kinds) as usize).collect();
     let policies: Vec<Policy> = algorithms
         .iter()
         .enumerate()
@@ -278,7 +283,8 @@ async fn compare(shared: RedisStore, clock: ManualClock, histories: u64, test: &
         history(&pair, one.seed, &mut tally).await;
     }
     eprintln!("reached in {histories} histories of 40 steps: {tally:?}");
-    for case in CASES.iter().copied() {
+    // Few histories are run to see one of them again.
+    for case in CASES.iter().copied().filter(|_| histories >= 100) {
         assert!(tally.contains_key(case), "never reached: {case}");
     }
 }

@@ -3,6 +3,7 @@ use std::time::Duration;
 use futures_util::{FutureExt, future::join_all};
 use tokio::time::{Instant, advance};
 use tollgate::{
+    Algorithm,
     Charge, Decision, Limiter, ManualClock, OnFailure, Policy, Reservation, Reserve,
     store::{BreakerConfig, BreakerStatus, Resilience, Source},
 };
@@ -225,13 +226,14 @@ fn without_a_runtime_requests_are_the_probes() {
 
 #[tokio::test(start_paused = true)]
 async fn each_instance_enforces_its_share() {
-    for (kind, limit) in [
+    let quotas: [_; Algorithm::EACH.len()] = [
         ("sliding-log", "9/min"),
         ("sliding-buckets(4)", "9/min"),
         ("sliding-counter", "9/min"),
         ("token-bucket(9)", "9/h"),
         ("fixed-window", "9/min"),
-    ] {
+    ];
+    for (kind, limit) in quotas {
         let bench = Bench::new(3);
         let policy = policy("p", &format!("{limit} {kind}"));
         bench.remote.set(Mood::Down);
