@@ -7,7 +7,7 @@ use std::sync::{
 
 use hashbrown::HashTable;
 
-use crate::{algorithm::still_count, clock::Timestamp, policy::Charge};
+use crate::{algorithm::outstanding_of, clock::Timestamp, policy::Charge};
 
 /// The most entries. Units beyond it are never charged to the store.
 const MAX_ENTRIES: usize = 100_000;
@@ -52,8 +52,9 @@ impl BacklogEntry {
     /// Returns how many of the units still count at least and at most: as many as if all had been
     /// admitted with the first, or with the last.
     pub(super) fn still_counts(&self, now: Timestamp, instances: u32) -> (u64, u64) {
-        let counts =
-            |since| still_count(&self.charge.quota_in_force(), instances, self.units, since, now);
+        let counts = |since| {
+            outstanding_of(&self.charge.quota_in_force(), instances, self.units, since, now)
+        };
         (counts(self.first), counts(self.last))
     }
 
