@@ -51,7 +51,8 @@ struct Stages {
     latency: Latency,
 }
 
-/// The time after which a backlog is replayed again that the store has refused.
+/// The time between two rounds of a replay, while the store refuses entries of the backlog. Each
+/// round ends when nothing is charged any more, and no entry is kept longer than its units count.
 const REPLAY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The origin of a request.
@@ -252,10 +253,12 @@ impl Stages {
             && !fallback.backlog().is_empty()
         {
             // The task keeps a weak handle between rounds, so it ends with the limiter.
-            let stages = Arc::downgrade(self);
+            let weak = Arc::downgrade(self);
             self.replay.start(|| async move {
-                let Some(stages) = stages.upgrade() else { return };
-                if !stages.replay_backlog().await {
+                while let Some(stages) = weak.upgrade() {
+                    if stages.replay_backlog().await {
+                        return;
+                    }
                     drop(stages);
                     sleep(REPLAY_INTERVAL).await;
                 }
