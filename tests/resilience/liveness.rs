@@ -11,11 +11,11 @@ use std::{
     },
     task::{Context, Waker},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures_util::FutureExt;
-use tokio::{runtime::Builder, task::yield_now};
+use tokio::{runtime::Builder, task::yield_now, time::Instant};
 use tollgate::{
     Decision, Error, ErrorKind, Limiter, ManualClock, Policy,
     store::{Answer, BreakerConfig, BreakerStatus, Request, Resilience, Source, Store},
