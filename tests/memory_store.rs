@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use support::{Watched, micros, most_in_any_window, now, policy};
 use tollgate::{
-    Algorithm,
-    Charges, Decision, Limiter, ManualClock, Policy,
+    Algorithm, Charges, Decision, Limiter, ManualClock, Policy,
     store::{MemoryConfig, MemoryStats},
 };
 

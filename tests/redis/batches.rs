@@ -4,8 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future::join_all;
 use tollgate::{
-    Algorithm,
-    Charge, Decision, Effect, ErrorKind, Key, Limiter, ManualClock, Policy,
+    Algorithm, Charge, Decision, Effect, ErrorKind, Key, Limiter, ManualClock, Policy,
     store::{MemoryConfig, MemoryStore, RedisConfig, RedisStore, Request, Resilience, Store},
 };
 

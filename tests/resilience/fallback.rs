@@ -3,8 +3,7 @@ use std::time::Duration;
 use futures_util::{FutureExt, future::join_all};
 use tokio::time::{Instant, advance};
 use tollgate::{
-    Algorithm,
-    Charge, Decision, Limiter, ManualClock, OnFailure, Policy, Reservation, Reserve,
+    Algorithm, Charge, Decision, Limiter, ManualClock, OnFailure, Policy, Reservation, Reserve,
     store::{BreakerConfig, BreakerStatus, Resilience, Source},
 };
 
