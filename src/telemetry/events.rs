@@ -63,13 +63,13 @@ fn denied(outcome: Outcome<'_>, shadow: bool, route: Option<&str>) {
 /// Reports a change of a breaker's state. A store that fails is one warning; a probe that fails is
 /// not another one.
 pub(super) fn breaker_changed(before: &str, after: &str) {
-    const MESSAGE: &str = "the store's breaker has changed";
+    const BREAKER_CHANGED: &str = "the store's breaker has changed";
     match (before, after) {
         ("half-open", "open") | (_, "half-open") => {
-            tracing::debug!(target: "tollgate", breaker = after, "{MESSAGE}");
+            tracing::debug!(target: "tollgate", breaker = after, "{BREAKER_CHANGED}");
         }
-        (_, "open") => tracing::warn!(target: "tollgate", breaker = after, "{MESSAGE}"),
-        _ => tracing::info!(target: "tollgate", breaker = after, "{MESSAGE}"),
+        (_, "open") => tracing::warn!(target: "tollgate", breaker = after, "{BREAKER_CHANGED}"),
+        _ => tracing::info!(target: "tollgate", breaker = after, "{BREAKER_CHANGED}"),
     }
 }
 

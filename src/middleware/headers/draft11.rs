@@ -13,8 +13,8 @@ use super::{
 };
 use crate::decision::{Outcome, Outcomes};
 
-const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-const STANDING: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 /// The values of both headers.
 #[derive(Debug)]
@@ -64,8 +64,8 @@ impl Draft11 {
             Some(seconds) if seconds < self.longest_window => cap_windows(&self.standing, seconds),
             _ => self.standing,
         };
-        headers.append(POLICY, self.policy);
-        headers.append(STANDING, standing);
+        headers.append(RATELIMIT_POLICY, self.policy);
+        headers.append(RATELIMIT, standing);
     }
 }
 

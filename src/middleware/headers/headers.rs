@@ -148,7 +148,8 @@ impl ResponseHeaders {
         // These are read before anything is added: a lookup in an empty map, which most are, costs
         // nothing.
         let retry_after = headers.get(RETRY_AFTER).and_then(value::parse);
-        let inner_remaining = headers.get(x_ratelimit::REMAINING).and_then(value::parse);
+        let inner_remaining =
+            headers.get(x_ratelimit::X_RATELIMIT_REMAINING).and_then(value::parse);
         if let Some(draft11) = self.draft11 {
             draft11.append_to(headers, retry_after);
         }

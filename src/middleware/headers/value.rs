@@ -33,7 +33,7 @@ static SMALL: [&str; 1_000] = {
     let mut number = 0;
     while number < texts.len() {
         let leading_zeros = (number < 100) as usize + (number < 10) as usize;
-        texts[number] = match str::from_utf8(DIGITS[number].split_at(leading_zeros).1) {
+        texts[number] = match str::from_utf8(THREE_DIGITS[number].split_at(leading_zeros).1) {
             Ok(digits) => digits,
             Err(_) => "",
         };
@@ -43,7 +43,7 @@ static SMALL: [&str; 1_000] = {
 };
 
 /// Three digits for each number below 1000.
-static DIGITS: [[u8; 3]; 1_000] = {
+static THREE_DIGITS: [[u8; 3]; 1_000] = {
     let mut digits = [[0; 3]; 1_000];
     let mut number = 0;
     while number < digits.len() {

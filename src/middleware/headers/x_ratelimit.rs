@@ -5,9 +5,10 @@ use http::{HeaderMap, HeaderName};
 use super::{policy_cache, retry_after::whole_seconds, value};
 use crate::{clock::Timestamp, decision::Standing};
 
-const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-pub(super) const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+pub(super) const X_RATELIMIT_REMAINING: HeaderName =
+    HeaderName::from_static("x-ratelimit-remaining");
+const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// The meaning of `X-RateLimit-Reset`, for which there is no standard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,8 +42,8 @@ impl XRateLimit {
     }
 
     pub(super) fn insert_into(self, headers: &mut HeaderMap) {
-        headers.insert(LIMIT, policy_cache::limit(self.limit));
-        headers.insert(REMAINING, value::number(self.remaining));
-        headers.insert(RESET, value::number(self.reset));
+        headers.insert(X_RATELIMIT_LIMIT, policy_cache::limit(self.limit));
+        headers.insert(X_RATELIMIT_REMAINING, value::number(self.remaining));
+        headers.insert(X_RATELIMIT_RESET, value::number(self.reset));
     }
 }

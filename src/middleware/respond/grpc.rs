@@ -15,10 +15,10 @@ use crate::{
     },
 };
 
-const STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
-const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+const GRPC_RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
 const RESOURCE_EXHAUSTED: u8 = 8;
 const FAILED_PRECONDITION: u8 = 9;
@@ -57,7 +57,7 @@ pub(super) fn denied(
     if let Some(wait) = wait {
         // Clients read a 32-bit integer.
         let millis = wait.as_micros().div_ceil(1_000).min(i32::MAX as u128) as u64;
-        response.headers_mut().insert(PUSHBACK, number(millis));
+        response.headers_mut().insert(GRPC_RETRY_PUSHBACK, number(millis));
     }
     response
 }
@@ -83,13 +83,13 @@ fn trailers_only(
     *response.headers_mut() = HeaderMap::with_capacity(10);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, same_content_type(content_type));
-    headers.insert(STATUS, number(u64::from(code)));
+    headers.insert(GRPC_STATUS, number(u64::from(code)));
     if let Ok(message) = HeaderValue::try_from(message) {
-        headers.insert(MESSAGE, message);
+        headers.insert(GRPC_MESSAGE, message);
     }
     // gRPC encodes binary metadata without padding.
     if let Ok(details) = HeaderValue::try_from(STANDARD_NO_PAD.encode(status)) {
-        headers.insert(DETAILS, details);
+        headers.insert(GRPC_STATUS_DETAILS, details);
     }
     response
 }

@@ -37,9 +37,9 @@ const MAX_BATCH_WAIT: Duration = Duration::from_millis(5);
 
 /// Runs the script for checks, several in one call where they are in one slot. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(super) struct Batcher(Arc<Shared>);
+pub(super) struct Batcher(Arc<BatcherShared>);
 
-struct Shared {
+struct BatcherShared {
     backend: Backend,
     is_batching: bool,
     /// The slots with calls in flight. A single server is one slot.
@@ -83,7 +83,7 @@ enum Start<'a> {
 
 impl Batcher {
     pub(super) fn new(backend: Backend, is_batching: bool) -> Self {
-        Self(Arc::new(Shared { backend, is_batching, queues: Mutex::default() }))
+        Self(Arc::new(BatcherShared { backend, is_batching, queues: Mutex::default() }))
     }
 
     pub(super) fn backend(&self) -> &Backend {
@@ -315,7 +315,7 @@ fn task_ended() -> RedisError {
     io::Error::new(io::ErrorKind::Interrupted, "the task that sent the batch has ended").into()
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for BatcherShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batcher").field("backend", &self.backend).finish_non_exhaustive()
     }

@@ -81,12 +81,12 @@ fn push_base64(text: &mut KeyName, bytes: &[u8]) {
 
 /// Appends the bytes, with those that are not printable and those that decide the slot as `%XX`.
 fn push_escaped(text: &mut KeyName, bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    const HEX_DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in bytes {
         if byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}' | b'%') {
             text.push(byte);
         } else {
-            let digit = |bits: u8| DIGITS[usize::from(bits & 15)];
+            let digit = |bits: u8| HEX_DIGITS[usize::from(bits & 15)];
             text.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte)]);
         }
     }

@@ -28,10 +28,10 @@ use crate::{
 
 #[doc = include_str!("../../../docs/redis.md")]
 #[derive(Debug, Clone)]
-pub struct RedisStore(Arc<Shared>);
+pub struct RedisStore(Arc<StoreShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct StoreShared {
     batcher: Batcher,
     key_names: KeyNames,
     max_log_entries: u64,
@@ -181,7 +181,7 @@ impl RedisStore {
     pub fn with_test_clock(self, clock: impl crate::clock::Clock) -> Self {
         let test_time = TestTime(Some(Arc::new(clock)));
         match Arc::try_unwrap(self.0) {
-            Ok(shared) => Self(Arc::new(Shared { test_time, ..shared })),
+            Ok(shared) => Self(Arc::new(StoreShared { test_time, ..shared })),
             Err(_) => panic!("set the clock before the store is shared"),
         }
     }
@@ -193,7 +193,7 @@ impl RedisStore {
     }
 
     fn over(backend: Backend, config: &RedisConfig) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(StoreShared {
             batcher: Batcher::new(backend, config.batching),
             key_names: KeyNames::new(config),
             max_log_entries: config.max_log_entries,

@@ -10,7 +10,8 @@ use std::{
 
 use tokio::{runtime::Handle, task::AbortHandle};
 
-/// A background task of a limiter. It has to be [stopped](Self::stop) when the limiter ends.
+/// A background task of a limiter, of which at most one runs at a time. The limiter
+/// [stops](Self::stop) it when it ends.
 #[derive(Debug, Default)]
 pub(super) struct BackgroundTask {
     is_running: Arc<AtomicBool>,
@@ -39,6 +40,7 @@ impl BackgroundTask {
         *self.handle.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle.abort_handle());
     }
 
+    /// Aborts the task.
     pub(super) fn stop(&self) {
         let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(handle) = handle {
@@ -47,7 +49,7 @@ impl BackgroundTask {
     }
 }
 
-/// Clears the flag when the task ends, also when its runtime does.
+/// A guard that clears the flag when the task ends, also when the runtime drops it.
 struct RunningGuard(Arc<AtomicBool>);
 
 impl Drop for RunningGuard {

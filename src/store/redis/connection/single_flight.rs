@@ -18,19 +18,19 @@ use crate::store::redis::error::Failure;
 /// soon after a failure gets that failure, until a [`Backoff`] is over. Dropping the `SingleFlight`
 /// aborts the operation.
 pub(in crate::store::redis) struct SingleFlight {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<FlightState>>,
     /// A success is also the result of the calls in this time after it.
     min_interval: Duration,
 }
 
 #[derive(Default)]
-struct State {
-    running: Option<Running>,
+struct FlightState {
+    running: Option<RunningOperation>,
     last: Option<Result<(), Failure>>,
     backoff: Backoff,
 }
 
-struct Running {
+struct RunningOperation {
     result: ResultReceiver,
     task: AbortHandle,
 }
@@ -115,12 +115,13 @@ impl SingleFlight {
             drop(state);
             sender.send_replace(Some(result));
         });
-        state.running = Some(Running { result: result.clone(), task: task.abort_handle() });
+        state.running =
+            Some(RunningOperation { result: result.clone(), task: task.abort_handle() });
         Ok(result)
     }
 }
 
-impl State {
+impl FlightState {
     fn complete(&mut self, result: Result<(), Failure>, min_interval: Duration) {
         match &result {
             Ok(()) => self.backoff.pause(Instant::now(), min_interval),
@@ -138,7 +139,7 @@ impl Drop for SingleFlight {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<FlightState>) -> MutexGuard<'_, FlightState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

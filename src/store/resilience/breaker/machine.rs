@@ -15,16 +15,16 @@ pub(in crate::store::resilience) enum BreakerState {
     Probing,
     /// A probe succeeded at `since`. One call at a time goes through.
     HalfOpen { since: Duration },
-    /// A call succeeded at `since`. At most `window` calls are in flight at a time.
-    Recovering { since: Duration, window: u32 },
+    /// A call succeeded at `since`. At most `max_in_flight` calls are in flight at a time.
+    Recovering { since: Duration, max_in_flight: u32 },
 }
 
-/// The breaker's answer to a call that asks to go through.
+/// The breaker's answer to a call that asks for a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Permission {
     /// The call goes through.
     Unlimited,
-    /// The call goes through, and takes one of the places for calls in flight.
+    /// The call goes through, and counts as one of the calls in flight, whose number is limited.
     Limited,
     /// The call is the probe that decides whether the breaker stays open.
     Probe,
@@ -32,18 +32,18 @@ pub(super) enum Permission {
     Rejected,
 }
 
-/// A call's result, as far as it says something about the store.
+/// The outcome of a call: what it says about the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::store::resilience) enum CallOutcome {
     Success,
     /// The store failed, or took too long.
     Failure,
-    /// The store was not asked, or the caller did not wait for it.
+    /// The store was not called, or the caller stopped waiting early.
     Unknown,
 }
 
-/// The number of failures one after the other at which a half-open breaker opens again. More than
-/// one, because in a cluster the first call may go to the one node that is down.
+/// The number of consecutive failures at which a half-open breaker opens again. It is more than one
+/// because in a cluster the first call may go to the one node that is down.
 pub(super) const MAX_HALF_OPEN_FAILURES: u32 = 3;
 
 /// The state machine. All times are durations since a common origin, and never decrease.
@@ -58,7 +58,7 @@ pub(super) struct Breaker {
     last_failure: Duration,
     /// The calls in flight whose permission is [`Permission::Limited`].
     in_flight: u32,
-    /// The time at which the breaker last stopped letting calls through.
+    /// The time at which the breaker last opened.
     opened_at: Duration,
     /// The time at which the last probe succeeded. Calls that began earlier are not counted.
     trusted_since: Duration,
@@ -93,7 +93,7 @@ impl Breaker {
         }
     }
 
-    /// Returns when the breaker closes if no more calls fail, if it is half-open or recovering.
+    /// Returns the time at which a half-open or recovering breaker closes if no more calls fail.
     pub(super) fn ramp_end(&self) -> Option<Duration> {
         match self.state {
             BreakerState::HalfOpen { since } | BreakerState::Recovering { since, .. } => {
@@ -107,13 +107,13 @@ impl Breaker {
     /// flight.
     pub(super) fn try_acquire(&mut self, now: Duration, urgent: bool) -> Permission {
         self.advance(now);
-        let window = match self.state {
+        let max_in_flight = match self.state {
             BreakerState::Closed => return Permission::Unlimited,
             BreakerState::Open { .. } | BreakerState::Probing => return Permission::Rejected,
             BreakerState::HalfOpen { .. } => 1,
-            BreakerState::Recovering { window, .. } => window,
+            BreakerState::Recovering { max_in_flight, .. } => max_in_flight,
         };
-        if self.in_flight >= window && !urgent {
+        if self.in_flight >= max_in_flight && !urgent {
             return Permission::Rejected;
         }
         self.in_flight += 1;
@@ -178,10 +178,12 @@ impl Breaker {
         self.consecutive = 0;
         self.failure_rate.count(&self.config, now, false);
         self.state = match self.state {
-            BreakerState::HalfOpen { .. } => BreakerState::Recovering { since: now, window: 2 },
-            // With each success one more call: the window doubles with each round trip.
-            BreakerState::Recovering { since, window } => {
-                BreakerState::Recovering { since, window: window.saturating_add(1) }
+            BreakerState::HalfOpen { .. } => {
+                BreakerState::Recovering { since: now, max_in_flight: 2 }
+            }
+            // Each success allows one more call in flight, so the number doubles with each round trip.
+            BreakerState::Recovering { since, max_in_flight } => {
+                BreakerState::Recovering { since, max_in_flight: max_in_flight.saturating_add(1) }
             }
             other => other,
         };

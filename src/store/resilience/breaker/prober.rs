@@ -13,32 +13,34 @@ use tokio::{
 use super::{CallOutcome, Permit, SharedBreaker, shared::NextStep};
 use crate::store::Answer;
 
-/// The part of a limiter that its prober uses. The prober holds a weak handle only, so it ends
+/// The part of a limiter that its prober uses. The prober holds only a weak handle to it, so it ends
 /// with the limiter.
 pub(in crate::store::resilience) trait Probed:
     Send + Sync + 'static
 {
+    /// Returns the breaker, if there is one.
     fn breaker(&self) -> Option<&SharedBreaker>;
 
-    /// Sends the store a request that changes nothing, which has to be answered by the deadline.
+    /// Sends the store a request that changes nothing and must be answered by `deadline`.
     fn probe(&self, deadline: Instant) -> Answer;
 
-    /// Returns how long a probe may take at most.
+    /// Returns the longest time that a probe may take, or `None` for the breaker's own limit.
     fn probe_timeout(&self) -> Option<Duration>;
 
-    /// Runs when the store has answered a probe.
+    /// Is called when a probe has succeeded.
     fn on_recovery(self: &Arc<Self>);
 }
 
-/// Starts the prober if the breaker needs it. Returns whether there is one now: there is none
-/// outside of a tokio runtime.
+/// Starts the prober if the breaker needs one. Returns `false` if there can be none: without a
+/// breaker, or outside of a tokio runtime.
 pub(in crate::store::resilience) fn start<P: Probed>(probed: &Arc<P>) -> bool {
     let Some(breaker) = probed.breaker() else { return false };
     let Ok(runtime) = Handle::try_current() else { return false };
-    if breaker.attend() {
-        // If the runtime is shutting down, the guard is dropped at once and the breaker left alone.
+    if breaker.claim_prober() {
+        // If the runtime is shutting down, it drops the prober at once, and the drop says so to the
+        // breaker.
         let prober = Prober { probed: Arc::downgrade(probed), probe: None };
-        breaker.keep_attendant(runtime.spawn(prober.run()).abort_handle());
+        breaker.set_prober(runtime.spawn(prober.run()).abort_handle());
     }
     true
 }
@@ -56,7 +58,7 @@ impl<P: Probed> Prober<P> {
                 NextStep::SleepUntil(time) => sleep_until(time).await,
                 NextStep::Probe(start) => self.probe(start).await,
                 NextStep::End => {
-                    // By now the breaker may have another attendant.
+                    // The breaker may have another prober by now, which the drop must not end.
                     self.probed = Weak::new();
                     return;
                 }
@@ -64,7 +66,7 @@ impl<P: Probed> Prober<P> {
         }
     }
 
-    /// Returns `None` when the limiter has ended.
+    /// Returns the next step, or `None` when the limiter has ended.
     fn next_step(&self) -> Option<NextStep> {
         Some(self.probed.upgrade()?.breaker()?.next_step())
     }
@@ -91,7 +93,7 @@ impl<P: Probed> Prober<P> {
     /// Sends the probe. The handle to the limiter is not kept while the answer is awaited.
     fn send(&self, start: Instant) -> Option<(Instant, Answer)> {
         let probed = self.probed.upgrade()?;
-        // A probe that is slow has failed, so there is no need to wait for longer.
+        // A slow probe counts as failed, so without a deadline it need not wait for longer.
         let timeout = probed.probe_timeout().unwrap_or(probed.breaker()?.slow());
         let deadline = start + timeout;
         Some((deadline, probed.probe(deadline)))
@@ -103,7 +105,7 @@ impl<P: Probed> Drop for Prober<P> {
         if let Some(probed) = self.probed.upgrade()
             && let Some(breaker) = probed.breaker()
         {
-            breaker.leave(self.probe.take());
+            breaker.prober_ended(self.probe.take());
         }
     }
 }

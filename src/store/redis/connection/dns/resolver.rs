@@ -31,11 +31,11 @@ const MAX_HOSTS: usize = 256;
 
 /// Finds the addresses of hosts. Clones share their lookups, and the addresses found.
 #[derive(Clone)]
-pub(in crate::store::redis) struct Resolver(Arc<Shared>);
+pub(in crate::store::redis) struct Resolver(Arc<ResolverShared>);
 
-struct Shared {
+struct ResolverShared {
     look_up: Box<LookUp>,
-    state: Mutex<State>,
+    state: Mutex<ResolverState>,
 }
 
 /// Blocks until the addresses of a host are found. Their port is 0.
@@ -47,7 +47,7 @@ type Addresses = Arc<[SocketAddr]>;
 type LookupResult = Result<Addresses, (io::ErrorKind, String)>;
 
 #[derive(Default)]
-struct State {
+struct ResolverState {
     hosts: HashMap<Box<str>, Host>,
     pacing: Pacing,
     /// The number of lookups that have started.
@@ -62,18 +62,18 @@ struct Host {
     /// The start of the first lookup since the last result.
     waiting_since: Option<Instant>,
     /// The lookup that started last.
-    newest: Lookup,
+    newest: NewestLookup,
 }
 
 #[derive(Default)]
-struct Lookup {
+struct NewestLookup {
     number: u64,
     /// `None` when the lookup has ended.
     started: Option<Instant>,
 }
 
 /// The next step of a task that needs the addresses of a host.
-enum Step {
+enum NextAction {
     Use(Addresses),
     WaitUntil(Instant),
 }
@@ -87,7 +87,7 @@ impl Resolver {
     }
 
     fn new(look_up: impl Fn(&str) -> io::Result<Addresses> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Shared { look_up: Box::new(look_up), state: Mutex::default() }))
+        Self(Arc::new(ResolverShared { look_up: Box::new(look_up), state: Mutex::default() }))
     }
 
     /// Waits for the addresses of a host.
@@ -98,8 +98,8 @@ impl Resolver {
         let mut results = self.lock().host(host)?.result.subscribe();
         while Instant::now() < give_up_at {
             let wake_at = match self.start_lookup_if_due(host)? {
-                Step::Use(addresses) => return Ok(addresses),
-                Step::WaitUntil(time) => time.min(give_up_at),
+                NextAction::Use(addresses) => return Ok(addresses),
+                NextAction::WaitUntil(time) => time.min(give_up_at),
             };
             if timeout_at(wake_at, results.changed()).await.is_ok()
                 && let Some(result) = results.borrow_and_update().clone()
@@ -111,7 +111,7 @@ impl Resolver {
     }
 
     /// Starts a lookup, unless one of the same host has started less than [`RESTART_AFTER`] ago.
-    fn start_lookup_if_due(&self, name: &str) -> io::Result<Step> {
+    fn start_lookup_if_due(&self, name: &str) -> io::Result<NextAction> {
         let now = Instant::now();
         let mut state = self.lock();
         let due = state.host(name)?.newest.started.map_or(now, |started| started + RESTART_AFTER);
@@ -126,16 +126,16 @@ impl Resolver {
         let host = state.host(name)?;
         let use_known_at = *host.waiting_since.get_or_insert(now) + USE_KNOWN_AFTER;
         Ok(match &host.known {
-            Some(known) if use_known_at <= now => Step::Use(Arc::clone(known)),
-            Some(_) => Step::WaitUntil(wake_at.min(use_known_at)),
-            None => Step::WaitUntil(wake_at),
+            Some(known) if use_known_at <= now => NextAction::Use(Arc::clone(known)),
+            Some(_) => NextAction::WaitUntil(wake_at.min(use_known_at)),
+            None => NextAction::WaitUntil(wake_at),
         })
     }
 
     /// Starts a lookup in a thread, and returns the time after which another may start.
     fn spawn_lookup(
         &self,
-        state: &mut State,
+        state: &mut ResolverState,
         name: &str,
         ticket: Ticket,
         now: Instant,
@@ -151,7 +151,7 @@ impl Resolver {
             state.pacing.finish(ticket, false);
             return Err(error);
         }
-        state.host(name)?.newest = Lookup { number, started: Some(now) };
+        state.host(name)?.newest = NewestLookup { number, started: Some(now) };
         Ok(RESTART_AFTER)
     }
 
@@ -174,12 +174,12 @@ impl Resolver {
         host.result.send_replace(Some(result.map_err(|error| (error.kind(), error.to_string()))));
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ResolverState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl ResolverState {
     /// Returns the entry of a host. A new entry may replace that of the host which was looked up
     /// the longest time ago.
     ///
