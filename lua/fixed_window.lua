@@ -1,45 +1,103 @@
 -- Fixed window: one counter that starts again at each multiple of the window.
 --
 -- KEYS     the key of the charge
--- ARGV[2]  limit, window, cost, max_cost
--- STATE    21 bytes: count, start and end of the period
--- RETURNS  the standing; mark: start
--- TTL      the end of the period; set when the period begins or is cut short
+-- ARGV[2]  limit, window, cost, max_cost; of a refund also the mark and window of the charge
+-- STATE    20 bytes: count, time and window of the last charge, in whose period the count is; then
+--          what is carried from earlier windows (see carried.lua)
+-- RETURNS  the standing; mark: start of the period
+-- TTL      the end of the period; set when the period begins or the window changes
 if not already_read then state = read('GET', key) end
-local count, start, end_, renew = 0, 0, 0, true
-if state then
-  if #state == 21 then count, start, end_ = parse('<I7I7I7', state) else foreign = true end
-  if count > 4503599627370496 then foreign = true end
-  if foreign then answering = false end
-  -- After a change of the window, units leave at the earlier of the old and the new rule.
-  local edge = start - start % window + window
-  renew = edge < end_
-  if renew then end_ = edge end
-end
-if now >= end_ then
-  count, start = 0, now - now % window
-  end_, renew = start + window, true
-end
-free = limit > count and limit - count or 0
-if answering then
-  if refunding then
-    if start ~= mark1 then units = 0 elseif units > count then units = count end
-    count = count - units
-  else
-    if free >= needed then units = max_cost < free and max_cost or free end
-    if units > 0 then
-      count = count + units
-      -- Far beyond any limit, forced charges stop counting.
-      if count > 4503599627370496 then count = 4503599627370496 end
-      mark1 = start
+local count, end_, seen, renew, carried
+local refunded = not refunding or not answering
+repeat
+  local last_charge, state_window = 0, window
+  count, carried = 0, false
+  if state then
+    if #state % 35 == 20 then
+      count, last_charge, state_window = parse('<I7I7I6', state)
+    else
+      foreign = true
+    end
+    if count > 4503599627370496 or last_charge > 9007199254740991 or state_window == 0 then
+      foreign = true
+    end
+    if foreign then
+      answering, refunded, state = false, true, nil
+      count, last_charge, state_window = 0, 0, window
     end
   end
-  if units > 0 then
-    state = pack('<I7I7I7', count, start, end_)
-    if renew then store(key, state, end_) else call('SETRANGE', key, '0', state) end
-    free = limit > count and limit - count or 0
+  -- The time at which the state is judged: never before its last charge.
+  seen = now > last_charge and now or last_charge
+  local stored, last_end = count, last_charge - last_charge % state_window + state_window
+  if state and (state_window ~= window or #state > 20) then
+    carried_functions = carried_functions
+      or make_carried_functions(mul_div, parse, pack, floor, sub)
+    carried = carried_functions.load(state, 20, last_charge)
+    if state_window ~= window then
+      -- The counter starts at 0. What the old period has counted is carried: as if all had been
+      -- charged at the time of the last charge.
+      local edge = last_charge - last_charge % window + window
+      carried = carried_functions.bound(carried, edge, edge)
+      carried_functions.add(carried, count, last_end, last_end, edge, edge)
+    end
   end
-  if count > 0 then
+  if state_window == window and seen < last_end then
+    end_, renew = last_end, not state
+  else
+    count, end_, renew = 0, seen - seen % window + window, true
+  end
+  if refunded then break end
+  -- What is stored is changed, and then seen again.
+  refunded = true
+  local spent_end = mark1 + spent_window
+  local is_stored = state_window == spent_window and last_end == spent_end
+  if carried and carried_functions.counts(carried, spent_end, spent_end, seen)
+    or is_stored and window == spent_window and seen < spent_end then
+    if is_stored and stored > 0 then
+      if units > stored then units = stored end
+      state = pack('<I7', stored - units) .. sub(state, 8)
+    elseif #state > 20 then
+      units, state = carried_functions.take(state, 20, spent_end, spent_end, seen, units)
+    else
+      units = 0
+    end
+  else
+    units = 0
+  end
+  if units > 0 then call('SETRANGE', key, '0', state) end
+until units == 0
+local used = carried and count + carried_functions.used(carried, seen) or count
+free = limit > used and limit - used or 0
+if answering then
+  if not refunding then
+    if free >= needed then units = max_cost < free and max_cost or free end
+    if units > 0 then
+      used, count = used - count, count + units
+      -- Far beyond any limit, forced charges stop counting.
+      if count > 4503599627370496 then count = 4503599627370496 end
+      used, mark1 = used + count, end_ - window
+      state = pack('<I7I7I6', count, seen, window)
+      if renew then
+        if carried then state = state .. carried_functions.save(carried, seen) end
+        store(key, state, end_)
+      else
+        call('SETRANGE', key, '0', state)
+      end
+      free = limit > used and limit - used or 0
+    end
+  end
+  if used > 0 and carried then
+    local high = carried_functions.zero(carried)
+    if high < end_ then high = end_ end
+    local used_at = function(time)
+      return (time < end_ and count or 0) + carried_functions.used(carried, time)
+    end
+    next_after = carried_functions.first_time(seen, high, limit - free - 1, used_at) - now
+    reset_after = carried_functions.first_time(seen, high, 0, used_at) - now
+    if units == 0 and cost > free and cost <= limit then
+      retry_after = carried_functions.first_time(seen, high, limit - cost, used_at) - now
+    end
+  elseif used > 0 then
     next_after = end_ - now
     reset_after, retry_after = next_after, next_after
   end

@@ -4,6 +4,7 @@
 -- src/store/redis/script.rs joins the files. Each is a chunk that parses by itself:
 --
 --   prelude.lua
+--   carried.lua                what fixed_window.lua and sliding_counter.lua share
 --   while true do              one turn looks at a charge, answers it, or both
 --     next_charge.lua          reads the charge
 --     if algorithm == .. then  one such branch for each algorithm, with the file named after it

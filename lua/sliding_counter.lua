@@ -1,86 +1,140 @@
 -- Sliding counter: two periods, the older one weighted by its overlap with the trailing window. The
--- estimate is ceil(previous * (end - now) / (end - start)) + current.
+-- estimate is ceil(previous * (end - now) / window) + current.
 --
 -- KEYS     the key of the charge
--- ARGV[2]  limit, window, cost, max_cost
--- STATE    41 bytes: current, previous, start and end of the current period, start of the previous
---          one (before), and the window under which `current` began to count
--- RETURNS  the standing; mark: start
--- TTL      one window after the end of the period; set when a period begins or is cut short
+-- ARGV[2]  limit, window, cost, max_cost; of a refund also the mark and window of the charge
+-- STATE    27 bytes: current, previous, time and window of the last charge, in whose period the
+--          current count is; then what is carried from earlier windows (see carried.lua)
+-- RETURNS  the standing; mark: start of the current period
+-- TTL      one window after the end of the period; set when a period begins or the window changes
 if not already_read then state = read('GET', key) end
-local current, previous, start, end_, before, state_window, renew = 0, 0, 0, 0, 0, 0, true
-if state then
-  if #state == 41 then
-    current, previous, start, end_, before, state_window = parse('<I7I7I7I7I7I6', state)
-  else
-    foreign = true
-  end
-  if current > 4503599627370496 then foreign = true end
-  if foreign then answering = false end
-  renew = start + window < end_
-  if renew then end_ = start + window end
-end
--- What was counted under another window leaves by the shorter of the two.
-local next_length = state_window < window and state_window or window
-if now >= end_ then
-  renew = true
-  if now < end_ + next_length then
-    current, previous, before, start, end_ = 0, current, start, end_, end_ + next_length
-    state_window, next_length = window, window
-  else
-    current, previous, start = 0, 0, now - now % window
-    before, end_, state_window, next_length = start, start + window, window, window
-  end
-end
-local length, estimate = end_ - start, current
-if previous > 0 then
-  -- A clock that ran backward is taken to stand at the start of the period.
-  local overlap, rest = mul_div(previous, end_ - (now > start and now or start), 0, length)
-  estimate = estimate + overlap + (rest > 0 and 1 or 0)
-end
-free = limit > estimate and limit - estimate or 0
-if answering then
-  local changed = false
-  if refunding then
-    changed = units > 0 and (mark1 == start or mark1 == before)
-    if not changed then
-      units = 0
-    elseif mark1 == start then
-      if units > current then units = current end
-      current, estimate = current - units, estimate - units
+local current, previous, end_, seen, renew, carried
+local refunded = not refunding or not answering
+repeat
+  local last_charge, state_window = 0, window
+  current, previous, carried = 0, 0, false
+  if state then
+    if #state % 35 == 27 then
+      current, previous, last_charge, state_window = parse('<I7I7I7I6', state)
     else
-      if units > previous then units = previous end
-      previous = previous - units
-      local overlap, rest = mul_div(previous, end_ - (now > start and now or start), 0, length)
-      estimate = current + overlap + (rest > 0 and 1 or 0)
+      foreign = true
+    end
+    if current > 4503599627370496 or last_charge > 9007199254740991 or state_window == 0 then
+      foreign = true
+    end
+    if foreign then
+      answering, refunded, state = false, true, nil
+      current, previous, last_charge, state_window = 0, 0, 0, window
+    end
+  end
+  -- The time at which the state is judged: never before its last charge.
+  seen = now > last_charge and now or last_charge
+  local stored, stored_previous = current, previous
+  local last_end = last_charge - last_charge % state_window + state_window
+  if state and (state_window ~= window or #state > 27) then
+    carried_functions = carried_functions
+      or make_carried_functions(mul_div, parse, pack, floor, sub)
+    carried = carried_functions.load(state, 27, last_charge)
+    if state_window ~= window then
+      -- Both counters start at 0. What the old periods have counted is carried: as if charged in
+      -- the last microsecond of the previous period, and at the time of the last charge.
+      local edge = last_charge - last_charge % window + window
+      local start = last_end - state_window
+      local before = start > 0 and start - 1 or 0
+      before = before - before % window + window
+      carried = carried_functions.bound(carried, edge, edge + window)
+      carried_functions.add(carried, previous, start, last_end, before, before + window)
+      local zero = last_end + state_window
+      carried_functions.add(carried, current, last_end, zero, edge, edge + window)
+    end
+  end
+  if state_window == window and seen < last_end then
+    end_, renew = last_end, not state
+  else
+    end_, renew = seen - seen % window + window, true
+    if state_window == window and end_ == last_end + window then
+      current, previous = 0, current
+    else
+      current, previous = 0, 0
+    end
+  end
+  if refunded then break end
+  -- What is stored is changed, and then seen again.
+  refunded = true
+  local spent_end = mark1 + spent_window
+  local spent_zero = spent_end + spent_window
+  local is_current = state_window == spent_window and spent_end == last_end
+  local is_previous = state_window == spent_window and spent_zero == last_end
+  if carried and carried_functions.counts(carried, spent_end, spent_zero, seen)
+    or (is_current or is_previous) and window == spent_window and seen < spent_zero then
+    if is_current and stored > 0 then
+      if units > stored then units = stored end
+      state = pack('<I7', stored - units) .. sub(state, 8)
+    elseif is_previous and stored_previous > 0 then
+      if units > stored_previous then units = stored_previous end
+      state = sub(state, 1, 7) .. pack('<I7', stored_previous - units) .. sub(state, 15)
+    elseif #state > 27 then
+      units, state = carried_functions.take(state, 27, spent_end, spent_zero, seen, units)
+    else
+      units = 0
     end
   else
+    units = 0
+  end
+  if units > 0 then call('SETRANGE', key, '0', state) end
+until units == 0
+local estimate = current
+if previous > 0 then
+  local overlap, rest = mul_div(previous, end_ - seen, 0, window)
+  estimate = estimate + overlap + (rest > 0 and 1 or 0)
+end
+if carried then estimate = estimate + carried_functions.used(carried, seen) end
+free = limit > estimate and limit - estimate or 0
+if answering then
+  if not refunding then
     if free >= needed then units = max_cost < free and max_cost or free end
     if units > 0 then
       estimate, current = estimate - current, current + units
       -- Far beyond any limit, forced charges stop counting.
       if current > 4503599627370496 then current = 4503599627370496 end
-      estimate = estimate + current
-      mark1, changed = start, true
+      estimate, mark1 = estimate + current, end_ - window
+      state = pack('<I7I7I7I6', current, previous, seen, window)
+      if renew then
+        if carried then state = state .. carried_functions.save(carried, seen) end
+        store(key, state, end_ + window)
+      else
+        call('SETRANGE', key, '0', state)
+      end
+      free = limit > estimate and limit - estimate or 0
     end
-  end
-  if changed then
-    state = pack('<I7I7I7I7I7I6', current, previous, start, end_, before, state_window)
-    if renew then store(key, state, end_ + state_window) else call('SETRANGE', key, '0', state) end
-    free = limit > estimate and limit - estimate or 0
   end
   if estimate > 0 then
     -- The waits until one more unit, all units, and the cost are free.
+    local high, used_at
+    if carried then
+      high = carried_functions.zero(carried)
+      if high < end_ + window then high = end_ + window end
+      used_at = function(time)
+        local sum = carried_functions.used(carried, time)
+        local counter, zero = previous, end_
+        if time >= end_ then counter, zero = current, end_ + window else sum = sum + current end
+        if time >= zero then return sum end
+        local weight, rest = mul_div(counter, zero - time, 0, window)
+        return sum + weight + (rest > 0 and 1 or 0)
+      end
+    end
     for want = 1, units > 0 and 2 or 3 do
       local wanted = want == 1 and free + 1 or want == 2 and limit or cost
       if wanted > free and wanted <= limit then
         -- When the estimate comes down to `target`: in this period, or in the next one, in which
         -- what is current now is the previous.
         local target, time = limit - wanted, now
-        if target < current then
-          time = end_ + next_length - mul_div(target, next_length, 0, current)
+        if carried then
+          time = carried_functions.first_time(seen, high, target, used_at)
+        elseif target < current then
+          time = end_ + window - mul_div(target, window, 0, current)
         elseif estimate > target then
-          time = end_ - mul_div(target - current, length, 0, previous)
+          time = end_ - mul_div(target - current, window, 0, previous)
         end
         local wait = time > now and time - now or 0
         if want == 1 then next_after = wait

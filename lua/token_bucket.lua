@@ -3,107 +3,143 @@
 -- KEYS     the key of the charge
 -- ARGV[2]  limit, window, parameter (the burst), cost, max_cost; of a refund also the limit and
 --          window under which the charge was made
--- STATE    38 bytes: debt, credit, anchor, paid_at, window, and when the key expires in milliseconds
+-- STATE    36 bytes: debt, credit, and time, limit and window of the last charge (the time is the
+--          anchor), and when the key expires in milliseconds
 -- RETURNS  the standing; mark: anchor, debt, credit
--- TTL      paid_at and an eighth of the window; renewed when the key would expire before paid_at
+-- TTL      when the debt is paid off and an eighth of the window; renewed when the key would expire
+--          before the debt is paid off
+if not already_read then state = read('GET', key) end
 local burst = parameter
 capacity = burst
-if not already_read then state = read('GET', key) end
-local debt, credit, anchor, ahead, paid_in, until_ms = 0, 0, 0, 0, 0, 0
+local debt, credit, anchor, ahead, rate_limit, rate_window, until_ms = 0, 0, 0, 0, limit, window, 0
 if state then
-  local old_debt, old_credit, paid_at, old_window = 0, 0, 0, 0
-  if #state == 38 then
-    old_debt, old_credit, anchor, paid_at, old_window, until_ms = parse('<I6I6I7I7I6I6', state)
+  local old_debt, old_credit, old_limit, old_window = 0, 0, limit, window
+  if #state == 36 then
+    old_debt, old_credit, anchor, old_limit, old_window, until_ms = parse('<I6I6I7I5I6I6', state)
   else
     foreign = true
   end
-  if anchor > 9007199254740991 or paid_at > 9007199254740991 then foreign = true end
-  if foreign then answering = false end
+  if anchor > 9007199254740991 or old_limit == 0 or old_window == 0 then foreign = true end
+  if foreign then answering, old_limit, old_window = false, limit, window end
   -- By how much the bucket is ahead of a clock that ran backward.
   if anchor > now then ahead = anchor - now end
-  -- Under any quota, a debt never outlives the rule under which it was made.
-  if now + ahead < paid_at then
-    if old_window ~= window then old_credit = mul_div(old_credit, window, 0, old_window) end
-    local paid, rest = (now + ahead - anchor) * limit + old_credit, nil
-    if paid < 9007199254740992 then
-      rest = paid % window
-      paid = (paid - rest) / window
-    else
-      paid, rest = mul_div(now + ahead - anchor, limit, old_credit, window)
-    end
-    -- A lower limit acts at once, but no charge waits longer than from empty. The debt beyond
-    -- that is dropped before the refill counts, or no wait would end.
-    if old_debt > burst + limit then old_debt = burst + limit end
-    if paid < old_debt then
-      debt, credit, paid_in = old_debt - paid, rest, paid_at - now - ahead
+  local elapsed = now + ahead - anchor
+  credit = old_credit
+  if old_limit ~= limit or old_window ~= window then
+    -- Since the last charge the faster of the old and the new rate counts.
+    local scaled, rest = mul_div(old_limit, window, 0, old_window)
+    if scaled > limit or scaled == limit and rest > 0 then
+      rate_limit, rate_window = old_limit, old_window
+    elseif old_window ~= window then
+      credit = mul_div(credit, window, 0, old_window)
     end
   end
-end
-free = burst > debt and burst - debt or 0
-if answering then
-  if refunding then
+  local paid = elapsed * rate_limit + credit
+  if paid < 9007199254740992 then
+    credit = paid % rate_window
+    paid = (paid - credit) / rate_window
+  else
+    paid, credit = mul_div(elapsed, rate_limit, credit, rate_window)
+  end
+  if paid < old_debt then debt = old_debt - paid else credit = 0 end
+  if refunding and answering then
     -- Debts are paid in the order in which they were made: what is left of this one is what the
-    -- refill since has not reached.
-    local elapsed = now + ahead > mark1 and now + ahead - mark1 or 0
-    local paid, rest = mul_div(elapsed, spent_limit, mark3, spent_window)
-    local left = mark2 - paid - (rest > 0 and 1 or 0)
+    -- refill since has not reached, at the fastest rate that is known.
+    local fast_limit, fast_window = spent_limit, spent_window
+    for i = 1, 2 do
+      local other_limit, other_window = limit, window
+      if i == 1 then other_limit, other_window = old_limit, old_window end
+      if other_limit ~= fast_limit or other_window ~= fast_window then
+        local scaled, rest = mul_div(other_limit, fast_window, 0, other_window)
+        if scaled > fast_limit or scaled == fast_limit and rest > 0 then
+          fast_limit, fast_window = other_limit, other_window
+        end
+      end
+    end
+    local paid_part = mark3
+    if fast_window ~= spent_window then
+      local rest
+      paid_part, rest = mul_div(mark3, fast_window, 0, spent_window)
+      if rest > 0 then paid_part = paid_part + 1 end
+    end
+    local since = now + ahead > mark1 and now + ahead - mark1 or 0
+    local repaid, rest = mul_div(since, fast_limit, paid_part, fast_window)
+    local left = mark2 - repaid - (rest > 0 and 1 or 0)
     local unpaid = debt - (credit > 0 and 1 or 0)
     if units > left then units = left end
     if units > unpaid then units = unpaid end
-    if units < 0 then units = 0 end
-    debt = debt - units
-  else
+    if units > 0 then
+      debt = debt - units
+      call('SETRANGE', key, '0', pack('<I6', old_debt - units))
+    else
+      units = 0
+    end
+  end
+elseif refunding then
+  units = 0
+end
+free = burst > debt and burst - debt or 0
+if answering then
+  if not refunding then
     if free >= needed then units = max_cost < free and max_cost or free end
     if units > 0 then
-      debt = debt + units
-      if debt > burst + limit then debt = burst + limit end
+      if rate_window ~= window then credit = mul_div(credit, window, 0, rate_window) end
+      rate_limit, rate_window = limit, window
+      if debt <= burst + limit then
+        debt = debt + units
+        if debt > burst + limit then debt = burst + limit end
+      else
+        -- An earlier quota allowed a larger debt. It stays, while a timestamp can hold its end.
+        local longest = mul_div(69120000000000, limit, 0, window)
+        if debt > longest then debt = longest end
+      end
+      free = burst > debt and burst - debt or 0
     end
   end
   if debt > 0 then
-    -- ceil((debt * window - credit) / limit)
+    -- ceil((debt * window - credit) / limit), by the rate until the next charge
     local rest
-    reset_after = debt * window - credit
+    reset_after = debt * rate_window - credit
     if reset_after < 9007199254740992 then
-      rest = reset_after % limit
-      reset_after = (reset_after - rest) / limit
+      rest = reset_after % rate_limit
+      reset_after = (reset_after - rest) / rate_limit
     else
-      reset_after, rest = mul_div(debt - 1, window, window - credit, limit)
+      reset_after, rest = mul_div(debt - 1, rate_window, rate_window - credit, rate_limit)
     end
     if rest > 0 then reset_after = reset_after + 1 end
   end
-  if units > 0 then
+  if units > 0 and not refunding then
     if now > anchor then anchor = now end
-    ahead, paid_in = anchor - now, reset_after
-    if not refunding then mark1, mark2, mark3 = anchor, debt, credit end
-    local paid_at = anchor + paid_in
+    ahead = anchor - now
+    mark1, mark2, mark3 = anchor, debt, credit
+    local paid_at = anchor + reset_after
     local spare = until_ms * 1000 - paid_at
     if spare > 0 and spare <= window / 8 + 2000 then
-      call('SETRANGE', key, '0', pack('<I6I6I7I7I6', debt, credit, anchor, paid_at, window))
+      call('SETRANGE', key, '0', pack('<I6I6I7I5I6', debt, credit, anchor, limit, window))
     else
       until_ms = floor((paid_at + window / 8) / 1000) + 1
-      store(key, pack('<I6I6I7I7I6I6', debt, credit, anchor, paid_at, window, until_ms),
+      store(key, pack('<I6I6I7I5I6I6', debt, credit, anchor, limit, window, until_ms),
         until_ms * 1000 - 1000)
     end
-    free = burst > debt and burst - debt or 0
   end
   if debt > 0 then
     -- The wait until the debt is no more than what a charge leaves room for.
-    reset_after = (reset_after < paid_in and reset_after or paid_in) + ahead
+    reset_after = reset_after + ahead
     local excess, rest = debt - burst, nil
     if excess <= 0 then
-      next_after = window - credit
-      rest = next_after % limit
-      next_after = (next_after - rest) / limit
+      next_after = rate_window - credit
+      rest = next_after % rate_limit
+      next_after = (next_after - rest) / rate_limit
     else
-      next_after, rest = mul_div(excess, window, window - credit, limit)
+      next_after, rest = mul_div(excess, rate_window, rate_window - credit, rate_limit)
     end
     if rest > 0 then next_after = next_after + 1 end
-    next_after = (next_after < paid_in and next_after or paid_in) + ahead
+    next_after = next_after + ahead
     excess = debt + cost - burst
     if units == 0 and excess > 0 and cost <= burst then
-      retry_after, rest = mul_div(excess - 1, window, window - credit, limit)
+      retry_after, rest = mul_div(excess - 1, rate_window, rate_window - credit, rate_limit)
       if rest > 0 then retry_after = retry_after + 1 end
-      retry_after = (retry_after < paid_in and retry_after or paid_in) + ahead
+      retry_after = retry_after + ahead
     end
   end
 end

@@ -10,6 +10,8 @@ mod error;
 pub mod guide {}
 #[doc = include_str!("../docs/resilience.md")]
 pub mod resilience {}
+#[doc = include_str!("../docs/live_limits.md")]
+pub mod live_limits {}
 mod key;
 mod limiter;
 mod middleware;

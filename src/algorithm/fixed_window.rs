@@ -1,83 +1,163 @@
 //! Fixed window: one counter that starts again at each multiple of the window.
 //!
-//! Promises at most `limit` units from one multiple to the next, so at most `2 * limit` in any
+//! Admits at most `limit` units from one multiple to the next, so at most `2 * limit` in any
 //! window.
+//!
+//! # Changing a quota
+//!
+//! - A new *limit* applies at once to everything that the period has counted.
+//! - After a change of the *window* the counter starts at 0, in the new window's period. The units
+//!   that the old period has counted are [carried](super::carried): they count beside the new
+//!   counter until the old period ends, or until the end of the new window's period in which the
+//!   key's last charge lies, whichever comes first.
+//! - The bound holds from the change on: a period of the new window admits at most `limit` units,
+//!   so any new window admits at most `2 * limit` after the change.
 
-use super::{Machine, Refund, Room, View};
+use super::{
+    MemoryBudget, Refund, Snapshot, StateMachine,
+    carried::{Carried, Ramp, first_time, heap_bytes, replace, take},
+};
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 
-/// Beyond any limit, and far from overflow: forced charges stop counting here.
-pub(super) const MOST: u64 = 1 << 52;
+/// The most units that a counter counts. Far above any limit and far from overflow; forced charges
+/// beyond it are not counted.
+pub(super) const MAX_COUNT: u64 = 1 << 52;
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct FixedWindow {
+    /// Units of the period in which the last charge lies.
     count: u64,
-    /// The first microsecond that counts.
-    start: u64,
-    /// The first that no longer does. After a change of the window this may come before the new
-    /// window's end: units leave at the earlier of the old and the new rule.
-    end: u64,
+    /// The window of the last charge, in microseconds; 0 before the first.
+    window: u64,
+    /// The time of the last charge. The period is the one that holds it.
+    last_charge: u64,
+    carried: Option<Box<Carried>>,
 }
 
+/// A fixed window as it stands at one time under one quota.
 pub(crate) struct Period {
     limit: u64,
+    window: u64,
     now: u64,
+    /// The time at which the state is judged: never before its last charge.
+    seen: u64,
     count: u64,
-    start: u64,
+    /// The first microsecond after the period.
     end: u64,
+    carried: Option<Box<Carried>>,
 }
 
-impl View for Period {
-    fn free(&self) -> u64 {
-        self.limit.saturating_sub(self.count)
+impl Period {
+    /// Returns the units that count at `time` if nothing is charged until then.
+    fn used(&self, time: u64) -> u64 {
+        let count = if time < self.end { self.count } else { 0 };
+        count + self.carried.as_ref().map_or(0, |carried| carried.weight(time))
     }
 }
 
-impl Machine for FixedWindow {
-    type View = Period;
+impl Snapshot for Period {
+    fn free(&self) -> u64 {
+        self.limit.saturating_sub(self.used(self.seen))
+    }
+}
 
-    fn view(&self, quota: &Quota, now: Timestamp) -> Period {
-        let (limit, window) = (quota.limit(), quota.window_micros());
-        let now = now.as_micros();
-        let end = self.end.min(next_edge(self.start, window));
-        if now < end {
-            Period { limit, now, count: self.count, start: self.start, end }
+impl StateMachine for FixedWindow {
+    type Snapshot = Period;
+
+    fn snapshot(&self, quota: &Quota, now: Timestamp) -> Period {
+        let (limit, window, now) = (quota.limit(), quota.window_micros(), now.as_micros());
+        let seen = now.max(self.last_charge);
+        let (mut count, end) = (0, next_edge(seen, window));
+        let carried = if self.window == window {
+            if end == next_edge(self.last_charge, window) {
+                count = self.count;
+            }
+            self.carried.clone()
         } else {
-            let end = next_edge(now, window);
-            Period { limit, now, count: 0, start: end - window, end }
-        }
+            self.carry(window, seen)
+        };
+        Period { limit, window, now, seen, count, end, carried }
     }
 
     fn wait(&self, period: &Period, units: u64) -> u64 {
-        if units > period.free() { period.end - period.now } else { 0 }
-    }
-
-    fn spend(&mut self, period: &mut Period, units: u64, _: &dyn Room) -> Mark {
-        period.count = period.count.saturating_add(units).min(MOST);
-        *self = Self { count: period.count, start: period.start, end: period.end };
-        Mark(period.start, 0, 0)
-    }
-
-    fn refund(&mut self, quota: &Quota, now: Timestamp, spent: &Refund) -> u64 {
-        let period = self.view(quota, now);
-        if period.start != spent.mark.0 {
+        let target = period.limit - units;
+        if period.used(period.seen) <= target {
             return 0;
         }
-        let units = spent.units.min(period.count);
-        *self = Self { count: period.count - units, start: period.start, end: period.end };
-        units
+        let time = match &period.carried {
+            None => period.end,
+            Some(carried) => {
+                let last = period.end.max(carried.end());
+                first_time(period.seen, last, target, |time| period.used(time))
+            }
+        };
+        time - period.now
+    }
+
+    fn charge(&mut self, period: &mut Period, units: u64, budget: &dyn MemoryBudget) -> Mark {
+        period.count = period.count.saturating_add(units).min(MAX_COUNT);
+        self.count = period.count;
+        self.window = period.window;
+        self.last_charge = period.seen;
+        replace(&mut self.carried, &period.carried, self.last_charge, budget);
+        Mark(period.end - period.window, 0, 0)
+    }
+
+    fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
+        let window = refund.quota.window_micros();
+        let end = refund.mark.0 + window;
+        let own = Ramp { hold: end, zero: end };
+        let period = self.snapshot(quota, now);
+        let current = self.window == window && next_edge(self.last_charge, window) == end;
+        let counts = match &period.carried {
+            Some(carried) if carried.counts(own, period.seen) => true,
+            _ => current && period.window == window && period.end == end,
+        };
+        if !counts {
+            return 0;
+        }
+        let carried = self.carried.as_mut().and_then(|it| it.units_of(own, period.seen));
+        take(refund.units, [current.then_some(&mut self.count), carried])
     }
 
     fn expires_at(&self) -> Timestamp {
-        Timestamp::from_micros(self.end)
+        match self.window {
+            0 => Timestamp::default(),
+            window => Timestamp::from_micros(next_edge(self.last_charge, window)),
+        }
     }
 
-    fn owed(&self, _: Timestamp) -> u64 {
+    fn outstanding(&self, _: Timestamp) -> u64 {
         self.count
+    }
+
+    fn outstanding_of(quota: &Quota, _: u32, units: u64, since: u64, now: u64) -> u64 {
+        if now < next_edge(since, quota.window_micros()) { units } else { 0 }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        heap_bytes(&self.carried)
     }
 }
 
-/// The first multiple of the window after `time`.
+impl FixedWindow {
+    /// Returns what another window carries of this state at `seen`.
+    #[cold]
+    fn carry(&self, window: u64, seen: u64) -> Option<Box<Carried>> {
+        if self.window == 0 {
+            return None;
+        }
+        let step = |end| Ramp { hold: end, zero: end };
+        let mut carried = self.carried.clone().unwrap_or_default();
+        let later = step(next_edge(self.last_charge, window));
+        carried.bound_by(later);
+        carried.add(self.count, step(next_edge(self.last_charge, self.window)), later);
+        carried.unexpired(seen)
+    }
+}
+
+/// Returns the first multiple of the window after `time`.
+#[inline]
 pub(super) fn next_edge(time: u64, window: u64) -> u64 {
     (time / window + 1) * window
 }

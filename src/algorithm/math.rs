@@ -1,19 +1,19 @@
 //! Exact integer products and quotients: `limit * window` exceeds what 64 bits hold.
 
-/// `a * b / c`, rounded down. `c` is not 0 and the result fits, as bounds on quotas ensure.
+/// Returns `a * b / c`, rounded down. `c` is not 0 and the result fits, as bounds on quotas ensure.
 #[inline]
 pub(crate) fn mul_div(a: u64, b: u64, c: u64) -> u64 {
     mul_add_div_rem(a, b, 0, c).0
 }
 
-/// `a * b / c`, rounded up.
+/// Returns `a * b / c`, rounded up.
 #[inline]
 pub(crate) fn mul_div_ceil(a: u64, b: u64, c: u64) -> u64 {
     let (quotient, remainder) = mul_add_div_rem(a, b, 0, c);
     quotient + u64::from(remainder > 0)
 }
 
-/// Quotient and remainder of `(a * b + d) / c`.
+/// Returns the quotient and the remainder of `(a * b + d) / c`.
 #[inline]
 pub(crate) fn mul_add_div_rem(a: u64, b: u64, d: u64, c: u64) -> (u64, u64) {
     // A division of 64 bits costs a fraction of one of 128 bits, and nearly always suffices.

@@ -1,21 +1,14 @@
-//! A compact log of charges: what the sliding log and the sliding buckets have in common.
+//! A compact log of charges, shared by the sliding log and the sliding buckets.
 //!
-//! A record is 10 bytes: when it was stamped, and how many units had been charged up to and
-//! including it. Running totals make the units of any stretch a subtraction, so what has left,
-//! what is free and how long a charge waits are binary searches. Records of one stamp merge.
+//! A record is 10 bytes: its time (the stamp), and the total of all units charged up to and
+//! including it. The units of any stretch of records are the difference of two totals, so binary
+//! searches find what has left, what is free and how long a charge waits. Records of one stamp
+//! merge.
 
 use std::collections::VecDeque;
 
-use super::View;
+use super::{MemoryBudget, Refund, Snapshot};
 use crate::decision::Mark;
-
-/// The memory that logs share.
-pub(crate) trait Room {
-    /// Whether a log may grow by that many bytes: a bounded store says no when it is full.
-    fn allows(&self, bytes: usize) -> bool;
-    /// A log grew or shrank from `before` to `after` bytes.
-    fn resized(&self, before: usize, after: usize);
-}
 
 /// Time modulo 2^48 microseconds (9 years, against windows of at most 400 days) and units
 /// modulo 2^32 (against limits of at most 2^31), little-endian.
@@ -54,17 +47,18 @@ pub(crate) struct Ring {
     seen: u64,
     /// The window of the last change.
     window: u64,
-    /// By how much records have been moved back: when the window grows from `w` to `w + d`, what
-    /// was charged before is moved back by `d`, so that it leaves when `w` had it leave.
+    /// How far records have been moved back in time: when the window grows from `w` to `w + d`,
+    /// earlier charges are moved back by `d`, so that they leave when `w` had them leave.
     shift: u64,
 }
 
-/// What a ring holds at one time, under one limit and window.
+/// A log as it stands at one time under one limit and window.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Trailing {
+pub(crate) struct TrailingWindow {
     limit: u64,
-    /// The window of the quota, and what is left of it for the charges of an earlier one.
+    /// The window of the quota.
     window: u64,
+    /// For how long the records count: the shorter of this window and that of the last change.
     shorter: u64,
     now: u64,
     /// The first record that still counts, and the running total before it.
@@ -75,58 +69,58 @@ pub(crate) struct Trailing {
 }
 
 impl Ring {
-    pub(crate) fn trailing(&self, limit: u64, window: u64, now: u64) -> Trailing {
-        // What was charged under another window leaves by the shorter of the two.
+    /// Returns how the log stands at `now`.
+    pub(crate) fn trailing(&self, limit: u64, window: u64, now: u64) -> TrailingWindow {
         let shorter = window.min(self.window);
         let seen = now.max(self.seen);
         let left = |record: &Record| self.time(*record) + shorter <= seen;
-        // Mostly nothing has left, or a little at the front.
+        // In most calls no record has left, or few at the front.
         let first = match self.records.front() {
             Some(record) if left(record) => self.records.partition_point(left),
             _ => 0,
         };
         let base = first.checked_sub(1).map_or(self.base, |last| self.records[last].total());
         let used = u64::from(self.total().wrapping_sub(base));
-        Trailing { limit, window, shorter, now, first, base, used }
+        TrailingWindow { limit, window, shorter, now, first, base, used }
     }
 
-    /// Charges units at `stamp`, which is `now` or, when times are rounded up, later.
+    /// Charges units at `stamp(now)`: `now`, or later if times are rounded up.
     pub(crate) fn push(
         &mut self,
-        trailing: &mut Trailing,
+        trailing: &mut TrailingWindow,
         stamp: impl FnOnce(u64) -> u64,
         units: u64,
-        room: &dyn Room,
+        budget: &dyn MemoryBudget,
     ) -> Mark {
         let before = self.heap_bytes();
-        self.forget(trailing);
-        self.rewindow(trailing.window);
+        self.drop_expired(trailing);
+        self.set_window(trailing.window);
         self.seen = self.seen.max(trailing.now);
         let newest = self.records.back().map_or(0, |last| self.time(*last));
         let stamp = stamp(self.seen).max(newest);
         // A forced charge stops counting where the running total would wrap.
         let units = units.min(u64::from(u32::MAX) - trailing.used) as u32;
         let record = Record::new(stamp, self.total().wrapping_add(units));
-        if stamp == newest || !self.has_room(room) {
-            // One stamp, one record. Without room the newest record takes these units and their
-            // later time: they and the units it had come back late, never early.
+        if stamp == newest || !self.can_grow(budget) {
+            // Records of one stamp are one record. If the memory budget is used up, the newest
+            // record takes these units and their later time: its units come back late, never early.
             self.records.pop_back();
         }
         self.records.push_back(record);
         let after = self.heap_bytes();
         if after != before {
-            room.resized(before, after);
+            budget.resized(before, after);
         }
         let (base, used) = (self.base, trailing.used + u64::from(units));
-        *trailing = Trailing { shorter: trailing.window, first: 0, base, used, ..*trailing };
+        *trailing = TrailingWindow { shorter: trailing.window, first: 0, base, used, ..*trailing };
         Mark(stamp + self.shift, 0, 0)
     }
 
-    /// Gives back up to `units` of the record at the stamp in `mark`, if it still counts.
-    pub(crate) fn take_back(&mut self, window: u64, now: u64, mark: Mark, units: u64) -> u64 {
+    /// Refunds units of the record that the charge is in, if that still counts.
+    pub(crate) fn refund(&mut self, window: u64, now: u64, refund: &Refund) -> u64 {
         let trailing = self.trailing(0, window, now);
         let (first, mut before) = (trailing.first, trailing.base);
-        let Some(stamp) = mark.0.checked_sub(self.shift) else { return 0 };
+        let Some(stamp) = refund.mark.0.checked_sub(self.shift) else { return 0 };
         let index = self.records.partition_point(|record| self.time(*record) < stamp);
         let Some(record) = self.records.get(index).copied() else { return 0 };
         if index < first || self.time(record) != stamp {
@@ -135,7 +129,7 @@ impl Ring {
         if index > first {
             before = self.records[index - 1].total();
         }
-        let units = units.min(u64::from(record.total().wrapping_sub(before))) as u32;
+        let units = refund.units.min(u64::from(record.total().wrapping_sub(before))) as u32;
         for record in self.records.range_mut(index..) {
             let total = record.total().wrapping_sub(units);
             record.0[6..].copy_from_slice(&total.to_le_bytes());
@@ -143,13 +137,13 @@ impl Ring {
         u64::from(units)
     }
 
-    /// From when on nothing in here counts.
+    /// Returns from when on no record counts.
     pub(crate) fn expires_at(&self) -> u64 {
         self.records.back().map_or(0, |last| self.time(*last) + self.window)
     }
 
     /// Units that still count.
-    pub(crate) fn owed(&self, now: u64) -> u64 {
+    pub(crate) fn outstanding(&self, now: u64) -> u64 {
         self.trailing(0, self.window, now).used
     }
 
@@ -157,7 +151,7 @@ impl Ring {
         self.records.capacity() * size_of::<Record>()
     }
 
-    /// When a record was stamped: the time nearest to `seen` with these low bits.
+    /// Returns the stamp of a record: the time nearest to `seen` that has these low bits.
     fn time(&self, record: Record) -> u64 {
         let ahead = record.time_bits().wrapping_sub(self.seen) << (u64::BITS - TIME_BITS);
         let ahead = ahead.cast_signed() >> (u64::BITS - TIME_BITS);
@@ -168,8 +162,8 @@ impl Ring {
         self.records.back().map_or(self.base, |last| last.total())
     }
 
-    /// Drops what no longer counts, and memory that a burst of the past needed.
-    fn forget(&mut self, trailing: &Trailing) {
+    /// Drops the records that no longer count, and memory that only an earlier burst needed.
+    fn drop_expired(&mut self, trailing: &TrailingWindow) {
         if trailing.first == 0 {
             return;
         }
@@ -180,7 +174,8 @@ impl Ring {
         }
     }
 
-    fn rewindow(&mut self, window: u64) {
+    /// Moves records back in time when the window grows, so that they leave as before.
+    fn set_window(&mut self, window: u64) {
         let growth = window.saturating_sub(self.window);
         if growth > 0 && !self.records.is_empty() {
             for index in 0..self.records.len() {
@@ -193,29 +188,29 @@ impl Ring {
         self.window = window;
     }
 
-    /// Makes room for one more record; by small steps, so that little is held in reserve.
-    fn has_room(&mut self, room: &dyn Room) -> bool {
+    /// Reserves memory for one more record, in small steps; returns whether the budget allows it.
+    fn can_grow(&mut self, budget: &dyn MemoryBudget) -> bool {
         if self.records.len() < self.records.capacity() {
             return true;
         }
         let more = (self.records.len() / 8).max(4);
-        // The first record has nothing to merge with, so it is never refused.
-        if room.allows(more * size_of::<Record>()) || self.records.is_empty() {
+        // The first record has none to merge with, so it is always allowed.
+        if budget.allows(more * size_of::<Record>()) || self.records.is_empty() {
             self.records.reserve_exact(more);
             return true;
         }
         false
     }
 
-    /// Until so many units are free.
-    pub(crate) fn wait(&self, trailing: &Trailing, units: u64) -> u64 {
-        let Trailing { limit, shorter, now, first, base, used, .. } = *trailing;
+    /// Returns the wait in microseconds until `units` are free.
+    pub(crate) fn wait(&self, trailing: &TrailingWindow, units: u64) -> u64 {
+        let TrailingWindow { limit, shorter, now, first, base, used, .. } = *trailing;
         let must_leave = (used + units).saturating_sub(limit);
         if must_leave == 0 {
             return 0;
         }
         let left = |record: &Record| u64::from(record.total().wrapping_sub(base));
-        // Often the oldest record suffices; until all is free it mostly takes the newest.
+        // Most often the oldest record suffices, or, for all units to be free, it takes the newest.
         let newest = self.records.len() - 1;
         let index = match self.records.get(first) {
             Some(record) if left(record) >= must_leave => first,
@@ -237,7 +232,7 @@ impl Ring {
     }
 }
 
-impl View for Trailing {
+impl Snapshot for TrailingWindow {
     #[inline]
     fn free(&self) -> u64 {
         self.limit.saturating_sub(self.used)

@@ -1,35 +1,45 @@
 //! Sliding buckets: a sliding log whose times are rounded up to the next of `n` edges a window.
 //!
-//! Never more than `limit` units in any window, in at most `n + 1` records; a unit comes back up
-//! to `window / n` late.
+//! Admits at most `limit` units in any window, and keeps at most `n + 1` records. A unit comes back
+//! up to `window / n` late.
+//!
+//! # Changing a quota
+//!
+//! - A new *limit* applies at once to all units that still count.
+//! - A new number of buckets applies to the charges after it.
+//! - After a change of the *window* each charge counts for the shorter of the window under which it
+//!   was made and those that followed, from the end of the bucket in which it was made. The bucket
+//!   that is open at the change ends where the old quota had it end: its units, and those charged
+//!   until then, come back up to one old `window / n` late.
+//! - The bound holds from the change on for the units charged after it, as for the sliding log.
 
 use super::{
-    Machine, Refund, Room, View,
+    MemoryBudget, Refund, Snapshot, StateMachine,
     math::{mul_div, mul_div_ceil},
-    ring::{Ring, Trailing},
+    ring::{Ring, TrailingWindow},
 };
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 
 #[derive(Debug, Default)]
 pub(crate) struct SlidingBuckets(Box<Ring>);
 
-/// What counts, and how many buckets there are to a window.
+/// A log as it stands at one time under one quota, and the number of buckets in a window.
 pub(crate) struct Buckets {
-    trailing: Trailing,
+    trailing: TrailingWindow,
     window: u64,
     n: u64,
 }
 
-impl View for Buckets {
+impl Snapshot for Buckets {
     fn free(&self) -> u64 {
         self.trailing.free()
     }
 }
 
-impl Machine for SlidingBuckets {
-    type View = Buckets;
+impl StateMachine for SlidingBuckets {
+    type Snapshot = Buckets;
 
-    fn view(&self, quota: &Quota, now: Timestamp) -> Buckets {
+    fn snapshot(&self, quota: &Quota, now: Timestamp) -> Buckets {
         let window = quota.window_micros();
         let trailing = self.0.trailing(quota.limit(), window, now.as_micros());
         Buckets { trailing, window, n: quota.algorithm().parameter() }
@@ -39,21 +49,30 @@ impl Machine for SlidingBuckets {
         self.0.wait(&buckets.trailing, units)
     }
 
-    fn spend(&mut self, buckets: &mut Buckets, units: u64, room: &dyn Room) -> Mark {
+    fn charge(&mut self, buckets: &mut Buckets, units: u64, budget: &dyn MemoryBudget) -> Mark {
         let Buckets { window, n, .. } = *buckets;
-        self.0.push(&mut buckets.trailing, |now| bucket_end(window, n, now), units, room)
+        self.0.push(&mut buckets.trailing, |now| bucket_end(window, n, now), units, budget)
     }
 
-    fn refund(&mut self, quota: &Quota, now: Timestamp, spent: &Refund) -> u64 {
-        self.0.take_back(quota.window_micros(), now.as_micros(), spent.mark, spent.units)
+    fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
+        self.0.refund(quota.window_micros(), now.as_micros(), refund)
     }
 
     fn expires_at(&self) -> Timestamp {
         Timestamp::from_micros(self.0.expires_at())
     }
 
-    fn owed(&self, now: Timestamp) -> u64 {
-        self.0.owed(now.as_micros())
+    fn outstanding(&self, now: Timestamp) -> u64 {
+        self.0.outstanding(now.as_micros())
+    }
+
+    fn outstanding_of(quota: &Quota, _: u32, units: u64, since: u64, now: u64) -> u64 {
+        let window = quota.window_micros();
+        if now < bucket_end(window, quota.algorithm().parameter(), since) + window {
+            units
+        } else {
+            0
+        }
     }
 
     fn heap_bytes(&self) -> usize {
@@ -61,8 +80,8 @@ impl Machine for SlidingBuckets {
     }
 }
 
-/// The end of the bucket that holds `now`. Edges are the multiples of `window / n`, rounded up to
-/// a microsecond only when one is named, so that they do not drift when n does not divide.
-pub(super) fn bucket_end(window: u64, n: u64, now: u64) -> u64 {
+/// Returns the end of the bucket that holds `now`. Edges are the multiples of `window / n`, each
+/// rounded up to a microsecond on its own, so that they do not drift when `n` does not divide.
+fn bucket_end(window: u64, n: u64, now: u64) -> u64 {
     mul_div_ceil(mul_div(now, n, window) + 1, window, n)
 }

@@ -1,126 +1,192 @@
 //! Sliding counter: two fixed windows, the older weighted by its overlap with the trailing window.
 //!
-//! Promises at most `2 * limit - 1` units in any window, and near `limit` on steady traffic. The
-//! estimate is `ceil(previous * (end - now) / length) + current`: rounded up, so that it never
-//! promises what the unrounded one would not.
+//! Admits at most `2 * limit - 1` units in any window, and near `limit` on steady traffic. The
+//! estimate is `ceil(previous * (end - now) / window) + current`. It is rounded up, so it never
+//! admits what the exact estimate would deny.
+//!
+//! # Changing a quota
+//!
+//! - A new *limit* applies at once to the estimate.
+//! - After a change of the *window* both counters start at 0, in the new window's periods. The
+//!   units of the two old periods are [carried](super::carried): beside the new counters they weigh
+//!   the smaller of what the old window gives them, and what the new window would give them if all
+//!   of a period had been charged in its last microsecond (of the current period: at the time of
+//!   the key's last charge).
+//! - The bound holds from the change on: the new counters alone already keep the units admitted
+//!   after it at `2 * limit - 1` in any new window, and carried units only add to the estimate.
 
 use super::{
-    Machine, Refund, Room, View,
-    fixed_window::{MOST, next_edge},
+    MemoryBudget, Refund, Snapshot, StateMachine,
+    carried::{Carried, Ramp, first_time, heap_bytes, replace, take},
+    fixed_window::{MAX_COUNT, next_edge},
     math::{mul_div, mul_div_ceil},
 };
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct SlidingCounter {
+    /// Units of the period in which the last charge lies, and of the period before it.
     current: u64,
     previous: u64,
-    /// The current period. Periods follow each other without a gap; a fresh one begins at a
-    /// multiple of the window.
-    start: u64,
-    end: u64,
-    /// Where the previous period began.
-    before: u64,
-    /// The window under which `current` began to count: how long it takes to leave.
+    /// The window of the last charge, in microseconds; 0 before the first.
     window: u64,
+    /// The time of the last charge. The current period is the one that holds it.
+    last_charge: u64,
+    carried: Option<Box<Carried>>,
 }
 
+/// A sliding counter as it stands at one time under one quota.
 pub(crate) struct Estimate {
     limit: u64,
+    window: u64,
     now: u64,
-    state: SlidingCounter,
-    /// The length of the next period.
-    next: u64,
+    /// The time at which the state is judged: never before its last charge.
+    seen: u64,
+    current: u64,
+    previous: u64,
+    /// The first microsecond after the current period.
+    end: u64,
+    carried: Option<Box<Carried>>,
 }
 
 impl Estimate {
-    fn units(&self) -> u64 {
-        let SlidingCounter { current, previous, start, end, .. } = self.state;
-        // A clock that ran backward is taken to stand at the start of the period.
-        let left = end - self.now.max(start);
-        current + mul_div_ceil(previous, left, end - start)
+    /// Returns the estimate of both counters at the time at which the state is judged.
+    fn counted(&self) -> u64 {
+        self.current + mul_div_ceil(self.previous, self.end - self.seen, self.window)
+    }
+
+    /// Returns the units that count at `time` if nothing is charged until then.
+    fn used(&self, time: u64) -> u64 {
+        let ramp = |end| Ramp { hold: end - self.window, zero: end };
+        ramp(self.end).weight(self.previous, time)
+            + ramp(self.end + self.window).weight(self.current, time)
+            + self.carried.as_ref().map_or(0, |carried| carried.weight(time))
     }
 }
 
-impl View for Estimate {
+impl Snapshot for Estimate {
     fn free(&self) -> u64 {
-        self.limit.saturating_sub(self.units())
+        let carried = self.carried.as_ref().map_or(0, |carried| carried.weight(self.seen));
+        self.limit.saturating_sub(self.counted() + carried)
     }
 }
 
-impl Machine for SlidingCounter {
-    type View = Estimate;
+impl StateMachine for SlidingCounter {
+    type Snapshot = Estimate;
 
-    fn view(&self, quota: &Quota, now: Timestamp) -> Estimate {
+    fn snapshot(&self, quota: &Quota, now: Timestamp) -> Estimate {
         let (limit, window, now) = (quota.limit(), quota.window_micros(), now.as_micros());
-        let mut state = *self;
-        state.end = self.end.min(self.start + window);
-        // What was counted under another window leaves by the shorter of the two.
-        let next = self.window.min(window);
-        if now < state.end {
-            return Estimate { limit, now, state, next };
-        }
-        state = if now < state.end + next {
-            Self {
-                current: 0,
-                previous: self.current,
-                start: state.end,
-                end: state.end + next,
-                before: self.start,
-                window,
+        let seen = now.max(self.last_charge);
+        let (mut current, mut previous, end) = (0, 0, next_edge(seen, window));
+        let carried = if self.window == window {
+            let last_end = next_edge(self.last_charge, window);
+            if end == last_end {
+                (current, previous) = (self.current, self.previous);
+            } else if end == last_end + window {
+                previous = self.current;
             }
+            self.carried.clone()
         } else {
-            let end = next_edge(now, window);
-            Self { start: end - window, end, before: end - window, window, ..Self::default() }
+            self.carry(window, seen)
         };
-        Estimate { limit, now, state, next: window }
+        Estimate { limit, window, now, seen, current, previous, end, carried }
     }
 
     fn wait(&self, estimate: &Estimate, units: u64) -> u64 {
-        let SlidingCounter { current, previous, start, end, .. } = estimate.state;
-        let most = estimate.limit - units;
-        // When the estimate comes down to `most`: within this period, or in the next one, in which
-        // what is current now will be the previous.
-        let time = match most.checked_sub(current) {
-            Some(room) if estimate.units() > most => end - mul_div(room, end - start, previous),
-            Some(_) => estimate.now,
-            None => end + estimate.next - mul_div(most, estimate.next, current),
+        let Estimate { limit, window, now, seen, current, previous, end, .. } = *estimate;
+        let target = limit - units;
+        if let Some(carried) = &estimate.carried {
+            let last = carried.end().max(end + window);
+            return match first_time(seen, last, target, |time| estimate.used(time)) {
+                time if time > seen => time - now,
+                _ => 0,
+            };
+        }
+        // The estimate comes down to `target` within this period, or in the next one, in which
+        // what is current now is the previous count.
+        let time = match target.checked_sub(current) {
+            Some(_) if estimate.counted() <= target => return 0,
+            Some(room) => end - mul_div(room, window, previous),
+            None => end + window - mul_div(target, window, current),
         };
-        time.saturating_sub(estimate.now)
+        time - now
     }
 
-    fn spend(&mut self, estimate: &mut Estimate, units: u64, _: &dyn Room) -> Mark {
-        let state = &mut estimate.state;
-        state.current = state.current.saturating_add(units).min(MOST);
-        *self = *state;
-        Mark(state.start, 0, 0)
+    fn charge(&mut self, estimate: &mut Estimate, units: u64, budget: &dyn MemoryBudget) -> Mark {
+        estimate.current = estimate.current.saturating_add(units).min(MAX_COUNT);
+        self.current = estimate.current;
+        self.previous = estimate.previous;
+        self.window = estimate.window;
+        self.last_charge = estimate.seen;
+        replace(&mut self.carried, &estimate.carried, self.last_charge, budget);
+        Mark(estimate.end - estimate.window, 0, 0)
     }
 
-    fn refund(&mut self, quota: &Quota, now: Timestamp, spent: &Refund) -> u64 {
-        let mut state = self.view(quota, now).state;
-        let counter = match spent.mark.0 {
-            start if start == state.start => &mut state.current,
-            start if start == state.before => &mut state.previous,
-            _ => return 0,
+    fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
+        let window = refund.quota.window_micros();
+        let end = refund.mark.0 + window;
+        let own = Ramp { hold: end, zero: end + window };
+        let estimate = self.snapshot(quota, now);
+        let last_end = next_edge(self.last_charge, self.window.max(1));
+        let stored = match self.window == window {
+            true if end == last_end => Some(&mut self.current),
+            true if end + window == last_end => Some(&mut self.previous),
+            _ => None,
         };
-        let units = spent.units.min(*counter);
-        *counter -= units;
-        *self = state;
-        units
+        let counts = match &estimate.carried {
+            Some(carried) if carried.counts(own, estimate.seen) => true,
+            _ => stored.is_some() && estimate.window == window && estimate.seen < own.zero,
+        };
+        if !counts {
+            return 0;
+        }
+        let carried = self.carried.as_mut().and_then(|it| it.units_of(own, estimate.seen));
+        take(refund.units, [stored, carried])
     }
 
     fn expires_at(&self) -> Timestamp {
-        Timestamp::from_micros(self.end + self.window)
+        match self.window {
+            0 => Timestamp::default(),
+            window => Timestamp::from_micros(next_edge(self.last_charge, window) + window),
+        }
     }
 
-    fn owed(&self, now: Timestamp) -> u64 {
-        let now = now.as_micros();
-        if now < self.end {
-            let left = self.end - now.max(self.start);
-            self.current + mul_div_ceil(self.previous, left, (self.end - self.start).max(1))
-        } else {
-            let left = (self.end + self.window).saturating_sub(now);
-            mul_div_ceil(self.current, left, self.window.max(1))
+    fn outstanding(&self, now: Timestamp) -> u64 {
+        let Some(passed) = now.as_micros().checked_sub(self.last_charge) else {
+            return self.current;
+        };
+        let left = (2 * self.window).saturating_sub(passed).min(self.window);
+        mul_div_ceil(self.current, left, self.window.max(1))
+    }
+
+    fn outstanding_of(quota: &Quota, _: u32, units: u64, since: u64, now: u64) -> u64 {
+        let window = quota.window_micros();
+        let hold = next_edge(since, window);
+        Ramp { hold, zero: hold + window }.weight(units, now)
+    }
+
+    fn heap_bytes(&self) -> usize {
+        heap_bytes(&self.carried)
+    }
+}
+
+impl SlidingCounter {
+    /// Returns what another window carries of this state at `seen`.
+    #[cold]
+    fn carry(&self, window: u64, seen: u64) -> Option<Box<Carried>> {
+        if self.window == 0 {
+            return None;
         }
+        let ramp = |hold, window| Ramp { hold, zero: hold + window };
+        let mut carried = self.carried.clone().unwrap_or_default();
+        let end = next_edge(self.last_charge, self.window);
+        let later = ramp(next_edge(self.last_charge, window), window);
+        carried.bound_by(later);
+        // The period before ended a microsecond before the current one began.
+        let start = end - self.window;
+        let later_previous = ramp(next_edge(start.saturating_sub(1), window), window);
+        carried.add(self.previous, ramp(start, self.window), later_previous);
+        carried.add(self.current, ramp(end, self.window), later);
+        carried.unexpired(seen)
     }
 }

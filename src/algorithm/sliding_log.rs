@@ -1,39 +1,58 @@
-//! Sliding log: every charge with its time. Never more than `limit` units in any window.
+//! Sliding log: remembers every charge with its time.
+//!
+//! Admits at most `limit` units in any window.
+//!
+//! # Changing a quota
+//!
+//! - A new *limit* applies at once to all units that still count.
+//! - After a change of the *window* each charge counts for the shorter of the window under which it
+//!   was made and those that followed.
+//! - The bound holds from the change on for the units charged after it, because each of them counts
+//!   for the whole new window. Once one new window has passed, it holds for all units.
 
 use super::{
-    Machine, Refund, Room,
-    ring::{Ring, Trailing},
+    MemoryBudget, Refund, StateMachine,
+    ring::{Ring, TrailingWindow},
 };
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 
 #[derive(Debug, Default)]
 pub(crate) struct SlidingLog(Box<Ring>);
 
-impl Machine for SlidingLog {
-    type View = Trailing;
+impl StateMachine for SlidingLog {
+    type Snapshot = TrailingWindow;
 
-    fn view(&self, quota: &Quota, now: Timestamp) -> Trailing {
+    fn snapshot(&self, quota: &Quota, now: Timestamp) -> TrailingWindow {
         self.0.trailing(quota.limit(), quota.window_micros(), now.as_micros())
     }
 
-    fn wait(&self, trailing: &Trailing, units: u64) -> u64 {
+    fn wait(&self, trailing: &TrailingWindow, units: u64) -> u64 {
         self.0.wait(trailing, units)
     }
 
-    fn spend(&mut self, trailing: &mut Trailing, units: u64, room: &dyn Room) -> Mark {
-        self.0.push(trailing, |now| now, units, room)
+    fn charge(
+        &mut self,
+        trailing: &mut TrailingWindow,
+        units: u64,
+        budget: &dyn MemoryBudget,
+    ) -> Mark {
+        self.0.push(trailing, |now| now, units, budget)
     }
 
-    fn refund(&mut self, quota: &Quota, now: Timestamp, spent: &Refund) -> u64 {
-        self.0.take_back(quota.window_micros(), now.as_micros(), spent.mark, spent.units)
+    fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
+        self.0.refund(quota.window_micros(), now.as_micros(), refund)
     }
 
     fn expires_at(&self) -> Timestamp {
         Timestamp::from_micros(self.0.expires_at())
     }
 
-    fn owed(&self, now: Timestamp) -> u64 {
-        self.0.owed(now.as_micros())
+    fn outstanding(&self, now: Timestamp) -> u64 {
+        self.0.outstanding(now.as_micros())
+    }
+
+    fn outstanding_of(quota: &Quota, _: u32, units: u64, since: u64, now: u64) -> u64 {
+        if now < since + quota.window_micros() { units } else { 0 }
     }
 
     fn heap_bytes(&self) -> usize {

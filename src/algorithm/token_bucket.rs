@@ -1,91 +1,80 @@
 //! Token bucket: refills steadily, up to a burst.
 //!
-//! Promises at most `burst + limit` units in any window. What a key owes is kept as units of debt
-//! (not as time, as GCRA does), so that a change of the limit keeps what was spent; the part of a
-//! unit that has been paid off is kept exactly, as a count of `1 / window` units.
+//! Admits at most `burst + limit` units in any window. What a key has spent is kept as units of
+//! debt (not as time, as GCRA does), so that a change of the quota keeps it. The fraction of a unit
+//! that has refilled is kept exactly, as a count of `1 / window` units.
+//!
+//! # Changing a quota
+//!
+//! - A new *burst* applies at once and moves no debt: `burst - debt` units are free.
+//! - After a change of the *rate* (limit or window) the time since the key's last charge counts at
+//!   the faster of the old and the new rate, so nothing that has refilled is taken back, and a
+//!   raise acts at once. From the next charge on the new rate alone counts.
+//! - The bound holds from the change on: the first charge after it finds at most `burst` units
+//!   free, and from that charge on the new rate refills, at most `limit` units in a window.
 
 use super::{
-    Machine, Refund, Room, View,
-    math::{mul_add_div_rem, mul_div_ceil},
+    MemoryBudget, Refund, Snapshot, StateMachine,
+    math::{mul_add_div_rem, mul_div, mul_div_ceil},
 };
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
+
+/// The longest time that a debt takes to be paid off, in microseconds: twice the longest window,
+/// which a burst and a window's refill together never exceed.
+const MAX_PAYOFF_MICROS: u64 = 2 * Quota::MAX_WINDOW.as_micros() as u64;
 
 /// The debt at `anchor` is `debt - credit / window` units.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TokenBucket {
     debt: u64,
     credit: u64,
-    /// The time of the last change.
+    /// The time of the last charge.
     anchor: u64,
-    /// When the debt is paid off by the quota of the last change, at the latest.
-    paid_at: u64,
+    /// Limit and window of the last charge: the rate at which the debt is paid off.
+    limit: u64,
     window: u64,
 }
 
+/// A token bucket as it stands at one time under one quota.
 #[derive(Clone, Copy)]
 pub(crate) struct Bucket {
     limit: u64,
     window: u64,
     burst: u64,
     debt: u64,
+    /// In `1 / rate_window` units.
     credit: u64,
-    /// In how long the debt is paid off by the quota of the last change.
-    paid_in: u64,
-    /// Whether that was this quota.
-    own: bool,
+    /// The rate until the next charge: the quota's, or a faster one of before a change.
+    rate_limit: u64,
+    rate_window: u64,
     /// The time at which the bucket is judged, and by how much it is ahead of a clock that ran
     /// backward.
     now: u64,
     ahead: u64,
 }
 
-impl Bucket {
-    /// Microseconds of refill until the debt is no more than `debt`, which it exceeds.
+impl Snapshot for Bucket {
     #[inline]
-    fn wait_for_debt(&self, debt: u64) -> u64 {
-        let (units, rest) = (self.debt - debt, self.credit);
-        // ceil((units * window - rest) / limit), without leaving unsigned numbers
-        let (quotient, remainder) =
-            mul_add_div_rem(units - 1, self.window, self.window - rest, self.limit);
-        quotient + u64::from(remainder > 0)
-    }
-}
-
-impl View for Bucket {
     fn free(&self) -> u64 {
         self.burst.saturating_sub(self.debt)
     }
 }
 
-impl Machine for TokenBucket {
-    type View = Bucket;
+impl StateMachine for TokenBucket {
+    type Snapshot = Bucket;
 
     #[inline(always)]
-    fn view(&self, quota: &Quota, now: Timestamp) -> Bucket {
+    fn snapshot(&self, quota: &Quota, now: Timestamp) -> Bucket {
         let (limit, window, burst) = (quota.limit(), quota.window_micros(), quota.capacity());
         let ahead = self.anchor.saturating_sub(now.as_micros());
         let now = now.as_micros() + ahead;
-        let (debt, credit, paid_in, own) = (0, 0, 0, false);
-        let mut bucket = Bucket { limit, window, burst, debt, credit, paid_in, own, now, ahead };
-        // Under any quota: a debt never outlives the rule under which it was made.
-        if now >= self.paid_at {
-            return bucket;
+        let (mut rate_limit, mut rate_window, mut credit) = (limit, window, self.credit);
+        if self.limit != limit || self.window != window {
+            (rate_limit, rate_window, credit) = self.rate_under(limit, window);
         }
-        let credit = if self.window == window {
-            self.credit
-        } else {
-            mul_add_div_rem(self.credit, window, 0, self.window).0
-        };
-        let (paid, credit) = mul_add_div_rem(now - self.anchor, limit, credit, window);
-        // A lower limit acts at once, but nobody waits longer than from empty. What is beyond goes
-        // before the refill counts: else it would go anew at each look, and no wait would end.
-        let debt = self.debt.min(burst + limit);
-        if paid < debt {
-            bucket.debt = debt - paid;
-            bucket.credit = credit;
-            bucket.paid_in = self.paid_at - now;
-        }
-        bucket
+        let (paid, credit) = mul_add_div_rem(now - self.anchor, rate_limit, credit, rate_window);
+        let (debt, credit) = if paid < self.debt { (self.debt - paid, credit) } else { (0, 0) };
+        Bucket { limit, window, burst, debt, credit, rate_limit, rate_window, now, ahead }
     }
 
     #[inline]
@@ -94,58 +83,99 @@ impl Machine for TokenBucket {
         if bucket.debt <= debt {
             return 0;
         }
-        // Of a debt made under this quota `paid_in` says when all of it is paid.
-        if debt == 0 && bucket.own {
-            return bucket.ahead + bucket.paid_in;
-        }
-        bucket.ahead + bucket.wait_for_debt(debt).min(bucket.paid_in)
+        let (rate_limit, rate_window) = (bucket.rate_limit, bucket.rate_window);
+        bucket.ahead + payoff(bucket.debt - debt, bucket.credit, rate_limit, rate_window)
     }
 
     #[inline]
-    fn spend(&mut self, bucket: &mut Bucket, units: u64, _: &dyn Room) -> Mark {
-        bucket.debt = bucket.debt.saturating_add(units).min(bucket.burst + bucket.limit);
-        self.put(bucket);
-        Mark(self.anchor, bucket.debt, bucket.credit)
+    fn charge(&mut self, bucket: &mut Bucket, units: u64, _: &dyn MemoryBudget) -> Mark {
+        let Bucket { limit, window, burst, .. } = *bucket;
+        if bucket.rate_window != window {
+            bucket.credit = mul_div(bucket.credit, window, bucket.rate_window);
+        }
+        (bucket.rate_limit, bucket.rate_window) = (limit, window);
+        bucket.debt = if bucket.debt <= burst + limit {
+            bucket.debt.saturating_add(units).min(burst + limit)
+        } else {
+            // An earlier quota allowed a larger debt. It stays, while a timestamp can hold its end.
+            bucket.debt.min(mul_div(MAX_PAYOFF_MICROS, limit, window))
+        };
+        let Bucket { debt, credit, now: anchor, .. } = *bucket;
+        *self = Self { debt, credit, anchor, limit, window };
+        Mark(anchor, debt, credit)
     }
 
     /// Debts are paid in the order in which they were made, so what is left of this one is what
     /// the refill since has not reached.
-    fn refund(&mut self, quota: &Quota, now: Timestamp, spent: &Refund) -> u64 {
-        let Mark(time, debt, credit) = spent.mark;
-        let elapsed = now.as_micros().max(self.anchor).saturating_sub(time);
-        let window = spent.quota.window_micros();
-        let (paid, rest) = mul_add_div_rem(elapsed, spent.quota.limit(), credit, window);
+    fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
+        let Mark(time, debt, credit) = refund.mark;
+        let bucket = self.snapshot(quota, now);
+        let elapsed = bucket.now.saturating_sub(time);
+        // The rate may have changed since: the fastest one that is known is assumed for all of the
+        // time, so that no unit comes back that has been paid off.
+        let charged = (refund.quota.limit(), refund.quota.window_micros());
+        let known = [(self.limit, self.window), (bucket.limit, bucket.window)];
+        let faster = |rate, other| if is_faster(other, rate) { other } else { rate };
+        let (limit, window) = known.into_iter().fold(charged, faster);
+        let credit = mul_div_ceil(credit, window, charged.1);
+        let (paid, rest) = mul_add_div_rem(elapsed, limit, credit, window);
         let left = debt.saturating_sub(paid.saturating_add(u64::from(rest > 0)));
-        let mut bucket = self.view(quota, now);
-        let owed = bucket.debt.saturating_sub(u64::from(bucket.credit > 0));
-        let units = spent.units.min(left).min(owed);
-        if units > 0 {
-            bucket.debt -= units;
-            self.put(&mut bucket);
-        }
+        let outstanding = bucket.debt.saturating_sub(u64::from(bucket.credit > 0));
+        let units = refund.units.min(left).min(outstanding);
+        self.debt -= units;
         units
     }
 
     fn expires_at(&self) -> Timestamp {
-        Timestamp::from_micros(self.paid_at)
+        match self.debt {
+            0 => Timestamp::from_micros(self.anchor),
+            debt => Timestamp::from_micros(
+                self.anchor + payoff(debt, self.credit, self.limit, self.window),
+            ),
+        }
     }
 
-    fn owed(&self, now: Timestamp) -> u64 {
-        let left = self.paid_at.saturating_sub(now.as_micros());
-        let all = self.paid_at - self.anchor;
-        if all == 0 { 0 } else { mul_div_ceil(self.debt, left.min(all), all) }
+    fn outstanding(&self, now: Timestamp) -> u64 {
+        if self.debt == 0 {
+            return 0;
+        }
+        let elapsed = now.as_micros().saturating_sub(self.anchor);
+        self.debt.saturating_sub(mul_div(elapsed, self.limit, self.window))
+    }
+
+    fn outstanding_of(quota: &Quota, parts: u32, units: u64, since: u64, now: u64) -> u64 {
+        let rate = quota.part(parts).limit();
+        let paid = mul_div(now.saturating_sub(since), rate, quota.window_micros());
+        units.min(quota.capacity() + quota.limit()).saturating_sub(paid)
     }
 }
 
 impl TokenBucket {
-    #[inline]
-    fn put(&mut self, bucket: &mut Bucket) {
-        bucket.paid_in = if bucket.debt > 0 { bucket.wait_for_debt(0) } else { 0 };
-        bucket.own = true;
-        self.anchor = bucket.now;
-        self.debt = bucket.debt;
-        self.credit = bucket.credit;
-        self.window = bucket.window;
-        self.paid_at = bucket.now + bucket.paid_in;
+    /// Returns the rate (limit and window) that counts since the last charge under another quota,
+    /// and the credit in its units: the faster one of the two.
+    #[cold]
+    fn rate_under(&self, limit: u64, window: u64) -> (u64, u64, u64) {
+        if is_faster((self.limit, self.window), (limit, window)) {
+            return (self.limit, self.window, self.credit);
+        }
+        let credit = match self.window {
+            0 => 0,
+            old => mul_div(self.credit, window, old),
+        };
+        (limit, window, credit)
     }
+}
+
+/// Returns whether one rate (limit and window) exceeds another.
+fn is_faster(rate: (u64, u64), other: (u64, u64)) -> bool {
+    u128::from(rate.0) * u128::from(other.1) > u128::from(other.0) * u128::from(rate.1)
+}
+
+/// Returns the microseconds of refill that pay off `units` of debt, of which `credit / window` are
+/// paid: `ceil((units * window - credit) / limit)`. `units` is at least 1.
+#[inline]
+fn payoff(units: u64, credit: u64, limit: u64, window: u64) -> u64 {
+    // In an order that needs no negative number.
+    let (quotient, remainder) = mul_add_div_rem(units - 1, window, window - credit, limit);
+    quotient + u64::from(remainder > 0)
 }

@@ -1,48 +1,65 @@
-//! The algorithms by name, and the registry of them.
+//! [`Algorithm`], and the registry of all algorithms.
 
 use std::fmt;
 
 use super::Quota;
 use crate::error::Error;
 
-/// How units are counted. [The table of bounds](crate#choosing-an-algorithm) helps to choose.
+/// An algorithm that counts the units of a [`Quota`].
+///
+/// [The table of bounds](crate#choosing-an-algorithm) helps to choose one. [`live_limits`] says what
+/// happens to units that are spent when the quota changes.
+///
+/// ```
+/// use tollgate::{Algorithm, Quota};
+///
+/// let quota = Quota::per_minute(100).with_algorithm(Algorithm::SlidingBuckets(6))?;
+/// assert_eq!(quota.to_string(), "100/min sliding-buckets(6)");
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+///
+/// [`live_limits`]: crate::live_limits
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// Every charge is remembered with its time: never more than the limit in any window.
-    /// About 10 bytes per admitted request.
+    /// Remembers every charge with its time: at most `limit` units in any window.
+    ///
+    /// A key takes about 10 bytes for each admitted request.
     #[default]
     SlidingLog,
-    /// As the log, with times rounded up to `window / n`: never more than the limit in any window,
-    /// and a unit comes back up to `window / n` late. At most `n + 1` records of 10 bytes.
+    /// A sliding log with times rounded up to the next of `n` edges a window: at most `limit` units
+    /// in any window. A unit comes back up to `window / n` late.
+    ///
+    /// A key takes at most `n + 1` records of 10 bytes.
     SlidingBuckets(u16),
-    /// Two counters, the older weighted by how much of its window still overlaps. Near the limit
-    /// on steady traffic, at most `2 * limit - 1` in any window.
+    /// Counts the current window and the previous one, which is weighted by its overlap with the
+    /// trailing window: near `limit` units a window on steady traffic, at most `2 * limit - 1`.
     SlidingCounter,
-    /// Refills at `limit / window` up to `burst` units (what GCRA computes): at most
-    /// `burst + limit` in any window.
+    /// Refills at `limit / window` up to `burst` units, as GCRA does: at most `burst + limit` units
+    /// in any window.
     TokenBucket {
         /// The most units that can be spent at once.
         burst: u64,
     },
-    /// One counter that starts again at each multiple of the window: at most `2 * limit` in any
-    /// window, when bursts meet at an edge.
+    /// Counts from one multiple of the window to the next: at most `2 * limit` units in any window,
+    /// when bursts meet at an edge.
     FixedWindow,
 }
 
-/// Registers the algorithms: one line each, with the parameter that it has, the name in quotas, the
-/// number by which the script knows it, the layout of its keys in Redis, and the state.
+/// The registry of the algorithms, one line each: the parameter if it has one, the name in the text
+/// of a quota, the number by which the Lua script knows it, the layout of its keys in Redis, and the
+/// type of its state.
 ///
-/// A number that has been released keeps its meaning, because instances of two releases share keys
-/// while a service is rolled out. A state that is stored in another way gets another layout.
+/// A released number keeps its meaning, because instances of two releases share keys while a service
+/// is rolled out. A state that is stored in another way gets another layout.
 macro_rules! for_each_algorithm {
     ($callback:ident) => {
         $callback! {
             SlidingLog {}, "sliding-log", 1, "l1", sliding_log::SlidingLog;
             SlidingBuckets { 0: n }, "sliding-buckets", 2, "b1", sliding_buckets::SlidingBuckets;
-            SlidingCounter {}, "sliding-counter", 3, "c1", sliding_counter::SlidingCounter;
-            TokenBucket { burst: burst }, "token-bucket", 4, "t1", token_bucket::TokenBucket;
-            FixedWindow {}, "fixed-window", 5, "f1", fixed_window::FixedWindow;
+            SlidingCounter {}, "sliding-counter", 3, "c2", sliding_counter::SlidingCounter;
+            TokenBucket { burst: burst }, "token-bucket", 4, "t2", token_bucket::TokenBucket;
+            FixedWindow {}, "fixed-window", 5, "f2", fixed_window::FixedWindow;
         }
     };
 }
@@ -59,7 +76,11 @@ macro_rules! names {
         }
 
         impl Algorithm {
-            /// The number by which this process and the script know the algorithm.
+            /// One of each algorithm, for tests that must not miss any. A parameter is 1.
+            #[doc(hidden)]
+            pub const EACH: &[Self] = &[$(Self::from_parts($number, 1)),+];
+
+            /// Returns the number by which the crate and its Lua script know the algorithm.
             #[inline]
             pub(crate) const fn number(self) -> u8 {
                 match self {
@@ -67,7 +88,7 @@ macro_rules! names {
                 }
             }
 
-            /// The parameter; 0 if the algorithm has none.
+            /// Returns the parameter, 0 if the algorithm has none.
             #[inline]
             pub(crate) const fn parameter(self) -> u64 {
                 match self {
@@ -81,7 +102,7 @@ macro_rules! names {
                 }
             }
 
-            /// The algorithm of this number and parameter, which are those of a valid one.
+            /// Returns the algorithm of a number and a parameter that are known to be valid.
             #[inline]
             pub(crate) const fn from_parts(number: u8, _parameter: u64) -> Self {
                 $(if number == Number::$name as u8 {
@@ -90,7 +111,7 @@ macro_rules! names {
                 Self::SlidingLog
             }
 
-            /// What the keys in Redis end with: a letter, and the version of what they hold.
+            /// Returns the last part of a key in Redis: a letter, and the version of the state.
             #[cfg(feature = "redis")]
             pub(crate) const fn layout(self) -> &'static str {
                 match self {
@@ -98,11 +119,11 @@ macro_rules! names {
                 }
             }
 
-            /// The number and the layout of each.
+            /// The number and the layout of each algorithm.
             #[cfg(all(test, feature = "redis"))]
             pub(crate) const STORED: &[(u8, &str)] = &[$(($number, $layout)),+];
 
-            /// The name in the text of a quota, without the parameter, which [`Display`] adds.
+            /// Returns the name in the text of a quota. [`Display`] adds the parameter.
             ///
             /// [`Display`]: fmt::Display
             #[must_use]
@@ -112,7 +133,7 @@ macro_rules! names {
                 }
             }
 
-            /// The algorithm of this name and parameter, if there is one.
+            /// Returns the algorithm of this name and parameter, if there is one.
             fn named(name: &str, parameter: Option<u64>) -> Option<Self> {
                 let number = match name {
                     $($text => Number::$name as u8,)+
@@ -130,7 +151,8 @@ macro_rules! names {
 for_each_algorithm!(names);
 
 impl Algorithm {
-    /// Checks what depends on the algorithm; limit and window are in bounds already.
+    /// Checks the bounds that depend on the algorithm. Limit and window are known to be in the
+    /// bounds of every quota.
     pub(crate) fn validate(self, limit: u64, window: u64) -> Result<(), Error> {
         match self {
             Self::SlidingLog | Self::SlidingBuckets(_) if limit > Quota::MAX_LOGGED => {
@@ -148,11 +170,11 @@ impl Algorithm {
         }
     }
 
-    /// Reads a name with the parameter that some algorithms have: `token-bucket(20)`.
+    /// Parses a name, with the parameter in parentheses if the algorithm has one.
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let Some((name, rest)) = text.split_once('(') else { return Self::named(text, None) };
         let digits = rest.strip_suffix(')')?;
-        // `parse` would also take a sign.
+        // `parse` would also accept a sign.
         let parameter = digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(digits)?;
         Self::named(name, Some(parameter.parse().ok()?))
     }
@@ -165,7 +187,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// The burst must refill in time for a timestamp to hold it.
+/// Checks that the burst refills within the longest window, so that a timestamp can hold the end.
 fn validate_burst(burst: u64, limit: u64, window: u64) -> Result<(), Error> {
     if burst == 0 || burst > Quota::MAX_LIMIT {
         return Err(Error::invalid("burst", burst, "1 to 1000000000000"));

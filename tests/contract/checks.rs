@@ -1,6 +1,8 @@
 //! One check: several charges, shadows, costs that are special.
 
-use tollgate::{Charges, Decision, Policy, store::Verdict};
+use std::time::Duration;
+
+use tollgate::{Algorithm, Charges, Decision, Policy, Quota, store::Verdict};
 
 use crate::support::{Fixture, policy};
 
@@ -9,15 +11,16 @@ pub(crate) const START: u64 = 1_700_000_000_000_000;
 
 /// A quota of `limit` a second for each algorithm; the capacity is `limit`.
 pub(crate) fn each_algorithm(limit: u64) -> Vec<Policy> {
-    let kinds = [
-        "sliding-log".to_owned(),
-        "sliding-buckets(4)".to_owned(),
-        "sliding-counter".to_owned(),
-        format!("token-bucket({limit})"),
-        "fixed-window".to_owned(),
-    ];
-    let policies = kinds.iter().enumerate();
-    policies.map(|(i, kind)| policy(&format!("p{i}"), &format!("{limit}/s {kind}"))).collect()
+    let quota = |algorithm: &Algorithm| {
+        let algorithm = match *algorithm {
+            Algorithm::SlidingBuckets(_) => Algorithm::SlidingBuckets(4),
+            Algorithm::TokenBucket { .. } => Algorithm::TokenBucket { burst: limit },
+            other => other,
+        };
+        Quota::new_with_algorithm(limit, Duration::from_secs(1), algorithm).expect("valid")
+    };
+    let quotas = Algorithm::EACH.iter().map(quota).enumerate();
+    quotas.map(|(i, quota)| Policy::new(&format!("p{i}"), quota).expect("a valid name")).collect()
 }
 
 pub(crate) async fn remaining(fixture: &Fixture, policy: &Policy) -> u64 {
@@ -235,16 +238,16 @@ pub(crate) async fn policies_and_keys_are_apart(fixture: Fixture) {
 }
 
 pub(crate) async fn the_widest_and_largest_quota(fixture: Fixture) {
-    const MOST: u64 = 1_000_000_000_000;
+    const MAX_LIMIT: u64 = 1_000_000_000_000;
     const WINDOW: u64 = 400 * 86_400_000_000;
     fixture.set(START);
     for kind in ["sliding-counter", "fixed-window", "token-bucket(1000000000000)"] {
         let name = kind.split('(').next().expect("a name");
-        let policy = policy(name, &format!("{MOST}/400d {kind}"));
-        assert!(check(&fixture, &policy, MOST - 1).await.is_allowed());
+        let policy = policy(name, &format!("{MAX_LIMIT}/400d {kind}"));
+        assert!(check(&fixture, &policy, MAX_LIMIT - 1).await.is_allowed());
         assert!(!check(&fixture, &policy, 2).await.is_allowed());
         assert!(check(&fixture, &policy, 1).await.is_allowed());
-        let Decision::Denied(denied) = check(&fixture, &policy, MOST).await else {
+        let Decision::Denied(denied) = check(&fixture, &policy, MAX_LIMIT).await else {
             panic!("{kind}")
         };
         let wait = denied.retry_after().expect("a wait").as_micros() as u64;

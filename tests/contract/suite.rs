@@ -19,8 +19,12 @@ macro_rules! store_contract {
                     settle_far_beyond_the_limit, a_kept_reservation_stays_charged, reset_forgets;
                 changes: a_raised_limit_denies_nothing, a_lowered_limit_acts_at_once,
                     a_wider_window_keeps_no_old_unit_longer, a_narrower_window_lets_go_sooner,
-                    a_debt_ends_when_its_own_rule_has_paid_it,
-                    a_lowered_burst_waits_from_empty_at_most;
+                    a_narrower_period_forgets_nothing, a_wider_period_counts_new_units_to_its_end,
+                    units_of_two_earlier_windows_leave_apart, many_windows_forget_nothing,
+                    a_carried_unit_can_be_refunded,
+                    what_has_refilled_is_kept, a_faster_rate_acts_at_once,
+                    a_burst_that_jumps_moves_no_debt, a_debt_ends_when_its_own_rule_has_paid_it,
+                    a_lowered_burst_keeps_the_debt;
                 waits: a_wait_is_exact, the_longest_wait_binds, the_fewest_units_bind,
                     a_full_key_waits_for_nothing, time_that_runs_backward_returns_nothing;
                 vectors: token_bucket, sliding_log_weighted, boundary_of_the_fixed_window,

@@ -1,53 +1,69 @@
-//! The token bucket: a debt of units, as a rational, that is paid off at the quota's rate.
+//! The token bucket: a debt of units, as a rational, that is paid off at the rate of the quota.
 
 use num_rational::BigRational;
 use tollgate::Quota;
 
 use super::{Model, Paid, Trace, micros, rational, whole};
 
+/// Twice the longest window, in microseconds: no debt takes longer to be paid off.
+const LONGEST: u64 = 2 * 400 * 86_400 * 1_000_000;
+
 #[derive(Debug)]
 pub(super) struct Bucket {
     debt: BigRational,
-    /// When the debt was as above, and the window then.
+    /// When the last charge left this debt, and under which rate.
     changed: u64,
+    rate: Option<Rate>,
+}
+
+/// Units per window. Equal rates of different windows are kept apart: what of a unit has been paid
+/// is known to one part in a window only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Rate {
+    limit: u64,
     window: u64,
-    /// From when on nothing is owed whatever the quota.
-    paid_at: u64,
+}
+
+impl Rate {
+    fn of(quota: &Quota) -> Self {
+        Self { limit: quota.limit(), window: micros(quota) }
+    }
+
+    fn exact(self) -> BigRational {
+        rational(self.limit) / rational(self.window)
+    }
+
+    /// The faster one; this one if they are equal.
+    fn or_faster(self, other: Self) -> Self {
+        if other.exact() > self.exact() { other } else { self }
+    }
+
+    /// A debt of which the paid part of a unit is rounded down to this window's parts.
+    fn rounded(self, debt: &BigRational) -> BigRational {
+        let paid = (debt.ceil() - debt) * rational(self.window);
+        debt.ceil() - paid.floor() / rational(self.window)
+    }
 }
 
 impl Default for Bucket {
     fn default() -> Self {
-        Self { debt: rational(0), changed: 0, window: 0, paid_at: 0 }
+        Self { debt: rational(0), changed: 0, rate: None }
     }
 }
 
 impl Bucket {
+    /// The rate since the last charge, and the debt that it left, in parts of that rate.
+    fn since(&self, quota: &Quota) -> (Rate, BigRational) {
+        let new = Rate::of(quota);
+        let rate = self.rate.map_or(new, |old| new.or_faster(old));
+        let same = self.rate == Some(rate) || self.rate.is_none_or(|it| it.window == rate.window);
+        (rate, if same { self.debt.clone() } else { rate.rounded(&self.debt) })
+    }
+
     fn debt(&self, quota: &Quota, now: u64) -> BigRational {
-        let now = now.max(self.changed);
-        if now >= self.paid_at {
-            return rational(0);
-        }
-        let paid = rational(now - self.changed) * rate(quota);
-        (self.debt_under(quota) - paid).max(rational(0))
-    }
-
-    /// The debt at the last change, as another quota sees it. What of a unit has been paid already
-    /// is known to one part in a window only.
-    fn debt_under(&self, quota: &Quota) -> BigRational {
-        let parts = rational(micros(quota));
-        let whole = self.debt.ceil();
-        let mut paid = &whole - &self.debt;
-        if micros(quota) != self.window {
-            paid = (paid * &parts).floor() / parts;
-        }
-        clamp(whole - paid, quota)
-    }
-
-    fn change(&mut self, quota: &Quota, now: u64, debt: BigRational) {
-        self.changed = now.max(self.changed);
-        self.window = micros(quota);
-        self.paid_at = self.changed + whole(&(&debt / rate(quota)).ceil());
-        self.debt = debt;
+        let (rate, debt) = self.since(quota);
+        let paid = rational(now.max(self.changed) - self.changed) * rate.exact();
+        (debt - paid).max(rational(0))
     }
 }
 
@@ -58,40 +74,44 @@ impl Model for Bucket {
     }
 
     fn moments(&self, quota: &Quota, units: u64) -> Vec<u64> {
-        let over = self.debt_under(quota) - (rational(quota.capacity()) - rational(units));
-        let enough = (over / rate(quota)).ceil().max(rational(0));
-        vec![self.changed + whole(&enough), self.paid_at]
+        let (rate, debt) = self.since(quota);
+        let over = debt - (rational(quota.capacity()) - rational(units));
+        let enough = (over / rate.exact()).ceil().max(rational(0));
+        vec![self.changed + whole(&enough)]
     }
 
     fn spend(&mut self, quota: &Quota, now: u64, units: u64) -> Trace {
-        let debt = clamp(self.debt(quota, now) + rational(units), quota);
-        self.change(quota, now, debt.clone());
+        let rate = Rate::of(quota);
+        let most = rational(quota.capacity()) + rational(quota.limit());
+        let mut debt = rate.rounded(&self.debt(quota, now));
+        if debt.ceil() <= most {
+            debt = clamp(debt + rational(units), &most);
+        } else {
+            debt = clamp(debt, &(rational(LONGEST) * rate.exact()).floor());
+        }
+        self.changed = now.max(self.changed);
+        self.rate = Some(rate);
+        self.debt = debt.clone();
         Trace { time: self.changed, debt }
     }
 
     fn refund(&mut self, quota: &Quota, now: u64, paid: &Paid) -> u64 {
         let now = now.max(self.changed);
-        // What was owed before the request is paid before it.
-        let since = rational(now.saturating_sub(paid.trace.time)) * rate(&paid.ask.quota);
-        let left = (&paid.trace.debt - since).max(rational(0)).floor();
-        let debt = self.debt(quota, now);
-        let given = left.min(debt.floor()).min(rational(paid.units));
-        let given = whole(&given);
-        if given > 0 {
-            self.change(quota, now, debt - rational(given));
-        }
-        given
+        // A debt from before the request is paid before it, at the fastest rate there was.
+        let rate = Rate::of(&paid.ask.quota);
+        let rate = self.rate.map_or(rate, |old| rate.or_faster(old)).or_faster(Rate::of(quota));
+        let debt = &paid.trace.debt;
+        let part = ((debt.ceil() - debt) * rational(rate.window)).ceil() / rational(rate.window);
+        let since = rational(now.saturating_sub(paid.trace.time)) * rate.exact();
+        let left = (debt.ceil() - part - since).max(rational(0)).floor();
+        let given = left.min(self.debt(quota, now).floor()).min(rational(paid.units));
+        self.debt -= &given;
+        whole(&given)
     }
 }
 
-fn rate(quota: &Quota) -> BigRational {
-    rational(quota.limit()) / rational(micros(quota))
-}
-
-/// Nobody owes more than the burst and a window's refill: units beyond that are forgotten, and
-/// what of the next unit has been paid is kept.
-fn clamp(debt: BigRational, quota: &Quota) -> BigRational {
-    let most = rational(quota.capacity()) + rational(quota.limit());
+/// Whole units beyond are forgotten; what of the next unit has been paid is kept.
+fn clamp(debt: BigRational, most: &BigRational) -> BigRational {
     let beyond = (debt.ceil() - most).max(rational(0));
     debt - beyond
 }

@@ -2,9 +2,8 @@
 //! instead of deriving them, and shares no code with what it judges.
 
 mod bucket;
-mod counter;
-mod fixed;
 mod log;
+mod periods;
 
 use std::collections::HashMap;
 
@@ -214,9 +213,9 @@ impl Oracle {
     fn model(&mut self, slot: Slot, quota: &Quota) -> &mut Box<dyn Model> {
         self.models.entry(slot).or_insert_with(|| match quota.algorithm() {
             Algorithm::SlidingLog | Algorithm::SlidingBuckets(_) => Box::<log::Log>::default(),
-            Algorithm::SlidingCounter => Box::<counter::Counter>::default(),
+            Algorithm::SlidingCounter => Box::new(periods::Periods::new(true)),
             Algorithm::TokenBucket { .. } => Box::<bucket::Bucket>::default(),
-            Algorithm::FixedWindow => Box::<fixed::Fixed>::default(),
+            Algorithm::FixedWindow => Box::new(periods::Periods::new(false)),
             other => unimplemented!("{other:?}"),
         })
     }

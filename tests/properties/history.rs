@@ -75,6 +75,7 @@ pub(crate) enum Change {
     Limit(Part),
     Window(Part),
     Burst(Part),
+    Rate(Part, Part),
     Back,
 }
 
@@ -142,7 +143,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<usize>().prop_map(|which| Step::Refund { which }),
         2 => (any::<usize>(), part(3)).prop_map(|(which, factor)| Step::Settle { which, factor }),
         1 => line().prop_map(|line| Step::Reset { line }),
-        2 => (0..3_usize, change()).prop_map(|(policy, change)| Step::Change { policy, change }),
+        4 => (0..3_usize, change()).prop_map(|(policy, change)| Step::Change { policy, change }),
     ]
 }
 
@@ -189,9 +190,11 @@ fn part(most: u64) -> impl Strategy<Value = Part> {
 
 fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
-        (1..40_u64).prop_map(|of| Change::Limit(Part(of, 12))),
-        (1..40_u64).prop_map(|of| Change::Window(Part(of, 12))),
-        (1..40_u64).prop_map(|of| Change::Burst(Part(of, 12))),
-        Just(Change::Back),
+        2 => (1..40_u64).prop_map(|of| Change::Limit(Part(of, 12))),
+        3 => (1..40_u64).prop_map(|of| Change::Window(Part(of, 12))),
+        2 => (1..40_u64).prop_map(|of| Change::Burst(Part(of, 12))),
+        2 => (1..40_u64, 1..40_u64)
+            .prop_map(|(limit, window)| Change::Rate(Part(limit, 12), Part(window, 12))),
+        2 => Just(Change::Back),
     ]
 }

@@ -21,6 +21,13 @@ pub(crate) struct Admitted {
     pub(crate) units: u64,
 }
 
+/// When a quota changed, and how many entries `admitted` then had.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Changed {
+    pub(crate) time: u64,
+    pub(crate) admitted: usize,
+}
+
 /// What can be refunded or settled: each line with its place in `admitted`.
 pub(crate) type Held = (Reservation, Vec<(Paid, usize)>);
 
@@ -29,8 +36,8 @@ pub(crate) struct Player<'a> {
     pub(crate) tally: &'a Tally,
     pub(crate) history: &'a History,
     pub(crate) policies: Vec<Policy>,
-    /// Whether the policy has had one quota only.
-    pub(crate) steady: Vec<bool>,
+    /// The last change of each policy's quota.
+    pub(crate) changes: Vec<Option<Changed>>,
     pub(crate) oracle: Oracle,
     pub(crate) time: u64,
     pub(crate) latest: u64,
@@ -55,7 +62,7 @@ pub(crate) fn run(fixture: &Fixture, history: &History, tally: &Tally) {
         fixture,
         tally,
         history,
-        steady: vec![true; policies.len()],
+        changes: vec![None; policies.len()],
         policies,
         oracle: Oracle::default(),
         time: history.start,
@@ -78,7 +85,7 @@ pub(crate) fn run(fixture: &Fixture, history: &History, tally: &Tally) {
     for step in &history.steps {
         player.step(step);
     }
-    player.bounds();
+    (0..player.policies.len()).for_each(|index| player.bounds_of(index));
 }
 
 impl Player<'_> {
@@ -232,19 +239,37 @@ impl Player<'_> {
                 let burst = part.of(burst).max(1);
                 Quota::new_with_algorithm(limit, window, Algorithm::TokenBucket { burst })
             }
+            (Change::Rate(limit_part, part), _) => {
+                let window = Duration::from_micros(part.of(micros(window)));
+                Quota::new_with_algorithm(limit_part.of(limit).max(1), window, algorithm)
+            }
             (Change::Burst(_) | Change::Back, _) => Ok(self.history.quotas[index]),
         };
         let Ok(new) = new else { return };
-        let burst_lowered = new.limit() == old.limit() && new.capacity() < old.capacity();
-        self.tally.count_if(burst_lowered, "burst lowered");
+        self.bounds_of(index);
         let spent = old.capacity() - self.oracle.free(self.time, (index, 0), &old);
-        self.tally.count_if(new.limit() > old.limit(), "limit raised");
         let below = new.limit() < old.limit() && new.limit() < spent;
-        self.tally.count_if(below, "limit lowered below what is spent");
-        self.tally.count_if(new.window() > old.window(), "window grown");
-        self.tally.count_if(new.window() < old.window(), "window shrunk");
+        let burst = new.limit() == old.limit() && new.window() == old.window();
+        let again = new != old
+            && self.changes[index].is_some_and(|change| {
+                change.time > 0 && self.time - change.time.min(self.time) < micros(new.window())
+            });
+        for (case, holds) in [
+            ("limit raised", new.limit() > old.limit()),
+            ("limit lowered", new.limit() < old.limit()),
+            ("limit lowered below what is spent", below),
+            ("window grown", new.window() > old.window()),
+            ("window shrunk", new.window() < old.window()),
+            ("burst raised", burst && new.capacity() > old.capacity()),
+            ("burst lowered", burst && new.capacity() < old.capacity()),
+            ("changed twice within a window", again && spent > 0),
+        ] {
+            self.tally.count_if(holds, case);
+        }
         self.policies[index].set_quota(new);
-        self.steady[index] &= new == old;
+        if new != old {
+            self.changes[index] = Some(Changed { time: self.time, admitted: self.admitted.len() });
+        }
     }
 }
 

@@ -1,7 +1,5 @@
 //! Who has spent what and when, and refunds and settlements of it.
 
-use tollgate::Algorithm;
-
 use super::{
     history::Part,
     oracle::{Paid, Slot},
@@ -20,7 +18,7 @@ impl Player<'_> {
             self.tally.count_if(given > 0 && given == paid.units, "refund in full");
             self.tally.count_if(given > 0 && given < paid.units, "refund in part");
             self.admitted[*index].units -= given;
-            self.given_back(paid.ask.slot, given);
+            self.write(paid.ask.slot, given);
             expected += given;
         }
         assert_eq!(now(held.refund()).expect("the store answers"), expected, "units given back");
@@ -40,7 +38,7 @@ impl Player<'_> {
                 if up {
                     self.charged(slot, units);
                 } else {
-                    self.given_back(slot, given);
+                    self.write(slot, given);
                 }
                 self.tally.count(if up { "settle upward" } else { "settle downward" });
                 let beyond = up && units - paid.units > free;
@@ -75,14 +73,6 @@ impl Player<'_> {
         let judged = *changed;
         self.write(slot, units);
         judged
-    }
-
-    fn given_back(&mut self, slot: Slot, units: u64) {
-        // A bucket pays debts from then on; the others are judged by charges alone.
-        if matches!(self.policies[slot.0].quota().algorithm(), Algorithm::TokenBucket { .. }) {
-            self.charged(slot, units);
-        }
-        self.write(slot, units);
     }
 
     fn write(&mut self, slot: Slot, units: u64) {

@@ -14,7 +14,7 @@ use crate::{
 
 type Tally = BTreeMap<&'static str, u64>;
 
-const CASES: [&str; 15] = [
+const CASES: &[&str] = &[
     "allowed",
     "denied",
     "over capacity",
@@ -25,8 +25,14 @@ const CASES: [&str; 15] = [
     "refund gave back",
     "refund came late",
     "settled up",
-    "limit changed",
-    "window changed",
+    "limit raised",
+    "limit lowered",
+    "window grown",
+    "window shrunk",
+    "burst raised",
+    "burst lowered",
+    "another quota",
+    "changed while units are spent",
     "reset",
     "time ran backward",
     "product beyond 2^53",
@@ -52,6 +58,25 @@ pub(crate) fn quota(random: &mut Random, algorithm: u64) -> Quota {
     };
     Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm)
         .unwrap_or_else(|_| Quota::per_second(5))
+}
+
+/// The quota with its limit, its window or both between a quarter and four times as large, or with
+/// another burst.
+fn near(random: &mut Random, quota: Quota) -> Option<Quota> {
+    let mut part = |number: u64| (number * random.one(&[1, 2, 3, 6, 8, 16]) / 4).max(1);
+    let (limit, window) = (quota.limit(), quota.window().as_micros() as u64);
+    let (new_limit, new_window) = (part(limit), part(window));
+    let algorithm = match quota.algorithm() {
+        Algorithm::TokenBucket { burst } => Algorithm::TokenBucket { burst: part(burst) },
+        other => other,
+    };
+    let (limit, window, algorithm) = match random.below(4) {
+        0 => (new_limit, window, quota.algorithm()),
+        1 => (limit, window, algorithm),
+        2 => (new_limit, new_window, algorithm),
+        _ => (limit, new_window, quota.algorithm()),
+    };
+    Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm).ok()
 }
 
 pub(crate) fn view(decision: &Decision<'_>) -> String {
@@ -125,17 +150,34 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
             charges
         };
         match random.below(16) {
-            0 => {
+            0 | 5 => {
                 let index = random.below(3) as usize;
                 let (old, new) = (policies[index].quota(), quota(random, algorithms[index]));
-                if std::mem::discriminant(&old.algorithm())
-                    == std::mem::discriminant(&new.algorithm())
-                {
-                    count(if old.window() == new.window() {
-                        "limit changed"
-                    } else {
-                        "window changed"
-                    });
+                // Mostly near the old quota, so that much of what is spent still counts.
+                let new = if random.below(4) > 0 { near(random, old) } else { Some(new) };
+                let same = |new: &Quota| {
+                    let kinds = [old, *new].map(|it| std::mem::discriminant(&it.algorithm()));
+                    kinds[0] == kinds[1]
+                };
+                if let Some(new) = new.filter(same) {
+                    let fixed = old.limit() == new.limit() && old.window() == new.window();
+                    let peek = policies[index].charge(key(0), 0);
+                    let left = pair.memory.peek(peek).await.expect("memory");
+                    let left = left.outcomes().get(0).expect("an outcome").standing().remaining();
+                    for (case, holds) in [
+                        ("limit raised", new.limit() > old.limit()),
+                        ("limit lowered", new.limit() < old.limit()),
+                        ("window grown", new.window() > old.window()),
+                        ("window shrunk", new.window() < old.window()),
+                        ("burst raised", fixed && new.capacity() > old.capacity()),
+                        ("burst lowered", fixed && new.capacity() < old.capacity()),
+                        ("another quota", new != old),
+                        ("changed while units are spent", new != old && left < old.capacity()),
+                    ] {
+                        if holds {
+                            count(case);
+                        }
+                    }
                     policies[index].set_quota(new);
                     log.push(format!("{now} {index} {new}"));
                 }
@@ -236,7 +278,7 @@ async fn compare(shared: RedisStore, clock: ManualClock, histories: u64, test: &
         history(&pair, one.seed, &mut tally).await;
     }
     eprintln!("reached in {histories} histories of 40 steps: {tally:?}");
-    for case in CASES {
+    for case in CASES.iter().copied() {
         assert!(tally.contains_key(case), "never reached: {case}");
     }
 }

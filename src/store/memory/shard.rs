@@ -6,7 +6,7 @@
 
 use super::{entry_id::EntryId, index::Index, usage::Usage};
 use crate::{
-    algorithm::{KeyState, Room},
+    algorithm::{KeyState, MemoryBudget},
     clock::Timestamp,
 };
 
@@ -114,14 +114,14 @@ impl Shard {
         });
         let spent = |&position: &usize| {
             let state = &self.entries[position].state;
-            if state.expires_at() <= now { 0 } else { 1 + state.owed(now) }
+            if state.expires_at() <= now { 0 } else { 1 + state.outstanding(now) }
         };
         let least = candidates.map(|position| (spent(&position), position)).min();
         match (least, eviction) {
             (Some((0, expired)), _) => drop(self.remove(expired, usage)),
             (Some((_, live)), Eviction::LeastSpent) => {
                 let state = self.remove(live, usage);
-                usage.count_eviction(state.owed(now));
+                usage.count_eviction(state.outstanding(now));
             }
             _ => return false,
         }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use crate::algorithm::Room;
+use crate::algorithm::MemoryBudget;
 
 /// The contents of a [`MemoryStore`](super::MemoryStore), and what it had to forget for want of
 /// room. [`Limiter::status`](crate::Limiter::status) returns it.
@@ -92,7 +92,7 @@ impl Usage {
     }
 }
 
-impl Room for Usage {
+impl MemoryBudget for Usage {
     fn allows(&self, bytes: usize) -> bool {
         self.bytes.load(Relaxed) + bytes <= self.max_bytes
     }

@@ -28,6 +28,7 @@ macro_rules! join {
     )+) => {
         concat!(
             include_str!("../../../lua/prelude.lua"),
+            include_str!("../../../lua/carried.lua"),
             "while true do\n",
             include_str!("../../../lua/next_charge.lua"),
             $(
@@ -172,6 +173,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "9b7f5cc2efe7d55ee7b6f18d9d52de2a7c769049");
+        assert_eq!(*SHA, "25b197e1625aa784b119f48306e7b7a572c883d0");
     }
 }

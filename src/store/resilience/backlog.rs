@@ -7,7 +7,7 @@ use std::sync::{
 
 use hashbrown::HashTable;
 
-use crate::{algorithm::still_count, clock::Timestamp, policy::Charge};
+use crate::{algorithm::outstanding_of, clock::Timestamp, policy::Charge};
 
 /// The maximum number of entries. Units beyond it are never charged to the store.
 const MAX_ENTRIES: usize = 100_000;
@@ -52,8 +52,9 @@ impl BacklogEntry {
     /// Returns the least and the greatest number of units that can still count at `now`: the number
     /// if all units had been admitted at the time of the first, and at the time of the last.
     pub(super) fn still_counts(&self, now: Timestamp, instances: u32) -> (u64, u64) {
-        let counts =
-            |since| still_count(&self.charge.quota_in_force(), instances, self.units, since, now);
+        let counts = |since| {
+            outstanding_of(&self.charge.quota_in_force(), instances, self.units, since, now)
+        };
         (counts(self.first), counts(self.last))
     }
 

@@ -1,0 +1,167 @@
+//! Units that a key spent under an earlier window, for the two algorithms that count by periods.
+//!
+//! A counter does not know when its units were charged, so a change of the window takes all units
+//! of a period as charged at the last moment at which they can have been. Each group of carried
+//! units then has two [`Ramp`]s: one from the window that counted them, one from a window that came
+//! later. The group weighs the smaller of the two, so its units leave at the earlier of the old and
+//! the new rule.
+
+use std::mem;
+
+use super::{MemoryBudget, math::mul_div_ceil};
+
+/// The most groups of one key: more windows than are ever changed within each other.
+///
+/// Beyond it the two oldest groups become one, which leaves with the later of them.
+const MAX_GROUPS: usize = 8;
+
+/// A weight over time: all until `hold`, none from `zero` on, and evenly less in between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ramp {
+    pub(super) hold: u64,
+    pub(super) zero: u64,
+}
+
+impl Ramp {
+    /// Returns how many of `units` count at `now`, rounded up.
+    pub(super) fn weight(self, units: u64, now: u64) -> u64 {
+        if now >= self.zero {
+            0
+        } else if now <= self.hold {
+            units
+        } else {
+            mul_div_ceil(units, self.zero - now, self.zero - self.hold)
+        }
+    }
+}
+
+/// Units that leave together.
+#[derive(Debug, Clone, Copy)]
+struct Group {
+    units: u64,
+    /// The rule of the window that counted the units.
+    own: Ramp,
+    /// The rule of a later window; of several, the one under which the last unit leaves first.
+    later: Ramp,
+}
+
+impl Group {
+    fn weight(&self, now: u64) -> u64 {
+        self.own.weight(self.units, now).min(self.later.weight(self.units, now))
+    }
+
+    /// Returns from when on the group weighs nothing.
+    fn end(&self) -> u64 {
+        self.own.zero.min(self.later.zero)
+    }
+}
+
+/// The groups of one key, oldest first.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Carried(Vec<Group>);
+
+impl Carried {
+    /// Applies the rule of a new window to all groups: `bound` is that of a unit charged at the
+    /// time of the key's last charge.
+    pub(super) fn bound_by(&mut self, bound: Ramp) {
+        for Group { units, own, later } in mem::take(&mut self.0) {
+            self.add(units, own, if bound.zero < later.zero { bound } else { later });
+        }
+    }
+
+    /// Adds the units of a period.
+    pub(super) fn add(&mut self, units: u64, own: Ramp, later: Ramp) {
+        if units == 0 {
+            return;
+        }
+        let same = self.0.iter_mut().find(|group| group.own == own && group.later == later);
+        if let Some(group) = same {
+            group.units += units;
+            return;
+        }
+        self.0.push(Group { units, own, later });
+        if self.0.len() > MAX_GROUPS {
+            let oldest = self.0.remove(0);
+            let next = &mut self.0[0];
+            let leaves_last = if oldest.end() > next.end() { oldest } else { *next };
+            *next = Group { units: oldest.units + next.units, ..leaves_last };
+        }
+    }
+
+    /// Drops the groups that weigh nothing any more; returns the rest, if there is any.
+    pub(super) fn unexpired(mut self: Box<Self>, now: u64) -> Option<Box<Self>> {
+        self.0.retain(|group| now < group.end());
+        if self.0.is_empty() { None } else { Some(self) }
+    }
+
+    /// Returns how many units count at `now`.
+    pub(super) fn weight(&self, now: u64) -> u64 {
+        self.0.iter().map(|group| group.weight(now)).sum()
+    }
+
+    /// Returns from when on nothing is carried.
+    pub(super) fn end(&self) -> u64 {
+        self.0.iter().map(Group::end).max().unwrap_or(0)
+    }
+
+    /// Returns whether units of a period with the rule `own` still count at `now`.
+    pub(super) fn counts(&self, own: Ramp, now: u64) -> bool {
+        self.0.iter().any(|group| group.own == own && group.weight(now) > 0)
+    }
+
+    /// Returns the units of the first group of a period with the rule `own` that counts at `now`.
+    pub(super) fn units_of(&mut self, own: Ramp, now: u64) -> Option<&mut u64> {
+        let group = self.0.iter_mut().find(|group| group.own == own && group.weight(now) > 0);
+        group.map(|group| &mut group.units)
+    }
+}
+
+/// Returns the bytes that the groups of a key take.
+pub(super) fn heap_bytes(carried: &Option<Box<Carried>>) -> usize {
+    let bytes = |groups: &Carried| size_of::<Carried>() + size_of_val(&*groups.0);
+    carried.as_ref().map_or(0, |groups| bytes(groups))
+}
+
+/// Subtracts up to `units` from the first of the counters of a period that has any; returns how many
+/// units that was.
+pub(super) fn take(units: u64, counters: [Option<&mut u64>; 2]) -> u64 {
+    let counter = counters.into_iter().flatten().find(|counter| **counter > 0);
+    counter.map_or(0, |counter| {
+        let taken = units.min(*counter);
+        *counter -= taken;
+        taken
+    })
+}
+
+/// Stores in a state what of `with` still counts at `now`.
+#[inline]
+pub(super) fn replace(
+    stored: &mut Option<Box<Carried>>,
+    with: &Option<Box<Carried>>,
+    now: u64,
+    budget: &dyn MemoryBudget,
+) {
+    if stored.is_none() && with.is_none() {
+        return;
+    }
+    let before = heap_bytes(stored);
+    *stored = with.clone().and_then(|carried| carried.unexpired(now));
+    budget.resized(before, heap_bytes(stored));
+}
+
+/// Returns the first time in `from..=to` at which `used` is at most `target`.
+///
+/// `used` never grows with time and is at most `target` at `to`. A search, because a sum of rounded
+/// ramps has no inverse; it runs only while units are carried.
+pub(super) fn first_time(from: u64, to: u64, target: u64, used: impl Fn(u64) -> u64) -> u64 {
+    let (mut low, mut high) = (from, to.max(from));
+    while low < high {
+        let middle = low.midpoint(high);
+        if used(middle) <= target {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    low
+}

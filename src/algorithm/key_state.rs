@@ -1,0 +1,205 @@
+//! The state of one key under whichever algorithm, and what every algorithm derives alike.
+
+use super::{
+    MemoryBudget, Refund, Snapshot, StateMachine, fixed_window, sliding_buckets, sliding_counter,
+    sliding_log, token_bucket,
+};
+use crate::{
+    clock::Timestamp,
+    decision::{Mark, Standing},
+    quota::{Algorithm, Quota, for_each_algorithm},
+};
+
+macro_rules! states {
+    ($(
+        $name:ident { $($field:tt: $parameter:ident)? },
+        $text:literal, $number:literal, $layout:literal, $state:ty;
+    )+) => {
+        /// The state of one key under one policy.
+        #[derive(Debug)]
+        pub(crate) enum KeyState {
+            $($name($state),)+
+        }
+
+        impl KeyState {
+            /// Creates the state of a key that has spent nothing.
+            pub(crate) fn new(algorithm: Algorithm) -> Self {
+                match algorithm {
+                    $(Algorithm::$name { .. } => Self::$name(<$state>::default()),)+
+                }
+            }
+
+            /// Returns the units that can be charged at once.
+            pub(crate) fn free(&self, quota: &Quota, now: Timestamp) -> u64 {
+                match self {
+                    $(Self::$name(state) => state.snapshot(quota, now).free(),)+
+                }
+            }
+
+            /// Returns where the key stands, and how long a charge of `units` has to wait.
+            pub(crate) fn standing(&self, quota: &Quota, now: Timestamp, units: u64) -> Standing {
+                match self {
+                    $(Self::$name(state) => {
+                        standing(state, &state.snapshot(quota, now), quota, units)
+                    })+
+                }
+            }
+
+            /// Charges as many units as `affordable` makes of the free ones. Returns how many that
+            /// was, and where the key then stands. If it is none, the standing says how long a
+            /// charge of `cost` has to wait.
+            #[inline(always)]
+            pub(crate) fn spend(
+                &mut self,
+                quota: &Quota,
+                now: Timestamp,
+                cost: u64,
+                affordable: impl FnOnce(u64) -> u64,
+                budget: &dyn MemoryBudget,
+            ) -> (u64, Mark, Standing) {
+                match self {
+                    $(Self::$name(state) => spend(state, quota, now, cost, affordable, budget),)+
+                }
+            }
+
+            /// Refunds what a charge still weighs; returns how many units that was.
+            pub(crate) fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
+                match self {
+                    $(Self::$name(state) => state.refund(quota, now, refund),)+
+                }
+            }
+
+            /// Returns from when on this state is the same as none, under any quota.
+            pub(crate) fn expires_at(&self) -> Timestamp {
+                match self {
+                    $(Self::$name(state) => state.expires_at(),)+
+                }
+            }
+
+            /// Returns about how many units are outstanding at `now`: what evicting the key would
+            /// forgive.
+            pub(crate) fn outstanding(&self, now: Timestamp) -> u64 {
+                match self {
+                    $(Self::$name(state) => state.outstanding(now),)+
+                }
+            }
+
+            /// Returns the bytes of heap memory that the state holds.
+            pub(crate) fn heap_bytes(&self) -> usize {
+                match self {
+                    $(Self::$name(state) => state.heap_bytes(),)+
+                }
+            }
+        }
+
+        /// Returns how many of `units` are outstanding at `now` if a key was charged these units at
+        /// `since` and nothing else, and gets one of `parts` equal parts of what comes back.
+        pub(crate) fn outstanding_of(
+            quota: &Quota,
+            parts: u32,
+            units: u64,
+            since: Timestamp,
+            now: Timestamp,
+        ) -> u64 {
+            let (since, now) = (since.as_micros(), now.as_micros());
+            match quota.algorithm() {
+                $(Algorithm::$name { .. } => {
+                    <$state>::outstanding_of(quota, parts, units, since, now)
+                })+
+            }
+        }
+    };
+}
+
+for_each_algorithm!(states);
+
+#[inline(always)]
+fn spend<M: StateMachine>(
+    state: &mut M,
+    quota: &Quota,
+    now: Timestamp,
+    cost: u64,
+    affordable: impl FnOnce(u64) -> u64,
+    budget: &dyn MemoryBudget,
+) -> (u64, Mark, Standing) {
+    let mut snapshot = state.snapshot(quota, now);
+    let units = affordable(snapshot.free());
+    let (mark, waiting) = match units {
+        0 => (Mark::default(), cost),
+        _ => (state.charge(&mut snapshot, units, budget), 0),
+    };
+    (units, mark, standing(state, &snapshot, quota, waiting))
+}
+
+/// Derives everything that a caller sees from what is free and how long a number of units takes.
+#[inline(always)]
+fn standing<M: StateMachine>(
+    state: &M,
+    snapshot: &M::Snapshot,
+    quota: &Quota,
+    units: u64,
+) -> Standing {
+    let limit = quota.capacity();
+    let remaining = snapshot.free();
+    if remaining >= limit {
+        return Standing::full(limit);
+    }
+    // Each wait is computed at most once: it takes divisions, or a search.
+    let next_after = state.wait(snapshot, remaining + 1);
+    let wait =
+        |units| if units == remaining + 1 { next_after } else { state.wait(snapshot, units) };
+    let reset_after = wait(limit);
+    let retry_after = (units > remaining && units <= limit).then(|| wait(units));
+    Standing { limit, remaining, next_after, reset_after, retry_after }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::seed;
+
+    /// Every key in memory takes this space, whatever its algorithm.
+    #[test]
+    fn a_state_takes_48_bytes() {
+        assert_eq!(size_of::<KeyState>(), 48);
+    }
+
+    #[derive(Debug)]
+    struct Unlimited;
+
+    impl MemoryBudget for Unlimited {
+        fn allows(&self, _: usize) -> bool {
+            true
+        }
+
+        fn resized(&self, _: usize, _: usize) {}
+    }
+
+    #[test]
+    fn outstanding_of_a_lone_charge_is_what_a_fresh_state_says() {
+        let algorithms = prop_oneof![
+            Just(Algorithm::SlidingLog),
+            (1..7_u16).prop_map(Algorithm::SlidingBuckets),
+            Just(Algorithm::SlidingCounter),
+            (1..40_u64).prop_map(|burst| Algorithm::TokenBucket { burst }),
+            Just(Algorithm::FixedWindow),
+        ];
+        let cases = (algorithms, 1..30_u64, 1..50_u64, 0..5_000_u64, 0..50_000_u64);
+        let name = "outstanding_of";
+        seed::property(name, ProptestConfig::default(), cases, |case| {
+            let (algorithm, limit, units, since, by) = case;
+            let window = std::time::Duration::from_millis(1);
+            let quota = Quota::new_with_algorithm(limit, window, algorithm).unwrap();
+            let since = Timestamp::from_micros(1_000_000 + since);
+            let now = Timestamp::from_micros(since.as_micros() + by);
+            let mut state = KeyState::new(algorithm);
+            let _ = state.spend(&quota, since, units, |_| units, &Unlimited);
+            let counts = outstanding_of(&quota, 1, units, since, now);
+            let free = quota.capacity().saturating_sub(counts);
+            prop_assert_eq!(state.free(&quota, now), free);
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,72 @@
+//! The interface between an algorithm and the rest of the crate.
+
+use crate::{clock::Timestamp, decision::Mark, quota::Quota};
+
+/// A charge to refund.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Refund {
+    /// The quota under which the charge was made.
+    pub(crate) quota: Quota,
+    /// The units to give back at most.
+    pub(crate) units: u64,
+    /// The mark that the charge left.
+    pub(crate) mark: Mark,
+}
+
+/// The memory that the states of a store share.
+pub(crate) trait MemoryBudget {
+    /// Returns whether a state may grow by this many bytes.
+    fn allows(&self, bytes: usize) -> bool;
+    /// Records that the heap memory of a state went from `before` to `after` bytes.
+    fn resized(&self, before: usize, after: usize);
+}
+
+/// A state as it stands at one time under one quota.
+pub(crate) trait Snapshot {
+    /// Returns the units that can be charged at once.
+    fn free(&self) -> u64;
+}
+
+/// The state of one key under one algorithm. The default is the state of a key that has spent
+/// nothing.
+///
+/// The quota may differ from one call to the next: the module documentation of each algorithm says
+/// how a state that was written under another quota counts.
+pub(crate) trait StateMachine: Default {
+    /// The state as it stands at one time under one quota.
+    type Snapshot: Snapshot;
+
+    /// Returns how the state stands at `now` under `quota`. If `now` is before the state's last
+    /// charge, the clock ran backward, and the state is judged as of that charge.
+    fn snapshot(&self, quota: &Quota, now: Timestamp) -> Self::Snapshot;
+
+    /// Returns the shortest wait in microseconds until `units` are free if nothing else is charged,
+    /// 0 if they are. `units` is at most the capacity of the quota.
+    fn wait(&self, snapshot: &Self::Snapshot, units: u64) -> u64;
+
+    /// Charges units, whether or not they are free, and brings the snapshot up to date.
+    fn charge(
+        &mut self,
+        snapshot: &mut Self::Snapshot,
+        units: u64,
+        budget: &dyn MemoryBudget,
+    ) -> Mark;
+
+    /// Refunds what a charge still weighs at `now` under `quota`; returns how many units that was.
+    fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64;
+
+    /// Returns from when on this state is the same as none, under any quota.
+    fn expires_at(&self) -> Timestamp;
+
+    /// Returns about how many units are outstanding at `now`: what evicting the state would forgive.
+    fn outstanding(&self, now: Timestamp) -> u64;
+
+    /// Returns how many of `units` are outstanding at `now` if a key was charged these units at
+    /// `since` and nothing else, and gets one of `parts` equal parts of what comes back.
+    fn outstanding_of(quota: &Quota, parts: u32, units: u64, since: u64, now: u64) -> u64;
+
+    /// Returns the bytes of heap memory that the state holds.
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+}
