@@ -1,4 +1,4 @@
-//! Runs lookups in threads, and shares their answers.
+//! The resolver, which runs lookups in threads and shares their answers.
 
 use std::{
     collections::HashMap,
@@ -17,19 +17,19 @@ use tokio::{
 
 use super::{Pacing, Ticket};
 
-/// A lookup without an answer for this long is taken to hang: another one is started beside it.
+/// The time after which a lookup without an answer is assumed to hang, and another one is started.
 const RESTART_AFTER: Duration = Duration::from_millis(500);
 
-/// If a host has not been found for this long, its last known addresses are used.
+/// The time after which the last known addresses of a host are used if no lookup has found it.
 const USE_KNOWN_AFTER: Duration = Duration::from_millis(200);
 
 /// The longest time to wait for an answer. The timeout of a connection attempt is usually shorter.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// The most hosts whose addresses are kept.
+/// The maximum number of hosts whose addresses are kept.
 const MAX_HOSTS: usize = 256;
 
-/// Finds the addresses of hosts. Clones share their lookups, and the addresses found.
+/// A resolver of host names. Clones share their lookups and the addresses found.
 #[derive(Clone)]
 pub(in crate::store::redis) struct Resolver(Arc<ResolverShared>);
 
@@ -38,12 +38,13 @@ struct ResolverShared {
     state: Mutex<ResolverState>,
 }
 
-/// Blocks until the addresses of a host are found. Their port is 0.
+/// A function that blocks until the addresses of a host are found. Their port is 0.
 type LookUp = dyn Fn(&str) -> io::Result<Addresses> + Send + Sync;
 
 type Addresses = Arc<[SocketAddr]>;
 
-/// An error is kept as its kind and message, so that all waiting tasks get it.
+/// The result of a lookup. An error is kept as its kind and message, because [`io::Error`] cannot be
+/// cloned for all waiting tasks.
 type LookupResult = Result<Addresses, (io::ErrorKind, String)>;
 
 #[derive(Default)]
@@ -79,7 +80,7 @@ enum NextAction {
 }
 
 impl Resolver {
-    /// Returns the resolver that this process shares. It asks the system's.
+    /// Returns the resolver that all stores of this process share. It calls the system's resolver.
     pub(in crate::store::redis) fn system() -> Self {
         static SYSTEM: LazyLock<Resolver> =
             LazyLock::new(|| Resolver::new(|host| Ok((host, 0).to_socket_addrs()?.collect())));
@@ -90,9 +91,11 @@ impl Resolver {
         Self(Arc::new(ResolverShared { look_up: Box::new(look_up), state: Mutex::default() }))
     }
 
-    /// Waits for the addresses of a host.
+    /// Waits for the addresses of a host: the first successful answer to any running lookup of it.
     ///
-    /// The task takes the first successful answer to any lookup of the host that runs.
+    /// # Errors
+    ///
+    /// If the name server says that there is no such host, or does not answer within [`MAX_WAIT`].
     async fn addresses(&self, host: &str) -> io::Result<Addresses> {
         let give_up_at = Instant::now() + MAX_WAIT;
         let mut results = self.lock().host(host)?.result.subscribe();
@@ -155,8 +158,8 @@ impl Resolver {
         Ok(RESTART_AFTER)
     }
 
-    /// Passes a result to the waiting tasks. The failure of a lookup beside which another one was
-    /// started is ignored: the newer one may succeed.
+    /// Passes the result of a lookup to the waiting tasks. A failure is ignored if a newer lookup has
+    /// started, because that one may succeed.
     fn finish(&self, name: &str, number: u64, ticket: Ticket, result: io::Result<Addresses>) {
         let mut state = self.lock();
         state.pacing.finish(ticket, result.is_ok());
@@ -180,12 +183,12 @@ impl Resolver {
 }
 
 impl ResolverState {
-    /// Returns the entry of a host. A new entry may replace that of the host which was looked up
-    /// the longest time ago.
+    /// Returns the entry of a host, and adds it if there is none. If the table is full, the entry of
+    /// the least recently looked up host is replaced.
     ///
     /// # Errors
     ///
-    /// If tasks wait for the addresses of all hosts that have an entry.
+    /// If the table is full and tasks wait for the addresses of all its hosts.
     fn host(&mut self, name: &str) -> io::Result<&mut Host> {
         if self.hosts.len() >= MAX_HOSTS && !self.hosts.contains_key(name) {
             let idle = self.hosts.iter().filter(|(_, host)| host.result.is_closed());
