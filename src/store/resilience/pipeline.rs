@@ -51,7 +51,8 @@ struct Stages {
     latency: Latency,
 }
 
-/// The delay before the backlog is replayed again after the store has refused an entry.
+/// The time between two rounds of a replay while the store refuses entries of the backlog. The rounds
+/// end, because an entry is dropped when its units no longer count.
 const REPLAY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The origin of a request.
@@ -100,7 +101,7 @@ impl Pipeline {
         self.0.fallback.as_ref().filter(|fallback| is_open && fallback.decides_alone(charge))
     }
 
-    /// Returns the condition of the store and of the stages around it.
+    /// Returns the status of the store and of the stages around it.
     pub(crate) fn status(&self) -> Status {
         let Stages { store, breaker, fallback, latency, .. } = &*self.0;
         let mut status = store.status();
@@ -147,16 +148,18 @@ impl Stages {
         };
         // 4.
         let deadline = self.deadline.and_then(|limit| Deadline::new(start, limit));
-        match deadline::send(&*self.store, request, deadline).now() {
-            Ok(reply) => Answer::ready(self.finish(Some(request), watch, permit, reply, origin)),
+        let mut sending = Sending { stages: self, request, unrecorded: Some((watch, permit)) };
+        let answer = deadline::send(&*self.store, request, deadline).now();
+        let unrecorded = sending.unrecorded.take();
+        match answer {
+            Ok(reply) => {
+                let (watch, permit) = unrecorded.unwrap_or_default();
+                Answer::ready(self.finish(Some(request), watch, permit, reply, origin))
+            }
             Err(answer) => {
                 let stages = Arc::clone(self);
-                let mut call = StoreCall {
-                    stages,
-                    request: OwnedRequest::new(request),
-                    start,
-                    unrecorded: Some((watch, permit)),
-                };
+                let request = OwnedRequest::new(request);
+                let mut call = StoreCall { stages, request, start, unrecorded };
                 Answer::pending(async move {
                     let reply = deadline::wait(answer, deadline).await;
                     call.finish(reply, origin)
@@ -194,6 +197,22 @@ impl Stages {
         }
     }
 
+    /// Ends a call without a reply, in place of step 5.
+    fn abandon(
+        self: &Arc<Self>,
+        request: Option<Request<'_>>,
+        (watch, permit): (Watch, Option<Permit>),
+    ) {
+        if let (Some(breaker), Some(permit)) = (&self.breaker, permit) {
+            let now = Instant::now();
+            let outcome = breaker.judge_abandoned(permit, now);
+            self.start_prober_if(breaker.record(permit, now, outcome));
+        }
+        if let Some(cache) = &self.deny_cache {
+            cache.abandon(watch, charges_of_check(request));
+        }
+    }
+
     /// Requests the permit of step 3. Without a breaker, every request goes through without one.
     fn permit(
         self: &Arc<Self>,
@@ -207,13 +226,9 @@ impl Stages {
         if let Some(permit) = breaker.try_acquire(start, urgent) {
             return Ok(Some(permit));
         }
-        // Without a runtime for the prober, this request is the probe.
-        if !prober::start(self)
-            && let Some(probe) = breaker.try_probe(start)
-        {
-            return Ok(Some(probe));
-        }
-        Err(Rejected)
+        prober::start(self);
+        // This request is the probe if there is no runtime for the prober, or one that does not run it.
+        breaker.try_probe(start).map(Some).ok_or(Rejected)
     }
 
     fn fall_back(
@@ -240,10 +255,12 @@ impl Stages {
             && !fallback.backlog().is_empty()
         {
             // The task holds no strong handle while it sleeps, so that the limiter can end.
-            let stages = Arc::downgrade(self);
+            let weak = Arc::downgrade(self);
             self.replay.start(|| async move {
-                let Some(stages) = stages.upgrade() else { return };
-                if !stages.replay_backlog().await {
+                while let Some(stages) = weak.upgrade() {
+                    if stages.replay_backlog().await {
+                        return;
+                    }
                     drop(stages);
                     sleep(REPLAY_INTERVAL).await;
                 }
@@ -278,6 +295,22 @@ impl Probed for Stages {
     }
 }
 
+/// A guard of a call that is being sent. If the store panics, the permit is returned.
+struct Sending<'s> {
+    stages: &'s Arc<Stages>,
+    request: Request<'s>,
+    /// `None` when the store has returned.
+    unrecorded: Option<(Watch, Option<Permit>)>,
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        if let Some(unrecorded) = self.unrecorded.take() {
+            self.stages.abandon(Some(self.request), unrecorded);
+        }
+    }
+}
+
 /// A call that waits for the store. If it is dropped before it ends, its caller has stopped waiting.
 struct StoreCall {
     stages: Arc<Stages>,
@@ -303,14 +336,8 @@ impl StoreCall {
 
 impl Drop for StoreCall {
     fn drop(&mut self) {
-        let Some((watch, permit)) = self.unrecorded.take() else { return };
-        if let (Some(breaker), Some(permit)) = (&self.stages.breaker, permit) {
-            let now = Instant::now();
-            let outcome = breaker.judge_abandoned(permit, now);
-            self.stages.start_prober_if(breaker.record(permit, now, outcome));
-        }
-        if let Some(cache) = &self.stages.deny_cache {
-            cache.abandon(watch, charges_of_check(self.request.lend()));
+        if let Some(unrecorded) = self.unrecorded.take() {
+            self.stages.abandon(self.request.lend(), unrecorded);
         }
     }
 }

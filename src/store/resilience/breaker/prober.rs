@@ -2,6 +2,7 @@
 
 use std::{
     sync::{Arc, Weak},
+    thread,
     time::Duration,
 };
 
@@ -11,7 +12,7 @@ use tokio::{
 };
 
 use super::{CallOutcome, Permit, SharedBreaker, shared::NextStep};
-use crate::store::Answer;
+use crate::store::{Answer, resilience::deadline::saturating_add};
 
 /// The part of a limiter that its prober uses. The prober holds only a weak handle to it, so it ends
 /// with the limiter.
@@ -31,18 +32,16 @@ pub(in crate::store::resilience) trait Probed:
     fn on_recovery(self: &Arc<Self>);
 }
 
-/// Starts the prober if the breaker needs one. Returns `false` if there can be none: without a
-/// breaker, or outside of a tokio runtime.
-pub(in crate::store::resilience) fn start<P: Probed>(probed: &Arc<P>) -> bool {
-    let Some(breaker) = probed.breaker() else { return false };
-    let Ok(runtime) = Handle::try_current() else { return false };
-    if breaker.claim_prober() {
+/// Starts the prober if the breaker needs one. It does nothing outside of a tokio runtime.
+pub(in crate::store::resilience) fn start<P: Probed>(probed: &Arc<P>) {
+    let Some(breaker) = probed.breaker() else { return };
+    let Ok(runtime) = Handle::try_current() else { return };
+    if breaker.claim_prober(&runtime) {
         // If the runtime is shutting down, it drops the prober at once, and the drop says so to the
         // breaker.
         let prober = Prober { probed: Arc::downgrade(probed), probe: None };
         breaker.set_prober(runtime.spawn(prober.run()).abort_handle());
     }
-    true
 }
 
 struct Prober<P: Probed> {
@@ -80,7 +79,12 @@ impl<P: Probed> Prober<P> {
         let Some(breaker) = probed.breaker() else { return };
         let now = Instant::now();
         let outcome = match &reply {
-            Ok(reply) => breaker.judge(permit, now, reply),
+            Ok(reply) => match breaker.judge(permit, now, reply) {
+                // A store that wraps another one may reject the policy of the probe. Calls then have
+                // to show whether the store works.
+                CallOutcome::Unknown => CallOutcome::Success,
+                outcome => outcome,
+            },
             Err(_) => CallOutcome::Failure,
         };
         self.probe = None;
@@ -95,7 +99,7 @@ impl<P: Probed> Prober<P> {
         let probed = self.probed.upgrade()?;
         // A slow probe counts as failed, so without a deadline it need not wait for longer.
         let timeout = probed.probe_timeout().unwrap_or(probed.breaker()?.slow());
-        let deadline = start + timeout;
+        let deadline = saturating_add(start, timeout);
         Some((deadline, probed.probe(deadline)))
     }
 }
@@ -105,7 +109,12 @@ impl<P: Probed> Drop for Prober<P> {
         if let Some(probed) = self.probed.upgrade()
             && let Some(breaker) = probed.breaker()
         {
-            breaker.prober_ended(self.probe.take());
+            // A runtime that ends gives the probe up. A store that panics has failed.
+            let outcome = match thread::panicking() {
+                true => CallOutcome::Failure,
+                false => CallOutcome::Unknown,
+            };
+            breaker.prober_ended(self.probe.take(), outcome);
         }
     }
 }

@@ -8,7 +8,11 @@ use std::{
     time::Duration,
 };
 
-use tokio::{task::AbortHandle, time::Instant};
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    task::AbortHandle,
+    time::Instant,
+};
 
 use super::{
     BreakerConfig, BreakerState, CallOutcome,
@@ -18,7 +22,7 @@ use crate::{
     decision::StoreReply,
     error::{Error, ErrorKind},
     random,
-    store::BreakerStatus,
+    store::{BreakerStatus, resilience::deadline::saturating_add},
     telemetry,
 };
 
@@ -40,12 +44,15 @@ pub(in crate::store::resilience) struct SharedBreaker {
 struct Guarded {
     breaker: Breaker,
     has_prober: bool,
+    /// True if the prober's runtime has threads of its own. A current-thread runtime runs only while a
+    /// caller blocks on it, so calls must check whether a probe is overdue.
+    is_self_driven: bool,
     prober: Option<AbortHandle>,
 }
 
 /// The breaker is closed.
 const PASSES_ALL: u8 = 0;
-/// The breaker is open, and has a prober.
+/// The breaker is open, and has a prober whose runtime runs by itself.
 const REJECTS_ALL: u8 = 1;
 /// The state machine decides about each call.
 const DECIDES: u8 = 2;
@@ -71,7 +78,12 @@ pub(super) enum NextStep {
 impl SharedBreaker {
     pub(in crate::store::resilience) fn new(config: BreakerConfig) -> Self {
         telemetry::breaker_made();
-        let guarded = Guarded { breaker: Breaker::new(config), has_prober: false, prober: None };
+        let guarded = Guarded {
+            breaker: Breaker::new(config),
+            has_prober: false,
+            is_self_driven: false,
+            prober: None,
+        };
         Self {
             guarded: Mutex::new(guarded),
             gate: AtomicU8::new(PASSES_ALL),
@@ -80,7 +92,7 @@ impl SharedBreaker {
         }
     }
 
-    /// Returns whether the breaker is open and has a prober, so that no call goes through.
+    /// Returns whether the breaker is open and its prober surely runs, so that no call goes through.
     ///
     /// This reads one atomic and takes no lock.
     #[inline]
@@ -104,12 +116,12 @@ impl SharedBreaker {
         (permission != Permission::Rejected).then_some(Permit { permission, start })
     }
 
-    /// Requests a permit for a call that serves as the probe, if there is no prober. Returns `None` if
-    /// no probe is due.
+    /// Requests a permit for a call that serves as the probe, because there is no prober or its probe is
+    /// overdue. Returns `None` if no probe is due.
     pub(in crate::store::resilience) fn try_probe(&self, start: Instant) -> Option<Permit> {
         let is_probe = self.update(|guarded, origin| {
-            !guarded.has_prober
-                && guarded.breaker.try_probe(start.saturating_duration_since(origin))
+            let now = start.saturating_duration_since(origin);
+            (!guarded.has_prober && guarded.breaker.try_probe(now)) || guarded.breaker.try_overdue_probe(now)
         });
         is_probe.then_some(Permit { permission: Permission::Probe, start })
     }
@@ -166,7 +178,9 @@ impl SharedBreaker {
                     elapsed: now.saturating_sub(guarded.breaker.opened_at()),
                     probe_after: until.saturating_sub(now),
                 },
-                BreakerState::Probing | BreakerState::HalfOpen { .. } => BreakerStatus::HalfOpen,
+                BreakerState::Probing { .. } | BreakerState::HalfOpen { .. } => {
+                    BreakerStatus::HalfOpen
+                }
                 BreakerState::Recovering { .. } => BreakerStatus::Recovering,
             }
         })
@@ -177,11 +191,15 @@ impl SharedBreaker {
         self.slow
     }
 
-    /// Makes the caller the prober. Returns `false` if the breaker has one or needs none.
-    pub(super) fn claim_prober(&self) -> bool {
+    /// Claims the role of the prober for a task of `runtime`. Returns `false` if the breaker has a prober
+    /// or needs none.
+    pub(super) fn claim_prober(&self, runtime: &Handle) -> bool {
+        let is_self_driven = runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
         self.update(|guarded, _| {
             let is_needed = guarded.needs_prober();
-            guarded.has_prober |= is_needed;
+            if is_needed {
+                (guarded.has_prober, guarded.is_self_driven) = (true, is_self_driven);
+            }
             is_needed
         })
     }
@@ -203,12 +221,14 @@ impl SharedBreaker {
                 return NextStep::Probe(now);
             }
             match guarded.breaker.state() {
-                BreakerState::Open { until } => NextStep::SleepUntil(origin + until),
-                // A call that began before there was a prober is the probe.
-                BreakerState::Probing => NextStep::SleepUntil(now + self.slow),
+                BreakerState::Open { until } => NextStep::SleepUntil(saturating_add(origin, until)),
+                // A call serves as the probe, so the prober waits for its outcome.
+                BreakerState::Probing { .. } => {
+                    NextStep::SleepUntil(saturating_add(now, self.slow))
+                }
                 BreakerState::HalfOpen { .. } | BreakerState::Recovering { .. } => {
                     let end = guarded.breaker.ramp_end().unwrap_or_default();
-                    NextStep::SleepUntil(origin + end)
+                    NextStep::SleepUntil(saturating_add(origin, end))
                 }
                 BreakerState::Closed => {
                     guarded.prober_ended();
@@ -223,14 +243,13 @@ impl SharedBreaker {
         Permit { permission: Permission::Probe, start }
     }
 
-    /// Records that the prober has ended. If its last `probe` has no outcome yet, that probe is given
-    /// up, so that another one can begin.
-    pub(super) fn prober_ended(&self, probe: Option<Permit>) {
+    /// Records that the prober has ended. Its last `probe` gets `outcome` if it has none yet.
+    pub(super) fn prober_ended(&self, probe: Option<Permit>, outcome: CallOutcome) {
         self.update(|guarded, origin| {
             if let Some(probe) = probe {
                 let now = Instant::now() - origin;
                 let permit = (probe.permission, probe.start - origin);
-                guarded.breaker.record(now, permit, CallOutcome::Unknown, random::number);
+                guarded.breaker.record(now, permit, outcome, random::number);
             }
             guarded.prober_ended();
         });
@@ -257,7 +276,11 @@ impl SharedBreaker {
         let after = guarded.breaker.state();
         let gate = match after {
             BreakerState::Closed => PASSES_ALL,
-            BreakerState::Open { .. } | BreakerState::Probing if guarded.has_prober => REJECTS_ALL,
+            BreakerState::Open { .. } | BreakerState::Probing { .. }
+                if guarded.has_prober && guarded.is_self_driven =>
+            {
+                REJECTS_ALL
+            }
             _ => DECIDES,
         };
         self.gate.store(gate, Ordering::Relaxed);
