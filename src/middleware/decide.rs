@@ -1,4 +1,4 @@
-//! The decision of a layer: from the head of a request to an admission or a rejection.
+//! The decision of a layer to admit or reject a request, made from the head of the request.
 
 use std::{sync::Arc, time::Duration};
 
@@ -39,13 +39,13 @@ type OnDecision = dyn Fn(&Decision<'_>, &Parts) + Send + Sync;
 /// The result of [`Decider::decide`].
 pub(super) enum FirstStep {
     Decided(Admission),
-    /// A remote store has been asked.
+    /// A request to a remote store is in flight.
     Pending(PendingDecision),
 }
 
 /// The result of a decision.
 pub(super) enum Admission {
-    /// The request goes to the inner service, and its response is changed in this way.
+    /// The request goes to the inner service. The change is applied to its response.
     Admitted(ResponseChange),
     /// The client gets this response instead.
     Rejected(Response<Bytes>),
@@ -75,8 +75,8 @@ pub(super) struct PendingSettlement {
 }
 
 impl Decider {
-    /// Decides a request. The answer of an embedded store is at hand; the answer of a remote store
-    /// is left to [`resume`](Self::resume).
+    /// Decides a request, if the answer of the store is ready. For a remote store, the caller
+    /// awaits the answer and then calls [`resume`](Self::resume).
     pub(super) fn decide(&self, parts: &mut Parts) -> FirstStep {
         if self.exempt.iter().any(|exempt| exempt(parts)) {
             return FirstStep::Decided(self.pass(parts));
@@ -123,7 +123,8 @@ impl Decider {
     ) -> Admission {
         let policy = FailurePolicy::of(&charges);
         let decision = reply.and_then(|reply| Decision::new(charges, reply));
-        // The decision stays in its place, because moving it costs as much as making it.
+        // The decision is borrowed and not moved: it is large, and a move costs as much as making
+        // it.
         let decision = match &decision {
             Ok(decision) => decision,
             Err(error) => return self.fail(policy, error, parts),
@@ -177,12 +178,12 @@ impl Decider {
     }
 }
 
-/// The part of a check that decides what happens when the store cannot answer.
+/// The treatment of a request if the store cannot answer, derived from all charges of its check.
 #[derive(Clone, Copy)]
 struct FailurePolicy {
-    /// A charge is not a shadow.
+    /// At least one charge is not a shadow.
     binds: bool,
-    /// A charge that binds denies the request then.
+    /// At least one charge that is not a shadow says [`OnFailure::Deny`].
     denies: bool,
 }
 
@@ -195,7 +196,7 @@ impl FailurePolicy {
     }
 }
 
-/// Returns the decision for handlers, in front of those of outer layers.
+/// Returns the decision for handlers, with the decisions of outer layers behind it.
 fn decided(decision: &Decision<'_>, parts: &Parts) -> Decided {
     Decided::new(decision.clone().into_owned(), parts.extensions.get().cloned())
 }

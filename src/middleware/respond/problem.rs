@@ -14,7 +14,7 @@ const QUOTA_EXCEEDED_DOCUMENT: &[u8] = br##"{"type":"https://iana.org/assignment
 const OVER_CAPACITY_DOCUMENT: &[u8] = br##"{"type":"https://docs.rs/tollgate/latest/tollgate/#cost-over-capacity","title":"Cost over capacity","status":403,"detail":"This request costs more than the quota can ever hold: waiting does not help."##;
 const UNAVAILABLE_DOCUMENT: &[u8] = br##"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily reduced capacity","status":503,"detail":"The request cannot be admitted at the moment."}"##;
 
-/// Returns 429 or 403 with the names of the violated policies.
+/// Returns the response to a denied request: 429 or 403, with the names of the violated policies.
 pub(super) fn denied(denied: &Denied<'_>, retry_after: Option<u64>) -> Response<Bytes> {
     let mut seconds = itoa::Buffer::new();
     let mut parts: SmallVec<[&[u8]; 8]> = SmallVec::new();
@@ -33,14 +33,14 @@ pub(super) fn denied(denied: &Denied<'_>, retry_after: Option<u64>) -> Response<
         if index > 0 {
             parts.push(br#"",""#);
         }
-        // Names are made of characters that need no escape.
+        // The names of policies contain no characters that JSON escapes.
         parts.push(outcome.policy().name().as_bytes());
     }
     parts.push(br#""]}"#);
     response(status(denied), PROBLEM_JSON, parts.concat().into())
 }
 
-/// Returns 503.
+/// Returns the response 503, for a store that cannot answer.
 pub(super) fn unavailable() -> Response<Bytes> {
     response(
         StatusCode::SERVICE_UNAVAILABLE,

@@ -20,8 +20,8 @@ pub(super) enum Backend {
 }
 
 impl Backend {
-    /// Returns the hash slot of a charge. All charges of one call must be in one slot. A single server
-    /// counts as one slot.
+    /// Returns the hash slot of a charge. All charges of one call must be in one slot. A single
+    /// server counts as one slot.
     pub(super) fn slot(&self, charge: &WireCharge) -> u16 {
         match self {
             Self::Server(..) => 0,

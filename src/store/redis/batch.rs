@@ -1,9 +1,9 @@
 //! Batches: checks that arrive while a call is in flight share the next one.
 //!
-//! A check that finds no call in flight is sent at once, alone. Checks that arrive meanwhile are
-//! queued until that call has ended, or until they fill a call of their own. One call of the script
-//! then decides them one by one, in the order in which they arrived. So the busier the server is,
-//! the less each check costs it.
+//! If no call is in flight, a check is sent at once, alone. Checks that arrive while a call is in
+//! flight are queued until that call has ended, or until they fill a call of their own. One call of
+//! the script then decides them one by one, in the order of their arrival. So the busier the server
+//! is, the less each check costs it.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
@@ -31,11 +31,12 @@ use super::{
 
 /// The most charges in a batch, so that one call does not keep the server busy for long.
 pub(super) const MAX_BATCH_CHARGES: usize = 64;
-/// The longest time that a queued check waits for a call in flight. Then it is sent without waiting
-/// for the reply to that call.
+/// The longest time that a queued check waits for a call in flight. After it, the queue is sent
+/// without waiting for the reply to that call.
 const MAX_BATCH_WAIT: Duration = Duration::from_millis(5);
 
-/// Runs the script for checks, several in one call where they are in one slot. Cheap to clone.
+/// A runner of the script that decides several checks of one slot in one call. It is cheap to
+/// clone.
 #[derive(Debug, Clone)]
 pub(super) struct Batcher(Arc<BatcherShared>);
 
@@ -90,7 +91,11 @@ impl Batcher {
         &self.0.backend
     }
 
-    /// Runs the script for one check. To acquire, it may share a call with others.
+    /// Runs the script for one check. A check to acquire may share its call with others.
+    ///
+    /// # Errors
+    ///
+    /// If the call of the check fails, or its reply is not valid.
     pub(super) async fn run(
         &self,
         slot: u16,
@@ -115,7 +120,7 @@ impl Batcher {
         result?.pop().flatten().ok_or(Failure::NotOurs)
     }
 
-    /// Queues a check if there is a call in flight in its slot.
+    /// Queues a check if a call is in flight in its slot. Otherwise the caller sends it.
     fn start<'a>(
         &'a self,
         slot: u16,
@@ -144,7 +149,7 @@ impl Batcher {
         Start::Queued(QueuedCheck { batcher: self, slot, id, departure, outcome: Some(receiver) })
     }
 
-    /// Sends a batch unless one is about to be sent: the call in flight takes too long.
+    /// Sends a batch because the call in flight takes too long, unless one is about to be sent.
     fn flush(&self, slot: u16) {
         let mut queues = self.lock();
         if let Some(queue) = queues.get_mut(&slot)
@@ -157,10 +162,11 @@ impl Batcher {
         }
     }
 
-    /// Sends a batch from a task of its own: a check that is dropped must not end the others. The
-    /// task ends with the call, or when all of its checks were dropped.
+    /// Sends a batch from a task of its own, because a check that is dropped must not end the
+    /// others. The task ends with the call, or when all of its checks were dropped.
     ///
-    /// The queues must not be locked: a batch that cannot be spawned is dropped, and locks them.
+    /// The queues must not be locked here: a batch that cannot be spawned is dropped, and its drop
+    /// locks them.
     fn spawn_batch(&self, slot: u16) {
         let call = BatchCall::new(self.call_in_flight(slot));
         if let Ok(runtime) = Handle::try_current() {
@@ -173,7 +179,7 @@ impl Batcher {
         self.lock().get_mut(&slot).map(SlotQueue::take_batch).unwrap_or_default()
     }
 
-    /// Removes a check from its queue. Returns `false` if it is not there any more.
+    /// Removes a check from its queue. Returns `false` if it is no longer there.
     fn remove(&self, slot: u16, id: u64) -> bool {
         self.lock().get_mut(&slot).is_some_and(|queue| queue.remove(id))
     }
@@ -249,10 +255,10 @@ impl SlotQueue {
     }
 }
 
-/// A check that waits in the queue or for the reply to its batch.
+/// A check that waits in the queue, or for the reply to its batch.
 ///
-/// Dropped while it is in the queue, it is removed: it will not be sent. Dropped later, it counts as
-/// sent.
+/// If it is dropped while it is in the queue, it is removed and never sent. If it is dropped later,
+/// it is marked as sent.
 struct QueuedCheck<'a> {
     batcher: &'a Batcher,
     slot: u16,
@@ -285,7 +291,7 @@ impl Drop for QueuedCheck<'_> {
     }
 }
 
-/// A call in flight. When it ends, in whatever way, the checks that were queued meanwhile are sent.
+/// A guard of a call in flight. When it is dropped, the checks that were queued meanwhile are sent.
 pub(super) struct CallInFlight {
     pub(super) batcher: Batcher,
     pub(super) slot: u16,
@@ -297,7 +303,7 @@ impl Drop for CallInFlight {
         let Entry::Occupied(mut entry) = queues.entry(self.slot) else { return };
         let queue = entry.get_mut();
         queue.calls_in_flight -= 1;
-        // Only the last call takes the queue along: if each did, batches would stay small.
+        // Only the last call in flight sends the queue. If each did, batches would stay small.
         if queue.calls_in_flight > 0 {
             return;
         }

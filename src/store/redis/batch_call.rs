@@ -30,8 +30,8 @@ impl BatchCall {
 
     /// Sends the batch, and sends each check its outcome.
     ///
-    /// The checks stay in the queue until there is a connection. A check that times out in the queue
-    /// is removed, and so is certainly not charged.
+    /// The checks stay in the queue until there is a connection. A check that times out in the
+    /// queue is removed, and so is certainly not charged.
     pub(super) async fn run(mut self) {
         let (batcher, slot) = (self.in_flight.batcher.clone(), self.in_flight.slot);
         let ready = batcher.backend().ready(slot).await;

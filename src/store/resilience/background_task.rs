@@ -46,7 +46,8 @@ impl BackgroundTask {
 
     /// Aborts the task, which cannot be started again.
     pub(super) fn stop(&self) {
-        // The flag is set first, so that a task that starts meanwhile is aborted here or in `start`.
+        // The flag is set first, so that a task that starts meanwhile is aborted here or in
+        // `start`.
         self.is_stopped.store(true, Ordering::SeqCst);
         self.abort();
     }

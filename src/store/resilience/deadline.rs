@@ -52,9 +52,9 @@ pub(super) fn send(store: &dyn Store, request: Request<'_>, deadline: Option<Dea
 
 /// Waits for the answer until the deadline.
 ///
-/// A store that implements [`Store::call_by`] fails by itself before the deadline, and its error says
-/// whether the request was sent. For other stores this timer ends the call, and the effect of the
-/// request is [unknown](Effect::Unknown).
+/// A store that implements [`Store::call_by`] fails by itself before the deadline, and its error
+/// says whether the request was sent. For other stores this timer ends the call, and the effect of
+/// the request is [unknown](Effect::Unknown).
 pub(super) async fn wait(answer: Answer, deadline: Option<Deadline>) -> Result<StoreReply, Error> {
     let Some(deadline) = deadline else { return answer.await };
     let reply = timeout_at(deadline.at, answer).await.unwrap_or_else(|_| {

@@ -59,8 +59,8 @@ impl Fallback {
     ///
     /// # Errors
     ///
-    /// Returns the error of `cause` if a charge says [`OnFailure::Deny`], if the request is invalid, or
-    /// if only the store can execute it.
+    /// Returns the error of `cause` if a charge says [`OnFailure::Deny`], if the request is
+    /// invalid, or if only the store can execute it.
     pub(super) fn execute(&self, request: Request<'_>, cause: Cause) -> Result<StoreReply, Error> {
         if cause.is_by_request() {
             return Err(cause.into_error());
@@ -165,8 +165,8 @@ impl Fallback {
     }
 
     /// Refunds units that this process admitted. The reply counts only units that are still in the
-    /// backlog. Units that have left it were charged to the store, or may have been, and stay charged
-    /// there.
+    /// backlog. Units that have left it were charged to the store, or may have been, and stay
+    /// charged there.
     pub(super) fn refund(&self, receipt: &Receipt) -> StoreReply {
         let shares = receipt.share(self.instances);
         let mut reply = self.local.call_at(Request::Refund(&shares), self.clock.now());
@@ -190,7 +190,8 @@ impl Fallback {
         }
     }
 
-    /// Takes an entry out of the backlog. The charge is `None` if none of its units counts any more.
+    /// Takes an entry out of the backlog. The charge is `None` if none of its units counts any
+    /// more.
     pub(super) fn next_to_replay(&self) -> Option<(BacklogEntry, Option<Charge<'static>>)> {
         let now = self.clock.now();
         let entry = self.backlog.take(now)?;
@@ -256,8 +257,8 @@ fn untouched(charge: &Charge<'_>) -> ChargeReply {
     ChargeReply { verdict: Verdict::Passed, units: 0, standing, mark: Mark::default() }
 }
 
-/// Converts the reply to a share into the reply to the whole charge. A cost above the share but within
-/// the quota is refused with a wait, because the store can admit it once it answers again.
+/// Converts the reply to a share into the reply to the whole charge. A cost above the share but
+/// within the quota is refused with a wait, because the store can admit it once it answers again.
 fn judge_share(charge: &Charge<'_>, share: &Charge<'_>, mut reply: ChargeReply) -> ChargeReply {
     if reply.verdict == Verdict::OverCapacity && charge.cost() <= charge.quota().capacity() {
         debug_assert!(share.quota().capacity() < charge.cost());

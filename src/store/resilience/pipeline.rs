@@ -32,8 +32,8 @@ use crate::{
 /// 3. The breaker grants a [permit](Permit). If it rejects the request, the fallback decides.
 /// 4. The store is called. It must answer by the [deadline](Deadline).
 /// 5. The breaker and the deny cache record the outcome.
-/// 6. If the store has failed, the fallback decides. If it has answered, the backlog of the fallback
-///    is charged to it.
+/// 6. If the store has failed, the fallback decides. If it has answered, the backlog of the
+///    fallback is charged to it.
 ///
 /// Steps 1 to 3 neither allocate nor wait. A request that waits for the store is one boxed future,
 /// which owns the charges and lends them to each stage.
@@ -51,16 +51,16 @@ struct Stages {
     latency: Latency,
 }
 
-/// The time between two rounds of a replay while the store refuses entries of the backlog. The rounds
-/// end, because an entry is dropped when its units no longer count.
+/// The time between two rounds of a replay while the store refuses entries of the backlog. The
+/// rounds end, because an entry is dropped when its units no longer count.
 const REPLAY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The origin of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Caller,
-    /// The replay of the backlog. A charge that fails stays in the backlog, so the fallback does not
-    /// decide it.
+    /// The replay of the backlog. A charge that fails stays in the backlog, so the fallback does
+    /// not decide it.
     Replay,
 }
 
@@ -221,13 +221,15 @@ impl Stages {
         origin: Origin,
     ) -> Result<Option<Permit>, Rejected> {
         let Some(breaker) = &self.breaker else { return Ok(None) };
-        // Only the store can refund what it has charged, and a replay limits its own calls in flight.
+        // Only the store can refund what it has charged, and a replay limits its own calls in
+        // flight.
         let urgent = matches!(request, Request::Refund(_)) || origin == Origin::Replay;
         if let Some(permit) = breaker.try_acquire(start, urgent) {
             return Ok(Some(permit));
         }
         prober::start(self);
-        // This request is the probe if there is no runtime for the prober, or one that does not run it.
+        // This request is the probe if there is no runtime for the prober, or one that does not run
+        // it.
         breaker.try_probe(start).map(Some).ok_or(Rejected)
     }
 
@@ -311,12 +313,14 @@ impl Drop for Sending<'_> {
     }
 }
 
-/// A call that waits for the store. If it is dropped before it ends, its caller has stopped waiting.
+/// A call that waits for the store. If it is dropped before it ends, its caller has stopped
+/// waiting.
 struct StoreCall {
     stages: Arc<Stages>,
     request: OwnedRequest,
     start: Instant,
-    /// The handles with which the deny cache and the breaker record the outcome. `None` once they have.
+    /// The handles with which the deny cache and the breaker record the outcome. `None` once they
+    /// have.
     unrecorded: Option<(Watch, Option<Permit>)>,
 }
 

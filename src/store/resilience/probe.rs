@@ -8,8 +8,8 @@ use crate::{
     random,
 };
 
-/// The policy of probes. A [`Peek`](crate::store::Request::Peek) under it takes the same path through
-/// the store as a check, and writes nothing.
+/// The policy of probes. A [`Peek`](crate::store::Request::Peek) under it takes the same path
+/// through the store as a check, and writes nothing.
 static PROBE_POLICY: LazyLock<Option<Policy>> = LazyLock::new(|| {
     let algorithm = Algorithm::TokenBucket { burst: 1 };
     let quota = Quota::new_with_algorithm(1, Duration::from_secs(1), algorithm).ok()?;

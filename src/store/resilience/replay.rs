@@ -16,8 +16,8 @@ use crate::{
 /// whole deadline and the failure of one does not affect the others.
 const MAX_IN_FLIGHT: usize = 16;
 
-/// Charges the units of the backlog that still count, each entry at most once. An entry stays in the
-/// backlog if the store has certainly not charged it. Returns whether the backlog is empty now.
+/// Charges the units of the backlog that still count, each entry at most once. An entry stays in
+/// the backlog if the store has certainly not charged it. Returns whether the backlog is empty now.
 pub(super) async fn replay(fallback: &Fallback, send: impl Fn(&[Charge<'_>]) -> Answer) -> bool {
     let mut round = Round::new(fallback.backlog());
     let mut in_flight: Vec<(BacklogEntry, Answer)> = Vec::with_capacity(MAX_IN_FLIGHT);

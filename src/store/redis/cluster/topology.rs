@@ -29,8 +29,8 @@ const SEED_DELAY: Duration = Duration::from_millis(50);
 
 /// The nodes of a cluster, and the node of each slot.
 pub(super) struct Topology {
-    /// The addresses that the application configured. All nodes are used with the user, password and
-    /// TLS settings of the first one.
+    /// The addresses that the application configured. All nodes are used with the user, password
+    /// and TLS settings of the first one.
     seeds: Vec<ServerConnector>,
     config: RedisConfig,
     map: RwLock<SlotMap>,
@@ -94,9 +94,9 @@ impl Topology {
 
     /// Asks all nodes for the slots, and updates the map.
     ///
-    /// All nodes are asked at once, because some may not answer. The first reply that covers all slots
-    /// is used. If there is none, the reply that covers the most slots is used: a node that was taken
-    /// out of the cluster knows no slots.
+    /// All nodes are asked at once, because some may not answer. The first reply that covers all
+    /// slots is used. If there is none, the reply that covers the most slots is used: a node that
+    /// was taken out of the cluster knows no slots.
     ///
     /// # Errors
     ///
@@ -122,7 +122,8 @@ impl Topology {
         self.update(&best, covered == SLOT_COUNT).map_err(Failure::ServerError)
     }
 
-    /// Asks all known nodes for the slots, and after [`SEED_DELAY`] the servers at the seed addresses.
+    /// Asks all known nodes for the slots, and after [`SEED_DELAY`] the servers at the seed
+    /// addresses.
     fn ask_all(&self) -> JoinSet<Result<Vec<SlotRange>, Failure>> {
         let mut replies = JoinSet::new();
         let nodes: Vec<_> = self.read().nodes.values().cloned().collect();
@@ -143,8 +144,8 @@ impl Topology {
         replies
     }
 
-    /// Updates the map with the ranges in a reply. A complete reply replaces all nodes, so that nodes
-    /// without slots are forgotten. Any other reply adds to the map.
+    /// Updates the map with the ranges in a reply. A complete reply replaces all nodes, so that
+    /// nodes without slots are forgotten. Any other reply adds to the map.
     fn update(&self, ranges: &[SlotRange], is_complete: bool) -> Result<(), RedisError> {
         let mut map = self.write();
         let mut known = if is_complete { mem::take(&mut map.nodes) } else { HashMap::new() };

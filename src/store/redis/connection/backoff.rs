@@ -8,11 +8,12 @@ use crate::random;
 
 /// The first delay. Each failure doubles it, up to [`MAX_DELAY`].
 const FIRST_DELAY: Duration = Duration::from_millis(10);
-/// The longest delay. It is shorter than the breaker's interval between probes, so each probe finds a
-/// new attempt to connect.
+/// The longest delay. It is shorter than the breaker's interval between probes, so each probe finds
+/// a new attempt to connect.
 const MAX_DELAY: Duration = Duration::from_millis(250);
 
-/// The time after the end of a delay from which on the next failure starts again with [`FIRST_DELAY`].
+/// The time after the end of a delay from which on the next failure starts again with
+/// [`FIRST_DELAY`].
 const FORGET_AFTER: Duration = Duration::from_secs(1);
 
 /// An exponential backoff with jitter.
@@ -35,8 +36,8 @@ impl Backoff {
 
     /// Starts the next delay, after a failure.
     ///
-    /// A success does not reset the delay. Otherwise a server whose connections open but fail at the
-    /// first request would get a new connection for each request.
+    /// A success does not reset the delay. Otherwise a server whose connections open but fail at
+    /// the first request would get a new connection for each request.
     pub(super) fn fail(&mut self, now: Instant) {
         if self.retry_at.is_some_and(|retry_at| now > retry_at + FORGET_AFTER) {
             self.failures = 0;

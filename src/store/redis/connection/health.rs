@@ -1,9 +1,10 @@
 //! The health check of a connection, which finds out whether it still delivers replies.
 //!
 //! A connection can end without notice: a cable is cut, a firewall forgets the connection, or the
-//! server loses its power. Its requests then time out, but a single timeout may also be a slow reply.
-//! So after a timeout the connection gets a `PING`. Redis replies in order: if the connection works,
-//! the reply to the `PING` arrives after all earlier replies; if not, none arrives.
+//! server loses its power. Its requests then time out, but a single timeout may also be a slow
+//! reply. So after a timeout the connection gets a `PING`. Redis replies in order: if the
+//! connection works, the reply to the `PING` arrives after all earlier replies; if not, none
+//! arrives.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,9 +19,9 @@ pub(super) fn quiet_period(response_timeout: Duration) -> Duration {
     response_timeout / 8
 }
 
-/// Returns the time within which the reply to a `PING` must arrive: half of the response timeout, plus
-/// up to a quarter of it at random. So the instances do not all reconnect at once after a pause of
-/// the server.
+/// Returns the time within which the reply to a `PING` must arrive: half of the response timeout,
+/// plus up to a quarter of it at random. So the instances do not all reconnect at once after a
+/// pause of the server.
 fn ping_timeout(response_timeout: Duration) -> Duration {
     let part = (random::number() % 1_000) as f64 / 4_000.0;
     response_timeout / 2 + response_timeout.mul_f64(part)

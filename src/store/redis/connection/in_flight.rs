@@ -46,7 +46,8 @@ impl<'p> InFlight<'p> {
         let reply = reply.and_then(Value::extract_error).map_err(Failure::of_request);
         let result = match reply.map(parse) {
             Ok(None) => Err(Failure::NotOurs),
-            // Another request has received a wrong reply meanwhile, so this reply may be wrong, too.
+            // Another request has received a wrong reply meanwhile, so this reply may be wrong,
+            // too.
             Ok(Some(_)) | Err(Failure::ServerError(_)) if liveness.is_desynchronized() => {
                 Err(Failure::NotOurs)
             }

@@ -44,13 +44,14 @@ impl Pool {
 
     /// Sends a command over one of the connections and parses its reply.
     ///
-    /// `parse` returns `None` for a value that cannot be the reply to this command. The connection is
-    /// then replaced: if there was one reply too many, each later reply belongs to another request.
+    /// `parse` returns `None` for a value that cannot be the reply to this command. The connection
+    /// is then replaced: if there was one reply too many, each later reply belongs to another
+    /// request.
     ///
     /// # Errors
     ///
-    /// If no connection can be opened, if there is no reply in time, or if the reply is an error or not
-    /// valid.
+    /// If no connection can be opened, if there is no reply in time, or if the reply is an error or
+    /// not valid.
     pub(in crate::store::redis) async fn send<T>(
         &self,
         command: &Cmd,

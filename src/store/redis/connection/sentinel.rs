@@ -56,8 +56,8 @@ impl SentinelConnector {
 
     /// Connects to the primary.
     ///
-    /// All sentinels are asked at once, because some may not answer. The first connection to a primary
-    /// is returned. The caller must set a timeout.
+    /// All sentinels are asked at once, because some may not answer. The first connection to a
+    /// primary is returned. The caller must set a timeout.
     ///
     /// # Errors
     ///

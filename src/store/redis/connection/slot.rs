@@ -34,8 +34,8 @@ impl Slot {
         self.current.load_full().filter(|connection| connection.is_open())
     }
 
-    /// Returns the connection, if it is open. If its end may have gone unnoticed, it is first tested
-    /// with a `PING`.
+    /// Returns the connection, if it is open. If its end may have gone unnoticed, it is first
+    /// tested with a `PING`.
     pub(super) async fn checked_connection(&self) -> Option<Arc<Connection>> {
         let connection = self.connection()?;
         let needs_check = !self.connector.notices_disconnection() && connection.liveness.is_idle();
@@ -99,9 +99,9 @@ impl Slot {
 
 /// Opens a connection within `connect_timeout`.
 ///
-/// If the first attempt has not ended after half of that time, a second one starts beside it, and the
-/// first success is used. While the first attempt hung, the server may have recovered, or a replica
-/// may have become the primary.
+/// If the first attempt has not ended after half of that time, a second one starts beside it, and
+/// the first success is used. While the first attempt hung, the server may have recovered, or a
+/// replica may have become the primary.
 async fn connect_twice(
     connector: Arc<Connector>,
     connect_timeout: Duration,

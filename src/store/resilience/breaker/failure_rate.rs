@@ -31,8 +31,8 @@ impl FailureRate {
         slice.failures = slice.failures.saturating_add(u32::from(failed));
     }
 
-    /// Returns whether at least [`min_calls`](BreakerConfig::min_calls) calls ended within the window
-    /// and at least [`failures_percent`](BreakerConfig::failures_percent) of them failed.
+    /// Returns whether at least [`min_calls`](BreakerConfig::min_calls) calls ended within the
+    /// window and at least [`failures_percent`](BreakerConfig::failures_percent) of them failed.
     pub(super) fn is_exceeded(&self, config: &BreakerConfig, now: Duration) -> bool {
         let newest = slice_number(config, now);
         let recent = self.0.iter().filter(|slice| slice.number + u64::from(SLICES) > newest);

@@ -46,8 +46,8 @@ pub(in crate::store::resilience) enum CallOutcome {
 /// because in a cluster the first call may go to the one node that is down.
 pub(super) const MAX_HALF_OPEN_FAILURES: u32 = 3;
 
-/// The least time between two probes, however short the configured one is. Without it, the prober
-/// of a store that answers at once would never yield to other tasks.
+/// The shortest time between two probes, whatever [`BreakerConfig::open`] is. Without it, the
+/// prober of a store that answers at once would never yield to other tasks.
 const MIN_OPEN: Duration = Duration::from_millis(1);
 
 /// The state machine. All times are durations since a common origin, and never decrease.
@@ -107,8 +107,8 @@ impl Breaker {
         }
     }
 
-    /// Decides whether a call goes through. An `urgent` call is not subject to the limit of calls in
-    /// flight.
+    /// Decides whether a call goes through. An `urgent` call is not subject to the limit of calls
+    /// in flight.
     pub(super) fn try_acquire(&mut self, now: Duration, urgent: bool) -> Permission {
         self.advance(now);
         let max_in_flight = match self.state {
@@ -135,8 +135,10 @@ impl Breaker {
         is_due
     }
 
-    /// Begins a probe in place of one that should have begun or ended long ago. Whoever was to probe
-    /// is not polled any more, for example because its runtime only runs now and then.
+    /// Begins a probe in place of one that is overdue. Returns `false` if none is overdue.
+    ///
+    /// A probe is overdue if its task is not polled, as on a current-thread runtime while no caller
+    /// blocks on it.
     pub(super) fn try_overdue_probe(&mut self, now: Duration) -> bool {
         let due = match self.state {
             BreakerState::Open { until: time } | BreakerState::Probing { since: time } => time,
@@ -203,7 +205,8 @@ impl Breaker {
             BreakerState::HalfOpen { .. } => {
                 BreakerState::Recovering { since: now, max_in_flight: 2 }
             }
-            // Each success allows one more call in flight, so the number doubles with each round trip.
+            // Each success allows one more call in flight, so the number doubles with each round
+            // trip.
             BreakerState::Recovering { since, max_in_flight } => {
                 BreakerState::Recovering { since, max_in_flight: max_in_flight.saturating_add(1) }
             }

@@ -14,8 +14,8 @@ use tokio::{
 use super::{CallOutcome, Permit, SharedBreaker, shared::NextStep};
 use crate::store::{Answer, resilience::deadline::saturating_add};
 
-/// The part of a limiter that its prober uses. The prober holds only a weak handle to it, so it ends
-/// with the limiter.
+/// The part of a limiter that its prober uses. The prober holds only a weak handle to it, so it
+/// ends with the limiter.
 pub(in crate::store::resilience) trait Probed:
     Send + Sync + 'static
 {
@@ -80,8 +80,8 @@ impl<P: Probed> Prober<P> {
         let now = Instant::now();
         let outcome = match &reply {
             Ok(reply) => match breaker.judge(permit, now, reply) {
-                // A store that wraps another one may reject the policy of the probe. Calls then have
-                // to show whether the store works.
+                // A store that wraps another one may reject the policy of the probe. Calls then
+                // have to show whether the store works.
                 CallOutcome::Unknown => CallOutcome::Success,
                 outcome => outcome,
             },

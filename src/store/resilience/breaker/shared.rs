@@ -33,8 +33,8 @@ use crate::{
 #[derive(Debug)]
 pub(in crate::store::resilience) struct SharedBreaker {
     guarded: Mutex<Guarded>,
-    /// One of [`PASSES_ALL`], [`REJECTS_ALL`] and [`DECIDES`]. It is written under the lock and read
-    /// without it, so a call may see a value that is just being replaced.
+    /// One of [`PASSES_ALL`], [`REJECTS_ALL`] and [`DECIDES`]. It is written under the lock and
+    /// read without it, so a call may see a value that is just being replaced.
     gate: AtomicU8,
     slow: Duration,
     origin: Instant,
@@ -44,8 +44,8 @@ pub(in crate::store::resilience) struct SharedBreaker {
 struct Guarded {
     breaker: Breaker,
     has_prober: bool,
-    /// True if the prober's runtime has threads of its own. A current-thread runtime runs only while a
-    /// caller blocks on it, so calls must check whether a probe is overdue.
+    /// True if the prober's runtime has threads of its own. A current-thread runtime runs only
+    /// while a caller blocks on it, so calls must check whether a probe is overdue.
     is_self_driven: bool,
     prober: Option<AbortHandle>,
 }
@@ -92,7 +92,8 @@ impl SharedBreaker {
         }
     }
 
-    /// Returns whether the breaker is open and its prober surely runs, so that no call goes through.
+    /// Returns whether the breaker is open and its prober surely runs, so that no call goes
+    /// through.
     ///
     /// This reads one atomic and takes no lock.
     #[inline]
@@ -116,12 +117,13 @@ impl SharedBreaker {
         (permission != Permission::Rejected).then_some(Permit { permission, start })
     }
 
-    /// Requests a permit for a call that serves as the probe, because there is no prober or its probe is
-    /// overdue. Returns `None` if no probe is due.
+    /// Requests a permit for a call that serves as the probe, because there is no prober or its
+    /// probe is overdue. Returns `None` if no probe is due.
     pub(in crate::store::resilience) fn try_probe(&self, start: Instant) -> Option<Permit> {
         let is_probe = self.update(|guarded, origin| {
             let now = start.saturating_duration_since(origin);
-            (!guarded.has_prober && guarded.breaker.try_probe(now)) || guarded.breaker.try_overdue_probe(now)
+            (!guarded.has_prober && guarded.breaker.try_probe(now))
+                || guarded.breaker.try_overdue_probe(now)
         });
         is_probe.then_some(Permit { permission: Permission::Probe, start })
     }
@@ -191,8 +193,8 @@ impl SharedBreaker {
         self.slow
     }
 
-    /// Claims the role of the prober for a task of `runtime`. Returns `false` if the breaker has a prober
-    /// or needs none.
+    /// Claims the role of the prober for a task of `runtime`. Returns `false` if the breaker has a
+    /// prober or needs none.
     pub(super) fn claim_prober(&self, runtime: &Handle) -> bool {
         let is_self_driven = runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
         self.update(|guarded, _| {

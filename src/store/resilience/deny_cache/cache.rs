@@ -119,8 +119,8 @@ impl DenyCache {
             Watched::Nothing => {}
             Watched::Check(lookup) => {
                 // If the cache shows that the store denies the check, nothing was spent, and the
-                // entries stay. Otherwise clients that disconnect would void the entry of a key again
-                // and again.
+                // entries stay. Otherwise clients that disconnect would void the entry of a key
+                // again and again.
                 if self.denial(&self.look_up(charges), charges).is_none() {
                     lookup.keys.iter().for_each(|key| {
                         self.table.change(key.fingerprint);
@@ -153,7 +153,8 @@ impl DenyCache {
         Lookup { keys: keys.collect(), time: self.clock.now() }
     }
 
-    /// Returns the denial of a check, if the cache shows that at least one of its charges is refused.
+    /// Returns the denial of a check, if the cache shows that at least one of its charges is
+    /// refused.
     #[inline]
     fn denial(&self, lookup: &Lookup, charges: &[Charge<'_>]) -> Option<StoreReply> {
         let now = lookup.time.as_micros();

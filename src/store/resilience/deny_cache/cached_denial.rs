@@ -1,9 +1,9 @@
 //! A standing that the store reported, and what it implies as time passes.
 //!
-//! While no units are spent or refunded, each wait ends at a fixed time. One reply therefore implies
-//! the next ones exactly, until the next unit returns. Under a token bucket whose units return at
-//! whole microseconds it also implies those after that. If a reply is not implied exactly, the store
-//! is asked.
+//! While no units are spent or refunded, each wait ends at a fixed time. One reply therefore
+//! implies the next ones exactly, until the next unit returns. Under a token bucket whose units
+//! return at whole microseconds it also implies those after that. If a reply is not implied
+//! exactly, the store is asked.
 
 use crate::{
     decision::{ChargeReply, Mark, Standing, Verdict},
@@ -16,8 +16,8 @@ const MAX_AGE_MICROS: u64 = 1_000_000;
 
 /// The standing of one key under one quota, as the store reported it.
 ///
-/// All times are in microseconds of this process's clock. Waits begin when the request was sent. The
-/// store decided it later, so no wait is too long.
+/// All times are in microseconds of this process's clock. Waits begin when the request was sent.
+/// The store decided it later, so no wait is too long.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CachedDenial {
     asked_at: u64,
@@ -74,8 +74,8 @@ impl CachedDenial {
         self.store_time.saturating_add(now - self.asked_at)
     }
 
-    /// Returns the store's reply at `now` to a charge of a check that is denied. Returns `None` if the
-    /// entry does not imply that reply.
+    /// Returns the store's reply at `now` to a charge of a check that is denied. Returns `None` if
+    /// the entry does not imply that reply.
     #[inline]
     pub(super) fn reply(&self, quota: &Quota, cost: u64, now: u64) -> Option<ChargeReply> {
         let limit = quota.capacity();
@@ -111,11 +111,12 @@ impl CachedDenial {
         Some((self.remaining + returned, next_at.min(self.reset_at)))
     }
 
-    /// Returns the time at which `cost` units are free. Returns `None` if the entry does not imply it.
+    /// Returns the time at which `cost` units are free. Returns `None` if the entry does not imply
+    /// it.
     #[inline]
     fn free_at(&self, quota: &Quota, cost: u64, (remaining, next_at): (u64, u64)) -> Option<u64> {
-        // A higher cost is never free earlier than a lower one. So if two costs are free at the same
-        // time, all costs between them are free at that time as well.
+        // A higher cost is never free earlier than a lower one. So if two costs are free at the
+        // same time, all costs between them are free at that time as well.
         let (mut low, mut high) = ((remaining + 1, next_at), (quota.capacity(), self.reset_at));
         if let Some(Refused { cost: known, free_at }) = self.refused {
             if (low.0..=cost).contains(&known) {
@@ -135,8 +136,8 @@ impl CachedDenial {
     }
 }
 
-/// Returns the time in which one unit returns, in microseconds, if it is a whole number and the same
-/// for each unit.
+/// Returns the time in which one unit returns, in microseconds, if it is a whole number and the
+/// same for each unit.
 fn unit_time(quota: &Quota) -> Option<u64> {
     let Algorithm::TokenBucket { .. } = quota.algorithm() else { return None };
     let (window, limit) = (quota.window_micros(), quota.limit());

@@ -1,12 +1,12 @@
 //! A cache of denials, which answers checks of keys that are over their limit without the store.
 //!
-//! For each key that the store denied, the cache keeps the store's last reply for at most one second.
-//! If an entry shows that the store would refuse one of the charges of a check, the cache denies the
-//! check. For the keys that have an entry, the denial has the same waits as the store's. If an entry
-//! does not imply the reply exactly, the store is asked.
+//! For each key that the store denied, the cache keeps the store's last reply for at most one
+//! second. If an entry shows that the store would refuse one of the charges of a check, the cache
+//! denies the check. For the keys that have an entry, the denial has the same waits as the store's.
+//! If an entry does not imply the reply exactly, the store is asked.
 //!
-//! An entry is void as soon as this process spends, refunds or resets units of the key. A reply that
-//! is in flight at that time is not kept.
+//! An entry is void as soon as this process spends, refunds or resets units of the key. A reply
+//! that is in flight at that time is not kept.
 
 mod cache;
 mod cached_denial;

@@ -1,5 +1,5 @@
-//! A table of bounded size, with the last denial of each key and the number of changes of the key by
-//! this process.
+//! A table of bounded size, with the last denial of each key and the number of changes of the key
+//! by this process.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -101,8 +101,8 @@ impl Table {
         }
     }
 
-    /// Inserts a denial of a check that was sent at `asked_at`, unless the key has changed more than
-    /// `changes` times or a change of the key may still arrive at the store.
+    /// Inserts a denial of a check that was sent at `asked_at`, unless the key has changed more
+    /// than `changes` times or a change of the key may still arrive at the store.
     pub(super) fn insert(
         &self,
         fingerprint: Fingerprint,
@@ -136,7 +136,8 @@ impl Table {
         self.changes_of(fingerprint).count.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// Counts a change that may arrive at the store until `until`. No entry is kept before that time.
+    /// Counts a change that may arrive at the store until `until`. No entry is kept before that
+    /// time.
     pub(super) fn change_until(&self, fingerprint: Fingerprint, until: u64) {
         self.changes_of(fingerprint).doubtful_until.fetch_max(until, Ordering::AcqRel);
         self.change(fingerprint);

@@ -6,12 +6,14 @@ use tokio::time::Instant;
 
 /// The maximum number of lookups that run at the same time in this process, each in a thread.
 ///
-/// The usual resolver gives up after 30 seconds: it asks 3 name servers twice, for 5 seconds each. At
-/// one new lookup a second, at most 30 of them run at the same time, so this limit is not reached.
+/// The usual resolver gives up after 30 seconds: it asks 3 name servers twice, for 5 seconds each.
+/// At one new lookup a second, at most 30 of them run at the same time, so this limit is not
+/// reached.
 pub(super) const MAX_LOOKUPS: usize = 40;
 
-/// The number of unanswered lookups from which on the name server is assumed to be gone. Two lookups a
-/// second reach it after 10 seconds, when the usual resolver with one name server gives up.
+/// The number of unanswered lookups from which on the name server is assumed to be gone. Two
+/// lookups a second reach it after 10 seconds, when the usual resolver with one name server gives
+/// up.
 const MAX_UNPACED_LOOKUPS: usize = 20;
 
 /// The time between the starts of two lookups while the name server is assumed to be gone.
@@ -23,8 +25,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// A limit on the starts of lookups, for all hosts together.
 ///
 /// Up to [`MAX_UNPACED_LOOKUPS`] lookups start without delay. If none of them is answered, one more
-/// starts each second, until [`MAX_LOOKUPS`] run. The first answer ends this pacing: the lookups that
-/// started before it still count as running, but no longer as unanswered.
+/// starts each second, until [`MAX_LOOKUPS`] run. The first answer ends this pacing: the lookups
+/// that started before it still count as running, but no longer as unanswered.
 #[derive(Debug, Default)]
 pub(super) struct Pacing {
     running: usize,

@@ -43,8 +43,8 @@ type LookUp = dyn Fn(&str) -> io::Result<Addresses> + Send + Sync;
 
 type Addresses = Arc<[SocketAddr]>;
 
-/// The result of a lookup. An error is kept as its kind and message, because [`io::Error`] cannot be
-/// cloned for all waiting tasks.
+/// The result of a lookup. An error is kept as its kind and message, because [`io::Error`] cannot
+/// be cloned for all waiting tasks.
 type LookupResult = Result<Addresses, (io::ErrorKind, String)>;
 
 #[derive(Default)]
@@ -158,8 +158,8 @@ impl Resolver {
         Ok(RESTART_AFTER)
     }
 
-    /// Passes the result of a lookup to the waiting tasks. A failure is ignored if a newer lookup has
-    /// started, because that one may succeed.
+    /// Passes the result of a lookup to the waiting tasks. A failure is ignored if a newer lookup
+    /// has started, because that one may succeed.
     fn finish(&self, name: &str, number: u64, ticket: Ticket, result: io::Result<Addresses>) {
         let mut state = self.lock();
         state.pacing.finish(ticket, result.is_ok());
@@ -183,8 +183,8 @@ impl Resolver {
 }
 
 impl ResolverState {
-    /// Returns the entry of a host, and adds it if there is none. If the table is full, the entry of
-    /// the least recently looked up host is replaced.
+    /// Returns the entry of a host, and adds it if there is none. If the table is full, the entry
+    /// of the least recently looked up host is replaced.
     ///
     /// # Errors
     ///
