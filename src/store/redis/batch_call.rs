@@ -9,11 +9,12 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{
-    batch::{BatchOutcome, CallInFlight, PendingCheck},
+    batch::CallInFlight,
     departure::Departure,
     error::Failure,
     reply::CallReply,
     script::ScriptCall,
+    slot_queue::{BatchOutcome, PendingCheck},
     wire::Operation,
 };
 

@@ -12,6 +12,7 @@ mod key_name;
 mod multi_slot;
 mod reply;
 mod script;
+mod slot_queue;
 mod spare_command;
 mod store;
 mod test_time;
