@@ -9,7 +9,8 @@
 -- RETURNS  functions, made by the first charge of a call that has carried units
 -- TTL      nothing is written
 local carried_functions
-local function make_carried_functions()
+-- What it uses is handed to it: each variable that a closure captures costs every call time.
+local function make_carried_functions(mul_div, parse, pack, floor, sub)
   local functions = {}
 
   local function ramp(units, hold, zero, time)

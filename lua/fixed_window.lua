@@ -30,7 +30,8 @@ repeat
   seen = now > last_charge and now or last_charge
   local stored, last_end = count, last_charge - last_charge % state_window + state_window
   if state and (state_window ~= window or #state > 20) then
-    carried_functions = carried_functions or make_carried_functions()
+    carried_functions = carried_functions
+      or make_carried_functions(mul_div, parse, pack, floor, sub)
     carried = carried_functions.load(state, 20, last_charge)
     if state_window ~= window then
       -- The counter starts at 0. What the old period has counted is carried: as if all had been

@@ -32,7 +32,8 @@ repeat
   local stored, stored_previous = current, previous
   local last_end = last_charge - last_charge % state_window + state_window
   if state and (state_window ~= window or #state > 27) then
-    carried_functions = carried_functions or make_carried_functions()
+    carried_functions = carried_functions
+      or make_carried_functions(mul_div, parse, pack, floor, sub)
     carried = carried_functions.load(state, 27, last_charge)
     if state_window ~= window then
       -- Both counters start at 0. What the old periods have counted is carried: as if charged in

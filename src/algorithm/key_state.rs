@@ -160,6 +160,12 @@ mod tests {
     use super::*;
     use crate::seed;
 
+    /// Every key in memory takes this space, whatever its algorithm.
+    #[test]
+    fn a_state_takes_48_bytes() {
+        assert_eq!(size_of::<KeyState>(), 48);
+    }
+
     #[derive(Debug)]
     struct Unlimited;
 

@@ -73,8 +73,8 @@ pub(crate) async fn a_narrower_window_lets_go_sooner(fixture: Fixture) {
 /// A multiple of an hour, in microseconds.
 const HOUR_START: u64 = 472_222 * 3_600 * SECOND;
 
-/// Ten an hour, all spent at half past, then ten a minute: a counter that forgot them would admit
-/// ten more at once.
+/// Ten an hour, all spent at half past, then ten a minute. A store that took the units as spent at
+/// the start of their hour would admit ten more at once.
 pub(crate) async fn a_narrower_period_forgets_nothing(fixture: Fixture) {
     let half_past = HOUR_START + 30 * 60 * SECOND;
     // The minute in which they were spent ends; for a counter the next one fades it out.
@@ -90,7 +90,8 @@ pub(crate) async fn a_narrower_period_forgets_nothing(fixture: Fixture) {
     }
 }
 
-/// What is spent under the wider window stays for it, also when the old units leave sooner.
+/// Units spent under the wider window stay for it, also when the old units leave sooner. A store that
+/// counted both in the old minute would have ten free after it, and admit 29 in an hour.
 pub(crate) async fn a_wider_period_counts_new_units_to_its_end(fixture: Fixture) {
     for (kind, later) in [("fixed-window", [1, 10]), ("sliding-counter", [1, 1])] {
         let policy = policy(kind, &format!("10/min {kind}"));
@@ -107,6 +108,7 @@ pub(crate) async fn a_wider_period_counts_new_units_to_its_end(fixture: Fixture)
     }
 }
 
+/// A store that kept one period for all units would let them leave together.
 pub(crate) async fn units_of_two_earlier_windows_leave_apart(fixture: Fixture) {
     let start = HOUR_START + 10_500_000;
     fixture.set(start);
@@ -129,6 +131,22 @@ pub(crate) async fn units_of_two_earlier_windows_leave_apart(fixture: Fixture) {
     }
 }
 
+/// More windows than a key keeps apart.
+pub(crate) async fn many_windows_forget_nothing(fixture: Fixture) {
+    for kind in ["fixed-window", "sliding-counter"] {
+        fixture.set(HOUR_START + 1);
+        let policy = policy(kind, &format!("100/h {kind}"));
+        for number in 1..=15 {
+            change(&policy, &format!("100/{}min {kind}", 60 * number));
+            assert!(check(&fixture, &policy, 1).await.is_allowed());
+            assert_eq!(remaining(&fixture, &policy).await, 100 - number, "{kind}");
+        }
+        // Every group leaves within two of its own windows.
+        fixture.set(HOUR_START + 30 * 3_600 * SECOND);
+        assert_eq!(remaining(&fixture, &policy).await, 100, "{kind}");
+    }
+}
+
 pub(crate) async fn a_carried_unit_can_be_refunded(fixture: Fixture) {
     for kind in ["fixed-window", "sliding-counter"] {
         fixture.set(HOUR_START + 30 * SECOND);
@@ -145,6 +163,7 @@ pub(crate) async fn a_carried_unit_can_be_refunded(fixture: Fixture) {
     }
 }
 
+/// A store that counted the time since the last charge at the new rate would have 9 left of 99.
 pub(crate) async fn what_has_refilled_is_kept(fixture: Fixture) {
     fixture.set(START);
     let bucket = policy("bucket", "10/s token-bucket(100)");
@@ -168,6 +187,7 @@ pub(crate) async fn a_faster_rate_acts_at_once(fixture: Fixture) {
     assert_eq!(remaining(&fixture, &bucket).await, 50);
 }
 
+/// A store that cut the debt to the lower burst would have 3 free, then 30.
 pub(crate) async fn a_burst_that_jumps_moves_no_debt(fixture: Fixture) {
     fixture.set(START);
     let bucket = policy("bucket", "10/s token-bucket(30)");

@@ -238,16 +238,16 @@ pub(crate) async fn policies_and_keys_are_apart(fixture: Fixture) {
 }
 
 pub(crate) async fn the_widest_and_largest_quota(fixture: Fixture) {
-    const MOST: u64 = 1_000_000_000_000;
+    const MAX_LIMIT: u64 = 1_000_000_000_000;
     const WINDOW: u64 = 400 * 86_400_000_000;
     fixture.set(START);
     for kind in ["sliding-counter", "fixed-window", "token-bucket(1000000000000)"] {
         let name = kind.split('(').next().expect("a name");
-        let policy = policy(name, &format!("{MOST}/400d {kind}"));
-        assert!(check(&fixture, &policy, MOST - 1).await.is_allowed());
+        let policy = policy(name, &format!("{MAX_LIMIT}/400d {kind}"));
+        assert!(check(&fixture, &policy, MAX_LIMIT - 1).await.is_allowed());
         assert!(!check(&fixture, &policy, 2).await.is_allowed());
         assert!(check(&fixture, &policy, 1).await.is_allowed());
-        let Decision::Denied(denied) = check(&fixture, &policy, MOST).await else {
+        let Decision::Denied(denied) = check(&fixture, &policy, MAX_LIMIT).await else {
             panic!("{kind}")
         };
         let wait = denied.retry_after().expect("a wait").as_micros() as u64;

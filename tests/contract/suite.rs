@@ -20,7 +20,8 @@ macro_rules! store_contract {
                 changes: a_raised_limit_denies_nothing, a_lowered_limit_acts_at_once,
                     a_wider_window_keeps_no_old_unit_longer, a_narrower_window_lets_go_sooner,
                     a_narrower_period_forgets_nothing, a_wider_period_counts_new_units_to_its_end,
-                    units_of_two_earlier_windows_leave_apart, a_carried_unit_can_be_refunded,
+                    units_of_two_earlier_windows_leave_apart, many_windows_forget_nothing,
+                    a_carried_unit_can_be_refunded,
                     what_has_refilled_is_kept, a_faster_rate_acts_at_once,
                     a_burst_that_jumps_moves_no_debt, a_debt_ends_when_its_own_rule_has_paid_it,
                     a_lowered_burst_keeps_the_debt;

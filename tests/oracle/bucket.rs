@@ -97,7 +97,7 @@ impl Model for Bucket {
 
     fn refund(&mut self, quota: &Quota, now: u64, paid: &Paid) -> u64 {
         let now = now.max(self.changed);
-        // What was owed before the request is paid before it, at the fastest rate there was.
+        // A debt from before the request is paid before it, at the fastest rate there was.
         let rate = Rate::of(&paid.ask.quota);
         let rate = self.rate.map_or(rate, |old| rate.or_faster(old)).or_faster(Rate::of(quota));
         let debt = &paid.trace.debt;

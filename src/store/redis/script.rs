@@ -173,6 +173,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "4eeaf12aad0f479a754bfd6875739fd625a9d300");
+        assert_eq!(*SHA, "25b197e1625aa784b119f48306e7b7a572c883d0");
     }
 }
