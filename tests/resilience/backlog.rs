@@ -7,7 +7,7 @@ use tokio::{
     task::yield_now,
 };
 use tollgate::{
-    Effect,
+    Effect, Policy,
     store::{Resilience, Source},
 };
 
@@ -43,6 +43,56 @@ async fn refused_units_stay_in_the_backlog() {
     }
     bench.heal(&policy).await;
     assert_eq!(bench.left(&policy, "alice").await, 0);
+}
+
+/// Starts a replay that the store interrupts.
+async fn interrupted_replay(policy: &Policy) -> Bench {
+    let bench = without_breaker();
+    bench.remote.set(Mood::Down);
+    assert_eq!(bench.admitted(policy, 20).await, 10);
+    bench.remote.set(Mood::Well);
+    assert_eq!(bench.check(policy.charge("probe", 0)).await.source(), Source::Shared);
+    bench.remote.set(Mood::Down);
+    let_tasks_run().await;
+    bench
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replay_continues_without_requests() {
+    let policy = policy("p", "10/h");
+    let bench = interrupted_replay(&policy).await;
+    for _ in 0..5 {
+        let calls = bench.remote.calls();
+        bench.pass(Duration::from_secs(1)).await;
+        let_tasks_run().await;
+        assert_eq!(bench.remote.calls() - calls, 1, "it is tried once a second");
+    }
+    bench.remote.set(Mood::Well);
+    bench.pass(Duration::from_secs(1)).await;
+    let_tasks_run().await;
+    assert_eq!(bench.left(&policy, "alice").await, 0);
+    let calls = bench.remote.calls();
+    bench.pass(Duration::from_secs(5)).await;
+    let_tasks_run().await;
+    assert_eq!(bench.remote.calls(), calls, "it has ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replay_ends_with_its_units_or_with_the_limiter() {
+    for limiter_ends in [false, true] {
+        let policy = policy("p", "10/h");
+        let bench = interrupted_replay(&policy).await;
+        let (remote, clock) = (bench.remote.clone(), bench.clock.clone());
+        let limiter = (!limiter_ends).then_some(bench.limiter);
+        if !limiter_ends {
+            clock.advance(Duration::from_secs(3_601));
+        }
+        let calls = remote.calls();
+        tokio::time::advance(Duration::from_secs(5)).await;
+        let_tasks_run().await;
+        assert_eq!(remote.calls(), calls);
+        drop(limiter);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,6 +8,7 @@ mod deny_cache_differential;
 mod fallback;
 #[cfg(feature = "redis-tls")]
 mod faults;
+mod liveness;
 #[cfg(feature = "redis-tls")]
 mod proxy;
 #[cfg(feature = "redis-tls")]

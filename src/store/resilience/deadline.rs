@@ -17,6 +17,9 @@ use crate::{
 /// A timer fires up to this much late.
 const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
 
+/// A time that no caller lives to see, and that every clock can express: about 30 years.
+const FAR_FUTURE: Duration = Duration::from_secs(30 * 365 * 86_400);
+
 /// The time by which the store has to answer a call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline {
@@ -30,8 +33,13 @@ impl Deadline {
     pub(super) fn new(start: Instant, limit: Duration) -> Option<Self> {
         Handle::try_current().ok()?;
         let wait = limit.max(2 * TIMER_RESOLUTION) - TIMER_RESOLUTION;
-        Some(Self { at: start + wait, limit })
+        Some(Self { at: saturating_add(start, wait), limit })
     }
+}
+
+/// Returns the time `duration` after `start`, or a time in the far future if there is no such time.
+pub(super) fn saturating_add(start: Instant, duration: Duration) -> Instant {
+    start.checked_add(duration).unwrap_or_else(|| start + FAR_FUTURE)
 }
 
 /// Sends `request`, with the deadline if there is one.

@@ -51,7 +51,8 @@ struct Stages {
     latency: Latency,
 }
 
-/// The time after which a backlog is replayed again that the store has refused.
+/// The time between two rounds of a replay, while the store refuses entries of the backlog. Each
+/// round ends when nothing is charged any more, and no entry is kept longer than its units count.
 const REPLAY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The origin of a request.
@@ -144,16 +145,18 @@ impl Stages {
         };
         // 4.
         let deadline = self.deadline.and_then(|limit| Deadline::new(start, limit));
-        match deadline::send(&*self.store, request, deadline).now() {
-            Ok(reply) => Answer::ready(self.finish(Some(request), watch, permit, reply, origin)),
+        let mut sending = Sending { stages: self, request, ends: Some((watch, permit)) };
+        let answer = deadline::send(&*self.store, request, deadline).now();
+        let ends = sending.ends.take();
+        match answer {
+            Ok(reply) => {
+                let (watch, permit) = ends.unwrap_or_default();
+                Answer::ready(self.finish(Some(request), watch, permit, reply, origin))
+            }
             Err(answer) => {
                 let stages = Arc::clone(self);
-                let mut call = StoreCall {
-                    stages,
-                    request: OwnedRequest::new(request),
-                    start,
-                    ends: Some((watch, permit)),
-                };
+                let request = OwnedRequest::new(request);
+                let mut call = StoreCall { stages, request, start, ends };
                 Answer::pending(async move {
                     let reply = deadline::wait(answer, deadline).await;
                     call.finish(reply, origin)
@@ -191,6 +194,22 @@ impl Stages {
         }
     }
 
+    /// Ends a call whose reply never comes.
+    fn abandon(
+        self: &Arc<Self>,
+        request: Option<Request<'_>>,
+        (watch, permit): (Watch, Option<Permit>),
+    ) {
+        if let (Some(breaker), Some(permit)) = (&self.breaker, permit) {
+            let now = Instant::now();
+            let outcome = breaker.judge_abandoned(permit, now);
+            self.probe_if(breaker.record(permit, now, outcome));
+        }
+        if let Some(cache) = &self.deny_cache {
+            cache.abandon(watch, charges_of_check(request));
+        }
+    }
+
     /// Step 3. Without a breaker, every request is granted, and no permit is needed.
     fn permit(
         self: &Arc<Self>,
@@ -204,13 +223,10 @@ impl Stages {
         if let Some(permit) = breaker.try_acquire(start, urgent) {
             return Ok(Some(permit));
         }
-        // Without a runtime for the prober, this request is the probe.
-        if !prober::start(self)
-            && let Some(probe) = breaker.try_probe(start)
-        {
-            return Ok(Some(probe));
-        }
-        Err(Rejected)
+        prober::start(self);
+        // Without a runtime for the prober, or in one that does not run it, this request is the
+        // probe.
+        breaker.try_probe(start).map(Some).ok_or(Rejected)
     }
 
     fn fall_back(
@@ -237,10 +253,12 @@ impl Stages {
             && !fallback.backlog().is_empty()
         {
             // The task keeps a weak handle between rounds, so it ends with the limiter.
-            let stages = Arc::downgrade(self);
+            let weak = Arc::downgrade(self);
             self.replay.start(|| async move {
-                let Some(stages) = stages.upgrade() else { return };
-                if !stages.replay_backlog().await {
+                while let Some(stages) = weak.upgrade() {
+                    if stages.replay_backlog().await {
+                        return;
+                    }
                     drop(stages);
                     sleep(REPLAY_INTERVAL).await;
                 }
@@ -275,6 +293,21 @@ impl Probed for Stages {
     }
 }
 
+/// A call that is being sent. A store that panics meanwhile does not keep its permit.
+struct Sending<'s> {
+    stages: &'s Arc<Stages>,
+    request: Request<'s>,
+    ends: Option<(Watch, Option<Permit>)>,
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        if let Some(ends) = self.ends.take() {
+            self.stages.abandon(Some(self.request), ends);
+        }
+    }
+}
+
 /// A call that waits for the store. If it is dropped before, its caller has given up.
 struct StoreCall {
     stages: Arc<Stages>,
@@ -299,14 +332,8 @@ impl StoreCall {
 
 impl Drop for StoreCall {
     fn drop(&mut self) {
-        let Some((watch, permit)) = self.ends.take() else { return };
-        if let (Some(breaker), Some(permit)) = (&self.stages.breaker, permit) {
-            let now = Instant::now();
-            let outcome = breaker.judge_abandoned(permit, now);
-            self.stages.probe_if(breaker.record(permit, now, outcome));
-        }
-        if let Some(cache) = &self.stages.deny_cache {
-            cache.abandon(watch, charges_of_check(self.request.lend()));
+        if let Some(ends) = self.ends.take() {
+            self.stages.abandon(self.request.lend(), ends);
         }
     }
 }

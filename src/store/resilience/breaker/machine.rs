@@ -11,8 +11,8 @@ pub(in crate::store::resilience) enum BreakerState {
     Closed,
     /// No call goes through. From `until` on the store may be probed.
     Open { until: Duration },
-    /// A probe is in flight. No call goes through.
-    Probing,
+    /// A probe began at `since`. No call goes through.
+    Probing { since: Duration },
     /// A probe succeeded at `since`. One call at a time goes through.
     HalfOpen { since: Duration },
     /// A call succeeded at `since`. At most `window` calls are in flight at a time.
@@ -45,6 +45,10 @@ pub(in crate::store::resilience) enum CallOutcome {
 /// The number of failures one after the other at which a half-open breaker opens again. More than
 /// one, because in a cluster the first call may go to the one node that is down.
 pub(super) const MAX_HALF_OPEN_FAILURES: u32 = 3;
+
+/// The least time between two probes, however short the configured one is. Without it, the prober
+/// of a store that answers at once would never yield to other tasks.
+const MIN_OPEN: Duration = Duration::from_millis(1);
 
 /// The state machine. All times are durations since a common origin, and never decrease.
 #[derive(Debug)]
@@ -97,9 +101,9 @@ impl Breaker {
     pub(super) fn ramp_end(&self) -> Option<Duration> {
         match self.state {
             BreakerState::HalfOpen { since } | BreakerState::Recovering { since, .. } => {
-                Some(since + self.config.ramp)
+                Some(since.saturating_add(self.config.ramp))
             }
-            BreakerState::Closed | BreakerState::Open { .. } | BreakerState::Probing => None,
+            BreakerState::Closed | BreakerState::Open { .. } | BreakerState::Probing { .. } => None,
         }
     }
 
@@ -109,7 +113,9 @@ impl Breaker {
         self.advance(now);
         let window = match self.state {
             BreakerState::Closed => return Permission::Unlimited,
-            BreakerState::Open { .. } | BreakerState::Probing => return Permission::Rejected,
+            BreakerState::Open { .. } | BreakerState::Probing { .. } => {
+                return Permission::Rejected;
+            }
             BreakerState::HalfOpen { .. } => 1,
             BreakerState::Recovering { window, .. } => window,
         };
@@ -124,9 +130,23 @@ impl Breaker {
     pub(super) fn try_probe(&mut self, now: Duration) -> bool {
         let is_due = matches!(self.state, BreakerState::Open { until } if now >= until);
         if is_due {
-            self.state = BreakerState::Probing;
+            self.state = BreakerState::Probing { since: now };
         }
         is_due
+    }
+
+    /// Begins a probe in place of one that should have begun or ended long ago. Whoever was to probe
+    /// is not polled any more, for example because its runtime only runs now and then.
+    pub(super) fn try_overdue_probe(&mut self, now: Duration) -> bool {
+        let due = match self.state {
+            BreakerState::Open { until: time } | BreakerState::Probing { since: time } => time,
+            _ => return false,
+        };
+        let is_overdue = now >= due.saturating_add(self.open_time());
+        if is_overdue {
+            self.state = BreakerState::Probing { since: now };
+        }
+        is_overdue
     }
 
     /// Records the outcome of a call that began at `start` and ended at `now`. `random` spreads the
@@ -140,7 +160,9 @@ impl Breaker {
     ) {
         self.advance(now);
         match (self.state, permission) {
-            (BreakerState::Probing, Permission::Probe) => self.record_probe(now, outcome, random),
+            (BreakerState::Probing { .. }, Permission::Probe) => {
+                self.record_probe(now, outcome, random)
+            }
             (
                 BreakerState::Closed
                 | BreakerState::HalfOpen { .. }
@@ -202,11 +224,16 @@ impl Breaker {
     }
 
     fn open(&mut self, now: Duration, random: impl FnOnce() -> u64) {
-        if self.state != BreakerState::Probing {
+        if !matches!(self.state, BreakerState::Probing { .. }) {
             self.opened_at = now;
         }
-        let spread = self.config.open.mul_f64(0.1 * (random() % 1_000) as f64 / 1_000.0);
-        self.state = BreakerState::Open { until: now + self.config.open + spread };
+        let open = self.open_time();
+        let spread = open.mul_f64(0.1 * (random() % 1_000) as f64 / 1_000.0);
+        self.state = BreakerState::Open { until: now.saturating_add(open).saturating_add(spread) };
+    }
+
+    fn open_time(&self) -> Duration {
+        self.config.open.max(MIN_OPEN)
     }
 }
 
@@ -216,7 +243,7 @@ impl BreakerState {
         match self {
             Self::Closed => "closed",
             Self::Open { .. } => "open",
-            Self::Probing | Self::HalfOpen { .. } => "half-open",
+            Self::Probing { .. } | Self::HalfOpen { .. } => "half-open",
             Self::Recovering { .. } => "recovering",
         }
     }
@@ -226,7 +253,7 @@ impl BreakerState {
         match self {
             Self::Closed => 0,
             Self::Open { .. } => 1,
-            Self::Probing | Self::HalfOpen { .. } => 2,
+            Self::Probing { .. } | Self::HalfOpen { .. } => 2,
             Self::Recovering { .. } => 3,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::{
     sync::{Arc, Weak},
+    thread,
     time::Duration,
 };
 
@@ -11,7 +12,7 @@ use tokio::{
 };
 
 use super::{CallOutcome, Permit, SharedBreaker, shared::NextStep};
-use crate::store::Answer;
+use crate::store::{Answer, resilience::deadline::saturating_add};
 
 /// The part of a limiter that its prober uses. The prober holds a weak handle only, so it ends
 /// with the limiter.
@@ -30,17 +31,15 @@ pub(in crate::store::resilience) trait Probed:
     fn on_recovery(self: &Arc<Self>);
 }
 
-/// Starts the prober if the breaker needs it. Returns whether there is one now: there is none
-/// outside of a tokio runtime.
-pub(in crate::store::resilience) fn start<P: Probed>(probed: &Arc<P>) -> bool {
-    let Some(breaker) = probed.breaker() else { return false };
-    let Ok(runtime) = Handle::try_current() else { return false };
-    if breaker.attend() {
+/// Starts the prober if the breaker needs it. There is none outside of a tokio runtime.
+pub(in crate::store::resilience) fn start<P: Probed>(probed: &Arc<P>) {
+    let Some(breaker) = probed.breaker() else { return };
+    let Ok(runtime) = Handle::try_current() else { return };
+    if breaker.attend(&runtime) {
         // If the runtime is shutting down, the guard is dropped at once and the breaker left alone.
         let prober = Prober { probed: Arc::downgrade(probed), probe: None };
         breaker.keep_attendant(runtime.spawn(prober.run()).abort_handle());
     }
-    true
 }
 
 struct Prober<P: Probed> {
@@ -78,7 +77,12 @@ impl<P: Probed> Prober<P> {
         let Some(breaker) = probed.breaker() else { return };
         let now = Instant::now();
         let outcome = match &reply {
-            Ok(reply) => breaker.judge(permit, now, reply),
+            Ok(reply) => match breaker.judge(permit, now, reply) {
+                // A store that wraps another one may take no policies but its own, and refuse the
+                // probe as such. Calls then have to show whether it works.
+                CallOutcome::Unknown => CallOutcome::Success,
+                outcome => outcome,
+            },
             Err(_) => CallOutcome::Failure,
         };
         self.probe = None;
@@ -93,7 +97,7 @@ impl<P: Probed> Prober<P> {
         let probed = self.probed.upgrade()?;
         // A probe that is slow has failed, so there is no need to wait for longer.
         let timeout = probed.probe_timeout().unwrap_or(probed.breaker()?.slow());
-        let deadline = start + timeout;
+        let deadline = saturating_add(start, timeout);
         Some((deadline, probed.probe(deadline)))
     }
 }
@@ -103,7 +107,12 @@ impl<P: Probed> Drop for Prober<P> {
         if let Some(probed) = self.probed.upgrade()
             && let Some(breaker) = probed.breaker()
         {
-            breaker.leave(self.probe.take());
+            // A runtime that ends has given the probe up. A store that panics has failed.
+            let outcome = match thread::panicking() {
+                true => CallOutcome::Failure,
+                false => CallOutcome::Unknown,
+            };
+            breaker.leave(self.probe.take(), outcome);
         }
     }
 }

@@ -8,7 +8,11 @@ use std::{
     time::Duration,
 };
 
-use tokio::{task::AbortHandle, time::Instant};
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    task::AbortHandle,
+    time::Instant,
+};
 
 use super::{
     BreakerConfig, BreakerState, CallOutcome,
@@ -18,7 +22,7 @@ use crate::{
     decision::StoreReply,
     error::{Error, ErrorKind},
     random,
-    store::BreakerStatus,
+    store::{BreakerStatus, resilience::deadline::saturating_add},
     telemetry,
 };
 
@@ -40,12 +44,15 @@ pub(in crate::store::resilience) struct SharedBreaker {
 struct Attended {
     breaker: Breaker,
     has_attendant: bool,
+    /// The attendant's runtime has threads of its own. Any other runtime may only run while a caller
+    /// waits for something, so calls then look whether a probe is overdue.
+    is_self_driven: bool,
     attendant: Option<AbortHandle>,
 }
 
 /// The breaker is closed.
 const PASSES_ALL: u8 = 0;
-/// The breaker is open, and has an attendant.
+/// The breaker is open, and has an attendant that surely runs.
 const REJECTS_ALL: u8 = 1;
 /// The state machine decides about each call.
 const DECIDES: u8 = 2;
@@ -71,8 +78,12 @@ pub(super) enum NextStep {
 impl SharedBreaker {
     pub(in crate::store::resilience) fn new(config: BreakerConfig) -> Self {
         telemetry::breaker_made();
-        let attended =
-            Attended { breaker: Breaker::new(config), has_attendant: false, attendant: None };
+        let attended = Attended {
+            breaker: Breaker::new(config),
+            has_attendant: false,
+            is_self_driven: false,
+            attendant: None,
+        };
         Self {
             attended: Mutex::new(attended),
             gate: AtomicU8::new(PASSES_ALL),
@@ -103,10 +114,12 @@ impl SharedBreaker {
         (permission != Permission::Rejected).then_some(Permit { permission, start })
     }
 
-    /// Asks for a probe that starts now, in place of an attendant.
+    /// Asks for a probe that starts now, in place of an attendant: there is none, or its probe is
+    /// overdue.
     pub(in crate::store::resilience) fn try_probe(&self, start: Instant) -> Option<Permit> {
         let is_probe = self.update(|it, origin| {
-            !it.has_attendant && it.breaker.try_probe(start.saturating_duration_since(origin))
+            let now = start.saturating_duration_since(origin);
+            (!it.has_attendant && it.breaker.try_probe(now)) || it.breaker.try_overdue_probe(now)
         });
         is_probe.then_some(Permit { permission: Permission::Probe, start })
     }
@@ -163,7 +176,9 @@ impl SharedBreaker {
                     elapsed: now.saturating_sub(it.breaker.opened_at()),
                     probe_after: until.saturating_sub(now),
                 },
-                BreakerState::Probing | BreakerState::HalfOpen { .. } => BreakerStatus::HalfOpen,
+                BreakerState::Probing { .. } | BreakerState::HalfOpen { .. } => {
+                    BreakerStatus::HalfOpen
+                }
                 BreakerState::Recovering { .. } => BreakerStatus::Recovering,
             }
         })
@@ -174,11 +189,15 @@ impl SharedBreaker {
         self.slow
     }
 
-    /// Makes the caller the attendant. Returns `false` if there is one, or none is needed.
-    pub(super) fn attend(&self) -> bool {
+    /// Makes a task of this runtime the attendant. Returns `false` if there is one, or none is
+    /// needed.
+    pub(super) fn attend(&self, runtime: &Handle) -> bool {
+        let is_self_driven = runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
         self.update(|it, _| {
             let is_needed = it.needs_attendant();
-            it.has_attendant |= is_needed;
+            if is_needed {
+                (it.has_attendant, it.is_self_driven) = (true, is_self_driven);
+            }
             is_needed
         })
     }
@@ -200,12 +219,14 @@ impl SharedBreaker {
                 return NextStep::Probe(now);
             }
             match it.breaker.state() {
-                BreakerState::Open { until } => NextStep::SleepUntil(origin + until),
-                // The probe of a call that began before there was an attendant.
-                BreakerState::Probing => NextStep::SleepUntil(now + self.slow),
+                BreakerState::Open { until } => NextStep::SleepUntil(saturating_add(origin, until)),
+                // A call is the probe.
+                BreakerState::Probing { .. } => {
+                    NextStep::SleepUntil(saturating_add(now, self.slow))
+                }
                 BreakerState::HalfOpen { .. } | BreakerState::Recovering { .. } => {
                     let end = it.breaker.ramp_end().unwrap_or_default();
-                    NextStep::SleepUntil(origin + end)
+                    NextStep::SleepUntil(saturating_add(origin, end))
                 }
                 BreakerState::Closed => {
                     it.leave();
@@ -221,13 +242,13 @@ impl SharedBreaker {
     }
 
     /// Records that the attendant has ended, for whatever reason. A probe of its own that has not
-    /// ended is given up, so that another one can begin.
-    pub(super) fn leave(&self, probe: Option<Permit>) {
+    /// ended gets this outcome.
+    pub(super) fn leave(&self, probe: Option<Permit>, outcome: CallOutcome) {
         self.update(|it, origin| {
             if let Some(probe) = probe {
                 let now = Instant::now() - origin;
                 let permit = (probe.permission, probe.start - origin);
-                it.breaker.record(now, permit, CallOutcome::Unknown, random::number);
+                it.breaker.record(now, permit, outcome, random::number);
             }
             it.leave();
         });
@@ -254,7 +275,9 @@ impl SharedBreaker {
         let after = attended.breaker.state();
         let gate = match after {
             BreakerState::Closed => PASSES_ALL,
-            BreakerState::Open { .. } | BreakerState::Probing if attended.has_attendant => {
+            BreakerState::Open { .. } | BreakerState::Probing { .. }
+                if attended.has_attendant && attended.is_self_driven =>
+            {
                 REJECTS_ALL
             }
             _ => DECIDES,

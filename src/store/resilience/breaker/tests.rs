@@ -196,7 +196,7 @@ fn agrees_with_a_list_of_all_calls() {
                 BreakerStep::Record { .. } => {}
             }
             let is_open =
-                matches!(breaker.state(), BreakerState::Open { .. } | BreakerState::Probing);
+                matches!(breaker.state(), BreakerState::Open { .. } | BreakerState::Probing { .. });
             prop_assert_eq!(is_open, model.open_since.is_some());
         }
         Ok(())
