@@ -107,6 +107,12 @@ impl Headers {
         self
     }
 
+    /// Returns whether the set is empty.
+    #[inline]
+    pub(in crate::middleware) fn is_empty(&self) -> bool {
+        !self.draft11 && self.x_ratelimit.is_none()
+    }
+
     /// Returns the headers for a decision. `retry_after` is the `Retry-After` of a denial in
     /// seconds.
     #[inline]
