@@ -98,6 +98,18 @@ struct Pair {
     clock: ManualClock,
 }
 
+impl Pair {
+    /// Resets a key that has everything back.
+    async fn forget_full(&self, policy: &Policy, key: Key) {
+        let peek = self.shared.peek(policy.charge(key.clone(), 0)).await.expect("redis");
+        let remaining = peek.outcomes().get(0).expect("an outcome").standing().remaining();
+        if remaining == policy.quota().capacity() {
+            self.memory.reset(policy.charge(key.clone(), 0)).await.expect("reset");
+            self.shared.reset(policy.charge(key, 0)).await.expect("reset");
+        }
+    }
+}
+
 async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
     let random = &mut Random(seed);
     let mut count = |case| *tally.entry(case).or_insert(0) += 1;
@@ -126,7 +138,12 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
         };
         if random.below(40) == 0 {
             count("time ran backward");
-            // Not far: a store may by then have forgotten what no longer mattered.
+            // A store may have forgotten a key that has everything back: here both have.
+            pair.clock.set(now);
+            for policy in &policies {
+                pair.forget_full(policy, key(0)).await;
+                pair.forget_full(policy, key(1)).await;
+            }
             now -= random.below(50.min(window / 4));
         }
         pair.clock.set(now);
