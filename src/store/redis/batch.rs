@@ -52,6 +52,8 @@ struct SlotQueue {
     calls_in_flight: usize,
     /// The batches among them that have not taken their checks from the queue yet.
     unsent_batches: usize,
+    /// A check has waited too long while there was an unsent batch, which may not have room for it.
+    needs_flush: bool,
     last_call: Option<Instant>,
     /// In the order of their ids.
     checks: VecDeque<PendingCheck>,
@@ -144,14 +146,13 @@ impl Batcher {
         Start::Queued(QueuedCheck { batcher: self, slot, id, departure, outcome: Some(receiver) })
     }
 
-    /// Sends a batch unless one is about to be sent: the call in flight takes too long.
+    /// Sends a batch, because the call in flight takes too long. If one is about to be sent, another
+    /// one follows it as long as there are checks left.
     fn flush(&self, slot: u16) {
         let mut queues = self.lock();
-        if let Some(queue) = queues.get_mut(&slot)
-            && queue.unsent_batches == 0
-            && !queue.checks.is_empty()
-        {
-            queue.begin_batch(Instant::now());
+        let Some(queue) = queues.get_mut(&slot) else { return };
+        queue.needs_flush = true;
+        if queue.begin_flush() {
             drop(queues);
             self.spawn_batch(slot);
         }
@@ -170,7 +171,14 @@ impl Batcher {
 
     /// Takes the checks of the next batch from the queue of a slot.
     pub(super) fn take_batch(&self, slot: u16) -> Vec<PendingCheck> {
-        self.lock().get_mut(&slot).map(SlotQueue::take_batch).unwrap_or_default()
+        let mut queues = self.lock();
+        let Some(queue) = queues.get_mut(&slot) else { return Vec::new() };
+        let checks = queue.take_batch();
+        if queue.begin_flush() {
+            drop(queues);
+            self.spawn_batch(slot);
+        }
+        checks
     }
 
     /// Removes a check from its queue. Returns `false` if it is not there any more.
@@ -207,6 +215,18 @@ impl SlotQueue {
         self.calls_in_flight += 1;
         self.unsent_batches += 1;
         self.last_call = Some(now);
+    }
+
+    /// Begins a batch if a flush is needed and none is about to be sent.
+    fn begin_flush(&mut self) -> bool {
+        if !self.needs_flush || self.unsent_batches > 0 {
+            return false;
+        }
+        self.needs_flush = !self.checks.is_empty();
+        if self.needs_flush {
+            self.begin_batch(Instant::now());
+        }
+        self.needs_flush
     }
 
     /// Returns whether the checks fill one more batch than those that are about to be sent.

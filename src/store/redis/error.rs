@@ -19,6 +19,8 @@ pub(super) enum Failure {
     TimedOut(Effect),
     /// The task that would have sent the request with a batch ended before. Nothing was sent.
     Dropped,
+    /// The request was made outside of a tokio runtime, where there are no timers. Nothing was sent.
+    NoRuntime,
 }
 
 /// The place to which a cluster node redirects a request that came to the wrong node.
@@ -47,7 +49,7 @@ impl Failure {
     /// was damaged: it is not known how far that one came.
     pub(super) fn effect(&self) -> Effect {
         match self {
-            Self::Unreachable(_) | Self::Dropped => Effect::None,
+            Self::Unreachable(_) | Self::Dropped | Self::NoRuntime => Effect::None,
             Self::ServerError(error) if code_of(error) != "ERR" => Effect::None,
             Self::ServerError(_) | Self::Lost(_) | Self::NotOurs => Effect::Unknown,
             Self::TimedOut(effect) => *effect,
@@ -68,7 +70,7 @@ impl Failure {
             Self::ServerError(error) => matches!(code_of(error), "READONLY" | "NOAUTH"),
             // There may be one reply too many, and each that follows belongs to another request.
             Self::NotOurs => true,
-            Self::TimedOut(_) | Self::Dropped => false,
+            Self::TimedOut(_) | Self::Dropped | Self::NoRuntime => false,
         }
     }
 
@@ -145,6 +147,11 @@ impl From<Failure> for Error {
             Failure::Dropped => Self::new(
                 ErrorKind::Unavailable,
                 "the task that would have sent the check has ended; nothing was charged",
+            ),
+            Failure::NoRuntime => Self::new(
+                ErrorKind::Unavailable,
+                "RedisStore only works in a tokio runtime, in which the check has to be awaited; \
+                 nothing was charged",
             ),
         };
         error.with_effect(effect)
