@@ -46,10 +46,11 @@ impl Failure {
     ///
     /// The script reads and checks everything before it writes anything, so a server error means
     /// that nothing was charged. The exception is a script that failed on its way, because a key
-    /// was damaged: it is not known how far that one came.
+    /// was damaged or the user lacks a right: it is not known how far that one came.
     pub(super) fn effect(&self) -> Effect {
         match self {
             Self::Unreachable(_) | Self::Dropped | Self::NoRuntime => Effect::None,
+            Self::ServerError(error) if is_refused_in_script(error) => Effect::Unknown,
             Self::ServerError(error) if code_of(error) != "ERR" => Effect::None,
             Self::ServerError(_) | Self::Lost(_) | Self::NotOurs => Effect::Unknown,
             Self::TimedOut(effect) => *effect,
@@ -206,6 +207,13 @@ fn server_error(error: RedisError) -> Error {
         _ => (ErrorKind::Unavailable, format!("Redis refused the request: {error}")),
     };
     Error::new(kind, message).with_source(error)
+}
+
+/// Returns whether the user lacks the right to a command of the script, and not to the script itself.
+/// Redis checks each command when the script comes to it.
+fn is_refused_in_script(error: &RedisError) -> bool {
+    let is_in_script = || error.detail().is_some_and(|detail| detail.contains("@user_script"));
+    code_of(error) == "NOPERM" && (error.code() == Some("ERR") || is_in_script())
 }
 
 /// Returns the first word of a server's error. The rest may contain names of keys, which must not
