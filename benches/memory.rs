@@ -6,7 +6,7 @@ use std::{fmt::Write, num::NonZeroU32, time::Duration};
 
 use governor::{DefaultKeyedRateLimiter, RateLimiter};
 use peak_alloc::PeakAlloc;
-use support::{Bar, figure, heading, ready};
+use support::{Bar, Comparison, figure, heading, ready, row};
 use tollgate::{
     Algorithm, Limiter, ManualClock, Policy, Quota,
     store::{MemoryConfig, MemoryStore},
@@ -33,24 +33,28 @@ fn main() {
     }
     heading("Memory a key of 24 bytes, mean over 0.6, 0.8 and 1.0 million keys, bytes");
     let bucket = Algorithm::TokenBucket { burst: 100 };
+    let theirs = governor();
     for algorithm in [bucket, Algorithm::FixedWindow, Algorithm::SlidingCounter] {
-        counters(Quota::per_hour(100).with_algorithm(algorithm).unwrap());
+        counters(Quota::per_hour(100).with_algorithm(algorithm).unwrap(), theirs);
     }
-    governor();
     heading("Memory a logged request, 100 keys, 1 request a microsecond, bytes");
     for requests in REQUESTS {
         log(requests);
     }
 }
 
-fn counters(quota: Quota) {
+fn counters(quota: Quota, theirs: f64) {
     let runs = KEYS.map(|count| (count, spend(quota, count, 1)));
     let name = quota.algorithm().name();
     let mean = |bytes: fn(&Bytes) -> usize| {
         let each = runs.iter().map(|(count, run)| bytes(run) as f64 / *count as f64);
         each.sum::<f64>() / runs.len() as f64
     };
-    figure(&format!("{name}, by the allocator"), "B/key", mean(|run| run.held), Bar::AtMost(112.0));
+    let held = mean(|run| run.held);
+    let ratio = held / theirs;
+    let comparison = Comparison { ours: held, theirs, ratio, quartiles: (ratio, ratio) };
+    row(&format!("{name}, governor beside it"), "B/key", comparison, Bar::AtMost(1.0));
+    figure(&format!("{name}, by the allocator"), "B/key", held, Bar::AtMost(112.0));
     figure(&format!("{name}, peak while growing"), "B/key", mean(|run| run.peak), Bar::Open);
     figure(&format!("{name}, by the store"), "B/key", mean(|run| run.stated), Bar::AtMost(112.0));
 }
@@ -89,8 +93,8 @@ fn spend(quota: Quota, count: usize, requests: u64) -> Bytes {
     }
 }
 
-/// For comparison: governor keeps the key itself, and one integer.
-fn governor() {
+/// Returns the bytes a key in governor, which keeps the key itself and one integer.
+fn governor() -> f64 {
     let mean = KEYS.map(|count| {
         let before = ALLOCATOR.current_usage();
         let limiter: DefaultKeyedRateLimiter<String> =
@@ -102,8 +106,7 @@ fn governor() {
         }
         (ALLOCATOR.current_usage() - before) as f64 / count as f64
     });
-    let mean = mean.iter().sum::<f64>() / mean.len() as f64;
-    figure("governor, by the allocator", "B/key", mean, Bar::Open);
+    mean.iter().sum::<f64>() / mean.len() as f64
 }
 
 fn name(key: &mut String, number: usize) {

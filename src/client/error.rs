@@ -4,43 +4,47 @@ use std::{error::Error as StdError, fmt, time::Duration};
 
 use crate::error::Error;
 
-/// The error of a call through a [`PaceLayer`](super::PaceLayer): either the call was not made, or
-/// the client failed.
+/// The error of a call through a [`PaceLayer`](super::PaceLayer): the call was not made, or the
+/// client failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PaceError<E> {
-    /// The quota does not allow the call in time. The call was not made.
+    /// The [`Quota`](crate::Quota) does not allow the call in time. The call was not made.
     #[non_exhaustive]
     Denied {
-        /// The name of the policy with the longest wait.
+        /// The name of the [`Policy`](crate::Policy) with the longest wait.
         policy: String,
         /// The wait after which the call is allowed if no other call spends units. It is `None` if
-        /// no wait helps (`over_capacity`), or if the store named none.
+        /// `over_capacity` is true, or if the store named no wait. See
+        /// [`Denied::retry_after`](crate::Denied::retry_after).
         retry_after: Option<Duration>,
-        /// True if the cost of the call exceeds the capacity of the policy.
+        /// True if the cost of the call exceeds the capacity of the policy, so that waiting does
+        /// not help. See [`Denied::is_over_capacity`](crate::Denied::is_over_capacity).
         over_capacity: bool,
     },
-    /// The limiter could not decide, or too many calls wait already. The call was not made.
+    /// The [`Limiter`](crate::Limiter) could not decide, or too many calls wait already. The call
+    /// was not made.
     Limiter(Error),
     /// The client failed with this error.
     Inner(E),
 }
 
 impl<E> PaceError<E> {
-    /// Returns whether the quota does not allow the call in time.
+    /// Returns whether the error is [`Denied`](Self::Denied).
     #[must_use]
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Denied { .. })
     }
 
-    /// Returns whether the call can never be allowed, because its cost exceeds the capacity of a
-    /// policy.
+    /// Returns whether the error is [`Denied`](Self::Denied) because the cost exceeds the capacity
+    /// of a policy, so that the call can never be allowed.
     #[must_use]
     pub fn is_over_capacity(&self) -> bool {
         matches!(self, Self::Denied { over_capacity: true, .. })
     }
 
-    /// Returns the wait after which a denied call is allowed if no other call spends units.
+    /// Returns the wait of a [`Denied`](Self::Denied) call, after which it is allowed if no other
+    /// call spends units.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {

@@ -10,10 +10,10 @@ use crate::{limiter::Limiter, policy::Charges, rule::Rule};
 /// A tower [`Layer`] that paces the calls of an HTTP or gRPC client.
 ///
 /// It charges each call under one or several [`Rule`]s before the call is made. A call that the
-/// quota does not allow fails at once with [`PaceError::Denied`](super::PaceError::Denied), or waits
-/// for its turn if a [`wait`](Self::wait) is set. Rules that charge by outcome work as in
-/// a [`RateLimitLayer`](crate::RateLimitLayer): [`Rule::refund_if`] can refund a call that the other
-/// side did not count.
+/// quota does not allow fails at once with [`PaceError::Denied`](super::PaceError::Denied), or
+/// waits for its turn if a [`wait`](Self::wait) is set. Rules that charge by outcome work as in a
+/// [`RateLimitLayer`](crate::RateLimitLayer). For example, [`Rule::refund_if`] can refund a call
+/// that the server did not count.
 ///
 /// # Examples
 ///
@@ -59,7 +59,7 @@ impl PaceLayer {
     ///
     /// # Panics
     ///
-    /// If there are already [`Charges::MAX`] rules.
+    /// Panics if there are already [`Charges::MAX`] rules.
     #[must_use]
     pub fn and(mut self, rule: Rule) -> Self {
         assert!(self.rules.len() < Charges::MAX, "a layer has at most 32 rules");
@@ -69,8 +69,9 @@ impl PaceLayer {
 
     /// Lets each call wait for the quota, for at most `max_wait`.
     ///
-    /// Calls of one key are made in the order in which they came, as in [`Limiter::until_ready`]. A
-    /// call whose wait would be longer fails at once.
+    /// Calls of one key are made in the order of their arrival, as with [`Limiter::until_ready`]. A
+    /// call whose wait would be longer fails at once with
+    /// [`PaceError::Denied`](super::PaceError::Denied). The default is not to wait.
     #[must_use]
     pub fn wait(mut self, max_wait: Duration) -> Self {
         self.max_wait = max_wait;

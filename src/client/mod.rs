@@ -1,6 +1,6 @@
-//! A layer around a client that calls services with quotas.
+//! A layer around a client of services with quotas.
 //!
-//! [`PaceLayer`] charges calls before they are made, so that the other side need not deny them.
+//! [`PaceLayer`] charges calls before they are made, so that the server does not have to deny them.
 //!
 //! # Examples
 //!

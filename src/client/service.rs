@@ -18,7 +18,7 @@ use crate::{
     telemetry,
 };
 
-/// A client whose calls are paced, made by [`PaceLayer`].
+/// A [`Service`] around a client, which paces its calls. [`PaceLayer`] creates it.
 #[derive(Clone)]
 pub struct Pace<S> {
     inner: S,
@@ -46,7 +46,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The service that is ready makes the call. A clone takes its place, which may not be ready.
+        // The ready service makes the call. Its clone, which may not be ready, replaces it.
         let clone = self.inner.clone();
         let mut ready = mem::replace(&mut self.inner, clone);
         let layer = Arc::clone(&self.layer);
@@ -65,8 +65,12 @@ where
 impl PaceLayer {
     /// Returns the decision that allows a call.
     ///
-    /// It is `None` if nothing is charged, or if the store cannot answer and no rule denies calls
-    /// then.
+    /// It is `None` if the call has no charges, or if the store cannot answer and no rule says
+    /// [`OnFailure::Deny`].
+    ///
+    /// # Errors
+    ///
+    /// If the call must not be made.
     async fn decide<E>(
         &self,
         charges: Charges<'static>,

@@ -6,7 +6,8 @@ use tokio::time::Instant;
 
 use super::{Check, Reservation, Reserve, limiter_store::LimiterStore, queue::Queue};
 use crate::{
-    decision::{Decision, Receipt, StoreReply},
+    clock::Timestamp,
+    decision::{ChargeReply, Decision, Receipt, StoreReply},
     error::Error,
     policy::{Charge, Charges},
     store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Status, Store},
@@ -198,6 +199,18 @@ impl Limiter {
     #[must_use]
     pub fn status(&self) -> Status {
         self.0.store.status()
+    }
+
+    /// Decides a check of one charge, unless the store of this limiter is not a [`MemoryStore`].
+    #[inline]
+    pub(crate) fn acquire_in_memory(
+        &self,
+        charge: &Charge<'_>,
+    ) -> Option<(Timestamp, ChargeReply)> {
+        match &self.0.store {
+            LimiterStore::Memory(store) => Some(store.acquire_one(charge)),
+            LimiterStore::Embedded(_) | LimiterStore::Remote(_) => None,
+        }
     }
 
     /// Starts a check, for callers that use an answer that is ready at once without a future.

@@ -1,4 +1,4 @@
-//! The decision of a layer: from the head of a request to an admission or a rejection.
+//! The decision of a layer to admit or reject a request, made from the head of the request.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use super::{
     respond::DenialFormat,
 };
 use crate::{
-    decision::{Decision, Denied, StoreReply},
+    decision::{Decision, Denied, Source, StoreReply, Verdict},
     error::Error,
     limiter::Limiter,
     outcome::{self, ResponseHooks, Settlement},
@@ -39,13 +39,13 @@ type OnDecision = dyn Fn(&Decision<'_>, &Parts) + Send + Sync;
 /// The result of [`Decider::decide`].
 pub(super) enum FirstStep {
     Decided(Admission),
-    /// A remote store has been asked.
+    /// A request to a remote store is in flight.
     Pending(PendingDecision),
 }
 
 /// The result of a decision.
 pub(super) enum Admission {
-    /// The request goes to the inner service, and its response is changed in this way.
+    /// The request goes to the inner service. The change is applied to its response.
     Admitted(ResponseChange),
     /// The client gets this response instead.
     Rejected(Response<Bytes>),
@@ -75,8 +75,8 @@ pub(super) struct PendingSettlement {
 }
 
 impl Decider {
-    /// Decides a request. The answer of an embedded store is at hand; the answer of a remote store
-    /// is left to [`resume`](Self::resume).
+    /// Decides a request, if the answer of the store is ready. For a remote store, the caller
+    /// awaits the answer and then calls [`resume`](Self::resume).
     pub(super) fn decide(&self, parts: &mut Parts) -> FirstStep {
         if self.exempt.iter().any(|exempt| exempt(parts)) {
             return FirstStep::Decided(self.pass(parts));
@@ -84,6 +84,20 @@ impl Decider {
         let (charges, hooks) = outcome::charges(&self.rules, parts);
         if charges.is_empty() {
             return FirstStep::Decided(self.pass(parts));
+        }
+        // Most requests are admitted. If nothing reports that, no decision is made of the reply
+        // (`benches/layer.rs`, allowed, no headers).
+        if let [charge] = &*charges
+            && hooks.is_empty()
+            && !self.reports_admissions()
+            && let Some((time, reply)) = self.limiter.acquire_in_memory(charge)
+        {
+            return FirstStep::Decided(if reply.verdict == Verdict::Passed || charge.is_shadow() {
+                Admission::Admitted(ResponseChange::None)
+            } else {
+                let reply = StoreReply { time, source: Source::Local, charges: [reply].into() };
+                self.admit(charges, hooks, Ok(reply), parts)
+            });
         }
         match self.limiter.begin(&charges).now() {
             Ok(reply) => FirstStep::Decided(self.admit(charges, hooks, reply, parts)),
@@ -102,6 +116,16 @@ impl Decider {
         parts: &mut Parts,
     ) -> Admission {
         self.admit(pending.charges, pending.hooks, reply, parts)
+    }
+
+    /// Returns whether something besides the inner service receives the decision that admits a
+    /// request.
+    #[inline]
+    fn reports_admissions(&self) -> bool {
+        self.visible
+            || self.on_decision.is_some()
+            || !self.headers.is_empty()
+            || telemetry::reports_decisions()
     }
 
     /// Admits a request that was not decided.
@@ -123,7 +147,8 @@ impl Decider {
     ) -> Admission {
         let policy = FailurePolicy::of(&charges);
         let decision = reply.and_then(|reply| Decision::new(charges, reply));
-        // The decision stays in its place, because moving it costs as much as making it.
+        // The decision is borrowed and not moved: it is large, and a move costs as much as making
+        // it.
         let decision = match &decision {
             Ok(decision) => decision,
             Err(error) => return self.fail(policy, error, parts),
@@ -177,12 +202,12 @@ impl Decider {
     }
 }
 
-/// The part of a check that decides what happens when the store cannot answer.
+/// The treatment of a request if the store cannot answer, derived from all charges of its check.
 #[derive(Clone, Copy)]
 struct FailurePolicy {
-    /// A charge is not a shadow.
+    /// At least one charge is not a shadow.
     binds: bool,
-    /// A charge that binds denies the request then.
+    /// At least one charge that is not a shadow says [`OnFailure::Deny`].
     denies: bool,
 }
 
@@ -195,7 +220,7 @@ impl FailurePolicy {
     }
 }
 
-/// Returns the decision for handlers, in front of those of outer layers.
+/// Returns the decision for handlers, with the decisions of outer layers behind it.
 fn decided(decision: &Decision<'_>, parts: &Parts) -> Decided {
     Decided::new(decision.clone().into_owned(), parts.extensions.get().cloned())
 }

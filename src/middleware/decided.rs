@@ -1,4 +1,4 @@
-//! The decisions as handlers and outer layers see them.
+//! The decisions that handlers and outer layers can read.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use http::Extensions;
 
 use crate::decision::{Decision, Outcome};
 
-/// The decisions of the rate limit layers in front of a handler.
+/// The [`Decision`]s of the rate limit layers in front of a handler.
 ///
-/// A layer with [`RateLimitLayer::visible`](crate::RateLimitLayer::visible) leaves it in the
+/// A layer with [`RateLimitLayer::visible`](crate::RateLimitLayer::visible) inserts it into the
 /// extensions of the request, for handlers, and of the response, for outer layers such as a log.
 /// With the feature `axum` it is an extractor.
 ///

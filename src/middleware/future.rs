@@ -1,4 +1,4 @@
-//! The future of a response: the decision, the call of the inner service, the settlement.
+//! The response future, which awaits the decision, the inner service and the settlement.
 
 use std::{
     fmt, mem,
@@ -34,9 +34,9 @@ pin_project! {
 pin_project! {
     #[project = ResponseStateProjection]
     enum ResponseState<S, F, R, B> {
-        // The request was rejected.
+        // The request was rejected with this response.
         Rejected { response: Option<Response<Bytes>> },
-        // A remote store has been asked.
+        // The check is in flight to a remote store.
         Deciding { call: Option<Box<PendingCall<S, B>>> },
         // The inner service has been called.
         Calling { #[pin] future: F, change: ResponseChange },
@@ -45,8 +45,8 @@ pin_project! {
     }
 }
 
-/// A call that waits for a decision, with the service that was ready when the request came. It is
-/// boxed so that the future is small when the decision is at hand.
+/// A call that waits for a decision, with the service that was ready for it. It is boxed so that
+/// the future stays small for embedded stores, whose decision is ready at once.
 struct PendingCall<S, B> {
     decision: PendingDecision,
     decider: Arc<Decider>,
@@ -149,7 +149,7 @@ where
     }
 }
 
-/// Begins the settlement of a response whose head has arrived.
+/// Starts the settlement of a response whose head has arrived.
 fn settling<S, F, B, RB>(
     response: Response<RB>,
     pending: PendingSettlement,

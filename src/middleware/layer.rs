@@ -1,4 +1,4 @@
-//! The layer: its rules and the settings of its responses.
+//! The layer and its settings.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -17,8 +17,8 @@ use crate::{
 /// A tower [`Layer`] that limits the requests of a service.
 ///
 /// It charges each request under one or several [`Rule`]s. An admitted request goes to the inner
-/// service, and its response gets rate limit [`Headers`]. A denied request gets a response of the
-/// layer, never an error: no error handling is needed around this layer.
+/// service, and its response gets rate limit [`Headers`]. A denied request gets a response from the
+/// layer. The layer adds no errors to those of the inner service, so it needs no error handling.
 ///
 /// # Examples
 ///
@@ -37,7 +37,7 @@ use crate::{
 /// # }
 /// ```
 ///
-/// Two rules, an exempt path, and other responses:
+/// Two rules, an [exempt](Self::exempt) path, and other responses:
 ///
 /// ```
 /// use std::time::Duration;
@@ -61,12 +61,16 @@ use crate::{
 ///
 /// # Several rules, several layers
 ///
-/// The rules of one layer are decided together: all charges are made, or none is. Stacked layers
-/// are separate checks, from the outermost inward. What an outer layer has charged stays charged
-/// when an inner layer denies the request. Their `RateLimit` headers list the policies of both.
+/// The rules of one layer are decided together: all [`Charges`] are made, or none is. Stacked
+/// layers are separate checks, from the outermost inward. If an inner layer denies the request, the
+/// charges of outer layers remain. The `RateLimit` headers list the [policies](crate::Policy) of
+/// all layers.
 ///
-/// `Router::layer` also covers the fallback of the router, so that requests to an unknown path
-/// spend units. `Router::route_layer` does not.
+/// With axum's [`Router::layer`], requests to unknown paths spend units as well. With
+/// [`Router::route_layer`], they do not.
+///
+/// [`Router::layer`]: https://docs.rs/axum/latest/axum/struct.Router.html#method.layer
+/// [`Router::route_layer`]: https://docs.rs/axum/latest/axum/struct.Router.html#method.route_layer
 ///
 /// # Responses
 ///
@@ -74,7 +78,7 @@ use crate::{
 /// |---|---|---|---|
 /// | not enough units now | 429, problem type `quota-exceeded` | `RESOURCE_EXHAUSTED` | the wait, if the store named one |
 /// | the cost exceeds the capacity | 403 | `FAILED_PRECONDITION` | none: waiting does not help |
-/// | the store cannot answer, and a rule says [`OnFailure::Deny`](crate::OnFailure::Deny) | 503, problem type `temporary-reduced-capacity` | `UNAVAILABLE` | 1 s |
+/// | the [`Store`](crate::store::Store) cannot answer, and a rule says [`OnFailure::Deny`](crate::OnFailure::Deny) | 503, problem type `temporary-reduced-capacity` | `UNAVAILABLE` | 1 s |
 ///
 /// A request with the content type of gRPC or gRPC-Web gets the gRPC status in a response without
 /// a body. Its details are `RetryInfo` and `QuotaFailure`. No feature is needed for this.
@@ -82,7 +86,7 @@ use crate::{
 pub struct RateLimitLayer(Arc<Decider>);
 
 impl RateLimitLayer {
-    /// Creates a layer with one rule.
+    /// Creates a layer with one [`Rule`]. [`and`](Self::and) adds others.
     #[must_use]
     pub fn new(limiter: Limiter, rule: Rule) -> Self {
         Self(Arc::new(Decider {
@@ -97,11 +101,11 @@ impl RateLimitLayer {
         }))
     }
 
-    /// Adds a rule, which is decided in the same atomic step as the others.
+    /// Adds a [`Rule`], which is decided in the same atomic step as the others.
     ///
     /// # Panics
     ///
-    /// If there are already [`Charges::MAX`] rules.
+    /// Panics if there are already [`Charges::MAX`] rules.
     #[must_use]
     pub fn and(self, rule: Rule) -> Self {
         self.with(|decider| {
@@ -111,7 +115,7 @@ impl RateLimitLayer {
     }
 
     /// Passes the requests for which `exempt` returns true to the inner service, without a charge
-    /// and without headers.
+    /// and without headers. [`route::is`](crate::route::is) is a ready-made closure.
     #[must_use]
     pub fn exempt<F>(self, exempt: F) -> Self
     where
@@ -126,8 +130,8 @@ impl RateLimitLayer {
         self.with(|decider| decider.headers = headers)
     }
 
-    /// Adds a random time of up to `max` to the wait in a denial, so that clients do not return all
-    /// at once. The wait is never shorter than the exact one.
+    /// Adds a random time of up to `max` to the [wait](Denied::retry_after) in a denial, so that
+    /// clients do not all return at once. The default is no jitter.
     ///
     /// `Retry-After` counts whole seconds, so there `max` is rounded up to whole seconds.
     #[must_use]
@@ -145,8 +149,8 @@ impl RateLimitLayer {
         })
     }
 
-    /// Leaves each decision in the extensions of the request, for handlers, and of the response, for
-    /// outer layers, as a [`Decided`](crate::Decided). This costs a few allocations for each request.
+    /// Inserts a [`Decided`](crate::Decided) into the extensions of each request, for handlers, and
+    /// of each response, for outer layers. This costs a few allocations for each request.
     #[must_use]
     pub fn visible(self) -> Self {
         self.with(|decider| decider.visible = true)
@@ -158,8 +162,8 @@ impl RateLimitLayer {
         self.with(|decider| decider.denial_format = DenialFormat::PlainText)
     }
 
-    /// Sets a closure that makes the response to a denied request. The layer adds `Retry-After` and
-    /// the rate limit headers to it.
+    /// Sets a closure that creates the response to a [`Denied`] request. The layer adds
+    /// `Retry-After` and the rate limit [`Headers`] to it.
     ///
     /// The closure is not called for gRPC requests, which get a gRPC status, and not when the store
     /// cannot answer.
@@ -187,7 +191,7 @@ impl RateLimitLayer {
     }
 
     /// Sets a closure that is called with every [`Decision`], before the inner service is called.
-    /// The outcomes of shadow rules are part of it.
+    /// The decision includes the outcomes of [shadow](Rule::shadow) rules.
     #[must_use]
     pub fn on_decision<F>(self, on_decision: F) -> Self
     where

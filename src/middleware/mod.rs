@@ -2,8 +2,9 @@
 //!
 //! [`RateLimitLayer`] makes [`RateLimit`] services. A request passes through these files in order:
 //!
-//! 1. `service`: takes the request apart and calls the inner service or not;
-//! 2. `decide`: asks the limiter, and decides whether the request is admitted;
+//! 1. `service`: splits the request into head and body, and calls the inner service if it is
+//!    admitted;
+//! 2. `decide`: asks the limiter, and admits or rejects the request;
 //! 3. `future`: waits for a remote store, for the inner service, and for refunds;
 //! 4. `headers`, or `respond` for a denial: writes the response.
 

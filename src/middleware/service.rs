@@ -15,7 +15,7 @@ use super::{
 };
 use crate::outcome::ResponseBody;
 
-/// A [`Service`] whose requests are limited, made by [`RateLimitLayer`](crate::RateLimitLayer).
+/// A [`Service`] whose requests are limited. [`RateLimitLayer`](crate::RateLimitLayer) creates it.
 #[derive(Clone)]
 pub struct RateLimit<S> {
     inner: S,
@@ -27,7 +27,7 @@ impl<S> RateLimit<S> {
         Self { inner, decider }
     }
 
-    /// Takes the inner service, which is ready. A clone takes its place, which may not be ready.
+    /// Takes the inner service, which is ready, and leaves a clone, which may not be ready.
     fn take_ready(&mut self) -> S
     where
         S: Clone,
@@ -50,23 +50,23 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // 1. The rules make charges of the head of the request, and the limiter decides them.
+        // 1. The rules turn the head of the request into charges, and the limiter decides them.
         let (mut parts, body) = request.into_parts();
         match self.decider.decide(&mut parts) {
-            // 2. An admitted request goes to the inner service. So does a request that is exempt or
-            //    that no rule charges, and its response stays as it is.
+            // 2. An admitted request goes to the inner service. A request that is exempt, or that
+            //    no rule charges, goes there as well, and its response is not changed.
             FirstStep::Decided(Admission::Admitted(change)) => {
                 let request = Request::from_parts(parts, body);
                 ResponseFuture::calling(self.inner.call(request), change)
             }
-            // 3. A rejected request does not reach the inner service. What that service reserved
-            //    when it became ready, such as a permit of a concurrency limit, is released.
+            // 3. A rejected request does not reach the inner service. Dropping the ready service
+            //    releases what it reserved, such as a permit of a concurrency limit.
             FirstStep::Decided(Admission::Rejected(response)) => {
                 drop(self.take_ready());
                 ResponseFuture::rejected(response)
             }
-            // 4. If the store is remote, the future waits for its answer, and then does the same
-            //    with the service that is ready now.
+            // 4. If the answer of the store is not ready, the future awaits it. Then it does the
+            //    same with the service that is ready now.
             FirstStep::Pending(pending) => {
                 let request = Request::from_parts(parts, body);
                 let (decider, ready) = (Arc::clone(&self.decider), self.take_ready());

@@ -40,9 +40,9 @@ impl<B> ResponseBody<B> {
 
     /// Wraps the body of the inner service.
     ///
-    /// `at_end` is dropped, and so settles its charges, when the body has ended or is dropped. A
-    /// server drops a body without polling it to its end if it knows the length, or if the client
-    /// has disconnected.
+    /// `at_end` settles its charges when it is dropped, which happens when the body has ended or is
+    /// dropped. A server drops a body before its end if it knows the length, or if the client has
+    /// disconnected.
     #[inline]
     pub(crate) fn inner(body: B, at_end: Option<Box<BodySettlement>>) -> Self {
         Self { kind: BodyKind::Inner { body, at_end } }

@@ -1,4 +1,4 @@
-//! Settling charges when the body of the response has ended.
+//! The settlement of charges when the body of the response has ended.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -21,20 +21,22 @@ pub(crate) struct BodySettlement {
     reservations: HeldCharges,
 }
 
-/// Charges that wait for the end of the body. Dropping them leaves them as they are.
+/// Charges that wait for the end of the body. If they are dropped, the estimates stay charged.
 pub(super) type HeldCharges = SmallVec<[(Reservation, FinalCost); 1]>;
 
 /// The source of a charge's final cost.
 pub(super) enum FinalCost {
     /// A function of the number of bytes in the body.
     OfBody(Arc<dyn Fn(u64) -> u64 + Send + Sync>),
-    /// The count that the handler kept.
+    /// The count of the handler.
     Tally(Tally),
 }
 
 impl FinalCost {
-    /// Returns the final cost in units, or `None` if the application's closure panics: then the
-    /// estimate stays. A panic must not leave a `Drop`, which may itself be part of one.
+    /// Returns the final cost in units, or `None` if the application's closure panics.
+    ///
+    /// The panic is caught because it would leave a `Drop`, which aborts the process if it runs
+    /// during another panic.
     fn units(&self, bytes: u64) -> Option<u64> {
         match self {
             Self::OfBody(cost) => catch_unwind(AssertUnwindSafe(|| cost(bytes))).ok(),
@@ -57,7 +59,7 @@ impl BodySettlement {
 
 impl Drop for BodySettlement {
     fn drop(&mut self) {
-        // A remote store may need tokio's timers, so it is not called outside of a runtime.
+        // A remote store may need tokio's timers, so it is called only inside a runtime.
         let runtime = Handle::try_current().ok();
         for (reservation, cost) in self.reservations.drain(..) {
             let Some(cost) = cost.units(self.bytes) else { continue };
@@ -65,8 +67,9 @@ impl Drop for BodySettlement {
                 continue;
             }
             let mut settling = Box::pin(reservation.settle(cost));
-            // An embedded store is done after one poll. A remote store gets a task that ends by
-            // itself. Without a runtime, or if the store does not answer, the estimate stays.
+            // An embedded store settles at the first poll. For a remote store, a task with a
+            // timeout continues. Without a runtime, or if the store does not answer, the estimate
+            // stays.
             let mut cx = Context::from_waker(Waker::noop());
             if settling.as_mut().poll(&mut cx).is_pending()
                 && let Some(runtime) = &runtime

@@ -13,8 +13,8 @@ use crate::{
 pub(crate) struct ResponseHook {
     /// The index of the charge in the check.
     pub(super) charge: usize,
-    /// Units that this rule charged. The charge has more if another rule charged the same key
-    /// under the same policy.
+    /// The units that this rule charged. The charge has more units if another rule charged the same
+    /// key under the same policy.
     pub(super) cost: u64,
     pub(super) adjustment: Adjustment,
 }
@@ -22,8 +22,8 @@ pub(crate) struct ResponseHook {
 /// The hooks of one request. Most layers have at most one rule that charges by outcome.
 pub(crate) type ResponseHooks = SmallVec<[ResponseHook; 1]>;
 
-/// Applies `rules` to a request. Returns its charges, and the hooks of those that depend on the
-/// response.
+/// Applies `rules` to a request. Returns its charges, and a hook for each charge that depends on
+/// the response.
 #[inline]
 pub(crate) fn charges<'r>(rules: &'r [Rule], request: &Parts) -> (Charges<'r>, ResponseHooks) {
     let (mut charges, mut hooks) = (Charges::default(), ResponseHooks::new());

@@ -1,8 +1,8 @@
-//! Charging by outcome: refunding or settling charges when the response is known.
+//! Charging by outcome, which refunds or settles charges when the response is known.
 //!
-//! The middleware and the client share this module. [`hooks`] notes which charges depend on the
-//! response, [`settle`] adjusts them when its head has arrived, and [`body_settlement`] when its
-//! body has ended, which [`ResponseBody`] reports.
+//! The middleware and the client share this module. [`hooks`] collects the charges that depend on
+//! the response. [`settle`] adjusts them when the head of the response has arrived, and
+//! [`body_settlement`] when its body has ended. [`ResponseBody`] detects that end.
 
 mod body;
 mod body_settlement;

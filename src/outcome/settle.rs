@@ -1,4 +1,4 @@
-//! Adjusting charges when the head of the response has arrived.
+//! The settlement of charges when the head of the response has arrived.
 
 use std::pin::Pin;
 
@@ -27,12 +27,12 @@ pub(crate) struct Settled {
     pub(crate) at_end: Option<Box<BodySettlement>>,
 }
 
-/// The future of a settlement. Dropping it leaves the charges as they are.
+/// The future of a settlement. If it is dropped, the charges stay as they are.
 pub(crate) type SettlementFuture = Pin<Box<dyn Future<Output = Settled> + Send>>;
 
 impl Settlement {
-    /// Refunds the charges that the head of the response releases, and collects those that the end
-    /// of the body settles.
+    /// Refunds the charges whose [`Rule::refund_if`](crate::Rule::refund_if) accepts the head of
+    /// the response, and collects those that the end of the body settles.
     pub(crate) fn at_head(self, head: &Parts) -> SettlementFuture {
         let Self { limiter, mut decision, hooks } = self;
         let mut refunds: ResponseHooks = SmallVec::new();

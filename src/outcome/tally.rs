@@ -1,4 +1,4 @@
-//! A count that a handler keeps of the cost of a response.
+//! The count that a handler keeps of the cost of its response.
 
 use std::sync::{
     Arc,
@@ -7,9 +7,10 @@ use std::sync::{
 
 /// A count of units that a handler keeps while the body of its response streams.
 ///
-/// The handler puts a clone into the extensions of the response. A [`Rule`](crate::Rule) with
-/// [`settle_tally`](crate::Rule::settle_tally) charges an estimate before the request, and settles
-/// the count when the body has ended. Clones share the count.
+/// The handler inserts a clone into the extensions of the response. A [`Rule`](crate::Rule) with
+/// [`settle_tally`](crate::Rule::settle_tally) charges an estimate, its
+/// [`cost`](crate::Rule::cost), before the request. When the body has ended, it charges or refunds
+/// the difference to the count. Clones share the count.
 ///
 /// # Examples
 ///
@@ -57,7 +58,7 @@ impl Tally {
         Self::default()
     }
 
-    /// Adds `units` to the count, which ends at [`u64::MAX`].
+    /// Adds `units` to the count, which saturates at [`u64::MAX`].
     pub fn add(&self, units: u64) {
         let add = |counted: u64| Some(counted.saturating_add(units));
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::response;
 
-/// The way in which a response adjusts the charge of its request.
+/// An adjustment of a charge by the response to its request.
 #[derive(Clone)]
 pub(crate) enum Adjustment {
     /// Refunds the charge if the closure accepts the head of the response.

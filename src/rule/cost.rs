@@ -12,12 +12,17 @@ use http::{
 
 use crate::rule::route;
 
-/// Costs one unit for every started `bytes` of the body of the request, by its `Content-Length`.
+/// Returns the cost of the body of a request by its `Content-Length`: its length in bytes divided
+/// by `bytes`, rounded up, in units.
 ///
 /// - A request without a body costs 0.
 /// - A body without a length, or with a length beside `Transfer-Encoding`, costs `unstated` units.
 /// - In HTTP/2 and later, a request without a length costs `unstated` units, because nothing shows
 ///   whether a body follows.
+///
+/// Pass it to [`Rule::cost`](crate::Rule::cost).
+///
+/// # Examples
 ///
 /// ```
 /// use tollgate::{Policy, Quota, Rule, by, cost};
@@ -29,7 +34,7 @@ use crate::rule::route;
 ///
 /// # Panics
 ///
-/// If `bytes` is 0.
+/// Panics if `bytes` is 0.
 pub fn content_length(
     bytes: u64,
     unstated: u64,
@@ -50,12 +55,15 @@ pub fn content_length(
     }
 }
 
-/// Costs the units of the route, and `otherwise` units if no entry matches. An entry is
-/// `"POST /login"`, or `"/login"` for any method; see [`route`](mod@crate::route).
+/// Returns the cost of the route of a request in units, or `otherwise` if no entry matches it. An
+/// entry is `"POST /login"`, or `"/login"` for any method, as in [`route::is`]. See
+/// [`route`](mod@crate::route) for nested routers.
 ///
 /// # Panics
 ///
-/// If an entry has another form, and so would match no request; see [`route::is`].
+/// Panics if an entry has another form, because it would match no request.
+///
+/// # Examples
 ///
 /// ```
 /// use tollgate::cost;
@@ -71,7 +79,7 @@ pub fn by_route<'r>(
         let (method, pattern) = route::split(entry);
         table.entry(pattern.to_owned()).or_default().push((method.map(str::to_owned), cost));
     }
-    // Entries with a method first.
+    // Entries with a method come first, because they take precedence over those for any method.
     table.values_mut().for_each(|costs| costs.sort_by_key(|(method, _)| method.is_none()));
     move |parts: &Parts| {
         let costs = table.get(route::pattern(parts)).map_or(&[][..], Vec::as_slice);

@@ -1,4 +1,4 @@
-//! Rules, which turn requests into charges, and the functions that they are made of.
+//! Rules, which turn requests into charges, and ready-made closures for them.
 
 mod adjustment;
 pub mod by;

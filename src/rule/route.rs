@@ -1,14 +1,20 @@
 //! The route of a request, for rules that charge one route only.
 //!
-//! If axum has matched a route, it is the pattern with the prefix of nested routers, such as
-//! `/api/users/{id}`. Otherwise, as in a layer around the whole `Router`, it is the path of the URI
-//! as the client has written it. One route can be written in several ways then.
+//! If axum has matched a route, the route of a request is the pattern with the prefixes of nested
+//! routers, such as `/api/users/{id}`. Otherwise, as in a layer around the whole `Router`, it is
+//! the path of the URI as the client has written it. A client can then write one route in several
+//! ways, so use [`is`] in a layer that runs after routing.
 
 use http::{Method, request::Parts};
 
-/// Matches requests for this route: `"POST /login"`, or `"/login"` for any method. `GET` also matches
-/// `HEAD`. It is meant for [`Rule::only`](crate::Rule::only) and
-/// [`RateLimitLayer::exempt`](crate::RateLimitLayer::exempt).
+/// Returns whether a request is for this route: `"POST /login"`, or `"/login"` for any method.
+/// `GET` also matches `HEAD`.
+///
+/// Pass it to [`Rule::only`](crate::Rule::only) or
+/// [`RateLimitLayer::exempt`](crate::RateLimitLayer::exempt). To charge each route another number
+/// of units, use [`cost::by_route`](crate::cost::by_route).
+///
+/// # Examples
 ///
 /// ```
 /// use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, by, route};
@@ -21,8 +27,8 @@ use http::{Method, request::Parts};
 ///
 /// # Panics
 ///
-/// If `route` has another form, and so would match no request: the method must be in upper case, and
-/// the path must begin with a slash.
+/// Panics if `route` has another form, because it would match no request. The method must be in
+/// upper case, and the path must begin with a slash.
 pub fn is(route: &str) -> impl Fn(&Parts) -> bool + Clone + Send + Sync + 'static {
     let (method, pattern) = split(route);
     let (method, pattern) = (method.map(str::to_owned), pattern.to_owned());
@@ -42,7 +48,7 @@ pub(crate) fn covers(method: &str, parts: &Parts) -> bool {
 ///
 /// # Panics
 ///
-/// If it has another form: a limit that applies to no request is a mistake.
+/// Panics if it has another form, because a limit that applies to no request is a mistake.
 pub(crate) fn split(route: &str) -> (Option<&str>, &str) {
     let (method, pattern) =
         route.split_once(' ').map_or((None, route), |(method, pattern)| (Some(method), pattern));

@@ -1,4 +1,4 @@
-//! A rule: the policy, the identity and the cost of a request.
+//! The rule, which determines the policy, the identity and the cost of a request.
 
 use std::{fmt, sync::Arc};
 
@@ -10,13 +10,13 @@ use crate::{
     policy::{Charge, OnFailure, Policy},
 };
 
-/// A description of how a request becomes a [`Charge`]: the [`Policy`], the [`Identity`] that is
-/// charged, and the cost.
+/// A rule that turns a request into a [`Charge`]: the [`Policy`], the [`Identity`] that is charged,
+/// and the cost.
 ///
-/// A rule is made of closures over the head of the request ([`Parts`]). They return owned data.
-/// The middleware calls them for every request and does not await them: a lookup in a database
-/// belongs in an earlier layer, which leaves its result in the extensions of the request
-/// ([`by::extension`](crate::by::extension)).
+/// A rule is made of closures over the head of the request ([`Parts`]). They return owned data. The
+/// middleware calls them for every request and does not await them. A lookup in a database belongs
+/// in an earlier layer, which inserts its result into the extensions of the request for
+/// [`by::extension`](crate::by::extension).
 ///
 /// # Examples
 ///
@@ -77,7 +77,8 @@ impl Rule {
     }
 
     /// Creates a rule like [`new`](Self::new), with a closure that chooses the [`Policy`] for each
-    /// request, by tier or by route. [`Tiers`](crate::Tiers) has a ready-made one.
+    /// request, by tier or by route. [`Tiers::chosen_by`](crate::Tiers::chosen_by) returns a
+    /// ready-made one.
     ///
     /// ```
     /// use tollgate::{Policy, Quota, Rule, by};
@@ -119,8 +120,8 @@ impl Rule {
         }
     }
 
-    /// Charges only the requests for which `matches` returns true. The rule ignores the others.
-    /// [`route::is`](crate::route::is) is a ready-made closure.
+    /// Restricts the rule to requests for which `matches` returns true. Other requests are not
+    /// charged. [`route::is`](crate::route::is) is a ready-made closure.
     ///
     /// ```
     /// use tollgate::{Policy, Quota, Rule, by, route};
@@ -149,24 +150,24 @@ impl Rule {
         self
     }
 
-    /// Makes this rule a shadow: it is decided and reported, but never denies a request and is
-    /// shown in no header. See [`Charge::shadow`].
+    /// Makes this rule a shadow. It is decided and reported, but it never denies a request, and no
+    /// header shows it. See [`Charge::shadow`].
     #[must_use]
     pub fn shadow(mut self) -> Self {
         self.shadow = true;
         self
     }
 
-    /// Sets how a request is treated when the store cannot answer. The default is
-    /// [`OnFailure::Local`].
+    /// Sets the treatment of requests while the [store](crate::store::Store) cannot answer. The
+    /// default is [`OnFailure::Local`].
     #[must_use]
     pub fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
     }
 
-    /// Refunds the charge if `refund` returns true for the head of the response. This counts, for
-    /// example, failed logins only.
+    /// Refunds the charge if `refund` returns true for the head of the response. For example, a
+    /// rule can count failed logins only.
     ///
     /// The charge is made before the request is served, so that concurrent requests cannot exceed
     /// the limit.
@@ -195,7 +196,8 @@ impl Rule {
     /// sent.
     ///
     /// Before the request, [`Rule::cost`] is charged as an estimate. The difference is settled when
-    /// the body has ended or is dropped: a client that disconnects pays for the bytes it was sent.
+    /// the body has ended or is dropped. A client that disconnects is charged for the bytes sent so
+    /// far.
     ///
     /// A rule has one adjustment: this replaces [`refund_if`](Self::refund_if) and
     /// [`settle_tally`](Self::settle_tally).
@@ -239,7 +241,7 @@ impl Rule {
         Some(if self.shadow { charge.shadow() } else { charge })
     }
 
-    /// Returns how the response adjusts the charge.
+    /// Returns the adjustment of the charge by the response, if there is one.
     #[inline]
     pub(crate) fn adjustment(&self) -> Option<&Adjustment> {
         self.adjustment.as_ref()

@@ -6,7 +6,12 @@ use http::request::Parts;
 
 use crate::policy::Policy;
 
-/// A table of policies by the name of a tier, with a policy for all other requests.
+/// A table of [`Policy`]s by the name of a tier, with a policy for all other requests.
+///
+/// [`chosen_by`](Self::chosen_by) turns it into a closure for
+/// [`Rule::tiered`](crate::Rule::tiered).
+///
+/// # Examples
 ///
 /// ```
 /// use tollgate::{Policy, Quota, Rule, Tiers, by};
@@ -30,27 +35,28 @@ pub struct Tiers {
 }
 
 impl Tiers {
-    /// Creates a table without tiers. Requests of an unknown tier, or of none, get `otherwise`.
+    /// Creates a table without tiers. Requests with an unknown tier, or without one, get the
+    /// [`Policy`] `otherwise`. [`tier`](Self::tier) adds a tier.
     #[must_use]
     pub fn or_else(otherwise: Policy) -> Self {
         Self { tiers: HashMap::new(), otherwise }
     }
 
-    /// Adds a tier, or replaces the tier of this name.
+    /// Adds a tier with its [`Policy`], or replaces the tier of this name.
     #[must_use]
     pub fn tier(mut self, name: &str, policy: Policy) -> Self {
         self.tiers.insert(name.into(), policy);
         self
     }
 
-    /// Returns the policy of a tier, or the policy for all other requests.
+    /// Returns the [`Policy`] of a tier, or the policy for all other requests.
     #[must_use]
     pub fn policy(&self, tier: Option<&str>) -> &Policy {
         tier.and_then(|tier| self.tiers.get(tier)).unwrap_or(&self.otherwise)
     }
 
     /// Returns a closure for [`Rule::tiered`](crate::Rule::tiered). `tier` returns the name of the
-    /// tier of a request, from a header or from an extension that an earlier layer has left.
+    /// tier of a request, from a header or from an extension that an earlier layer inserts.
     pub fn chosen_by<F>(self, tier: F) -> impl Fn(&Parts) -> Policy + Send + Sync + 'static
     where
         F: for<'p> Fn(&'p Parts) -> Option<&'p str> + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! The answer of a store: a reply that is ready, or the future of one.
+//! The answer of a store to a request.
 
 use std::{
     fmt, mem,
@@ -10,8 +10,24 @@ use crate::{decision::StoreReply, error::Error};
 
 /// The answer of a [`Store`](super::Store): a reply that is ready, or the future of one.
 ///
-/// An answer that is [`ready`](Self::ready) does not allocate, and its future completes at the first
-/// poll.
+/// An embedded store such as [`MemoryStore`](super::MemoryStore) returns an answer that is
+/// [`ready`](Self::ready). It does not allocate, and [`now`](Self::now) returns its reply without
+/// `await`. A remote store returns an answer that is [`pending`](Self::pending).
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Policy, Quota, store::{MemoryConfig, MemoryStore, Request, Store, Verdict}};
+///
+/// let store = MemoryStore::new(MemoryConfig::default());
+/// let search = Policy::new("search", Quota::per_minute(100))?;
+/// let charges = [search.charge("alice", 1)];
+///
+/// let answer = store.call(Request::Acquire(&charges));
+/// let reply = answer.now().expect("the answer of a memory store is ready")?;
+/// assert_eq!(reply.charges[0].verdict, Verdict::Passed);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[must_use = "an answer does nothing unless polled"]
 pub struct Answer(Readiness);
 
@@ -24,13 +40,13 @@ enum Readiness {
 }
 
 impl Answer {
-    /// Creates an answer that is ready.
+    /// Creates an answer that is ready: a [`StoreReply`] or an [`Error`].
     #[inline]
     pub fn ready(reply: Result<StoreReply, Error>) -> Self {
         Self(Readiness::Ready(reply))
     }
 
-    /// Creates the answer of a store that has to wait.
+    /// Creates the answer of a store that has to wait for its [`StoreReply`].
     pub fn pending(
         reply: impl Future<Output = Result<StoreReply, Error>> + Send + 'static,
     ) -> Self {

@@ -1,8 +1,9 @@
 //! Stores of standings.
 //!
-//! A [`Store`] decides checks and keeps what keys have spent. [`MemoryStore`] keeps it in this
-//! process, [`RedisStore`] in Redis, shared by all instances. [`Resilience`] configures the stages
-//! between a limiter and a remote store: deadline, circuit breaker, deny cache and fallback.
+//! A [`Store`] decides checks and keeps the units that keys have spent. [`MemoryStore`] keeps them
+//! in this process, and [`RedisStore`] in Redis, shared by all instances. [`Resilience`] configures
+//! the stages between a [`Limiter`](crate::Limiter) and a remote store: deadline, circuit breaker,
+//! deny cache and fallback.
 
 mod answer;
 mod memory;

@@ -1,14 +1,17 @@
-//! The condition of a store, for health pages and metrics.
+//! The status of a store, for health pages and metrics.
 
 use std::time::Duration;
 
 use super::MemoryStats;
 
-/// The condition of a limiter's store: [`Limiter::status`](crate::Limiter::status) returns it, and
-/// a [`Store`](super::Store) reports it.
+/// The status of a [`Store`](super::Store), as [`Store::status`](super::Store::status) and
+/// [`Limiter::status`](crate::Limiter::status) return it.
 ///
-/// A part is `None` if the store does not have it: an embedded store has no breaker and no latency,
-/// and a remote store without a fallback holds nothing in this process.
+/// A part that the store does not have is `None`. A [`MemoryStore`](super::MemoryStore) has no
+/// breaker and no latency. A [`RedisStore`](super::RedisStore) without a
+/// [fallback](super::Resilience::fallback) has no memory.
+///
+/// # Examples
 ///
 /// ```
 /// use tollgate::{Limiter, Policy, Quota};
@@ -28,54 +31,57 @@ use super::MemoryStats;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Status {
-    /// The state of the circuit breaker around the store.
+    /// The state of the circuit breaker around the store; see
+    /// [`BreakerConfig`](super::BreakerConfig).
     pub breaker: Option<BreakerStatus>,
     /// The moving average of the store's response time.
     pub latency: Option<Duration>,
-    /// The contents of the memory store: the embedded store, or the one that decides while the
-    /// shared store cannot answer.
+    /// The contents of the memory store: of an embedded [`MemoryStore`](super::MemoryStore), or of
+    /// the [fallback](super::Resilience::fallback) of a remote store.
     pub memory: Option<MemoryStats>,
 }
 
-/// The state of a circuit breaker.
+/// The state of the circuit breaker that a [`BreakerConfig`](super::BreakerConfig) configures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BreakerStatus {
     /// Every request is sent to the store.
     Closed,
-    /// No request is sent to the store.
+    /// No request is sent to the store. It is probed every
+    /// [`BreakerConfig::open`](super::BreakerConfig::open).
     Open {
         /// The time since the breaker opened.
         elapsed: Duration,
         /// The time until the breaker next probes the store.
         probe_after: Duration,
     },
-    /// A probe is on its way to the store, and no other request is sent.
+    /// The store is tested with a probe, and after it with one request at a time.
     HalfOpen,
-    /// The store answers again. A growing number of requests is sent to it.
+    /// The store answers again. A growing number of requests is sent to it, for the time of
+    /// [`BreakerConfig::ramp`](super::BreakerConfig::ramp).
     Recovering,
 }
 
 impl Status {
-    /// Creates the status of a store that reports nothing about itself.
+    /// Creates a status without any part.
     #[must_use]
     pub const fn new() -> Self {
         Self { breaker: None, latency: None, memory: None }
     }
 
-    /// Returns the same status with the state of a breaker.
+    /// Sets the state of the [`breaker`](Self::breaker).
     #[must_use]
     pub const fn with_breaker(self, breaker: BreakerStatus) -> Self {
         Self { breaker: Some(breaker), ..self }
     }
 
-    /// Returns the same status with a response time.
+    /// Sets the [`latency`](Self::latency).
     #[must_use]
     pub const fn with_latency(self, latency: Duration) -> Self {
         Self { latency: Some(latency), ..self }
     }
 
-    /// Returns the same status with the contents of a memory store.
+    /// Sets the contents of the [`memory`](Self::memory) store.
     #[must_use]
     pub const fn with_memory(self, memory: MemoryStats) -> Self {
         Self { memory: Some(memory), ..self }

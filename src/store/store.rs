@@ -1,4 +1,4 @@
-//! The trait that every store implements, and the requests it answers.
+//! The trait that every store implements, and its requests.
 
 use std::{fmt, sync::Arc, time::Instant};
 
@@ -9,35 +9,36 @@ use crate::{decision::Receipt, policy::Charge};
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Executes `request` atomically.
     ///
-    /// A store whose answer is not ready yet copies what it needs from the request before it
-    /// returns the [`Answer`].
+    /// If the answer is not [`ready`](Answer::ready), the store copies what it needs from the
+    /// request before it returns the [`Answer`].
     fn call(&self, request: Request<'_>) -> Answer;
 
     /// Executes `request` like [`call`](Self::call), and answers by `deadline`.
     ///
-    /// A limiter whose [`Resilience`](super::Resilience) has a deadline calls this method. It stops
-    /// waiting for the answer at `deadline` in any case, and then assumes that the request may have
-    /// been applied. A store that knows more overrides this method. By `deadline`, its answer fails
-    /// with an error whose [`effect`](crate::Error::effect) is
+    /// A [`Limiter`](crate::Limiter) whose [`Resilience`](super::Resilience) has a
+    /// [`deadline`](super::Resilience::deadline) calls this method. At `deadline` it stops waiting,
+    /// and assumes that the request may have been applied. A store that knows better overrides this
+    /// method, and fails by `deadline` with an error whose [`effect`](crate::Error::effect) is
     ///
     /// - [`Effect::None`](crate::Effect::None) if the request has not been sent and will not be,
     /// - [`Effect::Unknown`](crate::Effect::Unknown) if it has been sent.
     ///
-    /// A store that wraps another store passes the deadline on to it. The method is only called in a
-    /// tokio runtime, so the store may set a timer. The default implementation ignores the deadline.
+    /// A store that wraps another store passes the deadline on to it. The method is called only
+    /// inside a tokio runtime, so the store may set a timer. The default implementation ignores the
+    /// deadline.
     fn call_by(&self, request: Request<'_>, deadline: Instant) -> Answer {
         let _ = deadline;
         self.call(request)
     }
 
-    /// Returns whether every answer of this store is ready at once and never fails, so that it needs
-    /// no [`Resilience`](super::Resilience).
+    /// Returns whether every [`Answer`] of this store is [`ready`](Answer::ready) and never an
+    /// error, so that the store needs no [`Resilience`](super::Resilience). The default is false.
     fn is_embedded(&self) -> bool {
         false
     }
 
-    /// Returns the condition of the store. A store that wraps another one forwards to it, and adds
-    /// what it knows itself. The default reports nothing.
+    /// Returns the [`Status`] of the store. A store that wraps another store returns the status of
+    /// that store, with the parts that it adds. The default is a status without any part.
     fn status(&self) -> Status {
         Status::new()
     }
@@ -79,19 +80,38 @@ impl<S: Store + ?Sized> Store for Box<S> {
     }
 }
 
-/// A request to a [`Store`]. Its charges differ from each other in policy, key or shadow.
+/// A request to a [`Store`].
+///
+/// The [`Charge`]s of a request differ from each other in [`Policy`](crate::Policy),
+/// [`Key`](crate::Key) or [shadow](Charge::is_shadow).
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Policy, Quota, store::{MemoryConfig, MemoryStore, Request, Store}};
+///
+/// let store = MemoryStore::new(MemoryConfig::default());
+/// let search = Policy::new("search", Quota::per_minute(100))?;
+/// let charges = [search.charge("alice", 10)];
+/// for request in [Request::Force(&charges), Request::Peek(&charges)] {
+///     let reply = store.call(request).now().expect("the answer of a memory store is ready")?;
+///     assert_eq!(reply.charges[0].standing.remaining(), 90);
+/// }
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Request<'a> {
-    /// Admits every charge that is not a shadow, or spends nothing. If they are admitted, then
-    /// spends each shadow charge that passes by itself.
+    /// Spends the cost of all charges that are not shadows, or of none. If it spends them, it also
+    /// spends each [shadow](Charge::shadow) charge that passes by itself.
     Acquire(&'a [Charge<'a>]),
     /// Answers like [`Acquire`](Self::Acquire), and spends nothing.
     Peek(&'a [Charge<'a>]),
     /// Spends the cost of each charge, even beyond the limit.
     Force(&'a [Charge<'a>]),
-    /// Returns the units of each line of a receipt, as far as the store still counts them.
+    /// Refunds the units of each [line](Receipt::lines) of a [`Receipt`] that the store still
+    /// counts.
     Refund(&'a Receipt),
-    /// Forgets what the keys of these charges have spent.
+    /// Forgets the units that the keys of these charges have spent.
     Reset(&'a [Charge<'a>]),
 }

@@ -1,13 +1,13 @@
-//! Counters, a gauge and a histogram, through the `metrics` facade.
+//! Metrics, through the `metrics` facade.
 //!
-//! | name | kind | |
+//! | name | kind | meaning |
 //! |---|---|---|
 //! | `tollgate_decisions_total` | counter | by `policy` and `outcome`: `allowed`, `denied`, and for shadow charges `would_allow`, `would_deny` |
 //! | `tollgate_store_seconds` | histogram | response times of remote stores |
 //! | `tollgate_breaker_state` | gauge | 0 closed, 1 open, 2 half-open, 3 recovering |
 //! | `tollgate_fallback_total` | counter | checks that this process decided by itself |
-//! | `tollgate_deadline_missed_total` | counter | calls of the store that took too long |
-//! | `tollgate_deny_cache_hits_total` | counter | checks denied without a call of the store |
+//! | `tollgate_deadline_missed_total` | counter | calls that the store did not answer by the deadline |
+//! | `tollgate_deny_cache_hits_total` | counter | checks that the deny cache denied |
 //! | `tollgate_undo_failed_total` | counter | denied checks over several slots of a cluster of which a part stays charged |
 
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub(crate) fn store_answered(duration: Duration) {
     metrics::histogram!("tollgate_store_seconds").record(duration.as_secs_f64());
 }
 
-/// Makes the gauge of the breaker exist. It stays as another breaker has set it.
+/// Registers the gauge of the breaker, and keeps its value.
 pub(crate) fn breaker_made() {
     metrics::gauge!("tollgate_breaker_state").increment(0.0);
 }
@@ -54,23 +54,23 @@ pub(super) fn breaker_changed(number: u8) {
     metrics::gauge!("tollgate_breaker_state").set(f64::from(number));
 }
 
-/// Counts a call of the store that took too long.
+/// Counts a call that the store did not answer by the deadline.
 pub(crate) fn deadline_missed() {
     metrics::counter!("tollgate_deadline_missed_total").increment(1);
 }
 
-/// Counts a check that this process decided by itself.
+/// Counts a check that the fallback decided.
 pub(crate) fn fell_back() {
     metrics::counter!("tollgate_fallback_total").increment(1);
 }
 
-/// Counts a denied check of which a part stays charged.
+/// Counts a denied check over several slots of which a part stays charged.
 #[cfg(feature = "redis")]
 pub(crate) fn undo_failed() {
     metrics::counter!("tollgate_undo_failed_total").increment(1);
 }
 
-/// Counts a check that was denied without a call of the store.
+/// Counts a check that the deny cache denied.
 #[inline]
 pub(crate) fn denied_from_cache() {
     metrics::counter!("tollgate_deny_cache_hits_total").increment(1);

@@ -17,7 +17,7 @@ use crate::{
 /// The shortest time between two events for one kind of error.
 const FAILURE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Returns whether a subscriber may record decisions. This reads one atomic.
+/// Returns whether a subscriber may record decisions. It reads one atomic.
 #[inline]
 pub(super) fn enabled() -> bool {
     LevelFilter::current() >= tracing::Level::INFO
@@ -60,21 +60,20 @@ fn denied(outcome: Outcome<'_>, shadow: bool, route: Option<&str>) {
     );
 }
 
-/// Reports a change of a breaker's state. A store that fails is one warning; a probe that fails is
-/// not another one.
+/// Reports a change of a breaker's state. Opening is a warning, unless it follows a failed probe.
 pub(super) fn breaker_changed(before: &str, after: &str) {
-    const MESSAGE: &str = "the store's breaker has changed";
+    const BREAKER_CHANGED: &str = "the store's breaker has changed";
     match (before, after) {
         ("half-open", "open") | (_, "half-open") => {
-            tracing::debug!(target: "tollgate", breaker = after, "{MESSAGE}");
+            tracing::debug!(target: "tollgate", breaker = after, "{BREAKER_CHANGED}");
         }
-        (_, "open") => tracing::warn!(target: "tollgate", breaker = after, "{MESSAGE}"),
-        _ => tracing::info!(target: "tollgate", breaker = after, "{MESSAGE}"),
+        (_, "open") => tracing::warn!(target: "tollgate", breaker = after, "{BREAKER_CHANGED}"),
+        _ => tracing::info!(target: "tollgate", breaker = after, "{BREAKER_CHANGED}"),
     }
 }
 
-/// Reports that the store cannot answer, at most once a second for each kind of error. The calls that
-/// an open breaker rejects are not reported: the breaker has reported its state.
+/// Reports that the store cannot answer, at most once a second for each kind of error. Calls that
+/// the open breaker rejects are not reported, because the breaker has reported its state.
 #[cold]
 pub(crate) fn store_failed(error: &Error, admitted: bool) {
     if error.kind() == ErrorKind::BreakerOpen {
@@ -111,7 +110,7 @@ impl FailureLog {
     }
 }
 
-/// Reports once that requests carry no peer address.
+/// Reports that requests carry no peer address, once in the lifetime of the process.
 #[cold]
 pub(crate) fn peer_missing() {
     static ONCE: Once = Once::new();

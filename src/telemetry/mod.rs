@@ -1,7 +1,7 @@
 //! Events and metrics for operators.
 //!
-//! This is the only module that uses `tracing` and `metrics`. Each has one seam: a module with the
-//! functions below, and a module of the same functions without a body for builds without the
+//! This is the only module that uses `tracing` and `metrics`. Each of them has a module with the
+//! functions below, and a module of empty functions with the same names for builds without the
 //! feature.
 
 #[cfg(feature = "metrics")]
@@ -23,14 +23,14 @@ pub(crate) use self::{
 };
 use crate::decision::Decision;
 
-/// Returns whether decisions are reported. It cannot be known whether anything collects metrics, so
-/// with the feature `metrics` they always are.
+/// Returns whether decisions are reported. With the feature `metrics` they always are, because the
+/// facade does not say whether a recorder is installed.
 #[inline]
 pub(crate) fn reports_decisions() -> bool {
     counts::ENABLED || events::enabled()
 }
 
-/// Reports a decision: as an event if it denies, and in the counters of its policies.
+/// Reports a decision, as an event if it denies the check, and in the counters of its policies.
 #[inline]
 pub(crate) fn record_decision<'r>(
     decision: &Decision<'_>,

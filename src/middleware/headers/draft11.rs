@@ -13,8 +13,8 @@ use super::{
 };
 use crate::decision::{Outcome, Outcomes};
 
-const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-const STANDING: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 /// The values of both headers.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Draft11 {
     ) -> Self {
         let policy = match secret {
             None => policy_cache::policies(outcomes, || policy_list(outcomes, None)),
-            // The partition key differs from key to key.
+            // The value contains the partition key, so it cannot be shared between keys.
             Some(_) => policy_list(outcomes, secret),
         };
         let mut longest_window = 0;
@@ -57,15 +57,15 @@ impl Draft11 {
         Self { policy, standing, longest_window }
     }
 
-    /// Appends both headers to those of inner layers. `retry_after` is the `Retry-After` of an inner
-    /// layer, in seconds, which no window may exceed.
+    /// Appends both headers to those of inner layers. `retry_after` is the `Retry-After` of an
+    /// inner layer, in seconds, which no window may exceed.
     pub(super) fn append_to(self, headers: &mut HeaderMap, retry_after: Option<u64>) {
         let standing = match retry_after {
             Some(seconds) if seconds < self.longest_window => cap_windows(&self.standing, seconds),
             _ => self.standing,
         };
-        headers.append(POLICY, self.policy);
-        headers.append(STANDING, standing);
+        headers.append(RATELIMIT_POLICY, self.policy);
+        headers.append(RATELIMIT, standing);
     }
 }
 
@@ -87,7 +87,7 @@ fn partition(outcome: Outcome<'_>, secret: Option<PartitionSecret>) -> String {
     })
 }
 
-/// Joins a member for each outcome that is not a shadow.
+/// Joins the members of all outcomes that are not shadows.
 #[inline]
 fn list<'a>(outcomes: Outcomes<'a>, member: impl FnMut(Outcome<'a>) -> String) -> HeaderValue {
     let shown = outcomes.iter().filter(|outcome| !outcome.charge().is_shadow());

@@ -1,4 +1,4 @@
-//! The choice of headers, and the headers of one response.
+//! The set of headers that a layer sends, and the headers of one response.
 
 use std::fmt;
 
@@ -14,8 +14,9 @@ use crate::decision::Decision;
 /// The set of rate limit headers that responses carry.
 ///
 /// The default is [`draft11`](Self::draft11) and [`x_ratelimit`](Self::x_ratelimit) with
-/// [`Reset::Seconds`]: five headers. Formats are named by their version because the draft may still
-/// change. A denial carries `Retry-After` beside them, whatever the set.
+/// [`Reset::Seconds`], which are five headers. Formats are named by their version because the draft
+/// may still change. A denial always carries `Retry-After` as well, also with [`none`](Self::none).
+/// [`RateLimitLayer::headers`](crate::RateLimitLayer::headers) sets the headers of a layer.
 ///
 /// # Examples
 ///
@@ -65,7 +66,7 @@ impl Default for Headers {
 }
 
 impl Headers {
-    /// Creates an empty set. A denial still carries `Retry-After`.
+    /// Creates an empty set, with which a denial still carries `Retry-After`.
     #[must_use]
     pub const fn none() -> Self {
         Self { draft11: false, x_ratelimit: None, partition_secret: None }
@@ -73,10 +74,11 @@ impl Headers {
 
     /// Adds `RateLimit-Policy` and `RateLimit` as in draft-ietf-httpapi-ratelimit-headers-11.
     ///
-    /// Each has a member for each [`Policy`](crate::Policy): a quota of `q` units in `w` seconds,
-    /// of which `r` units are left for the next `t` seconds. A window that is not a whole number of
-    /// seconds is rounded up. For a token bucket, `q` is the number of units refilled in a window
-    /// and `r` can be larger than it, up to the burst.
+    /// Each header has a member for each [`Policy`](crate::Policy): a [`Quota`](crate::Quota) of
+    /// `q` units in `w` seconds, of which `r` units are left for the next `t` seconds. A window
+    /// that is not a whole number of seconds is rounded up. For a
+    /// [`TokenBucket`](crate::Algorithm::TokenBucket), `q` is the number of units refilled in a
+    /// window, and `r` can be larger, up to the burst.
     #[must_use]
     pub const fn draft11(mut self) -> Self {
         self.draft11 = true;
@@ -85,8 +87,8 @@ impl Headers {
 
     /// Adds `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
     ///
-    /// They show one policy: the policy that denied the request, or else the policy with the fewest
-    /// units left.
+    /// They show one [`Policy`](crate::Policy): the one that denied the request, or else the one
+    /// with the fewest units left.
     #[must_use]
     pub const fn x_ratelimit(mut self, reset: Reset) -> Self {
         self.x_ratelimit = Some(reset);
@@ -105,6 +107,12 @@ impl Headers {
         self
     }
 
+    /// Returns whether the set is empty.
+    #[inline]
+    pub(in crate::middleware) fn is_empty(&self) -> bool {
+        !self.draft11 && self.x_ratelimit.is_none()
+    }
+
     /// Returns the headers for a decision. `retry_after` is the `Retry-After` of a denial in
     /// seconds.
     #[inline]
@@ -113,7 +121,7 @@ impl Headers {
         decision: &Decision<'_>,
         retry_after: Option<u64>,
     ) -> ResponseHeaders {
-        // Without a binding outcome nothing but shadow charges was decided, and they stay hidden.
+        // Without a binding outcome only shadow charges were decided, which no header shows.
         let Some(binding) = decision.binding() else { return ResponseHeaders::default() };
         ResponseHeaders {
             draft11: self
@@ -145,10 +153,11 @@ impl ResponseHeaders {
     pub(in crate::middleware) fn add_to(self, headers: &mut HeaderMap) {
         let (draft11, x_ratelimit) = (self.draft11.is_some(), self.x_ratelimit.is_some());
         headers.reserve(2 * usize::from(draft11) + 3 * usize::from(x_ratelimit));
-        // These are read before anything is added: a lookup in an empty map, which most are, costs
-        // nothing.
+        // Both lookups come before the first insertion, because a lookup in an empty map costs
+        // nothing and most maps are empty here.
         let retry_after = headers.get(RETRY_AFTER).and_then(value::parse);
-        let inner_remaining = headers.get(x_ratelimit::REMAINING).and_then(value::parse);
+        let inner_remaining =
+            headers.get(x_ratelimit::X_RATELIMIT_REMAINING).and_then(value::parse);
         if let Some(draft11) = self.draft11 {
             draft11.append_to(headers, retry_after);
         }

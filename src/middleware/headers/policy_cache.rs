@@ -1,9 +1,9 @@
-//! Header values that stay the same until a policy changes.
+//! A cache of header values that stay the same until a policy changes.
 //!
-//! Two of the five default headers say the same in every response of a policy. Each thread keeps
-//! the values it made last and clones them, which costs an atomic increment instead of writing,
-//! checking and allocating the text (`cargo bench --bench layer`: the row of the default set). The
-//! values are per thread so that threads do not share a reference count.
+//! Two of the five default headers are the same in every response under a policy. Each thread keeps
+//! the values that it made last and clones them, which costs an atomic increment instead of
+//! writing, checking and allocating the text (`cargo bench --bench layer`: the row of the default
+//! set). The values are per thread so that threads do not share a reference count.
 
 use std::cell::RefCell;
 
@@ -25,7 +25,7 @@ thread_local! {
     static LIMITS: RefCell<[Option<(u64, HeaderValue)>; SLOTS]> = const { RefCell::new([const { None }; SLOTS]) };
 }
 
-/// The `RateLimit-Policy` of some policies under the quotas that they had.
+/// The `RateLimit-Policy` of some policies, and the quotas that it was made for.
 struct CachedPolicies {
     policies: Vec<(Policy, Quota)>,
     value: HeaderValue,
@@ -45,8 +45,8 @@ impl CachedPolicies {
     }
 }
 
-/// Returns the `RateLimit-Policy` of these outcomes, which `make` makes if this thread has not kept
-/// it.
+/// Returns the `RateLimit-Policy` of these outcomes. If this thread does not have it, `make`
+/// creates it.
 #[inline]
 pub(super) fn policies(outcomes: Outcomes<'_>, make: impl Fn() -> HeaderValue) -> HeaderValue {
     let Some(first) = shown(outcomes).next() else { return make() };
@@ -61,7 +61,7 @@ pub(super) fn policies(outcomes: Outcomes<'_>, make: impl Fn() -> HeaderValue) -
         }
         slot.as_ref().map(|cached| cached.value.clone())
     });
-    // A thread that ends has no values left.
+    // A thread that is ending may have dropped its values already.
     cached.ok().flatten().unwrap_or_else(make)
 }
 

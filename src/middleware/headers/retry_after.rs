@@ -10,8 +10,8 @@ use crate::{
     random,
 };
 
-/// Returns the `Retry-After` of a denial in seconds, without jitter: the wait rounded up, and not
-/// before the end of the effective window that `RateLimit` shows.
+/// Returns the `Retry-After` of a denial in seconds, without jitter. It is the wait rounded up, and
+/// at least the effective window that `RateLimit` shows.
 ///
 /// It is `None` if waiting does not help, or if the store named no wait.
 pub(in crate::middleware) fn seconds(denied: &Denied<'_>) -> Option<u64> {
@@ -22,7 +22,7 @@ pub(in crate::middleware) fn seconds(denied: &Denied<'_>) -> Option<u64> {
     Some(whole_seconds(standing.retry_after?).max(window_seconds(standing)))
 }
 
-/// Sets `Retry-After` to `seconds` and a random part of `jitter`.
+/// Sets `Retry-After` to `seconds` plus a random part of `jitter`.
 ///
 /// The header counts whole seconds, so `jitter` is rounded up to whole seconds.
 pub(in crate::middleware) fn set(headers: &mut HeaderMap, seconds: u64, jitter: Duration) {
@@ -44,8 +44,8 @@ fn random_up_to(max: u64) -> u64 {
     }
 }
 
-/// Returns the effective window in whole seconds: the time in which the client can use no more units
-/// than remain.
+/// Returns the effective window in whole seconds: the time in which the client can use no more
+/// units than remain.
 #[inline]
 pub(super) fn window_seconds(standing: &Standing) -> u64 {
     (standing.next_after / 1_000_000).max(1)

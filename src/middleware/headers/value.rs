@@ -4,7 +4,7 @@ use std::str;
 
 use http::HeaderValue;
 
-/// Numbers below this are header values without an allocation.
+/// The smallest number whose header value needs an allocation.
 pub(super) const SMALL_NUMBERS: u64 = SMALL.len() as u64;
 
 /// Returns a number as a header value.
@@ -16,13 +16,13 @@ pub(in crate::middleware) fn number(number: u64) -> HeaderValue {
     }
 }
 
-/// `HeaderValue::from` allocates twice.
+/// Formats a large number with one allocation, where [`HeaderValue::from`] needs two.
 fn large(number: u64) -> HeaderValue {
     HeaderValue::from_str(itoa::Buffer::new().format(number))
         .unwrap_or_else(|_| HeaderValue::from(number))
 }
 
-/// Parses a number out of a header value.
+/// Parses a header value as a number.
 pub(super) fn parse(value: &HeaderValue) -> Option<u64> {
     value.to_str().ok()?.parse().ok()
 }
@@ -33,7 +33,7 @@ static SMALL: [&str; 1_000] = {
     let mut number = 0;
     while number < texts.len() {
         let leading_zeros = (number < 100) as usize + (number < 10) as usize;
-        texts[number] = match str::from_utf8(DIGITS[number].split_at(leading_zeros).1) {
+        texts[number] = match str::from_utf8(THREE_DIGITS[number].split_at(leading_zeros).1) {
             Ok(digits) => digits,
             Err(_) => "",
         };
@@ -43,7 +43,7 @@ static SMALL: [&str; 1_000] = {
 };
 
 /// Three digits for each number below 1000.
-static DIGITS: [[u8; 3]; 1_000] = {
+static THREE_DIGITS: [[u8; 3]; 1_000] = {
     let mut digits = [[0; 3]; 1_000];
     let mut number = 0;
     while number < digits.len() {

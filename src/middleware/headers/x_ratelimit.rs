@@ -5,15 +5,17 @@ use http::{HeaderMap, HeaderName};
 use super::{policy_cache, retry_after::whole_seconds, value};
 use crate::{clock::Timestamp, decision::Standing};
 
-const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-pub(super) const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+pub(super) const X_RATELIMIT_REMAINING: HeaderName =
+    HeaderName::from_static("x-ratelimit-remaining");
+const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// The meaning of `X-RateLimit-Reset`, for which there is no standard.
+/// The meaning of `X-RateLimit-Reset` in [`Headers::x_ratelimit`](crate::Headers::x_ratelimit). No
+/// standard defines it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reset {
-    /// The seconds from now until all units are free again, as Envoy and Kong send it. The clocks of
-    /// client and server need not agree.
+    /// The number of seconds until all units are free again, as Envoy and Kong send it. It does not
+    /// depend on the clock of the client. [`Headers::default`](crate::Headers::default) uses it.
     Seconds,
     /// The time at which all units are free again, in seconds since the Unix epoch, as GitHub sends
     /// it.
@@ -41,8 +43,8 @@ impl XRateLimit {
     }
 
     pub(super) fn insert_into(self, headers: &mut HeaderMap) {
-        headers.insert(LIMIT, policy_cache::limit(self.limit));
-        headers.insert(REMAINING, value::number(self.remaining));
-        headers.insert(RESET, value::number(self.reset));
+        headers.insert(X_RATELIMIT_LIMIT, policy_cache::limit(self.limit));
+        headers.insert(X_RATELIMIT_REMAINING, value::number(self.remaining));
+        headers.insert(X_RATELIMIT_RESET, value::number(self.reset));
     }
 }

@@ -1,4 +1,4 @@
-//! The choice between the formats of a denial.
+//! The formats of denials.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,13 +8,14 @@ use http::{Response, request::Parts};
 use super::{grpc, problem, text};
 use crate::{decision::Denied, middleware::headers::retry_after};
 
-/// The format of the responses to requests that are not admitted. A gRPC request gets a gRPC status,
-/// whatever the format.
+/// The format of the responses to requests that are not admitted. A gRPC request gets a gRPC status
+/// with every format.
 #[derive(Clone, Default)]
 pub(in crate::middleware) enum DenialFormat {
     /// A problem document (RFC 9457).
     #[default]
     Problem,
+    /// Plain text.
     PlainText,
     /// A closure of the application. It is not called when the store cannot answer.
     Custom(Arc<OnDenied>),
@@ -33,7 +34,7 @@ impl DenialFormat {
         parts: &Parts,
     ) -> Response<Bytes> {
         if let Some(content_type) = grpc::content_type(parts) {
-            // The status details hold the wait, more exactly than Retry-After could.
+            // The status details contain the wait, so Retry-After is not needed.
             return grpc::denied(denied, content_type, jitter);
         }
         let mut response = match self {

@@ -1,4 +1,4 @@
-//! Denials as gRPC clients understand them: Trailers-Only responses with status details.
+//! Denials for gRPC clients, which are Trailers-Only responses with status details.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::{
     },
 };
 
-const STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
-const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+const GRPC_RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
 const RESOURCE_EXHAUSTED: u8 = 8;
 const FAILED_PRECONDITION: u8 = 9;
@@ -33,7 +33,8 @@ pub(super) fn content_type(parts: &Parts) -> Option<&HeaderValue> {
     matches!(rest, [] | [b'+' | b';', ..]).then_some(value)
 }
 
-/// Returns FAILED_PRECONDITION if a cost is over capacity, and RESOURCE_EXHAUSTED otherwise.
+/// Returns the response to a denied request: `FAILED_PRECONDITION` if a cost is over capacity, and
+/// `RESOURCE_EXHAUSTED` otherwise.
 pub(super) fn denied(
     denied: &Denied<'_>,
     content_type: &HeaderValue,
@@ -55,14 +56,15 @@ pub(super) fn denied(
     let status = grpc_status::encode(code, message.as_bytes(), wait, violations(denied));
     let mut response = trailers_only(code, message, &status, content_type);
     if let Some(wait) = wait {
-        // Clients read a 32-bit integer.
+        // Clients parse this number as a 32-bit integer.
         let millis = wait.as_micros().div_ceil(1_000).min(i32::MAX as u128) as u64;
-        response.headers_mut().insert(PUSHBACK, number(millis));
+        response.headers_mut().insert(GRPC_RETRY_PUSHBACK, number(millis));
     }
     response
 }
 
-/// Returns UNAVAILABLE: the store cannot answer, and a rule denies requests then.
+/// Returns the response `UNAVAILABLE`, for a store that cannot answer and a rule that denies
+/// requests then.
 pub(super) fn unavailable(content_type: &HeaderValue, jitter: Duration) -> Response<Bytes> {
     let wait = Duration::from_secs(1).saturating_add(random_part(jitter));
     let message = "the request cannot be admitted at the moment".to_owned();
@@ -79,22 +81,23 @@ fn trailers_only(
     content_type: &HeaderValue,
 ) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
-    // Five headers of gRPC and five of rate limits.
+    // The response gets five headers of gRPC and five of rate limits.
     *response.headers_mut() = HeaderMap::with_capacity(10);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, same_content_type(content_type));
-    headers.insert(STATUS, number(u64::from(code)));
+    headers.insert(GRPC_STATUS, number(u64::from(code)));
     if let Ok(message) = HeaderValue::try_from(message) {
-        headers.insert(MESSAGE, message);
+        headers.insert(GRPC_MESSAGE, message);
     }
     // gRPC encodes binary metadata without padding.
     if let Ok(details) = HeaderValue::try_from(STANDARD_NO_PAD.encode(status)) {
-        headers.insert(DETAILS, details);
+        headers.insert(GRPC_STATUS_DETAILS, details);
     }
     response
 }
 
-/// Returns the content type without sharing the buffer of the request where it is the common one.
+/// Returns a copy of the content type. The common one is static, so it does not share the buffer of
+/// the request.
 fn same_content_type(content_type: &HeaderValue) -> HeaderValue {
     match content_type.as_bytes() {
         b"application/grpc" => HeaderValue::from_static("application/grpc"),

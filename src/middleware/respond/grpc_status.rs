@@ -1,5 +1,5 @@
-//! The message google.rpc.Status with the details RetryInfo and QuotaFailure, in the encoding of
-//! Protocol Buffers.
+//! The encoding of `google.rpc.Status` with the details `RetryInfo` and `QuotaFailure` in Protocol
+//! Buffers.
 //!
 //! It is written by hand: three messages of two fields each need no code generator.
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::decision::Outcome;
 
-/// The maximum number of policies that a denial names: metadata is limited to 8 KiB.
+/// The maximum number of policies that a denial names, because gRPC limits metadata to 8 KiB.
 const MAX_VIOLATIONS: usize = 8;
 
 /// The field `type_url = 1` of a google.protobuf.Any, and the tag of its field `value = 2`.
@@ -21,7 +21,7 @@ pub(super) fn encode<'a>(
     wait: Option<Duration>,
     violations: impl Iterator<Item = Outcome<'a>>,
 ) -> Vec<u8> {
-    // Room for a denial that names one policy.
+    // This is enough for a denial that names one policy.
     let mut status = Vec::with_capacity(320);
     push_integer(&mut status, 1, u64::from(code));
     push_bytes(&mut status, 2, message);
@@ -91,7 +91,7 @@ fn push_header(message: &mut Vec<u8>, field: u8, length: usize) {
     push_varint(message, length as u64);
 }
 
-/// Appends an integer field; 0 is the default and is left out.
+/// Appends an integer field, unless it is 0, which is the default.
 fn push_integer(message: &mut Vec<u8>, field: u8, number: u64) {
     if number != 0 {
         message.push(field << 3);

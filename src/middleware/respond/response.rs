@@ -25,8 +25,8 @@ pub(super) fn violations<'a>(denied: &'a Denied<'_>) -> impl Iterator<Item = Out
         .filter(|outcome| !outcome.charge().is_shadow() && outcome.verdict() != Verdict::Passed)
 }
 
-/// Creates a response that no cache stores: RFC 6585, section 4, demands it for 429, and the other
-/// statuses end as soon.
+/// Creates a response that caches must not store. RFC 6585, section 4, requires this for 429, and
+/// the other statuses are as short-lived.
 pub(super) fn response(
     status: StatusCode,
     content_type: HeaderValue,
@@ -34,7 +34,7 @@ pub(super) fn response(
 ) -> Response<Bytes> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    // Room for all headers of a denial, so that the map does not grow.
+    // The capacity is enough for all headers of a denial, so the map does not grow.
     *response.headers_mut() = HeaderMap::with_capacity(8);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, content_type);

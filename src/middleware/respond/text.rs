@@ -6,9 +6,9 @@ use http::{HeaderValue, Response, StatusCode};
 use super::response::{response, status};
 use crate::decision::Denied;
 
-const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const TEXT_PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// Returns 429 or 403.
+/// Returns the response to a denied request: 429 or 403.
 pub(super) fn denied(denied: &Denied<'_>, retry_after: Option<u64>) -> Response<Bytes> {
     let body = match retry_after {
         _ if denied.is_over_capacity() => {
@@ -20,11 +20,11 @@ pub(super) fn denied(denied: &Denied<'_>, retry_after: Option<u64>) -> Response<
         }
         None => Bytes::from_static(b"Too many requests.\n"),
     };
-    response(status(denied), CONTENT_TYPE, body)
+    response(status(denied), TEXT_PLAIN, body)
 }
 
-/// Returns 503.
+/// Returns the response 503, for a store that cannot answer.
 pub(super) fn unavailable() -> Response<Bytes> {
     let body = Bytes::from_static(b"The request cannot be admitted at the moment.\n");
-    response(StatusCode::SERVICE_UNAVAILABLE, CONTENT_TYPE, body)
+    response(StatusCode::SERVICE_UNAVAILABLE, TEXT_PLAIN, body)
 }

@@ -1,16 +1,17 @@
-//! Addresses in the forms of forwarding headers.
+//! The parser of addresses in forwarding headers.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     str,
 };
 
-/// Parses the address of a node, in canonical form: `192.0.2.1`, `192.0.2.1:8080`, `2001:db8::1`,
-/// `[2001:db8::1]` or `[2001:db8::1]:8080`. An obfuscated port (`:_a`) is allowed.
+/// Parses the address of a node: `192.0.2.1`, `192.0.2.1:8080`, `2001:db8::1`, `[2001:db8::1]` or
+/// `[2001:db8::1]:8080`. The port may be obfuscated (`:_a`). The address is returned in canonical
+/// form.
 ///
-/// Returns `None` for anything else, such as `unknown`, an obfuscated name, or garbage.
+/// Returns `None` for any other text, such as `unknown` or an obfuscated name.
 pub(super) fn parse(node: &[u8]) -> Option<IpAddr> {
-    // The common form (`cargo bench --bench http`).
+    // An IPv4 address without a port is by far the most common form (`cargo bench --bench http`).
     v4(node).map(IpAddr::V4).or_else(|| parse_longer(node))
 }
 
@@ -26,7 +27,7 @@ fn parse_longer(node: &[u8]) -> Option<IpAddr> {
             let colon = node.iter().position(|byte| *byte == b':')?;
             let (address, port) = node.split_at(colon);
             match port[1..].contains(&b':') {
-                // More colons than one: an IPv6 address without its brackets.
+                // A second colon marks an IPv6 address without brackets.
                 true => IpAddr::V6(v6(node)?),
                 false => IpAddr::V4(port.split_first().is_some_and(is_port).then(|| v4(address))??),
             }
@@ -35,7 +36,7 @@ fn parse_longer(node: &[u8]) -> Option<IpAddr> {
     Some(address.to_canonical())
 }
 
-/// Returns whether this is a colon and a `node-port` of RFC 7239, section 6.
+/// Returns whether the text is a colon and a `node-port` (RFC 7239, section 6).
 fn is_port((colon, port): (&u8, &[u8])) -> bool {
     let in_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
     let valid = match port {
@@ -45,7 +46,7 @@ fn is_port((colon, port): (&u8, &[u8])) -> bool {
     *colon == b':' && valid
 }
 
-/// Parses an IPv4 address as the standard library does, in about a third of its time.
+/// Parses an IPv4 address with the rules of the standard library, in about a third of its time.
 pub(super) fn v4(text: &[u8]) -> Option<Ipv4Addr> {
     let (a, rest) = octet(text)?;
     let (b, rest) = octet(rest.strip_prefix(b".")?)?;
@@ -54,8 +55,8 @@ pub(super) fn v4(text: &[u8]) -> Option<Ipv4Addr> {
     rest.is_empty().then(|| Ipv4Addr::new(a, b, c, d))
 }
 
-/// Parses the octet at the beginning of the text. Returns it and the rest. A digit after a leading
-/// zero is rejected, because some programs read it as octal.
+/// Parses the octet at the start of `text`, and returns it with the rest of the text. It does not
+/// accept a digit after a leading zero, because some programs read such a number as octal.
 fn octet(text: &[u8]) -> Option<(u8, &[u8])> {
     let digit =
         |place: usize| text.get(place).map(|byte| byte.wrapping_sub(b'0')).filter(|d| *d < 10);

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use crate::error::Error;
 
-/// A list of address ranges. IPv4 and IPv6 are kept apart, so that a lookup is a row of comparisons.
+/// A list of address ranges, as pairs of network and mask. IPv4 and IPv6 ranges are separate, so
+/// that a lookup compares integers only.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cidrs {
     v4: Vec<(u32, u32)>,
@@ -12,6 +13,11 @@ pub(super) struct Cidrs {
 }
 
 impl Cidrs {
+    /// Parses a list of ranges.
+    ///
+    /// # Errors
+    ///
+    /// If an item is neither an address nor the first address of a range.
     pub(super) fn parse(ranges: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, Error> {
         let mut cidrs = Self::default();
         for range in ranges {
@@ -30,7 +36,8 @@ impl Cidrs {
         match address {
             IpAddr::V4(v4) => {
                 let bits = v4.to_bits();
-                // There is no early exit, because the branches cost more than the comparisons.
+                // All ranges are compared, because branches cost more than the comparisons they
+                // save.
                 self.v4
                     .iter()
                     .fold(false, |found, (network, mask)| found | (bits & mask == *network))
@@ -49,7 +56,7 @@ impl Cidrs {
         };
         match address.parse().ok()? {
             IpAddr::V4(v4) => self.add_v4(v4.to_bits(), prefix.unwrap_or(32)),
-            // A range of IPv4-mapped addresses is a range of IPv4, which is their canonical form.
+            // The canonical form of IPv4-mapped addresses is IPv4, so their range is an IPv4 range.
             IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() && prefix.unwrap_or(128) >= 96 => {
                 self.add_v4(v6.to_bits() as u32, prefix.unwrap_or(128) - 96)
             }
@@ -57,8 +64,8 @@ impl Cidrs {
         }
     }
 
-    /// Adds a range, or returns `None` if the address has bits outside of the prefix: one of the two
-    /// is a mistake, and it cannot be known which.
+    /// Adds a range. Returns `None` if the address has bits after the prefix, because then the
+    /// address or the prefix is a mistake.
     fn add_v4(&mut self, network: u32, prefix: u32) -> Option<()> {
         let mask = u32::MAX.checked_shl(32_u32.checked_sub(prefix)?).unwrap_or(0);
         (network & mask == network).then(|| self.v4.push((network, mask)))
@@ -70,7 +77,7 @@ impl Cidrs {
     }
 }
 
-/// Parses digits only: `parse` alone would accept a plus sign.
+/// Parses a prefix length of digits only. `parse` alone would accept a plus sign.
 fn prefix_length(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }

@@ -15,8 +15,10 @@ use crate::{
     rule::RequestFn,
 };
 
-/// Charges the address of the client, which `source` finds. A request without one is
-/// [`Identity::Unknown`].
+/// Charges the address of the client, which the [`ClientIp`] `source` finds. A request without an
+/// address is [`Identity::Unknown`].
+///
+/// # Examples
 ///
 /// ```
 /// use tollgate::by::{self, ClientIp};
@@ -33,40 +35,45 @@ pub fn client_ip(source: ClientIp) -> impl Fn(&Parts) -> Identity + Clone + Send
 /// Charges the address at the other end of the connection. This is [`client_ip`] with
 /// [`ClientIp::peer`].
 ///
-/// Behind a proxy that is the address of the proxy, and all clients share one key.
+/// Behind a proxy, this is the address of the proxy, so all clients share one [`Key`]. Use
+/// [`client_ip`] with another [`ClientIp`] there.
 pub fn peer_ip() -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
     client_ip(ClientIp::peer())
 }
 
 /// A way to find the address of the client.
 ///
-/// A request comes from a peer, the other end of its connection. If the peer is one of the trusted
-/// proxies, one kind of header is read, which names the client. The headers of any other peer are
-/// ignored, because every client can write them.
+/// The peer of a request is the other end of its connection. If the peer is a trusted proxy, a
+/// header of the request names the client: [`X-Forwarded-For`](Self::x_forwarded_for),
+/// [`Forwarded`](Self::forwarded), or [another one](Self::header). The headers of any other peer
+/// are ignored, because every client can write them.
+///
+/// A header with a list of addresses is read from its end, because each proxy appends the address
+/// from which it received the request.
 ///
 /// | case | the client is |
 /// |---|---|
 /// | the peer is not a trusted proxy | the peer |
-/// | a list, read from its end past trusted proxies | the first address that is not trusted |
-/// | a list of trusted proxies only | the first address of the list |
-/// | a list with `unknown`, an obfuscated name or garbage | the last address read before it |
+/// | an address of the list is not a trusted proxy | the first such address that is read |
+/// | all addresses of the list are trusted proxies | the last address that is read |
+/// | before such an address, `unknown`, an obfuscated name or garbage is read | the address read before it, or else the peer |
 /// | the header is missing | the peer |
 /// | a header of one address with more than one value, or with garbage | the peer |
 ///
-/// An IPv4-mapped IPv6 address is taken as IPv4. Of an IPv6 address the first 64 bits are charged,
-/// because one subscriber usually has all addresses with that prefix; see
+/// An IPv4-mapped IPv6 address becomes an IPv4 address. Of other IPv6 addresses, the first 64 bits
+/// are charged, because one subscriber usually has all addresses with that prefix. See
 /// [`ipv6_prefix`](Self::ipv6_prefix).
 ///
-/// # Where the peer comes from
+/// # The address of the peer
 ///
-/// | server | |
+/// | server | to make the address of the peer available |
 /// |---|---|
 /// | axum | `axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>())`, feature `axum` |
-/// | tonic | nothing to do, feature `tonic`, with TLS `tonic-tls` |
-/// | another | a `SocketAddr` in the request's extensions, or [`peer_from`](Self::peer_from) |
+/// | tonic | enable the feature `tonic`, or `tonic-tls` for TLS |
+/// | another | insert a [`SocketAddr`](std::net::SocketAddr) into the request's extensions, or set [`peer_from`](Self::peer_from) |
 ///
-/// Requests without a peer share one key. The first of them logs a warning that says what to do
-/// (feature `tracing`, on by default).
+/// Requests without a peer are [`Identity::Unknown`], so they share one key. The first of them logs
+/// a warning that says what to do (feature `tracing`, on by default).
 #[derive(Clone)]
 pub struct ClientIp {
     header: Option<Header>,
@@ -88,40 +95,44 @@ enum Header {
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 impl ClientIp {
-    /// Takes the address of the peer and reads no header.
+    /// Creates a source that takes the address of the peer and reads no header, as [`peer_ip`]
+    /// does.
     #[must_use]
     pub fn peer() -> Self {
         Self { header: None, trusted: Cidrs::default(), ipv6_mask: !0 << 64, peer: None }
     }
 
-    /// Reads `X-Forwarded-For` if the peer is one of `proxies`: addresses, or ranges such as
-    /// `10.0.0.0/8` and `fd00::/8`. With an empty list, no header is read.
+    /// Creates a source that reads `X-Forwarded-For` if the peer is one of `proxies`. They are
+    /// addresses, or ranges such as `10.0.0.0/8` and `fd00::/8`. With an empty list, no header is
+    /// read.
     ///
     /// # Errors
     ///
-    /// If an item is neither an address nor the first address of a range.
+    /// Returns an error of the kind [`Invalid`](crate::ErrorKind::Invalid) if an item is neither an
+    /// address nor the first address of a range.
     pub fn x_forwarded_for(
         proxies: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> Result<Self, Error> {
         Self::behind(Header::XForwardedFor, proxies)
     }
 
-    /// Reads `Forwarded` (RFC 7239) if the peer is one of `proxies`.
+    /// Creates a source that reads `Forwarded` (RFC 7239) if the peer is one of `proxies`.
     ///
     /// # Errors
     ///
-    /// As [`x_forwarded_for`](Self::x_forwarded_for).
+    /// Returns the same errors as [`x_forwarded_for`](Self::x_forwarded_for).
     pub fn forwarded(proxies: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, Error> {
         Self::behind(Header::Forwarded, proxies)
     }
 
-    /// Reads a header of one address, such as `cf-connecting-ip` or `x-real-ip`, if the peer is one
-    /// of `proxies`. These must be the proxies of the provider that sets the header, and must always
-    /// set it.
+    /// Creates a source that reads a header of one address, such as `cf-connecting-ip` or
+    /// `x-real-ip`, if the peer is one of `proxies`. All of these proxies must set the header in
+    /// every request. Otherwise clients can write it.
     ///
     /// # Errors
     ///
-    /// As [`x_forwarded_for`](Self::x_forwarded_for), or if `name` is not a header name.
+    /// Returns the same errors as [`x_forwarded_for`](Self::x_forwarded_for), or an error if `name`
+    /// is not a header name.
     pub fn header(
         name: &str,
         proxies: impl IntoIterator<Item = impl AsRef<str>>,
@@ -138,12 +149,14 @@ impl ClientIp {
         Ok(Self { header: Some(header), trusted: Cidrs::parse(proxies)?, ..Self::peer() })
     }
 
-    /// Sets the number of leading bits of an IPv6 address that are charged, 1 to 128. The default is
+    /// Sets the number of leading bits of an IPv6 address that are charged, 1 to 128. The default
+    /// is
     /// 64. Use 56 or 48 for providers that assign larger prefixes to each subscriber.
     ///
     /// # Errors
     ///
-    /// If `bits` is not in 1 to 128.
+    /// Returns an error of the kind [`Invalid`](crate::ErrorKind::Invalid) if `bits` is not in 1 to
+    /// 128.
     pub fn ipv6_prefix(mut self, bits: u32) -> Result<Self, Error> {
         if !(1..=128).contains(&bits) {
             return Err(Error::invalid("IPv6 prefix", bits, "1 to 128 bits"));
@@ -152,7 +165,8 @@ impl ClientIp {
         Ok(self)
     }
 
-    /// Sets a closure that finds the address of the peer, for servers that keep it elsewhere.
+    /// Sets a closure that finds the address of the peer in the head of a request ([`Parts`]), for
+    /// servers that keep it in another extension.
     #[must_use]
     pub fn peer_from<F>(mut self, peer: F) -> Self
     where
@@ -162,8 +176,8 @@ impl ClientIp {
         self
     }
 
-    /// Returns the address of the client in canonical form. The bits of an IPv6 address after the
-    /// prefix are 0.
+    /// Returns the address of the client in canonical form, or `None` without a peer. The bits of
+    /// an IPv6 address after the [prefix](Self::ipv6_prefix) are 0.
     #[must_use]
     pub fn find(&self, parts: &Parts) -> Option<IpAddr> {
         let peer = self.peer.as_ref().map_or_else(|| peer::address(parts), |peer| peer(parts))?;
@@ -195,8 +209,8 @@ impl ClientIp {
         }
     }
 
-    /// Returns the first hop that is not trusted, from the nearest outward, or else the last one that
-    /// parses.
+    /// Returns the first hop that is not trusted, from the nearest outward, or else the last one
+    /// that parses.
     fn walk(&self, peer: IpAddr, hops: impl Iterator<Item = Option<IpAddr>>) -> IpAddr {
         let mut last = peer;
         for hop in hops {

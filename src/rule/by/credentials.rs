@@ -7,13 +7,13 @@ use crate::key::{Identity, Key};
 /// Charges the value of a header, such as an API key. Requests without the header, with an empty
 /// value, or with more than one value are [`Identity::Unknown`].
 ///
-/// The client chooses the value. If nothing in front has checked it, an attacker can send another
-/// value with each request and is never limited. Join the address then:
-/// [`by::header(..).and(by::peer_ip())`](super::And).
+/// The client chooses the value. If no outer layer has verified it, an attacker can send another
+/// value with each request and is never limited. In that case, add a [`Rule`](crate::Rule) for the
+/// [address](super::client_ip) of the client.
 ///
 /// # Panics
 ///
-/// If `name` is not a header name in lower case.
+/// Panics if `name` is not a header name in lower case.
 pub fn header(name: &'static str) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
     let name = HeaderName::from_static(name);
     move |parts: &Parts| {

@@ -8,9 +8,9 @@ use super::address;
 
 /// Returns the elements of all lines of a header, from the last to the first.
 ///
-/// A comma separates elements also between quotes. So an element that a proxy has appended is parsed
-/// by itself, whatever a client has written before it, and a quoted element with a comma in it does
-/// not parse.
+/// Commas separate elements even between quotes. So an element that a proxy has appended is always
+/// parsed separately, even if the client has sent an open quote before it. A quoted element with a
+/// comma does not parse.
 pub(super) fn elements<'p>(
     parts: &'p Parts,
     name: &HeaderName,
@@ -19,12 +19,13 @@ pub(super) fn elements<'p>(
     lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b',')).map(trim)
 }
 
-/// Parses the address of an element of `Forwarded`, such as `for=192.0.2.43` or
-/// `for="[2001:db8::1]:4711";proto=http`. Returns `None` if it has none or is not well formed.
+/// Parses the address in an element of `Forwarded`, such as `for=192.0.2.43` or
+/// `for="[2001:db8::1]:4711";proto=http`. Returns `None` if there is none or the element is
+/// malformed.
 ///
 /// RFC 7239, section 4, allows empty pairs, also at the end.
 pub(super) fn node(element: &[u8]) -> Option<IpAddr> {
-    // The common form, without a port or further pairs (`cargo bench --bench http`).
+    // This is the common form, without a port or further pairs (`cargo bench --bench http`).
     if let [b'f' | b'F', b'o' | b'O', b'r' | b'R', b'=', rest @ ..] = element
         && let Some(address) = address::v4(rest)
     {
@@ -45,8 +46,8 @@ pub(super) fn node(element: &[u8]) -> Option<IpAddr> {
     address::parse(found?)
 }
 
-/// Returns the text of a token or of a quoted string. A string with escapes is rejected, because no
-/// address needs one.
+/// Returns the text of a token or of a quoted string. It does not accept escapes, because no
+/// address needs them.
 fn unquote(value: &[u8]) -> Option<&[u8]> {
     match value {
         [b'"', text @ .., b'"'] => {

@@ -4,12 +4,14 @@ use http::request::Parts;
 
 use crate::key::Identity;
 
-/// A method that adds a second extractor, for requests whose key the first does not know.
+/// An extension of extractors with a second extractor, for requests without a key from the first.
 ///
-/// Both extractors share one name space: the same text from either is the same [`Key`](crate::Key). If the first
-/// returns the name of an authenticated user and the second a header that any client may write, then
-/// a client can spend the budget of a user. An address, as [`peer_ip`](super::peer_ip) returns it,
-/// never equals a text.
+/// The same text from both extractors is the same [`Key`](crate::Key). If the first returns the
+/// name of an authenticated user and the second a header that any client can write, a client can
+/// spend the budget of a user. An address, as [`peer_ip`](super::peer_ip) returns it, never equals
+/// a text.
+///
+/// # Examples
 ///
 /// ```
 /// use tollgate::by::{self, Or};
@@ -17,7 +19,7 @@ use crate::key::Identity;
 /// let client = by::header("x-api-key").or(by::peer_ip());
 /// ```
 pub trait Or<K>: Sized {
-    /// Calls `other` for requests for which this extractor returns [`Identity::Unknown`].
+    /// Charges the key that `other` returns if this extractor returns [`Identity::Unknown`].
     fn or<G, L>(self, other: G) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static
     where
         G: Fn(&Parts) -> L + Clone + Send + Sync + 'static,
@@ -38,7 +40,10 @@ where
     }
 }
 
-/// A method that joins two keys to one, such as an account at an address.
+/// An extension of extractors that joins two [`Key`](crate::Key)s to one, such as an account at an
+/// address.
+///
+/// # Examples
 ///
 /// ```
 /// use tollgate::by::{self, And};
@@ -46,8 +51,8 @@ where
 /// let login = by::header("x-account").and(by::peer_ip());
 /// ```
 pub trait And<K>: Sized {
-    /// Returns the pair of both keys. The pair is [`Identity::Exempt`] if one of them is, and
-    /// otherwise [`Identity::Unknown`] if one of them is.
+    /// Charges the pair of both keys. If one of them is [`Identity::Exempt`], so is the pair.
+    /// Otherwise, if one of them is [`Identity::Unknown`], so is the pair.
     fn and<G, L>(self, other: G) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static
     where
         G: Fn(&Parts) -> L + Clone + Send + Sync + 'static,

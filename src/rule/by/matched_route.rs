@@ -7,8 +7,8 @@ use crate::{
     rule::route,
 };
 
-/// Charges the pattern of the route that axum has matched, such as `/users/{id}`, so that each route
-/// has one budget for all clients. For a budget of each client, join the client with
+/// Charges the pattern of the route that axum has matched, such as `/users/{id}`. All clients share
+/// one budget for each route. To give each client a budget of its own, join the client with
 /// [`And`](super::And).
 ///
 /// Requests that matched no route are [`Identity::Unknown`]. Use `Router::layer` or

@@ -1,8 +1,10 @@
 //! Extractors of the charged key, for [`Rule::new`](crate::Rule::new).
 //!
 //! Each function returns a closure over the head of a request, as an application could write it.
-//! [`Or`] adds a second extractor for requests whose key the first does not know; [`And`] joins two
-//! keys to one.
+//! The closure returns an [`Identity`](crate::Identity). [`Or`] adds a second extractor for
+//! requests without a key from the first. [`And`] joins two keys to one.
+//!
+//! # Examples
 //!
 //! ```
 //! use tollgate::{Key, by::{self, And, Or}};

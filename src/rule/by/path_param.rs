@@ -11,23 +11,23 @@ use crate::key::{Identity, Key};
 /// Charges the parameter `name` of the route that axum has matched: the `id` of `/users/{id}`, or
 /// the `path` of `/files/{*path}`. The value is percent-decoded, as handlers see it.
 ///
-/// Requests whose route has no such parameter are [`Identity::Unknown`]. The client writes the path,
-/// and so chooses the key: see the warning at [`header`](super::header).
+/// Requests whose route has no such parameter are [`Identity::Unknown`]. The client writes the
+/// path, and so chooses the key: see the warning at [`header`](super::header).
 pub fn path_param(
     name: &'static str,
 ) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
     move |parts: &Parts| {
-        // Decoded, so that two spellings of one value are one key. A bad escape stays as it is.
+        // The value is decoded so that two spellings of it are one key. Invalid escapes stay.
         let decode = |value| Key::from(&*Cow::from(percent_decode_str(value)));
         Identity::from(find(parts, name).map(decode))
     }
 }
 
-/// Finds the parameter by reading the pattern and the path side by side: axum's own parameters are
-/// private.
+/// Finds the parameter by comparing the segments of the pattern and of the path, because axum's own
+/// parameters are private.
 fn find<'p>(parts: &'p Parts, name: &str) -> Option<&'p str> {
     let pattern = parts.extensions.get::<MatchedPath>()?.as_str();
-    // In a nested router the path has lost its prefix; the pattern keeps it.
+    // A nested router removes its prefix from the path, but not from the pattern.
     let original = parts.extensions.get::<OriginalUri>();
     let mut path = original.map_or(&parts.uri, |OriginalUri(uri)| uri).path();
     for segment in pattern.split('/').skip(1) {

@@ -1,4 +1,4 @@
-//! The address at the other end of the connection, as servers leave it in the extensions.
+//! The address of the peer, which servers insert into the extensions of requests.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,7 +6,8 @@ use http::request::Parts;
 
 use crate::telemetry;
 
-/// Returns the address that axum, tonic or another server (as a plain `SocketAddr`) has left.
+/// Returns the address that axum or tonic has inserted, or another server as a plain
+/// [`SocketAddr`].
 pub(super) fn address(parts: &Parts) -> Option<IpAddr> {
     let plain = || parts.extensions.get::<SocketAddr>().map(SocketAddr::ip);
     let peer = of_axum(parts).or_else(|| of_tonic(parts)).or_else(|| of_tonic_tls(parts));

@@ -1,10 +1,10 @@
-//! Keys that the application knows: a constant, or an extension of an earlier layer.
+//! Keys from the application: a constant, or an extension that an earlier layer inserts.
 
 use http::request::Parts;
 
 use crate::key::{Identity, Key};
 
-/// Charges one key for all requests, so that they share one budget.
+/// Charges one [`Key`] for all requests, so that they share one budget.
 pub fn constant(
     key: impl Into<Key>,
 ) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
@@ -12,8 +12,10 @@ pub fn constant(
     move |_: &Parts| Identity::Known(key)
 }
 
-/// Charges a key made from the `T` in the extensions of the request, which an earlier layer, such as
-/// authentication, has left there. Requests without a `T` are [`Identity::Unknown`].
+/// Charges the [`Key`] that `key` returns for the `T` in the extensions of the request. An earlier
+/// layer, such as authentication, inserts the `T`. Requests without it are [`Identity::Unknown`].
+///
+/// # Examples
 ///
 /// ```
 /// use tollgate::by;

@@ -17,7 +17,7 @@ use crate::clock::{Clock, SystemClock};
 #[non_exhaustive]
 pub struct MemoryConfig {
     /// The maximum number of keys. A key under two policies counts as two. The default is
-    /// 1,000,000, for which an empty store allocates 8 MiB.
+    /// 1,000,000, for which an empty store allocates 4 MiB.
     pub max_keys: usize,
     /// The approximate maximum number of bytes in tables and logs. The default is 256 MiB.
     pub max_bytes: usize,

@@ -30,8 +30,9 @@ use crate::{
 /// - If no key has expired, it replaces the key that has spent least of a small sample. A key that
 ///   is being denied is never replaced, so that filling the store does not give a key a fresh quota.
 /// - If no key can be replaced, the charges of new keys are made to an overflow entry. Each shard
-///   has one for each policy, and there is a shard for about 8 keys. The overflow entries come on
-///   top of `max_keys`, and so do keys that several threads add at the same time.
+///   has one for each policy. There is a shard for about 8 keys, and there are at most 65,536 shards.
+///   The overflow entries come on top of `max_keys`, and so do keys that several threads add at the
+///   same time.
 /// - A log that cannot grow for want of memory merges its newest units, so that they come back late
 ///   and never early.
 ///
@@ -64,8 +65,9 @@ const _: () = assert!(size_of::<AlignedShard>() == 64);
 /// the same shard (`benches/scaling.rs`), and that growing a table is quick.
 const KEYS_PER_SHARD: usize = 8;
 
-/// The maximum number of shards: 8 MiB of them.
-const MAX_SHARDS: usize = 131_072;
+/// The maximum number of shards: 4 MiB of them. More shards cost more bytes a key than they save in
+/// contention (`benches/memory.rs`).
+const MAX_SHARDS: usize = 65_536;
 
 impl MemoryStore {
     /// Creates an empty store.

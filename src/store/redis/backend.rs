@@ -1,4 +1,4 @@
-//! The server or the cluster on which the script runs.
+//! The backends: one server, or a cluster.
 
 use std::borrow::Borrow;
 
@@ -20,8 +20,8 @@ pub(super) enum Backend {
 }
 
 impl Backend {
-    /// Returns the slot of a charge. All charges of one call are in one slot. A single server is
-    /// one slot.
+    /// Returns the hash slot of a charge. All charges of one call must be in one slot. A single
+    /// server counts as one slot.
     pub(super) fn slot(&self, charge: &WireCharge) -> u16 {
         match self {
             Self::Server(..) => 0,
@@ -29,14 +29,18 @@ impl Backend {
         }
     }
 
-    /// Returns the slot of a check if all of its charges are in one.
+    /// Returns the slot of a check if all of its charges are in the same slot.
     pub(super) fn only_slot(&self, check: &WireCheck) -> Option<u16> {
         let mut slots = check.charges().iter().map(|charge| self.slot(charge));
         let first = slots.next().unwrap_or_default();
         slots.all(|slot| slot == first).then_some(first)
     }
 
-    /// Waits until a call for this slot can be sent at once.
+    /// Waits until a call for this slot can be sent without waiting for a connection.
+    ///
+    /// # Errors
+    ///
+    /// If no connection to the server that has the slot can be opened.
     pub(super) async fn ready(&self, slot: u16) -> Result<(), Failure> {
         match self {
             Self::Server(pool, _) => pool.ready().await,

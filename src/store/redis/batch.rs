@@ -1,15 +1,14 @@
 //! Batches: checks that arrive while a call is in flight share the next one.
 //!
-//! A check that finds no call in flight is sent at once, alone. Checks that arrive meanwhile are
-//! queued until that call has ended, or until they fill a call of their own. One call of the script
-//! then decides them one by one, in the order in which they arrived. So the busier the server is,
-//! the less each check costs it.
+//! If no call is in flight, a check is sent at once, alone. Checks that arrive while a call is in
+//! flight are queued until that call has ended, or until they fill a call of their own. One call of
+//! the script then decides them one by one, in the order of their arrival. So the busier the server
+//! is, the less each check costs it.
 
 use std::{
-    collections::{HashMap, VecDeque, hash_map::Entry},
+    collections::{HashMap, hash_map::Entry},
     fmt, io, slice,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use redis::RedisError;
@@ -26,54 +25,20 @@ use super::{
     error::Failure,
     reply::CheckReply,
     script::ScriptCall,
+    slot_queue::{BatchOutcome, MAX_BATCH_WAIT, PendingCheck, SlotQueue},
     wire::{Operation, WireCheck},
 };
 
-/// The most charges in a batch, so that one call does not keep the server busy for long.
-pub(super) const MAX_BATCH_CHARGES: usize = 64;
-/// The longest time that a queued check waits for a call in flight. Then it is sent without waiting
-/// for the reply to that call.
-const MAX_BATCH_WAIT: Duration = Duration::from_millis(5);
-
-/// Runs the script for checks, several in one call where they are in one slot. Cheap to clone.
+/// A runner of the script that decides several checks of one slot in one call. It is cheap to
+/// clone.
 #[derive(Debug, Clone)]
-pub(super) struct Batcher(Arc<Shared>);
+pub(super) struct Batcher(Arc<BatcherShared>);
 
-struct Shared {
+struct BatcherShared {
     backend: Backend,
     is_batching: bool,
     /// The slots with calls in flight. A single server is one slot.
     queues: Mutex<HashMap<u16, SlotQueue>>,
-}
-
-/// The calls in flight and the queued checks of one slot.
-#[derive(Default)]
-struct SlotQueue {
-    calls_in_flight: usize,
-    /// The batches among them that have not taken their checks from the queue yet.
-    unsent_batches: usize,
-    /// A check has waited too long while there was an unsent batch, which may not have room for it.
-    needs_flush: bool,
-    last_call: Option<Instant>,
-    /// In the order of their ids.
-    checks: VecDeque<PendingCheck>,
-    charges: usize,
-    next_id: u64,
-}
-
-/// A check in the queue.
-pub(super) struct PendingCheck {
-    id: u64,
-    pub(super) check: Box<WireCheck>,
-    pub(super) test_time: Option<u64>,
-    pub(super) outcome: oneshot::Sender<BatchOutcome>,
-}
-
-/// The outcome of a check that was part of a batch.
-pub(super) enum BatchOutcome {
-    Decided(Result<CheckReply, Failure>),
-    /// The batch could not decide the check together with the others, and spent nothing for it.
-    Undecided,
 }
 
 /// The first step of a check.
@@ -85,14 +50,18 @@ enum Start<'a> {
 
 impl Batcher {
     pub(super) fn new(backend: Backend, is_batching: bool) -> Self {
-        Self(Arc::new(Shared { backend, is_batching, queues: Mutex::default() }))
+        Self(Arc::new(BatcherShared { backend, is_batching, queues: Mutex::default() }))
     }
 
     pub(super) fn backend(&self) -> &Backend {
         &self.0.backend
     }
 
-    /// Runs the script for one check. To acquire, it may share a call with others.
+    /// Runs the script for one check. A check to acquire may share its call with others.
+    ///
+    /// # Errors
+    ///
+    /// If the call of the check fails, or its reply is not valid.
     pub(super) async fn run(
         &self,
         slot: u16,
@@ -117,7 +86,7 @@ impl Batcher {
         result?.pop().flatten().ok_or(Failure::NotOurs)
     }
 
-    /// Queues a check if there is a call in flight in its slot.
+    /// Queues a check if a call is in flight in its slot. Otherwise the caller sends it.
     fn start<'a>(
         &'a self,
         slot: u16,
@@ -158,10 +127,11 @@ impl Batcher {
         }
     }
 
-    /// Sends a batch from a task of its own: a check that is dropped must not end the others. The
-    /// task ends with the call, or when all of its checks were dropped.
+    /// Sends a batch from a task of its own, because a check that is dropped must not end the
+    /// others. The task ends with the call, or when all of its checks were dropped.
     ///
-    /// The queues must not be locked: a batch that cannot be spawned is dropped, and locks them.
+    /// The queues must not be locked here: a batch that cannot be spawned is dropped, and its drop
+    /// locks them.
     fn spawn_batch(&self, slot: u16) {
         let call = BatchCall::new(self.call_in_flight(slot));
         if let Ok(runtime) = Handle::try_current() {
@@ -181,7 +151,7 @@ impl Batcher {
         checks
     }
 
-    /// Removes a check from its queue. Returns `false` if it is not there any more.
+    /// Removes a check from its queue. Returns `false` if it is no longer there.
     fn remove(&self, slot: u16, id: u64) -> bool {
         self.lock().get_mut(&slot).is_some_and(|queue| queue.remove(id))
     }
@@ -195,84 +165,10 @@ impl Batcher {
     }
 }
 
-impl SlotQueue {
-    fn push(
-        &mut self,
-        check: &WireCheck,
-        test_time: Option<u64>,
-        outcome: oneshot::Sender<BatchOutcome>,
-    ) -> u64 {
-        let id = self.next_id;
-        self.next_id += 1;
-        self.charges += check.charges().len();
-        let check = Box::new(check.clone());
-        self.checks.push_back(PendingCheck { id, check, test_time, outcome });
-        id
-    }
-
-    /// Counts a batch that is about to be sent.
-    fn begin_batch(&mut self, now: Instant) {
-        self.calls_in_flight += 1;
-        self.unsent_batches += 1;
-        self.last_call = Some(now);
-    }
-
-    /// Begins a batch if a flush is needed and none is about to be sent.
-    fn begin_flush(&mut self) -> bool {
-        if !self.needs_flush || self.unsent_batches > 0 {
-            return false;
-        }
-        self.needs_flush = !self.checks.is_empty();
-        if self.needs_flush {
-            self.begin_batch(Instant::now());
-        }
-        self.needs_flush
-    }
-
-    /// Returns whether the checks fill one more batch than those that are about to be sent.
-    fn fills_another_batch(&self) -> bool {
-        self.charges >= MAX_BATCH_CHARGES * (self.unsent_batches + 1)
-    }
-
-    fn is_overdue(&self, now: Instant) -> bool {
-        let is_late = self.last_call.is_some_and(|last| now - last >= MAX_BATCH_WAIT);
-        is_late && self.unsent_batches == 0
-    }
-
-    /// Takes the first checks that fit into a call. All of them have the same time.
-    fn take_batch(&mut self) -> Vec<PendingCheck> {
-        self.unsent_batches = self.unsent_batches.saturating_sub(1);
-        let test_time = self.checks.front().and_then(|first| first.test_time);
-        let mut charges = 0;
-        let mut count = 0;
-        for pending in &self.checks {
-            let with_this = charges + pending.check.charges().len();
-            let fits = with_this <= MAX_BATCH_CHARGES || count == 0;
-            if !fits || pending.test_time != test_time {
-                break;
-            }
-            charges = with_this;
-            count += 1;
-        }
-        self.charges -= charges;
-        self.checks.drain(..count).collect()
-    }
-
-    fn remove(&mut self, id: u64) -> bool {
-        let Ok(index) = self.checks.binary_search_by_key(&id, |pending| pending.id) else {
-            return false;
-        };
-        if let Some(removed) = self.checks.remove(index) {
-            self.charges -= removed.check.charges().len();
-        }
-        true
-    }
-}
-
-/// A check that waits in the queue or for the reply to its batch.
+/// A check that waits in the queue, or for the reply to its batch.
 ///
-/// Dropped while it is in the queue, it is removed: it will not be sent. Dropped later, it counts as
-/// sent.
+/// If it is dropped while it is in the queue, it is removed and never sent. If it is dropped later,
+/// it is marked as sent.
 struct QueuedCheck<'a> {
     batcher: &'a Batcher,
     slot: u16,
@@ -305,7 +201,7 @@ impl Drop for QueuedCheck<'_> {
     }
 }
 
-/// A call in flight. When it ends, in whatever way, the checks that were queued meanwhile are sent.
+/// A guard of a call in flight. When it is dropped, the checks that were queued meanwhile are sent.
 pub(super) struct CallInFlight {
     pub(super) batcher: Batcher,
     pub(super) slot: u16,
@@ -317,7 +213,7 @@ impl Drop for CallInFlight {
         let Entry::Occupied(mut entry) = queues.entry(self.slot) else { return };
         let queue = entry.get_mut();
         queue.calls_in_flight -= 1;
-        // Only the last call takes the queue along: if each did, batches would stay small.
+        // Only the last call in flight sends the queue. If each did, batches would stay small.
         if queue.calls_in_flight > 0 {
             return;
         }
@@ -335,7 +231,7 @@ fn task_ended() -> RedisError {
     io::Error::new(io::ErrorKind::Interrupted, "the task that sent the batch has ended").into()
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for BatcherShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batcher").field("backend", &self.backend).finish_non_exhaustive()
     }

@@ -1,4 +1,4 @@
-//! The call of one batch, and how its reply reaches the checks.
+//! The call of one batch, and the distribution of its reply to the checks.
 
 use std::{
     mem,
@@ -9,11 +9,12 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{
-    batch::{BatchOutcome, CallInFlight, PendingCheck},
+    batch::CallInFlight,
     departure::Departure,
     error::Failure,
     reply::CallReply,
     script::ScriptCall,
+    slot_queue::{BatchOutcome, PendingCheck},
     wire::Operation,
 };
 
@@ -28,10 +29,10 @@ impl BatchCall {
         Self { in_flight, has_checks: false }
     }
 
-    /// Sends the batch and tells each check its outcome.
+    /// Sends the batch, and sends each check its outcome.
     ///
-    /// The checks stay in the queue while there is no connection: one that times out there is
-    /// removed, and certainly not charged.
+    /// The checks stay in the queue until there is a connection. A check that times out in the
+    /// queue is removed, and so is certainly not charged.
     pub(super) async fn run(mut self) {
         let (batcher, slot) = (self.in_flight.batcher.clone(), self.in_flight.slot);
         let ready = batcher.backend().ready(slot).await;
@@ -41,16 +42,16 @@ impl BatchCall {
             checks.into_iter().map(|pending| (pending.check, pending.outcome)).unzip();
         if let Err(failure) = ready {
             drop(self);
-            return tell_all(outcomes, || BatchOutcome::Decided(Err(failure.clone())));
+            return send_all(outcomes, || BatchOutcome::Decided(Err(failure.clone())));
         }
         let departure = Departure::default();
         let call = ScriptCall::new(Operation::Acquire, &checks, test_time, &departure);
         let reply = pin!(batcher.backend().run(slot, &call));
         let (result, outcomes) = WhileAwaited { call: reply, outcomes }.await;
-        // The next batch is sent before this one is dealt with.
+        // This drop ends the call in flight, so the next batch is sent before the outcomes are.
         drop(self);
         if let Some(result) = result {
-            tell(outcomes, result);
+            send_outcomes(outcomes, result);
         }
     }
 
@@ -65,32 +66,32 @@ impl BatchCall {
 impl Drop for BatchCall {
     fn drop(&mut self) {
         if !self.has_checks {
-            // The runtime has ended, or there is none.
+            // The batch was not sent, because the runtime has ended or there is none.
             let checks = self.take_checks().into_iter();
             let outcomes = checks.map(|pending| pending.outcome).collect();
-            tell_all(outcomes, || BatchOutcome::Decided(Err(Failure::Dropped)));
+            send_all(outcomes, || BatchOutcome::Decided(Err(Failure::Dropped)));
         }
     }
 }
 
-/// Tells each check of a batch its part of the reply.
-fn tell(outcomes: Vec<oneshot::Sender<BatchOutcome>>, result: Result<CallReply, Failure>) {
+/// Sends each check of a batch its part of the reply.
+fn send_outcomes(outcomes: Vec<oneshot::Sender<BatchOutcome>>, result: Result<CallReply, Failure>) {
     match result {
         Ok(replies) => {
             let mut replies = replies.into_iter();
-            tell_all(outcomes, || match replies.next().flatten() {
+            send_all(outcomes, || match replies.next().flatten() {
                 Some(reply) => BatchOutcome::Decided(Ok(reply)),
                 None => BatchOutcome::Undecided,
             });
         }
         Err(failure) if failure.may_spare_single_checks() => {
-            tell_all(outcomes, || BatchOutcome::Undecided);
+            send_all(outcomes, || BatchOutcome::Undecided);
         }
-        Err(failure) => tell_all(outcomes, || BatchOutcome::Decided(Err(failure.clone()))),
+        Err(failure) => send_all(outcomes, || BatchOutcome::Decided(Err(failure.clone()))),
     }
 }
 
-fn tell_all(
+fn send_all(
     outcomes: Vec<oneshot::Sender<BatchOutcome>>,
     mut outcome: impl FnMut() -> BatchOutcome,
 ) {
@@ -100,14 +101,14 @@ fn tell_all(
     }
 }
 
-/// A call that ends early when all of its checks were dropped.
+/// A future of a call that ends early when all of its checks were dropped.
 struct WhileAwaited<'f, F> {
     call: Pin<&'f mut F>,
     outcomes: Vec<oneshot::Sender<BatchOutcome>>,
 }
 
 impl<F: Future> Future for WhileAwaited<'_, F> {
-    /// The result, unless all checks were dropped, and the checks to tell it.
+    /// The result, or `None` if all checks were dropped, and the senders of the outcomes.
     type Output = (Option<F::Output>, Vec<oneshot::Sender<BatchOutcome>>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -115,7 +116,8 @@ impl<F: Future> Future for WhileAwaited<'_, F> {
         if let Poll::Ready(result) = this.call.as_mut().poll(cx) {
             return Poll::Ready((Some(result), mem::take(&mut this.outcomes)));
         }
-        // It is enough that the last check waits. It wakes this task when it is dropped.
+        // The call continues while any check waits, so only the last one is polled. Its drop wakes
+        // this task.
         while let Some(last) = this.outcomes.last_mut() {
             if last.poll_closed(cx).is_pending() {
                 return Poll::Pending;

@@ -6,7 +6,9 @@ use crate::{error::Error, quota::Quota};
 
 /// The configuration of a [`RedisStore`](super::RedisStore): its keys, connections and timeouts.
 ///
-/// Each field has a setter of the same name. The store checks the values when it connects.
+/// Each field has a setter of the same name.
+/// [`RedisStore::connect_with`](super::RedisStore::connect_with) and the other constructors return
+/// an error if a value is not allowed.
 ///
 /// Instances of a service share their standings if they have the same
 /// [`prefix`](Self::prefix), [`secret`](Self::secret) and [`plain_keys`](Self::plain_keys).
@@ -34,36 +36,37 @@ use crate::{error::Error, quota::Quota};
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RedisConfig {
-    /// The prefix of every key: 1 to 64 printable ASCII characters without braces or spaces. The
-    /// default is `toll`.
+    /// The prefix of every key in the database: 1 to 64 printable ASCII characters without braces
+    /// or spaces. The default is `toll`.
     pub prefix: String,
     /// The secret of the hash that names keys. The default is fixed and public, so that instances
-    /// agree without configuration. With it, a reader of the database can test a guess of a
-    /// [`Key`](crate::Key). A secret of your own prevents that.
+    /// agree without configuration. A reader of the database can then test a guess of a
+    /// [`Key`](crate::Key), which a secret of your own prevents.
     pub secret: (u64, u64),
-    /// Names keys in Redis by the [`Key`](crate::Key) that is charged, readable for everybody who
-    /// can read the database. The default is `false`: keys are named by a hash.
+    /// If true, keys in the database contain the text of the charged [`Key`](crate::Key), which
+    /// every reader of the database then sees. The default is `false`: they contain a hash of it.
     pub plain_keys: bool,
-    /// The number of connections to each server, 1 to 64. Each is shared by many checks. The default
-    /// is 2.
+    /// The number of connections to each server, 1 to 64. Many [checks](crate::Limiter::check)
+    /// share each connection. The default is 2.
     pub connections: usize,
-    /// Lets checks that arrive while a call is on its way share the next call: one call decides up to
-    /// 64 of them, one after the other, in the order of their arrival. The default is `true`.
+    /// If true, [checks](crate::Limiter::check) that arrive while a call is in flight share the
+    /// next call, which decides up to 64 charges in the order of their arrival. The default is
+    /// `true`.
     pub batching: bool,
-    /// The time that opening a connection may take, 1 ms to 1 hour. Behind Sentinel this includes the
-    /// question for the primary. The default is 1 s. A check that has a shorter deadline fails
-    /// before; the connection is opened in the background.
+    /// The time that opening a connection may take, 1 ms to 1 hour. Behind Sentinel this includes
+    /// finding the primary. The default is 1 s. A check with a shorter
+    /// [`deadline`](crate::store::Resilience::deadline) does not wait that long; the connection is
+    /// then opened in the background.
     pub connect_timeout: Duration,
-    /// The time that a reply may take, 1 ms to 1 hour. The default is 500 ms. A connection on which
-    /// no reply arrives for about this long, while a request waits or has stopped waiting, is
-    /// replaced.
+    /// The time that a reply may take, 1 ms to 1 hour. The default is 500 ms. If a request times
+    /// out and no reply arrives on its connection for about this long, the connection is replaced.
     pub response_timeout: Duration,
     /// The highest limit of a [`SlidingLog`](crate::Algorithm::SlidingLog), which is the number of
-    /// entries of its key, 1 to 2147483648. The default is 10,000, with which no call keeps the
-    /// server busy for more than 2 ms.
+    /// entries of its key, 1 to 2147483648. The default is 10,000. A call then keeps the server
+    /// busy for at most 2 ms. See [`RedisStore::admits`](super::RedisStore::admits).
     pub max_log_entries: u64,
-    /// The certificates, in PEM, that the certificate of the server must be signed by. The default
-    /// is `None`: those that the system trusts.
+    /// The certificates, in PEM, of the authorities that may sign the server's certificate. The
+    /// default is `None`: the authorities that the system trusts.
     pub root_certificates: Option<Vec<u8>>,
     /// The certificate and the key, in PEM, that the client presents to the server. The default is
     /// `None`.
@@ -88,21 +91,23 @@ impl Default for RedisConfig {
 }
 
 impl RedisConfig {
-    /// Sets the prefix of every key: 1 to 64 printable ASCII characters without braces or spaces.
+    /// Sets the [prefix](Self::prefix) of every key: 1 to 64 printable ASCII characters without
+    /// braces or spaces.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Sets the secret of the hash that names keys.
+    /// Sets the secret of the hash that names [keys](crate::Key).
     #[must_use]
     pub fn secret(mut self, secret: (u64, u64)) -> Self {
         self.secret = secret;
         self
     }
 
-    /// Sets whether keys in Redis are named by the [`Key`](crate::Key) instead of a hash of it.
+    /// Sets whether keys in the database contain the text of the [`Key`](crate::Key) instead of a
+    /// hash.
     #[must_use]
     pub fn plain_keys(mut self, plain: bool) -> Self {
         self.plain_keys = plain;
@@ -116,7 +121,7 @@ impl RedisConfig {
         self
     }
 
-    /// Sets whether checks that wait at the same time share a call.
+    /// Sets whether [checks](crate::Limiter::check) that wait at the same time share a call.
     #[must_use]
     pub fn batching(mut self, batching: bool) -> Self {
         self.batching = batching;
@@ -139,16 +144,17 @@ impl RedisConfig {
 
     /// Sets the highest limit of a [`SlidingLog`](crate::Algorithm::SlidingLog), 1 to 2147483648.
     ///
-    /// A log takes 10 bytes an entry. Redis does nothing else while a call runs: with 10,000 entries
-    /// about a millisecond when a log is copied because it grows, or when a refund changes every
-    /// block of 8 newer entries.
+    /// A log takes 10 bytes for each entry, and Redis serves no other client while a call runs.
+    /// With 10,000 entries, the longest calls take about a millisecond: those that copy a log
+    /// because it grows, and [refunds](crate::Reservation::refund) of an old entry. For higher
+    /// limits, use [`SlidingBuckets`](crate::Algorithm::SlidingBuckets).
     #[must_use]
     pub fn max_log_entries(mut self, entries: u64) -> Self {
         self.max_log_entries = entries;
         self
     }
 
-    /// Sets the certificates, in PEM, that the certificate of the server must be signed by.
+    /// Sets the certificates, in PEM, of the authorities that may sign the server's certificate.
     #[must_use]
     pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.root_certificates = Some(pem.into());
@@ -162,7 +168,7 @@ impl RedisConfig {
         self
     }
 
-    /// Checks all values.
+    /// Validates all values.
     ///
     /// # Errors
     ///
@@ -196,7 +202,7 @@ impl RedisConfig {
 const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
 
-/// Neither the secret nor the client's key is shown.
+/// The output contains neither the secret nor the key of the client certificate.
 impl fmt::Debug for RedisConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisConfig")

@@ -1,14 +1,14 @@
-//! Tracks whether a request has been sent, for the caller that stops waiting for it.
+//! The mark that a request has been sent.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::Effect;
 
-/// The departure of one request: whether it has been written to a connection.
+/// The departure of one request: a flag that is set when the request is written to a connection.
 ///
-/// The connection pool calls [`depart`](Self::depart) before it sends the request. A request that
-/// times out is dropped first and asked for its [`effect`](Self::effect) then, so a request that
-/// had not departed is never sent.
+/// The connection pool calls [`depart`](Self::depart) before it sends the request. When a request
+/// times out, its future is dropped before [`effect`](Self::effect) is called. So a request that
+/// had not departed by then is never sent.
 #[derive(Debug, Default)]
 pub(super) struct Departure {
     sent: AtomicBool,
@@ -20,13 +20,13 @@ impl Departure {
         self.sent.store(true, Ordering::Relaxed);
     }
 
-    /// Marks a request that was sent as waiting again. Its reply, such as a redirection, proves
-    /// that it had no effect, and it will be sent once more.
+    /// Marks the request as not sent. Its reply, such as a redirection, has proved that it had no
+    /// effect, and it will be sent once more.
     pub(super) fn rejected(&self) {
         self.sent.store(false, Ordering::Relaxed);
     }
 
-    /// Returns what a request without a reply may have done.
+    /// Returns the effect that the request may have had if no reply arrives.
     pub(super) fn effect(&self) -> Effect {
         if self.sent.load(Ordering::Relaxed) { Effect::Unknown } else { Effect::None }
     }

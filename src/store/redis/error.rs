@@ -1,29 +1,30 @@
-//! The failures of a request to Redis, and the errors that callers get for them.
+//! The failures of a request to Redis, and their conversion to errors.
 
 use redis::{ErrorKind as Cause, RedisError, ServerErrorKind as Server};
 
 use crate::error::{Effect, Error, ErrorKind};
 
-/// The reason why a request has no reply.
+/// The reason for which a request has failed.
 #[derive(Debug, Clone)]
 pub(super) enum Failure {
     /// There is no connection. Nothing was sent.
     Unreachable(RedisError),
     /// The connection was lost, or the response timeout passed, after the request was sent.
     Lost(RedisError),
-    /// The server answered with an error. Nothing was charged, unless the script failed on its way.
+    /// The server answered with an error. Nothing was charged, unless the script failed half-way.
     ServerError(RedisError),
     /// The server answered with a value that is not the script's reply.
     NotOurs,
-    /// The deadline of the caller passed. The effect tells whether the request was sent.
+    /// The deadline of the caller passed. The effect is [`Effect::None`] if the request was not
+    /// sent.
     TimedOut(Effect),
-    /// The task that would have sent the request with a batch ended before. Nothing was sent.
+    /// The task that sends the request with a batch ended before it did. Nothing was sent.
     Dropped,
     /// The request was made outside of a tokio runtime, where there are no timers. Nothing was sent.
     NoRuntime,
 }
 
-/// The place to which a cluster node redirects a request that came to the wrong node.
+/// The destination to which a cluster node redirects a request.
 pub(super) enum Redirect {
     /// The node at this address, from now on.
     Moved(String),
@@ -42,11 +43,12 @@ impl Failure {
         }
     }
 
-    /// Returns what the request may have done.
+    /// Returns the effect that the request may have had.
     ///
     /// The script reads and checks everything before it writes anything, so a server error means
-    /// that nothing was charged. The exception is a script that failed on its way, because a key
-    /// was damaged or the user lacks a right: it is not known how far that one came.
+    /// that nothing was charged. The exceptions are a script that fails on a damaged key, with the
+    /// code `ERR`, and one whose user lacks the right to one of its commands: it may have written
+    /// before.
     pub(super) fn effect(&self) -> Effect {
         match self {
             Self::Unreachable(_) | Self::Dropped | Self::NoRuntime => Effect::None,
@@ -66,17 +68,18 @@ impl Failure {
     pub(super) fn ends_connection(&self) -> bool {
         match self {
             Self::Unreachable(_) => true,
-            // A late reply still comes, in its order.
+            // After a timeout the reply may still arrive, in its order.
             Self::Lost(error) => !error.is_timeout(),
             Self::ServerError(error) => matches!(code_of(error), "READONLY" | "NOAUTH"),
-            // There may be one reply too many, and each that follows belongs to another request.
+            // There may be one reply too many. Each later reply would then belong to another
+            // request.
             Self::NotOurs => true,
             Self::TimedOut(_) | Self::Dropped | Self::NoRuntime => false,
         }
     }
 
-    /// Returns whether a batch with this failure did nothing, and its checks are to be repeated one
-    /// by one, because some of them may succeed:
+    /// Returns whether the checks of a batch with this failure are sent again one by one. The batch
+    /// had no effect, and some of its checks may succeed alone:
     ///
     /// - while a slot moves, some of its keys are on this node and some on another one;
     /// - a server that cannot write still decides the checks that are denied, because a denial
@@ -87,7 +90,7 @@ impl Failure {
             || matches!(code_of(error), "OOM" | "MISCONF" | "READONLY")
     }
 
-    /// Returns where a cluster node redirects the request to.
+    /// Returns the destination to which a cluster node redirects the request, if it does.
     pub(super) fn redirect(&self) -> Option<Redirect> {
         let Self::ServerError(error) = self else { return None };
         let address = || error.redirect_node().map(|(address, _)| address.to_owned());
@@ -102,7 +105,7 @@ impl Failure {
     }
 }
 
-/// The rights that the script needs, as an administrator grants them.
+/// The rights that the Redis user needs, in the syntax of `ACL SETUSER`.
 const REQUIRED_RIGHTS: &str = "grant the user ~<prefix>:* +evalsha +eval +time +get +set +getrange \
                       +setrange +pexpire +pexpireat +del, in a cluster +asking +cluster|slots, behind \
                       Sentinel +role";
@@ -159,7 +162,7 @@ impl From<Failure> for Error {
     }
 }
 
-/// Creates the error for what a server answered.
+/// Converts the error that a server answered.
 fn server_error(error: RedisError) -> Error {
     let (kind, message) = match code_of(&error) {
         _ if error.kind() == Cause::InvalidClientConfig => (
@@ -216,8 +219,8 @@ fn is_refused_in_script(error: &RedisError) -> bool {
     code_of(error) == "NOPERM" && (error.code() == Some("ERR") || is_in_script())
 }
 
-/// Returns the first word of a server's error. The rest may contain names of keys, which must not
-/// decide anything.
+/// Returns the code of a server's error, its first word. Nothing else is read, because the rest may
+/// contain names of keys, which clients choose.
 fn code_of(error: &RedisError) -> &str {
     let code = match error.code() {
         Some(code) => code,

@@ -1,7 +1,7 @@
 //! The names of keys in the database: `{prefix}:{<hash or tag>}:<policy>:<algorithm and layout>`.
 //!
-//! In a cluster the part in braces decides the slot. So the standings of one key under all policies
-//! share a slot, and so do those of all keys with one [tag](Key::tagged).
+//! In a cluster the part in braces decides the slot. So the standings of a key under all policies
+//! share a slot, as do those of all keys with the same [tag](Key::tagged).
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::{key::Key, policy::Charge};
 /// allocation.
 pub(super) type KeyName = SmallVec<[u8; 72]>;
 
-/// Names keys as the configuration says.
+/// The naming of keys, as configured by [`RedisConfig`].
 pub(super) struct KeyNames {
     prefix: Box<str>,
     secret: (u64, u64),
@@ -29,7 +29,7 @@ impl KeyNames {
         Self { prefix: prefix.as_str().into(), secret: *secret, is_plain: *plain_keys }
     }
 
-    /// Returns the name of the key that holds the standing of a charge.
+    /// Returns the name of the database key that holds the standing of a charge.
     pub(super) fn name(&self, charge: &Charge<'_>) -> KeyName {
         let mut name = KeyName::new();
         name.extend_from_slice(self.prefix.as_bytes());
@@ -71,7 +71,7 @@ impl fmt::Debug for KeyNames {
 
 /// Appends the bytes in the URL-safe alphabet of base64 (RFC 4648, section 5), without padding.
 fn push_base64(text: &mut KeyName, bytes: &[u8]) {
-    // Room for a digest.
+    // A digest needs 22 characters.
     let mut characters = [0; 24];
     match URL_SAFE_NO_PAD.encode_slice(bytes, &mut characters) {
         Ok(length) => text.extend_from_slice(&characters[..length]),
@@ -79,14 +79,14 @@ fn push_base64(text: &mut KeyName, bytes: &[u8]) {
     }
 }
 
-/// Appends the bytes, with those that are not printable and those that decide the slot as `%XX`.
+/// Appends the bytes. Bytes that are not printable, braces and `%` are written as `%XX`.
 fn push_escaped(text: &mut KeyName, bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    const HEX_DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in bytes {
         if byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}' | b'%') {
             text.push(byte);
         } else {
-            let digit = |bits: u8| DIGITS[usize::from(bits & 15)];
+            let digit = |bits: u8| HEX_DIGITS[usize::from(bits & 15)];
             text.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte)]);
         }
     }

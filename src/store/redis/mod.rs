@@ -1,4 +1,4 @@
-//! The shared store: standings in Redis, decided there by one script in one round trip.
+//! The shared store. Redis keeps the standings and decides a check by one script in one round trip.
 
 mod backend;
 mod batch;
@@ -12,6 +12,7 @@ mod key_name;
 mod multi_slot;
 mod reply;
 mod script;
+mod slot_queue;
 mod spare_command;
 mod store;
 mod test_time;

@@ -1,4 +1,4 @@
-//! A request as calls of the script: one, or in a cluster one for each slot.
+//! Requests over several slots of a cluster, with one call of the script for each slot.
 
 use std::{pin::pin, time::Duration};
 
@@ -22,8 +22,8 @@ use crate::{
     telemetry,
 };
 
-/// The longest time that a denied check waits for the refunds of other slots, and for where their
-/// keys stand. Neither can change the denial.
+/// The longest time that a denied check waits for the refunds of other slots, and for the standings
+/// of their keys. Neither can change the denial.
 const MAX_DENIAL_WAIT: Duration = Duration::from_millis(10);
 
 /// The options that all calls of one request share.
@@ -31,12 +31,16 @@ const MAX_DENIAL_WAIT: Duration = Duration::from_millis(10);
 pub(super) struct CallOptions {
     pub(super) operation: Operation,
     pub(super) deadline: Option<Instant>,
-    /// The time in microseconds, set by a test.
+    /// The time that a test has set, in microseconds since the Unix epoch.
     pub(super) test_time: Option<u64>,
 }
 
 impl Batcher {
-    /// Executes a request on the slot or the slots of its charges.
+    /// Executes a request on each slot of its charges.
+    ///
+    /// # Errors
+    ///
+    /// If a call fails. The error's [`effect`](Error::effect) is that of the whole request.
     pub(super) async fn execute(
         &self,
         check: &WireCheck,
@@ -53,8 +57,8 @@ impl Batcher {
         Ok(reply.into_store_reply(check))
     }
 
-    /// Executes a request on several slots in a task of its own: dropped between two slots, it would
-    /// stay charged in part. The task ends with its last call.
+    /// Executes a request on several slots, in a task of its own that ends with its last call.
+    /// Without the task, a request dropped between two slots would stay charged in part.
     async fn execute_in_task(
         &self,
         check: &WireCheck,
@@ -87,14 +91,14 @@ impl Batcher {
                 Some(deadline) => timeout_at(deadline, call.as_mut()).await,
             }
         };
-        // The call has been dropped, so a request that had not departed never will.
+        // The call has been dropped, so a request that has not departed is never sent.
         in_time.unwrap_or_else(|_| Err(Failure::TimedOut(departure.effect())))
     }
 }
 
 /// The charges of a request, by slot.
 ///
-/// They are in the order of the slots: two requests that share slots are then less likely to refuse
+/// The groups are in the order of the slots, so that two requests over the same slots rarely refuse
 /// each other.
 struct SlotGroups<'b> {
     batcher: &'b Batcher,
@@ -136,7 +140,7 @@ impl<'b> SlotGroups<'b> {
                 Ok(group_time) => time = time.max(group_time),
                 Err(failure) => {
                     let before = match self.options.operation {
-                        // All or nothing: what the slots before this one spent is refunded.
+                        // A check spends all or nothing, so the slots before this one refund.
                         Operation::Acquire => self.refund_before(index).await,
                         Operation::Peek => Effect::None,
                         Operation::Force | Operation::Refund | Operation::Reset if index > 0 => {
@@ -164,7 +168,8 @@ impl<'b> SlotGroups<'b> {
         Ok(reply.time)
     }
 
-    /// Refunds what the slots before this one spent, and returns what stays charged.
+    /// Refunds the units that the groups before `index` spent. Returns [`Effect::None`] if all of
+    /// them were refunded.
     async fn refund_before(&self, index: usize) -> Effect {
         let until = self.denial_deadline();
         let refunds: Vec<_> =
@@ -180,8 +185,8 @@ impl<'b> SlotGroups<'b> {
         effect
     }
 
-    /// Refunds what a group spent, in a task of its own that ends with the call, and returns what
-    /// stays charged. A refund is tried once: a second try might refund twice.
+    /// Refunds the units that a group spent, in a task of its own that ends with the call. Returns
+    /// `None` if it spent none. A refund is tried once, because a second try might refund twice.
     fn refund(&self, group: &SlotGroup) -> Option<JoinHandle<Effect>> {
         let spent = group.check.charges().iter().zip(&group.replies);
         let spent = spent.filter(|(_, reply)| reply.units > 0);
@@ -203,8 +208,8 @@ impl<'b> SlotGroups<'b> {
         }))
     }
 
-    /// Asks the slots other than this one, which denied, where their keys stand. A slot that does
-    /// not answer in time counts as unused, which does not change the denial.
+    /// Asks all slots but the one that denied for the standings of their keys. If a slot does not
+    /// answer in time, its keys are reported as unused, which does not change the denial.
     async fn peek_others(&mut self, denied: usize) -> Timestamp {
         let deadline = Some(self.denial_deadline());
         let options = CallOptions { operation: Operation::Peek, deadline, ..self.options };
@@ -223,7 +228,7 @@ impl<'b> SlotGroups<'b> {
         self.options.deadline.map_or(until, |deadline| deadline.min(until))
     }
 
-    /// Returns the replies in the order of the caller's request.
+    /// Joins the replies, in the order of the charges in the caller's request.
     fn into_store_reply(self, time: Timestamp, count: usize) -> Result<StoreReply, Error> {
         let mut replies: SmallVec<[Option<ChargeReply>; 1]> = SmallVec::from_elem(None, count);
         for group in self.groups {
@@ -250,7 +255,7 @@ impl SlotGroup {
     }
 }
 
-/// Returns the effect of a request of which two parts had these effects.
+/// Returns the effect of a request whose two parts had these effects.
 fn combine(first: Effect, second: Effect) -> Effect {
     match (first, second) {
         (Effect::Applied, _) | (_, Effect::Applied) => Effect::Applied,

@@ -1,4 +1,4 @@
-//! The script's reply: see lua/prelude.lua for the format.
+//! The parser of the script's reply. `lua/prelude.lua` describes the format.
 
 use redis::Value;
 use smallvec::SmallVec;
@@ -9,17 +9,17 @@ use crate::{
     decision::{ChargeReply, Mark, Source, Standing, StoreReply, Verdict},
 };
 
-/// The bytes that the script returns for each charge: eight doubles.
+/// The number of bytes that the script returns for each charge: eight doubles.
 const CHARGE_BYTES: usize = 64;
-/// The script returns this in place of the units of a check in a batch that it could not decide
-/// together with the others.
+/// The number that the script returns in place of the units of a check that it could not decide as
+/// part of a batch.
 const UNDECIDED: f64 = -1.0;
 
 /// The script's reply to one check.
 #[derive(Debug)]
 pub(super) struct CheckReply {
     pub(super) time: Timestamp,
-    /// A reply to each charge, in the order of the [`WireCheck`].
+    /// The reply to each charge, in the order of the [`WireCheck`].
     pub(super) charges: SmallVec<[ChargeReply; 1]>,
 }
 
@@ -36,11 +36,11 @@ impl CheckReply {
     }
 }
 
-/// The replies to the checks of one call. `None` stands for a check that the script could not
-/// decide together with the others.
+/// The replies to the checks of one call. A check that the script could not decide as part of the
+/// batch has `None`.
 pub(super) type CallReply = SmallVec<[Option<CheckReply>; 1]>;
 
-/// Parses the reply to a call with these checks. Returns `None` if this is not such a reply.
+/// Parses the reply to a call with these checks. Returns `None` if `value` cannot be that reply.
 pub(super) fn parse<'c>(
     operation: Operation,
     checks: impl ExactSizeIterator<Item = &'c WireCheck>,
@@ -80,7 +80,7 @@ fn parse_charge(operation: Operation, charge: &WireCharge, bytes: &[u8]) -> Opti
     };
     Some(ChargeReply {
         verdict,
-        // The script counts forced units no further than 2^53.
+        // The script's numbers end at 2^53, but forced units are always spent in full.
         units: if operation == Operation::Force && units > 0 { cost } else { units },
         standing: Standing {
             limit: capacity,

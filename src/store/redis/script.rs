@@ -1,4 +1,4 @@
-//! The script: one text, one SHA, and how a server that has lost it gets it again.
+//! The text of the script, its calls, and its loading into a server that does not have it.
 
 use std::{
     borrow::Borrow,
@@ -49,12 +49,12 @@ const TEXT: &str = for_each_algorithm!(join);
 
 static SHA: LazyLock<String> = LazyLock::new(|| Script::new(TEXT).get_hash().to_owned());
 
-/// The form in which a command names the script.
+/// The way in which a command names the script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScriptBy {
-    /// By its digest, as nearly always.
+    /// By its digest, as in nearly all calls.
     Digest,
-    /// By its text. The server keeps the script then.
+    /// By its text, which makes the server keep the script.
     Text,
 }
 
@@ -62,9 +62,10 @@ pub(super) enum ScriptBy {
 /// pointer to one.
 pub(super) struct ScriptCall<'c, C> {
     operation: Operation,
-    /// More than one only to acquire: the script decides them one after the other.
+    /// The checks, of which there is more than one only to acquire. The script decides them one by
+    /// one.
     checks: &'c [C],
-    /// The time in microseconds, set by a test.
+    /// The time that a test has set, in microseconds since the Unix epoch.
     test_time: Option<u64>,
     departure: &'c Departure,
 }
@@ -108,7 +109,7 @@ impl<'c, C: Borrow<WireCheck>> ScriptCall<'c, C> {
     }
 }
 
-/// Loads the script into a server that has lost it, from few of the calls that miss it.
+/// The loading of the script into a server that does not have it.
 #[derive(Debug, Default)]
 pub(super) struct ScriptLoader {
     is_loading: AtomicBool,
@@ -117,9 +118,13 @@ pub(super) struct ScriptLoader {
 impl ScriptLoader {
     /// Runs a call of the script. `send` sends it to the server that has the keys.
     ///
-    /// The first of the calls that find the script missing sends its text. The others send the
-    /// digest once more, behind that text, and the text only if the script is still missing. So no
-    /// call waits for another one.
+    /// If several calls find the script missing, the first one sends its text. The others send the
+    /// digest once more, which arrives after that text, and send the text only if the script is
+    /// still missing. So no call waits for another one.
+    ///
+    /// # Errors
+    ///
+    /// If the call fails for another reason than a missing script.
     pub(super) async fn run<T, F>(
         &self,
         departure: &Departure,
@@ -147,7 +152,7 @@ impl ScriptLoader {
     }
 }
 
-/// Ends the loading of the script when the call that began it ends.
+/// A guard that ends the loading when the call that began it ends.
 struct LoadingGuard<'a>(&'a AtomicBool);
 
 impl Drop for LoadingGuard<'_> {

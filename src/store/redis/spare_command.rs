@@ -1,4 +1,4 @@
-//! Commands whose buffers are used again.
+//! Commands that reuse the buffers of earlier commands.
 
 use std::{
     cell::RefCell,
@@ -8,18 +8,18 @@ use std::{
 
 use redis::Cmd;
 
-/// The spare commands that a thread keeps. Each has the size of a command that it sent: 200 bytes
-/// for one check, up to 10 KB for a batch.
+/// The maximum number of spare commands that a thread keeps. Each has the size of a command that
+/// the thread sent: 200 bytes for one check, up to 10 KB for a batch.
 const MAX_SPARE_COMMANDS: usize = 32;
-/// A longer command, such as one with the script's text, is not kept.
+/// The maximum size of a command that is kept. One with the script's text is longer.
 const MAX_SPARE_BYTES: usize = 16 * 1024;
 
 thread_local! {
     static SPARE_COMMANDS: RefCell<Vec<Cmd>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A command in buffers of a command that this thread sent before, so that encoding a check needs
-/// no allocation.
+/// A command that reuses the buffers of a command that this thread sent before, so that encoding a
+/// check needs no allocation.
 #[derive(Debug, Default)]
 pub(super) struct SpareCommand(Cmd);
 
@@ -42,7 +42,7 @@ impl Drop for SpareCommand {
         }
         let mut command = mem::take(&mut self.0);
         command.clear();
-        // A thread that ends has no spare commands any more.
+        // A thread that is ending may have dropped its spare commands already.
         let _ = SPARE_COMMANDS.try_with(|spare| {
             let mut spare = spare.borrow_mut();
             if spare.len() < MAX_SPARE_COMMANDS {

@@ -1,4 +1,4 @@
-//! The shared store: its constructors and the requests that it answers.
+//! The constructors of the shared store, and its implementation of [`Store`].
 
 use std::sync::Arc;
 
@@ -28,10 +28,10 @@ use crate::{
 
 #[doc = include_str!("../../../docs/redis.md")]
 #[derive(Debug, Clone)]
-pub struct RedisStore(Arc<Shared>);
+pub struct RedisStore(Arc<StoreShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct StoreShared {
     batcher: Batcher,
     key_names: KeyNames,
     max_log_entries: u64,
@@ -39,8 +39,10 @@ struct Shared {
 }
 
 impl RedisStore {
-    /// Connects to the server at a URL: `redis://[user[:password]@]host[:port][/db]`, `rediss://` for
-    /// TLS, or `unix:///path[?user=..&pass=..&db=..]`.
+    /// Connects to the server at a URL, with the default [`RedisConfig`].
+    ///
+    /// The URL is `redis://[user[:password]@]host[:port][/db]`, `rediss://..` for TLS, or
+    /// `unix:///path[?user=..&pass=..&db=..]`.
     ///
     /// # Errors
     ///
@@ -49,7 +51,7 @@ impl RedisStore {
         Self::connect_with(url, RedisConfig::default()).await
     }
 
-    /// Connects like [`connect`](Self::connect), with a configuration.
+    /// Connects like [`connect`](Self::connect), with the given [`RedisConfig`].
     ///
     /// # Errors
     ///
@@ -61,13 +63,12 @@ impl RedisStore {
         Self::new(Connector::Server(Box::new(server)), config).await
     }
 
-    /// Connects in the way of the application's own pool: with its address, user, password,
-    /// certificates and connection customizer.
+    /// Connects through the manager of the application's own [pool](bb8::Pool): with its address,
+    /// user, password, certificates and connection customizer.
     ///
-    /// The store opens [`connections`](RedisConfig::connections) connections of its own through the
-    /// pool's manager. The pool's `max_size` does not count or limit them. The application may use
-    /// transactions, `SELECT` and blocking commands on the connections that it checks out, because
-    /// the store uses none of those, and no check waits for them.
+    /// The store opens [`connections`](RedisConfig::connections) connections of its own, which the
+    /// pool's `max_size` does not count. It never uses the connections that the application checks
+    /// out, so the application may use transactions, `SELECT` and blocking commands on them.
     ///
     /// # Errors
     ///
@@ -76,8 +77,8 @@ impl RedisStore {
         Self::from_pool_with(pool, RedisConfig::default()).await
     }
 
-    /// Connects like [`from_pool`](Self::from_pool), with a configuration. The certificates in the
-    /// configuration are ignored: those of the pool are used.
+    /// Connects like [`from_pool`](Self::from_pool), with the given [`RedisConfig`]. Its
+    /// certificates are ignored, because those of the pool are used.
     ///
     /// # Errors
     ///
@@ -92,7 +93,7 @@ impl RedisStore {
         Self::new(Connector::Bb8 { pool, response_timeout }, config).await
     }
 
-    /// Connects to the primary that Redis Sentinel knows by a name.
+    /// Connects to the primary that Redis Sentinel names, and follows it after a failover.
     ///
     /// `sentinels` are the URLs of some sentinels. `primary` is the name, or a URL with the name as
     /// its host: `rediss://user:password@name/0`.
@@ -107,7 +108,7 @@ impl RedisStore {
         Self::sentinel_with(sentinels, primary, RedisConfig::default()).await
     }
 
-    /// Connects like [`sentinel`](Self::sentinel), with a configuration.
+    /// Connects like [`sentinel`](Self::sentinel), with the given [`RedisConfig`].
     ///
     /// # Errors
     ///
@@ -137,7 +138,7 @@ impl RedisStore {
         Self::cluster_with(nodes, RedisConfig::default()).await
     }
 
-    /// Connects like [`cluster`](Self::cluster), with a configuration.
+    /// Connects like [`cluster`](Self::cluster), with the given [`RedisConfig`].
     ///
     /// # Errors
     ///
@@ -154,23 +155,22 @@ impl RedisStore {
         Ok(Self::over(Backend::Cluster(Box::new(cluster)), &config))
     }
 
-    /// Checks that this store accepts a policy. It refuses a [`SlidingLog`](Algorithm::SlidingLog)
-    /// with a limit above [`max_log_entries`](RedisConfig::max_log_entries), because a longer log
-    /// would keep the server busy.
+    /// Returns an error if this store cannot keep the quota of a [`Policy`]: a
+    /// [`SlidingLog`](Algorithm::SlidingLog) with a limit above
+    /// [`max_log_entries`](RedisConfig::max_log_entries) would keep the server busy for too long.
     ///
-    /// Call this when the program starts. A [check](crate::Limiter::check) under a policy that is
-    /// refused fails with the same error.
+    /// Call this when the program starts. A [check](crate::Limiter::check) under such a policy
+    /// fails with the same error.
     ///
     /// # Errors
     ///
-    /// Returns an error if the log could become too long.
-    /// [`SlidingBuckets`](Algorithm::SlidingBuckets) has no such limit.
+    /// Returns an error of the kind [`Invalid`](crate::ErrorKind::Invalid) if the log could become
+    /// too long. [`SlidingBuckets`](Algorithm::SlidingBuckets) has no such limit.
     pub fn admits(&self, policy: &Policy) -> Result<(), Error> {
         self.admits_quota(policy.name(), &policy.quota())
     }
 
-    /// Returns the same store with a clock that sets the time of each call, for tests. Keys then
-    /// expire after a day.
+    /// Sets a clock that gives the time of each call, for tests. Keys then expire after a day.
     ///
     /// # Panics
     ///
@@ -181,7 +181,7 @@ impl RedisStore {
     pub fn with_test_clock(self, clock: impl crate::clock::Clock) -> Self {
         let test_time = TestTime(Some(Arc::new(clock)));
         match Arc::try_unwrap(self.0) {
-            Ok(shared) => Self(Arc::new(Shared { test_time, ..shared })),
+            Ok(shared) => Self(Arc::new(StoreShared { test_time, ..shared })),
             Err(_) => panic!("set the clock before the store is shared"),
         }
     }
@@ -193,7 +193,7 @@ impl RedisStore {
     }
 
     fn over(backend: Backend, config: &RedisConfig) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(StoreShared {
             batcher: Batcher::new(backend, config.batching),
             key_names: KeyNames::new(config),
             max_log_entries: config.max_log_entries,

@@ -14,7 +14,7 @@ mod seam {
     pub(in super::super) struct TestTime(pub(in super::super) Option<Arc<dyn Clock>>);
 
     impl TestTime {
-        /// Returns the time in microseconds, or `None` for the time of the server.
+        /// Returns the time in microseconds since the Unix epoch, or `None` for the server's time.
         pub(in super::super) fn now(&self) -> Option<u64> {
             self.0.as_ref().map(|clock| clock.now().as_micros())
         }
@@ -23,12 +23,12 @@ mod seam {
 
 #[cfg(not(feature = "test-util"))]
 mod seam {
-    /// The time of the server.
+    /// The seam without a clock, which always leaves the time to the server.
     #[derive(Debug, Clone, Default)]
     pub(in super::super) struct TestTime(());
 
     impl TestTime {
-        /// Returns `None`.
+        /// Returns `None`, which stands for the time of the server.
         #[expect(clippy::unused_self, reason = "the other seam needs it")]
         pub(in super::super) fn now(&self) -> Option<u64> {
             None

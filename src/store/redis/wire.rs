@@ -1,4 +1,4 @@
-//! A request as the script reads it: see lua/prelude.lua for the format.
+//! The encoding of a request for the script. `lua/prelude.lua` describes the format.
 
 use redis::{Cmd, RedisWrite};
 use smallvec::SmallVec;
@@ -22,7 +22,8 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// Returns the script's name of the operation. `is_batch` is set for several checks.
+    /// Returns the operation's code in the script. `is_batch` is true for several checks in one
+    /// call.
     pub(super) fn code(self, is_batch: bool) -> &'static str {
         match self {
             Self::Acquire if is_batch => "b",
@@ -35,18 +36,19 @@ impl Operation {
     }
 }
 
-/// The largest number in a request or a reply. The script's numbers are doubles, exact below 2^53.
+/// The largest number in a request or a reply. The script's numbers are doubles, which are exact
+/// below 2^53.
 pub(super) const MAX_NUMBER: u64 = (1 << 53) - 1;
 
-/// A flag of a charge: it is a shadow.
+/// The flag of a shadow charge.
 const SHADOW: u8 = 1;
-/// A flag of a charge: an earlier charge of the same check has its key, so the script reads the
-/// key again.
+/// The flag of a charge with the key of an earlier charge of its check, so that the script reads
+/// the key again.
 const SAME_KEY: u8 = 2;
-/// A flag of a charge: it is the last one of its check.
+/// The flag of the last charge of a check.
 const LAST: u8 = 4;
 
-/// One charge of a request, independent of what it was made from.
+/// One charge of a request, as the script needs it.
 #[derive(Debug, Clone)]
 pub(super) struct WireCharge {
     key_name: KeyName,
@@ -87,7 +89,7 @@ impl WireCharge {
         }
     }
 
-    /// Creates the refund of this charge, which the script answered with `reply`.
+    /// Creates the refund of this charge, of which the script spent the units in `reply`.
     pub(super) fn undo(&self, reply: &ChargeReply) -> Self {
         let spent = Some((reply.mark, self.quota));
         Self { cost: reply.units, max_cost: reply.units, spent, ..self.clone() }
@@ -105,12 +107,12 @@ impl WireCharge {
         self.cost
     }
 
-    /// Returns the most units that the charge can ever be granted.
+    /// Returns the number of units that the quota can hold at most.
     pub(super) fn capacity(&self) -> u64 {
         self.quota.capacity()
     }
 
-    /// Returns the reply for a key from which nothing was spent.
+    /// Returns the reply to this charge if its key had spent nothing.
     pub(super) fn reply_of_full_key(&self) -> ChargeReply {
         let capacity = self.capacity();
         ChargeReply {
@@ -121,7 +123,7 @@ impl WireCharge {
         }
     }
 
-    /// Returns whether a check with this charge may be admitted after this reply to the charge.
+    /// Returns whether `reply` lets the check of this charge be admitted.
     pub(super) fn admits(&self, reply: &ChargeReply) -> bool {
         self.is_shadow || reply.verdict == Verdict::Passed
     }
@@ -145,11 +147,10 @@ impl WireCharge {
     }
 }
 
-/// The bytes of the longest line: that of a refund.
+/// The number of bytes of the longest line, which is that of a refund.
 const MAX_LINE_BYTES: usize = 2 + 10 * 8;
 
-/// The charges of one check, or of another operation, in the order of the script: those that bind
-/// come before the shadows.
+/// The charges of one check, or of another operation. Shadow charges come after the others.
 #[derive(Debug, Clone)]
 pub(super) struct WireCheck {
     charges: SmallVec<[WireCharge; 3]>,
@@ -167,7 +168,7 @@ impl WireCheck {
         &self.charges
     }
 
-    /// Writes a line for each charge to the argument of a command.
+    /// Appends a line for each charge to the argument of a command.
     fn encode(&self, argument: &mut impl Write) {
         for (index, charge) in self.charges.iter().enumerate() {
             let earlier = &self.charges[..index];
@@ -189,8 +190,8 @@ impl WireCheck {
     }
 }
 
-/// Writes the arguments of the script for these checks: the number of keys, the keys, the
-/// operation, the lines.
+/// Appends the arguments of the script for these checks: the number of keys, the keys, the
+/// operation, and the lines.
 pub(super) fn encode<'c>(
     operation: Operation,
     checks: impl ExactSizeIterator<Item = &'c WireCheck> + Clone,

@@ -10,7 +10,8 @@ use std::{
 
 use tokio::{runtime::Handle, task::AbortHandle};
 
-/// A background task of a limiter. It has to be [stopped](Self::stop) when the limiter ends.
+/// A background task of a limiter, of which at most one runs at a time. The limiter
+/// [stops](Self::stop) it when it ends.
 #[derive(Debug, Default)]
 pub(super) struct BackgroundTask {
     is_running: Arc<AtomicBool>,
@@ -43,9 +44,10 @@ impl BackgroundTask {
         }
     }
 
-    /// Ends the task. It does not start again.
+    /// Aborts the task, which cannot be started again.
     pub(super) fn stop(&self) {
-        // Set first: a task that starts meanwhile is aborted here or where it starts.
+        // The flag is set first, so that a task that starts meanwhile is aborted here or in
+        // `start`.
         self.is_stopped.store(true, Ordering::SeqCst);
         self.abort();
     }
@@ -58,7 +60,7 @@ impl BackgroundTask {
     }
 }
 
-/// Clears the flag when the task ends, also when its runtime does.
+/// A guard that clears the flag when the task ends, also when the runtime drops it.
 struct RunningGuard(Arc<AtomicBool>);
 
 impl Drop for RunningGuard {

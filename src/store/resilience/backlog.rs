@@ -1,4 +1,4 @@
-//! The units that this process admitted without the store, and that are to be charged to it.
+//! The units that this process admitted without the store, and will charge to it later.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -9,15 +9,15 @@ use hashbrown::HashTable;
 
 use crate::{algorithm::outstanding_of, clock::Timestamp, policy::Charge};
 
-/// The most entries. Units beyond it are never charged to the store.
+/// The maximum number of entries. Units beyond it are never charged to the store.
 const MAX_ENTRIES: usize = 100_000;
-/// The number of parts with a lock each: so many that two threads rarely wait for the same one.
+/// The number of shards, each with its own lock. With 64, two threads rarely wait for the same one.
 const SHARDS: usize = 64;
 /// The least time between two searches of a full shard for entries that have expired, in
 /// microseconds. So clients with ever new keys do not have the shard searched with each check.
 const SWEEP_INTERVAL_MICROS: u64 = 1_000_000;
 
-/// Units by policy and key.
+/// A table of units by policy and key.
 #[derive(Debug)]
 pub(super) struct Backlog {
     shards: Box<[BacklogShard]>,
@@ -29,7 +29,7 @@ pub(super) struct Backlog {
     next_shard: AtomicUsize,
 }
 
-/// A part of the backlog, on cache lines of its own.
+/// A part of the backlog. The alignment keeps two shards off the same cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct BacklogShard {
@@ -47,7 +47,7 @@ pub(super) struct BacklogEntry {
     /// The times at which the first and the last unit were admitted.
     first: Timestamp,
     last: Timestamp,
-    /// Boxed, so that the fields that change with each admission lie close together.
+    /// The charge is boxed so that the fields that change with each admission lie close together.
     charge: Box<Charge<'static>>,
 }
 
@@ -57,8 +57,8 @@ impl BacklogEntry {
         Charge::clone(&self.charge).with_cost(self.units)
     }
 
-    /// Returns how many of the units still count at least and at most: as many as if all had been
-    /// admitted with the first, or with the last.
+    /// Returns the least and the greatest number of units that can still count at `now`: the number
+    /// if all units had been admitted at the time of the first, and at the time of the last.
     pub(super) fn still_counts(&self, now: Timestamp, instances: u32) -> (u64, u64) {
         let counts = |since| {
             outstanding_of(&self.charge.quota_in_force(), instances, self.units, since, now)
@@ -147,7 +147,8 @@ impl Backlog {
         self.len.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Removes units that were refunded. Returns how many of them were in the backlog.
+    /// Removes units that were refunded. Returns the number of units removed, which is smaller than
+    /// `units` if the others are no longer in the backlog.
     pub(super) fn remove(&self, name: u128, units: u64) -> u64 {
         let mut shard = self.shard(name);
         let Some(entry) = shard.find_mut(hash(name), |entry| entry.name == name) else { return 0 };
@@ -159,7 +160,7 @@ impl Backlog {
         removed
     }
 
-    /// Takes out an entry that still counts, from one shard after the other.
+    /// Removes and returns an entry that still counts. Successive calls visit the shards in turn.
     pub(super) fn take(&self, now: Timestamp) -> Option<BacklogEntry> {
         let next = self.next_shard.fetch_add(1, Ordering::Relaxed);
         for offset in 0..SHARDS {
@@ -209,7 +210,7 @@ fn shard_of(name: u128) -> usize {
     (name >> 64) as usize % SHARDS
 }
 
-/// Names are hashes already.
+/// Returns the hash of a name. Names are hashes already, so a part of the name suffices.
 #[inline]
 fn hash(name: u128) -> u64 {
     name as u64

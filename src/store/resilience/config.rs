@@ -8,8 +8,8 @@ use crate::{
     store::MemoryConfig,
 };
 
-/// The stages between a [`Limiter`](crate::Limiter) and a remote [`Store`](crate::store::Store) that
-/// may be slow, unreachable or overloaded.
+/// The stages between a [`Limiter`](crate::Limiter) and a remote [`Store`](crate::store::Store)
+/// that may be slow, unreachable or overloaded.
 ///
 /// [`Limiter::new`](crate::Limiter::new) uses the default, and
 /// [`Limiter::with`](crate::Limiter::with) takes another one. A store that
@@ -17,10 +17,10 @@ use crate::{
 ///
 /// | stage | effect | default |
 /// |---|---|---|
-/// | [`deadline`](Self::deadline) | a check waits no longer for the store | 50 ms |
-/// | [`breaker`](Self::breaker) | a store that keeps failing gets no requests, only a probe now and then | [`BreakerConfig`] |
+/// | [`deadline`](Self::deadline) | a check stops waiting for the store at this time | 50 ms |
+/// | [`breaker`](Self::breaker) | a store that keeps failing gets no requests, only a probe every 500 ms | [`BreakerConfig`] |
 /// | deny cache | a check that the store would deny is denied at once, with the same waits | on |
-/// | [`fallback`](Self::fallback) | [`OnFailure`](crate::OnFailure) of each charge decides what the store does not | 1 instance |
+/// | [`fallback`](Self::fallback) | while the store cannot answer, the [`OnFailure`](crate::OnFailure) of each charge says who decides | 1 instance |
 ///
 /// [`resilience`](crate::resilience) describes the stages in detail.
 ///
@@ -71,23 +71,26 @@ impl Default for Resilience {
 impl Resilience {
     pub(super) const DEADLINE: Duration = Duration::from_millis(50);
 
-    /// Returns a configuration without any stage: each failure of the store is an error of the check.
+    /// Returns a configuration without any stage: each failure of the store is an error of the
+    /// check.
     #[must_use]
     pub fn none() -> Self {
         Self { deadline: None, breaker: None, fallback: None, deny_cache: false, ..Self::default() }
     }
 
-    /// Limits how long a check waits for the store.
+    /// Sets the longest time for which a check waits for the store. The default is 50 ms.
     ///
-    /// A request that was sent before the deadline may still be applied after it. Outside of a tokio
-    /// runtime there is no timer, and the store's own timeouts apply instead.
+    /// A request that was sent before the deadline may still be applied after it; see
+    /// [`Effect::Unknown`](crate::Effect::Unknown). Outside of a tokio runtime there is no timer,
+    /// and the store's own timeouts apply instead.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Sets when the circuit breaker opens, and how it closes again.
+    /// Sets the [configuration](BreakerConfig) of the circuit breaker: when it opens, and how it
+    /// closes.
     #[must_use]
     pub fn breaker(mut self, breaker: BreakerConfig) -> Self {
         self.breaker = Some(breaker);
@@ -117,23 +120,23 @@ impl Resilience {
         self
     }
 
-    /// Sets the size of the memory store that decides while the remote store cannot answer. The
-    /// default is 100,000 keys in about 64 MiB.
+    /// Sets the size of the [memory store](crate::store::MemoryStore) that decides while the remote
+    /// store cannot answer. The default is 100,000 keys in about 64 MiB.
     #[must_use]
     pub fn fallback(mut self, memory: MemoryConfig) -> Self {
         self.fallback = Some(memory);
         self
     }
 
-    /// Removes the deny cache: every check is sent to the store, also of keys that it has just
-    /// denied.
+    /// Removes the deny cache: checks of keys that the store has just denied are sent to it as
+    /// well.
     #[must_use]
     pub fn without_deny_cache(mut self) -> Self {
         self.deny_cache = false;
         self
     }
 
-    /// Sets the clock of the deny cache and the fallback. The default is [`SystemClock`].
+    /// Sets the [`Clock`] of the deny cache and the fallback. The default is [`SystemClock`].
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);

@@ -14,13 +14,13 @@ use crate::{
     telemetry,
 };
 
-/// A timer fires up to this much late.
+/// The longest delay between the time for which a timer is set and the time at which it fires.
 const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
 
-/// A time that no caller lives to see, and that every clock can express: about 30 years.
+/// The wait in place of one that exceeds the range of the clock: about 30 years.
 const FAR_FUTURE: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-/// The time by which the store has to answer a call.
+/// The time by which the store must answer a call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline {
     pub(super) at: Instant,
@@ -52,8 +52,9 @@ pub(super) fn send(store: &dyn Store, request: Request<'_>, deadline: Option<Dea
 
 /// Waits for the answer until the deadline.
 ///
-/// A store that implements [`Store::call_by`] fails by then itself, and knows what it has done. This
-/// timer is for the others: of their requests nothing is known.
+/// A store that implements [`Store::call_by`] fails by itself before the deadline, and its error
+/// says whether the request was sent. For other stores this timer ends the call, and the effect of
+/// the request is [unknown](Effect::Unknown).
 pub(super) async fn wait(answer: Answer, deadline: Option<Deadline>) -> Result<StoreReply, Error> {
     let Some(deadline) = deadline else { return answer.await };
     let reply = timeout_at(deadline.at, answer).await.unwrap_or_else(|_| {

@@ -1,7 +1,7 @@
 //! The decisions of this process while the store cannot answer.
 //!
-//! The [`OnFailure`] of each charge says what happens to it. The units that this process admits by
-//! itself go into the [`Backlog`], and are charged to the store when it answers again.
+//! The [`OnFailure`] of each charge says what happens to the charge. The units that this process
+//! admits go into the [`Backlog`], and are charged to the store when it answers again.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ use crate::{
     telemetry,
 };
 
-/// The part of each limit that this process enforces by itself.
+/// A memory store that enforces this process's share of each limit while the shared store cannot
+/// answer.
 #[derive(Debug)]
 pub(crate) struct Fallback {
     local: MemoryStore,
@@ -30,13 +31,13 @@ pub(crate) struct Fallback {
 /// The reason why the store does not decide.
 #[derive(Debug)]
 pub(super) enum Cause {
-    /// The breaker rejected the request, so the store was not asked.
+    /// The breaker rejected the request, so it was not sent to the store.
     Rejected,
     /// The store failed.
     Failed(Error),
 }
 
-/// The wait in a denial whose real wait is not known, in microseconds.
+/// The wait in a denial if the real wait is not known, in microseconds.
 const UNKNOWN_WAIT_MICROS: u64 = 1_000_000;
 
 impl Fallback {
@@ -58,8 +59,8 @@ impl Fallback {
     ///
     /// # Errors
     ///
-    /// The cause, if a charge says [`OnFailure::Deny`], if the request itself is at fault, or if
-    /// only the store can execute it.
+    /// Returns the error of `cause` if a charge says [`OnFailure::Deny`], if the request is
+    /// invalid, or if only the store can execute it.
     pub(super) fn execute(&self, request: Request<'_>, cause: Cause) -> Result<StoreReply, Error> {
         if cause.is_by_request() {
             return Err(cause.into_error());
@@ -88,7 +89,7 @@ impl Fallback {
         }
     }
 
-    /// Decides a charge that the open breaker has rejected, alone in its check.
+    /// Decides a check with one charge that the open breaker has rejected.
     #[inline]
     pub(crate) fn acquire_rejected(&self, charge: &Charge<'_>) -> (Timestamp, ChargeReply) {
         telemetry::fell_back();
@@ -102,8 +103,8 @@ impl Fallback {
         decides(charge) && !charge.is_shadow()
     }
 
-    /// Decides one charge, the common case. Its units go into the backlog if the store has certainly
-    /// not charged them.
+    /// Decides a check with one charge, the common case. Its units go into the backlog only if the
+    /// store has certainly not charged them.
     #[inline]
     fn acquire(&self, charge: &Charge<'_>, time: Timestamp, was_not_applied: bool) -> ChargeReply {
         let part;
@@ -163,8 +164,9 @@ impl Fallback {
         Ok(StoreReply { source: Source::Fallback, ..reply })
     }
 
-    /// Refunds what this process admitted by itself. The reply counts only units that are still in
-    /// the backlog: those that the store has been charged, or may have been, stay charged there.
+    /// Refunds units that this process admitted. The reply counts only units that are still in the
+    /// backlog. Units that have left it were charged to the store, or may have been, and stay
+    /// charged there.
     pub(super) fn refund(&self, receipt: &Receipt) -> StoreReply {
         let shares = receipt.share(self.instances);
         let mut reply = self.local.call_at(Request::Refund(&shares), self.clock.now());
@@ -179,8 +181,8 @@ impl Fallback {
         reply
     }
 
-    /// Forgets what these keys have spent in this process. Also their entries in the backlog, which
-    /// would otherwise be charged to the store after its own reset.
+    /// Forgets the units that these keys have spent in this process. It also removes their entries
+    /// from the backlog, which would otherwise be charged to the store after its own reset.
     pub(super) fn reset(&self, charges: &[Charge<'_>]) {
         self.local.call_at(Request::Reset(charges), self.clock.now());
         for charge in charges {
@@ -188,7 +190,8 @@ impl Fallback {
         }
     }
 
-    /// Takes an entry out of the backlog. The charge is `None` if nothing of it counts any more.
+    /// Takes an entry out of the backlog. The charge is `None` if none of its units counts any
+    /// more.
     pub(super) fn next_to_replay(&self) -> Option<(BacklogEntry, Option<Charge<'static>>)> {
         let now = self.clock.now();
         let entry = self.backlog.take(now)?;
@@ -196,9 +199,11 @@ impl Fallback {
         Some((entry, charge))
     }
 
-    /// Returns the charge of those units of an entry that still count in this process. They are more
-    /// or fewer than the entry has where this process has forgotten the key, or has charged it other
-    /// units.
+    /// Returns a charge of the units of an entry that still count, or `None` if there are none.
+    ///
+    /// The local store says how many units of the key still count. It may know fewer units than the
+    /// entry, if it has evicted the key, or more, if the key was also charged in another way. The
+    /// number is therefore clamped to the range that [`BacklogEntry::still_counts`] returns.
     fn still_spent(&self, entry: &BacklogEntry, now: Timestamp) -> Option<Charge<'static>> {
         let charge = entry.charge();
         let (least, most) = entry.still_counts(now, self.instances);
@@ -219,7 +224,7 @@ impl Cause {
         }
     }
 
-    /// Returns whether the request failed because of what it asks for.
+    /// Returns whether the request failed because it is invalid.
     fn is_by_request(&self) -> bool {
         matches!(self, Self::Failed(error) if !error.is_unavailable())
     }
@@ -252,8 +257,8 @@ fn untouched(charge: &Charge<'_>) -> ChargeReply {
     ChargeReply { verdict: Verdict::Passed, units: 0, standing, mark: Mark::default() }
 }
 
-/// Returns the reply to a charge from that to its share. A cost beyond the share but within the
-/// quota is refused for now: the store can admit it once it answers again.
+/// Converts the reply to a share into the reply to the whole charge. A cost above the share but
+/// within the quota is refused with a wait, because the store can admit it once it answers again.
 fn judge_share(charge: &Charge<'_>, share: &Charge<'_>, mut reply: ChargeReply) -> ChargeReply {
     if reply.verdict == Verdict::OverCapacity && charge.cost() <= charge.quota().capacity() {
         debug_assert!(share.quota().capacity() < charge.cost());

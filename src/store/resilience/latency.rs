@@ -5,17 +5,18 @@ use std::{
     time::Duration,
 };
 
-/// An exponential moving average. Threads that record at the same moment may lose a sample.
+/// An exponential moving average. If two threads record at the same time, one sample may be lost.
 #[derive(Debug, Default)]
 pub(super) struct Latency {
     /// In nanoseconds; 0 if nothing has been recorded.
     average: AtomicU64,
 }
 
-/// The weight of a new sample is one part in this many.
+/// The reciprocal of the weight of a new sample: it counts for one eighth.
 const SMOOTHING: u64 = 8;
 
 impl Latency {
+    /// Adds a sample to the average.
     pub(super) fn record(&self, sample: Duration) {
         let sample = u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX).max(1);
         let average = match self.average.load(Ordering::Relaxed) {

@@ -1,6 +1,6 @@
 //! The stages between a limiter and a remote store that may be slow, unreachable or overloaded.
 //!
-//! [`Pipeline`] is the way of a request through the stages; read `pipeline.rs` first. Each of the
+//! [`Pipeline`] passes each request through the stages, so read `pipeline.rs` first. Each of the
 //! other files is one stage, or a part of one:
 //!
 //! | stage | files |

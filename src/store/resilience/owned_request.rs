@@ -5,17 +5,19 @@ use crate::{
     store::Request,
 };
 
-/// The charges of a request whose answer is awaited. The stages that act on the answer borrow them.
+/// An owned copy of a request whose answer is awaited. The stages that act on the answer borrow its
+/// charges.
 #[derive(Debug)]
 pub(super) enum OwnedRequest {
     Acquire(Charges<'static>),
     Peek(Charges<'static>),
     Force(Charges<'static>),
-    /// A refund or a reset. No stage needs its charges once it is sent.
+    /// A refund or a reset. No stage needs its charges once the request is sent.
     Other,
 }
 
 impl OwnedRequest {
+    /// Copies a request.
     pub(super) fn new(request: Request<'_>) -> Self {
         let owned =
             |charges: &[Charge<'_>]| charges.iter().cloned().map(Charge::into_owned).collect();
@@ -27,6 +29,7 @@ impl OwnedRequest {
         }
     }
 
+    /// Returns the request with borrowed charges, or `None` for a refund or a reset.
     pub(super) fn lend(&self) -> Option<Request<'_>> {
         match self {
             Self::Acquire(charges) => Some(Request::Acquire(charges)),
@@ -37,7 +40,7 @@ impl OwnedRequest {
     }
 }
 
-/// Returns the charges of a check, and nothing for other requests.
+/// Returns the charges of a check, and an empty slice for other requests.
 pub(super) fn charges_of_check<'r>(request: Option<Request<'r>>) -> &'r [Charge<'r>] {
     match request {
         Some(Request::Acquire(charges)) => charges,

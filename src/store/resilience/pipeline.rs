@@ -1,4 +1,4 @@
-//! The way of a request to a remote store.
+//! The pipeline: the path of a request through the stages to a remote store and back.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,15 +25,15 @@ use crate::{
 
 /// A remote store and the stages that protect its callers, each of which may be missing.
 ///
-/// [`call`](Self::call) is the whole way of a request:
+/// [`call`](Self::call) passes a request through these steps:
 ///
-/// 1. If the breaker is open, the fallback decides.
-/// 2. If the deny cache knows that the check is denied, the cache answers.
-/// 3. The breaker grants a permit; else the fallback decides.
-/// 4. The store is called, and has to answer by the deadline.
+/// 1. If the [breaker](SharedBreaker) is open, the [fallback](Fallback) decides.
+/// 2. If the [deny cache](DenyCache) implies that the store denies the check, the cache answers.
+/// 3. The breaker grants a [permit](Permit). If it rejects the request, the fallback decides.
+/// 4. The store is called. It must answer by the [deadline](Deadline).
 /// 5. The breaker and the deny cache record the outcome.
-/// 6. If the store has failed, the fallback decides. If it has answered, the backlog of the fallback
-///    is charged to it.
+/// 6. If the store has failed, the fallback decides. If it has answered, the backlog of the
+///    fallback is charged to it.
 ///
 /// Steps 1 to 3 neither allocate nor wait. A request that waits for the store is one boxed future,
 /// which owns the charges and lends them to each stage.
@@ -51,21 +51,23 @@ struct Stages {
     latency: Latency,
 }
 
-/// The time between two rounds of a replay, while the store refuses entries of the backlog. Each
-/// round ends when nothing is charged any more, and no entry is kept longer than its units count.
+/// The time between two rounds of a replay while the store refuses entries of the backlog. The
+/// rounds end, because an entry is dropped when its units no longer count.
 const REPLAY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The origin of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Caller,
-    /// The backlog. What fails stays there, so the fallback does not take it over.
+    /// The replay of the backlog. A charge that fails stays in the backlog, so the fallback does
+    /// not decide it.
     Replay,
 }
 
 impl Pipeline {
     pub(super) fn new(store: Box<dyn Store>, config: Resilience) -> Self {
-        // A request may arrive after its caller has given up, but hardly that much later.
+        // A request may arrive at the store after its caller has stopped waiting, but rarely later
+        // than another deadline.
         let max_delay = config.deadline.unwrap_or(Resilience::DEADLINE).saturating_mul(2);
         let deny_cache =
             config.deny_cache.then(|| DenyCache::new(Arc::clone(&config.clock), max_delay));
@@ -90,15 +92,16 @@ impl Pipeline {
         self.0.call(request, Origin::Caller)
     }
 
-    /// Returns the fallback if it decides this charge, alone in its check, because the breaker is
-    /// open: step 1 of [`call`](Self::call), without the [`Answer`].
+    /// Returns the fallback if it decides a check with this one charge because the breaker is open.
+    ///
+    /// This is step 1 of [`call`](Self::call), without an [`Answer`].
     #[inline]
     pub(crate) fn fallback_for(&self, charge: &Charge<'_>) -> Option<&Fallback> {
         let is_open = self.0.breaker.as_ref().is_some_and(SharedBreaker::rejects_all);
         self.0.fallback.as_ref().filter(|fallback| is_open && fallback.decides_alone(charge))
     }
 
-    /// Returns the condition of the store and of the stages around it.
+    /// Returns the status of the store and of the stages around it.
     pub(crate) fn status(&self) -> Status {
         let Stages { store, breaker, fallback, latency, .. } = &*self.0;
         let mut status = store.status();
@@ -120,7 +123,7 @@ impl Drop for Pipeline {
 
 impl Stages {
     fn call(self: &Arc<Self>, request: Request<'_>, origin: Origin) -> Answer {
-        // The fallback refunds what it has admitted itself, and resets the keys that it counts.
+        // The fallback refunds the units that it has admitted, and resets the keys that it counts.
         match (request, &self.fallback) {
             (Request::Refund(receipt), Some(fallback)) if receipt.source() == Source::Fallback => {
                 return Answer::ready(Ok(fallback.refund(receipt)));
@@ -145,18 +148,18 @@ impl Stages {
         };
         // 4.
         let deadline = self.deadline.and_then(|limit| Deadline::new(start, limit));
-        let mut sending = Sending { stages: self, request, ends: Some((watch, permit)) };
+        let mut sending = Sending { stages: self, request, unrecorded: Some((watch, permit)) };
         let answer = deadline::send(&*self.store, request, deadline).now();
-        let ends = sending.ends.take();
+        let unrecorded = sending.unrecorded.take();
         match answer {
             Ok(reply) => {
-                let (watch, permit) = ends.unwrap_or_default();
+                let (watch, permit) = unrecorded.unwrap_or_default();
                 Answer::ready(self.finish(Some(request), watch, permit, reply, origin))
             }
             Err(answer) => {
                 let stages = Arc::clone(self);
                 let request = OwnedRequest::new(request);
-                let mut call = StoreCall { stages, request, start, ends };
+                let mut call = StoreCall { stages, request, start, unrecorded };
                 Answer::pending(async move {
                     let reply = deadline::wait(answer, deadline).await;
                     call.finish(reply, origin)
@@ -165,7 +168,7 @@ impl Stages {
         }
     }
 
-    /// Steps 5 and 6.
+    /// Ends a request with steps 5 and 6.
     fn finish(
         self: &Arc<Self>,
         request: Option<Request<'_>>,
@@ -178,7 +181,7 @@ impl Stages {
         if let (Some(breaker), Some(permit)) = (&self.breaker, permit) {
             let now = Instant::now();
             let outcome = breaker.judge(permit, now, &reply);
-            self.probe_if(breaker.record(permit, now, outcome));
+            self.start_prober_if(breaker.record(permit, now, outcome));
         }
         if let Some(cache) = &self.deny_cache {
             cache.record(watch, charges_of_check(request), &reply);
@@ -194,7 +197,7 @@ impl Stages {
         }
     }
 
-    /// Ends a call whose reply never comes.
+    /// Ends a call without a reply, in place of step 5.
     fn abandon(
         self: &Arc<Self>,
         request: Option<Request<'_>>,
@@ -203,14 +206,14 @@ impl Stages {
         if let (Some(breaker), Some(permit)) = (&self.breaker, permit) {
             let now = Instant::now();
             let outcome = breaker.judge_abandoned(permit, now);
-            self.probe_if(breaker.record(permit, now, outcome));
+            self.start_prober_if(breaker.record(permit, now, outcome));
         }
         if let Some(cache) = &self.deny_cache {
             cache.abandon(watch, charges_of_check(request));
         }
     }
 
-    /// Step 3. Without a breaker, every request is granted, and no permit is needed.
+    /// Requests the permit of step 3. Without a breaker, every request goes through without one.
     fn permit(
         self: &Arc<Self>,
         request: Request<'_>,
@@ -218,14 +221,15 @@ impl Stages {
         origin: Origin,
     ) -> Result<Option<Permit>, Rejected> {
         let Some(breaker) = &self.breaker else { return Ok(None) };
-        // No other stage can refund what the store has charged, and a replay limits itself.
+        // Only the store can refund what it has charged, and a replay limits its own calls in
+        // flight.
         let urgent = matches!(request, Request::Refund(_)) || origin == Origin::Replay;
         if let Some(permit) = breaker.try_acquire(start, urgent) {
             return Ok(Some(permit));
         }
         prober::start(self);
-        // Without a runtime for the prober, or in one that does not run it, this request is the
-        // probe.
+        // This request is the probe if there is no runtime for the prober, or one that does not run
+        // it.
         breaker.try_probe(start).map(Some).ok_or(Rejected)
     }
 
@@ -241,8 +245,8 @@ impl Stages {
         }
     }
 
-    fn probe_if(self: &Arc<Self>, has_opened: bool) {
-        if has_opened {
+    fn start_prober_if(self: &Arc<Self>, is_needed: bool) {
+        if is_needed {
             prober::start(self);
         }
     }
@@ -252,7 +256,7 @@ impl Stages {
         if let Some(fallback) = &self.fallback
             && !fallback.backlog().is_empty()
         {
-            // The task keeps a weak handle between rounds, so it ends with the limiter.
+            // The task holds no strong handle while it sleeps, so that the limiter can end.
             let weak = Arc::downgrade(self);
             self.replay.start(|| async move {
                 while let Some(stages) = weak.upgrade() {
@@ -272,7 +276,7 @@ impl Stages {
     }
 }
 
-/// The breaker lets no call through.
+/// The rejection of a request by the breaker.
 struct Rejected;
 
 impl Probed for Stages {
@@ -293,27 +297,31 @@ impl Probed for Stages {
     }
 }
 
-/// A call that is being sent. A store that panics meanwhile does not keep its permit.
+/// A guard of a call that is being sent. If the store panics, the permit is returned.
 struct Sending<'s> {
     stages: &'s Arc<Stages>,
     request: Request<'s>,
-    ends: Option<(Watch, Option<Permit>)>,
+    /// `None` when the store has returned.
+    unrecorded: Option<(Watch, Option<Permit>)>,
 }
 
 impl Drop for Sending<'_> {
     fn drop(&mut self) {
-        if let Some(ends) = self.ends.take() {
-            self.stages.abandon(Some(self.request), ends);
+        if let Some(unrecorded) = self.unrecorded.take() {
+            self.stages.abandon(Some(self.request), unrecorded);
         }
     }
 }
 
-/// A call that waits for the store. If it is dropped before, its caller has given up.
+/// A call that waits for the store. If it is dropped before it ends, its caller has stopped
+/// waiting.
 struct StoreCall {
     stages: Arc<Stages>,
     request: OwnedRequest,
     start: Instant,
-    ends: Option<(Watch, Option<Permit>)>,
+    /// The handles with which the deny cache and the breaker record the outcome. `None` once they
+    /// have.
+    unrecorded: Option<(Watch, Option<Permit>)>,
 }
 
 impl StoreCall {
@@ -325,21 +333,21 @@ impl StoreCall {
         let duration = self.start.elapsed();
         self.stages.latency.record(duration);
         telemetry::store_answered(duration);
-        let (watch, permit) = self.ends.take().unwrap_or_default();
+        let (watch, permit) = self.unrecorded.take().unwrap_or_default();
         self.stages.finish(self.request.lend(), watch, permit, reply, origin)
     }
 }
 
 impl Drop for StoreCall {
     fn drop(&mut self) {
-        if let Some(ends) = self.ends.take() {
-            self.stages.abandon(self.request.lend(), ends);
+        if let Some(unrecorded) = self.unrecorded.take() {
+            self.stages.abandon(self.request.lend(), unrecorded);
         }
     }
 }
 
 impl Resilience {
-    /// Puts the stages of this configuration between a limiter and `store`.
+    /// Creates the pipeline to `store`, with the stages of this configuration.
     pub(crate) fn protect(self, store: impl Store) -> Pipeline {
         Pipeline::new(Box::new(store), self)
     }

@@ -1,4 +1,4 @@
-//! The request with which the breaker's prober asks the store.
+//! The request that the breaker's prober sends to the store.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -8,15 +8,16 @@ use crate::{
     random,
 };
 
-/// The policy of probes. A peek under it runs the store's whole way of a check, and writes nothing.
-static POLICY: LazyLock<Option<Policy>> = LazyLock::new(|| {
+/// The policy of probes. A [`Peek`](crate::store::Request::Peek) under it takes the same path
+/// through the store as a check, and writes nothing.
+static PROBE_POLICY: LazyLock<Option<Policy>> = LazyLock::new(|| {
     let algorithm = Algorithm::TokenBucket { burst: 1 };
     let quota = Quota::new_with_algorithm(1, Duration::from_secs(1), algorithm).ok()?;
     Policy::new("tollgate-probe", quota).ok()
 });
 
-/// Returns a charge of nothing to a random key. In a cluster each probe so goes to another node, and
-/// a node that is down keeps the breaker open no longer than a check would.
+/// Returns a charge of 0 units to a random key. In a cluster, successive probes therefore go to
+/// different nodes, so that one node that is down does not keep the breaker open.
 pub(super) fn charge() -> Option<Charge<'static>> {
-    POLICY.as_ref().map(|policy| policy.charge(random::number(), 0))
+    PROBE_POLICY.as_ref().map(|policy| policy.charge(random::number(), 0))
 }

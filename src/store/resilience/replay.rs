@@ -1,4 +1,4 @@
-//! Charges the backlog to the store.
+//! The replay, which charges the backlog to the store.
 
 use std::{future::poll_fn, pin::Pin, task::Poll};
 
@@ -12,43 +12,43 @@ use crate::{
     store::Answer,
 };
 
-/// The most charges in flight at once. Each is a call of its own, so that each has the whole
-/// deadline and none fails with another.
+/// The maximum number of charges in flight. Each charge is a call of its own, so that each has the
+/// whole deadline and the failure of one does not affect the others.
 const MAX_IN_FLIGHT: usize = 16;
 
-/// Charges the entries of the backlog, each at most once, as far as their units still count. An
-/// entry stays in the backlog if the store has certainly not charged it. Returns whether the backlog
-/// is empty.
+/// Charges the units of the backlog that still count, each entry at most once. An entry stays in
+/// the backlog if the store has certainly not charged it. Returns whether the backlog is empty now.
 pub(super) async fn replay(fallback: &Fallback, send: impl Fn(&[Charge<'_>]) -> Answer) -> bool {
     let mut round = Round::new(fallback.backlog());
     let mut in_flight: Vec<(BacklogEntry, Answer)> = Vec::with_capacity(MAX_IN_FLIGHT);
     loop {
-        while round.goes_on && in_flight.len() < MAX_IN_FLIGHT {
+        while round.continues && in_flight.len() < MAX_IN_FLIGHT {
             let Some((entry, charge)) = fallback.next_to_replay() else { break };
             if let Some(charge) = charge {
                 in_flight.push((entry, send(&[charge])));
             }
         }
         if in_flight.is_empty() {
-            return round.goes_on && round.refused.is_empty();
+            return round.continues && round.refused.is_empty();
         }
         let (entry, error) = first_answered(&mut in_flight).await;
         round.record(entry, error);
     }
 }
 
+/// One pass over the backlog.
 struct Round<'b> {
     backlog: &'b Backlog,
-    /// The entries that were certainly not charged. They return to the backlog at the end, so that
-    /// no entry is tried twice in a round.
+    /// The entries that were certainly not charged. They return to the backlog at the end of the
+    /// round, so that no entry is tried twice in it.
     refused: Vec<BacklogEntry>,
     consecutive_failures: usize,
-    goes_on: bool,
+    continues: bool,
 }
 
 impl<'b> Round<'b> {
     fn new(backlog: &'b Backlog) -> Self {
-        Self { backlog, refused: Vec::new(), consecutive_failures: 0, goes_on: true }
+        Self { backlog, refused: Vec::new(), consecutive_failures: 0, continues: true }
     }
 
     fn record(&mut self, entry: BacklogEntry, error: Option<Error>) {
@@ -57,9 +57,9 @@ impl<'b> Round<'b> {
             return;
         };
         self.consecutive_failures += 1;
-        // The store may refuse one entry because of its key. If it refuses all, it is down.
+        // The store may refuse one entry because of its key. A store that refuses many is down.
         let is_down = error.effect() != Effect::None || error.kind() == ErrorKind::BreakerOpen;
-        self.goes_on &= !is_down && self.consecutive_failures < MAX_IN_FLIGHT;
+        self.continues &= !is_down && self.consecutive_failures < MAX_IN_FLIGHT;
         if error.effect() == Effect::None {
             self.refused.push(entry);
         }
@@ -74,7 +74,7 @@ impl Drop for Round<'_> {
     }
 }
 
-/// Waits for the first answer, and returns its error.
+/// Waits for the first answer. Returns its entry, and the error if the charge failed.
 async fn first_answered(
     in_flight: &mut Vec<(BacklogEntry, Answer)>,
 ) -> (BacklogEntry, Option<Error>) {

@@ -1,7 +1,7 @@
-//! A Redis cluster: its nodes, the hash slots that each has, and requests that follow their slot.
+//! The backend of a Redis cluster, whose nodes have the hash slots.
 //!
-//! - [`slots`] parses what nodes tell about the slots.
-//! - [`topology`] keeps the nodes, and which of them has which slot.
+//! - [`slots`] parses the replies to `CLUSTER SLOTS`.
+//! - [`topology`] keeps the nodes, and the node of each slot.
 //! - [`route`] sends a request to the node that has its slot, and follows redirections.
 
 mod node;

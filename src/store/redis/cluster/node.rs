@@ -20,13 +20,17 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Creates a node. Its connections are opened when they are needed.
+    /// Creates a node, which opens its connections when they are needed.
     pub(super) fn new(host: &str, connector: ServerConnector, config: &RedisConfig) -> Self {
         let pool = Pool::new(Connector::Server(Box::new(connector)), config);
         Self { host: host.to_owned(), pool, script_loader: ScriptLoader::default() }
     }
 
-    /// Asks the node for the slots of all nodes.
+    /// Asks this node which node has which slots.
+    ///
+    /// # Errors
+    ///
+    /// If the request fails or the reply is not valid.
     pub(super) async fn slot_ranges(&self) -> Result<Vec<SlotRange>, Failure> {
         let parse = |value| slots::is_slots_reply(&value).then_some(value);
         let reply = self.pool.send(&cluster_slots(), &Departure::default(), parse).await?;
@@ -34,8 +38,11 @@ impl Node {
     }
 }
 
-/// Asks the server at one of the addresses that the application gave for the slots of all nodes,
-/// over a connection of its own.
+/// Asks the server at a seed address which node has which slots, over a connection of its own.
+///
+/// # Errors
+///
+/// If connecting fails, the request fails, or the reply is not valid.
 pub(super) async fn slot_ranges_of_seed(
     seed: &ServerConnector,
 ) -> Result<Vec<SlotRange>, RedisError> {

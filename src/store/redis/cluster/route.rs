@@ -1,4 +1,4 @@
-//! Sends a request to the node that has its slot, and follows redirections.
+//! The routing of requests to the nodes that have their slots.
 
 use std::{borrow::Borrow, sync::Arc, time::Duration};
 
@@ -18,13 +18,13 @@ use crate::{
     },
 };
 
-/// The delay before a request is repeated whose slot is being moved.
+/// The delay before a request is repeated because its slot is being moved.
 const MOVING_SLOT_RETRY_DELAY: Duration = Duration::from_millis(5);
 
-/// The delay before a request is repeated whose node could not be reached.
+/// The delay before a request is repeated because its node could not be reached.
 const LOST_NODE_RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// The nodes are not asked for the slots more often than this.
+/// The shortest time between two refreshes of the topology.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A cluster. Each request goes to the node that has its slot.
@@ -32,12 +32,12 @@ const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(100);
 pub(in crate::store::redis) struct Cluster {
     topology: Arc<Topology>,
     refresh: SingleFlight,
-    /// A request follows its slot for this long, as long as one reply may take.
+    /// The time for which a request follows redirections: the response timeout.
     redirect_timeout: Duration,
 }
 
 impl Cluster {
-    /// Creates a cluster from the URLs of some nodes. Nothing is connected yet.
+    /// Creates a cluster from the URLs of some nodes, and opens no connection yet.
     ///
     /// # Errors
     ///
@@ -53,7 +53,11 @@ impl Cluster {
         })
     }
 
-    /// Asks the nodes which of them has which slots.
+    /// Asks the nodes which of them has which slots, and waits for the answer.
+    ///
+    /// # Errors
+    ///
+    /// If no node answers.
     pub(in crate::store::redis) async fn refresh(&self) -> Result<(), Failure> {
         self.refresh.run(|| Arc::clone(&self.topology).refresh()).await
     }
@@ -63,7 +67,11 @@ impl Cluster {
         self.refresh.start(|| Arc::clone(&self.topology).refresh());
     }
 
-    /// Waits until a call for this slot can be sent at once.
+    /// Waits until there is a connection to the node that has this slot.
+    ///
+    /// # Errors
+    ///
+    /// If no node has the slot, or no connection can be opened within the response timeout.
     pub(in crate::store::redis) async fn ready(&self, slot: u16) -> Result<(), Failure> {
         let deadline = Instant::now() + self.redirect_timeout;
         loop {
@@ -83,7 +91,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// If the call fails, or still is redirected after the response timeout.
+    /// If the call fails, or is still redirected after the response timeout.
     pub(in crate::store::redis) async fn run<C: Borrow<WireCheck>>(
         &self,
         slot: u16,
@@ -113,7 +121,7 @@ impl Cluster {
                     // Other slots have usually moved, too.
                     self.start_refresh();
                     if was_moved {
-                        // The nodes do not agree yet, and redirect to each other.
+                        // The nodes do not agree on the slot yet, and redirect to each other.
                         sleep(MOVING_SLOT_RETRY_DELAY).await;
                     }
                     was_moved = true;

@@ -1,15 +1,15 @@
-//! Parses what the nodes of a cluster tell about their slots.
+//! The parser of slot ranges and addresses that the nodes of a cluster send.
 
 use redis::{ErrorKind, RedisError, Value, from_redis_value};
 
 /// The number of hash slots of a cluster.
 pub(super) const SLOT_COUNT: usize = 16_384;
 
-/// Consecutive slots, and the address of the primary that has them.
+/// A range of slots, and the address of the primary that has them.
 #[derive(Debug, PartialEq)]
 pub(super) struct SlotRange {
     pub(super) first: usize,
-    /// Is part of the range.
+    /// The last slot of the range, inclusive.
     pub(super) last: usize,
     pub(super) host: String,
     pub(super) port: u16,
@@ -21,8 +21,8 @@ pub(super) fn is_slots_reply(value: &Value) -> bool {
     matches!(value, Value::Array(ranges) if ranges.iter().all(is_list))
 }
 
-/// Parses the reply to `CLUSTER SLOTS` of the node at `replying_host`. Ranges of primaries whose
-/// address that node does not know are left out.
+/// Parses the reply of the node at `replying_host` to `CLUSTER SLOTS`. Ranges whose primary has an
+/// address that this node does not know are left out.
 ///
 /// # Errors
 ///
@@ -64,8 +64,8 @@ pub(super) fn parse_address(
     Ok(resolve_host(host, replying_host).map(|host| (host.to_owned(), port)))
 }
 
-/// Returns the host that a node tells. An empty host is that of the node itself, and `?` is one
-/// that it does not know.
+/// Returns the host in a node's reply. An empty host stands for the node itself, and `?` for a host
+/// that the node does not know.
 fn resolve_host<'a>(host: &'a str, replying_host: &'a str) -> Option<&'a str> {
     match host {
         "?" => None,

@@ -1,4 +1,4 @@
-//! The nodes of a cluster, and which of them has which slot.
+//! The topology of a cluster.
 
 use std::{
     collections::HashMap,
@@ -20,24 +20,25 @@ use super::{
 };
 use crate::store::redis::{RedisConfig, connection::ServerConnector, error::Failure};
 
-/// The most nodes that are kept. Redis recommends clusters of at most 1,000 nodes.
+/// The maximum number of nodes that are kept. Redis recommends clusters of at most 1,000 nodes.
 const MAX_NODES: usize = 1_000;
 
-/// The delay before the addresses that the application gave are asked for the slots. The known
-/// nodes, to which there are connections, usually answer before.
+/// The delay before the servers at the seed addresses are asked for the slots. The known nodes, to
+/// which there are connections, usually answer earlier.
 const SEED_DELAY: Duration = Duration::from_millis(50);
 
-/// The nodes of a cluster, and which of them has which slot.
+/// The nodes of a cluster, and the node of each slot.
 pub(super) struct Topology {
-    /// The addresses that the application gave. The user, password and TLS settings of the first
-    /// are used for all nodes.
+    /// The addresses that the application configured. All nodes are used with the user, password
+    /// and TLS settings of the first one.
     seeds: Vec<ServerConnector>,
     config: RedisConfig,
     map: RwLock<SlotMap>,
 }
 
+/// The node of each slot, and all nodes by address.
 struct SlotMap {
-    /// The node of each slot.
+    /// The node of each slot, at the index of the slot.
     owners: Vec<Option<Arc<Node>>>,
     /// At most [`MAX_NODES`].
     nodes: HashMap<Address, Arc<Node>>,
@@ -74,8 +75,8 @@ impl Topology {
         self.write().owners[usize::from(slot)] = Some(Arc::clone(node));
     }
 
-    /// Returns the node at the address to which another node redirects a request. Returns `None` if
-    /// the other node does not know the address, or too many nodes are known.
+    /// Returns the node to which `redirecting` redirects a request. Returns `None` if `redirecting`
+    /// does not know the host, or if there are already [`MAX_NODES`] nodes.
     ///
     /// # Errors
     ///
@@ -93,14 +94,13 @@ impl Topology {
 
     /// Asks all nodes for the slots, and updates the map.
     ///
-    /// All nodes are asked at once, because some may not answer. The first reply counts that covers
-    /// all slots, because a node that was taken out of the cluster knows no slots. Without such a
-    /// reply, the one counts that covers the most slots.
+    /// All nodes are asked at once, because some may not answer. The first reply that covers all
+    /// slots is used. If there is none, the reply that covers the most slots is used: a node that
+    /// was taken out of the cluster knows no slots.
     ///
     /// # Errors
     ///
-    /// If no node knows any slots. Each node has at most the connect timeout and the response
-    /// timeout to reply.
+    /// If no node replies with any slots within the connect timeout plus the response timeout.
     pub(super) async fn refresh(self: Arc<Self>) -> Result<(), Failure> {
         let mut replies = self.ask_all();
         let (mut best, mut covered, mut failure) = (Vec::new(), 0, None);
@@ -122,7 +122,8 @@ impl Topology {
         self.update(&best, covered == SLOT_COUNT).map_err(Failure::ServerError)
     }
 
-    /// Asks all known nodes for the slots, and a little later the servers at the given addresses.
+    /// Asks all known nodes for the slots, and after [`SEED_DELAY`] the servers at the seed
+    /// addresses.
     fn ask_all(&self) -> JoinSet<Result<Vec<SlotRange>, Failure>> {
         let mut replies = JoinSet::new();
         let nodes: Vec<_> = self.read().nodes.values().cloned().collect();
@@ -143,8 +144,8 @@ impl Topology {
         replies
     }
 
-    /// Updates the map from the reply of a node. A reply that covers all slots replaces what is
-    /// known, and nodes without slots are forgotten. Any other reply adds to it.
+    /// Updates the map with the ranges in a reply. A complete reply replaces all nodes, so that
+    /// nodes without slots are forgotten. Any other reply adds to the map.
     fn update(&self, ranges: &[SlotRange], is_complete: bool) -> Result<(), RedisError> {
         let mut map = self.write();
         let mut known = if is_complete { mem::take(&mut map.nodes) } else { HashMap::new() };
@@ -176,8 +177,8 @@ impl Topology {
 }
 
 impl SlotMap {
-    /// Returns the node at an address, a new one if none is known. Returns `None` if there are too
-    /// many nodes.
+    /// Returns the node at an address, and adds it if it is not known. Returns `None` if there are
+    /// already [`MAX_NODES`] nodes.
     fn node(
         &mut self,
         address: Address,

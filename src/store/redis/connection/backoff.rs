@@ -1,4 +1,4 @@
-//! The delay before an operation that has failed is tried again.
+//! The delay before a failed operation is tried again.
 
 use std::time::Duration;
 
@@ -6,12 +6,14 @@ use tokio::time::Instant;
 
 use crate::random;
 
-/// Delays double from the first to the longest. The longest is shorter than the interval in which
-/// a breaker probes, so each of its probes finds a new attempt.
+/// The first delay. Each failure doubles it, up to [`MAX_DELAY`].
 const FIRST_DELAY: Duration = Duration::from_millis(10);
+/// The longest delay. It is shorter than the breaker's interval between probes, so each probe finds
+/// a new attempt to connect.
 const MAX_DELAY: Duration = Duration::from_millis(250);
 
-/// A failure this long after the end of the last delay starts again with the first delay.
+/// The time after the end of a delay from which on the next failure starts again with
+/// [`FIRST_DELAY`].
 const FORGET_AFTER: Duration = Duration::from_secs(1);
 
 /// An exponential backoff with jitter.
@@ -34,8 +36,8 @@ impl Backoff {
 
     /// Starts the next delay, after a failure.
     ///
-    /// A success in between does not reset the delay: a connection that opens, and whose first
-    /// request fails, is not opened again for each request.
+    /// A success does not reset the delay. Otherwise a server whose connections open but fail at
+    /// the first request would get a new connection for each request.
     pub(super) fn fail(&mut self, now: Instant) {
         if self.retry_at.is_some_and(|retry_at| now > retry_at + FORGET_AFTER) {
             self.failures = 0;

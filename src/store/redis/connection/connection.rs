@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use super::{Liveness, SingleFlight, health};
 use crate::store::redis::error::Failure;
 
-/// One connection that many requests share, with what is known of its state.
+/// One connection that many requests share, and its state.
 #[derive(Debug)]
 pub(in crate::store::redis) struct Connection {
     pub(in crate::store::redis) redis: MultiplexedConnection,
@@ -20,7 +20,7 @@ impl Connection {
         Self { redis, liveness, check: SingleFlight::new() }
     }
 
-    /// Returns whether requests can be sent.
+    /// Returns whether requests can be sent over this connection.
     pub(super) fn is_open(&self) -> bool {
         !self.liveness.is_closed()
     }
@@ -34,7 +34,7 @@ impl Connection {
     /// Waits for the result of a [health check](health::check) with a `PING`, and returns whether
     /// the connection is open.
     pub(super) async fn check(&self, response_timeout: Duration) -> bool {
-        // A check that fails has not run; the connection is used then.
+        // The health check itself fails only if it did not run. The connection is used then.
         let _ = self.check.run(|| self.health_check(Duration::ZERO, response_timeout)).await;
         self.is_open()
     }

@@ -1,4 +1,4 @@
-//! The ways to open a connection.
+//! The kinds of connectors.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,11 @@ pub(in crate::store::redis) enum Connector {
 }
 
 impl Connector {
-    /// Opens a connection. The caller bounds the time that this takes.
+    /// Opens a connection. The caller must set a timeout.
+    ///
+    /// # Errors
+    ///
+    /// If the server cannot be reached or refuses the connection.
     pub(super) async fn connect(self: Arc<Self>) -> Result<Connection, RedisError> {
         match &*self {
             Self::Server(server) => server.connect().await,
@@ -33,8 +37,8 @@ impl Connector {
         }
     }
 
-    /// Returns whether a connection that the server has closed is noticed at once. bb8 opens
-    /// connections that notice it only with the next request.
+    /// Returns whether its connections notice at once that the server has closed them. Connections
+    /// that bb8 opens notice it only at the next request.
     pub(super) fn notices_disconnection(&self) -> bool {
         !matches!(self, Self::Bb8 { .. })
     }

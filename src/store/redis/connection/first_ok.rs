@@ -1,4 +1,4 @@
-//! Several attempts at the same time.
+//! The first success of several attempts.
 
 use std::io;
 
@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 ///
 /// # Errors
 ///
-/// If all attempts fail, with the error of the last one. The error of a server that answered is
-/// preferred to that of one which could not be reached.
+/// If all attempts fail. The error is that of the last attempt to which a server answered, or else
+/// that of the first attempt that failed.
 pub(super) async fn first_ok<T: 'static>(
     mut attempts: JoinSet<Result<T, RedisError>>,
 ) -> Result<T, RedisError> {
@@ -20,7 +20,7 @@ pub(super) async fn first_ok<T: 'static>(
             Ok(Ok(value)) => return Ok(value),
             Ok(Err(error)) if error.is_io_error() && last.is_some() => {}
             Ok(Err(error)) => last = Some(error),
-            // The runtime is shutting down.
+            // The runtime is shutting down and has aborted the attempt.
             Err(_) => {}
         }
     }

@@ -1,9 +1,10 @@
-//! The check whether a connection still delivers replies.
+//! The health check of a connection, which finds out whether it still delivers replies.
 //!
-//! A connection can end without notice: a cable is cut, a firewall forgets the connection, the
-//! server loses its power. A request then only times out, and a request that was given up learns
-//! nothing from a late reply. So a connection with such a request gets a `PING`. Redis replies in
-//! order, so either the reply to the `PING` arrives after all earlier ones, or no reply ever does.
+//! A connection can end without notice: a cable is cut, a firewall forgets the connection, or the
+//! server loses its power. Its requests then time out, but a single timeout may also be a slow
+//! reply. So after a timeout the connection gets a `PING`. Redis replies in order: if the
+//! connection works, the reply to the `PING` arrives after all earlier replies; if not, none
+//! arrives.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,9 +19,9 @@ pub(super) fn quiet_period(response_timeout: Duration) -> Duration {
     response_timeout / 8
 }
 
-/// Returns the time in which the reply to a `PING` must arrive: half of the response timeout, and up
-/// to a quarter more at random. Instances that felt the same pause of a server then do not all
-/// reconnect at once.
+/// Returns the time within which the reply to a `PING` must arrive: half of the response timeout,
+/// plus up to a quarter of it at random. So the instances do not all reconnect at once after a
+/// pause of the server.
 fn ping_timeout(response_timeout: Duration) -> Duration {
     let part = (random::number() % 1_000) as f64 / 4_000.0;
     response_timeout / 2 + response_timeout.mul_f64(part)
@@ -49,7 +50,7 @@ pub(super) async fn check(
     match reply.await.map(|reply| reply.map_err(Failure::of_request)) {
         Ok(Ok(Value::SimpleString(pong))) if pong == "PONG" => liveness.record_reply(),
         Ok(Ok(_)) => drop(liveness.desynchronize()),
-        // The server also answers a user that has no right to send a PING.
+        // An error, such as that of a user without the right to PING, is also a reply.
         Ok(Err(Failure::ServerError(_))) => liveness.record_reply(),
         _ => liveness.close(),
     }

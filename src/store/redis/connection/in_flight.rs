@@ -7,10 +7,10 @@ use redis::{RedisError, Value};
 use super::{Connection, Slot};
 use crate::store::redis::{departure::Departure, error::Failure};
 
-/// A request that waits for its reply. Its result decides what becomes of the connection.
+/// A request that waits for its reply. Its result updates the state of the connection.
 ///
 /// If it is dropped without a reply, because the caller has stopped waiting or the response timeout
-/// has passed, all connections of the pool are checked: they lead to the same server.
+/// has passed, all connections of the pool are checked, because they lead to the same server.
 pub(super) struct InFlight<'p> {
     slots: &'p [Slot],
     slot: &'p Slot,
@@ -33,6 +33,10 @@ impl<'p> InFlight<'p> {
     /// Parses the reply, and updates the state of the connection.
     ///
     /// `parse` returns `None` for a value that cannot be the reply to this request.
+    ///
+    /// # Errors
+    ///
+    /// If there is no reply, if it is an error, or if it may belong to another request.
     pub(super) fn finish<T>(
         mut self,
         reply: Result<Value, RedisError>,
@@ -42,7 +46,8 @@ impl<'p> InFlight<'p> {
         let reply = reply.and_then(Value::extract_error).map_err(Failure::of_request);
         let result = match reply.map(parse) {
             Ok(None) => Err(Failure::NotOurs),
-            // Another request has got a wrong reply meanwhile, so this one may be wrong, too.
+            // Another request has received a wrong reply meanwhile, so this reply may be wrong,
+            // too.
             Ok(Some(_)) | Err(Failure::ServerError(_)) if liveness.is_desynchronized() => {
                 Err(Failure::NotOurs)
             }
@@ -53,7 +58,8 @@ impl<'p> InFlight<'p> {
             Ok(_) => liveness.record_reply(),
             Err(Failure::NotOurs) => {
                 if liveness.desynchronize() {
-                    // A server that always replies so is not connected to for each request.
+                    // A server that always sends wrong replies must not get a new connection for
+                    // each request.
                     self.slot.back_off(Failure::Unreachable(desynchronized()));
                 }
             }

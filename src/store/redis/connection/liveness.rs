@@ -7,7 +7,7 @@ use std::{
 
 use tokio::time::Instant;
 
-/// A connection without replies for this long is idle.
+/// The time without a reply from which on a connection is idle.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// The state of a connection, which its requests and its health check update.
@@ -37,12 +37,12 @@ impl Liveness {
         self.last_reply.store(self.now(), Ordering::Relaxed);
     }
 
-    /// Returns the time of the last reply, in microseconds. It changes with each reply.
+    /// Returns the time of the last reply, in microseconds since the connection was created.
     pub(super) fn last_reply(&self) -> u64 {
         self.last_reply.load(Ordering::Relaxed)
     }
 
-    /// Returns whether no reply has arrived for a second.
+    /// Returns whether no reply has arrived for [`IDLE_AFTER`].
     pub(super) fn is_idle(&self) -> bool {
         self.now().saturating_sub(self.last_reply()) >= IDLE_AFTER.as_micros() as u64
     }
@@ -57,15 +57,15 @@ impl Liveness {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Closes the connection because a reply belonged to another request. The replies that are still
-    /// on their way are discarded. Returns whether this is the first such reply.
+    /// Closes the connection because a reply belonged to another request. The replies in flight are
+    /// discarded. Returns whether this is the first such reply.
     pub(super) fn desynchronize(&self) -> bool {
         let is_first = !self.is_desynchronized.swap(true, Ordering::AcqRel);
         self.close();
         is_first
     }
 
-    /// Returns whether a reply has belonged to another request.
+    /// Returns whether a reply belonged to another request.
     pub(super) fn is_desynchronized(&self) -> bool {
         self.is_desynchronized.load(Ordering::Acquire)
     }

@@ -1,15 +1,15 @@
-//! The connections to Redis: how they are opened, shared by many requests, checked and replaced.
+//! The connections to Redis, which are shared by many requests, checked and replaced.
 //!
 //! - A [`Connector`] opens a [`Connection`]: to a server, to the primary that Sentinel names, or as
 //!   the application's bb8 pool does.
-//! - A [`Pool`] has a fixed number of slots, each with one connection that many requests share. A
-//!   slot replaces its connection when it ends, in a task that a [`SingleFlight`] runs, so no
-//!   request opens a connection of its own.
-//! - A request that gets no reply in time has all connections of its pool checked with a `PING`.
+//! - A [`Pool`] has a fixed number of [slots](Slot), each with one connection that many requests
+//!   share. A slot replaces a connection that has ended. It does so in the task of a
+//!   [`SingleFlight`], so no request opens a connection of its own.
+//! - When a request gets no reply in time, all connections of its pool are checked with a `PING`.
 //!
-//! redis-rs has a `ConnectionManager` that reconnects, too. It does not fit: a connection on which
-//! replies only time out is never replaced, replies that belong to another request go unnoticed,
-//! and it connects neither through Sentinel nor through a bb8 pool.
+//! The `ConnectionManager` of redis-rs also reconnects, but does not suffice: it never replaces a
+//! connection on which requests only time out, it does not notice replies that belong to another
+//! request, and it connects neither through Sentinel nor through a bb8 pool.
 
 mod backoff;
 #[expect(clippy::module_inception, reason = "the type that the others are about")]

@@ -1,4 +1,4 @@
-//! A fixed number of connections to one server, each shared by many requests.
+//! The pool of connections to one server.
 
 use std::{
     fmt,
@@ -15,8 +15,8 @@ use crate::store::redis::{RedisConfig, departure::Departure, error::Failure};
 
 /// A fixed number of connections to one server, each shared by many requests.
 ///
-/// Requests take the connections in turn. A connection that has ended is replaced in the
-/// background; meanwhile its requests go over the other connections.
+/// Requests use the connections in turn. A connection that has ended is replaced in the background,
+/// and requests use the other connections meanwhile.
 pub(in crate::store::redis) struct Pool {
     slots: Box<[Slot]>,
     next: AtomicUsize,
@@ -31,6 +31,10 @@ impl Pool {
     }
 
     /// Opens all connections, so that a wrong address or password is reported at once.
+    ///
+    /// # Errors
+    ///
+    /// If one of them cannot be opened.
     pub(in crate::store::redis) async fn warm_up(&self) -> Result<(), Failure> {
         for slot in &self.slots {
             slot.connect().await?;
@@ -41,7 +45,13 @@ impl Pool {
     /// Sends a command over one of the connections and parses its reply.
     ///
     /// `parse` returns `None` for a value that cannot be the reply to this command. The connection
-    /// is then replaced: after one reply too many, each that follows belongs to another request.
+    /// is then replaced: if there was one reply too many, each later reply belongs to another
+    /// request.
+    ///
+    /// # Errors
+    ///
+    /// If no connection can be opened, if there is no reply in time, or if the reply is an error or
+    /// not valid.
     pub(in crate::store::redis) async fn send<T>(
         &self,
         command: &Cmd,
@@ -75,6 +85,10 @@ impl Pool {
     }
 
     /// Waits until there is a connection.
+    ///
+    /// # Errors
+    ///
+    /// If none can be opened.
     pub(in crate::store::redis) async fn ready(&self) -> Result<(), Failure> {
         if self.slots.iter().any(|slot| slot.connection().is_some()) {
             return Ok(());
@@ -82,13 +96,13 @@ impl Pool {
         self.next_connection().await.map(drop)
     }
 
-    /// Returns whether all connections have ended and none has been replaced, which is a sign that
-    /// the server is gone.
+    /// Returns whether all connections have ended and none has been replaced, as when the server is
+    /// gone.
     pub(in crate::store::redis) fn is_lost(&self) -> bool {
         self.slots.iter().all(Slot::is_lost)
     }
 
-    /// Returns the next connection that is open. Waits only if none is.
+    /// Returns the next open connection, and waits for a new one only if none is open.
     async fn next_connection(&self) -> Result<(&Slot, Arc<Connection>), Failure> {
         let count = self.slots.len();
         let next = self.next.fetch_add(1, Ordering::Relaxed) % count;

@@ -1,4 +1,4 @@
-//! Connections to the primary that Sentinel names.
+//! The connector to the primary that Sentinel names.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use tokio::task::JoinSet;
 use super::{Connection, ServerConnector, first_ok};
 use crate::store::redis::RedisConfig;
 
-/// Opens connections to the primary that Sentinel names.
+/// A connector to the primary that Sentinel names.
 pub(in crate::store::redis) struct SentinelConnector {
     sentinels: Vec<ServerConnector>,
     primary: Arc<Primary>,
 }
 
-/// The primary: its name, and how to connect once its address is known.
+/// The name of the primary, and the settings of connections to it.
 struct Primary {
     name: String,
-    /// The user, password, database and TLS settings. The sentinels tell the address.
+    /// The user, password, database and TLS settings. The address comes from the sentinels.
     connector: ServerConnector,
     config: RedisConfig,
 }
@@ -44,7 +44,7 @@ impl SentinelConnector {
             format!("redis://{primary}/")
         };
         let info: ConnectionInfo = url.as_str().into_connection_info()?;
-        // Parsing a URL turns its host to lower case, and names of primaries are case-sensitive.
+        // The parsed host is in lower case, but the names of primaries are case-sensitive.
         let name = host_of(&url).to_owned();
         let connector = ServerConnector::new(info, config)?;
         let sentinels = sentinels.iter().map(|url| ServerConnector::from_url(url, config));
@@ -56,8 +56,12 @@ impl SentinelConnector {
 
     /// Connects to the primary.
     ///
-    /// All sentinels are asked at once, because some may not answer, and the first primary counts to
-    /// which a connection is open. The caller bounds the time that this takes.
+    /// All sentinels are asked at once, because some may not answer. The first connection to a
+    /// primary is returned. The caller must set a timeout.
+    ///
+    /// # Errors
+    ///
+    /// If no sentinel answers, or none names a server that agrees that it is the primary.
     pub(super) async fn connect(&self) -> Result<Connection, RedisError> {
         let mut attempts = JoinSet::new();
         for sentinel in &self.sentinels {
@@ -69,7 +73,7 @@ impl SentinelConnector {
 }
 
 impl Primary {
-    /// Connects to the server that a sentinel names, if that server agrees that it is the primary.
+    /// Connects to the server that `sentinel` names, if that server agrees that it is the primary.
     async fn connect(&self, sentinel: &ServerConnector) -> Result<Connection, RedisError> {
         let mut sentinel = sentinel.connect().await?.redis;
         let mut command = Cmd::new();
@@ -80,7 +84,7 @@ impl Primary {
             return Err((ErrorKind::MasterNameNotFoundBySentinel, message).into());
         };
         let connection = self.connector.at(&host, port, &self.config)?.connect().await?;
-        // During a fail-over a sentinel may still name the old primary.
+        // During a failover a sentinel may still name the old primary.
         let mut command = Cmd::new();
         command.arg("ROLE");
         let role: Value = command.query_async(&mut connection.redis.clone()).await?;

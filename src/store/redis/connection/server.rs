@@ -1,4 +1,4 @@
-//! Connections to the server at an address.
+//! The connector to the server at an address.
 
 use std::sync::Arc;
 
@@ -10,10 +10,11 @@ use redis::{
 use super::{Connection, Liveness, dns::Resolver, tls};
 use crate::store::redis::RedisConfig;
 
-/// The requests that a connection takes before the next one waits until there is room.
+/// The maximum number of requests that a connection queues. Further requests wait until there is
+/// room.
 const MAX_QUEUED_REQUESTS: usize = 1_024;
 
-/// Opens connections to the server at an address.
+/// A connector to the server at an address.
 #[derive(Clone)]
 pub(in crate::store::redis) struct ServerConnector {
     client: Client,
@@ -34,8 +35,8 @@ impl ServerConnector {
     }
 
     pub(super) fn new(info: ConnectionInfo, config: &RedisConfig) -> Result<Self, RedisError> {
-        // Since RESP3 the client gets a message when a connection ends, so that no request is sent
-        // over one that has ended. Redis supports it since version 6.0.
+        // With RESP3, redis-rs reports the end of a connection, so that no request is sent over a
+        // connection that has ended. Redis supports RESP3 since version 6.0.
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let info = info.set_redis_settings(settings);
         let options = AsyncConnectionConfig::new()
@@ -79,7 +80,11 @@ impl ServerConnector {
         }
     }
 
-    /// Opens a connection. The caller bounds the time that this takes.
+    /// Opens a connection. The caller must set a timeout.
+    ///
+    /// # Errors
+    ///
+    /// If the server cannot be reached or refuses the connection.
     pub(in crate::store::redis) async fn connect(&self) -> Result<Connection, RedisError> {
         let liveness = Arc::new(Liveness::default());
         let watched = Arc::clone(&liveness);

@@ -1,4 +1,4 @@
-//! Runs an operation at most once at a time; concurrent callers share its result.
+//! Operations that run at most once at a time.
 
 use std::{
     fmt, io,
@@ -11,26 +11,26 @@ use tokio::{runtime::Handle, sync::watch, task::AbortHandle, time::Instant};
 use super::Backoff;
 use crate::store::redis::error::Failure;
 
-/// Runs an operation at most once at a time; concurrent callers share its result.
+/// An operation that runs at most once at a time. Concurrent callers share its result.
 ///
-/// The operation runs in a task, so it continues when its callers stop waiting: a request with a
-/// short deadline does not start again what an earlier request has started. A caller that comes
-/// soon after a failure gets that failure, until a [`Backoff`] is over. Dropping the `SingleFlight`
-/// aborts the operation.
+/// The operation runs in a task, so it continues when its callers stop waiting. Requests with short
+/// deadlines can therefore share an operation that takes longer than each of them. After a failure,
+/// calls return that failure until a [`Backoff`] is over. Dropping the `SingleFlight` aborts the
+/// operation.
 pub(in crate::store::redis) struct SingleFlight {
-    state: Arc<Mutex<State>>,
-    /// A success is also the result of the calls in this time after it.
+    state: Arc<Mutex<FlightState>>,
+    /// The time for which a success is also the result of later calls.
     min_interval: Duration,
 }
 
 #[derive(Default)]
-struct State {
-    running: Option<Running>,
+struct FlightState {
+    running: Option<RunningOperation>,
     last: Option<Result<(), Failure>>,
     backoff: Backoff,
 }
 
-struct Running {
+struct RunningOperation {
     result: ResultReceiver,
     task: AbortHandle,
 }
@@ -52,7 +52,11 @@ impl SingleFlight {
 
     /// Waits for the operation that is running, or runs `operation` if none is.
     ///
-    /// This wait has no deadline. The operation must have one.
+    /// This wait has no timeout, so the operation must have one.
+    ///
+    /// # Errors
+    ///
+    /// If the operation fails, or has failed and its backoff is not over, or if the runtime ends.
     pub(in crate::store::redis) async fn run<F>(
         &self,
         operation: impl FnOnce() -> F,
@@ -69,7 +73,7 @@ impl SingleFlight {
 
     /// Starts `operation` unless one is running, and does not wait for it.
     ///
-    /// A failure is ignored here. It is the result of the next calls.
+    /// A failure is ignored here, and returned by later calls.
     pub(in crate::store::redis) fn start<F>(&self, operation: impl FnOnce() -> F)
     where
         F: Future<Output = Result<(), Failure>> + Send + 'static,
@@ -77,7 +81,7 @@ impl SingleFlight {
         let _ = self.start_or_join(operation);
     }
 
-    /// Counts the last success as a failure, because what it produced has turned out to be useless.
+    /// Turns the last success into a failure, because its product has proved useless.
     pub(super) fn fail(&self, failure: Failure) {
         lock(&self.state).complete(Err(failure), self.min_interval);
     }
@@ -92,7 +96,7 @@ impl SingleFlight {
         F: Future<Output = Result<(), Failure>> + Send + 'static,
     {
         let mut state = lock(&self.state);
-        // A task that ended with its runtime leaves a closed channel behind.
+        // If the task ended with its runtime, the channel is closed and the operation does not run.
         if let Some(running) = &state.running
             && running.result.has_changed().is_ok()
         {
@@ -115,12 +119,13 @@ impl SingleFlight {
             drop(state);
             sender.send_replace(Some(result));
         });
-        state.running = Some(Running { result: result.clone(), task: task.abort_handle() });
+        state.running =
+            Some(RunningOperation { result: result.clone(), task: task.abort_handle() });
         Ok(result)
     }
 }
 
-impl State {
+impl FlightState {
     fn complete(&mut self, result: Result<(), Failure>, min_interval: Duration) {
         match &result {
             Ok(()) => self.backoff.pause(Instant::now(), min_interval),
@@ -138,7 +143,7 @@ impl Drop for SingleFlight {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<FlightState>) -> MutexGuard<'_, FlightState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,4 +1,4 @@
-//! One place in a pool, and the connection in it.
+//! The slot of one connection in a pool.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use tokio::{task::JoinSet, time::timeout};
 use super::{Connection, Connector, SingleFlight, first_ok};
 use crate::store::redis::{RedisConfig, error::Failure};
 
-/// One place in a [`Pool`](super::Pool). Its connection is replaced when it has ended.
+/// The slot of one connection in a [`Pool`](super::Pool). It replaces a connection that has ended.
 pub(super) struct Slot {
     connector: Arc<Connector>,
     current: Arc<ArcSwapOption<Connection>>,
@@ -34,8 +34,8 @@ impl Slot {
         self.current.load_full().filter(|connection| connection.is_open())
     }
 
-    /// Returns the connection, if it is open, and sends a `PING` before if its end may have gone
-    /// unnoticed.
+    /// Returns the connection, if it is open. If its end may have gone unnoticed, it is first
+    /// tested with a `PING`.
     pub(super) async fn checked_connection(&self) -> Option<Arc<Connection>> {
         let connection = self.connection()?;
         let needs_check = !self.connector.notices_disconnection() && connection.liveness.is_idle();
@@ -43,7 +43,7 @@ impl Slot {
         is_open.then_some(connection)
     }
 
-    /// Returns the connection, and opens one if there is none.
+    /// Returns the connection, and opens one if none is open.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl Slot {
         })
     }
 
-    /// Starts to open a connection, and does not wait for it.
+    /// Starts to open a connection without waiting for it.
     pub(super) fn start_connecting(&self) {
         self.connecting.start(|| self.replace_connection());
     }
@@ -86,7 +86,7 @@ impl Slot {
         let (connector, current) = (Arc::clone(&self.connector), Arc::clone(&self.current));
         let connect_timeout = self.connect_timeout;
         async move {
-            // An operation that ended just before this one may have opened a connection.
+            // The operation before this one may have opened a connection meanwhile.
             if current.load().as_ref().is_some_and(|connection| connection.is_open()) {
                 return Ok(());
             }
@@ -99,8 +99,9 @@ impl Slot {
 
 /// Opens a connection within `connect_timeout`.
 ///
-/// An attempt that hangs is followed by a second one, and the first success counts: while
-/// the first attempt hangs, the server may have returned, or a replica may have become the primary.
+/// If the first attempt has not ended after half of that time, a second one starts beside it, and
+/// the first success is used. While the first attempt hung, the server may have recovered, or a
+/// replica may have become the primary.
 async fn connect_twice(
     connector: Arc<Connector>,
     connect_timeout: Duration,

@@ -13,7 +13,7 @@ mod seam {
         config: &RedisConfig,
     ) -> Result<Client, RedisError> {
         if CryptoProvider::get_default().is_none() {
-            // It fails if another thread has just installed a provider, which serves as well.
+            // This fails if another thread has just installed a provider, which serves as well.
             let _ = ring::default_provider().install_default();
         }
         let client_tls = config.client_certificate.as_ref().map(|(certificate, key)| {
@@ -30,7 +30,7 @@ mod seam {
 
     use crate::store::redis::RedisConfig;
 
-    /// Fails: this crate was built without TLS.
+    /// Returns an error, because this crate was built without TLS.
     pub(in super::super) fn client(
         _: ConnectionInfo,
         _: &RedisConfig,

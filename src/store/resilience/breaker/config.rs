@@ -4,13 +4,17 @@ use std::time::Duration;
 
 /// The settings of the circuit breaker around a [`Store`](crate::store::Store).
 ///
-/// The breaker is closed at first, and every call goes through. It opens when
-/// [`consecutive`](Self::consecutive) calls fail one after the other, or when
-/// [`failures_percent`](Self::failures_percent) of the calls within [`window`](Self::window) fail.
-/// While it is open, checks are decided without the store, and a background task probes the store
-/// every [`open`](Self::open). When a probe succeeds, calls go through again: one at a time at
-/// first, then one more at a time with each call that succeeds, and all of them after
-/// [`ramp`](Self::ramp).
+/// - **Closed**, the first state: every call goes to the store. The breaker opens when
+///   [`consecutive`](Self::consecutive) calls fail one after the other, or when
+///   [`failures_percent`](Self::failures_percent) of the calls within [`window`](Self::window)
+///   fail.
+/// - **Open**: no call goes to the store. A background task probes the store every
+///   [`open`](Self::open).
+/// - **Half-open**, after a successful probe: one call at a time goes to the store.
+/// - **Recovering**, after a successful call: two calls at a time go to the store, and one more
+///   with each success. After [`ramp`](Self::ramp) the breaker closes.
+///
+/// # Examples
 ///
 /// ```
 /// use std::time::Duration;

@@ -7,7 +7,7 @@ use super::BreakerConfig;
 /// The number of parts that the window consists of. It slides by one part at a time.
 const SLICES: u32 = 10;
 
-/// Calls and failures, counted in slices of the window.
+/// The numbers of calls and failures in each slice of the window.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FailureRate([Slice; SLICES as usize]);
 
@@ -31,7 +31,8 @@ impl FailureRate {
         slice.failures = slice.failures.saturating_add(u32::from(failed));
     }
 
-    /// Returns whether enough calls ended within the window and enough of them failed.
+    /// Returns whether at least [`min_calls`](BreakerConfig::min_calls) calls ended within the
+    /// window and at least [`failures_percent`](BreakerConfig::failures_percent) of them failed.
     pub(super) fn is_exceeded(&self, config: &BreakerConfig, now: Duration) -> bool {
         let newest = slice_number(config, now);
         let recent = self.0.iter().filter(|slice| slice.number + u64::from(SLICES) > newest);

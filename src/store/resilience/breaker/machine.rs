@@ -15,16 +15,16 @@ pub(in crate::store::resilience) enum BreakerState {
     Probing { since: Duration },
     /// A probe succeeded at `since`. One call at a time goes through.
     HalfOpen { since: Duration },
-    /// A call succeeded at `since`. At most `window` calls are in flight at a time.
-    Recovering { since: Duration, window: u32 },
+    /// A call succeeded at `since`. At most `max_in_flight` calls are in flight at a time.
+    Recovering { since: Duration, max_in_flight: u32 },
 }
 
-/// The breaker's answer to a call that asks to go through.
+/// The breaker's answer to a call that asks for a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Permission {
     /// The call goes through.
     Unlimited,
-    /// The call goes through, and takes one of the places for calls in flight.
+    /// The call goes through, and counts as one of the calls in flight, whose number is limited.
     Limited,
     /// The call is the probe that decides whether the breaker stays open.
     Probe,
@@ -32,22 +32,22 @@ pub(super) enum Permission {
     Rejected,
 }
 
-/// A call's result, as far as it says something about the store.
+/// The outcome of a call: what it says about the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::store::resilience) enum CallOutcome {
     Success,
     /// The store failed, or took too long.
     Failure,
-    /// The store was not asked, or the caller did not wait for it.
+    /// The store was not called, or the caller stopped waiting early.
     Unknown,
 }
 
-/// The number of failures one after the other at which a half-open breaker opens again. More than
-/// one, because in a cluster the first call may go to the one node that is down.
+/// The number of consecutive failures at which a half-open breaker opens again. It is more than one
+/// because in a cluster the first call may go to the one node that is down.
 pub(super) const MAX_HALF_OPEN_FAILURES: u32 = 3;
 
-/// The least time between two probes, however short the configured one is. Without it, the prober
-/// of a store that answers at once would never yield to other tasks.
+/// The shortest time between two probes, whatever [`BreakerConfig::open`] is. Without it, the
+/// prober of a store that answers at once would never yield to other tasks.
 const MIN_OPEN: Duration = Duration::from_millis(1);
 
 /// The state machine. All times are durations since a common origin, and never decrease.
@@ -62,7 +62,7 @@ pub(super) struct Breaker {
     last_failure: Duration,
     /// The calls in flight whose permission is [`Permission::Limited`].
     in_flight: u32,
-    /// The time at which the breaker last stopped letting calls through.
+    /// The time at which the breaker last opened.
     opened_at: Duration,
     /// The time at which the last probe succeeded. Calls that began earlier are not counted.
     trusted_since: Duration,
@@ -97,7 +97,7 @@ impl Breaker {
         }
     }
 
-    /// Returns when the breaker closes if no more calls fail, if it is half-open or recovering.
+    /// Returns the time at which a half-open or recovering breaker closes if no more calls fail.
     pub(super) fn ramp_end(&self) -> Option<Duration> {
         match self.state {
             BreakerState::HalfOpen { since } | BreakerState::Recovering { since, .. } => {
@@ -107,19 +107,19 @@ impl Breaker {
         }
     }
 
-    /// Decides whether a call goes through. An `urgent` call is not subject to the limit of calls in
-    /// flight.
+    /// Decides whether a call goes through. An `urgent` call is not subject to the limit of calls
+    /// in flight.
     pub(super) fn try_acquire(&mut self, now: Duration, urgent: bool) -> Permission {
         self.advance(now);
-        let window = match self.state {
+        let max_in_flight = match self.state {
             BreakerState::Closed => return Permission::Unlimited,
             BreakerState::Open { .. } | BreakerState::Probing { .. } => {
                 return Permission::Rejected;
             }
             BreakerState::HalfOpen { .. } => 1,
-            BreakerState::Recovering { window, .. } => window,
+            BreakerState::Recovering { max_in_flight, .. } => max_in_flight,
         };
-        if self.in_flight >= window && !urgent {
+        if self.in_flight >= max_in_flight && !urgent {
             return Permission::Rejected;
         }
         self.in_flight += 1;
@@ -135,8 +135,10 @@ impl Breaker {
         is_due
     }
 
-    /// Begins a probe in place of one that should have begun or ended long ago. Whoever was to probe
-    /// is not polled any more, for example because its runtime only runs now and then.
+    /// Begins a probe in place of one that is overdue. Returns `false` if none is overdue.
+    ///
+    /// A probe is overdue if its task is not polled, as on a current-thread runtime while no caller
+    /// blocks on it.
     pub(super) fn try_overdue_probe(&mut self, now: Duration) -> bool {
         let due = match self.state {
             BreakerState::Open { until: time } | BreakerState::Probing { since: time } => time,
@@ -200,10 +202,13 @@ impl Breaker {
         self.consecutive = 0;
         self.failure_rate.count(&self.config, now, false);
         self.state = match self.state {
-            BreakerState::HalfOpen { .. } => BreakerState::Recovering { since: now, window: 2 },
-            // With each success one more call: the window doubles with each round trip.
-            BreakerState::Recovering { since, window } => {
-                BreakerState::Recovering { since, window: window.saturating_add(1) }
+            BreakerState::HalfOpen { .. } => {
+                BreakerState::Recovering { since: now, max_in_flight: 2 }
+            }
+            // Each success allows one more call in flight, so the number doubles with each round
+            // trip.
+            BreakerState::Recovering { since, max_in_flight } => {
+                BreakerState::Recovering { since, max_in_flight: max_in_flight.saturating_add(1) }
             }
             other => other,
         };

@@ -1,9 +1,9 @@
-//! The circuit breaker: it stops calls to a store that fails, and lets them through again step by
-//! step once the store answers.
+//! The circuit breaker, which rejects calls to a store that keeps failing, and lets more and more
+//! of them through once the store answers again.
 //!
 //! [`Breaker`](machine::Breaker) is the state machine, without clock, store or locks.
-//! [`SharedBreaker`] is the one that calls on many threads share. [`prober`] is the task that probes
-//! the store while the breaker is open.
+//! [`SharedBreaker`] is the one that calls on many threads share. [`prober`] is the task that
+//! probes the store while the breaker is open.
 
 mod config;
 mod failure_rate;

@@ -14,31 +14,33 @@ use tokio::{
 use super::{CallOutcome, Permit, SharedBreaker, shared::NextStep};
 use crate::store::{Answer, resilience::deadline::saturating_add};
 
-/// The part of a limiter that its prober uses. The prober holds a weak handle only, so it ends
-/// with the limiter.
+/// The part of a limiter that its prober uses. The prober holds only a weak handle to it, so it
+/// ends with the limiter.
 pub(in crate::store::resilience) trait Probed:
     Send + Sync + 'static
 {
+    /// Returns the breaker, if there is one.
     fn breaker(&self) -> Option<&SharedBreaker>;
 
-    /// Sends the store a request that changes nothing, which has to be answered by the deadline.
+    /// Sends the store a request that changes nothing and must be answered by `deadline`.
     fn probe(&self, deadline: Instant) -> Answer;
 
-    /// Returns how long a probe may take at most.
+    /// Returns the longest time that a probe may take, or `None` for the breaker's own limit.
     fn probe_timeout(&self) -> Option<Duration>;
 
-    /// Runs when the store has answered a probe.
+    /// Is called when a probe has succeeded.
     fn on_recovery(self: &Arc<Self>);
 }
 
-/// Starts the prober if the breaker needs it. There is none outside of a tokio runtime.
+/// Starts the prober if the breaker needs one. It does nothing outside of a tokio runtime.
 pub(in crate::store::resilience) fn start<P: Probed>(probed: &Arc<P>) {
     let Some(breaker) = probed.breaker() else { return };
     let Ok(runtime) = Handle::try_current() else { return };
-    if breaker.attend(&runtime) {
-        // If the runtime is shutting down, the guard is dropped at once and the breaker left alone.
+    if breaker.claim_prober(&runtime) {
+        // If the runtime is shutting down, it drops the prober at once, and the drop says so to the
+        // breaker.
         let prober = Prober { probed: Arc::downgrade(probed), probe: None };
-        breaker.keep_attendant(runtime.spawn(prober.run()).abort_handle());
+        breaker.set_prober(runtime.spawn(prober.run()).abort_handle());
     }
 }
 
@@ -55,7 +57,7 @@ impl<P: Probed> Prober<P> {
                 NextStep::SleepUntil(time) => sleep_until(time).await,
                 NextStep::Probe(start) => self.probe(start).await,
                 NextStep::End => {
-                    // By now the breaker may have another attendant.
+                    // The breaker may have another prober by now, which the drop must not end.
                     self.probed = Weak::new();
                     return;
                 }
@@ -63,7 +65,7 @@ impl<P: Probed> Prober<P> {
         }
     }
 
-    /// Returns `None` when the limiter has ended.
+    /// Returns the next step, or `None` when the limiter has ended.
     fn next_step(&self) -> Option<NextStep> {
         Some(self.probed.upgrade()?.breaker()?.next_step())
     }
@@ -78,8 +80,8 @@ impl<P: Probed> Prober<P> {
         let now = Instant::now();
         let outcome = match &reply {
             Ok(reply) => match breaker.judge(permit, now, reply) {
-                // A store that wraps another one may take no policies but its own, and refuse the
-                // probe as such. Calls then have to show whether it works.
+                // A store that wraps another one may reject the policy of the probe. Calls then
+                // have to show whether the store works.
                 CallOutcome::Unknown => CallOutcome::Success,
                 outcome => outcome,
             },
@@ -95,7 +97,7 @@ impl<P: Probed> Prober<P> {
     /// Sends the probe. The handle to the limiter is not kept while the answer is awaited.
     fn send(&self, start: Instant) -> Option<(Instant, Answer)> {
         let probed = self.probed.upgrade()?;
-        // A probe that is slow has failed, so there is no need to wait for longer.
+        // A slow probe counts as failed, so without a deadline it need not wait for longer.
         let timeout = probed.probe_timeout().unwrap_or(probed.breaker()?.slow());
         let deadline = saturating_add(start, timeout);
         Some((deadline, probed.probe(deadline)))
@@ -107,12 +109,12 @@ impl<P: Probed> Drop for Prober<P> {
         if let Some(probed) = self.probed.upgrade()
             && let Some(breaker) = probed.breaker()
         {
-            // A runtime that ends has given the probe up. A store that panics has failed.
+            // A runtime that ends gives the probe up. A store that panics has failed.
             let outcome = match thread::panicking() {
                 true => CallOutcome::Failure,
                 false => CallOutcome::Unknown,
             };
-            breaker.leave(self.probe.take(), outcome);
+            breaker.prober_ended(self.probe.take(), outcome);
         }
     }
 }

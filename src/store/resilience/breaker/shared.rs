@@ -1,4 +1,4 @@
-//! The breaker as calls on many threads share it.
+//! The breaker that calls on many threads share.
 
 use std::{
     sync::{
@@ -28,79 +28,82 @@ use crate::{
 
 /// A circuit breaker that calls on many threads share.
 ///
-/// A task that probes the store while the breaker is open is its *attendant*. Without one, because
-/// there is no tokio runtime, calls are the probes.
+/// While the breaker is open, its [prober](super::prober) probes the store. Outside of a tokio
+/// runtime there is no prober, and calls serve as probes.
 #[derive(Debug)]
 pub(in crate::store::resilience) struct SharedBreaker {
-    attended: Mutex<Attended>,
-    /// One of [`PASSES_ALL`], [`REJECTS_ALL`] and [`DECIDES`]. It is written under the lock and read
-    /// without it, so a call may see the value that it has just had.
+    guarded: Mutex<Guarded>,
+    /// One of [`PASSES_ALL`], [`REJECTS_ALL`] and [`DECIDES`]. It is written under the lock and
+    /// read without it, so a call may see a value that is just being replaced.
     gate: AtomicU8,
     slow: Duration,
     origin: Instant,
 }
 
 #[derive(Debug)]
-struct Attended {
+struct Guarded {
     breaker: Breaker,
-    has_attendant: bool,
-    /// The attendant's runtime has threads of its own. Any other runtime may only run while a caller
-    /// waits for something, so calls then look whether a probe is overdue.
+    has_prober: bool,
+    /// True if the prober's runtime has threads of its own. A current-thread runtime runs only
+    /// while a caller blocks on it, so calls must check whether a probe is overdue.
     is_self_driven: bool,
-    attendant: Option<AbortHandle>,
+    prober: Option<AbortHandle>,
 }
 
 /// The breaker is closed.
 const PASSES_ALL: u8 = 0;
-/// The breaker is open, and has an attendant that surely runs.
+/// The breaker is open, and has a prober whose runtime runs by itself.
 const REJECTS_ALL: u8 = 1;
 /// The state machine decides about each call.
 const DECIDES: u8 = 2;
 
-/// A call that the breaker has let through. [`SharedBreaker::record`] takes it back.
+/// The permit of a call that goes through. [`SharedBreaker::record`] takes it back.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::store::resilience) struct Permit {
     permission: Permission,
     start: Instant,
 }
 
-/// The next step of a breaker's attendant.
+/// The next step of a breaker's prober.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextStep {
-    /// It sleeps, and asks again.
+    /// It sleeps until this time, and then asks again.
     SleepUntil(Instant),
-    /// It probes the store.
+    /// It sends a probe, which starts at this time.
     Probe(Instant),
-    /// It ends: the breaker has closed, and has no attendant any more.
+    /// It ends: the breaker has closed, and no longer has a prober.
     End,
 }
 
 impl SharedBreaker {
     pub(in crate::store::resilience) fn new(config: BreakerConfig) -> Self {
         telemetry::breaker_made();
-        let attended = Attended {
+        let guarded = Guarded {
             breaker: Breaker::new(config),
-            has_attendant: false,
+            has_prober: false,
             is_self_driven: false,
-            attendant: None,
+            prober: None,
         };
         Self {
-            attended: Mutex::new(attended),
+            guarded: Mutex::new(guarded),
             gate: AtomicU8::new(PASSES_ALL),
             slow: config.slow,
             origin: Instant::now(),
         }
     }
 
-    /// Returns whether the breaker is open and probed by its attendant, so that no call goes
-    /// through. Costs one load.
+    /// Returns whether the breaker is open and its prober surely runs, so that no call goes
+    /// through.
+    ///
+    /// This reads one atomic and takes no lock.
     #[inline]
     pub(in crate::store::resilience) fn rejects_all(&self) -> bool {
         self.gate.load(Ordering::Relaxed) == REJECTS_ALL
     }
 
-    /// Asks for a call that starts now. An `urgent` call is not subject to the limit of calls in
-    /// flight.
+    /// Requests a permit for a call that starts at `start`. Returns `None` if the call is rejected.
+    ///
+    /// An `urgent` call is not subject to the limit of calls in flight.
     pub(in crate::store::resilience) fn try_acquire(
         &self,
         start: Instant,
@@ -109,36 +112,37 @@ impl SharedBreaker {
         let permission = match self.gate.load(Ordering::Relaxed) {
             PASSES_ALL => Permission::Unlimited,
             REJECTS_ALL => Permission::Rejected,
-            _ => self.update(|it, origin| it.breaker.try_acquire(start - origin, urgent)),
+            _ => self.update(|guarded, origin| guarded.breaker.try_acquire(start - origin, urgent)),
         };
         (permission != Permission::Rejected).then_some(Permit { permission, start })
     }
 
-    /// Asks for a probe that starts now, in place of an attendant: there is none, or its probe is
-    /// overdue.
+    /// Requests a permit for a call that serves as the probe, because there is no prober or its
+    /// probe is overdue. Returns `None` if no probe is due.
     pub(in crate::store::resilience) fn try_probe(&self, start: Instant) -> Option<Permit> {
-        let is_probe = self.update(|it, origin| {
+        let is_probe = self.update(|guarded, origin| {
             let now = start.saturating_duration_since(origin);
-            (!it.has_attendant && it.breaker.try_probe(now)) || it.breaker.try_overdue_probe(now)
+            (!guarded.has_prober && guarded.breaker.try_probe(now))
+                || guarded.breaker.try_overdue_probe(now)
         });
         is_probe.then_some(Permit { permission: Permission::Probe, start })
     }
 
-    /// Records how a call ended. Returns whether the breaker is now open without an attendant.
+    /// Records the outcome of a call. Returns whether the breaker now needs a prober.
     pub(in crate::store::resilience) fn record(
         &self,
         permit: Permit,
         now: Instant,
         outcome: CallOutcome,
     ) -> bool {
-        self.update(|it, origin| {
+        self.update(|guarded, origin| {
             let (now, start) = (now - origin, permit.start - origin);
-            it.breaker.record(now, (permit.permission, start), outcome, random::number);
-            it.needs_attendant()
+            guarded.breaker.record(now, (permit.permission, start), outcome, random::number);
+            guarded.needs_prober()
         })
     }
 
-    /// Returns what the reply to a call says about the store.
+    /// Returns the outcome of a call whose reply has arrived.
     pub(in crate::store::resilience) fn judge(
         &self,
         permit: Permit,
@@ -146,16 +150,16 @@ impl SharedBreaker {
         reply: &Result<StoreReply, Error>,
     ) -> CallOutcome {
         match reply {
-            // The store was not asked.
+            // The request was invalid and was not sent, so it says nothing about the store.
             Err(error) if !error.is_unavailable() => CallOutcome::Unknown,
-            // Only this one key is unusable: the store itself works.
+            // A key of the wrong type is an answer of a store that works.
             Err(error) if error.kind() != ErrorKind::WrongType => CallOutcome::Failure,
             _ if self.is_slow(permit, now) => CallOutcome::Failure,
             _ => CallOutcome::Success,
         }
     }
 
-    /// Returns what a call says about the store whose caller stopped waiting for the answer.
+    /// Returns the outcome of a call whose caller has stopped waiting for the reply.
     pub(in crate::store::resilience) fn judge_abandoned(
         &self,
         permit: Permit,
@@ -167,13 +171,13 @@ impl SharedBreaker {
     /// Returns the state for [`Status`](crate::store::Status).
     pub(in crate::store::resilience) fn status(&self) -> BreakerStatus {
         let now = Instant::now();
-        self.update(|it, origin| {
+        self.update(|guarded, origin| {
             let now = now - origin;
-            it.breaker.advance(now);
-            match it.breaker.state() {
+            guarded.breaker.advance(now);
+            match guarded.breaker.state() {
                 BreakerState::Closed => BreakerStatus::Closed,
                 BreakerState::Open { until } => BreakerStatus::Open {
-                    elapsed: now.saturating_sub(it.breaker.opened_at()),
+                    elapsed: now.saturating_sub(guarded.breaker.opened_at()),
                     probe_after: until.saturating_sub(now),
                 },
                 BreakerState::Probing { .. } | BreakerState::HalfOpen { .. } => {
@@ -184,82 +188,81 @@ impl SharedBreaker {
         })
     }
 
-    /// Returns the time from which on a call counts as slow.
+    /// Returns the duration from which on a call counts as slow.
     pub(super) fn slow(&self) -> Duration {
         self.slow
     }
 
-    /// Makes a task of this runtime the attendant. Returns `false` if there is one, or none is
-    /// needed.
-    pub(super) fn attend(&self, runtime: &Handle) -> bool {
+    /// Claims the role of the prober for a task of `runtime`. Returns `false` if the breaker has a
+    /// prober or needs none.
+    pub(super) fn claim_prober(&self, runtime: &Handle) -> bool {
         let is_self_driven = runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
-        self.update(|it, _| {
-            let is_needed = it.needs_attendant();
+        self.update(|guarded, _| {
+            let is_needed = guarded.needs_prober();
             if is_needed {
-                (it.has_attendant, it.is_self_driven) = (true, is_self_driven);
+                (guarded.has_prober, guarded.is_self_driven) = (true, is_self_driven);
             }
             is_needed
         })
     }
 
-    /// Keeps the handle with which [`stop`](Self::stop) ends the attendant.
-    pub(super) fn keep_attendant(&self, task: AbortHandle) {
-        let mut attended = self.lock();
-        if attended.has_attendant {
-            attended.attendant = Some(task);
+    /// Keeps the handle with which [`stop`](Self::stop) ends the prober.
+    pub(super) fn set_prober(&self, task: AbortHandle) {
+        let mut guarded = self.lock();
+        if guarded.has_prober {
+            guarded.prober = Some(task);
         }
     }
 
-    /// Decides what the attendant does next.
+    /// Decides what the prober does next.
     pub(super) fn next_step(&self) -> NextStep {
         let now = Instant::now();
-        self.update(|it, origin| {
-            it.breaker.advance(now - origin);
-            if it.breaker.try_probe(now - origin) {
+        self.update(|guarded, origin| {
+            guarded.breaker.advance(now - origin);
+            if guarded.breaker.try_probe(now - origin) {
                 return NextStep::Probe(now);
             }
-            match it.breaker.state() {
+            match guarded.breaker.state() {
                 BreakerState::Open { until } => NextStep::SleepUntil(saturating_add(origin, until)),
-                // A call is the probe.
+                // A call serves as the probe, so the prober waits for its outcome.
                 BreakerState::Probing { .. } => {
                     NextStep::SleepUntil(saturating_add(now, self.slow))
                 }
                 BreakerState::HalfOpen { .. } | BreakerState::Recovering { .. } => {
-                    let end = it.breaker.ramp_end().unwrap_or_default();
+                    let end = guarded.breaker.ramp_end().unwrap_or_default();
                     NextStep::SleepUntil(saturating_add(origin, end))
                 }
                 BreakerState::Closed => {
-                    it.leave();
+                    guarded.prober_ended();
                     NextStep::End
                 }
             }
         })
     }
 
-    /// Returns the permit of the attendant's probe.
+    /// Returns the permit of a probe that the prober starts at `start`.
     pub(super) fn probe_permit(start: Instant) -> Permit {
         Permit { permission: Permission::Probe, start }
     }
 
-    /// Records that the attendant has ended, for whatever reason. A probe of its own that has not
-    /// ended gets this outcome.
-    pub(super) fn leave(&self, probe: Option<Permit>, outcome: CallOutcome) {
-        self.update(|it, origin| {
+    /// Records that the prober has ended. Its last `probe` gets `outcome` if it has none yet.
+    pub(super) fn prober_ended(&self, probe: Option<Permit>, outcome: CallOutcome) {
+        self.update(|guarded, origin| {
             if let Some(probe) = probe {
                 let now = Instant::now() - origin;
                 let permit = (probe.permission, probe.start - origin);
-                it.breaker.record(now, permit, outcome, random::number);
+                guarded.breaker.record(now, permit, outcome, random::number);
             }
-            it.leave();
+            guarded.prober_ended();
         });
     }
 
-    /// Ends the attendant.
+    /// Ends the prober.
     pub(in crate::store::resilience) fn stop(&self) {
-        // Apart: the task's end takes the lock.
-        let attendant = self.lock().attendant.take();
-        if let Some(attendant) = attendant {
-            attendant.abort();
+        // The lock is released before the abort, because the end of the task takes it again.
+        let prober = self.lock().prober.take();
+        if let Some(prober) = prober {
+            prober.abort();
         }
     }
 
@@ -267,40 +270,40 @@ impl SharedBreaker {
         now.saturating_duration_since(permit.start) >= self.slow
     }
 
-    /// Acts on the state machine, and reports a change of its state once.
-    fn update<T>(&self, act: impl FnOnce(&mut Attended, Instant) -> T) -> T {
-        let mut attended = self.lock();
-        let before = attended.breaker.state();
-        let result = act(&mut attended, self.origin);
-        let after = attended.breaker.state();
+    /// Calls `act` with the state machine, updates the gate, and reports a change of the state.
+    fn update<T>(&self, act: impl FnOnce(&mut Guarded, Instant) -> T) -> T {
+        let mut guarded = self.lock();
+        let before = guarded.breaker.state();
+        let result = act(&mut guarded, self.origin);
+        let after = guarded.breaker.state();
         let gate = match after {
             BreakerState::Closed => PASSES_ALL,
             BreakerState::Open { .. } | BreakerState::Probing { .. }
-                if attended.has_attendant && attended.is_self_driven =>
+                if guarded.has_prober && guarded.is_self_driven =>
             {
                 REJECTS_ALL
             }
             _ => DECIDES,
         };
         self.gate.store(gate, Ordering::Relaxed);
-        drop(attended);
+        drop(guarded);
         if before.name() != after.name() {
             telemetry::breaker_changed(before.name(), after.name(), after.number());
         }
         result
     }
 
-    fn lock(&self) -> MutexGuard<'_, Attended> {
-        self.attended.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Guarded> {
+        self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Attended {
-    fn needs_attendant(&self) -> bool {
-        !self.has_attendant && self.breaker.state() != BreakerState::Closed
+impl Guarded {
+    fn needs_prober(&self) -> bool {
+        !self.has_prober && self.breaker.state() != BreakerState::Closed
     }
 
-    fn leave(&mut self) {
-        (self.has_attendant, self.attendant) = (false, None);
+    fn prober_ended(&mut self) {
+        (self.has_prober, self.prober) = (false, None);
     }
 }

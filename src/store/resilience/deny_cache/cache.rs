@@ -1,4 +1,4 @@
-//! The cache, as the pipeline uses it.
+//! The interface of the cache to the pipeline.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,17 +17,17 @@ use crate::{
     telemetry,
 };
 
+/// A cache of the store's denials, which the pipeline asks before it calls the store.
 #[derive(Debug)]
 pub(in crate::store::resilience) struct DenyCache {
     table: Table,
     clock: Arc<dyn Clock>,
-    /// The time for which a request may be on its way after its caller has given up, in
-    /// microseconds.
+    /// The longest time between the end of a caller's wait and the arrival of its request at the
+    /// store, in microseconds.
     max_delay: u64,
 }
 
-/// A request that the cache knows of, until it ends: [`DenyCache::record`] or
-/// [`DenyCache::abandon`] takes it back.
+/// A request in flight. [`DenyCache::record`] or [`DenyCache::abandon`] ends it.
 #[derive(Debug, Default)]
 pub(in crate::store::resilience) struct Watch(Watched);
 
@@ -35,7 +35,7 @@ pub(in crate::store::resilience) struct Watch(Watched);
 enum Watched {
     #[default]
     Nothing,
-    /// A check. Its reply may be kept.
+    /// A check, whose reply may be kept.
     Check(Lookup),
     /// A request that changes these keys. The replies to checks that are sent or answered before it
     /// has ended are not kept.
@@ -53,13 +53,13 @@ struct Lookup {
 #[derive(Debug, Clone, Copy)]
 struct LookupKey {
     fingerprint: Fingerprint,
-    /// The number of changes of the key by then.
+    /// The number of changes of the key before the check.
     changes: u64,
 }
 
 impl DenyCache {
-    /// Creates a cache for a store whose requests arrive at most `max_delay` after their caller has
-    /// given up.
+    /// Creates a cache for a store at which requests arrive no later than `max_delay` after their
+    /// callers have stopped waiting.
     pub(in crate::store::resilience) fn new(clock: Arc<dyn Clock>, max_delay: Duration) -> Self {
         let max_delay = u64::try_from(max_delay.as_micros()).unwrap_or(u64::MAX);
         Self { table: Table::new(), clock, max_delay }
@@ -69,7 +69,7 @@ impl DenyCache {
     ///
     /// # Errors
     ///
-    /// The denial, if the cache has it: then the store need not be asked.
+    /// Returns the denial of a check if the cache implies it. The store is not asked then.
     pub(in crate::store::resilience) fn begin(
         &self,
         request: Request<'_>,
@@ -93,7 +93,8 @@ impl DenyCache {
         }
     }
 
-    /// Ends a request whose reply has come. `charges` are those of a check.
+    /// Ends a request whose reply has arrived. `charges` are those of a check, and empty for other
+    /// requests.
     pub(in crate::store::resilience) fn record(
         &self,
         watch: Watch,
@@ -105,20 +106,21 @@ impl DenyCache {
             (Watched::Change(keys), Ok(_)) => keys.into_iter().for_each(|key| {
                 self.table.change(key);
             }),
-            // The request has changed nothing, and never will.
+            // The store has not applied the request, and will not apply it later.
             (_, Err(error)) if error.effect() == Effect::None => {}
             (watched, Err(_)) => self.abandon(Watch(watched), charges),
             (Watched::Nothing, Ok(_)) => {}
         }
     }
 
-    /// Ends a request whose reply never comes: the store may or may not have applied it.
+    /// Ends a request without a reply. The store may or may not have applied it.
     pub(in crate::store::resilience) fn abandon(&self, watch: Watch, charges: &[Charge<'_>]) {
         match watch.0 {
             Watched::Nothing => {}
             Watched::Check(lookup) => {
-                // If the store is known to deny the check now, it has not spent anything. So clients
-                // that disconnect do not void the entry of a key again and again.
+                // If the cache shows that the store denies the check, nothing was spent, and the
+                // entries stay. Otherwise clients that disconnect would void the entry of a key
+                // again and again.
                 if self.denial(&self.look_up(charges), charges).is_none() {
                     lookup.keys.iter().for_each(|key| {
                         self.table.change(key.fingerprint);
@@ -147,11 +149,12 @@ impl DenyCache {
             let fingerprint = self.table.fingerprint(charge);
             LookupKey { fingerprint, changes: self.table.changes(fingerprint) }
         });
-        // The time is read last: then no wait is counted from before the changes.
+        // The time is read after the changes, so that no wait begins before them.
         Lookup { keys: keys.collect(), time: self.clock.now() }
     }
 
-    /// Returns the denial of a check of which at least one charge is known to be refused.
+    /// Returns the denial of a check, if the cache shows that at least one of its charges is
+    /// refused.
     #[inline]
     fn denial(&self, lookup: &Lookup, charges: &[Charge<'_>]) -> Option<StoreReply> {
         let now = lookup.time.as_micros();
@@ -176,7 +179,7 @@ impl DenyCache {
 
     fn record_check(&self, lookup: &Lookup, charges: &[Charge<'_>], reply: &StoreReply) {
         if reply.source != Source::Shared || reply.charges.len() != lookup.keys.len() {
-            // The reply is not that of the shared store, so it says nothing about its keys.
+            // The reply of a fallback says nothing about the keys in the shared store.
             return lookup.keys.iter().for_each(|key| {
                 self.table.change(key.fingerprint);
             });
@@ -189,8 +192,8 @@ impl DenyCache {
                 0 => Some(key.changes),
                 _ => self.change_by_check(key),
             };
-            // An admission is kept only if the next check like it would be refused: most keys never
-            // reach a limit.
+            // An admission is kept only if the same check would be refused next. Most keys never
+            // reach their limit, and need no entry.
             let is_denial = !admitted || charge_reply.standing.remaining < charge.cost();
             if let (Some(changes), true) = (changes, is_denial) {
                 self.keep(lookup.time, key, changes, charge, charge_reply, reply.time);
@@ -198,8 +201,9 @@ impl DenyCache {
         }
     }
 
-    /// Voids what was known of a key before this check. Its own reply holds if there was no other
-    /// change meanwhile.
+    /// Counts the change of a key by a check that spent units, which voids the entry of the key.
+    /// Returns the new number of changes if there was no other change since the check was sent, so
+    /// that the reply to the check can be kept.
     fn change_by_check(&self, key: &LookupKey) -> Option<u64> {
         let before = self.table.change(key.fingerprint);
         (before == key.changes).then_some(before + 1)

@@ -1,34 +1,36 @@
 //! A standing that the store reported, and what it implies as time passes.
 //!
-//! While no units are spent or refunded, each wait ends at a fixed time. So one reply implies the
-//! next ones exactly until the next unit returns, and under a token bucket whose units return at
-//! whole microseconds also after that. If a reply is not implied exactly, the store is asked.
+//! While no units are spent or refunded, each wait ends at a fixed time. One reply therefore
+//! implies the next ones exactly, until the next unit returns. Under a token bucket whose units
+//! return at whole microseconds it also implies those after that. If a reply is not implied
+//! exactly, the store is asked.
 
 use crate::{
     decision::{ChargeReply, Mark, Standing, Verdict},
     quota::{Algorithm, Quota},
 };
 
-/// The time for which a reply is used, in microseconds. After it, changes by other processes show.
+/// The time for which an entry is used, in microseconds. It bounds the time for which a change by
+/// another process stays unseen.
 const MAX_AGE_MICROS: u64 = 1_000_000;
 
 /// The standing of one key under one quota, as the store reported it.
 ///
-/// All times are this process's, in microseconds. Waits are counted from when the store was asked.
-/// The store's own time was later, so no wait is too long.
+/// All times are in microseconds of this process's clock. Waits begin when the request was sent.
+/// The store decided it later, so no wait is too long.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CachedDenial {
     asked_at: u64,
-    /// The time of the store in its reply.
+    /// The time in the store's reply, by the clock of the store.
     store_time: u64,
     remaining: u64,
     next_at: u64,
     reset_at: u64,
-    /// The wait of the charge that the store refused.
+    /// The cost that the store refused, if it refused one.
     refused: Option<Refused>,
 }
 
-/// A cost that the store refused, and when that many units are free.
+/// A cost that the store refused, and the time at which that many units are free.
 #[derive(Debug, Clone, Copy)]
 struct Refused {
     cost: u64,
@@ -72,8 +74,8 @@ impl CachedDenial {
         self.store_time.saturating_add(now - self.asked_at)
     }
 
-    /// Returns what the store would reply at `now` to a charge that spends nothing. Returns `None`
-    /// if the entry does not imply it.
+    /// Returns the store's reply at `now` to a charge of a check that is denied. Returns `None` if
+    /// the entry does not imply that reply.
     #[inline]
     pub(super) fn reply(&self, quota: &Quota, cost: u64, now: u64) -> Option<ChargeReply> {
         let limit = quota.capacity();
@@ -93,7 +95,8 @@ impl CachedDenial {
         Some(unspent(cost, standing))
     }
 
-    /// Returns the remaining units at `now`, and when they next grow.
+    /// Returns the remaining units at `now`, and the time at which the next unit returns. Returns
+    /// `None` if the entry does not imply them.
     #[inline]
     fn level(&self, quota: &Quota, limit: u64, now: u64) -> Option<(u64, u64)> {
         if self.remaining >= limit || now >= self.reset_at {
@@ -108,11 +111,12 @@ impl CachedDenial {
         Some((self.remaining + returned, next_at.min(self.reset_at)))
     }
 
-    /// Returns when `cost` units are free.
+    /// Returns the time at which `cost` units are free. Returns `None` if the entry does not imply
+    /// it.
     #[inline]
     fn free_at(&self, quota: &Quota, cost: u64, (remaining, next_at): (u64, u64)) -> Option<u64> {
-        // A higher cost is never free earlier than a lower one, so two costs that are free at the
-        // same time enclose others that are.
+        // A higher cost is never free earlier than a lower one. So if two costs are free at the
+        // same time, all costs between them are free at that time as well.
         let (mut low, mut high) = ((remaining + 1, next_at), (quota.capacity(), self.reset_at));
         if let Some(Refused { cost: known, free_at }) = self.refused {
             if (low.0..=cost).contains(&known) {
@@ -132,8 +136,8 @@ impl CachedDenial {
     }
 }
 
-/// Returns the time in which one unit returns, if it is the same whole number of microseconds for
-/// each unit.
+/// Returns the time in which one unit returns, in microseconds, if it is a whole number and the
+/// same for each unit.
 fn unit_time(quota: &Quota) -> Option<u64> {
     let Algorithm::TokenBucket { .. } = quota.algorithm() else { return None };
     let (window, limit) = (quota.window_micros(), quota.limit());

@@ -1,12 +1,12 @@
-//! A cache of denials, so that a key that is over its limit costs the store nothing.
+//! A cache of denials, which answers checks of keys that are over their limit without the store.
 //!
-//! The cache keeps the store's last reply about each key that it denied, for at most one second. A
-//! check is denied without the store if one of its charges is known to be refused. For the keys that
-//! have an entry, that denial is the one that the store would give, with the same waits. If an entry
-//! does not imply the reply exactly, the store is asked.
+//! For each key that the store denied, the cache keeps the store's last reply for at most one
+//! second. If an entry shows that the store would refuse one of the charges of a check, the cache
+//! denies the check. For the keys that have an entry, the denial has the same waits as the store's.
+//! If an entry does not imply the reply exactly, the store is asked.
 //!
-//! An entry follows from the history of this process alone: whatever this process spends, refunds or
-//! resets voids the entry of the key, and also a reply that is still on its way.
+//! An entry is void as soon as this process spends, refunds or resets units of the key. A reply
+//! that is in flight at that time is not kept.
 
 mod cache;
 mod cached_denial;

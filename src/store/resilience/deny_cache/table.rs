@@ -1,4 +1,5 @@
-//! A table of bounded size: the last denial of each key, and how often this process has changed it.
+//! A table of bounded size, with the last denial of each key and the number of changes of the key
+//! by this process.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -13,25 +14,27 @@ use smallvec::SmallVec;
 use super::cached_denial::CachedDenial;
 use crate::{policy::Charge, quota::Quota};
 
+/// A set-associative table of denials.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// Each key belongs to one set, in which the oldest entry makes room for a new one.
+    /// Each key belongs to one set. A new entry replaces the oldest entry of a full set.
     sets: Box<[Mutex<[Option<CacheEntry>; WAYS]>]>,
-    /// Counts of changes. Keys that share a counter void each other's entries, which costs a request
-    /// to the store now and then.
+    /// Counters of changes. Keys that share a counter void each other's entries, which sometimes
+    /// costs a request to the store.
     changes: Box<[Changes]>,
     secret: (u64, u64),
 }
 
 #[derive(Debug, Default)]
 struct Changes {
-    /// The number of changes. An entry from before the last one is void.
+    /// The number of changes. An entry that is older than the last change is void.
     count: AtomicU64,
-    /// The time until which a change may still arrive at the store for which no caller waits, in
-    /// microseconds.
+    /// The time until which a change may still arrive at the store after its caller has stopped
+    /// waiting, in microseconds.
     doubtful_until: AtomicU64,
 }
 
+/// The number of entries in a set.
 const WAYS: usize = 4;
 const SETS: usize = 1 << 12;
 const CHANGE_COUNTERS: usize = 1 << 14;
@@ -98,8 +101,8 @@ impl Table {
         }
     }
 
-    /// Inserts a denial that the store was asked for at `asked_at`, unless the key has changed more
-    /// than `changes` times or a change may arrive yet.
+    /// Inserts a denial of a check that was sent at `asked_at`, unless the key has changed more
+    /// than `changes` times or a change of the key may still arrive at the store.
     pub(super) fn insert(
         &self,
         fingerprint: Fingerprint,
@@ -122,7 +125,7 @@ impl Table {
         set[way] = Some(CacheEntry { fingerprint, quota, changes, denial });
     }
 
-    /// Returns how often this process has changed the key.
+    /// Returns the number of changes of the key by this process.
     #[inline]
     pub(super) fn changes(&self, fingerprint: Fingerprint) -> u64 {
         self.changes_of(fingerprint).count.load(Ordering::Acquire)
@@ -133,7 +136,8 @@ impl Table {
         self.changes_of(fingerprint).count.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// Counts a change that may arrive at the store until `until`: no entry is kept before then.
+    /// Counts a change that may arrive at the store until `until`. No entry is kept before that
+    /// time.
     pub(super) fn change_until(&self, fingerprint: Fingerprint, until: u64) {
         self.changes_of(fingerprint).doubtful_until.fetch_max(until, Ordering::AcqRel);
         self.change(fingerprint);
@@ -155,7 +159,7 @@ impl CacheEntry {
     }
 }
 
-/// Returns an empty way, or else that of the oldest entry.
+/// Returns the index of an empty way, or else that of the oldest entry.
 fn oldest(set: &[Option<CacheEntry>; WAYS]) -> usize {
     let mut oldest = 0;
     for (way, entry) in set.iter().enumerate() {

@@ -1,33 +1,36 @@
-//! The number of lookups that run at the same time.
+//! The limit of lookups that run at the same time.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The most lookups that run at the same time in this process, each in a thread. With one new
-/// lookup a second, this is more than the usual resolver has running before it gives up: after 30
-/// seconds, with 3 name servers that are asked twice for 5 seconds each.
+/// The maximum number of lookups that run at the same time in this process, each in a thread.
+///
+/// The usual resolver gives up after 30 seconds: it asks 3 name servers twice, for 5 seconds each.
+/// At one new lookup a second, at most 30 of them run at the same time, so this limit is not
+/// reached.
 pub(super) const MAX_LOOKUPS: usize = 40;
 
-/// While this many lookups have not been answered, the name server is assumed to be gone. Twice a
-/// second for 10 seconds, after which the usual resolver with one name server gives up.
+/// The number of unanswered lookups from which on the name server is assumed to be gone. Two
+/// lookups a second reach it after 10 seconds, when the usual resolver with one name server gives
+/// up.
 const MAX_UNPACED_LOOKUPS: usize = 20;
 
-/// While the name server is assumed to be gone, one lookup is started in this interval.
+/// The time between the starts of two lookups while the name server is assumed to be gone.
 const PACED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A lookup that may not start now is tried again after this time.
+/// The delay before a lookup that may not start now is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Decides when another lookup may start.
+/// A limit on the starts of lookups, for all hosts together.
 ///
-/// Up to 20 lookups start at once. If none of them is answered, one starts each second, whatever
-/// its host, until [`MAX_LOOKUPS`] run. The first answer lifts this limit: lookups that started
-/// before it still count as running, but no longer as unanswered.
+/// Up to [`MAX_UNPACED_LOOKUPS`] lookups start without delay. If none of them is answered, one more
+/// starts each second, until [`MAX_LOOKUPS`] run. The first answer ends this pacing: the lookups
+/// that started before it still count as running, but no longer as unanswered.
 #[derive(Debug, Default)]
 pub(super) struct Pacing {
     running: usize,
-    /// Running lookups that started since the last answer.
+    /// The number of running lookups that started since the last answer.
     unanswered: usize,
     /// The number of answers so far.
     answers: u64,
@@ -45,7 +48,7 @@ impl Pacing {
     ///
     /// # Errors
     ///
-    /// If it may not start now; after the returned time it may be tried again.
+    /// Returns the time after which to try again if the lookup may not start now.
     pub(super) fn start(&mut self, now: Instant) -> Result<Ticket, Duration> {
         let too_soon = self.last_start.is_some_and(|last| now < last + PACED_INTERVAL);
         let is_paced = self.unanswered >= MAX_UNPACED_LOOKUPS;
@@ -58,7 +61,7 @@ impl Pacing {
         Ok(Ticket { answers: self.answers })
     }
 
-    /// Counts the end of a lookup, which a name server has answered or has not.
+    /// Counts the end of a lookup. `is_answered` is true if a name server has answered it.
     pub(super) fn finish(&mut self, ticket: Ticket, is_answered: bool) {
         self.running -= 1;
         if is_answered {

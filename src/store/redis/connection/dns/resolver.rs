@@ -1,4 +1,4 @@
-//! Runs lookups in threads, and shares their answers.
+//! The resolver, which runs lookups in threads and shares their answers.
 
 use std::{
     collections::HashMap,
@@ -17,37 +17,38 @@ use tokio::{
 
 use super::{Pacing, Ticket};
 
-/// A lookup without an answer for this long is taken to hang: another one is started beside it.
+/// The time after which a lookup without an answer is assumed to hang, and another one is started.
 const RESTART_AFTER: Duration = Duration::from_millis(500);
 
-/// If a host has not been found for this long, its last known addresses are used.
+/// The time after which the last known addresses of a host are used if no lookup has found it.
 const USE_KNOWN_AFTER: Duration = Duration::from_millis(200);
 
 /// The longest time to wait for an answer. The timeout of a connection attempt is usually shorter.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// The most hosts whose addresses are kept.
+/// The maximum number of hosts whose addresses are kept.
 const MAX_HOSTS: usize = 256;
 
-/// Finds the addresses of hosts. Clones share their lookups, and the addresses found.
+/// A resolver of host names. Clones share their lookups and the addresses found.
 #[derive(Clone)]
-pub(in crate::store::redis) struct Resolver(Arc<Shared>);
+pub(in crate::store::redis) struct Resolver(Arc<ResolverShared>);
 
-struct Shared {
+struct ResolverShared {
     look_up: Box<LookUp>,
-    state: Mutex<State>,
+    state: Mutex<ResolverState>,
 }
 
-/// Blocks until the addresses of a host are found. Their port is 0.
+/// A function that blocks until the addresses of a host are found. Their port is 0.
 type LookUp = dyn Fn(&str) -> io::Result<Addresses> + Send + Sync;
 
 type Addresses = Arc<[SocketAddr]>;
 
-/// An error is kept as its kind and message, so that all waiting tasks get it.
+/// The result of a lookup. An error is kept as its kind and message, because [`io::Error`] cannot
+/// be cloned for all waiting tasks.
 type LookupResult = Result<Addresses, (io::ErrorKind, String)>;
 
 #[derive(Default)]
-struct State {
+struct ResolverState {
     hosts: HashMap<Box<str>, Host>,
     pacing: Pacing,
     /// The number of lookups that have started.
@@ -62,24 +63,24 @@ struct Host {
     /// The start of the first lookup since the last result.
     waiting_since: Option<Instant>,
     /// The lookup that started last.
-    newest: Lookup,
+    newest: NewestLookup,
 }
 
 #[derive(Default)]
-struct Lookup {
+struct NewestLookup {
     number: u64,
     /// `None` when the lookup has ended.
     started: Option<Instant>,
 }
 
 /// The next step of a task that needs the addresses of a host.
-enum Step {
+enum NextAction {
     Use(Addresses),
     WaitUntil(Instant),
 }
 
 impl Resolver {
-    /// Returns the resolver that this process shares. It asks the system's.
+    /// Returns the resolver that all stores of this process share. It calls the system's resolver.
     pub(in crate::store::redis) fn system() -> Self {
         static SYSTEM: LazyLock<Resolver> =
             LazyLock::new(|| Resolver::new(|host| Ok((host, 0).to_socket_addrs()?.collect())));
@@ -87,19 +88,21 @@ impl Resolver {
     }
 
     fn new(look_up: impl Fn(&str) -> io::Result<Addresses> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Shared { look_up: Box::new(look_up), state: Mutex::default() }))
+        Self(Arc::new(ResolverShared { look_up: Box::new(look_up), state: Mutex::default() }))
     }
 
-    /// Waits for the addresses of a host.
+    /// Waits for the addresses of a host: the first successful answer to any running lookup of it.
     ///
-    /// The task takes the first successful answer to any lookup of the host that runs.
+    /// # Errors
+    ///
+    /// If the name server says that there is no such host, or does not answer within [`MAX_WAIT`].
     async fn addresses(&self, host: &str) -> io::Result<Addresses> {
         let give_up_at = Instant::now() + MAX_WAIT;
         let mut results = self.lock().host(host)?.result.subscribe();
         while Instant::now() < give_up_at {
             let wake_at = match self.start_lookup_if_due(host)? {
-                Step::Use(addresses) => return Ok(addresses),
-                Step::WaitUntil(time) => time.min(give_up_at),
+                NextAction::Use(addresses) => return Ok(addresses),
+                NextAction::WaitUntil(time) => time.min(give_up_at),
             };
             if timeout_at(wake_at, results.changed()).await.is_ok()
                 && let Some(result) = results.borrow_and_update().clone()
@@ -111,7 +114,7 @@ impl Resolver {
     }
 
     /// Starts a lookup, unless one of the same host has started less than [`RESTART_AFTER`] ago.
-    fn start_lookup_if_due(&self, name: &str) -> io::Result<Step> {
+    fn start_lookup_if_due(&self, name: &str) -> io::Result<NextAction> {
         let now = Instant::now();
         let mut state = self.lock();
         let due = state.host(name)?.newest.started.map_or(now, |started| started + RESTART_AFTER);
@@ -126,16 +129,16 @@ impl Resolver {
         let host = state.host(name)?;
         let use_known_at = *host.waiting_since.get_or_insert(now) + USE_KNOWN_AFTER;
         Ok(match &host.known {
-            Some(known) if use_known_at <= now => Step::Use(Arc::clone(known)),
-            Some(_) => Step::WaitUntil(wake_at.min(use_known_at)),
-            None => Step::WaitUntil(wake_at),
+            Some(known) if use_known_at <= now => NextAction::Use(Arc::clone(known)),
+            Some(_) => NextAction::WaitUntil(wake_at.min(use_known_at)),
+            None => NextAction::WaitUntil(wake_at),
         })
     }
 
     /// Starts a lookup in a thread, and returns the time after which another may start.
     fn spawn_lookup(
         &self,
-        state: &mut State,
+        state: &mut ResolverState,
         name: &str,
         ticket: Ticket,
         now: Instant,
@@ -151,12 +154,12 @@ impl Resolver {
             state.pacing.finish(ticket, false);
             return Err(error);
         }
-        state.host(name)?.newest = Lookup { number, started: Some(now) };
+        state.host(name)?.newest = NewestLookup { number, started: Some(now) };
         Ok(RESTART_AFTER)
     }
 
-    /// Passes a result to the waiting tasks. The failure of a lookup beside which another one was
-    /// started is ignored: the newer one may succeed.
+    /// Passes the result of a lookup to the waiting tasks. A failure is ignored if a newer lookup
+    /// has started, because that one may succeed.
     fn finish(&self, name: &str, number: u64, ticket: Ticket, result: io::Result<Addresses>) {
         let mut state = self.lock();
         state.pacing.finish(ticket, result.is_ok());
@@ -174,18 +177,18 @@ impl Resolver {
         host.result.send_replace(Some(result.map_err(|error| (error.kind(), error.to_string()))));
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ResolverState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    /// Returns the entry of a host. A new entry may replace that of the host which was looked up
-    /// the longest time ago.
+impl ResolverState {
+    /// Returns the entry of a host, and adds it if there is none. If the table is full, the entry
+    /// of the least recently looked up host is replaced.
     ///
     /// # Errors
     ///
-    /// If tasks wait for the addresses of all hosts that have an entry.
+    /// If the table is full and tasks wait for the addresses of all its hosts.
     fn host(&mut self, name: &str) -> io::Result<&mut Host> {
         if self.hosts.len() >= MAX_HOSTS && !self.hosts.contains_key(name) {
             let idle = self.hosts.iter().filter(|(_, host)| host.result.is_closed());

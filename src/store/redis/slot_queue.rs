@@ -1,0 +1,121 @@
+//! The queue of the checks of one slot, and the choice of the checks that form a batch.
+
+use std::{collections::VecDeque, time::Duration};
+
+use tokio::{sync::oneshot, time::Instant};
+
+use super::{error::Failure, reply::CheckReply, wire::WireCheck};
+
+/// The maximum number of charges in a batch, so that one call does not keep the server busy for long.
+const MAX_BATCH_CHARGES: usize = 64;
+/// The longest time that a queued check waits for a call in flight. After it, the queue is sent
+/// without waiting for the reply to that call.
+pub(super) const MAX_BATCH_WAIT: Duration = Duration::from_millis(5);
+
+/// The calls in flight and the queued checks of one slot.
+#[derive(Default)]
+pub(super) struct SlotQueue {
+    pub(super) calls_in_flight: usize,
+    /// The batches among them that have not taken their checks from the queue yet.
+    unsent_batches: usize,
+    /// A check has waited too long while there was an unsent batch, which may not have room for it.
+    pub(super) needs_flush: bool,
+    pub(super) last_call: Option<Instant>,
+    /// In the order of their ids.
+    pub(super) checks: VecDeque<PendingCheck>,
+    charges: usize,
+    next_id: u64,
+}
+
+/// A check in the queue.
+pub(super) struct PendingCheck {
+    id: u64,
+    pub(super) check: Box<WireCheck>,
+    pub(super) test_time: Option<u64>,
+    pub(super) outcome: oneshot::Sender<BatchOutcome>,
+}
+
+/// The outcome of a check that was part of a batch.
+pub(super) enum BatchOutcome {
+    Decided(Result<CheckReply, Failure>),
+    /// The batch could not decide the check together with the others, and spent nothing for it.
+    Undecided,
+}
+
+impl SlotQueue {
+    /// Appends a check, and returns its id.
+    pub(super) fn push(
+        &mut self,
+        check: &WireCheck,
+        test_time: Option<u64>,
+        outcome: oneshot::Sender<BatchOutcome>,
+    ) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.charges += check.charges().len();
+        let check = Box::new(check.clone());
+        self.checks.push_back(PendingCheck { id, check, test_time, outcome });
+        id
+    }
+
+    /// Counts a batch that is about to be sent.
+    pub(super) fn begin_batch(&mut self, now: Instant) {
+        self.calls_in_flight += 1;
+        self.unsent_batches += 1;
+        self.last_call = Some(now);
+    }
+
+    /// Begins a batch if a flush is needed and none is about to be sent. Returns whether it did.
+    pub(super) fn begin_flush(&mut self) -> bool {
+        if !self.needs_flush || self.unsent_batches > 0 {
+            return false;
+        }
+        self.needs_flush = !self.checks.is_empty();
+        if self.needs_flush {
+            self.begin_batch(Instant::now());
+        }
+        self.needs_flush
+    }
+
+    /// Returns whether the checks fill one more batch than those that are about to be sent.
+    pub(super) fn fills_another_batch(&self) -> bool {
+        self.charges >= MAX_BATCH_CHARGES * (self.unsent_batches + 1)
+    }
+
+    /// Returns whether the call in flight takes longer than [`MAX_BATCH_WAIT`] and no batch is about to
+    /// be sent.
+    pub(super) fn is_overdue(&self, now: Instant) -> bool {
+        let is_late = self.last_call.is_some_and(|last| now - last >= MAX_BATCH_WAIT);
+        is_late && self.unsent_batches == 0
+    }
+
+    /// Takes the first checks that fit into a call. All of them have the same time.
+    pub(super) fn take_batch(&mut self) -> Vec<PendingCheck> {
+        self.unsent_batches = self.unsent_batches.saturating_sub(1);
+        let test_time = self.checks.front().and_then(|first| first.test_time);
+        let mut charges = 0;
+        let mut count = 0;
+        for pending in &self.checks {
+            let with_this = charges + pending.check.charges().len();
+            let fits = with_this <= MAX_BATCH_CHARGES || count == 0;
+            if !fits || pending.test_time != test_time {
+                break;
+            }
+            charges = with_this;
+            count += 1;
+        }
+        self.charges -= charges;
+        self.checks.drain(..count).collect()
+    }
+
+    /// Removes a check. Returns `false` if it is not in the queue.
+    pub(super) fn remove(&mut self, id: u64) -> bool {
+        let Ok(index) = self.checks.binary_search_by_key(&id, |pending| pending.id) else {
+            return false;
+        };
+        if let Some(removed) = self.checks.remove(index) {
+            self.charges -= removed.check.charges().len();
+        }
+        true
+    }
+}
