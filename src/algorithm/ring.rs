@@ -47,7 +47,7 @@ pub(crate) struct Ring {
     seen: u64,
     /// The window of the last change.
     window: u64,
-    /// How far records have been moved back in time: when the window grows from `w` to `w + d`,
+    /// The time by which records have been moved back: when the window grows from `w` to `w + d`,
     /// earlier charges are moved back by `d`, so that they leave when `w` had them leave.
     shift: u64,
 }

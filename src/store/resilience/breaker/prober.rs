@@ -28,7 +28,7 @@ pub(in crate::store::resilience) trait Probed:
     /// Returns the longest time that a probe may take, or `None` for the breaker's own limit.
     fn probe_timeout(&self) -> Option<Duration>;
 
-    /// Is called when a probe has succeeded.
+    /// Handles the recovery of the store, after a probe has succeeded.
     fn on_recovery(self: &Arc<Self>);
 }
 
