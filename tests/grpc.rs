@@ -264,8 +264,8 @@ async fn details_name_at_most_eight_policies() {
         failure.violations.into_iter().map(|violation| violation.subject).collect::<Vec<_>>()
     };
     let layer = RateLimitLayer::new(Limiter::in_memory(), everybody("real", "1/min"))
-        .and(everybody("trial", "1/min").shadow());
-    assert_eq!(violations(second(layer).await), ["real"], "a trial denies nobody");
+        .and(everybody("shadowed", "1/min").shadow());
+    assert_eq!(violations(second(layer).await), ["real"], "a shadow rule denies no request");
     let rules = (1..32).map(|number| everybody(&format!("{number:064}"), "1/min"));
     let first = RateLimitLayer::new(Limiter::in_memory(), everybody("0", "1/min"));
     let response = second(rules.fold(first, RateLimitLayer::and)).await;

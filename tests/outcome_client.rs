@@ -85,7 +85,7 @@ async fn on_failure_decides_when_the_limiter_cannot() {
         PaceLayer::new(limiter, rule).layer(service_fn(upstream)).oneshot(Request::new("")).await
     };
     assert!(call(ErrorKind::Unavailable, OnFailure::Allow, false).await.is_ok());
-    assert!(call(ErrorKind::Unavailable, OnFailure::Deny, true).await.is_ok(), "a trial");
+    assert!(call(ErrorKind::Unavailable, OnFailure::Deny, true).await.is_ok(), "a shadow charge");
     let error = call(ErrorKind::Unavailable, OnFailure::Deny, false).await.unwrap_err();
     assert!(matches!(error, PaceError::Limiter(_)) && !error.is_denied(), "{error}");
     // What the program asks wrongly, or has no turn in time, is not let through.

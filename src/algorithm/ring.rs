@@ -22,7 +22,7 @@ const TIME_BITS: u32 = 48;
 
 /// The numbers of a new log's records start at 8 times its first charge's time modulo this: so a log
 /// that is stored anew has other numbers, and they fit the 6 bytes that Redis stores.
-const MAX_SEED: u64 = 1 << 44;
+const SEED_PERIOD_MICROS: u64 = 1 << 44;
 
 impl Record {
     fn new(stamp: u64, total: u32) -> Self {
@@ -119,7 +119,7 @@ impl Ring {
         self.set_window(trailing.window);
         self.seen = self.seen.max(trailing.now);
         if self.records.is_empty() {
-            self.head = self.head.max(self.seen % MAX_SEED * 8);
+            self.head = self.head.max(self.seen % SEED_PERIOD_MICROS * 8);
         }
         let newest = self.records.back().map_or(0, |last| self.time(*last));
         let stamp = if newest > self.seen { newest } else { stamp(self.seen) };

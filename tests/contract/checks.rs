@@ -113,29 +113,29 @@ pub(crate) async fn a_shadow_never_binds(fixture: Fixture) {
 pub(crate) async fn a_refused_shadow_holds_up_nothing(fixture: Fixture) {
     fixture.set(START);
     let real = policy("real", "9/s");
-    for (index, trial) in each_algorithm(2).iter().enumerate() {
-        assert!(check(&fixture, trial, 1).await.is_allowed());
+    for (index, shadowed) in each_algorithm(2).iter().enumerate() {
+        assert!(check(&fixture, shadowed, 1).await.is_allowed());
         for (cost, verdict) in [(2, Verdict::Refused), (3, Verdict::OverCapacity)] {
             let key = index as u64;
-            let charges = [trial.charge("alice", cost).shadow(), real.charge(key, 1)];
+            let charges = [shadowed.charge("alice", cost).shadow(), real.charge(key, 1)];
             let decision = fixture.limiter.check(charges).await.expect("an answer");
             assert_eq!(verdicts(&decision), [(verdict, 0), (Verdict::Passed, 1)]);
         }
-        assert_eq!(remaining(&fixture, trial).await, 1);
+        assert_eq!(remaining(&fixture, shadowed).await, 1);
     }
 }
 
 pub(crate) async fn a_shadow_is_charged_if_it_passes_and_the_check_is_admitted(fixture: Fixture) {
     fixture.set(START);
     let gate = policy("gate", "1/s");
-    for trial in &each_algorithm(9) {
+    for shadowed in &each_algorithm(9) {
         fixture.limiter.reset(gate.charge("alice", 0)).await.expect("an answer");
-        let charges = || [trial.charge("alice", 4).shadow(), gate.charge("alice", 1)];
+        let charges = || [shadowed.charge("alice", 4).shadow(), gate.charge("alice", 1)];
         let admitted = fixture.limiter.check(charges()).await.expect("an answer");
         assert_eq!(verdicts(&admitted), [(Verdict::Passed, 4), (Verdict::Passed, 1)]);
         let denied = fixture.limiter.check(charges()).await.expect("an answer");
         assert_eq!(verdicts(&denied), [(Verdict::Passed, 0), (Verdict::Refused, 0)]);
-        assert_eq!(remaining(&fixture, trial).await, 5);
+        assert_eq!(remaining(&fixture, shadowed).await, 5);
     }
 }
 

@@ -180,7 +180,7 @@ async fn tiers_costs_and_methods() {
 async fn a_shadow_rule_denies_no_request_and_shows_in_no_header() {
     let log = Log::default();
     let seen = Arc::clone(&log);
-    let layer = RateLimitLayer::new(limiter().0, rule("trial", "1/min"))
+    let layer = RateLimitLayer::new(limiter().0, rule("shadowed", "1/min"))
         .shadow()
         .and(rule("real", "3/min"))
         .on_decision(move |decision, _| {
@@ -194,13 +194,13 @@ async fn a_shadow_rule_denies_no_request_and_shows_in_no_header() {
     for status in [200, 200, 200, 429] {
         let (actual, headers, body) = ask!(service, "/");
         assert_eq!(actual, status);
-        assert!(!headers["ratelimit-policy"].to_str().unwrap().contains("trial"));
-        assert!(!body.contains("trial"));
+        assert!(!headers["ratelimit-policy"].to_str().unwrap().contains("shadowed"));
+        assert!(!body.contains("shadowed"));
     }
     let log = log.lock().unwrap();
-    assert_eq!(log[0], "trial Passed, real Passed");
-    assert_eq!(log[1], "trial Refused, real Passed");
-    assert_eq!(log[3], "trial Refused, real Refused");
+    assert_eq!(log[0], "shadowed Passed, real Passed");
+    assert_eq!(log[1], "shadowed Refused, real Passed");
+    assert_eq!(log[3], "shadowed Refused, real Refused");
 }
 
 #[tokio::test]

@@ -402,3 +402,36 @@ async fn a_script_that_fails_on_its_way_has_an_unknown_effect() {
     let left = good.outcomes().get(0).expect("an outcome").standing().remaining();
     assert!(left < 100, "the case that is tested is that something was charged");
 }
+
+/// Checks that do not fit into the batch that waited for a connection do not wait for a call that
+/// hangs.
+#[tokio::test]
+async fn checks_that_a_late_batch_leaves_are_sent() {
+    let server = Server::start();
+    let store = RedisStore::connect_with(&server.url(), in_order()).await.expect("a store");
+    let (limiter, policy) = (bare(store), policy("left", "1000/h"));
+    let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
+    // Sent, and then not polled: it is in flight for as long as it is kept.
+    let mut hangs = Box::pin(limiter.check(policy.charge("alice", 1)));
+    assert!(futures_util::poll!(&mut hangs).is_pending());
+    // The next connection takes some time.
+    let pid = server.info("server", "process_id");
+    server.ask::<()>("CLIENT KILL TYPE normal SKIPME yes");
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let signal = |signal: &str| {
+        let status = std::process::Command::new("kill").args([signal, &pid]).status();
+        assert!(status.expect("kill runs").success());
+    };
+    signal("-STOP");
+    let checks = join_all((0..100_u64).map(|key| limiter.check(policy.charge(key, 1))));
+    let decisions = tokio::time::timeout(Duration::from_secs(2), async {
+        let resume = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            signal("-CONT");
+        };
+        tokio::join!(checks, resume).0
+    });
+    let decisions = decisions.await.expect("none is left behind");
+    assert!(decisions.into_iter().all(|decision| decision.expect("an answer").is_allowed()));
+    drop(hangs);
+}

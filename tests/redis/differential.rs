@@ -101,10 +101,10 @@ struct Pair {
 impl Pair {
     /// Resets a key that has everything back.
     async fn forget_full(&self, policy: &Policy, key: Key) {
-        let peek = self.shared.peek(policy.charge(key.clone(), 0)).await.expect("redis");
+        let peek = self.shared.peek(policy.charge(key, 0)).await.expect("redis");
         let remaining = peek.outcomes().get(0).expect("an outcome").standing().remaining();
         if remaining == policy.quota().capacity() {
-            self.memory.reset(policy.charge(key.clone(), 0)).await.expect("reset");
+            self.memory.reset(policy.charge(key, 0)).await.expect("reset");
             self.shared.reset(policy.charge(key, 0)).await.expect("reset");
         }
     }

@@ -4,10 +4,11 @@ use std::{
     io::{Read, Write},
     net::TcpListener,
     thread,
+    time::Duration,
 };
 
 use tollgate::{
-    Error, ErrorKind, Limiter, Quota,
+    Effect, Error, ErrorKind, Limiter, Quota,
     store::{RedisConfig, RedisStore},
 };
 
@@ -39,9 +40,9 @@ fn assert_says(error: &Error, kind: ErrorKind, advice: &str) {
 const ALL: [(&str, &str); 5] = [
     ("5/h", "l1"),
     ("5/h sliding-buckets(4)", "b1"),
-    ("5/h sliding-counter", "c1"),
-    ("5/h token-bucket(5)", "t1"),
-    ("5/h fixed-window", "f1"),
+    ("5/h sliding-counter", "c2"),
+    ("5/h token-bucket(5)", "t2"),
+    ("5/h fixed-window", "f2"),
 ];
 
 #[tokio::test]
@@ -71,6 +72,20 @@ async fn passwords_and_rights() {
         let error = fails(&Limiter::with(store, tollgate::store::Resilience::none()), "5/h").await;
         assert_says(&error, ErrorKind::Unauthorized, "grant the user");
     }
+    // A right that the script only needs after it has written.
+    server.ask::<()>("ACL SETUSER part on >pw ~* +@all -pexpire -pexpireat");
+    let store = RedisStore::connect(&url("part:pw")).await.expect("a store");
+    let limiter = Limiter::with(store, tollgate::store::Resilience::none());
+    let policy = crate::policy("p", "50/s");
+    let check = || limiter.check(policy.charge("alice", 1));
+    for _ in 0..10 {
+        assert!(check().await.expect("the log is written as a whole").is_allowed());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let error = check().await.map(drop).expect_err("the key has to live longer");
+    assert_says(&error, ErrorKind::Unauthorized, "grant the user");
+    assert_eq!(error.effect(), Effect::Unknown);
     server.ask::<()>("CONFIG SET requirepass pw");
     let error = RedisStore::connect(&server.url()).await;
     let error = match error {

@@ -115,14 +115,13 @@ impl Batcher {
         Start::Queued(QueuedCheck { batcher: self, slot, id, departure, outcome: Some(receiver) })
     }
 
-    /// Sends a batch because the call in flight takes too long, unless one is about to be sent.
+    /// Sends a batch, because the call in flight takes too long. If one is about to be sent, another
+    /// one follows it as long as there are checks left.
     fn flush(&self, slot: u16) {
         let mut queues = self.lock();
-        if let Some(queue) = queues.get_mut(&slot)
-            && queue.unsent_batches == 0
-            && !queue.checks.is_empty()
-        {
-            queue.begin_batch(Instant::now());
+        let Some(queue) = queues.get_mut(&slot) else { return };
+        queue.needs_flush = true;
+        if queue.begin_flush() {
             drop(queues);
             self.spawn_batch(slot);
         }
@@ -142,7 +141,14 @@ impl Batcher {
 
     /// Takes the checks of the next batch from the queue of a slot.
     pub(super) fn take_batch(&self, slot: u16) -> Vec<PendingCheck> {
-        self.lock().get_mut(&slot).map(SlotQueue::take_batch).unwrap_or_default()
+        let mut queues = self.lock();
+        let Some(queue) = queues.get_mut(&slot) else { return Vec::new() };
+        let checks = queue.take_batch();
+        if queue.begin_flush() {
+            drop(queues);
+            self.spawn_batch(slot);
+        }
+        checks
     }
 
     /// Removes a check from its queue. Returns `false` if it is no longer there.

@@ -20,6 +20,8 @@ pub(super) enum Failure {
     TimedOut(Effect),
     /// The task that sends the request with a batch ended before it did. Nothing was sent.
     Dropped,
+    /// The request was made outside of a tokio runtime, where there are no timers. Nothing was sent.
+    NoRuntime,
 }
 
 /// The destination to which a cluster node redirects a request.
@@ -44,11 +46,13 @@ impl Failure {
     /// Returns the effect that the request may have had.
     ///
     /// The script reads and checks everything before it writes anything, so a server error means
-    /// that nothing was charged. The exception is the code `ERR`, with which a script fails on a
-    /// damaged key: it may have written other keys before.
+    /// that nothing was charged. The exceptions are a script that fails on a damaged key, with the
+    /// code `ERR`, and one whose user lacks the right to one of its commands: it may have written
+    /// before.
     pub(super) fn effect(&self) -> Effect {
         match self {
-            Self::Unreachable(_) | Self::Dropped => Effect::None,
+            Self::Unreachable(_) | Self::Dropped | Self::NoRuntime => Effect::None,
+            Self::ServerError(error) if is_refused_in_script(error) => Effect::Unknown,
             Self::ServerError(error) if code_of(error) != "ERR" => Effect::None,
             Self::ServerError(_) | Self::Lost(_) | Self::NotOurs => Effect::Unknown,
             Self::TimedOut(effect) => *effect,
@@ -70,7 +74,7 @@ impl Failure {
             // There may be one reply too many. Each later reply would then belong to another
             // request.
             Self::NotOurs => true,
-            Self::TimedOut(_) | Self::Dropped => false,
+            Self::TimedOut(_) | Self::Dropped | Self::NoRuntime => false,
         }
     }
 
@@ -148,6 +152,11 @@ impl From<Failure> for Error {
                 ErrorKind::Unavailable,
                 "the task that would have sent the check has ended; nothing was charged",
             ),
+            Failure::NoRuntime => Self::new(
+                ErrorKind::Unavailable,
+                "RedisStore only works in a tokio runtime, in which the check has to be awaited; \
+                 nothing was charged",
+            ),
         };
         error.with_effect(effect)
     }
@@ -201,6 +210,13 @@ fn server_error(error: RedisError) -> Error {
         _ => (ErrorKind::Unavailable, format!("Redis refused the request: {error}")),
     };
     Error::new(kind, message).with_source(error)
+}
+
+/// Returns whether the user lacks the right to a command of the script, and not to the script itself.
+/// Redis checks each command when the script comes to it.
+fn is_refused_in_script(error: &RedisError) -> bool {
+    let is_in_script = || error.detail().is_some_and(|detail| detail.contains("@user_script"));
+    code_of(error) == "NOPERM" && (error.code() == Some("ERR") || is_in_script())
 }
 
 /// Returns the code of a server's error, its first word. Nothing else is read, because the rest may

@@ -17,7 +17,9 @@ pub(super) const MAX_BATCH_WAIT: Duration = Duration::from_millis(5);
 pub(super) struct SlotQueue {
     pub(super) calls_in_flight: usize,
     /// The batches among them that have not taken their checks from the queue yet.
-    pub(super) unsent_batches: usize,
+    unsent_batches: usize,
+    /// A check has waited too long while there was an unsent batch, which may not have room for it.
+    pub(super) needs_flush: bool,
     pub(super) last_call: Option<Instant>,
     /// In the order of their ids.
     pub(super) checks: VecDeque<PendingCheck>,
@@ -61,6 +63,18 @@ impl SlotQueue {
         self.calls_in_flight += 1;
         self.unsent_batches += 1;
         self.last_call = Some(now);
+    }
+
+    /// Begins a batch if a flush is needed and none is about to be sent. Returns whether it did.
+    pub(super) fn begin_flush(&mut self) -> bool {
+        if !self.needs_flush || self.unsent_batches > 0 {
+            return false;
+        }
+        self.needs_flush = !self.checks.is_empty();
+        if self.needs_flush {
+            self.begin_batch(Instant::now());
+        }
+        self.needs_flush
     }
 
     /// Returns whether the checks fill one more batch than those that are about to be sent.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bb8_redis::RedisConnectionManager;
-use tokio::time::Instant;
+use tokio::{runtime::Handle, time::Instant};
 
 use super::{
     RedisConfig,
@@ -238,6 +238,10 @@ impl RedisStore {
             Request::Refund(receipt) => (Operation::Refund, Ok(self.wire_refund(receipt))),
         };
         match check {
+            // With a deadline there is a runtime.
+            Ok(_) if deadline.is_none() && Handle::try_current().is_err() => {
+                Answer::ready(Err(Failure::NoRuntime.into()))
+            }
             Ok(check) => {
                 let (shared, test_time) = (Arc::clone(&self.0), self.0.test_time.now());
                 let options = CallOptions { operation, deadline, test_time };

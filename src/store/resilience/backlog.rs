@@ -2,7 +2,7 @@
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 use hashbrown::HashTable;
@@ -13,6 +13,9 @@ use crate::{algorithm::outstanding_of, clock::Timestamp, policy::Charge};
 const MAX_ENTRIES: usize = 100_000;
 /// The number of shards, each with its own lock. With 64, two threads rarely wait for the same one.
 const SHARDS: usize = 64;
+/// The least time between two searches of a full shard for entries that have expired, in
+/// microseconds. So clients with ever new keys do not have the shard searched with each check.
+const SWEEP_INTERVAL_MICROS: u64 = 1_000_000;
 
 /// A table of units by policy and key.
 #[derive(Debug)]
@@ -29,7 +32,12 @@ pub(super) struct Backlog {
 /// A part of the backlog. The alignment keeps two shards off the same cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct BacklogShard(Mutex<HashTable<BacklogEntry>>);
+struct BacklogShard {
+    entries: Mutex<HashTable<BacklogEntry>>,
+    /// The time of the next search for entries that have expired, in microseconds. It is used under
+    /// the lock of the entries.
+    next_sweep: AtomicU64,
+}
 
 /// The units of one key under one policy.
 #[derive(Debug)]
@@ -120,6 +128,12 @@ impl Backlog {
         (first, last): (Timestamp, Timestamp),
     ) {
         if self.len.load(Ordering::Relaxed) >= self.max_len {
+            let now = last.as_micros();
+            let next_sweep = &self.shards[shard_of(name)].next_sweep;
+            if now < next_sweep.load(Ordering::Relaxed) {
+                return;
+            }
+            next_sweep.store(now.saturating_add(SWEEP_INTERVAL_MICROS), Ordering::Relaxed);
             let before = shard.len();
             shard.retain(|entry| !entry.is_expired(last, self.instances));
             self.len.fetch_sub(before - shard.len(), Ordering::Relaxed);
@@ -182,13 +196,18 @@ impl Backlog {
 
     #[inline]
     fn shard(&self, name: u128) -> MutexGuard<'_, HashTable<BacklogEntry>> {
-        self.lock((name >> 64) as usize % SHARDS)
+        self.lock(shard_of(name))
     }
 
     #[inline]
     fn lock(&self, shard: usize) -> MutexGuard<'_, HashTable<BacklogEntry>> {
-        self.shards[shard].0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[shard].entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+#[inline]
+fn shard_of(name: u128) -> usize {
+    (name >> 64) as usize % SHARDS
 }
 
 /// Returns the hash of a name. Names are hashes already, so a part of the name suffices.
@@ -287,7 +306,8 @@ mod tests {
                 }
                 model.retain(|_, entry| entry.0 > 0);
                 prop_assert_eq!(backlog.is_empty(), model.is_empty());
-                let len: usize = backlog.shards.iter().map(|it| it.0.lock().unwrap().len()).sum();
+                let len: usize =
+                    backlog.shards.iter().map(|it| it.entries.lock().unwrap().len()).sum();
                 prop_assert_eq!(backlog.len.load(Ordering::Relaxed), len);
             }
             Ok(())
@@ -302,9 +322,12 @@ mod tests {
         (0..5).for_each(|name| add(name, name as u64));
         assert_eq!(backlog.len.load(Ordering::Relaxed), 3);
         add(1, 10);
-        add(7, SECOND + 1);
+        add(6, SECOND - 1);
+        assert_eq!(backlog.len.load(Ordering::Relaxed), 3, "it was searched just before");
+        add(1, SECOND + SECOND / 2);
+        add(7, 2 * SECOND);
         let mut left: Vec<u128> = Vec::new();
-        while let Some(entry) = backlog.take(time(SECOND + 2)) {
+        while let Some(entry) = backlog.take(time(2 * SECOND + 1)) {
             left.push(entry.name);
         }
         left.sort_unstable();

@@ -232,6 +232,8 @@ mod tests {
     struct NameServer {
         hangs: AtomicBool,
         fails: AtomicBool,
+        /// Answers wait while this is set.
+        holds_answers: AtomicBool,
         lookups: AtomicUsize,
     }
 
@@ -250,6 +252,9 @@ mod tests {
                 sleep(GIVE_UP_AFTER);
                 return Err(io::Error::other("given up"));
             }
+            while self.holds_answers.load(SeqCst) {
+                sleep(Duration::from_millis(1));
+            }
             if self.fails.load(SeqCst) {
                 return Err(io::Error::new(io::ErrorKind::NotFound, "unknown"));
             }
@@ -260,6 +265,17 @@ mod tests {
     /// The number of the lookup that found the address.
     async fn number(resolver: &Resolver) -> io::Result<u16> {
         Ok(resolver.addresses("redis.test").await?[0].port())
+    }
+
+    /// The results of two tasks, both of which wait before the first answer comes.
+    async fn numbers_at_once(
+        server: &NameServer,
+        resolver: &Resolver,
+    ) -> (io::Result<u16>, io::Result<u16>) {
+        server.holds_answers.store(true, SeqCst);
+        let release = async { server.holds_answers.store(false, SeqCst) };
+        let (first, second, ()) = tokio::join!(number(resolver), number(resolver), release);
+        (first, second)
     }
 
     #[tokio::test]
@@ -287,11 +303,11 @@ mod tests {
     #[tokio::test]
     async fn tasks_share_a_lookup() {
         let (server, resolver) = NameServer::start();
-        let (first, second) = tokio::join!(number(&resolver), number(&resolver));
+        let (first, second) = numbers_at_once(&server, &resolver).await;
         assert_eq!((first.expect("found"), second.expect("found")), (1, 1));
         assert_eq!(number(&resolver).await.expect("found"), 2, "results are not kept");
         server.fails.store(true, SeqCst);
-        let (first, second) = tokio::join!(number(&resolver), number(&resolver));
+        let (first, second) = numbers_at_once(&server, &resolver).await;
         for error in [first.expect_err("unknown"), second.expect_err("unknown")] {
             assert_eq!((error.kind(), &*error.to_string()), (io::ErrorKind::NotFound, "unknown"));
         }
