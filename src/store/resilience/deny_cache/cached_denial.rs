@@ -105,7 +105,7 @@ impl CachedDenial {
         if now < self.next_at {
             return Some((self.remaining, self.next_at));
         }
-        let unit_time = unit_time(quota)?;
+        let unit_time = self.unit_time(quota)?;
         let returned = (now - self.next_at) / unit_time + 1;
         let next_at = self.next_at.saturating_add(returned.saturating_mul(unit_time));
         Some((self.remaining + returned, next_at.min(self.reset_at)))
@@ -131,17 +131,23 @@ impl CachedDenial {
         if cost == high.0 {
             return Some(high.1);
         }
-        let more_units = (cost - remaining - 1).saturating_mul(unit_time(quota)?);
+        let more_units = (cost - remaining - 1).saturating_mul(self.unit_time(quota)?);
         Some(next_at.saturating_add(more_units))
     }
-}
 
-/// Returns the time in which one unit returns, in microseconds, if it is a whole number and the
-/// same for each unit.
-fn unit_time(quota: &Quota) -> Option<u64> {
-    let Algorithm::TokenBucket { .. } = quota.algorithm() else { return None };
-    let (window, limit) = (quota.window_micros(), quota.limit());
-    window.is_multiple_of(limit).then(|| window / limit)
+    /// Returns the time in which one unit returns, in microseconds, if it is a whole number and the
+    /// same for each unit.
+    ///
+    /// A token bucket whose quota has changed may refill at its old rate until the next charge. The
+    /// standing shows it: its waits are then not those of the quota.
+    #[inline]
+    fn unit_time(&self, quota: &Quota) -> Option<u64> {
+        let Algorithm::TokenBucket { burst } = quota.algorithm() else { return None };
+        let (window, limit) = (quota.window_micros(), quota.limit());
+        let unit_time = window.is_multiple_of(limit).then(|| window / limit)?;
+        let missing = burst.saturating_sub(self.remaining + 1).saturating_mul(unit_time);
+        (self.next_at.saturating_add(missing) == self.reset_at).then_some(unit_time)
+    }
 }
 
 /// Returns the reply to a charge whose key has no entry: as if the key had spent nothing.
