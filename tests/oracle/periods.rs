@@ -40,6 +40,8 @@ impl Rule {
 #[derive(Debug, Clone, Copy)]
 struct Request {
     units: u64,
+    /// The window under which it was made, and the rule of its period.
+    window: u64,
     own: Rule,
     /// Of the windows that came later, the rule that lets go of everything first.
     later: Option<Rule>,
@@ -113,7 +115,7 @@ impl Model for Periods {
         let own = self.rule(self.last, self.window);
         let same = self.requests.iter().filter(|it| it.own == own && it.later.is_none());
         let units = units.min((1 << 52) - same.map(|it| it.units).sum::<u64>());
-        self.requests.push(Request { units, own, later: None });
+        self.requests.push(Request { units, window: self.window, own, later: None });
         self.requests.retain(|it| it.weight(it.units.max(1), self.last) > 0);
         Trace { time: self.last, debt: rational(0) }
     }
@@ -121,12 +123,15 @@ impl Model for Periods {
     /// Goes to what the counters hold of the period, else to the oldest that is carried of it.
     fn refund(&mut self, quota: &Quota, now: u64, paid: &Paid) -> u64 {
         let now = now.max(self.last);
-        let own = self.rule(paid.trace.time, micros(&paid.ask.quota));
-        let counts = |it: &Request| it.own == own && it.weight(it.units, now) > 0;
+        let window = micros(&paid.ask.quota);
+        let own = self.rule(paid.trace.time, window);
+        // Periods of two windows can end at the same time: the counter has one of them only.
+        let is_its = |it: &Request| it.own == own && (it.later.is_some() || it.window == window);
+        let counts = |it: &Request| is_its(it) && it.weight(it.units, now) > 0;
         if !self.under(quota).iter().any(counts) {
             return 0;
         }
-        let counted = |it: &&Request| it.own == own && it.units > 0 && it.later.is_none();
+        let counted = |it: &&Request| is_its(it) && it.units > 0 && it.later.is_none();
         let counter = self.requests.iter().find(counted);
         let Some(first) = counter.or_else(|| self.requests.iter().find(|it| counts(it))) else {
             return 0;

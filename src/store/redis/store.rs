@@ -238,14 +238,16 @@ impl RedisStore {
             Request::Refund(receipt) => (Operation::Refund, Ok(self.wire_refund(receipt))),
         };
         match check {
-            // With a deadline there is a runtime.
-            Ok(_) if deadline.is_none() && Handle::try_current().is_err() => {
-                Answer::ready(Err(Failure::NoRuntime.into()))
-            }
             Ok(check) => {
                 let (shared, test_time) = (Arc::clone(&self.0), self.0.test_time.now());
                 let options = CallOptions { operation, deadline, test_time };
-                Answer::pending(async move { shared.batcher.execute(&check, options).await })
+                Answer::pending(async move {
+                    // With a deadline there is a runtime.
+                    if deadline.is_none() && Handle::try_current().is_err() {
+                        return Err(Failure::NoRuntime.into());
+                    }
+                    shared.batcher.execute(&check, options).await
+                })
             }
             Err(error) => Answer::ready(Err(error)),
         }
