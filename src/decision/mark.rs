@@ -1,9 +1,9 @@
 //! The record with which a store refunds a charge.
 
-/// The record of one charge, with which a store refunds the units that the charge still holds, and
-/// no others.
+/// The record of one [`Charge`](crate::Charge), with which a store
+/// [refunds](crate::store::Request::Refund) the units that the charge still holds, and no others.
 ///
-/// It has three numbers. Only the store that creates them interprets them.
+/// It has three numbers. Only the [`Store`](crate::store::Store) that creates them interprets them.
 ///
 /// ```
 /// use tollgate::Mark;

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::digest::{fixed_digest, words};
 
-/// The key that a charge is made to: an account, an API key, an address.
+/// The key that a [`Charge`](crate::Charge) is made to: an account, an API key, an address.
 ///
 /// A key has 56 bytes and never allocates. It keeps up to [`MAX_PLAIN`](Self::MAX_PLAIN) bytes as they
 /// are. A longer text (a bearer token, a hostile header), or one that begins with a zero byte, is
@@ -22,7 +22,7 @@ use super::digest::{fixed_digest, words};
 /// from a login. Keys of addresses, of numbers and of [pairs](Self::paired) differ from the key of any
 /// text.
 ///
-/// `Debug` prints a short digest and never the bytes. The digest has no secret, so that the log lines
+/// [`Debug`](fmt::Debug) prints a short digest and never the bytes. The digest has no secret, so that the log lines
 /// of all instances agree. A reader of the logs can therefore test a guess, and can try all IPv4
 /// addresses.
 ///
