@@ -7,6 +7,7 @@
 
 mod answer;
 mod memory;
+mod probe;
 #[cfg(feature = "redis")]
 mod redis;
 mod resilience;

@@ -107,6 +107,10 @@ pub enum Request<'a> {
     Acquire(&'a [Charge<'a>]),
     /// Answers like [`Acquire`](Self::Acquire), and spends nothing.
     Peek(&'a [Charge<'a>]),
+    /// Answers like [`Peek`](Self::Peek), and fails if the store could not spend these charges,
+    /// for example because it cannot write. It spends nothing. The limiter sends one charge of 0
+    /// units under the policy `tollgate-probe` to find out whether the store has recovered.
+    Probe(&'a [Charge<'a>]),
     /// Spends the cost of each charge, even beyond the limit.
     Force(&'a [Charge<'a>]),
     /// Refunds the units of each [line](Receipt::lines) of a [`Receipt`] that the store still

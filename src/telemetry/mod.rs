@@ -19,9 +19,9 @@ mod events;
 pub(crate) use self::counts::undo_failed;
 pub(crate) use self::{
     counts::{breaker_made, deadline_missed, denied_from_cache, fell_back, store_answered},
-    events::{peer_missing, store_failed},
+    events::{check_failed, peer_missing},
 };
-use crate::decision::Decision;
+use crate::{decision::Decision, error::Error};
 
 /// Returns whether decisions are reported. With the feature `metrics` they always are, because the
 /// facade does not say whether a recorder is installed.
@@ -38,6 +38,13 @@ pub(crate) fn record_decision<'r>(
 ) {
     events::decided(decision, route);
     counts::decided(decision);
+}
+
+/// Reports that a call to a remote store has failed.
+#[cold]
+pub(crate) fn store_failed(error: &Error) {
+    counts::store_failed(error.kind());
+    events::store_failed(error);
 }
 
 /// Reports a change of a breaker's state: the names of both states, and the number of the new one.

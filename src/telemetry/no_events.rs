@@ -12,6 +12,8 @@ pub(super) fn decided<'r>(_: &Decision<'_>, _: impl FnOnce() -> Option<&'r str>)
 #[inline]
 pub(super) fn breaker_changed(_: &str, _: &str) {}
 #[inline]
-pub(crate) fn store_failed(_: &Error, _: bool) {}
+pub(super) fn store_failed(_: &Error) {}
+#[inline]
+pub(crate) fn check_failed(_: &Error, _: bool) {}
 #[inline]
 pub(crate) fn peer_missing() {}

@@ -53,7 +53,7 @@ impl Odd {
 
 impl Store for Odd {
     fn call(&self, request: Request<'_>) -> Answer {
-        let is_probe = matches!(request, Request::Peek(_));
+        let is_probe = matches!(request, Request::Probe(_));
         if !is_probe {
             assert!(!self.panics.load(SeqCst), "a panic on purpose");
             return self.remote.call(request);

@@ -20,7 +20,6 @@ mod fallback;
 mod latency;
 mod owned_request;
 mod pipeline;
-mod probe;
 mod replay;
 
 pub use self::{breaker::BreakerConfig, config::Resilience};

@@ -13,13 +13,13 @@ use super::{
     fallback::{Cause, Fallback},
     latency::Latency,
     owned_request::{OwnedRequest, charges_of_check},
-    probe, replay,
+    replay,
 };
 use crate::{
     decision::{Source, StoreReply},
     error::Error,
     policy::Charge,
-    store::{Answer, Request, Status, Store},
+    store::{Answer, Request, Status, Store, probe},
     telemetry,
 };
 
@@ -186,6 +186,11 @@ impl Stages {
         if let Some(cache) = &self.deny_cache {
             cache.record(watch, charges_of_check(request), &reply);
         }
+        if let Err(error) = &reply
+            && error.is_unavailable()
+        {
+            telemetry::store_failed(error);
+        }
         // 6.
         match (reply, request) {
             (Ok(reply), _) => {
@@ -285,7 +290,7 @@ impl Probed for Stages {
     }
 
     fn probe(&self, deadline: Instant) -> Answer {
-        self.store.call_by(Request::Peek(probe::charge().as_slice()), deadline.into_std())
+        self.store.call_by(Request::Probe(probe::charge().as_slice()), deadline.into_std())
     }
 
     fn probe_timeout(&self) -> Option<Duration> {

@@ -1,4 +1,4 @@
-//! The request that the breaker's prober sends to the store.
+//! The charge with which a store is tested: by the breaker's prober, and when a store starts.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -8,8 +8,7 @@ use crate::{
     random,
 };
 
-/// The policy of probes. A [`Peek`](crate::store::Request::Peek) under it takes the same path
-/// through the store as a check, and writes nothing.
+/// The policy of probes.
 static PROBE_POLICY: LazyLock<Option<Policy>> = LazyLock::new(|| {
     let algorithm = Algorithm::TokenBucket { burst: 1 };
     let quota = Quota::new_with_algorithm(1, Duration::from_secs(1), algorithm).ok()?;
@@ -18,6 +17,6 @@ static PROBE_POLICY: LazyLock<Option<Policy>> = LazyLock::new(|| {
 
 /// Returns a charge of 0 units to a random key. In a cluster, successive probes therefore go to
 /// different nodes, so that one node that is down does not keep the breaker open.
-pub(super) fn charge() -> Option<Charge<'static>> {
+pub(in crate::store) fn charge() -> Option<Charge<'static>> {
     PROBE_POLICY.as_ref().map(|policy| policy.charge(random::number(), 0))
 }
