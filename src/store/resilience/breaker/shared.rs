@@ -333,7 +333,9 @@ impl Drop for SharedBreaker {
     fn drop(&mut self) {
         // The node has left the store, or the limiter has ended.
         let state = self.lock().breaker.state();
-        self.states.change(state, BreakerState::Closed);
-        self.count(state, BreakerState::Closed);
+        if state.number() != BreakerState::Closed.number() {
+            self.states.change(state, BreakerState::Closed);
+            self.count(state, BreakerState::Closed);
+        }
     }
 }
