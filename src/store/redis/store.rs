@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "bb8")]
 use bb8_redis::RedisConnectionManager;
 use tokio::{runtime::Handle, time::Instant};
 
+#[cfg(feature = "bb8")]
+use super::connection::AppPoolConnector;
 use super::{
     RedisConfig,
     backend::Backend,
@@ -73,6 +76,7 @@ impl RedisStore {
     /// # Errors
     ///
     /// Returns an error if the pool's manager cannot connect.
+    #[cfg(feature = "bb8")]
     pub async fn from_pool(pool: bb8::Pool<RedisConnectionManager>) -> Result<Self, Error> {
         Self::from_pool_with(pool, RedisConfig::default()).await
     }
@@ -84,13 +88,14 @@ impl RedisStore {
     ///
     /// Returns an error as [`from_pool`](Self::from_pool) does, or if a value of the configuration
     /// is not valid.
+    #[cfg(feature = "bb8")]
     pub async fn from_pool_with(
         pool: bb8::Pool<RedisConnectionManager>,
         config: RedisConfig,
     ) -> Result<Self, Error> {
         config.validate()?;
-        let response_timeout = config.response_timeout;
-        Self::new(Connector::Bb8 { pool, response_timeout }, config).await
+        let connector = AppPoolConnector::new(pool, config.response_timeout);
+        Self::new(Connector::AppPool(connector), config).await
     }
 
     /// Connects to the primary that Redis Sentinel names, and follows it after a failover.
