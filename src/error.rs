@@ -24,6 +24,8 @@ struct ErrorFields {
     source: Option<Source>,
     effect: Effect,
     place: Cow<'static, str>,
+    /// The number of the store's node that failed, if the request depended on several.
+    node: Option<u32>,
 }
 
 /// The effect that a failed request may have had on the store. [`Error::effect`] returns it.
@@ -103,6 +105,7 @@ impl Error {
             source: None,
             effect: Effect::None,
             place: Cow::Borrowed("store"),
+            node: None,
         }))
     }
 
@@ -128,6 +131,18 @@ impl Error {
     pub fn with_place(mut self, place: impl Into<Cow<'static, str>>) -> Self {
         self.0.place = place.into();
         self
+    }
+
+    /// Returns the same error, with the number of the store's node that failed.
+    #[cfg(feature = "redis")]
+    pub(crate) fn with_node(mut self, node: u32) -> Self {
+        self.0.node = Some(node);
+        self
+    }
+
+    /// Returns the number of the store's node that failed, if the request depended on several.
+    pub(crate) fn node(&self) -> Option<u32> {
+        self.0.node
     }
 
     pub(crate) fn invalid(field: &str, value: impl fmt::Debug, allowed: impl fmt::Display) -> Self {
@@ -161,7 +176,7 @@ impl Error {
     }
 
     /// Returns the part of the store that failed, without its address: for a
-    /// [`RedisStore`](crate::store::RedisStore) `server`, `primary` or `node of slot 5461`, otherwise
+    /// [`RedisStore`](crate::store::RedisStore) `server`, `primary` or `node 2 (slots from 5461)`, otherwise
     /// `store`.
     #[must_use]
     pub fn place(&self) -> &str {

@@ -18,8 +18,11 @@ mod events;
 #[cfg(feature = "redis")]
 pub(crate) use self::counts::undo_failed;
 pub(crate) use self::{
-    counts::{breaker_made, deadline_missed, denied_from_cache, fell_back, store_answered},
-    events::{check_failed, peer_missing},
+    counts::{
+        breaker_made, breakers_counted, deadline_missed, denied_from_cache, fell_back,
+        store_answered,
+    },
+    events::{breaker_changed, check_failed, peer_missing},
 };
 use crate::{decision::Decision, error::Error};
 
@@ -45,11 +48,4 @@ pub(crate) fn record_decision<'r>(
 pub(crate) fn store_failed(error: &Error) {
     counts::store_failed(error.kind());
     events::store_failed(error);
-}
-
-/// Reports a change of a breaker's state: the names of both states, and the number of the new one.
-#[cold]
-pub(crate) fn breaker_changed(before: &str, after: &str, number: u8) {
-    counts::breaker_changed(number);
-    events::breaker_changed(before, after);
 }

@@ -140,7 +140,8 @@ async fn a_server_that_does_not_answer_costs_50_ms_once() {
     assert!(waits[0] >= Duration::from_millis(30), "{:?}", waits[0]);
     assert!(waits[100] < Duration::from_millis(5), "{:?}", waits[100]);
     let reason = limiter.status().not_ready.expect("a reason");
-    assert!(reason.contains("no connection to Redis yet"), "{reason}");
+    let reasons = ["no connection to Redis yet", "connecting took too long"];
+    assert!(reasons.iter().any(|it| reason.contains(it)), "{reason}");
 }
 
 /// A healthy server decides from the first check on.

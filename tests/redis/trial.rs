@@ -159,8 +159,10 @@ async fn each_node_of_a_cluster_is_tried() {
         assert!(node.keys().is_empty());
     }
     cluster.nodes[1].ask::<()>("ACL SETUSER limiter -del");
-    let result = RedisStore::cluster_with(urls, patient()).await;
-    assert_says(result, ErrorKind::Unauthorized, "node of slot 5461", &["grant", "DEL"]);
+    let error = RedisStore::cluster_with(urls, patient()).await.expect_err("a right is missing");
+    assert!(error.place().ends_with("(slots from 5461)"), "{error:?}");
+    let place = error.place().to_owned();
+    assert_says(Err(error), ErrorKind::Unauthorized, &place, &["grant", "DEL"]);
 }
 
 #[tokio::test]

@@ -61,10 +61,7 @@ impl Remote {
 impl Store for Remote {
     fn call(&self, request: Request<'_>) -> Answer {
         let is = |key: &str| match request {
-            Request::Acquire(charges)
-            | Request::Peek(charges)
-            | Request::Probe(charges)
-            | Request::Force(charges) => {
+            Request::Acquire(charges) | Request::Peek(charges) | Request::Force(charges) => {
                 charges.iter().any(|charge| *charge.key() == Key::from(key))
             }
             _ => false,

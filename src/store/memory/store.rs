@@ -114,9 +114,7 @@ impl MemoryStore {
     pub(crate) fn call_at(&self, request: Request<'_>, time: Timestamp) -> StoreReply {
         let charges = match request {
             Request::Acquire(charges) => self.decide(charges, time, Mode::Acquire),
-            Request::Peek(charges) | Request::Probe(charges) => {
-                self.decide(charges, time, Mode::Peek)
-            }
+            Request::Peek(charges) => self.decide(charges, time, Mode::Peek),
             Request::Force(charges) => self.decide(charges, time, Mode::Force),
             Request::Refund(receipt) => self.refund(receipt, time),
             Request::Reset(charges) => self.reset(charges),

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "bb8")]
 use bb8_redis::RedisConnectionManager;
 use tokio::{runtime::Handle, time::Instant};
 
+#[cfg(feature = "bb8")]
+use super::connection::AppPoolConnector;
 use super::{
     RedisConfig,
     backend::Backend,
@@ -12,7 +15,7 @@ use super::{
     cluster::Cluster,
     connection::{Connector, Pool, SentinelConnector, ServerConnector},
     error::Failure,
-    key_name::KeyNames,
+    key_name::{self, KeyNames},
     multi_slot::CallOptions,
     script::ScriptLoader,
     startup::Startup,
@@ -25,7 +28,7 @@ use crate::{
     error::Error,
     policy::{Charge, Policy},
     quota::{Algorithm, Quota},
-    store::{Answer, Request, Status, Store},
+    store::{Answer, NodeId, Request, Status, Store},
 };
 
 #[doc = include_str!("../../../docs/redis.md")]
@@ -94,6 +97,7 @@ impl RedisStore {
     /// # Errors
     ///
     /// Returns an error if the pool's manager cannot connect.
+    #[cfg(feature = "bb8")]
     pub async fn from_pool(pool: bb8::Pool<RedisConnectionManager>) -> Result<Self, Error> {
         Self::from_pool_with(pool, RedisConfig::default()).await
     }
@@ -105,13 +109,13 @@ impl RedisStore {
     ///
     /// Returns an error as [`from_pool`](Self::from_pool) does, or if a value of the configuration
     /// is not valid.
+    #[cfg(feature = "bb8")]
     pub async fn from_pool_with(
         pool: bb8::Pool<RedisConnectionManager>,
         config: RedisConfig,
     ) -> Result<Self, Error> {
         config.validate()?;
-        let response_timeout = config.response_timeout;
-        let connector = Connector::Bb8 { pool, response_timeout };
+        let connector = Connector::AppPool(AppPoolConnector::new(pool, config.response_timeout));
         Self::start(server_backend(connector, &config), &config).await
     }
 
@@ -267,7 +271,6 @@ impl RedisStore {
         let (operation, check) = match request {
             Request::Acquire(charges) => (Operation::Acquire, self.wire_check(charges)),
             Request::Peek(charges) => (Operation::Peek, self.wire_check(charges)),
-            Request::Probe(charges) => (Operation::Trial, self.wire_check(charges)),
             Request::Force(charges) => (Operation::Force, self.wire_check(charges)),
             Request::Reset(charges) => (Operation::Reset, self.wire_check(charges)),
             Request::Refund(receipt) => (Operation::Refund, Ok(self.wire_refund(receipt))),
@@ -322,5 +325,18 @@ impl Store for RedisStore {
             Some(error) => Status::new().with_not_ready(error.to_string()),
             None => Status::new(),
         }
+    }
+
+    fn node(&self, charge: &Charge<'_>) -> NodeId {
+        match self.0.batcher.backend() {
+            Backend::Server(..) => NodeId::ONLY,
+            Backend::Cluster(cluster) => {
+                cluster.node(key_name::slot(&self.0.key_names.name(charge)))
+            }
+        }
+    }
+
+    fn has_node(&self, node: NodeId) -> bool {
+        self.0.batcher.backend().has_node(node)
     }
 }

@@ -73,7 +73,7 @@ impl Fallback {
                 let charges = SmallVec::from_buf([reply]);
                 Ok(StoreReply { time, source: Source::Fallback, charges })
             }
-            Request::Acquire(charges) | Request::Peek(charges) | Request::Probe(charges) => {
+            Request::Acquire(charges) | Request::Peek(charges) => {
                 telemetry::fell_back();
                 if charges.iter().any(denies) {
                     return Err(cause.into_error());

@@ -6,7 +6,7 @@
 //! | stage | files |
 //! |---|---|
 //! | deadline | `deadline` |
-//! | circuit breaker | `breaker/`, `probe` |
+//! | circuit breaker | `breaker/` |
 //! | deny cache | `deny_cache/` |
 //! | fallback | `fallback`, `backlog`, `replay` |
 

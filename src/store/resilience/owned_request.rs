@@ -23,7 +23,7 @@ impl OwnedRequest {
             |charges: &[Charge<'_>]| charges.iter().cloned().map(Charge::into_owned).collect();
         match request {
             Request::Acquire(charges) => Self::Acquire(owned(charges)),
-            Request::Peek(charges) | Request::Probe(charges) => Self::Peek(owned(charges)),
+            Request::Peek(charges) => Self::Peek(owned(charges)),
             Request::Force(charges) => Self::Force(owned(charges)),
             Request::Refund(_) | Request::Reset(_) => Self::Other,
         }

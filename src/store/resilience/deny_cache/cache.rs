@@ -85,7 +85,7 @@ impl DenyCache {
                     None => Ok(Watch(Watched::Check(lookup))),
                 }
             }
-            Request::Peek(_) | Request::Probe(_) => Ok(Watch::default()),
+            Request::Peek(_) => Ok(Watch::default()),
             Request::Force(charges) | Request::Reset(charges) => Ok(self.begin_change(charges)),
             Request::Refund(receipt) => {
                 Ok(self.begin_change(receipt.lines().iter().map(|spent| spent.charge())))
