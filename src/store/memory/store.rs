@@ -6,6 +6,7 @@ use super::{
     MemoryConfig, MemoryStats,
     decide::{Mode, Replies},
     entry_id::{EntryId, HashSecret},
+    rank::Rank,
     shard::Shard,
     usage::Usage,
 };
@@ -61,9 +62,10 @@ pub(super) struct AlignedShard(pub(super) Mutex<Shard>);
 
 const _: () = assert!(size_of::<AlignedShard>() == 64);
 
-/// The number of keys in a shard when the store is full. It is small, so that two threads rarely use
-/// the same shard (`benches/scaling.rs`), and that growing a table is quick.
-const KEYS_PER_SHARD: usize = 8;
+/// The most keys in a shard of a full store, unless [`MAX_SHARDS`] makes it more; the least is half of
+/// it. It is small, so that two threads rarely use the same shard (`benches/scaling.rs`), and that
+/// growing a table is quick. It is large enough for the share classes of an eviction.
+const KEYS_PER_SHARD: usize = 16;
 
 /// The maximum number of shards: 4 MiB of them. More shards cost more bytes a key than they save in
 /// contention (`benches/memory.rs`).
@@ -165,8 +167,11 @@ impl MemoryStore {
             Some(position) => {
                 let refund =
                     algorithm::Refund { quota: *charge.quota(), units: line.units(), mark };
-                let state = &mut shard.entry(position).state;
-                (state.refund(&quota, now, &refund), state.standing(&quota, now, 0))
+                let entry = shard.entry(position);
+                let units = entry.state.refund(&quota, now, &refund);
+                let standing = entry.state.standing(&quota, now, 0);
+                entry.rank = Rank::new(&standing, now);
+                (units, standing)
             }
         };
         ChargeReply { verdict: Verdict::Passed, units, standing, mark }
