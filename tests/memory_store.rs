@@ -241,6 +241,31 @@ fn bytes_are_bounded() {
     }
 }
 
+/// Logs take more bytes than the buckets that they replace, and a few long logs may hold nearly all.
+#[test]
+fn bytes_are_bounded_whatever_comes() {
+    const MAX_BYTES: usize = 64 << 10;
+    /// The 128 shards, and the entry and the log of one new key.
+    const TOLERANCE: usize = 128 * 64 + 512;
+    let bounded = Bounded::new(|config| config.max_keys(2_000).max_bytes(MAX_BYTES));
+    let bucket = policy("bucket", "10/day token-bucket(10)");
+    let log = policy("log", "10000/day");
+    let mut most = 0;
+    let mut admit = |policy: &Policy, key: u64, cost: u64| {
+        bounded.clock.advance(Duration::from_micros(1));
+        assert!(bounded.check(policy, key, cost).is_allowed(), "{key} of {policy:?} is new");
+        most = most.max(bounded.stats().bytes);
+        bounded.stats().keys
+    };
+    for _ in 0..3_000 {
+        (10_000..10_002).for_each(|key| _ = admit(&log, key, 1));
+    }
+    let buckets = (20_000..23_000).map(|key| admit(&bucket, key, 1)).last().expect("some");
+    let logs = (0..3_000).map(|key| admit(&log, key, 1)).last().expect("some");
+    assert!(buckets.max(logs) < 1_000, "{buckets} buckets, {logs} logs: the bytes were enough");
+    assert!(most <= MAX_BYTES + TOLERANCE, "{most} bytes of {MAX_BYTES}");
+}
+
 #[test]
 fn a_log_without_room_keeps_units_late_never_early() {
     for kind in ["sliding-log", "sliding-buckets(1000)"] {
@@ -319,11 +344,17 @@ impl Model {
     }
 
     /// Of the class with the most entries, the new key's among them, the one checked first; of equal
-    /// classes, the one that has spent least.
+    /// classes, the one that has spent least. More than half of all is too much for the class that has
+    /// spent everything, and less is not.
     fn victim(&self) -> usize {
         let size = |class| {
             let members = self.entries.iter().filter(|entry| entry.class == class);
-            members.count() + usize::from(class == 0)
+            let size = members.count() + usize::from(class == 0);
+            match class {
+                7 if 2 * size > self.entries.len() + 1 => usize::MAX,
+                7 => 0,
+                _ => size,
+            }
         };
         let occupied = (0..8).filter(|&it| self.entries.iter().any(|entry| entry.class == it));
         let class = occupied.max_by_key(|&it| (size(it), 8 - it)).expect("an entry");
@@ -514,4 +545,37 @@ fn under_attack_with_131072_places() {
 #[ignore = "slow without optimizations"]
 fn under_attack_with_a_million_places() {
     Attack { places: 1_000_000, rate: 42_300, requests: 423_000, clients: 2_000 }.run();
+}
+
+/// A blocked key that is not checked meanwhile is forgotten when others have spent the quotas of many
+/// keys: of half as many as there are places, whatever the other keys have spent.
+#[test]
+fn a_blocked_key_is_not_cheaply_forgotten() {
+    const PLACES: u64 = 8_192;
+    const BLOCKED: usize = 15;
+    for (name, others) in [("one", &[1][..]), ("seven", &[1, 2, 4, 7, 13, 25, 50])] {
+        let bounded = Bounded::keys(PLACES as usize);
+        let day = policy("day", "100/day");
+        let spend = |key, cost| {
+            bounded.clock.advance(Duration::from_micros(1));
+            assert!(bounded.check(&day, key, cost).is_allowed(), "{key} is new");
+        };
+        let costs = others.iter().cycle().copied();
+        (100_000..100_000 + 2 * PLACES).zip(costs).for_each(|(key, cost)| spend(key, cost));
+        let mut blocked = 0..16 * BLOCKED as u64;
+        blocked.clone().for_each(|key| spend(key, 100));
+        let mut made_up = 200_000..;
+        let mut forgotten = Vec::new();
+        for _ in 0..16 {
+            made_up.by_ref().take(PLACES as usize / 16).for_each(|key| spend(key, 100));
+            let of_these = blocked.by_ref().take(BLOCKED);
+            let is_forgotten = |key: &u64| bounded.check(&day, *key, 1).is_allowed();
+            forgotten.push(of_these.filter(is_forgotten).count());
+        }
+        println!(
+            "measured: of {BLOCKED} blocked keys, beside {name} other class(es), were forgotten \
+             after each 16th of all places: {forgotten:?}"
+        );
+        assert!(forgotten[..4].iter().all(|count| *count <= BLOCKED / 5), "{forgotten:?}");
+    }
 }

@@ -39,12 +39,12 @@ impl MemoryStore {
         if self.fits(own, &new) {
             return;
         }
-        // Chance makes shards unequal: one below its part of the places takes one from a shard above.
-        let part = self.usage.max_keys() / self.shards.len();
-        let is_small = own.len() < part;
+        // Chance makes shards unequal: one below the mean takes a place from one above it.
+        let mean = self.usage.keys() / self.shards.len();
+        let is_small = own.len() < mean;
         let _fits = self.evict_own(own, &new, Eviction::Expired)
             || self.evict_others(own, &new, Eviction::Expired, 0)
-            || is_small && self.evict_others(own, &new, Eviction::Any, part)
+            || is_small && self.evict_others(own, &new, Eviction::Any, mean)
             || self.evict_own(own, &new, Eviction::Any)
             || self.evict_others(own, &new, Eviction::Any, 0);
     }

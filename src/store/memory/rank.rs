@@ -16,7 +16,7 @@ pub(super) struct Rank(u64);
 pub(super) const CLASSES: usize = 8;
 
 /// The class of the keys that have spent their whole quota.
-const SPENT: u32 = CLASSES as u32 - 1;
+pub(super) const SPENT: usize = CLASSES - 1;
 
 /// The number of bits of the time, which is below 2^53 microseconds.
 const TIME_BITS: u32 = 61;
@@ -30,8 +30,8 @@ impl Rank {
         // The number of times that the spent units have to be doubled to reach the limit.
         let doublings = spent.leading_zeros() - limit.leading_zeros().min(spent.leading_zeros());
         let reaches = spent.wrapping_shl(doublings) >= limit;
-        let class = SPENT.saturating_sub(doublings + u32::from(!reaches));
-        Self(u64::from(class) << TIME_BITS | now.as_micros())
+        let halvings = u64::from(doublings) + u64::from(!reaches);
+        Self((SPENT as u64).saturating_sub(halvings) << TIME_BITS | now.as_micros())
     }
 
     /// Returns the class of the share, less than [`CLASSES`].

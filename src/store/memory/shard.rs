@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use super::{
     entry_id::EntryId,
     index::Index,
-    rank::{CLASSES, Rank},
+    rank::{CLASSES, Rank, SPENT},
     usage::Usage,
 };
 use crate::{
@@ -90,8 +90,10 @@ impl Shard {
         if position < last {
             self.index.put(position, self.entries[position].id, |at| self.entries[at].id);
         }
-        if self.entries.capacity() > 32 && self.entries.len() < self.entries.capacity() / 4 {
-            self.entries.shrink_to(self.entries.len() * 2);
+        // If bytes are short, the place is freed at once.
+        let spare = if usage.allows(0) { self.entries.len().max(8) } else { 0 };
+        if self.entries.capacity() > 4 * spare {
+            self.entries.shrink_to(self.entries.len() + spare);
             self.index.shrink(|at| self.entries[at].id);
         }
         usage.resize(before + state.heap_bytes(), self.bytes());
@@ -102,8 +104,9 @@ impl Shard {
     /// Evicts one entry of a sample that begins at `start`, and returns whether there was one to
     /// evict. Those in `keep` stay.
     ///
-    /// The share classes have equal rights to the places: the class that holds the most gives up one.
-    /// So no number of keys of one class can displace the keys of another that holds fewer places.
+    /// An expired entry goes first. Of live ones, the largest share class gives up the entry that was
+    /// checked least recently. The keys that have spent their whole quota have a right to half of the
+    /// places: they give up one only if they hold more, or if there are no others.
     pub(super) fn evict(
         &mut self,
         eviction: Eviction,
@@ -114,11 +117,14 @@ impl Shard {
     ) -> bool {
         let len = self.entries.len();
         // The new key has spent nothing yet, so it is one of the first class.
-        let mut places = [0_u32; CLASSES];
+        let (mut places, mut total) = ([0_u32; CLASSES], 1);
         places[0] = 1;
         for position in sample(start, len) {
             places[self.entries[position].rank.class()] += 1;
+            total += 1;
         }
+        let is_above_half = 2 * places[SPENT] > total;
+        places[SPENT] = if is_above_half { u32::MAX } else { 0 };
         let candidates = sample(start, len).filter(|&at| !keep.contains(&self.entries[at].id));
         let order = |&position: &usize| {
             let Entry { rank, state, .. } = &self.entries[position];
@@ -134,11 +140,6 @@ impl Shard {
         let state = self.remove(victim, usage);
         if is_live {
             usage.count_eviction(state.outstanding(now));
-        }
-        if !usage.allows(0) {
-            // Bytes are short: the place is freed too.
-            self.entries.shrink_to_fit();
-            self.index.shrink(|at| self.entries[at].id);
         }
         true
     }

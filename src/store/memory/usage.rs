@@ -52,9 +52,9 @@ impl Usage {
         }
     }
 
-    /// Returns the maximum number of keys.
-    pub(super) fn max_keys(&self) -> usize {
-        self.max_keys
+    /// Returns the number of keys.
+    pub(super) fn keys(&self) -> usize {
+        self.keys.load(Relaxed)
     }
 
     /// Returns whether there is room for `new_keys` more keys.
