@@ -75,8 +75,9 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Returns the name of the kind in logs and metrics.
-    pub(crate) fn name(self) -> &'static str {
+    /// Returns the name of the kind in events and metrics, such as `read_only`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::Invalid => "invalid",
             Self::Unavailable => "unavailable",
