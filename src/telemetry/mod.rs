@@ -18,8 +18,11 @@ mod events;
 #[cfg(feature = "redis")]
 pub(crate) use self::counts::undo_failed;
 pub(crate) use self::{
-    counts::{breaker_made, deadline_missed, denied_from_cache, fell_back, store_answered},
-    events::{peer_missing, store_failed},
+    counts::{
+        breaker_made, breakers_counted, deadline_missed, denied_from_cache, fell_back,
+        store_answered,
+    },
+    events::{breaker_changed, peer_missing, store_failed},
 };
 use crate::decision::Decision;
 
@@ -38,11 +41,4 @@ pub(crate) fn record_decision<'r>(
 ) {
     events::decided(decision, route);
     counts::decided(decision);
-}
-
-/// Reports a change of a breaker's state: the names of both states, and the number of the new one.
-#[cold]
-pub(crate) fn breaker_changed(before: &str, after: &str, number: u8) {
-    counts::breaker_changed(number);
-    events::breaker_changed(before, after);
 }

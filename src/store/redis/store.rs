@@ -15,7 +15,7 @@ use super::{
     cluster::Cluster,
     connection::{Connector, Pool, SentinelConnector, ServerConnector},
     error::Failure,
-    key_name::KeyNames,
+    key_name::{self, KeyNames},
     multi_slot::CallOptions,
     script::ScriptLoader,
     test_time::TestTime,
@@ -26,7 +26,7 @@ use crate::{
     error::Error,
     policy::{Charge, Policy},
     quota::{Algorithm, Quota},
-    store::{Answer, Request, Store},
+    store::{Answer, NodeId, Request, Store},
 };
 
 #[doc = include_str!("../../../docs/redis.md")]
@@ -266,5 +266,18 @@ impl Store for RedisStore {
 
     fn call_by(&self, request: Request<'_>, deadline: std::time::Instant) -> Answer {
         self.execute(request, Some(deadline.into()))
+    }
+
+    fn node(&self, charge: &Charge<'_>) -> NodeId {
+        match self.0.batcher.backend() {
+            Backend::Server(..) => NodeId::ONLY,
+            Backend::Cluster(cluster) => {
+                cluster.node(key_name::slot(&self.0.key_names.name(charge)))
+            }
+        }
+    }
+
+    fn has_node(&self, node: NodeId) -> bool {
+        self.0.batcher.backend().has_node(node)
     }
 }
