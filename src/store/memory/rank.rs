@@ -28,10 +28,13 @@ impl Rank {
         let Standing { limit, remaining, .. } = *standing;
         let spent = limit.saturating_sub(remaining);
         // The number of times that the spent units have to be doubled to reach the limit.
-        let doublings = spent.leading_zeros() - limit.leading_zeros().min(spent.leading_zeros());
+        let doublings = spent.leading_zeros().saturating_sub(limit.leading_zeros());
         let reaches = spent.wrapping_shl(doublings) >= limit;
-        let halvings = u64::from(doublings) + u64::from(!reaches);
-        Self((SPENT as u64).saturating_sub(halvings) << TIME_BITS | now.as_micros())
+        let class = match spent {
+            0 => 0,
+            _ => (SPENT as u64).saturating_sub(u64::from(doublings) + u64::from(!reaches)),
+        };
+        Self(class << TIME_BITS | now.as_micros())
     }
 
     /// Returns the class of the share, less than [`CLASSES`].

@@ -75,7 +75,9 @@ impl Failure {
 
     /// Returns whether the server refused the request, and will refuse it again.
     pub(super) fn is_refusal(&self) -> bool {
-        matches!(self, Self::ServerError(_) | Self::NotOurs) && self.redirect().is_none()
+        matches!(self, Self::ServerError(_) | Self::NotOurs)
+            && self.redirect().is_none()
+            && !self.calls_for_another_node()
     }
 
     /// Returns whether the connection must be replaced.
@@ -89,6 +91,19 @@ impl Failure {
             // request.
             Self::NotOurs => true,
             Self::TimedOut(_) | Self::Dropped | Self::NoRuntime | Self::NotReady(_) => false,
+        }
+    }
+
+    /// Returns whether a node of a cluster cannot serve the request, so that another node may have
+    /// taken over its slots. The request had no effect.
+    pub(super) fn calls_for_another_node(&self) -> bool {
+        match self {
+            Self::Unreachable(_) => true,
+            Self::ServerError(error) => {
+                let code = code_of(error);
+                matches!(code, "CLUSTERDOWN" | "MASTERDOWN" | "READONLY" | "NOAUTH")
+            }
+            _ => false,
         }
     }
 
@@ -111,9 +126,7 @@ impl Failure {
         match error.kind() {
             Cause::Server(Server::Moved) => address().map(Redirect::Moved),
             Cause::Server(Server::Ask) => address().map(Redirect::Ask),
-            Cause::Server(Server::TryAgain | Server::ClusterDown | Server::MasterDown) => {
-                Some(Redirect::Later)
-            }
+            Cause::Server(Server::TryAgain) => Some(Redirect::Later),
             _ => None,
         }
     }

@@ -59,6 +59,11 @@ pub(super) fn server_error(error: RedisError) -> Error {
             "a key of the limiter holds something else: choose another prefix, or delete it; it \
              was left as it is and nothing was charged",
         ),
+        "CLUSTERDOWN" => (
+            ErrorKind::Unavailable,
+            "this Redis cluster is down, because nodes are missing: start them, or set \
+             cluster-require-full-coverage no, so that the others go on; nothing was charged",
+        ),
         "MOVED" | "ASK" | "CROSSSLOT" => (
             ErrorKind::Unsupported,
             "this Redis is one node of a cluster: connect with RedisStore::cluster, which knows \
