@@ -145,6 +145,7 @@ fn costs() {
     assert_eq!([of("0"), of("1"), of("1024"), of("1025")], [0, 1, 1, 2]);
     assert_eq!(of("18446744073709551615"), u64::MAX.div_ceil(1024));
     assert_eq!([of("-1"), of("x"), of("18446744073709551616")], [99; 3]);
+    assert_eq!([of("+1"), of(""), of("1 1"), of("0x1"), of("1,1")], [99; 5]);
     assert_eq!(length(&parts(Request::get("/"))), 0, "no body");
     let chunked = Request::post("/").header("transfer-encoding", "chunked");
     assert_eq!(length(&parts(chunked)), 99);

@@ -11,7 +11,12 @@ use super::{
     body_settlement::{BodySettlement, FinalCost, HeldCharges},
     hooks::ResponseHook,
 };
-use crate::{decision::Decision, limiter::Limiter, outcome::Tally, rule::Adjustment};
+use crate::{
+    decision::Decision,
+    limiter::Limiter,
+    outcome::Tally,
+    rule::{Adjustment, cost},
+};
 
 /// An admitted request, some of whose charges depend on the response.
 pub(crate) struct Settlement {
@@ -81,7 +86,7 @@ impl Settlement {
 /// is known: its `Content-Length`, or else the length of the body that the server will remove.
 fn length(head: &Parts, size: &SizeHint) -> Option<u64> {
     match head.headers.get(CONTENT_LENGTH) {
-        Some(length) => length.to_str().ok()?.parse().ok(),
+        Some(length) => cost::parse_length(length),
         None => size.exact(),
     }
 }

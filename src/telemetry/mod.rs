@@ -25,9 +25,12 @@ mod events;
 pub(crate) use self::counts::undo_failed;
 pub use self::denial_events::DenialEvents;
 pub(crate) use self::{
-    counts::{breaker_made, deadline_missed, denied_from_cache, fell_back, store_answered},
+    counts::{
+        breaker_made, breakers_counted, deadline_missed, denied_from_cache, fell_back,
+        store_answered,
+    },
     denial_log::DenialLog,
-    events::{peer_missing, store_failed},
+    events::{breaker_changed, peer_missing, store_failed},
 };
 use crate::decision::Decision;
 
@@ -48,11 +51,4 @@ pub(crate) fn record_decision<'r>(
 ) {
     events::decided(decision, log, route);
     counts::decided(decision);
-}
-
-/// Reports a change of a breaker's state: the names of both states, and the number of the new one.
-#[cold]
-pub(crate) fn breaker_changed(before: &str, after: &str, number: u8) {
-    counts::breaker_changed(number);
-    events::breaker_changed(before, after);
 }

@@ -6,6 +6,7 @@ mod differential;
 mod errors;
 mod faults;
 mod judged;
+mod nagle;
 mod no_runtime;
 mod processes;
 mod proxy;
