@@ -21,7 +21,7 @@ use tollgate::{
 #[tokio::main]
 async fn main() -> support::Outcome<()> {
     // `Limiter::in_memory()`, or a limiter over Redis if several processes share the units.
-    let limiter = support::limiter_from_env().await?;
+    let limiter = support::limiter_from_env()?;
     let demo = Policy::new("demo", "5/10s".parse::<Quota>()?)?;
     let client = by::header("x-api-key").or(by::peer_ip());
     let rule = Rule::new(demo, client).cost(|parts| match parts.uri.path() {

@@ -14,7 +14,7 @@ use tonic_health::{ServingStatus, server::health_reporter};
 
 #[tokio::main]
 async fn main() -> support::Outcome<()> {
-    let limiter = support::limiter_from_env().await?;
+    let limiter = support::limiter_from_env()?;
     let clients = Policy::new("clients", "5/10s".parse::<Quota>()?)?;
     let layer = RateLimitLayer::new(limiter, Rule::new(clients, by::peer_ip()));
 
