@@ -256,7 +256,9 @@ fn code_of(error: &RedisError) -> &str {
         }
     }
     match detail.trim_start_matches('-').split(' ').next() {
+        // In the words of Redis, and of Valkey.
         _ if detail.starts_with("The user executing the script can't") => "NOPERM",
+        _ if detail.starts_with("ACL failure in script: ") => "NOPERM",
         Some(word) if word.bytes().all(|byte| byte.is_ascii_uppercase()) => word,
         _ => code,
     }
@@ -292,6 +294,12 @@ mod tests {
             ),
             (
                 "ERR The user executing the script can't run this command script: 67e81a9d".into(),
+                ErrorKind::Unauthorized,
+            ),
+            (
+                "ERR ACL failure in script: User weak has no permissions to run the 'get' command \
+                 script: on @user_script:1."
+                    .into(),
                 ErrorKind::Unauthorized,
             ),
             ("NOPERM No permissions to access the 'OOM' key".into(), ErrorKind::Unauthorized),
