@@ -40,6 +40,11 @@ impl Snapshot for Buckets {
 impl StateMachine for SlidingBuckets {
     type Snapshot = Buckets;
 
+    #[inline]
+    fn heal(&mut self, now: Timestamp) {
+        self.0.heal(now.as_micros());
+    }
+
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> Buckets {
         let (window, n) = (quota.window_micros(), quota.algorithm().parameter());
         let end = |time| bucket_end(window, n, time);

@@ -22,6 +22,11 @@ pub(crate) struct SlidingLog(Box<Ring>);
 impl StateMachine for SlidingLog {
     type Snapshot = TrailingWindow;
 
+    #[inline]
+    fn heal(&mut self, now: Timestamp) {
+        self.0.heal(now.as_micros());
+    }
+
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> TrailingWindow {
         self.0.trailing(quota.limit(), quota.window_micros(), now.as_micros(), |time| time)
     }

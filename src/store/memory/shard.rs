@@ -56,10 +56,6 @@ impl Shard {
         self.index.find(id, entries.len(), |at| entries[at].id == id)
     }
 
-    pub(super) fn state(&self, position: usize) -> &KeyState {
-        &self.entries[position].state
-    }
-
     pub(super) fn entry(&mut self, position: usize) -> &mut Entry {
         &mut self.entries[position]
     }
