@@ -50,9 +50,9 @@ if in_ring then
   local seen = now > known and now or known
   local stored_last_time, at_newest = last_time, 78 + (tail - 1) % 8 * 10
   if buckets and state_window ~= window and tail > head then
-    -- Under the new window no unit leaves later than one that is charged at `known`. All but the
-    -- newest record are older than that.
-    local latest = bucket_end(window, buckets, known) + window - life
+    -- The bucket that is open ends at the last charge, or where a shorter window has the bucket of
+    -- that charge end. All but the newest record are older than that.
+    local latest = window > state_window and known or bucket_end(window, buckets, known)
     if last_time > latest then
       last_time = latest
       if tail == head + 1 then head_time = latest end
@@ -173,14 +173,13 @@ if in_ring then
       end
       state_window, life, known = window, window, seen
       short_life = old_life
-      -- A bucket that is open stays open until it ends, or a longer life begins.
+      -- A bucket that is open stays open until it ends.
       local begins_life, stamp, total = old_end == tail, seen, base
       if tail > head then total = last_total end
-      if tail > head and last_time > seen and not begins_life then
+      if tail > head and last_time > seen then
         stamp = last_time
-      else
-        if buckets then stamp = bucket_end(window, buckets, seen) end
-        if tail > head and last_time > stamp then stamp = last_time end
+      elseif buckets then
+        stamp = bucket_end(window, buckets, seen)
       end
       -- A forced charge stops counting where the running total would wrap.
       local spend, room = units, 4294967295 - (total - base) % 4294967296

@@ -14,7 +14,7 @@
 //! at most two lives, and the shorter one is that of the older records. A window that grows again
 //! while both are there gives all records so far the longer of the two: they leave late, never early.
 
-use std::collections::VecDeque;
+use std::{cmp::Ordering, collections::VecDeque};
 
 use super::{MemoryBudget, Refund, Snapshot};
 use crate::decision::Mark;
@@ -73,8 +73,9 @@ pub(crate) struct TrailingWindow {
     limit: u64,
     /// The window of the quota.
     window: u64,
-    /// The time at which all records have left if the window has changed since the last charge: no
-    /// unit leaves later than one that was charged then under this window.
+    /// The time at which all records have left if the window has changed since the last charge, which
+    /// ends the bucket that is open: no unit leaves later than one that was charged then and is not
+    /// rounded up, or that was charged then under a shorter window.
     all_left: u64,
     now: u64,
     /// The first record that still counts, and the running total before it.
@@ -95,9 +96,10 @@ impl Ring {
         stamp: impl FnOnce(u64) -> u64,
     ) -> TrailingWindow {
         let seen = now.max(self.seen);
-        let all_left = match window == self.window || self.records.is_empty() {
-            true => u64::MAX,
-            false => stamp(self.seen) + window,
+        let all_left = match window.cmp(&self.window) {
+            Ordering::Less => stamp(self.seen) + window,
+            Ordering::Equal => u64::MAX,
+            Ordering::Greater => self.seen + self.window,
         };
         let mut trailing =
             TrailingWindow { limit, window, all_left, now, first: 0, base: self.base, used: 0 };
@@ -129,10 +131,7 @@ impl Ring {
         }
         let newest = self.records.back().map_or(0, |last| self.time(*last));
         let begins_life = self.old_records as usize == self.records.len();
-        let stamp = match newest > self.seen && !begins_life {
-            true => newest,
-            false => stamp(self.seen).max(newest),
-        };
+        let stamp = if newest > self.seen { newest } else { stamp(self.seen) };
         // A forced charge stops counting where the running total would wrap.
         let units = units.min(u64::from(u32::MAX) - trailing.used) as u32;
         let record = Record::new(stamp, self.total().wrapping_add(units));

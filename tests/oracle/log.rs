@@ -39,7 +39,16 @@ impl Log {
         if micros(quota) == self.window {
             leaves
         } else {
-            leaves.min(end(quota, self.changed) + window)
+            leaves.min(self.latest(quota) + window.min(i128::from(self.window)))
+        }
+    }
+
+    /// When the bucket that is open ends if the window changes.
+    fn latest(&self, quota: &Quota) -> i128 {
+        if micros(quota) > self.window {
+            i128::from(self.changed)
+        } else {
+            end(quota, self.changed)
         }
     }
 
@@ -64,7 +73,7 @@ impl Model for Log {
         let (old, new) = (i128::from(self.window), i128::from(micros(quota)));
         let units = units.min(u64::from(u32::MAX) - self.used(quota, now));
         let time = now.max(self.changed);
-        let latest = end(quota, self.changed) + new - new.min(old);
+        let latest = self.latest(quota);
         let counts: Vec<_> =
             self.requests.iter().map(|it| i128::from(time) < self.leaves(it, quota)).collect();
         for (request, counts) in self.requests.iter_mut().zip(counts) {
@@ -75,13 +84,9 @@ impl Model for Log {
             request.life = if counts && new > old { old } else { request.life.min(new) };
         }
         (self.changed, self.window) = (time, micros(quota));
-        let newest = self.requests.iter().map(|it| it.time).max();
         let open = self.requests.iter().filter(|it| it.life == new && it.time > i128::from(time));
-        let stamp = match open.map(|it| it.time).max() {
-            Some(open) => open,
-            None => end(quota, time).max(newest.unwrap_or(0)),
-        };
-        let same = self.requests.iter().position(|it| it.time == stamp && it.life == new);
+        let stamp = open.map(|it| it.time).max().unwrap_or(end(quota, time));
+        let same = self.requests.iter().rposition(|it| it.time == stamp && it.life == new);
         let place = same.unwrap_or_else(|| {
             self.requests.push(Request { time: stamp, life: new, units: 0 });
             self.requests.len() - 1

@@ -9,6 +9,7 @@ mod support;
 mod history;
 mod judge;
 mod refunds;
+mod rollout;
 mod run;
 mod spending;
 mod steady;
@@ -101,4 +102,14 @@ fn fixed_window() {
 #[test]
 fn several_algorithms_in_one_check() {
     agrees("mixed", Family::Mixed, 2_000);
+}
+
+/// Old and new instances at once.
+#[test]
+fn two_quotas_at_random_are_bounded() {
+    for one in seed::histories("rollout", 1_000) {
+        for algorithm in tollgate::Algorithm::EACH.iter().copied() {
+            rollout::run(&now(memory()), algorithm, one.seed);
+        }
+    }
 }

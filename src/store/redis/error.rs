@@ -53,7 +53,9 @@ impl Failure {
         match self {
             Self::Unreachable(_) | Self::Dropped | Self::NoRuntime => Effect::None,
             Self::ServerError(error) if is_refused_in_script(error) => Effect::Unknown,
-            Self::ServerError(error) if code_of(error) != "ERR" => Effect::None,
+            Self::ServerError(error) if !matches!(code_of(error), "ERR" | FAILED_SCRIPT) => {
+                Effect::None
+            }
             Self::ServerError(_) | Self::Lost(_) | Self::NotOurs => Effect::Unknown,
             Self::TimedOut(effect) => *effect,
         }
@@ -162,6 +164,9 @@ impl From<Failure> for Error {
     }
 }
 
+/// The code of an error that the script itself has raised, instead of a command in it.
+const FAILED_SCRIPT: &str = "user_script";
+
 /// Converts the error that a server answered.
 fn server_error(error: RedisError) -> Error {
     let (kind, message) = match code_of(&error) {
@@ -202,6 +207,12 @@ fn server_error(error: RedisError) -> Error {
                            delete it; it was left as it is and nothing was charged";
             (ErrorKind::WrongType, message.into())
         }
+        // The server works: only checks of this key fail.
+        FAILED_SCRIPT => {
+            let message = "the limiter's script cannot read the state of a key: delete the key, or \
+                           choose another prefix";
+            (ErrorKind::WrongType, message.into())
+        }
         "MOVED" | "ASK" | "CROSSSLOT" => {
             let message = "this Redis is one node of a cluster: connect with RedisStore::cluster, \
                            which knows where each key is; nothing was charged";
@@ -239,6 +250,7 @@ fn code_of(error: &RedisError) -> &str {
         }
     }
     match detail.trim_start_matches('-').split(' ').next() {
+        _ if detail.starts_with("user_script:") => FAILED_SCRIPT,
         _ if detail.starts_with("The user executing the script can't") => "NOPERM",
         Some(word) if word.bytes().all(|byte| byte.is_ascii_uppercase()) => word,
         _ => code,
@@ -267,6 +279,12 @@ mod tests {
             (wrapped(memory), ErrorKind::OutOfMemory),
             (wrapped(&format!("@user_script: 71: -{memory}")), ErrorKind::OutOfMemory),
             ("WRONGTYPE Operation against a key".into(), ErrorKind::WrongType),
+            (
+                "ERR user_script:7: data string too short script: 67e81a9d, on @user_script:7."
+                    .into(),
+                ErrorKind::WrongType,
+            ),
+            (wrapped("user_script:71: data string too short"), ErrorKind::WrongType),
             (wrapped("WRONGTYPE Operation against a key"), ErrorKind::WrongType),
             (wrapped("READONLY You can't write"), ErrorKind::ReadOnly),
             (

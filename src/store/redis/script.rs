@@ -178,6 +178,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "0c0cf0bd75b39184446f4719766620dac5e87016");
+        assert_eq!(*SHA, "acaff17b69b7d037c1297cfc1d64872932e8a19a");
     }
 }
