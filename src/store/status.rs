@@ -32,8 +32,12 @@ use super::MemoryStats;
 #[non_exhaustive]
 pub struct Status {
     /// The state of the circuit breaker around the store; see
-    /// [`BreakerConfig`](super::BreakerConfig).
+    /// [`BreakerConfig`](super::BreakerConfig). Each node of a cluster has a breaker, and this is
+    /// the worst of their states.
     pub breaker: Option<BreakerStatus>,
+    /// The number of breakers that are open or half-open: of a store over one server 0 or 1, of a
+    /// cluster the number of nodes that do not decide their keys.
+    pub open_breakers: usize,
     /// The moving average of the store's response time.
     pub latency: Option<Duration>,
     /// The contents of the memory store: of an embedded [`MemoryStore`](super::MemoryStore), or of
@@ -66,7 +70,7 @@ impl Status {
     /// Creates a status without any part.
     #[must_use]
     pub const fn new() -> Self {
-        Self { breaker: None, latency: None, memory: None }
+        Self { breaker: None, open_breakers: 0, latency: None, memory: None }
     }
 
     /// Sets the state of the [`breaker`](Self::breaker).

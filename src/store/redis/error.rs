@@ -80,6 +80,19 @@ impl Failure {
         }
     }
 
+    /// Returns whether a node of a cluster cannot serve the request, so that another node may have
+    /// taken over its slots. The request had no effect.
+    pub(super) fn calls_for_another_node(&self) -> bool {
+        match self {
+            Self::Unreachable(_) => true,
+            Self::ServerError(error) => {
+                let code = code_of(error);
+                matches!(code, "CLUSTERDOWN" | "MASTERDOWN" | "READONLY" | "NOAUTH")
+            }
+            _ => false,
+        }
+    }
+
     /// Returns whether the checks of a batch with this failure are sent again one by one. The batch
     /// had no effect, and some of its checks may succeed alone:
     ///
@@ -99,9 +112,7 @@ impl Failure {
         match error.kind() {
             Cause::Server(Server::Moved) => address().map(Redirect::Moved),
             Cause::Server(Server::Ask) => address().map(Redirect::Ask),
-            Cause::Server(Server::TryAgain | Server::ClusterDown | Server::MasterDown) => {
-                Some(Redirect::Later)
-            }
+            Cause::Server(Server::TryAgain) => Some(Redirect::Later),
             _ => None,
         }
     }
@@ -212,6 +223,12 @@ fn server_error(error: RedisError) -> Error {
             let message = "the limiter's script cannot read the state of a key: delete the key, or \
                            choose another prefix";
             (ErrorKind::WrongType, message.into())
+        }
+        "CLUSTERDOWN" => {
+            let message = "this Redis cluster is down, because nodes are missing: start them, or \
+                           set cluster-require-full-coverage no, so that the others go on; nothing \
+                           was charged";
+            (ErrorKind::Unavailable, message.into())
         }
         "MOVED" | "ASK" | "CROSSSLOT" => {
             let message = "this Redis is one node of a cluster: connect with RedisStore::cluster, \
