@@ -16,10 +16,12 @@ mod recovery;
 mod rights;
 mod servers;
 mod several_slots;
+mod starts;
 mod strays;
 #[path = "../support/mod.rs"]
 mod support;
 mod topology;
+mod trial;
 mod wire;
 
 use tollgate::{Decision, Limiter, Policy, Quota, store::RedisStore};
