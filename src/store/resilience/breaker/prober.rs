@@ -8,11 +8,16 @@ use std::{
 
 use tokio::{
     runtime::Handle,
-    time::{Instant, sleep_until, timeout_at},
+    time::{Instant, error::Elapsed, sleep_until, timeout_at},
 };
 
 use super::{CallOutcome, Permit, SharedBreaker, shared::NextStep};
-use crate::store::{Answer, NodeId, resilience::deadline::saturating_add};
+use crate::{
+    decision::StoreReply,
+    error::{Error, ErrorKind},
+    store::{Answer, NodeId, resilience::deadline::saturating_add},
+    telemetry,
+};
 
 /// The part of a limiter that its prober uses. The prober holds only a weak handle to it, so it
 /// ends with the limiter.
@@ -49,6 +54,20 @@ pub(in crate::store::resilience) fn start<P: Probed>(
     }
 }
 
+/// Reports the failure of a probe. Without it, an outage would have no cause in the log while the
+/// breaker is open.
+fn report(reply: &Result<Result<StoreReply, Error>, Elapsed>) {
+    match reply {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) if !error.is_unavailable() => {}
+        Ok(Err(error)) => telemetry::store_failed(error),
+        Err(_) => {
+            let message = "the store did not answer the probe by the deadline";
+            telemetry::store_failed(&Error::new(ErrorKind::Unavailable, message));
+        }
+    }
+}
+
 struct Prober<P: Probed> {
     probed: Weak<P>,
     breaker: Arc<SharedBreaker>,
@@ -82,6 +101,7 @@ impl<P: Probed> Prober<P> {
         let reply = timeout_at(deadline, answer).await;
         let probed = self.probed.upgrade()?;
         let now = Instant::now();
+        report(&reply);
         let outcome = match &reply {
             Ok(reply) => match self.breaker.judge(permit, now, reply) {
                 // A store that wraps another one may reject the policy of the probe. Calls then
