@@ -9,9 +9,11 @@ mod figures;
 mod load;
 mod names;
 mod outages;
+mod pacing;
 mod processes;
 #[path = "../resilience/proxy.rs"]
 mod proxy;
+mod sentinels;
 mod server;
 #[path = "../redis/servers.rs"]
 mod servers;
