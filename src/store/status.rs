@@ -34,8 +34,12 @@ pub struct Status {
     /// The state of the circuit breaker around the store; see
     /// [`BreakerConfig`](super::BreakerConfig).
     pub breaker: Option<BreakerStatus>,
-    /// The moving average of the store's response time.
+    /// The moving average of the store's response time. Calls during which this process was
+    /// [late](crate::resilience#when-this-process-is-late) are not counted.
     pub latency: Option<Duration>,
+    /// The moving average of the scheduling delay: the time that a task needs to pass through the
+    /// run queue of the runtime. It is measured while calls wait for the store for 10 ms or longer.
+    pub scheduling_delay: Option<Duration>,
     /// The contents of the memory store: of an embedded [`MemoryStore`](super::MemoryStore), or of
     /// the [fallback](super::Resilience::fallback) of a remote store.
     pub memory: Option<MemoryStats>,
@@ -66,7 +70,7 @@ impl Status {
     /// Creates a status without any part.
     #[must_use]
     pub const fn new() -> Self {
-        Self { breaker: None, latency: None, memory: None }
+        Self { breaker: None, latency: None, scheduling_delay: None, memory: None }
     }
 
     /// Sets the state of the [`breaker`](Self::breaker).
@@ -79,6 +83,12 @@ impl Status {
     #[must_use]
     pub const fn with_latency(self, latency: Duration) -> Self {
         Self { latency: Some(latency), ..self }
+    }
+
+    /// Sets the [`scheduling_delay`](Self::scheduling_delay).
+    #[must_use]
+    pub const fn with_scheduling_delay(self, delay: Duration) -> Self {
+        Self { scheduling_delay: Some(delay), ..self }
     }
 
     /// Sets the contents of the [`memory`](Self::memory) store.

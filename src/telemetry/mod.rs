@@ -18,7 +18,10 @@ mod events;
 #[cfg(feature = "redis")]
 pub(crate) use self::counts::undo_failed;
 pub(crate) use self::{
-    counts::{breaker_made, deadline_missed, denied_from_cache, fell_back, store_answered},
+    counts::{
+        breaker_made, deadline_missed, denied_from_cache, fell_back, scheduling_delayed,
+        store_answered,
+    },
     events::{peer_missing, store_failed},
 };
 use crate::decision::Decision;

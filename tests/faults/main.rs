@@ -12,6 +12,7 @@ mod outages;
 mod processes;
 #[path = "../resilience/proxy.rs"]
 mod proxy;
+mod saturated;
 mod server;
 #[path = "../redis/servers.rs"]
 mod servers;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bb8_redis::RedisConnectionManager;
-use tokio::{runtime::Handle, time::Instant};
+use tokio::runtime::Handle;
 
 use super::{
     RedisConfig,
@@ -23,7 +23,7 @@ use crate::{
     error::Error,
     policy::{Charge, Policy},
     quota::{Algorithm, Quota},
-    store::{Answer, Request, Store},
+    store::{Answer, Request, Store, scheduling::TimeLimit},
 };
 
 #[doc = include_str!("../../../docs/redis.md")]
@@ -89,8 +89,7 @@ impl RedisStore {
         config: RedisConfig,
     ) -> Result<Self, Error> {
         config.validate()?;
-        let response_timeout = config.response_timeout;
-        Self::new(Connector::Bb8 { pool, response_timeout }, config).await
+        Self::new(Connector::Bb8 { pool }, config).await
     }
 
     /// Connects to the primary that Redis Sentinel names, and follows it after a failover.
@@ -229,7 +228,7 @@ impl RedisStore {
         WireCheck::new(charges.collect())
     }
 
-    fn execute(&self, request: Request<'_>, deadline: Option<Instant>) -> Answer {
+    fn execute(&self, request: Request<'_>, deadline: Option<TimeLimit>) -> Answer {
         let (operation, check) = match request {
             Request::Acquire(charges) => (Operation::Acquire, self.wire_check(charges)),
             Request::Peek(charges) => (Operation::Peek, self.wire_check(charges)),
@@ -241,13 +240,17 @@ impl RedisStore {
             Ok(check) => {
                 let (shared, test_time) = (Arc::clone(&self.0), self.0.test_time.now());
                 let options = CallOptions { operation, deadline, test_time };
-                Answer::pending(async move {
+                let reply = async move {
                     // With a deadline there is a runtime.
                     if deadline.is_none() && Handle::try_current().is_err() {
                         return Err(Failure::NoRuntime.into());
                     }
                     shared.batcher.execute(&check, options).await
-                })
+                };
+                match deadline {
+                    Some(_) => Answer::timed(reply),
+                    None => Answer::pending(reply),
+                }
             }
             Err(error) => Answer::ready(Err(error)),
         }
@@ -260,6 +263,6 @@ impl Store for RedisStore {
     }
 
     fn call_by(&self, request: Request<'_>, deadline: std::time::Instant) -> Answer {
-        self.execute(request, Some(deadline.into()))
+        self.execute(request, Some(TimeLimit::at(deadline.into())))
     }
 }

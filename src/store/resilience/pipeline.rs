@@ -11,9 +11,10 @@ use super::{
     deadline::{self, Deadline},
     deny_cache::{DenyCache, Watch},
     fallback::{Cause, Fallback},
-    latency::Latency,
+    moving_average::MovingAverage,
     owned_request::{OwnedRequest, charges_of_check},
     probe, replay,
+    scheduling_delay::SchedulingDelay,
 };
 use crate::{
     decision::{Source, StoreReply},
@@ -48,7 +49,8 @@ struct Stages {
     deny_cache: Option<DenyCache>,
     fallback: Option<Fallback>,
     replay: BackgroundTask,
-    latency: Latency,
+    store_times: MovingAverage,
+    scheduling_delay: SchedulingDelay,
 }
 
 /// The time between two rounds of a replay while the store refuses entries of the backlog. The
@@ -82,7 +84,8 @@ impl Pipeline {
             deny_cache,
             fallback,
             replay: BackgroundTask::default(),
-            latency: Latency::default(),
+            store_times: MovingAverage::default(),
+            scheduling_delay: SchedulingDelay::new(),
         }))
     }
 
@@ -103,10 +106,11 @@ impl Pipeline {
 
     /// Returns the status of the store and of the stages around it.
     pub(crate) fn status(&self) -> Status {
-        let Stages { store, breaker, fallback, latency, .. } = &*self.0;
+        let Stages { store, breaker, fallback, store_times, scheduling_delay, .. } = &*self.0;
         let mut status = store.status();
         status.breaker = breaker.as_ref().map(SharedBreaker::status).or(status.breaker);
-        status.latency = latency.average().or(status.latency);
+        status.latency = store_times.get().or(status.latency);
+        status.scheduling_delay = scheduling_delay.average().or(status.scheduling_delay);
         status.memory = fallback.as_ref().map(Fallback::stats).or(status.memory);
         status
     }
@@ -147,41 +151,43 @@ impl Stages {
             return Answer::ready(self.fall_back(request, Cause::Rejected, origin));
         };
         // 4.
-        let deadline = self.deadline.and_then(|limit| Deadline::new(start, limit));
+        let deadline = self.deadline.and_then(Deadline::new);
         let mut sending = Sending { stages: self, request, unrecorded: Some((watch, permit)) };
         let answer = deadline::send(&*self.store, request, deadline).now();
         let unrecorded = sending.unrecorded.take();
         match answer {
             Ok(reply) => {
                 let (watch, permit) = unrecorded.unwrap_or_default();
-                Answer::ready(self.finish(Some(request), watch, permit, reply, origin))
+                let time = Some(start.elapsed());
+                Answer::ready(self.finish(Some(request), watch, permit, (reply, time), origin))
             }
             Err(answer) => {
                 let stages = Arc::clone(self);
                 let request = OwnedRequest::new(request);
                 let mut call = StoreCall { stages, request, start, unrecorded };
                 Answer::pending(async move {
-                    let reply = deadline::wait(answer, deadline).await;
+                    let delay = &call.stages.scheduling_delay;
+                    let reply = deadline::wait(answer, deadline, delay).await;
                     call.finish(reply, origin)
                 })
             }
         }
     }
 
-    /// Ends a request with steps 5 and 6.
+    /// Ends a request with steps 5 and 6. The reply has the [time](Self::store_time) that the store
+    /// took.
     fn finish(
         self: &Arc<Self>,
         request: Option<Request<'_>>,
         watch: Watch,
         permit: Option<Permit>,
-        reply: Result<StoreReply, Error>,
+        (reply, time): (Result<StoreReply, Error>, Option<Duration>),
         origin: Origin,
     ) -> Result<StoreReply, Error> {
         // 5.
         if let (Some(breaker), Some(permit)) = (&self.breaker, permit) {
-            let now = Instant::now();
-            let outcome = breaker.judge(permit, now, &reply);
-            self.start_prober_if(breaker.record(permit, now, outcome));
+            let outcome = breaker.judge(&reply, time);
+            self.start_prober_if(breaker.record(permit, Instant::now(), outcome));
         }
         if let Some(cache) = &self.deny_cache {
             cache.record(watch, charges_of_check(request), &reply);
@@ -202,15 +208,21 @@ impl Stages {
         self: &Arc<Self>,
         request: Option<Request<'_>>,
         (watch, permit): (Watch, Option<Permit>),
+        time: Option<Duration>,
     ) {
         if let (Some(breaker), Some(permit)) = (&self.breaker, permit) {
-            let now = Instant::now();
-            let outcome = breaker.judge_abandoned(permit, now);
-            self.start_prober_if(breaker.record(permit, now, outcome));
+            let outcome = breaker.judge_abandoned(time);
+            self.start_prober_if(breaker.record(permit, Instant::now(), outcome));
         }
         if let Some(cache) = &self.deny_cache {
             cache.abandon(watch, charges_of_check(request));
         }
+    }
+
+    /// Returns the time that the store has taken since `start`. Returns `None` if the process was
+    /// late meanwhile, because most of the time may be that of its own run queue.
+    fn store_time(&self, start: Instant) -> Option<Duration> {
+        (!self.scheduling_delay.was_late_since(start)).then(|| start.elapsed())
     }
 
     /// Requests the permit of step 3. Without a breaker, every request goes through without one.
@@ -285,7 +297,12 @@ impl Probed for Stages {
     }
 
     fn probe(&self, deadline: Instant) -> Answer {
+        self.scheduling_delay.measure();
         self.store.call_by(Request::Peek(probe::charge().as_slice()), deadline.into_std())
+    }
+
+    fn probe_time(&self, start: Instant) -> Option<Duration> {
+        self.store_time(start)
     }
 
     fn probe_timeout(&self) -> Option<Duration> {
@@ -308,7 +325,7 @@ struct Sending<'s> {
 impl Drop for Sending<'_> {
     fn drop(&mut self) {
         if let Some(unrecorded) = self.unrecorded.take() {
-            self.stages.abandon(Some(self.request), unrecorded);
+            self.stages.abandon(Some(self.request), unrecorded, None);
         }
     }
 }
@@ -330,18 +347,21 @@ impl StoreCall {
         reply: Result<StoreReply, Error>,
         origin: Origin,
     ) -> Result<StoreReply, Error> {
-        let duration = self.start.elapsed();
-        self.stages.latency.record(duration);
-        telemetry::store_answered(duration);
+        let time = self.stages.store_time(self.start);
+        if let Some(time) = time {
+            self.stages.store_times.record(time);
+            telemetry::store_answered(time);
+        }
         let (watch, permit) = self.unrecorded.take().unwrap_or_default();
-        self.stages.finish(self.request.lend(), watch, permit, reply, origin)
+        self.stages.finish(self.request.lend(), watch, permit, (reply, time), origin)
     }
 }
 
 impl Drop for StoreCall {
     fn drop(&mut self) {
         if let Some(unrecorded) = self.unrecorded.take() {
-            self.stages.abandon(self.request.lend(), unrecorded);
+            let time = self.stages.store_time(self.start);
+            self.stages.abandon(self.request.lend(), unrecorded, time);
         }
     }
 }

@@ -14,7 +14,7 @@ pub(in crate::store::redis) enum Connector {
     /// Connects to the primary that Sentinel names.
     Sentinel(Box<SentinelConnector>),
     /// Connects as the application's bb8 pool does.
-    Bb8 { pool: bb8::Pool<RedisConnectionManager>, response_timeout: Duration },
+    Bb8 { pool: bb8::Pool<RedisConnectionManager> },
 }
 
 impl Connector {
@@ -29,9 +29,10 @@ impl Connector {
             Self::Sentinel(sentinel) => sentinel.connect().await,
             // The connections that the application checks out are not used: the application may
             // start a transaction on one of them, select another database, or block it.
-            Self::Bb8 { pool, response_timeout } => {
+            Self::Bb8 { pool } => {
                 let mut redis = pool.dedicated_connection().await?;
-                redis.set_response_timeout(*response_timeout);
+                // The pool of connections has a timeout of its own.
+                redis.set_response_timeout(Duration::MAX);
                 Ok(Connection::new(redis, Arc::default()))
             }
         }

@@ -1,17 +1,22 @@
 //! The pool of connections to one server.
 
 use std::{
-    fmt,
+    fmt, io,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisError, Value};
 
 use super::{Connection, Connector, InFlight, Slot};
-use crate::store::redis::{RedisConfig, departure::Departure, error::Failure};
+use crate::store::{
+    redis::{RedisConfig, departure::Departure, error::Failure},
+    scheduling::TimeLimit,
+};
 
 /// A fixed number of connections to one server, each shared by many requests.
 ///
@@ -20,6 +25,7 @@ use crate::store::redis::{RedisConfig, departure::Departure, error::Failure};
 pub(in crate::store::redis) struct Pool {
     slots: Box<[Slot]>,
     next: AtomicUsize,
+    response_timeout: Duration,
 }
 
 impl Pool {
@@ -27,7 +33,11 @@ impl Pool {
     pub(in crate::store::redis) fn new(connector: Connector, config: &RedisConfig) -> Self {
         let connector = Arc::new(connector);
         let slot = |_| Slot::new(&connector, config);
-        Self { slots: (0..config.connections).map(slot).collect(), next: AtomicUsize::new(0) }
+        Self {
+            slots: (0..config.connections).map(slot).collect(),
+            next: AtomicUsize::new(0),
+            response_timeout: config.response_timeout,
+        }
     }
 
     /// Opens all connections, so that a wrong address or password is reported at once.
@@ -61,7 +71,7 @@ impl Pool {
         let (slot, connection) = self.next_connection().await?;
         let mut redis = connection.redis.clone();
         let in_flight = InFlight::start(&self.slots, slot, &connection, departure);
-        let reply = redis.send_packed_command(command).await;
+        let reply = self.in_time(redis.send_packed_command(command)).await;
         in_flight.finish(reply, parse)
     }
 
@@ -79,7 +89,7 @@ impl Pool {
         pipeline.cmd("ASKING");
         pipeline.add_command(command.clone());
         let in_flight = InFlight::start(&self.slots, slot, &connection, departure);
-        let replies = redis.send_packed_commands(&pipeline, 0, 2).await;
+        let replies = self.in_time(redis.send_packed_commands(&pipeline, 0, 2)).await;
         let reply = replies.map(|replies| replies.into_iter().next_back().unwrap_or(Value::Nil));
         in_flight.finish(reply, parse)
     }
@@ -100,6 +110,15 @@ impl Pool {
     /// gone.
     pub(in crate::store::redis) fn is_lost(&self) -> bool {
         self.slots.iter().all(Slot::is_lost)
+    }
+
+    /// Waits for a reply until the response timeout.
+    async fn in_time<T>(
+        &self,
+        reply: impl Future<Output = Result<T, RedisError>>,
+    ) -> Result<T, RedisError> {
+        let reply = TimeLimit::after(self.response_timeout).wait(pin!(reply)).await;
+        reply.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
     }
 
     /// Returns the next open connection, and waits for a new one only if none is open.

@@ -1,6 +1,7 @@
 //! The task that probes the store while the breaker is open.
 
 use std::{
+    pin::Pin,
     sync::{Arc, Weak},
     thread,
     time::Duration,
@@ -8,11 +9,14 @@ use std::{
 
 use tokio::{
     runtime::Handle,
-    time::{Instant, sleep_until, timeout_at},
+    time::{Instant, sleep_until},
 };
 
 use super::{CallOutcome, Permit, SharedBreaker, shared::NextStep};
-use crate::store::{Answer, resilience::deadline::saturating_add};
+use crate::store::{
+    Answer,
+    scheduling::{TimeLimit, saturating_add},
+};
 
 /// The part of a limiter that its prober uses. The prober holds only a weak handle to it, so it
 /// ends with the limiter.
@@ -24,6 +28,10 @@ pub(in crate::store::resilience) trait Probed:
 
     /// Sends the store a request that changes nothing and must be answered by `deadline`.
     fn probe(&self, deadline: Instant) -> Answer;
+
+    /// Returns the time that the store has taken for a probe since `start`, or `None` if it cannot
+    /// be measured.
+    fn probe_time(&self, start: Instant) -> Option<Duration>;
 
     /// Returns the longest time that a probe may take, or `None` for the breaker's own limit.
     fn probe_timeout(&self) -> Option<Duration>;
@@ -73,13 +81,12 @@ impl<P: Probed> Prober<P> {
     async fn probe(&mut self, start: Instant) {
         let permit = SharedBreaker::probe_permit(start);
         self.probe = Some(permit);
-        let Some((deadline, answer)) = self.send(start) else { return };
-        let reply = timeout_at(deadline, answer).await;
+        let Some((deadline, mut answer)) = self.send(start) else { return };
+        let reply = TimeLimit::at(deadline).wait(Pin::new(&mut answer)).await;
         let Some(probed) = self.probed.upgrade() else { return };
         let Some(breaker) = probed.breaker() else { return };
-        let now = Instant::now();
         let outcome = match &reply {
-            Ok(reply) => match breaker.judge(permit, now, reply) {
+            Ok(reply) => match breaker.judge(reply, probed.probe_time(start)) {
                 // A store that wraps another one may reject the policy of the probe. Calls then
                 // have to show whether the store works.
                 CallOutcome::Unknown => CallOutcome::Success,
@@ -88,7 +95,7 @@ impl<P: Probed> Prober<P> {
             Err(_) => CallOutcome::Failure,
         };
         self.probe = None;
-        breaker.record(permit, now, outcome);
+        breaker.record(permit, Instant::now(), outcome);
         if outcome == CallOutcome::Success {
             probed.on_recovery();
         }
