@@ -23,6 +23,8 @@ struct ErrorFields {
     message: Cow<'static, str>,
     source: Option<Source>,
     effect: Effect,
+    /// The number of the store's node that failed, if the request depended on several.
+    node: Option<u32>,
 }
 
 /// The effect that a failed request may have had on the store. [`Error::effect`] returns it.
@@ -73,7 +75,13 @@ impl Error {
     /// Its [`effect`](Self::effect) is [`Effect::None`].
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         let message = message.into();
-        Self(Box::new(ErrorFields { kind, message, source: None, effect: Effect::None }))
+        Self(Box::new(ErrorFields {
+            kind,
+            message,
+            source: None,
+            effect: Effect::None,
+            node: None,
+        }))
     }
 
     /// Returns the same error with another [`effect`](Self::effect).
@@ -88,6 +96,18 @@ impl Error {
     pub fn with_source(mut self, source: impl Into<Source>) -> Self {
         self.0.source = Some(source.into());
         self
+    }
+
+    /// Returns the same error, with the number of the store's node that failed.
+    #[cfg(feature = "redis")]
+    pub(crate) fn with_node(mut self, node: u32) -> Self {
+        self.0.node = Some(node);
+        self
+    }
+
+    /// Returns the number of the store's node that failed, if the request depended on several.
+    pub(crate) fn node(&self) -> Option<u32> {
+        self.0.node
     }
 
     pub(crate) fn invalid(field: &str, value: impl fmt::Debug, allowed: impl fmt::Display) -> Self {

@@ -32,10 +32,13 @@ use super::MemoryStats;
 #[non_exhaustive]
 pub struct Status {
     /// The state of the circuit breaker around the store; see
-    /// [`BreakerConfig`](super::BreakerConfig).
+    /// [`BreakerConfig`](super::BreakerConfig). Each node of a cluster has a breaker, and this is
+    /// the worst of their states.
     pub breaker: Option<BreakerStatus>,
-    /// The moving average of the store's response time. Calls during which this process was
-    /// [late](crate::resilience#when-this-process-is-late) are not counted.
+    /// The number of breakers that are open or half-open: of a store over one server 0 or 1, of a
+    /// cluster the number of nodes that do not decide their keys.
+    pub open_breakers: usize,
+    /// The moving average of the store's response time.
     pub latency: Option<Duration>,
     /// The moving average of the scheduling delay: the time that a task needs to pass through the
     /// run queue of the runtime. It is measured while calls wait for the store for 10 ms or longer.
@@ -70,7 +73,13 @@ impl Status {
     /// Creates a status without any part.
     #[must_use]
     pub const fn new() -> Self {
-        Self { breaker: None, latency: None, scheduling_delay: None, memory: None }
+        Self {
+            breaker: None,
+            open_breakers: 0,
+            latency: None,
+            scheduling_delay: None,
+            memory: None,
+        }
     }
 
     /// Sets the state of the [`breaker`](Self::breaker).

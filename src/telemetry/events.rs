@@ -61,14 +61,18 @@ fn denied(outcome: Outcome<'_>, shadow: bool, route: Option<&str>) {
 }
 
 /// Reports a change of a breaker's state. Opening is a warning, unless it follows a failed probe.
-pub(super) fn breaker_changed(before: &str, after: &str) {
+/// `node` is the number of the breaker's node, if the store has several.
+#[cold]
+pub(crate) fn breaker_changed(before: &str, after: &str, node: Option<u32>) {
     const BREAKER_CHANGED: &str = "the store's breaker has changed";
     match (before, after) {
         ("half-open", "open") | (_, "half-open") => {
-            tracing::debug!(target: "tollgate", breaker = after, "{BREAKER_CHANGED}");
+            tracing::debug!(target: "tollgate", breaker = after, node, "{BREAKER_CHANGED}");
         }
-        (_, "open") => tracing::warn!(target: "tollgate", breaker = after, "{BREAKER_CHANGED}"),
-        _ => tracing::info!(target: "tollgate", breaker = after, "{BREAKER_CHANGED}"),
+        (_, "open") => {
+            tracing::warn!(target: "tollgate", breaker = after, node, "{BREAKER_CHANGED}");
+        }
+        _ => tracing::info!(target: "tollgate", breaker = after, node, "{BREAKER_CHANGED}"),
     }
 }
 

@@ -19,10 +19,10 @@ mod events;
 pub(crate) use self::counts::undo_failed;
 pub(crate) use self::{
     counts::{
-        breaker_made, deadline_missed, denied_from_cache, fell_back, scheduling_delayed,
-        store_answered,
+        breaker_made, breakers_counted, deadline_missed, denied_from_cache, fell_back,
+        scheduling_delayed, store_answered,
     },
-    events::{peer_missing, store_failed},
+    events::{breaker_changed, peer_missing, store_failed},
 };
 use crate::decision::Decision;
 
@@ -41,11 +41,4 @@ pub(crate) fn record_decision<'r>(
 ) {
     events::decided(decision, route);
     counts::decided(decision);
-}
-
-/// Reports a change of a breaker's state: the names of both states, and the number of the new one.
-#[cold]
-pub(crate) fn breaker_changed(before: &str, after: &str, number: u8) {
-    counts::breaker_changed(number);
-    events::breaker_changed(before, after);
 }

@@ -15,7 +15,7 @@ pub(crate) fn scheduling_delayed(_: Duration) {}
 #[inline]
 pub(crate) fn breaker_made() {}
 #[inline]
-pub(super) fn breaker_changed(_: u8) {}
+pub(crate) fn breakers_counted(_: u8, _: i8) {}
 #[inline]
 pub(crate) fn deadline_missed() {}
 #[inline]

@@ -10,7 +10,7 @@ pub(super) fn enabled() -> bool {
 #[inline]
 pub(super) fn decided<'r>(_: &Decision<'_>, _: impl FnOnce() -> Option<&'r str>) {}
 #[inline]
-pub(super) fn breaker_changed(_: &str, _: &str) {}
+pub(crate) fn breaker_changed(_: &str, _: &str, _: Option<u32>) {}
 #[inline]
 pub(crate) fn store_failed(_: &Error, _: bool) {}
 #[inline]

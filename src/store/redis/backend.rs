@@ -11,6 +11,7 @@ use super::{
     script::{ScriptBy, ScriptCall, ScriptLoader},
     wire::{WireCharge, WireCheck},
 };
+use crate::store::NodeId;
 
 /// The server or the cluster on which the script runs.
 #[derive(Debug)]
@@ -26,6 +27,22 @@ impl Backend {
         match self {
             Self::Server(..) => 0,
             Self::Cluster(_) => key_name::slot(charge.key_name()),
+        }
+    }
+
+    /// Returns the identity of the node that has the slot.
+    pub(super) fn node(&self, slot: u16) -> NodeId {
+        match self {
+            Self::Server(..) => NodeId::ONLY,
+            Self::Cluster(cluster) => cluster.node(slot),
+        }
+    }
+
+    /// Returns whether a node is part of the backend.
+    pub(super) fn has_node(&self, node: NodeId) -> bool {
+        match self {
+            Self::Server(..) => node == NodeId::ONLY,
+            Self::Cluster(cluster) => cluster.has_node(node),
         }
     }
 

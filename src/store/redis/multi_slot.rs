@@ -6,7 +6,7 @@ use std::{
 };
 
 use smallvec::SmallVec;
-use tokio::task::JoinHandle;
+use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
     batch::Batcher,
@@ -136,10 +136,17 @@ impl<'b> SlotGroups<'b> {
     async fn execute(mut self, count: usize) -> Result<StoreReply, Error> {
         let is_acquire = self.options.operation == Operation::Acquire;
         let mut time = Timestamp::default();
+        let mut slowest = (Duration::ZERO, 0);
         for index in 0..self.groups.len() {
-            match self.run(index, self.options).await {
+            let start = Instant::now();
+            let result = self.run(index, self.options).await;
+            slowest = slowest.max((start.elapsed(), index));
+            match result {
                 Ok(group_time) => time = time.max(group_time),
                 Err(failure) => {
+                    // The deadline is for all slots, so the slowest one has missed it.
+                    let is_late = matches!(failure, Failure::TimedOut(_));
+                    let node = self.node(if is_late { slowest.1 } else { index });
                     let before = match self.options.operation {
                         // A check spends all or nothing, so the slots before this one refund.
                         Operation::Acquire => self.refund_before(index).await,
@@ -150,7 +157,7 @@ impl<'b> SlotGroups<'b> {
                         Operation::Force | Operation::Refund | Operation::Reset => Effect::None,
                     };
                     let effect = combine(before, failure.effect());
-                    return Err(Error::from(failure).with_effect(effect));
+                    return Err(Error::from(failure).with_effect(effect).with_node(node));
                 }
             }
             if is_acquire && self.groups[index].is_denied() {
@@ -167,6 +174,11 @@ impl<'b> SlotGroups<'b> {
         let reply = self.batcher.run_by_deadline(group.slot, &group.check, options).await?;
         group.replies = reply.charges;
         Ok(reply.time)
+    }
+
+    /// Returns the number of the node that has the slot of a group.
+    fn node(&self, index: usize) -> u32 {
+        self.batcher.backend().node(self.groups[index].slot).0
     }
 
     /// Refunds the units that the groups before `index` spent. Returns [`Effect::None`] if all of

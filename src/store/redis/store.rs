@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "bb8")]
 use bb8_redis::RedisConnectionManager;
 use tokio::runtime::Handle;
 
+#[cfg(feature = "bb8")]
+use super::connection::AppPoolConnector;
 use super::{
     RedisConfig,
     backend::Backend,
@@ -12,7 +15,7 @@ use super::{
     cluster::Cluster,
     connection::{Connector, Pool, SentinelConnector, ServerConnector},
     error::Failure,
-    key_name::KeyNames,
+    key_name::{self, KeyNames},
     multi_slot::CallOptions,
     script::ScriptLoader,
     test_time::TestTime,
@@ -23,7 +26,7 @@ use crate::{
     error::Error,
     policy::{Charge, Policy},
     quota::{Algorithm, Quota},
-    store::{Answer, Request, Store, scheduling::TimeLimit},
+    store::{Answer, NodeId, Request, Store, scheduling::TimeLimit},
 };
 
 #[doc = include_str!("../../../docs/redis.md")]
@@ -73,6 +76,7 @@ impl RedisStore {
     /// # Errors
     ///
     /// Returns an error if the pool's manager cannot connect.
+    #[cfg(feature = "bb8")]
     pub async fn from_pool(pool: bb8::Pool<RedisConnectionManager>) -> Result<Self, Error> {
         Self::from_pool_with(pool, RedisConfig::default()).await
     }
@@ -84,12 +88,13 @@ impl RedisStore {
     ///
     /// Returns an error as [`from_pool`](Self::from_pool) does, or if a value of the configuration
     /// is not valid.
+    #[cfg(feature = "bb8")]
     pub async fn from_pool_with(
         pool: bb8::Pool<RedisConnectionManager>,
         config: RedisConfig,
     ) -> Result<Self, Error> {
         config.validate()?;
-        Self::new(Connector::Bb8 { pool }, config).await
+        Self::new(Connector::AppPool(AppPoolConnector::new(pool)), config).await
     }
 
     /// Connects to the primary that Redis Sentinel names, and follows it after a failover.
@@ -264,5 +269,18 @@ impl Store for RedisStore {
 
     fn call_by(&self, request: Request<'_>, deadline: std::time::Instant) -> Answer {
         self.execute(request, Some(TimeLimit::at(deadline.into())))
+    }
+
+    fn node(&self, charge: &Charge<'_>) -> NodeId {
+        match self.0.batcher.backend() {
+            Backend::Server(..) => NodeId::ONLY,
+            Backend::Cluster(cluster) => {
+                cluster.node(key_name::slot(&self.0.key_names.name(charge)))
+            }
+        }
+    }
+
+    fn has_node(&self, node: NodeId) -> bool {
+        self.0.batcher.backend().has_node(node)
     }
 }

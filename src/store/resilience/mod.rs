@@ -6,7 +6,7 @@
 //! | stage | files |
 //! |---|---|
 //! | deadline | `deadline` |
-//! | circuit breaker | `breaker/`, `probe` |
+//! | circuit breaker | `breaker/` |
 //! | deny cache | `deny_cache/` |
 //! | fallback | `fallback`, `backlog`, `replay` |
 
@@ -20,7 +20,6 @@ mod fallback;
 mod moving_average;
 mod owned_request;
 mod pipeline;
-mod probe;
 mod replay;
 mod scheduling_delay;
 

@@ -8,13 +8,16 @@ use tokio::time::{Instant, sleep};
 use super::{Node, Topology};
 use crate::{
     error::Effect,
-    store::redis::{
-        RedisConfig,
-        connection::SingleFlight,
-        error::{Failure, Redirect},
-        reply::CallReply,
-        script::{ScriptBy, ScriptCall},
-        wire::WireCheck,
+    store::{
+        NodeId,
+        redis::{
+            RedisConfig,
+            connection::SingleFlight,
+            error::{Failure, Redirect},
+            reply::CallReply,
+            script::{ScriptBy, ScriptCall},
+            wire::WireCheck,
+        },
     },
 };
 
@@ -65,6 +68,17 @@ impl Cluster {
     /// Starts a [`refresh`](Self::refresh), and does not wait for it.
     fn start_refresh(&self) {
         self.refresh.start(|| Arc::clone(&self.topology).refresh());
+    }
+
+    /// Returns the identity of the node that has a slot. If no node is known to have it, the cluster
+    /// counts as one node.
+    pub(in crate::store::redis) fn node(&self, slot: u16) -> NodeId {
+        self.topology.owner(slot).map_or(NodeId::ONLY, |node| node.id)
+    }
+
+    /// Returns whether a node is part of the cluster.
+    pub(in crate::store::redis) fn has_node(&self, node: NodeId) -> bool {
+        node == NodeId::ONLY || self.topology.has_node(node)
     }
 
     /// Waits until there is a connection to the node that has this slot.

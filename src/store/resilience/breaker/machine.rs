@@ -253,6 +253,11 @@ impl BreakerState {
         }
     }
 
+    /// Returns whether nearly all calls are rejected.
+    pub(in crate::store::resilience) fn is_open(self) -> bool {
+        !matches!(self, Self::Closed | Self::Recovering { .. })
+    }
+
     /// Returns the number of this state in metrics.
     pub(in crate::store::resilience) fn number(self) -> u8 {
         match self {
