@@ -56,7 +56,6 @@ pub(super) enum Kind {
     /// The digest of two keys.
     Pair,
     Anonymous,
-    Overflow,
 }
 
 /// The number by which the digest of a tagged key differs. No [`Kind`] has it.
@@ -68,9 +67,6 @@ impl Key {
 
     /// The key that all unidentified clients share.
     pub const ANONYMOUS: Self = Self::marker(Kind::Anonymous);
-
-    /// The key that new keys share in a full store.
-    pub(crate) const OVERFLOW: Self = Self::marker(Kind::Overflow);
 
     /// Creates a key from bytes of any length.
     #[must_use]
@@ -233,8 +229,8 @@ mod tests {
         let [low, high] = words(&fixed_digest(b"tenant"));
         let tag = low ^ high.rotate_left(32);
         let spelled = [plain.encoded_without_tag().as_slice(), &tag.to_le_bytes()].concat();
-        let empty =
-            [Key::from(""), Key::ANONYMOUS, Key::OVERFLOW].map(|key| key.digest_keyed([1, 2]));
+        let kinds = [Key::from(""), Key::ANONYMOUS, Key::from("a").tagged("b")];
+        let empty = kinds.map(|key| key.digest_keyed([1, 2]));
         let tagged = [plain, plain.tagged("tenant"), Key::new(&spelled)];
         let tagged = tagged.map(|key| key.digest_keyed([1, 2]));
         for digests in [empty, tagged] {

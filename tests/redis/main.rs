@@ -8,6 +8,7 @@ mod faults;
 mod judged;
 mod nagle;
 mod no_runtime;
+mod nodes;
 mod processes;
 mod proxy;
 mod recovery;

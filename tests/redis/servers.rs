@@ -236,7 +236,13 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn start() -> Self {
-        let node = |_| Server::start_with(&["--cluster-enabled", "yes"]);
+        Self::start_with(&[])
+    }
+
+    /// Nodes with these arguments.
+    pub(crate) fn start_with(arguments: &[&str]) -> Self {
+        let arguments = [&["--cluster-enabled", "yes"], arguments].concat();
+        let node = |_| Server::start_with(&arguments);
         let nodes: Vec<_> = (0..3).map(node).collect();
         let edges = [0, 5_461, 10_923, 16_384];
         for (node, range) in nodes.iter().zip(edges.windows(2)) {

@@ -78,6 +78,19 @@ impl Failure {
         }
     }
 
+    /// Returns whether a node of a cluster cannot serve the request, so that another node may have
+    /// taken over its slots. The request had no effect.
+    pub(super) fn calls_for_another_node(&self) -> bool {
+        match self {
+            Self::Unreachable(_) => true,
+            Self::ServerError(error) => {
+                let code = code_of(error);
+                matches!(code, "CLUSTERDOWN" | "MASTERDOWN" | "READONLY" | "NOAUTH")
+            }
+            _ => false,
+        }
+    }
+
     /// Returns whether the checks of a batch with this failure are sent again one by one. The batch
     /// had no effect, and some of its checks may succeed alone:
     ///
@@ -97,9 +110,7 @@ impl Failure {
         match error.kind() {
             Cause::Server(Server::Moved) => address().map(Redirect::Moved),
             Cause::Server(Server::Ask) => address().map(Redirect::Ask),
-            Cause::Server(Server::TryAgain | Server::ClusterDown | Server::MasterDown) => {
-                Some(Redirect::Later)
-            }
+            Cause::Server(Server::TryAgain) => Some(Redirect::Later),
             _ => None,
         }
     }
@@ -201,6 +212,12 @@ fn server_error(error: RedisError) -> Error {
             let message = "a key of the limiter holds something else: choose another prefix, or \
                            delete it; it was left as it is and nothing was charged";
             (ErrorKind::WrongType, message.into())
+        }
+        "CLUSTERDOWN" => {
+            let message = "this Redis cluster is down, because nodes are missing: start them, or \
+                           set cluster-require-full-coverage no, so that the others go on; nothing \
+                           was charged";
+            (ErrorKind::Unavailable, message.into())
         }
         "MOVED" | "ASK" | "CROSSSLOT" => {
             let message = "this Redis is one node of a cluster: connect with RedisStore::cluster, \
