@@ -43,4 +43,5 @@ pub use self::{
     policy::{Charge, Charges, OnFailure, Policy},
     quota::{Algorithm, Quota},
     rule::{Rule, Tiers, by, cost, route},
+    telemetry::DenialEvents,
 };

@@ -153,7 +153,7 @@ impl Decider {
             Ok(decision) => decision,
             Err(error) => return self.fail(policy, error, parts),
         };
-        telemetry::record_decision(decision, || route::matched(parts));
+        telemetry::record_decision(decision, self.limiter.denial_log(), || route::matched(parts));
         if let Some(on_decision) = &self.on_decision {
             on_decision(decision, parts);
         }

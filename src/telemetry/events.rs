@@ -9,6 +9,7 @@ use std::{
 use tokio::time::Instant;
 use tracing::level_filters::LevelFilter;
 
+use super::denial_log::{DenialLog, Suppressed};
 use crate::{
     decision::{Decision, Outcome, Verdict},
     error::{Error, ErrorKind},
@@ -25,14 +26,18 @@ pub(super) fn enabled() -> bool {
 
 /// Reports a decision that denies a check, or that a shadow charge would have denied.
 #[inline]
-pub(super) fn decided<'r>(decision: &Decision<'_>, route: impl FnOnce() -> Option<&'r str>) {
+pub(super) fn decided<'r>(
+    decision: &Decision<'_>,
+    log: &DenialLog,
+    route: impl FnOnce() -> Option<&'r str>,
+) {
     if enabled() {
-        report(decision, route);
+        report(decision, log, route);
     }
 }
 
 #[inline(never)]
-fn report<'r>(decision: &Decision<'_>, route: impl FnOnce() -> Option<&'r str>) {
+fn report<'r>(decision: &Decision<'_>, log: &DenialLog, route: impl FnOnce() -> Option<&'r str>) {
     let refused_shadow = |outcome: &Outcome<'_>| {
         outcome.charge().is_shadow() && outcome.verdict() != Verdict::Passed
     };
@@ -42,21 +47,25 @@ fn report<'r>(decision: &Decision<'_>, route: impl FnOnce() -> Option<&'r str>) 
     };
     if let Some(outcome) = outcome
         && tracing::enabled!(target: "tollgate", tracing::Level::INFO)
+        && let Some(suppressed) = log.admit(&outcome)
     {
-        denied(outcome, decision.is_allowed(), route());
+        denied(outcome, decision.is_allowed(), route(), suppressed);
     }
 }
 
-fn denied(outcome: Outcome<'_>, shadow: bool, route: Option<&str>) {
+fn denied(outcome: Outcome<'_>, shadow: bool, route: Option<&str>, suppressed: Suppressed) {
     let standing = outcome.standing();
     let (policy, cost, limit) =
         (outcome.policy().name(), outcome.charge().cost(), standing.limit());
     let key = outcome.charge().key();
     let used = limit.saturating_sub(standing.remaining());
     let retry_after = standing.retry_after().map(tracing::field::debug);
+    let Suppressed { same: suppressed, others } = suppressed;
+    let suppressed_others = (others > 0).then_some(others);
     tracing::info!(
         target: "tollgate",
-        policy, ?key, cost, used, limit, retry_after, route, shadow, "denied"
+        policy, ?key, cost, used, limit, retry_after, route, shadow, suppressed, suppressed_others,
+        "denied"
     );
 }
 

@@ -9,6 +9,12 @@ mod counts;
 #[cfg(not(feature = "metrics"))]
 #[path = "no_counts.rs"]
 mod counts;
+mod denial_events;
+#[cfg(feature = "tracing")]
+mod denial_log;
+#[cfg(not(feature = "tracing"))]
+#[path = "no_denial_log.rs"]
+mod denial_log;
 #[cfg(feature = "tracing")]
 mod events;
 #[cfg(not(feature = "tracing"))]
@@ -17,11 +23,13 @@ mod events;
 
 #[cfg(feature = "redis")]
 pub(crate) use self::counts::undo_failed;
+pub use self::denial_events::DenialEvents;
 pub(crate) use self::{
     counts::{
         breaker_made, breakers_counted, deadline_missed, denied_from_cache, fell_back,
         scheduling_delayed, store_answered,
     },
+    denial_log::DenialLog,
     events::{breaker_changed, peer_missing, store_failed},
 };
 use crate::decision::Decision;
@@ -33,12 +41,14 @@ pub(crate) fn reports_decisions() -> bool {
     counts::ENABLED || events::enabled()
 }
 
-/// Reports a decision, as an event if it denies the check, and in the counters of its policies.
+/// Reports a decision, as an event if it denies the check and `log` admits it, and in the counters
+/// of its policies.
 #[inline]
 pub(crate) fn record_decision<'r>(
     decision: &Decision<'_>,
+    log: &DenialLog,
     route: impl FnOnce() -> Option<&'r str>,
 ) {
-    events::decided(decision, route);
+    events::decided(decision, log, route);
     counts::decided(decision);
 }

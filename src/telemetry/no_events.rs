@@ -1,5 +1,6 @@
 //! The functions of `events.rs`, for builds without the feature `tracing`.
 
+use super::DenialLog;
 use crate::{decision::Decision, error::Error};
 
 #[inline]
@@ -8,7 +9,7 @@ pub(super) fn enabled() -> bool {
 }
 
 #[inline]
-pub(super) fn decided<'r>(_: &Decision<'_>, _: impl FnOnce() -> Option<&'r str>) {}
+pub(super) fn decided<'r>(_: &Decision<'_>, _: &DenialLog, _: impl FnOnce() -> Option<&'r str>) {}
 #[inline]
 pub(crate) fn breaker_changed(_: &str, _: &str, _: Option<u32>) {}
 #[inline]

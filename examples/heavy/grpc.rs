@@ -4,6 +4,7 @@
 //! in any 10 seconds over both protocols together. A gRPC client over the limit receives
 //! RESOURCE_EXHAUSTED with a retry delay, an HTTP client receives 429.
 
+#[path = "../support/mod.rs"]
 mod support;
 
 use axum::routing::get;
