@@ -62,6 +62,7 @@ impl TimeLimit {
     }
 
     /// Returns the earlier one of two limits.
+    #[cfg(feature = "redis")]
     pub(crate) fn min(self, other: Self) -> Self {
         if self.at <= other.at { self } else { other }
     }
