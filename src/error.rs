@@ -23,6 +23,7 @@ struct ErrorFields {
     message: Cow<'static, str>,
     source: Option<Source>,
     effect: Effect,
+    place: Cow<'static, str>,
     /// The number of the store's node that failed, if the request depended on several.
     node: Option<u32>,
 }
@@ -63,6 +64,9 @@ pub enum ErrorKind {
     BreakerOpen,
     /// The store sent a reply that this crate does not understand.
     Protocol,
+    /// The server cannot be used in this way: its version is too old, or it is one node of a cluster
+    /// and was addressed as a single server.
+    Unsupported,
     /// Too many tasks of this process already wait in [`Limiter::until_ready`](crate::Limiter::until_ready).
     QueueFull,
     /// The deadline of [`Limiter::until_ready`](crate::Limiter::until_ready) passed while earlier tasks
@@ -70,16 +74,38 @@ pub enum ErrorKind {
     Deadline,
 }
 
+impl ErrorKind {
+    /// Returns the name of the kind in events and metrics, such as `read_only`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::Unavailable => "unavailable",
+            Self::Unauthorized => "unauthorized",
+            Self::ReadOnly => "read_only",
+            Self::OutOfMemory => "out_of_memory",
+            Self::CannotPersist => "cannot_persist",
+            Self::Loading => "loading",
+            Self::WrongType => "wrong_type",
+            Self::BreakerOpen => "breaker_open",
+            Self::Protocol => "protocol",
+            Self::Unsupported => "unsupported",
+            Self::QueueFull => "queue_full",
+            Self::Deadline => "deadline",
+        }
+    }
+}
+
 impl Error {
     /// Creates an error of the given kind, for implementations of [`Store`](crate::store::Store).
     /// Its [`effect`](Self::effect) is [`Effect::None`].
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
-        let message = message.into();
         Self(Box::new(ErrorFields {
             kind,
-            message,
+            message: message.into(),
             source: None,
             effect: Effect::None,
+            place: Cow::Borrowed("store"),
             node: None,
         }))
     }
@@ -95,6 +121,16 @@ impl Error {
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Source>) -> Self {
         self.0.source = Some(source.into());
+        self
+    }
+
+    /// Returns the same error with another [`place`](Self::place).
+    ///
+    /// The place appears in logs, so it must contain neither keys nor addresses. There must be few
+    /// different places.
+    #[must_use]
+    pub fn with_place(mut self, place: impl Into<Cow<'static, str>>) -> Self {
+        self.0.place = place.into();
         self
     }
 
@@ -140,6 +176,14 @@ impl Error {
         self.0.effect
     }
 
+    /// Returns the part of the store that failed, without its address: for a
+    /// [`RedisStore`](crate::store::RedisStore) `server`, `primary` or `node 2 (slots from 5461)`, otherwise
+    /// `store`.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        &self.0.place
+    }
+
     /// Returns whether a deadline passed: [`ErrorKind::Deadline`].
     #[must_use]
     pub fn is_deadline(&self) -> bool {
@@ -165,6 +209,7 @@ impl fmt::Debug for Error {
             .field("kind", &self.0.kind)
             .field("message", &self.0.message)
             .field("effect", &self.0.effect)
+            .field("place", &self.0.place)
             .field("source", &self.0.source)
             .finish()
     }

@@ -95,7 +95,7 @@ impl PaceLayer {
             Ok(allowed) => Ok(Some(allowed)),
             Err(error) => {
                 let admitted = error.is_unavailable() && !denies_on_failure;
-                telemetry::store_failed(&error, admitted);
+                telemetry::check_failed(&error, admitted);
                 if admitted { Ok(None) } else { Err(PaceError::Limiter(error)) }
             }
         }

@@ -184,7 +184,7 @@ impl Decider {
         // An invalid check is a mistake of the application. It is rejected, because admitting it
         // would lift the limit for good.
         let rejected = policy.denies || (error.is_invalid() && policy.binds);
-        telemetry::store_failed(error, !rejected);
+        telemetry::check_failed(error, !rejected);
         match rejected {
             true => Admission::Rejected(self.denial_format.unavailable(self.jitter, parts)),
             false => self.pass(parts),

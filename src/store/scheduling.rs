@@ -22,9 +22,12 @@ use tokio::{
 /// The number of periods that a late process waits at most, the first one included.
 const MAX_PERIODS: u32 = 10;
 
-/// The part of a period from which on a scheduling delay makes the process late. A reply passes
-/// through the run queue up to eight times, which takes less than the period otherwise.
-const LATE_FRACTION: u32 = 10;
+/// The number of times that a request and its reply pass through the run queue at most.
+const MAX_PASSES: u32 = 8;
+
+/// The part of a period from which on a scheduling delay makes the process late. A delay is that of
+/// two passes, so the passes of a request take less than the period otherwise.
+const LATE_FRACTION: u32 = 5;
 
 /// A time at which a wait ends, unless the process is late, and the length of the wait.
 #[derive(Debug, Clone, Copy)]
@@ -69,8 +72,9 @@ impl TimeLimit {
 
     /// Waits for `future`, like [`tokio::time::timeout_at`].
     ///
-    /// If the process is late at the end, `future` gets another period of the same length, up to
-    /// [`MAX_PERIODS`] in all.
+    /// If the process is late at the end, `future` gets another period of the same length. It gets
+    /// at most [`MAX_PERIODS`] in all, and none after [`MAX_PASSES`] of the longest delay unless
+    /// tasks are left in the global queue.
     ///
     /// # Errors
     ///
@@ -89,6 +93,7 @@ impl TimeLimit {
 
     async fn wait_longer<F: Future>(self, mut future: Pin<&mut F>) -> Result<F::Output, Elapsed> {
         let Self { mut at, period } = self;
+        let mut longest = Duration::ZERO;
         for number in 1..=MAX_PERIODS {
             let lateness = at.elapsed();
             let mut turn = Turn::start();
@@ -96,7 +101,10 @@ impl TimeLimit {
                 Ok(output) => return Ok(output),
                 Err(delay) => delay,
             };
-            let is_late = delay.is_backlogged || lateness.max(delay.time) >= period / LATE_FRACTION;
+            let last = lateness.max(delay.time);
+            longest = longest.max(last);
+            let is_late = delay.is_backlogged
+                || (last >= period / LATE_FRACTION && self.at.elapsed() < MAX_PASSES * longest);
             if !is_late || number == MAX_PERIODS {
                 break;
             }
@@ -244,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_process_that_stays_late_stops_after_ten_periods() {
+    async fn a_process_that_stays_late_stops_after_eight_passes() {
         let start = Instant::now();
         let call = tokio::spawn(async move {
             TimeLimit::at(start + PERIOD).wait(pin!(std::future::pending::<()>())).await
@@ -256,8 +264,8 @@ mod tests {
             stalls += 1;
         }
         assert_eq!(call.await.expect("no panic"), Err(Elapsed));
-        // One delays the timer of a period, and one the turn after it.
-        assert!((20..=22).contains(&stalls), "{stalls} stalls");
+        // Each of them is one pass.
+        assert!((8..=10).contains(&stalls), "{stalls} stalls");
     }
 
     #[tokio::test]

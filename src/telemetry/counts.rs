@@ -5,6 +5,7 @@
 //! | `tollgate_decisions_total` | counter | by `policy` and `outcome`: `allowed`, `denied`, and for shadow charges `would_allow`, `would_deny` |
 //! | `tollgate_store_seconds` | histogram | response times of remote stores |
 //! | `tollgate_scheduling_delay_seconds` | histogram | times that a task needed to pass through the run queue |
+//! | `tollgate_store_errors_total` | counter | by `kind`: calls to remote stores that failed |
 //! | `tollgate_breaker_state` | gauge | the worst state of a breaker: 0 closed, 1 open, 2 half-open, 3 recovering |
 //! | `tollgate_open_breakers` | gauge | breakers that are open or half-open |
 //! | `tollgate_fallback_total` | counter | checks that this process decided by itself |
@@ -16,7 +17,10 @@ use std::time::Duration;
 
 use metrics::{Level, Metadata};
 
-use crate::decision::{Decision, Outcome, Verdict};
+use crate::{
+    decision::{Decision, Outcome, Verdict},
+    error::ErrorKind,
+};
 
 pub(super) const ENABLED: bool = true;
 
@@ -68,6 +72,11 @@ pub(crate) fn breakers_counted(worst: u8, opened: i8) {
 /// Counts a call that the store did not answer by the deadline.
 pub(crate) fn deadline_missed() {
     metrics::counter!("tollgate_deadline_missed_total").increment(1);
+}
+
+/// Counts a call to the store that failed.
+pub(super) fn store_failed(kind: ErrorKind) {
+    metrics::counter!("tollgate_store_errors_total", "kind" => kind.name()).increment(1);
 }
 
 /// Counts a check that the fallback decided.

@@ -15,7 +15,7 @@ use crate::{
     error::{Error, ErrorKind},
 };
 
-/// The shortest time between two events for one kind of error.
+/// The shortest time between two events for one kind of error and place.
 const FAILURE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Returns whether a subscriber may record decisions. It reads one atomic.
@@ -85,41 +85,65 @@ pub(crate) fn breaker_changed(before: &str, after: &str, node: Option<u32>) {
     }
 }
 
-/// Reports that the store cannot answer, at most once a second for each kind of error. Calls that
-/// the open breaker rejects are not reported, because the breaker has reported its state.
+/// Reports that a call to the store has failed, at most once a second for each kind of error and
+/// place.
 #[cold]
-pub(crate) fn store_failed(error: &Error, admitted: bool) {
-    if error.kind() == ErrorKind::BreakerOpen {
-        return;
-    }
-    if let Some(suppressed) = FAILURES.admit(error.kind(), Instant::now()) {
+pub(super) fn store_failed(error: &Error) {
+    if let Some(suppressed) = FAILURES.admit(error.kind(), error.place(), Instant::now()) {
         tracing::warn!(
             target: "tollgate",
-            %error, admitted, suppressed, "the store cannot answer"
+            kind = error.kind().name(), place = error.place(), %error, suppressed,
+            "the store has failed"
         );
+    }
+}
+
+/// Reports that a check is not valid, at most once a second. Other errors of a check are those of
+/// its store, and are reported there.
+#[cold]
+pub(crate) fn check_failed(error: &Error, admitted: bool) {
+    if error.is_unavailable() {
+        return;
+    }
+    if let Some(suppressed) = FAILURES.admit(error.kind(), "check", Instant::now()) {
+        tracing::warn!(target: "tollgate", %error, admitted, suppressed, "the check is not valid");
     }
 }
 
 static FAILURES: FailureLog = FailureLog(Mutex::new(Vec::new()));
 
-/// The time of the last event for each kind of error, and the number of errors since.
-struct FailureLog(Mutex<Vec<(ErrorKind, Instant, u64)>>);
+/// The most places of which each has its own events. Redis recommends clusters of at most 1,000
+/// nodes, which rarely all fail.
+const MAX_PLACES: usize = 256;
+
+/// The last event for each kind of error and place.
+struct FailureLog(Mutex<Vec<LastEvent>>);
+
+struct LastEvent {
+    kind: ErrorKind,
+    place: Box<str>,
+    time: Instant,
+    /// The number of errors since.
+    suppressed: u64,
+}
 
 impl FailureLog {
-    /// Returns the number of errors of this kind that were not reported since the last event, if it
-    /// is time for another event.
-    fn admit(&self, kind: ErrorKind, now: Instant) -> Option<u64> {
+    /// Returns the number of errors of this kind and place that were not reported since the last
+    /// event, if it is time for another event.
+    fn admit(&self, kind: ErrorKind, place: &str, now: Instant) -> Option<u64> {
         let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((_, last, suppressed)) = log.iter_mut().find(|(other, ..)| *other == kind) else {
-            log.push((kind, now, 0));
+        let place = if log.len() < MAX_PLACES { place } else { "other" };
+        let Some(last) = log.iter_mut().find(|last| last.kind == kind && *last.place == *place)
+        else {
+            log.push(LastEvent { kind, place: place.into(), time: now, suppressed: 0 });
             return Some(0);
         };
-        if now.saturating_duration_since(*last) < FAILURE_INTERVAL {
-            *suppressed += 1;
+        if now.saturating_duration_since(last.time) < FAILURE_INTERVAL {
+            last.suppressed += 1;
             return None;
         }
-        *last = now;
-        Some(mem::take(suppressed))
+        last.time = now;
+        Some(mem::take(&mut last.suppressed))
     }
 }
 

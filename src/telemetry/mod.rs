@@ -30,9 +30,9 @@ pub(crate) use self::{
         scheduling_delayed, store_answered,
     },
     denial_log::DenialLog,
-    events::{breaker_changed, peer_missing, store_failed},
+    events::{breaker_changed, check_failed, peer_missing},
 };
-use crate::decision::Decision;
+use crate::{decision::Decision, error::Error};
 
 /// Returns whether decisions are reported. With the feature `metrics` they always are, because the
 /// facade does not say whether a recorder is installed.
@@ -51,4 +51,11 @@ pub(crate) fn record_decision<'r>(
 ) {
     events::decided(decision, log, route);
     counts::decided(decision);
+}
+
+/// Reports that a call to a remote store has failed.
+#[cold]
+pub(crate) fn store_failed(error: &Error) {
+    counts::store_failed(error.kind());
+    events::store_failed(error);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::decision::Decision;
+use crate::{decision::Decision, error::ErrorKind};
 
 pub(super) const ENABLED: bool = false;
 
@@ -18,6 +18,8 @@ pub(crate) fn breaker_made() {}
 pub(crate) fn breakers_counted(_: u8, _: i8) {}
 #[inline]
 pub(crate) fn deadline_missed() {}
+#[inline]
+pub(super) fn store_failed(_: ErrorKind) {}
 #[inline]
 pub(crate) fn fell_back() {}
 #[cfg(feature = "redis")]

@@ -13,6 +13,8 @@ pub(super) fn decided<'r>(_: &Decision<'_>, _: &DenialLog, _: impl FnOnce() -> O
 #[inline]
 pub(crate) fn breaker_changed(_: &str, _: &str, _: Option<u32>) {}
 #[inline]
-pub(crate) fn store_failed(_: &Error, _: bool) {}
+pub(super) fn store_failed(_: &Error) {}
+#[inline]
+pub(crate) fn check_failed(_: &Error, _: bool) {}
 #[inline]
 pub(crate) fn peer_missing() {}

@@ -14,10 +14,12 @@ mod proxy;
 mod recovery;
 mod servers;
 mod several_slots;
+mod starts;
 mod strays;
 #[path = "../support/mod.rs"]
 mod support;
 mod topology;
+mod trial;
 mod wire;
 
 use tollgate::{Decision, Limiter, Policy, Quota, store::RedisStore};

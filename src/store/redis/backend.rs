@@ -1,6 +1,6 @@
 //! The backends: one server, or a cluster.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 
 use super::{
     cluster::Cluster,
@@ -51,6 +51,33 @@ impl Backend {
         let mut slots = check.charges().iter().map(|charge| self.slot(charge));
         let first = slots.next().unwrap_or_default();
         slots.all(|slot| slot == first).then_some(first)
+    }
+
+    /// Opens the connections to a single server, or asks a cluster for its nodes.
+    ///
+    /// # Errors
+    ///
+    /// If the server, or every node of the cluster, cannot be reached or refuses the connection.
+    pub(super) async fn connect(&self) -> Result<(), Failure> {
+        match self {
+            Self::Server(pool, _) => pool.warm_up().await,
+            Self::Cluster(cluster) => cluster.refresh().await,
+        }
+    }
+
+    /// Returns the name of the server that has the slot, for [`Error::place`](crate::Error::place).
+    pub(super) fn place(&self, slot: u16) -> Cow<'static, str> {
+        match self {
+            Self::Server(pool, _) => pool.place().into(),
+            Self::Cluster(cluster) => {
+                match (cluster.node(slot).number(), cluster.first_slot_of_owner(slot)) {
+                    (Some(number), Some(first)) => {
+                        format!("node {number} (slots from {first})").into()
+                    }
+                    _ => "cluster".into(),
+                }
+            }
+        }
     }
 
     /// Waits until a call for this slot can be sent without waiting for a connection.

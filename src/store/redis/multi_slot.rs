@@ -54,8 +54,14 @@ impl Batcher {
             let charges = SmallVec::new();
             return Ok(StoreReply { time: Timestamp::default(), source: Source::Shared, charges });
         }
-        let reply = self.run_by_deadline(slot, check, options).await?;
+        let reply = self.run_by_deadline(slot, check, options).await;
+        let reply = reply.map_err(|failure| self.error(slot, failure))?;
         Ok(reply.into_store_reply(check))
+    }
+
+    /// Returns the error of a call for this slot.
+    fn error(&self, slot: u16, failure: Failure) -> Error {
+        Error::from(failure).with_place(self.backend().place(slot))
     }
 
     /// Executes a request on several slots, in a task of its own that ends with its last call.
@@ -146,18 +152,19 @@ impl<'b> SlotGroups<'b> {
                 Err(failure) => {
                     // The deadline is for all slots, so the slowest one has missed it.
                     let is_late = matches!(failure, Failure::TimedOut(_));
-                    let node = self.node(if is_late { slowest.1 } else { index });
+                    let culprit = if is_late { slowest.1 } else { index };
                     let before = match self.options.operation {
                         // A check spends all or nothing, so the slots before this one refund.
                         Operation::Acquire => self.refund_before(index).await,
-                        Operation::Peek => Effect::None,
+                        Operation::Peek | Operation::Trial => Effect::None,
                         Operation::Force | Operation::Refund | Operation::Reset if index > 0 => {
                             Effect::Applied
                         }
                         Operation::Force | Operation::Refund | Operation::Reset => Effect::None,
                     };
                     let effect = combine(before, failure.effect());
-                    return Err(Error::from(failure).with_effect(effect).with_node(node));
+                    let error = self.batcher.error(self.groups[culprit].slot, failure);
+                    return Err(error.with_effect(effect).with_node(self.node(culprit)));
                 }
             }
             if is_acquire && self.groups[index].is_denied() {

@@ -198,6 +198,11 @@ impl Stages {
         if let Some(cache) = &self.deny_cache {
             cache.record(watch, charges_of_check(request), &reply);
         }
+        if let Err(error) = &reply
+            && error.is_unavailable()
+        {
+            telemetry::store_failed(error);
+        }
         // 6.
         match (reply, request) {
             (Ok(reply), _) => {

@@ -1,6 +1,6 @@
 //! The routing of requests to the nodes that have their slots.
 
-use std::{borrow::Borrow, sync::Arc, time::Duration};
+use std::{borrow::Borrow, collections::BTreeSet, sync::Arc, time::Duration};
 
 use redis::{ErrorKind, RedisError, Value};
 use tokio::time::{Instant, sleep};
@@ -60,6 +60,16 @@ impl Cluster {
     /// If no node answers.
     pub(in crate::store::redis) async fn refresh(&self) -> Result<(), Failure> {
         self.refresh.run(|| Arc::clone(&self.topology).refresh()).await
+    }
+
+    /// Returns the first slot of each node that has slots.
+    pub(in crate::store::redis) fn first_slots(&self) -> BTreeSet<u16> {
+        self.topology.first_slots()
+    }
+
+    /// Returns the first slot of the node that has this slot, which identifies the node in logs.
+    pub(in crate::store::redis) fn first_slot_of_owner(&self, slot: u16) -> Option<u16> {
+        self.topology.first_slot_of_owner(slot)
     }
 
     /// Starts a [`refresh`](Self::refresh), and does not wait for it.

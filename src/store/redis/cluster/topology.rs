@@ -1,7 +1,7 @@
 //! The topology of a cluster.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap, HashSet},
     fmt, mem,
     sync::{
         Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
@@ -77,6 +77,23 @@ impl Topology {
     /// Returns the node that has a slot, if it is known.
     pub(super) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
         self.read().owners[usize::from(slot)].clone()
+    }
+
+    /// Returns the first slot of the node that has a slot.
+    pub(super) fn first_slot_of_owner(&self, slot: u16) -> Option<u16> {
+        let map = self.read();
+        let id = map.owners[usize::from(slot)].as_ref()?.id;
+        let is_owner = |owner: &Option<Arc<Node>>| owner.as_ref().is_some_and(|it| it.id == id);
+        map.owners.iter().position(is_owner).map(|first| first as u16)
+    }
+
+    /// Returns the first slot of each node that has slots.
+    pub(super) fn first_slots(&self) -> BTreeSet<u16> {
+        let (map, mut nodes) = (self.read(), HashSet::new());
+        let owners = (0..).zip(&map.owners);
+        let firsts =
+            owners.filter(|(_, owner)| owner.as_ref().is_some_and(|it| nodes.insert(it.id)));
+        firsts.map(|(slot, _)| slot).collect()
     }
 
     /// Returns whether a node is known.

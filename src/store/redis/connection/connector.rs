@@ -31,6 +31,14 @@ impl Connector {
         }
     }
 
+    /// Returns the name of the server in logs.
+    pub(super) fn place(&self) -> &'static str {
+        match self {
+            Self::Sentinel(_) => "primary",
+            _ => "server",
+        }
+    }
+
     /// Returns whether its connections notice at once that the server has closed them. Connections
     /// that bb8 opens notice it only at the next request.
     pub(super) fn notices_disconnection(&self) -> bool {

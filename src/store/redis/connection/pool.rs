@@ -25,19 +25,23 @@ use crate::store::{
 pub(in crate::store::redis) struct Pool {
     slots: Box<[Slot]>,
     next: AtomicUsize,
+    place: &'static str,
     response_timeout: Duration,
 }
 
 impl Pool {
     /// Creates a pool that opens its connections when they are needed.
     pub(in crate::store::redis) fn new(connector: Connector, config: &RedisConfig) -> Self {
-        let connector = Arc::new(connector);
+        let (place, connector) = (connector.place(), Arc::new(connector));
         let slot = |_| Slot::new(&connector, config);
-        Self {
-            slots: (0..config.connections).map(slot).collect(),
-            next: AtomicUsize::new(0),
-            response_timeout: config.response_timeout,
-        }
+        let slots = (0..config.connections).map(slot).collect();
+        let response_timeout = config.response_timeout;
+        Self { slots, next: AtomicUsize::new(0), place, response_timeout }
+    }
+
+    /// Returns the name of the server in logs.
+    pub(in crate::store::redis) fn place(&self) -> &'static str {
+        self.place
     }
 
     /// Opens all connections, so that a wrong address or password is reported at once.

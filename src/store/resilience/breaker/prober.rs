@@ -13,9 +13,14 @@ use tokio::{
 };
 
 use super::{CallOutcome, Permit, SharedBreaker, shared::NextStep};
-use crate::store::{
-    Answer, NodeId,
-    scheduling::{TimeLimit, saturating_add},
+use crate::{
+    decision::StoreReply,
+    error::{Error, ErrorKind},
+    store::{
+        Answer, NodeId,
+        scheduling::{Elapsed, TimeLimit, saturating_add},
+    },
+    telemetry,
 };
 
 /// The part of a limiter that its prober uses. The prober holds only a weak handle to it, so it
@@ -57,6 +62,20 @@ pub(in crate::store::resilience) fn start<P: Probed>(
     }
 }
 
+/// Reports the failure of a probe. Without it, an outage would have no cause in the log while the
+/// breaker is open.
+fn report(reply: &Result<Result<StoreReply, Error>, Elapsed>) {
+    match reply {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) if !error.is_unavailable() => {}
+        Ok(Err(error)) => telemetry::store_failed(error),
+        Err(_) => {
+            let message = "the store did not answer the probe by the deadline";
+            telemetry::store_failed(&Error::new(ErrorKind::Unavailable, message));
+        }
+    }
+}
+
 struct Prober<P: Probed> {
     probed: Weak<P>,
     breaker: Arc<SharedBreaker>,
@@ -89,6 +108,7 @@ impl<P: Probed> Prober<P> {
         let (deadline, mut answer) = self.send(start)?;
         let reply = TimeLimit::at(deadline).wait(Pin::new(&mut answer)).await;
         let probed = self.probed.upgrade()?;
+        report(&reply);
         let outcome = match &reply {
             Ok(reply) => match self.breaker.judge(reply, probed.probe_time(start)) {
                 // A store that wraps another one may reject the policy of the probe. Calls then
