@@ -208,6 +208,12 @@ mod tests {
                 "ERR The user executing the script can't run this command script: 67e81a9d".into(),
                 ErrorKind::Unauthorized,
             ),
+            (
+                "ERR ACL failure in script: User weak has no permissions to run the 'get' command \
+                 script: on @user_script:1."
+                    .into(),
+                ErrorKind::Unauthorized,
+            ),
             ("NOPERM No permissions to access the 'OOM' key".into(), ErrorKind::Unauthorized),
             ("NOAUTH Authentication required.".into(), ErrorKind::Unauthorized),
             ("WRONGPASS invalid username-password pair".into(), ErrorKind::Unauthorized),
