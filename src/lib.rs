@@ -1,4 +1,8 @@
-#![doc = include_str!("../README.md")]
+// The programs of the README need these features.
+#![cfg_attr(
+    any(not(doctest), all(feature = "axum", feature = "redis")),
+    doc = include_str!("../README.md")
+)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Some pages link to items of optional features, which exist only if those are enabled.
 #![cfg_attr(not(all(feature = "axum", feature = "bb8")), allow(rustdoc::broken_intra_doc_links))]

@@ -14,74 +14,49 @@ use std::{
 
 use axum::{Router, body::Body, routing::get};
 use http::{HeaderName, HeaderValue, Method, Request, Response, Version, request::Parts};
-use serde::Deserialize;
+use serde_json::Value;
 use tollgate::{
     Identity, Key, Limiter, Policy, Quota, RateLimitLayer, Rule,
     by::{self, ClientIp, Or},
 };
 use tower::{Layer, ServiceExt, service_fn};
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Table<R> {
-    about: String,
-    rows: Vec<R>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct HeaderRow {
-    case: String,
-    lines: Vec<String>,
-    ours: String,
-    rfc: String,
-    section: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ContentTypeRow {
-    case: String,
-    method: String,
-    version: String,
-    lines: Vec<String>,
-    ours: String,
-    rfc: String,
-    section: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PathRow {
-    case: String,
-    route: String,
-    path: String,
-    ours: Option<String>,
-    rfc: String,
-    section: String,
-}
-
 const FOLDER: &str = "tests/vectors/headers";
 const TABLES: [&str; 6] =
     ["content_type", "forwarded", "path_parameters", "x_api_key", "x_forwarded_for", "x_real_ip"];
 
-/// Reads a table. `columns` returns the case, and the texts that must not be empty.
-fn read<R: serde::de::DeserializeOwned>(name: &str, columns: fn(&R) -> [&str; 3]) -> Vec<R> {
-    assert!(TABLES.contains(&name));
-    let text = fs::read_to_string(format!("{FOLDER}/{name}.json")).unwrap();
-    let table: Table<R> = serde_json::from_str(&text).unwrap();
-    assert!(!table.about.is_empty() && table.rows.len() >= 10, "{name}");
-    let mut cases = BTreeSet::new();
-    for row in &table.rows {
-        let columns = columns(row);
-        assert!(columns.iter().all(|text| !text.is_empty()), "{name}: {columns:?}");
-        assert!(cases.insert(columns[0].to_owned()), "{name}: {} twice", columns[0]);
+/// One row of a table.
+struct Row(Value);
+
+impl Row {
+    fn text(&self, column: &str) -> &str {
+        self.0[column].as_str().unwrap_or_else(|| panic!("{column} of {}", self.0))
     }
-    table.rows
+
+    fn lines(&self) -> Vec<HeaderValue> {
+        let lines = self.0["lines"].as_array().unwrap();
+        lines.iter().map(|line| value(line.as_str().unwrap())).collect()
+    }
 }
 
-fn headers(name: &str) -> Vec<HeaderRow> {
-    read(name, |row: &HeaderRow| [&row.case, &row.rfc, &row.section])
+/// Reads a table, whose rows have exactly these columns beside `case`, `ours`, `rfc` and `section`.
+fn read(name: &str, others: &[&str]) -> Vec<Row> {
+    assert!(TABLES.contains(&name));
+    let text = fs::read_to_string(format!("{FOLDER}/{name}.json")).unwrap();
+    let table: Value = serde_json::from_str(&text).unwrap();
+    assert!(table["about"].is_string());
+    let rows: Vec<_> = table["rows"].as_array().unwrap().iter().cloned().map(Row).collect();
+    assert!(rows.len() >= 10, "{name}");
+    let columns = ["case", "ours", "rfc", "section"];
+    let columns: BTreeSet<&str> = columns.iter().chain(others).copied().collect();
+    let mut cases = BTreeSet::new();
+    for row in &rows {
+        let found = row.0.as_object().unwrap().keys().map(String::as_str);
+        assert_eq!(found.collect::<BTreeSet<_>>(), columns, "{name}: {}", row.0);
+        assert!(!row.text("rfc").is_empty() && !row.text("section").is_empty(), "{}", row.0);
+        assert!(cases.insert(row.text("case")), "{name}: {} twice", row.0);
+    }
+    rows
 }
 
 /// Expands `{a*3}` to `aaa`.
@@ -101,11 +76,11 @@ fn value(text: &str) -> HeaderValue {
     HeaderValue::from_bytes(&bytes).unwrap()
 }
 
-fn request(name: &str, lines: &[String]) -> Parts {
+fn request(name: &str, row: &Row) -> Parts {
     let (mut parts, ()) = Request::new(()).into_parts();
     parts.extensions.insert(SocketAddr::from(([10, 0, 0, 1], 4711)));
-    for line in lines {
-        parts.headers.append(name.parse::<HeaderName>().unwrap(), value(line));
+    for line in row.lines() {
+        parts.headers.append(name.parse::<HeaderName>().unwrap(), line);
     }
     parts
 }
@@ -113,10 +88,10 @@ fn request(name: &str, lines: &[String]) -> Parts {
 fn addresses(table: &str, header: &str, source: ClientIp) {
     let source = source.ipv6_prefix(128).unwrap();
     let mut wrong = Vec::new();
-    for row in headers(table) {
-        let found = source.find(&request(header, &row.lines)).unwrap();
-        if found != row.ours.parse::<IpAddr>().unwrap() {
-            wrong.push(format!("{}: {found}, the table has {}", row.case, row.ours));
+    for row in read(table, &["lines"]) {
+        let found = source.find(&request(header, &row)).unwrap();
+        if found != row.text("ours").parse::<IpAddr>().unwrap() {
+            wrong.push(format!("{found}: {}", row.0));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -150,15 +125,15 @@ fn x_real_ip() {
 #[test]
 fn x_api_key() {
     let extractor = by::header("x-api-key").or(by::constant("the next extractor"));
-    for row in headers("x_api_key") {
-        let expected = match row.ours.as_str() {
-            "key" => Key::from(value(&row.lines[0]).as_bytes()),
+    for row in read("x_api_key", &["lines"]) {
+        let expected = match row.text("ours") {
+            "key" => Key::from(row.lines()[0].as_bytes()),
             "anonymous" => Key::ANONYMOUS,
             "next" => Key::from("the next extractor"),
-            other => panic!("{}: {other}", row.case),
+            other => panic!("{other}"),
         };
-        let found = extractor(&request("x-api-key", &row.lines));
-        assert_eq!(found, Identity::Known(expected), "{}", row.case);
+        let found = extractor(&request("x-api-key", &row));
+        assert_eq!(found, Identity::Known(expected), "{}", row.text("case"));
     }
 }
 
@@ -169,30 +144,30 @@ async fn content_type() {
     let inner = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) };
     let service = layer.layer(service_fn(inner));
     service.clone().oneshot(Request::new(())).await.unwrap();
-    let rows = read("content_type", |row: &ContentTypeRow| [&row.case, &row.rfc, &row.section]);
+    let rows = read("content_type", &["method", "version", "lines"]);
     for row in rows {
-        let mut request = Request::from_parts(request("content-type", &row.lines), ());
-        *request.method_mut() = row.method.parse::<Method>().unwrap();
-        *request.version_mut() = match row.version.as_str() {
+        let mut request = Request::from_parts(request("content-type", &row), ());
+        *request.method_mut() = row.text("method").parse::<Method>().unwrap();
+        *request.version_mut() = match row.text("version") {
             "1.0" => Version::HTTP_10,
             "1.1" => Version::HTTP_11,
             "2" => Version::HTTP_2,
             "3" => Version::HTTP_3,
-            other => panic!("{}: HTTP/{other}", row.case),
+            other => panic!("HTTP/{other}"),
         };
         let response = service.clone().oneshot(request).await.unwrap();
         let headers = response.headers();
-        assert_eq!(headers["content-type"], row.ours, "{}", row.case);
-        assert_eq!(headers["cache-control"], "no-store", "{}", row.case);
-        let grpc = row.ours.starts_with("application/grpc");
-        assert_eq!(response.status(), if grpc { 200 } else { 429 }, "{}", row.case);
-        assert_eq!(headers.contains_key("grpc-status"), grpc, "{}", row.case);
+        assert_eq!(headers["content-type"], row.text("ours"), "{}", row.text("case"));
+        assert_eq!(headers["cache-control"], "no-store", "{}", row.text("case"));
+        let grpc = row.text("ours").starts_with("application/grpc");
+        assert_eq!(response.status(), if grpc { 200 } else { 429 }, "{}", row.text("case"));
+        assert_eq!(headers.contains_key("grpc-status"), grpc, "{}", row.text("case"));
     }
 }
 
 #[tokio::test]
 async fn path_parameters() {
-    for row in read("path_parameters", |row: &PathRow| [&row.case, &row.rfc, &row.section]) {
+    for row in read("path_parameters", &["route", "path"]) {
         let found = Arc::new(Mutex::new(None));
         let (note, extractor) = (Arc::clone(&found), by::path_param("p"));
         let identity = move |parts: &Parts| {
@@ -202,10 +177,10 @@ async fn path_parameters() {
         };
         let rule = Rule::new(Policy::new("p", Quota::per_minute(1)).unwrap(), identity);
         let layer = RateLimitLayer::new(Limiter::in_memory(), rule);
-        let app = Router::new().route(&row.route, get(|| async {})).layer(layer);
-        let request = Request::get(expand(&row.path)).body(Body::empty()).unwrap();
-        assert_eq!(app.oneshot(request).await.unwrap().status(), 200, "{}", row.case);
-        let expected = row.ours.as_deref().map(expand).map(Key::from);
-        assert_eq!(*found.lock().unwrap(), Some(Identity::from(expected)), "{}", row.case);
+        let app = Router::new().route(row.text("route"), get(|| async {})).layer(layer);
+        let request = Request::get(expand(row.text("path"))).body(Body::empty()).unwrap();
+        assert_eq!(app.oneshot(request).await.unwrap().status(), 200, "{}", row.text("case"));
+        let expected = row.0["ours"].as_str().map(expand).map(Key::from);
+        assert_eq!(*found.lock().unwrap(), Some(Identity::from(expected)), "{}", row.text("case"));
     }
 }

@@ -12,7 +12,7 @@ pub enum DenialEvents {
     ///
     /// The field `suppressed` is the number of denials of the same key and policy since its last
     /// event. If keys found no place in the table of recent events, or lost it to another key, the
-    /// field `suppressed_others` of the next event is the number of their denials.
+    /// field `suppressed_others` of a later event is the number of their denials.
     #[default]
     OncePerSecond,
     /// An event for each denial. An attack then writes a line for each of its requests.

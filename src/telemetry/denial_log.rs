@@ -1,11 +1,8 @@
 //! The limit on events of denials.
 
-use std::{
-    sync::{
-        OnceLock,
-        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
 };
 
 use tokio::time::Instant;
@@ -14,7 +11,7 @@ use super::denial_events::{DenialEvents, Mode};
 use crate::{decision::Outcome, random};
 
 /// The shortest time between two events for one key under one policy.
-const INTERVAL: Duration = Duration::from_secs(1);
+const INTERVAL_MILLIS: u32 = 1_000;
 
 /// The table has `SETS` sets of `WAYS` entries. A key under a policy belongs to one set.
 const SETS: usize = 256;
@@ -23,10 +20,10 @@ const WAYS: usize = 4;
 /// The times of the last events of a limiter, by key and policy, in a table of fixed size without
 /// locks.
 ///
-/// - An entry is free when its event is [`INTERVAL`] old. So there are at most 1024 events in an
+/// - An entry is free when its event is [`INTERVAL_MILLIS`] old. So there are at most 1024 events in an
 ///   interval, however many keys are denied.
 /// - If no entry of the set is free, the denial is not reported, and counted as of another key in
-///   the next event.
+///   the next event of the set.
 /// - Two keys whose hashes agree in 40 bits share an entry.
 ///
 /// Threads that report the same key at the same moment may, in rare cases, both emit an event.
@@ -41,8 +38,13 @@ pub(crate) struct DenialLog {
 struct Table {
     secrets: [u64; 2],
     origin: Instant,
-    sets: [[Entry; WAYS]; SETS],
-    /// Denials that were not reported, of keys that have no entry now.
+    sets: [Set; SETS],
+}
+
+#[derive(Debug, Default)]
+struct Set {
+    entries: [Entry; WAYS],
+    /// Denials that were not reported, of keys of this set that had no entry.
     others: AtomicU64,
 }
 
@@ -51,7 +53,7 @@ struct Entry {
     /// The tag of the key and policy in the upper half, the time of the event in milliseconds in
     /// the lower half. 0 if the entry was never used.
     ///
-    /// The time wraps after 49 days. An entry that is exactly as old seems to be new for 1 s.
+    /// The time wraps after 49 days. An entry that is exactly as old seems to be new for 2 s.
     stamp: AtomicU64,
     /// Denials that were not reported since that event.
     suppressed: AtomicU32,
@@ -62,7 +64,7 @@ struct Entry {
 pub(super) struct Suppressed {
     /// Denials of the same key under the same policy.
     pub(super) same: u32,
-    /// Denials of keys that have lost their entry, or got none, since the last event of the limiter.
+    /// Denials of keys of the same set that have lost their entry, or got none.
     pub(super) others: u64,
 }
 
@@ -87,8 +89,7 @@ impl DenialLog {
         let policy = outcome.policy().id() ^ u64::from(charge.is_shadow());
         let [hash, _] = charge.key().digest_keyed([low ^ policy, high]);
         let now = Instant::now().saturating_duration_since(table.origin);
-        // Starts at the interval, so that an unused entry is free.
-        table.admit(hash, (now + INTERVAL).as_millis() as u32)
+        table.admit(hash, now.as_millis() as u32)
     }
 }
 
@@ -98,7 +99,6 @@ impl Default for Table {
             secrets: [random::number(), random::number()],
             origin: Instant::now(),
             sets: std::array::from_fn(|_| Default::default()),
-            others: AtomicU64::new(0),
         }
     }
 }
@@ -108,12 +108,15 @@ impl Table {
         let set = &self.sets[hash as usize % SETS];
         let tag = (hash >> 32) as u32;
         let stamp = u64::from(tag) << 32 | u64::from(now);
+        // Another thread may have read the clock later and be here first.
         let is_fresh = |stamp: u64| {
-            stamp != 0 && u128::from(now.wrapping_sub(stamp as u32)) < INTERVAL.as_millis()
+            let age = now.wrapping_sub(stamp as u32);
+            stamp != 0 && age.wrapping_add(INTERVAL_MILLIS) < 2 * INTERVAL_MILLIS
         };
-        let own = set.iter().map(|entry| (entry, entry.stamp.load(Relaxed)));
-        let own =
-            own.filter(|(_, before)| *before != 0).find(|(_, before)| (before >> 32) as u32 == tag);
+        let own = set.entries.iter().find_map(|entry| {
+            let before = entry.stamp.load(Relaxed);
+            (before != 0 && (before >> 32) as u32 == tag).then_some((entry, before))
+        });
         if let Some((entry, before)) = own {
             // If another thread has just reported this key, or has taken the entry, this denial is
             // one of those that follow.
@@ -122,17 +125,17 @@ impl Table {
                 return None;
             }
             let same = entry.suppressed.swap(0, Relaxed);
-            return Some(Suppressed { same, others: self.others.swap(0, Relaxed) });
+            return Some(Suppressed { same, others: set.others.swap(0, Relaxed) });
         }
-        for entry in set {
+        for entry in &set.entries {
             let before = entry.stamp.load(Relaxed);
             if !is_fresh(before) && entry.replace(before, stamp) {
                 let lost = u64::from(entry.suppressed.swap(0, Relaxed));
-                let others = self.others.swap(0, Relaxed).saturating_add(lost);
+                let others = set.others.swap(0, Relaxed).saturating_add(lost);
                 return Some(Suppressed { same: 0, others });
             }
         }
-        self.others.fetch_add(1, Relaxed);
+        set.others.fetch_add(1, Relaxed);
         None
     }
 }
@@ -184,14 +187,14 @@ mod tests {
                 counted += 1 + u64::from(suppressed.same) + suppressed.others;
             }
         }
-        let waiting = table.others.load(Relaxed);
-        let in_entries = table.sets.iter().flatten().map(|entry| entry.suppressed.load(Relaxed));
-        let events = table.sets.iter().flatten().filter(|entry| entry.stamp.load(Relaxed) != 0);
-        assert_eq!(events.count(), SETS * WAYS);
-        assert_eq!(counted + waiting + in_entries.map(u64::from).sum::<u64>(), denials);
-        // A new key then finds a free entry, and its event has the count.
-        let Some(Suppressed { same: 0, others }) = table.admit(1, START + 5_000) else { panic!() };
-        assert!(others >= waiting);
+        let entries = || table.sets.iter().flat_map(|set| &set.entries);
+        let waiting: u64 = table.sets.iter().map(|set| set.others.load(Relaxed)).sum();
+        let in_entries: u32 = entries().map(|entry| entry.suppressed.load(Relaxed)).sum();
+        assert_eq!(entries().filter(|it| it.stamp.load(Relaxed) != 0).count(), SETS * WAYS);
+        assert_eq!(counted + waiting + u64::from(in_entries), denials);
+        // Later events have the counts.
+        let later = (0..SETS as u64).filter_map(|set| table.admit(set | 5 << 32, START + 5_000));
+        assert!(later.map(|it| it.others).sum::<u64>() >= waiting);
     }
 
     #[test]
@@ -209,8 +212,8 @@ mod tests {
             let threads: Vec<_> = (0..4).map(work).collect();
             threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
         });
-        let rest: u64 =
-            table.sets.iter().flatten().map(|it| u64::from(it.suppressed.load(Relaxed))).sum();
+        let entries = table.sets.iter().flat_map(|set| &set.entries);
+        let rest: u64 = entries.map(|it| u64::from(it.suppressed.load(Relaxed))).sum();
         assert_eq!(counted + rest, 400_000, "each denial is reported or counted");
     }
 }

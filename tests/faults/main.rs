@@ -9,10 +9,12 @@ mod figures;
 mod load;
 mod names;
 mod outages;
+mod pacing;
 mod processes;
 #[path = "../resilience/proxy.rs"]
 mod proxy;
 mod saturated;
+mod sentinels;
 mod server;
 #[path = "../redis/servers.rs"]
 mod servers;

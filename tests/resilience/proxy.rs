@@ -60,7 +60,6 @@ impl Proxy {
     }
 
     /// Passes connections to the unix socket `own` on to the socket `server`.
-    #[allow(dead_code, reason = "each test target uses a part")]
     pub(crate) fn on_socket(own: &Path, server: &Path) -> Self {
         let listener = Listener::Unix(UnixListener::bind(own).expect("a free path"));
         Self::between(0, listener, Upstream::Socket(server.to_owned()), Duration::ZERO)

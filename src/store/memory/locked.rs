@@ -77,15 +77,15 @@ impl<'s> LockedShards<'s> {
 
     /// Returns whether every charge that is not a shadow passes.
     pub(super) fn admit(
-        &self,
+        &mut self,
         charges: &[Charge<'_>],
         locations: &[Location],
         now: Timestamp,
     ) -> bool {
         charges.iter().zip(locations).all(|(charge, location)| {
-            let shard = &self.shards[location.shard].1;
+            let shard = &mut self.shards[location.shard].1;
             let free = match location.position {
-                Some(position) => shard.state(position).free(charge.quota(), now),
+                Some(position) => shard.entry(position).state.free(charge.quota(), now),
                 None => charge.quota().capacity(),
             };
             charge.is_shadow() || charge.cost() <= free

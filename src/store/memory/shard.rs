@@ -59,10 +59,6 @@ impl Shard {
         self.entries.len()
     }
 
-    pub(super) fn state(&self, position: usize) -> &KeyState {
-        &self.entries[position].state
-    }
-
     pub(super) fn entry(&mut self, position: usize) -> &mut Entry {
         &mut self.entries[position]
     }

@@ -3,7 +3,7 @@
 use redis::{ErrorKind as Cause, RedisError, ServerErrorKind as Server};
 
 use super::{
-    server_error::{code_of, is_refused_in_script, quoted, server_error},
+    server_error::{FAILED_SCRIPT, code_of, is_refused_in_script, quoted, server_error},
     trial::TrialFailure,
 };
 use crate::error::{Effect, Error, ErrorKind};
@@ -62,7 +62,9 @@ impl Failure {
                 Effect::None
             }
             Self::ServerError(error) if is_refused_in_script(error) => Effect::Unknown,
-            Self::ServerError(error) if code_of(error) != "ERR" => Effect::None,
+            Self::ServerError(error) if !matches!(code_of(error), "ERR" | FAILED_SCRIPT) => {
+                Effect::None
+            }
             Self::ServerError(_) | Self::Lost(_) | Self::NotOurs => Effect::Unknown,
             Self::TimedOut(effect) => *effect,
         }

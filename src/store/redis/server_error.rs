@@ -9,6 +9,9 @@ const REQUIRED_RIGHTS: &str = "grant the user ~<prefix>:* +evalsha +eval +time +
                                +setrange +pexpireat +del, in a cluster +asking +cluster|slots, \
                                behind Sentinel +role";
 
+/// The code of an error that the script itself has raised, instead of a command in it.
+pub(super) const FAILED_SCRIPT: &str = "user_script";
+
 /// The code that `lua/trial.lua` puts before the name of a command and the error of that command.
 const TRIAL: &str = "TRIAL";
 
@@ -58,6 +61,12 @@ pub(super) fn server_error(error: RedisError) -> Error {
             ErrorKind::WrongType,
             "a key of the limiter holds something else: choose another prefix, or delete it; it \
              was left as it is and nothing was charged",
+        ),
+        // The server works: only checks of this key fail.
+        FAILED_SCRIPT => (
+            ErrorKind::WrongType,
+            "the limiter's script cannot read the state of a key: delete the key, or choose another \
+             prefix",
         ),
         "CLUSTERDOWN" => (
             ErrorKind::Unavailable,
@@ -124,6 +133,9 @@ fn code_in(mut detail: &str) -> &str {
     }
     while let Some(rest) = detail.strip_prefix("@user_script:") {
         detail = rest.trim_start_matches(|c: char| c == ' ' || c == ':' || c.is_ascii_digit());
+    }
+    if detail.starts_with("user_script:") {
+        return FAILED_SCRIPT;
     }
     let lacks_right = ["The user executing the script can't", "ACL failure in script"]
         .map(|it| detail.starts_with(it));
@@ -198,6 +210,11 @@ mod tests {
             (wrapped(memory), ErrorKind::OutOfMemory),
             (wrapped(&format!("@user_script: 71: -{memory}")), ErrorKind::OutOfMemory),
             ("WRONGTYPE Operation against a key".into(), ErrorKind::WrongType),
+            (
+                "ERR user_script:7: data string too short script: 67e8, on @user_script:7.".into(),
+                ErrorKind::WrongType,
+            ),
+            (wrapped("user_script:71: data string too short"), ErrorKind::WrongType),
             (wrapped("WRONGTYPE Operation against a key"), ErrorKind::WrongType),
             (wrapped("READONLY You can't write"), ErrorKind::ReadOnly),
             (

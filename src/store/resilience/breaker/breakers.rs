@@ -169,3 +169,124 @@ impl Breakers {
 
 /// The rejection of a request by a breaker.
 pub(in crate::store::resilience) struct Rejected;
+
+#[cfg(test)]
+mod tests {
+    use std::{slice, sync::Mutex, time::Duration};
+
+    use super::*;
+    use crate::{
+        policy::{Charge, Policy},
+        quota::Quota,
+        store::Answer,
+    };
+
+    /// A store whose keys are the numbers of their nodes.
+    #[derive(Debug, Default)]
+    struct Nodes(Mutex<Vec<NodeId>>);
+
+    impl Nodes {
+        fn set(&self, nodes: impl IntoIterator<Item = u32>) {
+            *self.0.lock().expect("whole") = nodes.into_iter().map(NodeId).collect();
+        }
+    }
+
+    impl Store for Nodes {
+        fn call(&self, _: Request<'_>) -> Answer {
+            Answer::pending(std::future::pending())
+        }
+
+        fn node(&self, charge: &Charge<'_>) -> NodeId {
+            NodeId(charge.cost() as u32)
+        }
+
+        fn has_node(&self, node: NodeId) -> bool {
+            self.0.lock().expect("whole").contains(&node)
+        }
+    }
+
+    fn policy() -> Policy {
+        Policy::new("p", Quota::per_minute(10)).expect("valid")
+    }
+
+    fn permits(breakers: &Breakers, store: &Nodes, nodes: &[u32]) -> Result<Permits, Rejected> {
+        let policy = policy();
+        let charges: Vec<_> =
+            nodes.iter().map(|node| policy.charge("alice", u64::from(*node))).collect();
+        breakers.try_acquire(store, Request::Acquire(&charges), Instant::now(), false, |_| None)
+    }
+
+    fn record(permits: Permits, outcome: CallOutcome) {
+        for NodePermit { breaker, permit } in permits {
+            breaker.record(permit, Instant::now(), outcome);
+        }
+    }
+
+    #[test]
+    fn a_request_needs_the_permits_of_all_of_its_nodes() {
+        let (store, breakers) = (Nodes::default(), Breakers::new(BreakerConfig::default()));
+        store.set(1..=3);
+        for _ in 0..10 {
+            let failed = permits(&breakers, &store, &[3]).ok().expect("closed");
+            record(failed, CallOutcome::Failure);
+        }
+        assert!(permits(&breakers, &store, &[3]).is_err());
+        assert!(permits(&breakers, &store, &[1, 3]).is_err());
+        assert_eq!(permits(&breakers, &store, &[1, 2, 1]).ok().expect("closed").len(), 2);
+        let status = breakers.add_to(Status::new());
+        assert!(matches!(status.breaker, Some(BreakerStatus::Open { .. })), "{status:?}");
+        assert_eq!(status.open_breakers, 1);
+    }
+
+    #[test]
+    fn a_rejected_request_returns_its_permits() {
+        let (store, breakers) = (Nodes::default(), Breakers::new(BreakerConfig::default()));
+        store.set(1..=2);
+        for node in [1, 2] {
+            for _ in 0..10 {
+                let failed = permits(&breakers, &store, &[node]).ok().expect("closed");
+                record(failed, CallOutcome::Failure);
+            }
+        }
+        // Node 1 is half-open, and lets one call through at a time.
+        let half_open = breakers.get(&store, NodeId(1));
+        let later = Instant::now() + Duration::from_secs(1);
+        let probe = half_open.try_probe(later).expect("it is due");
+        half_open.record(probe, later, CallOutcome::Success);
+        let later = later + Duration::from_millis(1);
+        let policy = policy();
+        let both = [policy.charge("alice", 1), policy.charge("alice", 2)];
+        let of = |charges: &[Charge<'_>]| {
+            breakers.try_acquire(&store, Request::Acquire(charges), later, false, |_| None)
+        };
+        for _ in 0..3 {
+            assert!(of(&both).is_err(), "node 2 is open");
+        }
+        let held = of(slice::from_ref(&both[0])).ok().expect("no permit is left behind");
+        assert!(of(slice::from_ref(&both[0])).is_err(), "one at a time");
+        drop(held);
+    }
+
+    #[test]
+    fn breakers_of_nodes_that_have_left_are_dropped() {
+        let (store, breakers) = (Nodes::default(), Breakers::new(BreakerConfig::default()));
+        for first in (1..3_000).step_by(10) {
+            store.set(first..first + 10);
+            for node in first..first + 10 {
+                assert!(permits(&breakers, &store, &[node]).is_ok());
+            }
+            assert!(breakers.all().len() <= 1 + 10 + 10);
+        }
+        assert!(breakers.has_nodes());
+        for _ in 0..10 {
+            let failed = permits(&breakers, &store, &[2_999]).ok().expect("closed");
+            record(failed, CallOutcome::Failure);
+        }
+        assert_eq!(breakers.add_to(Status::new()).open_breakers, 1);
+        store.set([]);
+        assert!(breakers.remove_if_gone(&store, NodeId(2_999)));
+        assert!(!breakers.remove_if_gone(&store, NodeId::ONLY));
+        assert_eq!(breakers.add_to(Status::new()).open_breakers, 0);
+        assert!(!breakers.states.any(), "it is no longer counted");
+    }
+}
