@@ -371,7 +371,7 @@ fn the_largest_share_class_gives_up_the_entry_that_was_checked_first() {
     for places in [1, 2, 3, 8, 15, 31] {
         let mut random = Random(seed.wrapping_add(places as u64));
         let bounded = Bounded::keys(places);
-        let quotas = [("a", "100/day"), ("b", "10/day"), ("c", "7/10s"), ("d", "1000/h")];
+        let quotas = [("a", "100/day"), ("b", "10/day"), ("c", "7/100ms"), ("d", "1000/200ms")];
         let policies = quotas.map(|(name, quota)| policy(name, quota));
         let mut model = Model { places, ..Model::default() };
         let mut time = START;
@@ -524,7 +524,7 @@ impl Attack {
         );
         assert_eq!((denied, forgotten), (0, 0));
         let [(kept, all), ..] = remembered;
-        assert!(kept * 100 >= all * 97, "{kept} of {all} newcomers were remembered");
+        assert!(kept * 100 >= all * 90, "{kept} of {all} newcomers were remembered");
         assert!(bounded.stats().keys <= places);
     }
 }

@@ -40,6 +40,9 @@ pub struct Status {
     pub open_breakers: usize,
     /// The moving average of the store's response time.
     pub latency: Option<Duration>,
+    /// The moving average of the scheduling delay: the time that a task needs to pass through the
+    /// run queue of the runtime. It is measured while calls wait for the store for 10 ms or longer.
+    pub scheduling_delay: Option<Duration>,
     /// The contents of the memory store: of an embedded [`MemoryStore`](super::MemoryStore), or of
     /// the [fallback](super::Resilience::fallback) of a remote store.
     pub memory: Option<MemoryStats>,
@@ -73,7 +76,14 @@ impl Status {
     /// Creates a status without any part.
     #[must_use]
     pub const fn new() -> Self {
-        Self { breaker: None, open_breakers: 0, latency: None, memory: None, not_ready: None }
+        Self {
+            breaker: None,
+            open_breakers: 0,
+            latency: None,
+            scheduling_delay: None,
+            memory: None,
+            not_ready: None,
+        }
     }
 
     /// Sets the state of the [`breaker`](Self::breaker).
@@ -86,6 +96,12 @@ impl Status {
     #[must_use]
     pub fn with_latency(self, latency: Duration) -> Self {
         Self { latency: Some(latency), ..self }
+    }
+
+    /// Sets the [`scheduling_delay`](Self::scheduling_delay).
+    #[must_use]
+    pub fn with_scheduling_delay(self, delay: Duration) -> Self {
+        Self { scheduling_delay: Some(delay), ..self }
     }
 
     /// Sets the contents of the [`memory`](Self::memory) store.

@@ -27,7 +27,7 @@ pub use self::denial_events::DenialEvents;
 pub(crate) use self::{
     counts::{
         breaker_made, breakers_counted, deadline_missed, denied_from_cache, fell_back,
-        store_answered,
+        scheduling_delayed, store_answered,
     },
     denial_log::DenialLog,
     events::{breaker_changed, check_failed, peer_missing},

@@ -11,6 +11,8 @@ pub(super) fn decided(_: &Decision<'_>) {}
 #[inline]
 pub(crate) fn store_answered(_: Duration) {}
 #[inline]
+pub(crate) fn scheduling_delayed(_: Duration) {}
+#[inline]
 pub(crate) fn breaker_made() {}
 #[inline]
 pub(crate) fn breakers_counted(_: u8, _: i8) {}

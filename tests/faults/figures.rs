@@ -75,6 +75,7 @@ impl Figures {
         let since = |time: u64, from: u64| Duration::from_micros(time.saturating_sub(from));
         let bound = LIMIT * lives + LIMIT / u64::from(INSTANCES) + 1;
         let took = |samples: &[Sample]| samples.iter().map(|sample| sample.took).collect();
+        let recovered = last.map_or(Duration::ZERO, |last| since(last.due, ended));
         let row = FaultRow {
             fault: fault.to_owned(),
             waits: took(server),
@@ -82,7 +83,7 @@ impl Figures {
             errors: server.iter().filter(|it| !matches!(it.status, 200 | 429)).count(),
             admitted: admitted.iter().sum(),
             bound: bound * KEYS,
-            recovery: last.map_or(Duration::ZERO, |last| since(last.due, ended)),
+            recovery: Some(recovered),
         };
         Self {
             requests: server.len(),
@@ -93,7 +94,7 @@ impl Figures {
             beyond: beyond(LIMIT + 1),
             wrong: beyond(bound),
             degraded: degraded.map(|it| since(it.due + it.took.as_micros() as u64, began)),
-            recovered: row.recovery,
+            recovered,
             row,
         }
     }

@@ -13,6 +13,7 @@ mod pacing;
 mod processes;
 #[path = "../resilience/proxy.rs"]
 mod proxy;
+mod saturated;
 mod sentinels;
 mod server;
 #[path = "../redis/servers.rs"]

@@ -189,7 +189,7 @@ async fn paced(caller: Caller, fault: Fault) {
             errors: 0,
             admitted: most,
             bound,
-            recovery: Duration::ZERO,
+            recovery: None,
         }
         .print();
         Ok(())

@@ -89,7 +89,7 @@ async fn blocking() -> &'static str {
 }
 
 /// Tells the client who decided.
-async fn show_source(mut response: Response) -> Response {
+pub(crate) async fn show_source(mut response: Response) -> Response {
     let decided = response.extensions().get::<Decided>();
     let source = match decided.and_then(Decided::decision).map(Decision::source) {
         Some(Source::Shared) => "shared",

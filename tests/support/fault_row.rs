@@ -22,8 +22,8 @@ pub(crate) struct FaultRow {
     pub(crate) admitted: u64,
     /// The most units that may be admitted, as docs/resilience.md says.
     pub(crate) bound: u64,
-    /// From the fault's end until the store decides each check again.
-    pub(crate) recovery: Duration,
+    /// From the fault's end until the store decides each check again, if it is measured.
+    pub(crate) recovery: Option<Duration>,
 }
 
 impl FaultRow {
@@ -33,12 +33,14 @@ impl FaultRow {
             true => figure(&self.waits),
             false => format!("{} ({})", figure(&self.waits), figure(&self.control)),
         };
+        let recovery = self.recovery.map_or("not measured".to_owned(), |recovery| {
+            format!("{:.0} ms", recovery.as_secs_f64() * 1e3)
+        });
         let row = format!(
-            "fault\t{fault}\t{}\t{}\t{}\t{errors}\t{admitted} of {bound}\t{:.0} ms\n",
+            "fault\t{fault}\t{}\t{}\t{}\t{errors}\t{admitted} of {bound}\t{recovery}\n",
             self.waits.len(),
             with_control(worst),
-            with_control(over),
-            self.recovery.as_secs_f64() * 1e3
+            with_control(over)
         );
         std::io::stderr().write_all(row.as_bytes()).expect("stderr");
     }

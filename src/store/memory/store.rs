@@ -43,10 +43,11 @@ use crate::{
 ///
 /// So a flood of made-up keys replaces its own keys first. With `N` for `max_keys`:
 ///
-/// - A client that is blocked stays blocked until others have spent the whole quotas of about `N / 2`
-///   other keys since it last tried. If it keeps trying, it stays blocked for as long as others cannot
-///   do that between two tries. To forget one key of a million takes about 440,000 others: 2.2 million
-///   requests if a quota is 5 requests, and 440,000 if one request can spend all of it.
+/// - A blocked client stays blocked until others have spent the whole quotas of about `N / 2` other keys
+///   since it last tried. A client that keeps trying stays blocked unless others do that between two
+///   of its tries. To make a store of a million keys forget one blocked key therefore takes about
+///   500,000 other keys: 2.5 million requests if a quota is 5 requests, and 500,000 if one request can
+///   spend all of it.
 /// - A client that has spent a part of its quota keeps its state while its class is not the largest. A
 ///   flood of one request a key is the class of the least share, and a flood of blocked keys the class
 ///   of the whole quota.

@@ -1,12 +1,12 @@
 //! Requests over several slots of a cluster, with one call of the script for each slot.
 
-use std::{pin::pin, time::Duration};
+use std::{
+    pin::{Pin, pin},
+    time::Duration,
+};
 
 use smallvec::SmallVec;
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, timeout_at},
-};
+use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
     batch::Batcher,
@@ -19,6 +19,7 @@ use crate::{
     clock::Timestamp,
     decision::{ChargeReply, Source, StoreReply},
     error::{Effect, Error, ErrorKind},
+    store::scheduling::TimeLimit,
     telemetry,
 };
 
@@ -26,15 +27,11 @@ use crate::{
 /// of their keys. Neither can change the denial.
 const MAX_DENIAL_WAIT: Duration = Duration::from_millis(10);
 
-/// The time before the deadline at which a request over several slots fails. The caller then learns
-/// which node did not answer before its own timer ends the wait.
-const REPORT_TIME: Duration = Duration::from_millis(2);
-
 /// The options that all calls of one request share.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallOptions {
     pub(super) operation: Operation,
-    pub(super) deadline: Option<Instant>,
+    pub(super) deadline: Option<TimeLimit>,
     /// The time that a test has set, in microseconds since the Unix epoch.
     pub(super) test_time: Option<u64>,
 }
@@ -75,8 +72,6 @@ impl Batcher {
         options: CallOptions,
     ) -> Result<StoreReply, Error> {
         let (batcher, check) = (self.clone(), Box::new(check.clone()));
-        let deadline = options.deadline.and_then(|deadline| deadline.checked_sub(REPORT_TIME));
-        let options = CallOptions { deadline, ..options };
         let task = tokio::spawn(async move {
             SlotGroups::new(&batcher, &check, options).execute(check.charges().len()).await
         });
@@ -100,7 +95,7 @@ impl Batcher {
             let mut call = pin!(self.run(slot, operation, check, test_time, &departure));
             match deadline {
                 None => Ok(call.await),
-                Some(deadline) => timeout_at(deadline, call.as_mut()).await,
+                Some(deadline) => deadline.wait(call.as_mut()).await,
             }
         };
         // The call has been dropped, so a request that has not departed is never sent.
@@ -196,12 +191,12 @@ impl<'b> SlotGroups<'b> {
     /// Refunds the units that the groups before `index` spent. Returns [`Effect::None`] if all of
     /// them were refunded.
     async fn refund_before(&self, index: usize) -> Effect {
-        let until = self.denial_deadline();
+        let deadline = self.denial_deadline();
         let refunds: Vec<_> =
             self.groups[..index].iter().filter_map(|group| self.refund(group)).collect();
         let mut effect = Effect::None;
-        for refund in refunds {
-            let refunded = timeout_at(until, refund).await;
+        for mut refund in refunds {
+            let refunded = deadline.wait(Pin::new(&mut refund)).await;
             effect = combine(
                 effect,
                 refunded.map_or(Effect::Unknown, |it| it.unwrap_or(Effect::Unknown)),
@@ -248,8 +243,8 @@ impl<'b> SlotGroups<'b> {
         time
     }
 
-    fn denial_deadline(&self) -> Instant {
-        let until = Instant::now() + MAX_DENIAL_WAIT;
+    fn denial_deadline(&self) -> TimeLimit {
+        let until = TimeLimit::after(MAX_DENIAL_WAIT);
         self.options.deadline.map_or(until, |deadline| deadline.min(until))
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 #[cfg(feature = "bb8")]
 use bb8_redis::RedisConnectionManager;
-use tokio::{runtime::Handle, time::Instant};
+use tokio::runtime::Handle;
 
 #[cfg(feature = "bb8")]
 use super::connection::AppPoolConnector;
@@ -28,7 +28,7 @@ use crate::{
     error::Error,
     policy::{Charge, Policy},
     quota::{Algorithm, Quota},
-    store::{Answer, NodeId, Request, Status, Store},
+    store::{Answer, NodeId, Request, Status, Store, scheduling::TimeLimit},
 };
 
 #[doc = include_str!("../../../docs/redis.md")]
@@ -115,7 +115,7 @@ impl RedisStore {
         config: RedisConfig,
     ) -> Result<Self, Error> {
         config.validate()?;
-        let connector = Connector::AppPool(AppPoolConnector::new(pool, config.response_timeout));
+        let connector = Connector::AppPool(AppPoolConnector::new(pool));
         Self::start(server_backend(connector, &config), &config).await
     }
 
@@ -267,7 +267,7 @@ impl RedisStore {
         WireCheck::new(charges.collect())
     }
 
-    fn execute(&self, request: Request<'_>, deadline: Option<Instant>) -> Answer {
+    fn execute(&self, request: Request<'_>, deadline: Option<TimeLimit>) -> Answer {
         let (operation, check) = match request {
             Request::Acquire(charges) => (Operation::Acquire, self.wire_check(charges)),
             Request::Peek(charges) => (Operation::Peek, self.wire_check(charges)),
@@ -279,14 +279,18 @@ impl RedisStore {
             Ok(check) => {
                 let (shared, test_time) = (Arc::clone(&self.0), self.0.test_time.now());
                 let options = CallOptions { operation, deadline, test_time };
-                Answer::pending(async move {
+                let reply = async move {
                     // With a deadline there is a runtime.
                     if deadline.is_none() && Handle::try_current().is_err() {
                         return Err(Failure::NoRuntime.into());
                     }
                     shared.ready(deadline).await?;
                     shared.batcher.execute(&check, options).await
-                })
+                };
+                match deadline {
+                    Some(_) => Answer::timed(reply),
+                    None => Answer::pending(reply),
+                }
             }
             Err(error) => Answer::ready(Err(error)),
         }
@@ -295,9 +299,11 @@ impl RedisStore {
 
 impl StoreShared {
     /// Waits for the start of a lazy store.
-    async fn ready(&self, deadline: Option<Instant>) -> Result<(), Failure> {
+    async fn ready(&self, deadline: Option<TimeLimit>) -> Result<(), Failure> {
         match &self.startup {
-            Some(startup) if !startup.is_ready() => startup.ready(deadline).await,
+            Some(startup) if !startup.is_ready() => {
+                startup.ready(deadline.map(TimeLimit::time)).await
+            }
             _ => Ok(()),
         }
     }
@@ -317,7 +323,7 @@ impl Store for RedisStore {
     }
 
     fn call_by(&self, request: Request<'_>, deadline: std::time::Instant) -> Answer {
-        self.execute(request, Some(deadline.into()))
+        self.execute(request, Some(TimeLimit::at(deadline.into())))
     }
 
     fn status(&self) -> Status {

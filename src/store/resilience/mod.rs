@@ -17,10 +17,11 @@ mod config;
 mod deadline;
 mod deny_cache;
 mod fallback;
-mod latency;
+mod moving_average;
 mod owned_request;
 mod pipeline;
 mod replay;
+mod scheduling_delay;
 
 pub use self::{breaker::BreakerConfig, config::Resilience};
 pub(crate) use self::{fallback::Fallback, pipeline::Pipeline};

@@ -7,13 +7,16 @@ use tokio::time::{Instant, sleep};
 use super::{
     Resilience,
     background_task::BackgroundTask,
-    breaker::{Breakers, CallOutcome, NodePermit, Permits, Rejected, prober, prober::Probed},
+    breaker::{
+        Breakers, CallOutcome, NodePermit, Permits, Rejected, SharedBreaker, prober, prober::Probed,
+    },
     deadline::{self, Deadline},
     deny_cache::{DenyCache, Watch},
     fallback::{Cause, Fallback},
-    latency::Latency,
+    moving_average::MovingAverage,
     owned_request::{OwnedRequest, charges_of_check},
     replay,
+    scheduling_delay::SchedulingDelay,
 };
 use crate::{
     decision::{Source, StoreReply},
@@ -50,7 +53,8 @@ struct Stages {
     deny_cache: Option<DenyCache>,
     fallback: Option<Fallback>,
     replay: BackgroundTask,
-    latency: Latency,
+    store_times: MovingAverage,
+    scheduling_delay: SchedulingDelay,
 }
 
 /// The time between two rounds of a replay while the store refuses entries of the backlog. The
@@ -84,7 +88,8 @@ impl Pipeline {
             deny_cache,
             fallback,
             replay: BackgroundTask::default(),
-            latency: Latency::default(),
+            store_times: MovingAverage::default(),
+            scheduling_delay: SchedulingDelay::new(),
         }))
     }
 
@@ -105,12 +110,13 @@ impl Pipeline {
 
     /// Returns the status of the store and of the stages around it.
     pub(crate) fn status(&self) -> Status {
-        let Stages { store, breakers, fallback, latency, .. } = &*self.0;
+        let Stages { store, breakers, fallback, store_times, scheduling_delay, .. } = &*self.0;
         let mut status = store.status();
         if let Some(breakers) = breakers {
             status = breakers.add_to(status);
         }
-        status.latency = latency.average().or(status.latency);
+        status.latency = store_times.get().or(status.latency);
+        status.scheduling_delay = scheduling_delay.average().or(status.scheduling_delay);
         status.memory = fallback.as_ref().map(Fallback::stats).or(status.memory);
         status
     }
@@ -151,41 +157,43 @@ impl Stages {
             return Answer::ready(self.fall_back(request, Cause::Rejected, origin));
         };
         // 4.
-        let deadline = self.deadline.and_then(|limit| Deadline::new(start, limit));
+        let deadline = self.deadline.and_then(Deadline::new);
         let mut sending = Sending { stages: self, request, unrecorded: Some((watch, permits)) };
         let answer = deadline::send(&*self.store, request, deadline).now();
         let unrecorded = sending.unrecorded.take();
         match answer {
             Ok(reply) => {
                 let unrecorded = unrecorded.unwrap_or_default();
-                Answer::ready(self.finish(Some(request), unrecorded, reply, origin))
+                let time = Some(start.elapsed());
+                Answer::ready(self.finish(Some(request), unrecorded, (reply, time), origin))
             }
             Err(answer) => {
                 let stages = Arc::clone(self);
                 let request = OwnedRequest::new(request);
                 let mut call = StoreCall { stages, request, start, unrecorded };
                 Answer::pending(async move {
-                    let reply = deadline::wait(answer, deadline).await;
+                    let delay = &call.stages.scheduling_delay;
+                    let reply = deadline::wait(answer, deadline, delay).await;
                     call.finish(reply, origin)
                 })
             }
         }
     }
 
-    /// Ends a request with steps 5 and 6.
+    /// Ends a request with steps 5 and 6. The reply has the [time](Self::store_time) that the store
+    /// took.
     fn finish(
         self: &Arc<Self>,
         request: Option<Request<'_>>,
         (watch, permits): (Watch, Permits),
-        reply: Result<StoreReply, Error>,
+        (reply, time): (Result<StoreReply, Error>, Option<Duration>),
         origin: Origin,
     ) -> Result<StoreReply, Error> {
         // 5.
-        let now = Instant::now();
         let failed_node = reply.as_ref().err().and_then(Error::node);
-        self.record(permits, now, |NodePermit { breaker, permit }| match failed_node {
+        self.record(permits, |breaker| match failed_node {
             Some(node) if breaker.node() != NodeId(node) => CallOutcome::Unknown,
-            _ => breaker.judge(*permit, now, &reply),
+            _ => breaker.judge(&reply, time),
         });
         if let Some(cache) = &self.deny_cache {
             cache.record(watch, charges_of_check(request), &reply);
@@ -207,14 +215,22 @@ impl Stages {
     }
 
     /// Ends a call without a reply, in place of step 5.
-    fn abandon(self: &Arc<Self>, request: Option<Request<'_>>, (watch, permits): (Watch, Permits)) {
-        let now = Instant::now();
-        self.record(permits, now, |NodePermit { breaker, permit }| {
-            breaker.judge_abandoned(*permit, now)
-        });
+    fn abandon(
+        self: &Arc<Self>,
+        request: Option<Request<'_>>,
+        (watch, permits): (Watch, Permits),
+        time: Option<Duration>,
+    ) {
+        self.record(permits, |breaker| breaker.judge_abandoned(time));
         if let Some(cache) = &self.deny_cache {
             cache.abandon(watch, charges_of_check(request));
         }
+    }
+
+    /// Returns the time that the store has taken since `start`. Returns `None` if the process was
+    /// late meanwhile, because most of the time may be that of its own run queue.
+    fn store_time(&self, start: Instant) -> Option<Duration> {
+        (!self.scheduling_delay.was_late_since(start)).then(|| start.elapsed())
     }
 
     /// Returns whether a breaker rejects this request in step 1.
@@ -243,16 +259,11 @@ impl Stages {
     }
 
     /// Records the outcome of a call in the breaker of each node that it depended on.
-    fn record(
-        self: &Arc<Self>,
-        permits: Permits,
-        now: Instant,
-        outcome: impl Fn(&NodePermit) -> CallOutcome,
-    ) {
-        for permit in permits {
-            let outcome = outcome(&permit);
-            if permit.breaker.record(permit.permit, now, outcome) {
-                prober::start(self, &permit.breaker);
+    fn record(self: &Arc<Self>, permits: Permits, outcome: impl Fn(&SharedBreaker) -> CallOutcome) {
+        let now = Instant::now();
+        for NodePermit { breaker, permit } in permits {
+            if breaker.record(permit, now, outcome(&breaker)) {
+                prober::start(self, &breaker);
             }
         }
     }
@@ -302,10 +313,15 @@ impl Probed for Stages {
         if self.breakers.as_ref().is_none_or(|breakers| breakers.remove_if_gone(store, node)) {
             return None;
         }
+        self.scheduling_delay.measure();
         Some(match probe::charge_on(store, node) {
             Some(charge) => store.call_by(Request::Force(&[charge]), deadline.into_std()),
             None => Answer::ready(Err(Error::new(ErrorKind::Unavailable, "no key for the probe"))),
         })
+    }
+
+    fn probe_time(&self, start: Instant) -> Option<Duration> {
+        self.store_time(start)
     }
 
     fn probe_timeout(&self) -> Option<Duration> {
@@ -328,7 +344,7 @@ struct Sending<'s> {
 impl Drop for Sending<'_> {
     fn drop(&mut self) {
         if let Some(unrecorded) = self.unrecorded.take() {
-            self.stages.abandon(Some(self.request), unrecorded);
+            self.stages.abandon(Some(self.request), unrecorded, None);
         }
     }
 }
@@ -350,18 +366,21 @@ impl StoreCall {
         reply: Result<StoreReply, Error>,
         origin: Origin,
     ) -> Result<StoreReply, Error> {
-        let duration = self.start.elapsed();
-        self.stages.latency.record(duration);
-        telemetry::store_answered(duration);
+        let time = self.stages.store_time(self.start);
+        if let Some(time) = time {
+            self.stages.store_times.record(time);
+            telemetry::store_answered(time);
+        }
         let unrecorded = self.unrecorded.take().unwrap_or_default();
-        self.stages.finish(self.request.lend(), unrecorded, reply, origin)
+        self.stages.finish(self.request.lend(), unrecorded, (reply, time), origin)
     }
 }
 
 impl Drop for StoreCall {
     fn drop(&mut self) {
         if let Some(unrecorded) = self.unrecorded.take() {
-            self.stages.abandon(self.request.lend(), unrecorded);
+            let time = self.stages.store_time(self.start);
+            self.stages.abandon(self.request.lend(), unrecorded, time);
         }
     }
 }

@@ -12,15 +12,11 @@ mod seam {
     /// Connects as the application's bb8 pool does.
     pub(in crate::store::redis) struct AppPoolConnector {
         pool: bb8::Pool<RedisConnectionManager>,
-        response_timeout: Duration,
     }
 
     impl AppPoolConnector {
-        pub(in crate::store::redis) fn new(
-            pool: bb8::Pool<RedisConnectionManager>,
-            response_timeout: Duration,
-        ) -> Self {
-            Self { pool, response_timeout }
+        pub(in crate::store::redis) fn new(pool: bb8::Pool<RedisConnectionManager>) -> Self {
+            Self { pool }
         }
 
         /// Opens a connection of its own. The connections that the application checks out are not
@@ -28,7 +24,9 @@ mod seam {
         /// or block it.
         pub(in super::super) async fn connect(&self) -> Result<Connection, RedisError> {
             let mut redis = self.pool.dedicated_connection().await?;
-            redis.set_response_timeout(self.response_timeout);
+            // The pool of this crate has a response timeout, which does not blame the server for a
+            // late process.
+            redis.set_response_timeout(Duration::MAX);
             Ok(Connection::new(redis, Arc::default()))
         }
     }

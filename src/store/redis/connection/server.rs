@@ -43,8 +43,9 @@ impl ServerConnector {
         let tcp_settings = info.tcp_settings().clone().set_nodelay(true);
         let info = info.set_redis_settings(settings).set_tcp_settings(tcp_settings);
         let options = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(config.connect_timeout))
-            .set_response_timeout(Some(config.response_timeout))
+            // The timeouts of this crate do not blame the server for a late process.
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
             .set_pipeline_buffer_size(MAX_QUEUED_REQUESTS)
             .set_dns_resolver(Resolver::system());
         let client = if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {

@@ -1,6 +1,7 @@
 //! The task that probes a node of the store while its breaker is open.
 
 use std::{
+    pin::Pin,
     sync::{Arc, Weak},
     thread,
     time::Duration,
@@ -8,14 +9,17 @@ use std::{
 
 use tokio::{
     runtime::Handle,
-    time::{Instant, error::Elapsed, sleep_until, timeout_at},
+    time::{Instant, sleep_until},
 };
 
 use super::{CallOutcome, Permit, SharedBreaker, shared::NextStep};
 use crate::{
     decision::StoreReply,
     error::{Error, ErrorKind},
-    store::{Answer, NodeId, resilience::deadline::saturating_add},
+    store::{
+        Answer, NodeId,
+        scheduling::{Elapsed, TimeLimit, saturating_add},
+    },
     telemetry,
 };
 
@@ -27,6 +31,10 @@ pub(in crate::store::resilience) trait Probed:
     /// Sends a node a probe, which must be answered by `deadline`. Returns `None` if the node has
     /// left the store.
     fn probe(&self, node: NodeId, deadline: Instant) -> Option<Answer>;
+
+    /// Returns the time that the store has taken for a probe since `start`, or `None` if it cannot
+    /// be measured.
+    fn probe_time(&self, start: Instant) -> Option<Duration>;
 
     /// Returns the longest time that a probe may take, or `None` for the breaker's own limit.
     fn probe_timeout(&self) -> Option<Duration>;
@@ -97,13 +105,12 @@ impl<P: Probed> Prober<P> {
     async fn probe(&mut self, start: Instant) -> Option<()> {
         let permit = SharedBreaker::probe_permit(start);
         self.probe = Some(permit);
-        let (deadline, answer) = self.send(start)?;
-        let reply = timeout_at(deadline, answer).await;
+        let (deadline, mut answer) = self.send(start)?;
+        let reply = TimeLimit::at(deadline).wait(Pin::new(&mut answer)).await;
         let probed = self.probed.upgrade()?;
-        let now = Instant::now();
         report(&reply);
         let outcome = match &reply {
-            Ok(reply) => match self.breaker.judge(permit, now, reply) {
+            Ok(reply) => match self.breaker.judge(reply, probed.probe_time(start)) {
                 // A store that wraps another one may reject the policy of the probe. Calls then
                 // have to show whether the store works.
                 CallOutcome::Unknown => CallOutcome::Success,
@@ -112,7 +119,7 @@ impl<P: Probed> Prober<P> {
             Err(_) => CallOutcome::Failure,
         };
         self.probe = None;
-        self.breaker.record(permit, now, outcome);
+        self.breaker.record(permit, Instant::now(), outcome);
         if outcome == CallOutcome::Success {
             probed.on_recovery();
         }

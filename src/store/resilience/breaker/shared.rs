@@ -23,7 +23,7 @@ use crate::{
     decision::StoreReply,
     error::{Error, ErrorKind},
     random,
-    store::{BreakerStatus, NodeId, resilience::deadline::saturating_add},
+    store::{BreakerStatus, NodeId, scheduling::saturating_add},
     telemetry,
 };
 
@@ -153,19 +153,19 @@ impl SharedBreaker {
         })
     }
 
-    /// Returns the outcome of a call whose reply has arrived.
+    /// Returns the outcome of a call whose reply has arrived. `time` is the time that the store has
+    /// taken, or `None` if it could not be measured.
     pub(in crate::store::resilience) fn judge(
         &self,
-        permit: Permit,
-        now: Instant,
         reply: &Result<StoreReply, Error>,
+        time: Option<Duration>,
     ) -> CallOutcome {
         match reply {
             // The request was invalid and was not sent, so it says nothing about the store.
             Err(error) if !error.is_unavailable() => CallOutcome::Unknown,
             // A key of the wrong type is an answer of a store that works.
             Err(error) if error.kind() != ErrorKind::WrongType => CallOutcome::Failure,
-            _ if self.is_slow(permit, now) => CallOutcome::Failure,
+            _ if self.is_slow(time) => CallOutcome::Failure,
             _ => CallOutcome::Success,
         }
     }
@@ -173,10 +173,9 @@ impl SharedBreaker {
     /// Returns the outcome of a call whose caller has stopped waiting for the reply.
     pub(in crate::store::resilience) fn judge_abandoned(
         &self,
-        permit: Permit,
-        now: Instant,
+        time: Option<Duration>,
     ) -> CallOutcome {
-        if self.is_slow(permit, now) { CallOutcome::Failure } else { CallOutcome::Unknown }
+        if self.is_slow(time) { CallOutcome::Failure } else { CallOutcome::Unknown }
     }
 
     /// Returns the state for [`Status`](crate::store::Status).
@@ -277,8 +276,8 @@ impl SharedBreaker {
         }
     }
 
-    fn is_slow(&self, permit: Permit, now: Instant) -> bool {
-        now.saturating_duration_since(permit.start) >= self.slow
+    fn is_slow(&self, time: Option<Duration>) -> bool {
+        time.is_some_and(|time| time >= self.slow)
     }
 
     /// Calls `act` with the state machine, updates the gate, and reports a change of the state.
