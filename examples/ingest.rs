@@ -27,7 +27,7 @@ struct Upstream {
 #[tokio::main]
 async fn main() -> support::Outcome<()> {
     let upstream = Upstream {
-        limiter: support::limiter_from_env().await?,
+        limiter: support::limiter_from_env()?,
         day: Policy::new("upstream-day", Quota::per_day(9_500))?,
         searches: Policy::new("upstream-search", Quota::new(5, Duration::from_millis(100))?)?,
     };

@@ -3,26 +3,25 @@
 //! Each client may spend 5 units in any 10 seconds. A client is identified by its `x-api-key`, or by
 //! its address if it sends none.
 //!
-//! - `REDIS_URL=redis://127.0.0.1/` shares the budget among all processes with the same server.
+//! - `REDIS_URL=redis://127.0.0.1/` shares the budget among all processes with the same server. Add
+//!   `--features redis`.
 //! - `ADDR=127.0.0.1:8080` sets the address to listen on; port 0 takes a free port.
 
-use std::{env, error::Error, net::SocketAddr};
+mod support;
+
+use std::{env, net::SocketAddr};
 
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tollgate::{
-    Limiter, Policy, Quota, RateLimitLayer, Rule,
+    Policy, Quota, RateLimitLayer, Rule,
     by::{self, Or},
-    store::RedisStore,
 };
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    // Units are counted in this process, or in Redis if several processes share them.
-    let limiter = match env::var("REDIS_URL") {
-        Ok(url) => Limiter::new(RedisStore::connect(&url).await?),
-        Err(_) => Limiter::in_memory(),
-    };
+async fn main() -> support::Outcome<()> {
+    // `Limiter::in_memory()`, or a limiter over Redis if several processes share the units.
+    let limiter = support::limiter_from_env()?;
     let demo = Policy::new("demo", "5/10s".parse::<Quota>()?)?;
     let client = by::header("x-api-key").or(by::peer_ip());
     let rule = Rule::new(demo, client).cost(|parts| match parts.uri.path() {

@@ -38,6 +38,7 @@ local function make_carried_functions(mul_div, parse, pack, floor, sub)
       if group[2] == hold and group[3] == zero and group[4] == later_hold
         and group[5] == later_zero then
         group[1] = group[1] + units
+        if group[1] > 4503599627370496 then group[1] = 4503599627370496 end
         return
       end
     end
@@ -47,17 +48,23 @@ local function make_carried_functions(mul_div, parse, pack, floor, sub)
       for i = 1, 8 do groups[i] = groups[i + 1] end
       groups[9] = nil
       local sum = oldest[1] + groups[1][1]
+      if sum > 4503599627370496 then sum = 4503599627370496 end
       if zero_of(oldest) > zero_of(groups[1]) then groups[1] = oldest end
       groups[1][1] = sum
     end
   end
 
   -- Returns the groups in a state, behind its first `from` bytes, that counted at its last charge.
+  -- Damaged ones, which no charge can have made, do not count.
   local function load(state, from, last)
     local groups = {}
     while from < #state do
       local group = { parse('<I7I7I7I7I7', state, from + 1) }
-      if last < zero_of(group) then groups[#groups + 1] = group end
+      local latest = last + 69120000000000
+      if last < zero_of(group) and group[3] <= latest and group[5] <= latest
+        and group[1] <= 4503599627370496 then
+        groups[#groups + 1] = group
+      end
       from = from + 35
     end
     return groups

@@ -13,17 +13,29 @@ repeat
   local last_charge, state_window = 0, window
   count, carried = 0, false
   if state then
-    if #state % 35 == 20 then
+    if #state % 35 == 20 and #state <= 300 then
       count, last_charge, state_window = parse('<I7I7I6', state)
     else
       foreign = true
     end
-    if count > 4503599627370496 or last_charge > 9007199254740991 or state_window == 0 then
+    if count > 4503599627370496 or last_charge > 9007199254740991 or state_window == 0
+      or state_window > 34560000000000 then
       foreign = true
     end
     if foreign then
       answering, refunded, state = false, true, nil
       count, last_charge, state_window = 0, 0, window
+    elseif last_charge > now + state_window then
+      -- The clock has been set back: everything is taken as charged now.
+      if #state > 20 then
+        carried_functions = carried_functions
+          or make_carried_functions(mul_div, parse, pack, floor, sub)
+        count = count
+          + carried_functions.used(carried_functions.load(state, 20, last_charge), last_charge)
+        if count > 4503599627370496 then count = 4503599627370496 end
+      end
+      last_charge, state = now, pack('<I7I7I6', count, now, state_window)
+      store(key, state, now - now % state_window + state_window)
     end
   end
   -- The time at which the state is judged: never before its last charge.

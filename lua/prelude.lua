@@ -4,6 +4,7 @@
 -- src/store/redis/script.rs joins the files. Each is a chunk that parses by itself:
 --
 --   prelude.lua
+--   trial.lua                  answers 't', the trial of the commands
 --   carried.lua                what fixed_window.lua and sliding_counter.lua share
 --   while true do              one turn looks at a charge, answers it, or both
 --     next_charge.lua          reads the charge
@@ -14,8 +15,8 @@
 --   end
 --
 -- KEYS     one key for each charge
--- ARGV[1]  the operation: 'a' acquire, 'p' peek, 'f' force, 'g' refund, 'r' reset, 'b' acquire for
---          several checks, one after the other
+-- ARGV[1]  the operation: 'a' acquire, 'p' peek, 'f' force, 'g' refund, 'r' reset, 't' trial, 'b'
+--          acquire for several checks, one after the other
 -- ARGV[2]  the charges, packed: algorithm, flags (1 shadow, 2 an earlier charge of the check has the
 --          same key, 4 last charge of its check), limit, window, parameter, cost and the most units
 --          to take; for a refund also the mark of the spent charge, and its limit and window. The

@@ -5,69 +5,85 @@
 --
 -- KEYS     the key of the charge
 -- ARGV[2]  limit, window, cost, max_cost
--- STATE    73 bytes of header, the newest block, a copy of the oldest, then a ring of `places` blocks
---          that has all but the newest. Most charges read and write only the first 233 bytes. A log
---          of one block has neither the copy nor the ring
--- RETURNS  the standing; mark: no record before the charge's has this time plus `shift`, which is how
---          times are kept: when the window grows by d, so does the shift, and all earlier charges are d
---          older; the number of the record
+-- STATE    78 bytes of header, the newest block, a copy of the oldest, then a ring of `places` blocks
+--          that has all but the newest. Most charges read and write only the first 238 bytes. A log
+--          of one block has neither the copy nor the ring. A record counts for `life`, those before
+--          number `old_end` for the shorter `old_life`: see src/algorithm/ring.rs
+-- RETURNS  the standing; mark: the number of the record
 -- TTL      the end of the newest record; renewed when the key would expire before it, and then for an
 --          eighth of the window more, so that most charges need not renew it
 if in_ring then
-  if not already_read then state = read('GETRANGE', key, '0', '232') end
-  local header = state
-  local known, state_window, shift, start, head, tail, places, until_ms, before_last, last_time,
-    last_total, head_time, head_total = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
-  if #header >= 83 then
-    known, state_window, shift, start, head, tail, places, until_ms, before_last, last_time,
-      last_total, head_time, head_total = parse('<I7I6I7I4I6I6I4I7I4I7I4I7I4', header)
-    if known > 9007199254740991 or head >= tail or places == 0 and tail - head > 8
-      or places > 0 and #header < 233 then
+  if not already_read then state = read('GETRANGE', key, '0', '237') end
+  local known, state_window, old_life, old_end, start, head, tail, places, until_ms, before_last,
+    last_time, last_total, head_time, head_total = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+  if #state >= 88 then
+    known, state_window, old_life, old_end, start, head, tail, places, until_ms, before_last,
+      last_time, last_total, head_time, head_total = parse('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', state)
+    local newest = tail - 1
+    local blocks = (newest - newest % 8 - head + head % 8) / 8
+    if known > 9007199254740991 or state_window == 0 or state_window > 34560000000000
+      or old_life > state_window or old_end > newest or head > newest or newest - head > 1048576
+      or last_time > known + state_window or head_time > last_time
+      or head == newest and head_time < last_time
+      or blocks > places or places > 147457
+      or #state < (places > 0 and 238 or 88 + newest % 8 * 10) then
       foreign, answering = true, false
       tail = head
+    elseif known > now + state_window then
+      -- The clock has been set back: everything is taken as charged now, by the newest record.
+      local slot = newest % 8
+      known, head, places, old_end, before_last = now, newest, 0, 0, start
+      last_time, head_time, head_total = now, now, last_total
+      until_ms = floor((now + state_window + state_window / 8) / 1000) + 2
+      state = pack('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', known, state_window, old_life, old_end, start,
+        head, tail, places, until_ms, before_last, last_time, last_total, head_time, head_total)
+        .. string.rep('\0', slot * 10) .. pack('<I6I4', now % 281474976710656, last_total)
+      store(key, state, until_ms * 1000)
     end
-  elseif header ~= '' then
+  elseif state ~= '' then
     foreign, answering = true, false
   end
-  local origin = (known + shift) % 281474976710656
+  local header = state
   -- What was charged under another window leaves by the shorter of the two.
-  local shorter = state_window < window and state_window or window
+  local life = state_window < window and state_window or window
+  local short_life = old_life < window and old_life or window
   local seen = now > known and now or known
-  local stored_last_time, at_newest = last_time, 73 + (tail - 1) % 8 * 10
+  local stored_last_time, at_newest = last_time, 78 + (tail - 1) % 8 * 10
   if buckets and state_window ~= window and tail > head then
-    -- Under the new window no unit leaves later than one that is charged at `known`. All but the
-    -- newest record are older than that.
-    local latest = bucket_end(window, buckets, known) + window - shorter
+    -- The bucket that is open ends at the last charge, or where a shorter window has the bucket of
+    -- that charge end. All but the newest record are older than that.
+    local latest = window > state_window and known or bucket_end(window, buckets, known)
     if last_time > latest then
       last_time = latest
       if tail == head + 1 then head_time = latest end
-      header = sub(header, 1, at_newest) .. pack('<I6', (latest + shift) % 281474976710656)
+      header = sub(header, 1, at_newest) .. pack('<I6', latest % 281474976710656)
         .. sub(header, at_newest + 7)
     end
   end
   -- `first` is the first record that still counts, `base` the running total before it. Its block is in
   -- `text` behind `from`.
   local first, base, first_time, first_total, text, from =
-    head, start, head_time, head_total, header, 73
+    head, start, head_time, head_total, header, 78
   -- The oldest record is in the newest block, or in the copy of its own block.
-  if head - head % 8 < tail - 8 then from = 153 end
-  if tail > head and head_time <= seen - shorter then
-    if last_time <= seen - shorter then
+  if head - head % 8 < tail - 8 then from = 158 end
+  if tail > head and head_time + (head < old_end and short_life or life) <= seen then
+    if last_time + life <= seen then
       first, base = tail, last_total
     else
       local slot, time, total = (head + 1) % 8, 0, 0
       if slot > 0 then
         -- Often only the oldest record has left.
         time, total = parse('<I6I4', text, from + slot * 10 + 1)
-        time = (time - origin) % 281474976710656
+        time = (time - known) % 281474976710656
         time = known + (time < 140737488355328 and time or time - 281474976710656)
       end
-      if slot > 0 and time > seen - shorter then
+      if slot > 0 and time + (head + 1 < old_end and short_life or life) > seen then
         first, first_time, base = head + 1, time, head_total
         first_total = (total + parse('<I4', text, from + 7)) % 4294967296
       else
-        first, first_time, first_total, base, text, from =
-          find(key, header, text, from, head, start, seen - shorter, nil)
+        local _
+        first, first_time, _, first_total, base, text, from =
+          find(key, header, text, from, head, start, window, seen, nil, nil)
       end
     end
   end
@@ -75,15 +91,13 @@ if in_ring then
   free = limit > used and limit - used or 0
 
   if answering and refunding then
-    local stamp, charged = mark1 - shift, units
+    local charged = units
     units = 0
-    if first < tail and mark2 >= first and mark2 < tail and stamp <= last_time then
-      local index, _, total, before, block, at =
-        find(key, header, text, from, first, base, stamp - 1, nil)
-      if index == mark2 then
-        units = (total - before) % 4294967296
-        if units > charged then units = charged end
-      end
+    if mark1 >= first and mark1 < tail then
+      local index, _, _, total, before, block, at =
+        find(key, header, text, from, first, base, window, nil, nil, mark1)
+      units = (total - before) % 4294967296
+      if units > charged then units = charged end
       if units > 0 then
         -- Out of its own block: out of the totals from its own on, or out of the first alone, to which
         -- the others are relative.
@@ -96,11 +110,11 @@ if in_ring then
         end
         block = pack(layout, unpack(numbers, 1, #numbers - 1))
         local number, newest = floor(index / 8), floor((tail - 1) / 8)
-        local oldest_block, newest_block = sub(header, 154, 233), sub(header, 74, 153)
+        local oldest_block, newest_block = sub(header, 159, 238), sub(header, 79, 158)
         if number == newest then
           newest_block = block .. sub(newest_block, #block + 1)
         else
-          call('SETRANGE', key, 233 + number % places * 80, block)
+          call('SETRANGE', key, 238 + number % places * 80, block)
           if number == floor(head / 8) then oldest_block = block end
           local bits, first_of_block = parse('<I6I4', newest_block)
           newest_block = pack('<I6I4', bits, (first_of_block - units) % 4294967296)
@@ -112,9 +126,10 @@ if in_ring then
           local count, place = newest - next_block, next_block % places
           if count > 32 then count = 32 end
           if place + count > places then count = places - place end
-          place = 233 + place * 80
+          place = 238 + place * 80
           layout = '<' .. string.rep('I6I4c70', count)
-          numbers = { parse(layout, call('GETRANGE', key, place, place + count * 80 - 1)) }
+          local blocks = call('GETRANGE', key, place, place + count * 80 - 1)
+          numbers = { parse(layout, blocks .. string.rep('\0', count * 80 - #blocks)) }
           for i = 2, count * 3, 3 do numbers[i] = (numbers[i] - units) % 4294967296 end
           call('SETRANGE', key, place, pack(layout, unpack(numbers, 1, count * 3)))
           next_block = next_block + count
@@ -124,21 +139,22 @@ if in_ring then
         if index < tail - 1 then before_last = (before_last - units) % 4294967296 end
         last_total = (last_total - units) % 4294967296
         used = used - units
-        header = pack('<I7I6I7I4I6I6I4I7I4I7I4I7I4', known, state_window, shift, start, head, tail,
-          places, until_ms, before_last, last_time, last_total, head_time, head_total)
+        header = pack('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', known, state_window, old_life, old_end,
+          start, head, tail, places, until_ms, before_last, last_time, last_total, head_time,
+          head_total)
           .. newest_block .. oldest_block
         if last_time < stored_last_time then
           -- A refund is no charge: the stored times stay those of the window of the last one.
           local stored_head_time = tail == head + 1 and stored_last_time or head_time
-          call('SETRANGE', key, '0', pack('<I7I6I7I4I6I6I4I7I4I7I4I7I4', known, state_window, shift,
-            start, head, tail, places, until_ms, before_last, stored_last_time, last_total,
-            stored_head_time, head_total) .. sub(header, 74, at_newest)
+          call('SETRANGE', key, '0', pack('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', known, state_window,
+            old_life, old_end, start, head, tail, places, until_ms, before_last, stored_last_time,
+            last_total, stored_head_time, head_total) .. sub(header, 79, at_newest)
             .. sub(state, at_newest + 1, at_newest + 6) .. sub(header, at_newest + 7))
         else
           call('SETRANGE', key, '0', header)
         end
         if floor(first / 8) == newest then
-          text, from = header, 73
+          text, from = header, 78
         elseif floor(first / 8) == number then
           text, from = block, 0
         end
@@ -150,14 +166,15 @@ if in_ring then
       -- Drop what has left.
       head, start = first, base
       if tail > head and window > state_window then
-        local growth = window - state_window
-        shift = shift + growth
-        first_time = first_time > growth and first_time - growth or 0
-        last_time = last_time > growth and last_time - growth or 0
+        -- What counts keeps its life.
+        old_end, old_life = tail, state_window
+      elseif window <= old_life then
+        old_end, old_life = 0, 0
       end
-      state_window, shorter, known = window, window, seen
+      state_window, life, known = window, window, seen
+      short_life = old_life
       -- A bucket that is open stays open until it ends.
-      local stamp, total = seen, base
+      local begins_life, stamp, total = old_end == tail, seen, base
       if tail > head then total = last_total end
       if tail > head and last_time > seen then
         stamp = last_time
@@ -168,15 +185,15 @@ if in_ring then
       local spend, room = units, 4294967295 - (total - base) % 4294967296
       if spend > room then spend = room end
       total = (total + spend) % 4294967296
-      mark1 = buckets and seen + shift + 1 or seen + shift
       local slot, flush, flushed, ring = tail % 8, nil, nil, nil
       -- The copy of the oldest block is written when it is another one.
       local oldest_block, newest_block = from == 0 and text or nil, ''
-      -- One time, one record. A log beyond all limits (forced charges) gets no more records either:
-      -- its newest units come back together, late, never early.
-      if tail > head and (stamp == last_time or tail - head >= 1048576) then
+      -- One time and life, one record. A log beyond all limits (forced charges) gets no more records
+      -- either: its newest units come back together, late, never early.
+      if tail > head and (stamp == last_time and not begins_life or tail - head >= 1048576) then
         slot = (tail - 1) % 8
-        newest_block = sub(header, 74, 73 + slot * 10)
+        if begins_life then old_end = tail - 1 end
+        newest_block = sub(header, 79, 78 + slot * 10)
       else
         before_last = tail > head and last_total or base
         if tail == head then
@@ -188,7 +205,7 @@ if in_ring then
         elseif slot == 0 then
           -- The newest block is full: it joins the ring.
           local oldest = floor(head / 8)
-          flush, flushed = sub(header, 74, 153), (tail - 8) / 8
+          flush, flushed = sub(header, 79, 158), (tail - 8) / 8
           local count = flushed - oldest + 1
           if count == 1 then oldest_block, text, from = flush, flush, 0 end
           if count > places or places > 8 and count < places / 4 then
@@ -196,12 +213,12 @@ if in_ring then
             local all = ''
             if count > 1 then
               local place, over = oldest % places, oldest % places + count - 1 - places
-              local at = 233 + place * 80
+              local at = 238 + place * 80
               if over <= 0 then
                 all = call('GETRANGE', key, at, at + (count - 1) * 80 - 1)
               else
-                all = call('GETRANGE', key, at, 232 + places * 80)
-                  .. call('GETRANGE', key, '233', 232 + over * 80)
+                all = call('GETRANGE', key, at, 237 + places * 80)
+                  .. call('GETRANGE', key, '238', 237 + over * 80)
               end
             end
             places = count > places and count + floor(count / 8) or 2 * count
@@ -211,13 +228,13 @@ if in_ring then
             ring = sub(ring, behind + 1) .. sub(ring, 1, behind)
           end
         else
-          newest_block = sub(header, 74, 73 + slot * 10)
+          newest_block = sub(header, 79, 78 + slot * 10)
         end
         tail = tail + 1
       end
-      mark2 = tail - 1
+      mark1 = tail - 1
       local relative = total
-      if slot > 0 then relative = (total - parse('<I4', header, 80)) % 4294967296 end
+      if slot > 0 then relative = (total - parse('<I4', header, 85)) % 4294967296 end
       last_time, last_total = stamp, total
       if tail == head + 1 then first_time, first_total = stamp, total end
       first, used = head, (last_total - base) % 4294967296
@@ -225,29 +242,30 @@ if in_ring then
       if spare <= 0 or spare > window / 8 + 2000 then
         until_ms, renew = floor((stamp + window + window / 8) / 1000) + 2, true
       end
-      header = pack('<I7I6I7I4I6I6I4I7I4I7I4I7I4', known, state_window, shift, start, head, tail,
-        places, until_ms, before_last, last_time, last_total, first_time, first_total)
-        .. newest_block .. pack('<I6I4', (stamp + shift) % 281474976710656, relative)
+      header = pack('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', known, state_window, old_life, old_end, start,
+        head, tail, places, until_ms, before_last, last_time, last_total, first_time, first_total)
+        .. newest_block .. pack('<I6I4', stamp % 281474976710656, relative)
       if places == 0 then
         store(key, header, until_ms * 1000)
       elseif ring then
-        oldest_block = oldest_block or from == 153 and sub(text, 154, 233) or string.rep('\0', 80)
+        oldest_block = oldest_block or from == 158 and sub(text, 159, 238) or string.rep('\0', 80)
         store(key, header .. string.rep('\0', 70 - slot * 10) .. oldest_block .. ring,
           until_ms * 1000)
       else
-        if oldest_block then
-          call('SETRANGE', key, '0', header .. string.rep('\0', 70 - slot * 10) .. oldest_block)
-        else
-          call('SETRANGE', key, '0', header)
-        end
-        if flush then call('SETRANGE', key, 233 + flushed % places * 80, flush) end
+        -- The header comes last: until it is written, nothing is charged.
         if for_test then
           call('PEXPIRE', key, '86400000')
         elseif renew then
           call('PEXPIREAT', key, format('%d', until_ms))
         end
+        if flush then call('SETRANGE', key, 238 + flushed % places * 80, flush) end
+        if oldest_block then
+          call('SETRANGE', key, '0', header .. string.rep('\0', 70 - slot * 10) .. oldest_block)
+        else
+          call('SETRANGE', key, '0', header)
+        end
       end
-      if head - head % 8 >= tail - 8 then text, from = header, 73 end
+      if head - head % 8 >= tail - 8 then text, from = header, 78 end
     end
   end
 
@@ -261,14 +279,15 @@ if in_ring then
       for want = 1, units > 0 and 2 or 3 do
         local wanted = want == 1 and free + 1 or want == 2 and limit or cost
         if wanted > free and wanted <= limit then
-          local must_leave, time = used + wanted - limit, last_time
+          local must_leave, leaves = used + wanted - limit, last_time + life
           if oldest >= must_leave then
-            time = first_time
+            leaves = first_time + (first < old_end and short_life or life)
           elseif all_but_newest >= must_leave then
             local _
-            _, time = find(key, header, text, from, first, base, nil, must_leave)
+            _, _, leaves =
+              find(key, header, text, from, first, base, window, nil, must_leave, nil)
           end
-          local wait = time - now + shorter
+          local wait = leaves - now
           if wait < 0 then wait = 0 end
           if want == 1 then
             next_after, retry_after = wait, wait

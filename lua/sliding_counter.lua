@@ -14,17 +14,32 @@ repeat
   local last_charge, state_window = 0, window
   current, previous, carried = 0, 0, false
   if state then
-    if #state % 35 == 27 then
+    if #state % 35 == 27 and #state <= 307 then
       current, previous, last_charge, state_window = parse('<I7I7I7I6', state)
     else
       foreign = true
     end
-    if current > 4503599627370496 or last_charge > 9007199254740991 or state_window == 0 then
+    if current > 4503599627370496 or previous > 4503599627370496
+      or last_charge > 9007199254740991 or state_window == 0 or state_window > 34560000000000 then
       foreign = true
     end
     if foreign then
       answering, refunded, state = false, true, nil
       current, previous, last_charge, state_window = 0, 0, 0, window
+    elseif last_charge > now + state_window then
+      -- The clock has been set back: what counted at the last charge is taken as charged now.
+      local overlap, rest =
+        mul_div(previous, state_window - last_charge % state_window, 0, state_window)
+      current = current + overlap + (rest > 0 and 1 or 0)
+      if #state > 27 then
+        carried_functions = carried_functions
+          or make_carried_functions(mul_div, parse, pack, floor, sub)
+        current = current
+          + carried_functions.used(carried_functions.load(state, 27, last_charge), last_charge)
+      end
+      if current > 4503599627370496 then current = 4503599627370496 end
+      previous, last_charge, state = 0, now, pack('<I7I7I7I6', current, 0, now, state_window)
+      store(key, state, now - now % state_window + 2 * state_window)
     end
   end
   -- The time at which the state is judged: never before its last charge.

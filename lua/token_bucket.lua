@@ -19,8 +19,23 @@ if state then
   else
     foreign = true
   end
-  if anchor > 9007199254740991 or old_limit == 0 or old_window == 0 then foreign = true end
-  if foreign then answering, old_limit, old_window = false, limit, window end
+  if anchor > 9007199254740991 or old_limit == 0 or old_credit >= old_window
+    or old_window > 34560000000000 or old_debt * old_window > 69120000000000 * old_limit then
+    foreign = true
+  end
+  if foreign then
+    answering, old_debt, old_credit, anchor, old_limit, old_window = false, 0, 0, 0, limit, window
+  elseif anchor > now + old_window then
+    -- The clock has been set back: the debt is taken as made now.
+    anchor = now
+    local payoff = 0
+    if old_debt > 0 then
+      payoff = mul_div(old_debt - 1, old_window, old_window - old_credit, old_limit) + 1
+    end
+    until_ms = floor((now + payoff + old_window / 8) / 1000) + 1
+    state = pack('<I6I6I7I5I6I6', old_debt, old_credit, anchor, old_limit, old_window, until_ms)
+    store(key, state, until_ms * 1000 - 1000)
+  end
   -- By how much the bucket is ahead of a clock that ran backward.
   if anchor > now then ahead = anchor - now end
   local elapsed = now + ahead - anchor
@@ -67,6 +82,8 @@ if state then
     local left = mark2 - repaid - (rest > 0 and 1 or 0)
     local unpaid = debt - (credit > 0 and 1 or 0)
     if units > left then units = left end
+    -- The clock has been set back since: how much of this debt is left is not known.
+    if mark1 > now + ahead + spent_window then units = 0 end
     if units > unpaid then units = unpaid end
     if units > 0 then
       debt = debt - units

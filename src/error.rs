@@ -23,6 +23,9 @@ struct ErrorFields {
     message: Cow<'static, str>,
     source: Option<Source>,
     effect: Effect,
+    place: Cow<'static, str>,
+    /// The number of the store's node that failed, if the request depended on several.
+    node: Option<u32>,
 }
 
 /// The effect that a failed request may have had on the store. [`Error::effect`] returns it.
@@ -61,6 +64,9 @@ pub enum ErrorKind {
     BreakerOpen,
     /// The store sent a reply that this crate does not understand.
     Protocol,
+    /// The server cannot be used in this way: its version is too old, or it is one node of a cluster
+    /// and was addressed as a single server.
+    Unsupported,
     /// Too many tasks of this process already wait in [`Limiter::until_ready`](crate::Limiter::until_ready).
     QueueFull,
     /// The deadline of [`Limiter::until_ready`](crate::Limiter::until_ready) passed while earlier tasks
@@ -68,12 +74,40 @@ pub enum ErrorKind {
     Deadline,
 }
 
+impl ErrorKind {
+    /// Returns the name of the kind in events and metrics, such as `read_only`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::Unavailable => "unavailable",
+            Self::Unauthorized => "unauthorized",
+            Self::ReadOnly => "read_only",
+            Self::OutOfMemory => "out_of_memory",
+            Self::CannotPersist => "cannot_persist",
+            Self::Loading => "loading",
+            Self::WrongType => "wrong_type",
+            Self::BreakerOpen => "breaker_open",
+            Self::Protocol => "protocol",
+            Self::Unsupported => "unsupported",
+            Self::QueueFull => "queue_full",
+            Self::Deadline => "deadline",
+        }
+    }
+}
+
 impl Error {
     /// Creates an error of the given kind, for implementations of [`Store`](crate::store::Store).
     /// Its [`effect`](Self::effect) is [`Effect::None`].
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
-        let message = message.into();
-        Self(Box::new(ErrorFields { kind, message, source: None, effect: Effect::None }))
+        Self(Box::new(ErrorFields {
+            kind,
+            message: message.into(),
+            source: None,
+            effect: Effect::None,
+            place: Cow::Borrowed("store"),
+            node: None,
+        }))
     }
 
     /// Returns the same error with another [`effect`](Self::effect).
@@ -88,6 +122,28 @@ impl Error {
     pub fn with_source(mut self, source: impl Into<Source>) -> Self {
         self.0.source = Some(source.into());
         self
+    }
+
+    /// Returns the same error with another [`place`](Self::place).
+    ///
+    /// The place appears in logs, so it must contain neither keys nor addresses. There must be few
+    /// different places.
+    #[must_use]
+    pub fn with_place(mut self, place: impl Into<Cow<'static, str>>) -> Self {
+        self.0.place = place.into();
+        self
+    }
+
+    /// Returns the same error, with the number of the store's node that failed.
+    #[cfg(feature = "redis")]
+    pub(crate) fn with_node(mut self, node: u32) -> Self {
+        self.0.node = Some(node);
+        self
+    }
+
+    /// Returns the number of the store's node that failed, if the request depended on several.
+    pub(crate) fn node(&self) -> Option<u32> {
+        self.0.node
     }
 
     pub(crate) fn invalid(field: &str, value: impl fmt::Debug, allowed: impl fmt::Display) -> Self {
@@ -120,6 +176,14 @@ impl Error {
         self.0.effect
     }
 
+    /// Returns the part of the store that failed, without its address: for a
+    /// [`RedisStore`](crate::store::RedisStore) `server`, `primary` or `node 2 (slots from 5461)`, otherwise
+    /// `store`.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        &self.0.place
+    }
+
     /// Returns whether a deadline passed: [`ErrorKind::Deadline`].
     #[must_use]
     pub fn is_deadline(&self) -> bool {
@@ -145,6 +209,7 @@ impl fmt::Debug for Error {
             .field("kind", &self.0.kind)
             .field("message", &self.0.message)
             .field("effect", &self.0.effect)
+            .field("place", &self.0.place)
             .field("source", &self.0.source)
             .finish()
     }

@@ -1,7 +1,11 @@
-#![doc = include_str!("../README.md")]
+// The programs of the README need these features.
+#![cfg_attr(
+    any(not(doctest), all(feature = "axum", feature = "redis")),
+    doc = include_str!("../README.md")
+)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Some pages link to items of optional features, which exist only if those are enabled.
-#![cfg_attr(not(all(feature = "axum", feature = "redis")), allow(rustdoc::broken_intra_doc_links))]
+#![cfg_attr(not(all(feature = "axum", feature = "bb8")), allow(rustdoc::broken_intra_doc_links))]
 
 mod algorithm;
 pub mod client;
@@ -43,4 +47,5 @@ pub use self::{
     policy::{Charge, Charges, OnFailure, Policy},
     quota::{Algorithm, Quota},
     rule::{Rule, Tiers, by, cost, route},
+    telemetry::DenialEvents,
 };

@@ -21,8 +21,6 @@ fn headers_and_tokens() {
     assert_eq!(key(&parts(Request::get("/").header("x-api-key", "a"))), known("a"));
     assert_eq!(key(&parts(Request::get("/"))), Identity::Unknown);
     assert_eq!(key(&parts(Request::get("/").header("x-api-key", ""))), Identity::Unknown);
-    let twice = Request::get("/").header("x-api-key", "a").header("x-api-key", "b");
-    assert_eq!(key(&parts(twice)), Identity::Unknown);
     let raw = http::HeaderValue::from_bytes(b"\xff\xfe").unwrap();
     assert_eq!(key(&parts(Request::get("/").header("x-api-key", raw))), known(&b"\xff\xfe"[..]));
     let (long, longer) = ("k".repeat(64 << 10), "k".repeat((64 << 10) + 1));
@@ -37,6 +35,60 @@ fn headers_and_tokens() {
     for none in ["Bearer ", "Bearer", "Basic abc", "", "Bearerabc"] {
         assert_eq!(of(none), Identity::Unknown, "{none:?}");
     }
+}
+
+/// With a second value a client must not choose another budget than that of its key.
+#[test]
+fn a_header_with_several_values_does_not_reach_the_next_extractor() {
+    let anonymous = known(Key::ANONYMOUS);
+    let twice = |name: &'static str, values: [&str; 2]| {
+        let request = Request::get("/").header(name, values[0]).header(name, values[1]);
+        parts(request.header("x-other", "other"))
+    };
+    let key = by::header("x-api-key").or(by::header("x-other"));
+    assert_eq!(key(&twice("x-api-key", ["a", "b"])), anonymous);
+    assert_eq!(key(&twice("x-api-key", ["", "b"])), anonymous);
+    assert_eq!(key(&twice("x-api-key", ["b", ""])), anonymous);
+    assert_eq!(key(&twice("x-api-key", ["a", "a"])), known("a"), "one value, whichever is read");
+    assert_eq!(key(&twice("x-api-key", ["", ""])), known("other"), "as without the header");
+    let token = by::bearer_token().or(by::header("x-other"));
+    assert_eq!(token(&twice("authorization", ["Bearer a", "Bearer b"])), anonymous);
+    assert_eq!(token(&twice("authorization", ["Basic a", "Bearer b"])), anonymous);
+    assert_eq!(token(&twice("authorization", ["Bearer a", "Bearer a"])), known("a"));
+    let joined = by::header("x-api-key").and(by::header("x-other"));
+    assert_eq!(
+        joined(&twice("x-api-key", ["a", "b"])),
+        Identity::Known(Key::ANONYMOUS.paired(&Key::from("other")))
+    );
+}
+
+#[test]
+fn names_of_accounts() {
+    assert_ne!(Key::from("Dave"), Key::from("dave"), "a text is charged as it is written");
+    assert_ne!(Key::from("dave "), Key::from("dave"));
+    for spelling in
+        ["dave", "Dave", "DAVE", " dave", "dave ", "\tdAvE\r\n", "dave\0", "\u{a0}dave\u{3000}"]
+    {
+        assert_eq!(Key::from_name(spelling), Key::from("dave"), "{spelling:?}");
+    }
+    for (one, other) in
+        [("Straße", "STRASSE"), ("ΟΔΟΣ", "οδος"), ("ÉMILE", "émile"), ("\u{212a}im", "kim")]
+    {
+        assert_eq!(Key::from_name(one), Key::from_name(other), "{one} {other}");
+    }
+    // What the docs say is not done.
+    for (one, other) in [
+        ("\u{e9}", "e\u{301}"),
+        ("da\u{200b}ve", "dave"),
+        ("\u{430}dam", "adam"),
+        ("d.ave+1@example.com", "dave@example.com"),
+        ("da ve", "dave"),
+    ] {
+        assert_ne!(Key::from_name(one), Key::from_name(other), "{one} {other}");
+    }
+    assert_eq!(Key::from_name(" \n"), Key::from_name(""));
+    let long = "ẞ".repeat(1 << 16);
+    assert_eq!(Key::from_name(&long), Key::from_name(&long.to_lowercase()));
 }
 
 #[test]
@@ -93,6 +145,7 @@ fn costs() {
     assert_eq!([of("0"), of("1"), of("1024"), of("1025")], [0, 1, 1, 2]);
     assert_eq!(of("18446744073709551615"), u64::MAX.div_ceil(1024));
     assert_eq!([of("-1"), of("x"), of("18446744073709551616")], [99; 3]);
+    assert_eq!([of("+1"), of(""), of("1 1"), of("0x1"), of("1,1")], [99; 5]);
     assert_eq!(length(&parts(Request::get("/"))), 0, "no body");
     let chunked = Request::post("/").header("transfer-encoding", "chunked");
     assert_eq!(length(&parts(chunked)), 99);
@@ -146,11 +199,21 @@ mod routes {
                 next.run(axum::extract::Request::from_parts(parts, body))
             });
         let inner = Router::new().route("/users/{id}", get(|| async {})).layer(layer.clone());
+        let service = Router::new()
+            .route("/x_{id}", get(|| async {}))
+            .route("/files/{*file}", get(|| async {}))
+            .layer(layer.clone());
+        // A router as a service has parameters of its own, here with the name of an outer one.
+        let twice = Router::new().route("/{id}", get(|| async {})).layer(layer.clone());
         let app = Router::new()
             .route("/things/{id}/parts/{part}", get(|| async {}))
             .route("/files/{*path}", get(|| async {}))
+            .route("/user_{name}", get(|| async {}))
+            .route("/v1/{*rest}", get(|| async {}))
             .layer(layer)
-            .nest("/api/{tenant}", inner);
+            .nest("/api/{tenant}", inner)
+            .nest("/svc_{zone}", service)
+            .nest_service("/twice/{id}", twice);
         app.oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
         said.lock().unwrap().take()
     }
@@ -163,9 +226,19 @@ mod routes {
         assert_eq!(seen(part("id"), "/things/%41%62/parts/8").await, Some(known("Ab")));
         assert_eq!(seen(part("id"), "/things/100%/parts/8").await, Some(known("100%")));
         assert_eq!(seen(part("path"), "/files/a/b%20c").await, Some(known("a/b c")));
+        assert_eq!(seen(part("name"), "/user_dave").await, Some(known("dave")));
+        assert_eq!(seen(part("name"), "/user_eve").await, Some(known("eve")));
+        assert_eq!(seen(part("name"), "/user_%65ve").await, Some(known("eve")));
+        assert_eq!(seen(part("rest"), "/v1/a/b").await, Some(known("a/b")));
+        assert_eq!(seen(part("rest"), "/v1/").await, Some(Identity::Unknown), "not empty");
+        assert_eq!(seen(part("id"), "/things/%ff/parts/8").await, Some(Identity::Unknown));
         assert_eq!(seen(part("nope"), "/things/7/parts/8").await, Some(Identity::Unknown));
         assert_eq!(seen(part("id"), "/api/acme/users/9").await, Some(known("9")));
         assert_eq!(seen(part("tenant"), "/api/acme/users/9").await, Some(known("acme")));
+        assert_eq!(seen(part("id"), "/svc_eu/x_7").await, Some(known("7")));
+        assert_eq!(seen(part("zone"), "/svc_eu/x_7").await, Some(known("eu")));
+        assert_eq!(seen(part("file"), "/svc_eu/files/a/b").await, Some(known("a/b")));
+        assert_eq!(seen(part("id"), "/twice/1/2").await, Some(known("2")));
         let route = "/things/{id}/parts/{part}";
         assert_eq!(seen(by::matched_route(), "/things/7/parts/8").await, Some(known(route)));
         assert_eq!(seen(by::matched_route(), "/none").await, Some(Identity::Unknown));

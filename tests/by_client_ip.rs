@@ -179,6 +179,53 @@ fn subscribers_of_ipv6() {
     assert!(peer.ipv6_prefix(129).is_err());
 }
 
+/// An address that contains an IPv4 address is charged as that one, whatever the prefix.
+#[test]
+fn ipv4_inside_of_ipv6() {
+    for (address, charged) in [
+        ("::ffff:203.0.113.9", "203.0.113.9"),
+        ("::203.0.113.9", "203.0.113.9"),
+        ("::2", "0.0.0.2"),
+        ("64:ff9b::203.0.113.9", "203.0.113.9"),
+        ("64:ff9b::cb00:7109", "203.0.113.9"),
+        ("2002:cb00:7109::1", "203.0.113.9"),
+        ("2002:cb00:7109:ffff:1:2:3:4", "203.0.113.9"),
+        // Its server is 192.0.2.45, its port 40000 (RFC 4380, section 4).
+        ("2001:0:c000:22d:8000:63bf:34ff:8ef6", "203.0.113.9"),
+        // These are not.
+        ("::", "::"),
+        ("::1", "::"),
+        ("::1:0:0", "::"),
+        ("64:ff9b:1::203.0.113.9", "64:ff9b:1::"),
+        ("64:ff9b::1:203.0.113.9", "64:ff9b::"),
+        ("64:ff9a::203.0.113.9", "64:ff9a::"),
+        ("2001:1::cb00:7109", "2001:1::"),
+        ("2003:cb00:7109::1", "2003:cb00:7109::"),
+        ("fe80::203.0.113.9", "fe80::"),
+    ] {
+        let peer = ClientIp::peer();
+        assert_eq!(peer.find(&request(address, &[])), Some(ip(charged)), "{address}");
+        if ip(charged).is_ipv4() {
+            for bits in [1, 64, 128] {
+                let how = peer.clone().ipv6_prefix(bits).unwrap();
+                assert_eq!(how.find(&request(address, &[])), Some(ip(charged)), "{address}/{bits}");
+            }
+        }
+        let xff = ClientIp::x_forwarded_for(PROXIES).unwrap();
+        let lines: &[(&str, &[u8])] = &[("x-forwarded-for", address.as_bytes())];
+        assert_eq!(xff.find(&request("10.0.0.1", lines)), Some(ip(charged)), "{address}");
+    }
+    // Trust is by the address as it is: other forms of a proxy's address are not the proxy.
+    let xff = ClientIp::x_forwarded_for(PROXIES).unwrap();
+    for other in ["64:ff9b::10.0.0.1", "::10.0.0.1", "2002:a00:1::1"] {
+        let lines: &[(&str, &[u8])] = &[("x-forwarded-for", b"203.0.113.9")];
+        assert_eq!(xff.find(&request(other, lines)), Some(ip("10.0.0.1")), "{other}");
+        let line = format!("203.0.113.9, {other}");
+        let lines: &[(&str, &[u8])] = &[("x-forwarded-for", line.as_bytes())];
+        assert_eq!(xff.find(&request("10.0.0.1", lines)), Some(ip("10.0.0.1")), "{other}");
+    }
+}
+
 #[test]
 fn ranges() {
     for good in ["0.0.0.0/0", "::/0", "10.1.2.3", "10.1.2.3/32", "::1/128", "::ffff:10.0.0.0/104"] {

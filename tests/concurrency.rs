@@ -116,6 +116,35 @@ fn at_one_instant_exactly_the_capacity_is_admitted() {
     }
 }
 
+/// Threads fill a store with new keys, some with several in one check: all of them are admitted, and
+/// the store holds at most one check of each thread too many.
+#[test]
+fn a_full_store_admits_new_keys_from_many_threads() {
+    const PLACES: usize = 500;
+    let clock = ManualClock::at(1_700_000_000_000_000);
+    let store = Watched::new(MemoryConfig::default().max_keys(PLACES).clock(clock.clone()));
+    let limiter = Limiter::new(store.clone());
+    let policy = policy("shared", "10/day");
+    let most = on_threads(|thread| {
+        let mut most = 0;
+        for turn in 0..1_500_u64 {
+            let key = |line: u64| (thread as u64) << 32 | turn << 8 | line;
+            let charges = (0..1 + turn % 3).map(|line| policy.charge(key(line), 1 + turn % 10));
+            let decision = now(limiter.check(charges.collect::<Charges<'_>>()));
+            assert!(decision.expect("the store answers").is_allowed(), "the keys are new");
+            clock.advance(Duration::from_micros(1));
+            most = most.max(store.0.stats().keys);
+        }
+        most
+    });
+    let most = most.into_iter().max().expect("a thread");
+    assert!(most >= PLACES, "{most} keys: the store was never full");
+    assert!(most <= PLACES + 3 * THREADS, "{most} keys in {PLACES} places");
+    // The next new keys replace the surplus.
+    (0..100).for_each(|key: u64| drop(now(limiter.check(policy.charge(key, 1)))));
+    assert!(store.0.stats().keys <= PLACES);
+}
+
 /// Time moves on in one thread while the others ask: exact totals, because a fixed window admits
 /// its limit in each period however the threads interleave.
 #[test]

@@ -1,5 +1,5 @@
 //! Starts each example and sends it real requests.
-#![cfg(all(feature = "axum", feature = "redis"))]
+#![cfg(feature = "axum")]
 
 use std::{
     env,

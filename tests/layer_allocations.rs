@@ -23,16 +23,16 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 struct Handler;
 
 impl Service<Request<()>> for Handler {
-    type Response = Response<()>;
+    type Response = Response<String>;
     type Error = Infallible;
-    type Future = Ready<Result<Response<()>, Infallible>>;
+    type Future = Ready<Result<Response<String>, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, _: Request<()>) -> Self::Future {
-        let mut response = Response::new(());
+        let mut response = Response::new(String::new());
         *response.headers_mut() = HeaderMap::with_capacity(12);
         ready(Ok(response))
     }

@@ -1,12 +1,16 @@
-//! The embedded store keeps to its keys and bytes, and nobody gains by filling it.
+//! The embedded store keeps to its keys and bytes. A full one admits new keys, and forgets the keys
+//! of a flood first.
 
 mod support;
 
-use std::time::Duration;
+use std::{collections::VecDeque, ops::Range, time::Duration};
 
-use support::{Watched, micros, most_in_any_window, now, policy};
+use support::{
+    Tally, Watched, micros, most_in_any_window, now, policy,
+    seed::{self, Random},
+};
 use tollgate::{
-    Algorithm, Charges, Decision, Limiter, ManualClock, Policy,
+    Algorithm, Charges, Decision, Limiter, ManualClock, Policy, Quota,
     store::{MemoryConfig, MemoryStats},
 };
 
@@ -38,6 +42,10 @@ impl Bounded {
     }
 }
 
+fn remaining(decision: &Decision<'_>) -> u64 {
+    decision.outcomes().get(0).expect("an outcome").standing().remaining()
+}
+
 const KINDS: [&str; Algorithm::EACH.len()] =
     ["sliding-log", "sliding-buckets(4)", "sliding-counter", "token-bucket(10)", "fixed-window"];
 
@@ -49,20 +57,20 @@ fn never_more_than_max_keys() {
             let policies = KINDS.map(|kind| {
                 policy(kind.split('(').next().expect("a name"), &format!("10/s {kind}"))
             });
-            // What newcomers share when nothing can go: one a policy and shard.
-            let shared = policies.len() * (most / 8).next_power_of_two();
+            // The keys of one check are never evicted for each other.
+            let most = most.max(policies.len());
             for key in 0..3 * most as u64 {
                 let all = policies.iter().map(|policy| policy.charge(key, cost));
                 let decision = now(bounded.limiter.check(all.collect::<Charges<'_>>()));
-                assert!(decision.is_ok());
+                assert!(decision.expect("the store answers").is_allowed(), "{key} is new");
                 if key % 64 < 4 {
                     let keys = bounded.stats().keys;
-                    assert!(keys <= most + shared, "{keys} keys of {most} after {key}");
+                    assert!(keys <= most, "{keys} keys of {most} after {key}");
                 }
             }
             let stats = bounded.stats();
-            let shared = if stats.overflowed > 0 { shared } else { 0 };
-            assert!(stats.keys <= most + shared, "{stats:?} of {most}");
+            assert!(stats.keys <= most, "{stats:?} of {most}");
+            assert!(most < 1_000 || stats.keys == most, "{stats:?}: places are unused");
         }
     }
 }
@@ -80,7 +88,7 @@ fn newcomers_reclaim_what_has_expired() {
             bounded.clock.advance(Duration::from_secs(2));
         }
         let stats = bounded.stats();
-        assert_eq!((stats.evicted, stats.forgiven, stats.overflowed), (0, 0, 0), "{kind}");
+        assert_eq!((stats.evicted, stats.forgiven), (0, 0), "{kind}");
         assert!(stats.keys <= 100);
     }
 }
@@ -118,7 +126,7 @@ fn a_flood_does_not_let_a_denied_key_through() {
             let _ = bounded.check(&policy, key, 1);
             let time = START + (wait - 1) * key / 5_000;
             bounded.clock.set(time);
-            if key % 50 == 0 {
+            if key % 10 == 0 {
                 assert!(
                     !bounded.check(&policy, 0, 10).is_allowed(),
                     "{kind} after {key} newcomers"
@@ -133,23 +141,23 @@ fn a_flood_does_not_let_a_denied_key_through() {
     }
 }
 
-/// Also when some units are left, only not enough, and the newcomers have spent more.
+/// One costly denial says nothing of what a key has spent.
 #[test]
-fn a_denied_key_with_units_left_stays() {
+fn a_denial_does_not_mark_a_key() {
     for kind in KINDS {
         let bounded = Bounded::keys(20);
         let policy = policy("policy", &format!("10/min {kind}"));
-        assert!(bounded.check(&policy, 0, 6).is_allowed());
-        let Decision::Denied(denied) = bounded.check(&policy, 0, 5) else { panic!("5 of 4") };
-        let wait = micros(denied.retry_after().expect("a wait"));
-        for key in 1..500 {
-            let _ = bounded.check(&policy, key, 7);
+        for client in 0..5 {
+            assert!(bounded.check(&policy, client, 5).is_allowed());
+        }
+        for key in 100..1_000 {
+            assert!(bounded.check(&policy, key, 1).is_allowed(), "{kind}: {key} is new");
+            assert!(!bounded.check(&policy, key, 10).is_allowed());
         }
         assert!(bounded.stats().evicted > 0, "{kind}");
-        bounded.clock.set(START + wait - 1);
-        assert!(!bounded.check(&policy, 0, 5).is_allowed(), "{kind}");
-        bounded.clock.set(START + wait);
-        assert!(bounded.check(&policy, 0, 5).is_allowed(), "{kind}");
+        for client in 0..5 {
+            assert_eq!(remaining(&bounded.check(&policy, client, 1)), 4, "{kind}");
+        }
     }
 }
 
@@ -167,22 +175,21 @@ fn an_exhausted_key_that_was_not_denied_yet_stays() {
     }
 }
 
+/// All places hold keys that have spent their whole quota.
 #[test]
-fn newcomers_share_a_standing_when_nothing_can_go() {
+fn a_full_store_admits_every_new_key() {
     for kind in KINDS {
         let bounded = Bounded::keys(8);
         let policy = policy("policy", &format!("10/min {kind}"));
-        let mut admitted = 0;
         for key in 0..1_000 {
-            admitted += u64::from(bounded.check(&policy, key, 10).is_allowed());
+            bounded.clock.advance(Duration::from_micros(1));
+            assert!(bounded.check(&policy, key, 10).is_allowed(), "{kind}: {key} is new");
+            assert!(!bounded.check(&policy, key, 1).is_allowed(), "{kind}");
+            // This one keeps trying.
+            assert!(key == 0 || !bounded.check(&policy, 0, 1).is_allowed(), "{kind}");
         }
         let stats = bounded.stats();
-        assert!(stats.overflowed > 900, "{stats:?}");
-        assert_eq!((stats.evicted, stats.forgiven), (0, 0));
-        assert!((7..=9).contains(&admitted), "{admitted} of 8 keys and what they share");
-        assert_eq!(stats.keys, 8 + 1, "{kind}: {stats:?}");
-        // Who was there before is not disturbed.
-        assert!(!bounded.check(&policy, 0, 1).is_allowed());
+        assert_eq!((stats.keys, stats.evicted), (8, 992), "{kind}");
     }
 }
 
@@ -192,10 +199,11 @@ fn forgiven_units_are_counted() {
         let bounded = Bounded::keys(8);
         let policy = policy("policy", &format!("10/min {kind}"));
         for key in 0..8 {
+            bounded.clock.advance(Duration::from_micros(1));
             assert!(bounded.check(&policy, key, 3 + u64::from(key > 0)).is_allowed());
         }
         assert_eq!(bounded.stats().forgiven, 0);
-        // The least spent goes.
+        // All are in one share class, and this one was not asked for longest.
         assert!(bounded.check(&policy, 100, 5).is_allowed());
         let stats = bounded.stats();
         assert_eq!((stats.keys, stats.evicted, stats.forgiven), (8, 1, 3), "{kind}");
@@ -233,6 +241,31 @@ fn bytes_are_bounded() {
     }
 }
 
+/// Logs take more bytes than the buckets that they replace, and a few long logs may hold nearly all.
+#[test]
+fn bytes_are_bounded_whatever_comes() {
+    const MAX_BYTES: usize = 64 << 10;
+    /// The 128 shards, and the entry and the log of one new key.
+    const TOLERANCE: usize = 128 * 64 + 512;
+    let bounded = Bounded::new(|config| config.max_keys(2_000).max_bytes(MAX_BYTES));
+    let bucket = policy("bucket", "10/day token-bucket(10)");
+    let log = policy("log", "10000/day");
+    let mut most = 0;
+    let mut admit = |policy: &Policy, key: u64, cost: u64| {
+        bounded.clock.advance(Duration::from_micros(1));
+        assert!(bounded.check(policy, key, cost).is_allowed(), "{key} of {policy:?} is new");
+        most = most.max(bounded.stats().bytes);
+        bounded.stats().keys
+    };
+    for _ in 0..3_000 {
+        (10_000..10_002).for_each(|key| _ = admit(&log, key, 1));
+    }
+    let buckets = (20_000..23_000).map(|key| admit(&bucket, key, 1)).last().expect("some");
+    let logs = (0..3_000).map(|key| admit(&log, key, 1)).last().expect("some");
+    assert!(buckets.max(logs) < 1_000, "{buckets} buckets, {logs} logs: the bytes were enough");
+    assert!(most <= MAX_BYTES + TOLERANCE, "{most} bytes of {MAX_BYTES}");
+}
+
 #[test]
 fn a_log_without_room_keeps_units_late_never_early() {
     for kind in ["sliding-log", "sliding-buckets(1000)"] {
@@ -252,5 +285,297 @@ fn a_log_without_room_keeps_units_late_never_early() {
         assert!(spent.len() < 5_990, "the log had room: {}", spent.len());
         bounded.clock.advance(Duration::from_millis(1_001));
         assert!(bounded.check(&limited, 1, 600).is_allowed());
+    }
+}
+
+/// A store with one shard, by the rule alone: who is in it, and what each has spent and when.
+#[derive(Default)]
+struct Model {
+    places: usize,
+    entries: Vec<ModelEntry>,
+    evicted: u64,
+    forgiven: u64,
+}
+
+struct ModelEntry {
+    key: (usize, u64),
+    spent: Vec<(u64, u64)>,
+    window: u64,
+    class: u32,
+    checked_at: u64,
+}
+
+impl ModelEntry {
+    fn used(&self, now: u64) -> u64 {
+        let counts = |(time, _): &&(u64, u64)| time + self.window > now;
+        self.spent.iter().filter(counts).map(|(_, units)| units).sum()
+    }
+}
+
+impl Model {
+    /// Returns whether the check passes, and what then remains.
+    fn check(&mut self, key: (usize, u64), quota: Quota, cost: u64, now: u64) -> (bool, u64) {
+        let (limit, window) = (quota.limit(), micros(quota.window()));
+        self.entries.retain(|entry| entry.used(now) > 0);
+        let found = self.entries.iter().position(|entry| entry.key == key);
+        let index = match found {
+            Some(index) => index,
+            None if cost > limit => return (false, limit),
+            None => {
+                if self.entries.len() == self.places {
+                    let victim = self.entries.remove(self.victim());
+                    self.evicted += 1;
+                    self.forgiven += victim.used(now);
+                }
+                let (spent, class, checked_at) = (Vec::new(), 0, 0);
+                self.entries.push(ModelEntry { key, spent, window, class, checked_at });
+                self.entries.len() - 1
+            }
+        };
+        let entry = &mut self.entries[index];
+        let allowed = entry.used(now) + cost <= limit;
+        if allowed {
+            entry.spent.push((now, cost));
+        }
+        let used = entry.used(now);
+        entry.class = (0..7).find(|halvings| used << halvings >= limit).map_or(0, |it| 7 - it);
+        entry.checked_at = now;
+        (allowed, limit - used)
+    }
+
+    /// Of the class with the most entries, the new key's among them, the one checked first; of equal
+    /// classes, the one that has spent least. More than half of all is too much for the class that has
+    /// spent everything, and less is not.
+    fn victim(&self) -> usize {
+        let size = |class| {
+            let members = self.entries.iter().filter(|entry| entry.class == class);
+            let size = members.count() + usize::from(class == 0);
+            match class {
+                7 if 2 * size > self.entries.len() + 1 => usize::MAX,
+                7 => 0,
+                _ => size,
+            }
+        };
+        let occupied = (0..8).filter(|&it| self.entries.iter().any(|entry| entry.class == it));
+        let class = occupied.max_by_key(|&it| (size(it), 8 - it)).expect("an entry");
+        let members = self.entries.iter().enumerate().filter(|(_, entry)| entry.class == class);
+        members.min_by_key(|(_, entry)| entry.checked_at).expect("an entry").0
+    }
+}
+
+/// Every decision and every eviction is the one that the rule says.
+#[test]
+fn the_largest_share_class_gives_up_the_entry_that_was_checked_first() {
+    let seed = seed::seed("the_largest_share_class");
+    let tally = Tally::expecting(&["allowed", "denied", "forgotten", "over capacity"]);
+    for places in [1, 2, 3, 8, 15, 31] {
+        let mut random = Random(seed.wrapping_add(places as u64));
+        let bounded = Bounded::keys(places);
+        let quotas = [("a", "100/day"), ("b", "10/day"), ("c", "7/100ms"), ("d", "1000/200ms")];
+        let policies = quotas.map(|(name, quota)| policy(name, quota));
+        let mut model = Model { places, ..Model::default() };
+        let mut time = START;
+        for step in 0..6_000 {
+            time += 1 + random.below(20_000);
+            bounded.clock.set(time);
+            let index = random.below(policies.len() as u64) as usize;
+            let quota = policies[index].quota();
+            // Most often a regular client, else a key that is made up.
+            let key = if random.below(3) > 0 { random.below(places as u64) } else { 1_000 + step };
+            let cost = match random.below(8) {
+                0 => quota.limit(),
+                1 => 1 + random.below(quota.limit()),
+                2 => quota.limit() + 1,
+                _ => 1,
+            };
+            let evicted = model.evicted;
+            let expected = model.check((index, key), quota, cost, time);
+            let decision = bounded.check(&policies[index], key, cost);
+            let case = format!("step {step} of {places} places: {cost} for {key}");
+            assert_eq!((decision.is_allowed(), remaining(&decision)), expected, "{case}");
+            let stats = bounded.stats();
+            let forgotten = (model.evicted, model.forgiven);
+            assert_eq!((stats.evicted, stats.forgiven), forgotten, "{case}");
+            assert!(stats.keys <= places, "{case}: {stats:?}");
+            tally.count(if expected.0 { "allowed" } else { "denied" });
+            tally.count_if(model.evicted > evicted, "forgotten");
+            tally.count_if(cost > quota.limit(), "over capacity");
+        }
+    }
+    tally.report("the eviction rule");
+}
+
+const TICK: Duration = Duration::from_millis(500);
+
+/// An attack on a store.
+struct Attack {
+    places: usize,
+    /// Requests a second.
+    rate: u64,
+    /// The requests that fill the store, at least.
+    requests: u64,
+    /// The number of clients in each group of those that come meanwhile.
+    clients: u64,
+}
+
+/// Three groups of clients during an attack.
+struct Clients<'t> {
+    bounded: &'t Bounded,
+    day: &'t Policy,
+    half: Range<u64>,
+    blocked: Range<u64>,
+    /// The units that are left to each client of `half`.
+    left: u64,
+    forgotten: usize,
+    newcomers: u64,
+    denied: u64,
+}
+
+impl<'t> Clients<'t> {
+    fn new(bounded: &'t Bounded, day: &'t Policy, each: u64) -> Self {
+        let (half, blocked) = (0..each, 10_000..10_000 + each);
+        half.clone().for_each(|client| drop(bounded.check(day, client, 50)));
+        blocked.clone().for_each(|client| drop(bounded.check(day, client, 100)));
+        Self { bounded, day, half, blocked, left: 50, forgotten: 0, newcomers: 20_000, denied: 0 }
+    }
+
+    /// The clients that keep coming: the blocked ones each 500 ms, the others each 2 s.
+    fn come(&mut self, tick: u64) {
+        let check = |client| self.bounded.check(self.day, client, 1);
+        self.forgotten += self.blocked.clone().filter(|it| check(*it).is_allowed()).count();
+        if tick.is_multiple_of(4) {
+            self.left -= 1;
+            let forgotten = |client: &u64| remaining(&check(*client)) != self.left;
+            self.forgotten += self.half.clone().filter(forgotten).count();
+        }
+    }
+
+    fn newcomer(&mut self) -> u64 {
+        self.newcomers += 1;
+        let admitted = self.bounded.check(self.day, self.newcomers, 1).is_allowed();
+        self.denied += u64::from(!admitted);
+        self.newcomers
+    }
+}
+
+impl Attack {
+    /// Made-up keys fill the store, each driven to denial. Then more of them come, most with one
+    /// request each. Clients come meanwhile.
+    fn run(self) {
+        let Self { places, rate, requests, clients: each } = self;
+        let bounded = Bounded::keys(places);
+        let day = policy("day", "100/day");
+        let mut clients = Clients::new(&bounded, &day, each);
+        let mut made_up = 1_000_000..;
+        println!("measured: {places} places, {rate} requests/s, {each} clients in each group");
+
+        let (mut sent, mut tick) = (0, 0);
+        while sent < requests || bounded.stats().evicted == 0 {
+            for key in made_up.by_ref().take((rate / 2 / 3) as usize) {
+                assert!(bounded.check(&day, key, 60).is_allowed());
+                assert!(bounded.check(&day, key, 40).is_allowed());
+                assert!(!bounded.check(&day, key, 1).is_allowed());
+                sent += 3;
+            }
+            bounded.clock.advance(TICK);
+            if bounded.stats().keys > places * 9 / 10 {
+                clients.come(tick);
+            }
+            tick += 1;
+        }
+        println!("measured: after {sent} requests in {} s: {:?}", tick / 2, bounded.stats());
+        // Nearly all places hold blocked keys.
+        (0..each).for_each(|_| _ = clients.newcomer());
+
+        // One request a key; each tenth key spends its quota at once. New clients come meanwhile, and
+        // each comes again after some time.
+        let mut waiting = [const { VecDeque::new() }; 3];
+        let (parts, mut remembered) = ([8, 4, 2], [(0, 0); 3]);
+        for step in 0..10 * rate {
+            let time = START + micros(TICK) * tick + step * 1_000_000 / rate;
+            bounded.clock.set(time);
+            let cost = if step % 10 == 0 { 100 } else { 1 };
+            let key = made_up.next().expect("a key");
+            assert!(bounded.check(&day, key, cost).is_allowed());
+            if step % 40 == 0 {
+                let which = (step / 40 % 3) as usize;
+                let wait = places as u64 * 1_000_000 / parts[which] / rate;
+                waiting[which].push_back((time + wait, clients.newcomer()));
+            }
+            for (waiting, (kept, all)) in waiting.iter_mut().zip(&mut remembered) {
+                while waiting.front().is_some_and(|(due, _)| *due <= time) {
+                    let (_, client) = waiting.pop_front().expect("one is there");
+                    *kept += u64::from(remaining(&bounded.check(&day, client, 1)) == 98);
+                    *all += 1;
+                }
+            }
+            if step % (rate / 2) == 0 {
+                clients.come(step / (rate / 2));
+            }
+        }
+        println!("measured: after 10 s more: {:?}", bounded.stats());
+        for (part, (kept, all)) in parts.iter().zip(remembered) {
+            let wait = places as f64 / (part * rate) as f64;
+            println!("measured: {kept} of {all} newcomers remembered after {wait:.1} s (1/{part})");
+        }
+        let (forgotten, denied) = (clients.forgotten, clients.denied);
+        println!(
+            "measured: {forgotten} clients that kept coming forgotten, {denied} newcomers denied"
+        );
+        assert_eq!((denied, forgotten), (0, 0));
+        let [(kept, all), ..] = remembered;
+        assert!(kept * 100 >= all * 90, "{kept} of {all} newcomers were remembered");
+        assert!(bounded.stats().keys <= places);
+    }
+}
+
+/// An eighth of [`under_attack_with_131072_places`] in each figure.
+#[test]
+fn under_attack() {
+    Attack { places: 16_384, rate: 5_287, requests: 52_900, clients: 250 }.run();
+}
+
+#[test]
+#[ignore = "slow without optimizations"]
+fn under_attack_with_131072_places() {
+    Attack { places: 131_072, rate: 42_300, requests: 423_000, clients: 2_000 }.run();
+}
+
+#[test]
+#[ignore = "slow without optimizations"]
+fn under_attack_with_a_million_places() {
+    Attack { places: 1_000_000, rate: 42_300, requests: 423_000, clients: 2_000 }.run();
+}
+
+/// A blocked key that is not checked meanwhile is forgotten when others have spent the quotas of many
+/// keys: of half as many as there are places, whatever the other keys have spent.
+#[test]
+fn a_blocked_key_is_not_cheaply_forgotten() {
+    const PLACES: u64 = 8_192;
+    const BLOCKED: usize = 15;
+    for (name, others) in [("one", &[1][..]), ("seven", &[1, 2, 4, 7, 13, 25, 50])] {
+        let bounded = Bounded::keys(PLACES as usize);
+        let day = policy("day", "100/day");
+        let spend = |key, cost| {
+            bounded.clock.advance(Duration::from_micros(1));
+            assert!(bounded.check(&day, key, cost).is_allowed(), "{key} is new");
+        };
+        let costs = others.iter().cycle().copied();
+        (100_000..100_000 + 2 * PLACES).zip(costs).for_each(|(key, cost)| spend(key, cost));
+        let mut blocked = 0..16 * BLOCKED as u64;
+        blocked.clone().for_each(|key| spend(key, 100));
+        let mut made_up = 200_000..;
+        let mut forgotten = Vec::new();
+        for _ in 0..16 {
+            made_up.by_ref().take(PLACES as usize / 16).for_each(|key| spend(key, 100));
+            let of_these = blocked.by_ref().take(BLOCKED);
+            let is_forgotten = |key: &u64| bounded.check(&day, *key, 1).is_allowed();
+            forgotten.push(of_these.filter(is_forgotten).count());
+        }
+        println!(
+            "measured: of {BLOCKED} blocked keys, beside {name} other class(es), were forgotten \
+             after each 16th of all places: {forgotten:?}"
+        );
+        assert!(forgotten[..4].iter().all(|count| *count <= BLOCKED / 5), "{forgotten:?}");
     }
 }

@@ -98,6 +98,42 @@ async fn bytes_are_settled_when_the_body_ends() {
     settles_at(&limiter, &bytes, 760).await;
 }
 
+/// HEAD makes the same work as GET, so it costs the same.
+#[tokio::test]
+async fn head_costs_as_much_as_get() {
+    let (limiter, bytes) = (Limiter::in_memory(), policy("bytes", "1000/h"));
+    let rule = Rule::new(bytes.clone(), by::constant("all")).cost_of_body(|sent| sent.div_ceil(12));
+    let layer = RateLimitLayer::new(limiter.clone(), rule);
+    let stated = || async { ([("content-length", "240")], Body::empty()) };
+    let stream = || async {
+        Body::from_stream(stream::iter([Ok::<_, Infallible>(Bytes::from_static(&[0; 120]))]))
+    };
+    let app = Router::new()
+        .route("/", get(|| async { "x".repeat(120) }))
+        .route("/stated", axum::routing::head(stated))
+        .route("/stream", get(stream))
+        .layer(layer);
+    let address = serve(app).await;
+    assert_eq!(http1(address).await.get("/").await.body.len(), 120);
+    settles_at(&limiter, &bytes, 990).await;
+    let head = async |path: &str| {
+        let io =
+            hyper_util::rt::TokioIo::new(tokio::net::TcpStream::connect(address).await.unwrap());
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+        tokio::spawn(connection);
+        let request = http::Request::head(path).header("host", "x").body(Body::empty()).unwrap();
+        let response = sender.send_request(request).await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert!(response.into_body().collect().await.unwrap().to_bytes().is_empty());
+    };
+    head("/").await;
+    settles_at(&limiter, &bytes, 980).await;
+    head("/stated").await;
+    settles_at(&limiter, &bytes, 960).await;
+    head("/stream").await;
+    settles_at(&limiter, &bytes, 959).await;
+}
+
 /// `n` units, one at a time; each is tallied_handler when it is sent.
 async fn tallied_handler(request: Request) -> Response {
     let n: u64 = request.uri().query().unwrap().parse().unwrap();

@@ -95,23 +95,32 @@ fn the_state_of_a_breaker() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let state = || {
         let metrics = snapshotter.snapshot().into_vec();
-        let found =
-            metrics.into_iter().find(|(key, ..)| key.key().name() == "tollgate_breaker_state");
-        found.map(|(_, _, _, value)| value)
+        let value = |name: &str| {
+            let found = metrics.iter().find(|(key, ..)| key.key().name() == name);
+            found.map(|(.., value)| match value {
+                DebugValue::Gauge(value) => value.0,
+                other => panic!("{name} is {other:?}"),
+            })
+        };
+        (value("tollgate_breaker_state"), value("tollgate_open_breakers"))
     };
-    let gauge = |state: f64| Some(DebugValue::Gauge(state.into()));
+    let gauges = |state: f64, open: f64| (Some(state), Some(open));
     metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
             let _ = Limiter::with(Slow, Resilience::default().without_breaker());
-            assert_eq!(state(), None);
+            assert_eq!(state(), (None, None));
             let limiter = Limiter::new(Slow);
-            assert_eq!(state(), gauge(0.0));
+            assert_eq!(state(), gauges(0.0, 0.0));
             let policy = Policy::new("calls", "100/min".parse().unwrap()).unwrap();
             for _ in 0..10 {
                 let _ = limiter.check(policy.charge("a", 1)).await.unwrap();
             }
             let _ = Limiter::new(Slow);
-            assert_eq!(state(), gauge(1.0));
+            assert_eq!(state(), gauges(1.0, 1.0));
+            assert_eq!(limiter.status().open_breakers, 1);
         });
+        drop(runtime);
+        // Each snapshot sets the gauges to 0, so this is what was taken away since.
+        assert_eq!(state(), gauges(0.0, -1.0));
     });
 }

@@ -1,4 +1,4 @@
-//! What operators see: one event for each denial, and no key or address in the clear.
+//! What operators see: events of denials, and no key or address in the clear.
 #![cfg(all(feature = "tracing", feature = "metrics"))]
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
 
 use http::{Request, Response};
 use tollgate::{
-    Error, ErrorKind, Limiter, OnFailure, Policy, RateLimitLayer, Rule, by,
+    DenialEvents, Error, ErrorKind, Limiter, OnFailure, Policy, RateLimitLayer, Rule, by,
     store::{Answer, Request as StoreRequest, Store},
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -54,7 +54,7 @@ fn policy(name: &str, quota: &str) -> Policy {
 }
 
 #[tokio::test]
-async fn one_event_for_each_denial() {
+async fn events_of_denials() {
     let log = Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());
     let inner =
@@ -81,6 +81,66 @@ async fn one_event_for_each_denial() {
         assert!(denial.contains(part), "{part} in {denial}");
     }
     assert!(!events.iter().any(|event| event.contains("secret")), "{events:#?}");
+}
+
+/// An attack of one client writes a line a second, with the count of the other denials.
+#[tokio::test(start_paused = true)]
+async fn denials_of_one_key_are_one_event_a_second() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let limiter = Limiter::in_memory();
+    let (calls, other) = (policy("calls", "1/d"), policy("other", "1/d"));
+    let denials = async |policy: &Policy, key: &str, count: usize| {
+        for _ in 0..count {
+            let _ = limiter.check(policy.charge(key, 1)).await.unwrap();
+        }
+        std::mem::take(&mut *log.0.lock().unwrap())
+    };
+    assert_eq!(denials(&calls, "very-secret", 1).await.len(), 0, "admitted");
+    let events = denials(&calls, "very-secret", 1_000).await;
+    let [event] = &events[..] else { panic!("{} events", events.len()) };
+    assert!(event.contains(" suppressed=0") && !event.contains("suppressed_others"), "{event}");
+    assert!(!event.contains("secret"));
+    // Another key and another policy have events of their own.
+    assert_eq!(denials(&calls, "eve", 11).await.len(), 1);
+    assert_eq!(denials(&other, "very-secret", 11).await.len(), 1);
+    tokio::time::advance(std::time::Duration::from_millis(1_001)).await;
+    let events = denials(&calls, "very-secret", 1_000).await;
+    let [event] = &events[..] else { panic!("{} events", events.len()) };
+    assert!(event.contains(" suppressed=999"), "{event}");
+
+    assert_eq!(limiter.denial_events(), DenialEvents::OncePerSecond);
+    limiter.set_denial_events(DenialEvents::All);
+    assert_eq!(limiter.clone().denial_events(), DenialEvents::All);
+    assert_eq!(denials(&calls, "very-secret", 1_000).await.len(), 1_000);
+}
+
+/// A flood of made-up keys that are all denied writes a bounded number of lines.
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_keys_writes_a_bounded_number_of_events() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let limiter = Limiter::in_memory();
+    let calls = policy("calls", "1/d");
+    let flood = async || {
+        for key in 0..20_000_u64 {
+            let _ = limiter.check(calls.charge(key, 1)).await.unwrap();
+        }
+        std::mem::take(&mut *log.0.lock().unwrap())
+    };
+    assert_eq!(flood().await.len(), 0);
+    assert!(flood().await.len() <= 1_024);
+    tokio::time::advance(std::time::Duration::from_millis(1_001)).await;
+    let events = flood().await;
+    assert!(events.len() <= 1_024 && events.len() > 1_000, "{}", events.len());
+    let suppressed: u64 = events
+        .iter()
+        .map(|event| {
+            let (_, count) = event.split_once("suppressed_others=").unwrap_or(("", "0"));
+            count.split(' ').next().unwrap().parse::<u64>().unwrap()
+        })
+        .sum();
+    assert!(suppressed >= 20_000 - 1_024, "{suppressed}");
 }
 
 /// The event names the route by its pattern, never by the path that the client has written.

@@ -141,3 +141,21 @@ fn groups_are_read() {
     let found = imports("use crate::{a::B, c::{D, e::{F, G}}, h};\nfn i() -> crate::j::K<L> {}");
     assert_eq!(found, ["a/B", "c/D", "c/e/F", "c/e/G", "h", "j/K"]);
 }
+
+#[test]
+fn each_example_is_listed() {
+    let mut listed = 0;
+    for folder in ["examples", "examples/heavy"] {
+        let manifest = fs::read_to_string(format!("{folder}/Cargo.toml")).expect("UTF-8");
+        for entry in fs::read_dir(folder).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.file_name().expect("a name").to_str().expect("UTF-8");
+                let line = format!("path = \"{name}\"");
+                assert!(manifest.contains(&line), "{folder}/Cargo.toml has no [[example]] {line}");
+                listed += 1;
+            }
+        }
+    }
+    assert!(listed > 5, "the examples are here");
+}

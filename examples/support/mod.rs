@@ -1,19 +1,49 @@
-//! Shared by the examples: a limiter that the environment configures, and a server.
+//! Shared by the examples: a limiter that the environment configures, its log, and a server.
 
-use std::{env, error::Error, net::SocketAddr};
+use std::{env, error::Error, io, net::SocketAddr};
 
 use axum::Router;
 use tokio::net::TcpListener;
-use tollgate::{Limiter, store::RedisStore};
+use tollgate::Limiter;
+use tracing_subscriber::{
+    filter::{LevelFilter, Targets},
+    fmt,
+    prelude::*,
+};
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Returns a limiter over Redis if `REDIS_URL` is set, and one in this process otherwise.
-pub(crate) async fn limiter_from_env() -> Outcome<Limiter> {
+/// Returns a limiter over Redis if `REDIS_URL` is set, and one in this process otherwise. Its events
+/// are written to the standard error.
+///
+/// The process starts also without Redis. Until there is a connection, it decides by itself, and the
+/// log says why.
+#[cfg(feature = "redis")]
+pub(crate) fn limiter_from_env() -> Outcome<Limiter> {
+    log_events();
     Ok(match env::var("REDIS_URL") {
-        Ok(url) => Limiter::new(RedisStore::connect(&url).await?),
+        Ok(url) => Limiter::new(tollgate::store::RedisStore::connect_lazy(&url)?),
         Err(_) => Limiter::in_memory(),
     })
+}
+
+/// Returns a limiter in this process. Its events are written to the standard error.
+#[cfg(not(feature = "redis"))]
+pub(crate) fn limiter_from_env() -> Outcome<Limiter> {
+    log_events();
+    match env::var_os("REDIS_URL") {
+        Some(_) => Err("REDIS_URL is set: run the example with `--features redis`".into()),
+        None => Ok(Limiter::in_memory()),
+    }
+}
+
+/// Writes the events to the standard error. `RUST_LOG` sets the level, as in `RUST_LOG=tollgate=info`.
+/// The default is `warn`.
+fn log_events() {
+    let default = Targets::new().with_default(LevelFilter::WARN);
+    let targets = env::var("RUST_LOG").ok().and_then(|it| it.parse().ok()).unwrap_or(default);
+    let lines = fmt::layer().with_ansi(false).with_writer(io::stderr);
+    tracing_subscriber::registry().with(lines.with_filter(targets)).init();
 }
 
 /// Serves `app` on `ADDR` (port 0 takes a free port) and prints the address.

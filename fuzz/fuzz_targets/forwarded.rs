@@ -3,7 +3,7 @@
 //! It must not panic, and elements to the left of an untrusted address must not change the result.
 #![no_main]
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use http::{HeaderValue, Request, request::Parts};
 use libfuzzer_sys::fuzz_target;
@@ -43,6 +43,25 @@ fuzz_target!(|bytes: &[u8]| {
         joined.extend_from_slice(appended);
         if HeaderValue::from_bytes(&joined).is_ok() {
             assert_eq!(client_ip.find(&request(name, &[&joined])), Some(expected));
+        }
+    }
+    // A header of one address is that address, or the peer.
+    let single = ClientIp::header("x-real-ip", proxies).unwrap();
+    let found = single.find(&request("x-real-ip", &lines)).unwrap();
+    assert_eq!(found, found.to_canonical());
+    assert!(lines.len() == 1 || found == PEER || request("x-real-ip", &lines).headers.len() == 1);
+    // An address is charged by its first 64 bits, or as the IPv4 address that it contains.
+    if let Some(octets) = bytes.first_chunk::<16>() {
+        let address = Ipv6Addr::from(*octets);
+        let text = address.to_string();
+        let found = single.find(&request("x-real-ip", &[text.as_bytes()])).unwrap();
+        match found {
+            IpAddr::V6(found) => assert_eq!(found.to_bits(), address.to_bits() >> 64 << 64),
+            IpAddr::V4(found) => {
+                let (inside, bits) = (u128::from(found.to_bits()), address.to_bits());
+                let contains = (0..=96).any(|shift| bits >> shift & 0xffff_ffff == inside);
+                assert!(contains || !bits & 0xffff_ffff == inside, "{address} as {found}");
+            }
         }
     }
     // The parser of IPv4 addresses agrees with that of the standard library.

@@ -8,7 +8,7 @@
 
 use std::mem;
 
-use super::{MemoryBudget, math::mul_div_ceil};
+use super::{MemoryBudget, fixed_window::MAX_COUNT, math::mul_div_ceil};
 
 /// The most groups of one key: more windows than are ever changed within each other.
 ///
@@ -76,7 +76,7 @@ impl Carried {
         }
         let same = self.0.iter_mut().find(|group| group.own == own && group.later == later);
         if let Some(group) = same {
-            group.units += units;
+            group.units = (group.units + units).min(MAX_COUNT);
             return;
         }
         self.0.push(Group { units, own, later });
@@ -84,7 +84,8 @@ impl Carried {
             let oldest = self.0.remove(0);
             let next = &mut self.0[0];
             let leaves_last = if oldest.end() > next.end() { oldest } else { *next };
-            *next = Group { units: oldest.units + next.units, ..leaves_last };
+            let units = (oldest.units + next.units).min(MAX_COUNT);
+            *next = Group { units, ..leaves_last };
         }
     }
 
@@ -131,6 +132,17 @@ pub(super) fn take(units: u64, counters: [Option<&mut u64>; 2]) -> u64 {
         *counter -= taken;
         taken
     })
+}
+
+/// Takes all units that count at `now` out of the groups; returns how many units that was. The groups
+/// stay until the next charge, because their memory is counted.
+#[cold]
+pub(super) fn take_all(carried: &mut Option<Box<Carried>>, now: u64) -> u64 {
+    let Some(carried) = carried else { return 0 };
+    let units = carried.weight(now);
+    let gone = Ramp { hold: 0, zero: 0 };
+    carried.0.fill(Group { units: 0, own: gone, later: gone });
+    units
 }
 
 /// Stores in a state what of `with` still counts at `now`.

@@ -15,7 +15,7 @@
 
 use super::{
     MemoryBudget, Refund, Snapshot, StateMachine,
-    carried::{Carried, Ramp, first_time, heap_bytes, replace, take},
+    carried::{Carried, Ramp, first_time, heap_bytes, replace, take, take_all},
 };
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 
@@ -63,6 +63,15 @@ impl Snapshot for Period {
 
 impl StateMachine for FixedWindow {
     type Snapshot = Period;
+
+    #[inline]
+    fn heal(&mut self, now: Timestamp) {
+        if self.last_charge > now.as_micros() + self.window {
+            let carried = take_all(&mut self.carried, self.last_charge);
+            self.count = (self.count + carried).min(MAX_COUNT);
+            self.last_charge = now.as_micros();
+        }
+    }
 
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> Period {
         let (limit, window, now) = (quota.limit(), quota.window_micros(), now.as_micros());

@@ -29,15 +29,31 @@ macro_rules! states {
                 }
             }
 
+            /// Treats everything that counts as charged at `now` if the clock has been set back by
+            /// more than a window since the last charge.
+            #[inline]
+            fn heal(&mut self, now: Timestamp) {
+                match self {
+                    $(Self::$name(state) => state.heal(now),)+
+                }
+            }
+
             /// Returns the units that can be charged at once.
-            pub(crate) fn free(&self, quota: &Quota, now: Timestamp) -> u64 {
+            pub(crate) fn free(&mut self, quota: &Quota, now: Timestamp) -> u64 {
+                self.heal(now);
                 match self {
                     $(Self::$name(state) => state.snapshot(quota, now).free(),)+
                 }
             }
 
             /// Returns where the key stands, and how long a charge of `units` has to wait.
-            pub(crate) fn standing(&self, quota: &Quota, now: Timestamp, units: u64) -> Standing {
+            pub(crate) fn standing(
+                &mut self,
+                quota: &Quota,
+                now: Timestamp,
+                units: u64,
+            ) -> Standing {
+                self.heal(now);
                 match self {
                     $(Self::$name(state) => {
                         standing(state, &state.snapshot(quota, now), quota, units)
@@ -57,6 +73,7 @@ macro_rules! states {
                 affordable: impl FnOnce(u64) -> u64,
                 budget: &dyn MemoryBudget,
             ) -> (u64, Mark, Standing) {
+                self.heal(now);
                 match self {
                     $(Self::$name(state) => spend(state, quota, now, cost, affordable, budget),)+
                 }
@@ -64,6 +81,7 @@ macro_rules! states {
 
             /// Refunds what a charge still weighs; returns how many units that was.
             pub(crate) fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
+                self.heal(now);
                 match self {
                     $(Self::$name(state) => state.refund(quota, now, refund),)+
                 }

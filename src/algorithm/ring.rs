@@ -7,8 +7,14 @@
 //!
 //! Only the stamp of the newest record can be later than the key's last charge: sliding buckets round
 //! stamps up. Until that stamp has passed, all charges join its record.
+//!
+//! Records keep their stamps when the window changes. A record counts for its *life*: the shorter of
+//! the window under which it was charged and those of the charges that followed. When the window
+//! grows, the records so far keep their life, and those that follow have a longer one. So a log has
+//! at most two lives, and the shorter one is that of the older records. A window that grows again
+//! while both are there gives all records so far the longer of the two: they leave late, never early.
 
-use std::collections::VecDeque;
+use std::{cmp::Ordering, collections::VecDeque};
 
 use super::{MemoryBudget, Refund, Snapshot};
 use crate::decision::Mark;
@@ -52,10 +58,13 @@ pub(crate) struct Ring {
     head: u64,
     /// The running total before the oldest record.
     base: u32,
-    /// The time of the last change; records are dated relative to it.
+    /// The number of records at the front that have the life `old_life`.
+    old_records: u32,
+    /// The time of the last charge; records are dated relative to it.
     seen: u64,
-    /// The window of the last change.
+    /// The window of the last charge, and the life of all records but the old ones.
     window: u64,
+    old_life: u64,
 }
 
 /// A log as it stands at one time under one limit and window.
@@ -64,11 +73,10 @@ pub(crate) struct TrailingWindow {
     limit: u64,
     /// The window of the quota.
     window: u64,
-    /// For how long the records count: the shorter of this window and that of the last change.
-    shorter: u64,
-    /// The stamp of the newest record if that is later: the window has changed, and its units leave
-    /// sooner under the new one.
-    latest: u64,
+    /// The time at which all records have left if the window has changed since the last charge, which
+    /// ends the bucket that is open: no unit leaves later than one that was charged then and is not
+    /// rounded up, or that was charged then under a shorter window.
+    all_left: u64,
     now: u64,
     /// The first record that still counts, and the running total before it.
     first: usize,
@@ -87,22 +95,22 @@ impl Ring {
         now: u64,
         stamp: impl FnOnce(u64) -> u64,
     ) -> TrailingWindow {
-        let shorter = window.min(self.window);
         let seen = now.max(self.seen);
-        // Under the new window no unit leaves later than one that is charged at `self.seen`.
-        let latest = match window == self.window || self.records.is_empty() {
-            true => u64::MAX,
-            false => stamp(self.seen) + (window - shorter),
+        let all_left = match window.cmp(&self.window) {
+            Ordering::Less => stamp(self.seen) + window,
+            Ordering::Equal => u64::MAX,
+            Ordering::Greater => self.seen + self.window,
         };
-        let left = |record: &Record| self.time(*record).min(latest) + shorter <= seen;
+        let mut trailing =
+            TrailingWindow { limit, window, all_left, now, first: 0, base: self.base, used: 0 };
         // In most calls no record has left, or few at the front.
-        let first = match self.records.front() {
-            Some(record) if left(record) => self.records.partition_point(left),
-            _ => 0,
-        };
-        let base = first.checked_sub(1).map_or(self.base, |last| self.records[last].total());
-        let used = u64::from(self.total().wrapping_sub(base));
-        TrailingWindow { limit, window, shorter, latest, now, first, base, used }
+        if !self.records.is_empty() && self.leaves(&trailing, 0) <= seen {
+            let has_left = |index| self.leaves(&trailing, index) <= seen;
+            trailing.first = partition_point(1, self.records.len(), has_left);
+            trailing.base = self.records[trailing.first - 1].total();
+        }
+        trailing.used = u64::from(self.total().wrapping_sub(trailing.base));
+        trailing
     }
 
     /// Charges units. `stamp` is that of [`trailing`](Self::trailing).
@@ -115,21 +123,24 @@ impl Ring {
     ) -> Mark {
         let before = self.heap_bytes();
         self.drop_expired(trailing);
-        self.lower_newest(trailing.latest);
+        self.lower_newest(trailing);
         self.set_window(trailing.window);
         self.seen = self.seen.max(trailing.now);
         if self.records.is_empty() {
             self.head = self.head.max(self.seen % SEED_PERIOD_MICROS * 8);
         }
         let newest = self.records.back().map_or(0, |last| self.time(*last));
+        let begins_life = self.old_records as usize == self.records.len();
         let stamp = if newest > self.seen { newest } else { stamp(self.seen) };
         // A forced charge stops counting where the running total would wrap.
         let units = units.min(u64::from(u32::MAX) - trailing.used) as u32;
         let record = Record::new(stamp, self.total().wrapping_add(units));
-        if stamp == newest || !self.can_grow(budget) {
-            // Records of one stamp are one record. If the memory budget is used up, the newest
-            // record takes these units and their later time: its units come back late, never early.
+        if stamp == newest && !begins_life || !self.can_grow(budget) {
+            // Records of one stamp and life are one record. If the memory budget is used up, the
+            // newest record takes these units, their later time and their life: its units come back
+            // late, never early.
             self.records.pop_back();
+            self.old_records = self.old_records.min(self.records.len() as u32);
         }
         self.records.push_back(record);
         let after = self.heap_bytes();
@@ -137,8 +148,7 @@ impl Ring {
             budget.resized(before, after);
         }
         let (base, used) = (self.base, trailing.used + u64::from(units));
-        let (shorter, latest) = (trailing.window, u64::MAX);
-        *trailing = TrailingWindow { shorter, latest, first: 0, base, used, ..*trailing };
+        *trailing = TrailingWindow { all_left: u64::MAX, first: 0, base, used, ..*trailing };
         Mark(self.head + self.records.len() as u64 - 1, 0, 0)
     }
 
@@ -160,6 +170,20 @@ impl Ring {
             record.0[6..].copy_from_slice(&total.to_le_bytes());
         }
         u64::from(units)
+    }
+
+    /// Treats all units as charged at `now` if the last charge is later than that by more than its
+    /// window: then the clock has been set back.
+    #[inline]
+    pub(crate) fn heal(&mut self, now: u64) {
+        if self.seen > now + self.window {
+            let record = Record::new(now, self.total());
+            let others = self.records.len().saturating_sub(1);
+            self.records.drain(..others);
+            self.head += others as u64;
+            self.records.iter_mut().for_each(|newest| *newest = record);
+            (self.old_records, self.seen) = (0, now);
+        }
     }
 
     /// Returns from when on no record counts.
@@ -193,6 +217,7 @@ impl Ring {
             return;
         }
         self.records.drain(..trailing.first);
+        self.old_records = self.old_records.saturating_sub(trailing.first as u32);
         self.head += trailing.first as u64;
         self.base = trailing.base;
         if self.records.capacity() > 64 && self.records.len() < self.records.capacity() / 4 {
@@ -200,8 +225,10 @@ impl Ring {
         }
     }
 
-    /// Lowers the stamp of the newest record to `latest`. All other records are older than that.
-    fn lower_newest(&mut self, latest: u64) {
+    /// Lowers the stamp of the newest record if it leaves sooner under the window of a new charge. All
+    /// other records are older.
+    fn lower_newest(&mut self, trailing: &TrailingWindow) {
+        let latest = trailing.all_left - self.window.min(trailing.window);
         if let Some(last) = self.records.back().copied()
             && self.time(last) > latest
         {
@@ -210,17 +237,22 @@ impl Ring {
         }
     }
 
-    /// Moves records back in time when the window grows, so that they leave as before.
+    /// Gives the records their life under the window of a new charge.
     fn set_window(&mut self, window: u64) {
-        let growth = window.saturating_sub(self.window);
-        if growth > 0 && !self.records.is_empty() {
-            for index in 0..self.records.len() {
-                let record = self.records[index];
-                self.records[index] =
-                    Record::new(self.time(record).wrapping_sub(growth), record.total());
-            }
+        if window > self.window {
+            (self.old_records, self.old_life) = (self.records.len() as u32, self.window);
+        } else if window <= self.old_life {
+            self.old_records = 0;
         }
         self.window = window;
+    }
+
+    /// Returns the time at which a record stops counting under the window of a quota.
+    #[inline]
+    fn leaves(&self, trailing: &TrailingWindow, index: usize) -> u64 {
+        let is_old = index < self.old_records as usize;
+        let life = if is_old { self.old_life } else { self.window };
+        (self.time(self.records[index]) + life.min(trailing.window)).min(trailing.all_left)
     }
 
     /// Reserves memory for one more record, in small steps; returns whether the budget allows it.
@@ -239,32 +271,32 @@ impl Ring {
 
     /// Returns the wait in microseconds until `units` are free.
     pub(crate) fn wait(&self, trailing: &TrailingWindow, units: u64) -> u64 {
-        let TrailingWindow { limit, shorter, latest, now, first, base, used, .. } = *trailing;
+        let TrailingWindow { limit, now, first, base, used, .. } = *trailing;
         let must_leave = (used + units).saturating_sub(limit);
         if must_leave == 0 {
             return 0;
         }
-        let left = |record: &Record| u64::from(record.total().wrapping_sub(base));
+        let too_few =
+            |index: usize| u64::from(self.records[index].total().wrapping_sub(base)) < must_leave;
         // Most often the oldest record suffices, or, for all units to be free, it takes the newest.
         let newest = self.records.len() - 1;
-        let index = match self.records.get(first) {
-            Some(record) if left(record) >= must_leave => first,
-            _ if left(&self.records[newest - 1]) < must_leave => newest,
-            _ => {
-                let (mut low, mut high) = (first, newest);
-                while low < high {
-                    let middle = low.midpoint(high);
-                    if left(&self.records[middle]) < must_leave {
-                        low = middle + 1
-                    } else {
-                        high = middle
-                    }
-                }
-                low
-            }
+        let index = match first {
+            _ if !too_few(first) => first,
+            _ if too_few(newest - 1) => newest,
+            _ => partition_point(first, newest, too_few),
         };
-        (self.time(self.records[index]).min(latest) + shorter).saturating_sub(now)
+        self.leaves(trailing, index).saturating_sub(now)
     }
+}
+
+/// Returns the first index in `low..high` for which `before` is false, or `high`. It is true for all
+/// indices before that.
+fn partition_point(mut low: usize, mut high: usize, before: impl Fn(usize) -> bool) -> usize {
+    while low < high {
+        let middle = low.midpoint(high);
+        if before(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
 }
 
 impl Snapshot for TrailingWindow {

@@ -8,10 +8,11 @@
 //! - A new *limit* applies at once to all units that still count.
 //! - A new number of buckets applies to the charges after the bucket that is open.
 //! - After a change of the *window* each charge counts for the shorter of the window under which it
-//!   was made and those that followed, from the end of the bucket in which it was made. The bucket
-//!   that is open at the change ends where the old quota has it end, or where the new quota has the
-//!   bucket of the key's last charge end, whichever comes first. Charges until then join it: it ends
-//!   after each of them, so each counts for the whole new window.
+//!   was made and those of the charges that followed, from the end of the bucket in which it was
+//!   made. See [`ring`](super::ring). If the window grows, the bucket that is open ends at the key's
+//!   last charge. If it shrinks, the bucket ends where the old quota has it end, or where the new
+//!   quota has the bucket of the key's last charge end, whichever comes first. Charges until then
+//!   join it: it ends after each of them, so each counts for the whole new window.
 //! - The bound holds from the change on for the units charged after it, as for the sliding log.
 
 use super::{
@@ -39,6 +40,11 @@ impl Snapshot for Buckets {
 
 impl StateMachine for SlidingBuckets {
     type Snapshot = Buckets;
+
+    #[inline]
+    fn heal(&mut self, now: Timestamp) {
+        self.0.heal(now.as_micros());
+    }
 
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> Buckets {
         let (window, n) = (quota.window_micros(), quota.algorithm().parameter());

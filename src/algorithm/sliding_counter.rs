@@ -17,7 +17,7 @@
 
 use super::{
     MemoryBudget, Refund, Snapshot, StateMachine,
-    carried::{Carried, Ramp, first_time, heap_bytes, replace, take},
+    carried::{Carried, Ramp, first_time, heap_bytes, replace, take, take_all},
     fixed_window::{MAX_COUNT, next_edge},
     math::{mul_div, mul_div_ceil},
 };
@@ -73,6 +73,17 @@ impl Snapshot for Estimate {
 
 impl StateMachine for SlidingCounter {
     type Snapshot = Estimate;
+
+    #[inline]
+    fn heal(&mut self, now: Timestamp) {
+        if self.last_charge > now.as_micros() + self.window {
+            let overlap = next_edge(self.last_charge, self.window) - self.last_charge;
+            let previous = mul_div_ceil(self.previous, overlap, self.window);
+            let carried = take_all(&mut self.carried, self.last_charge);
+            self.current = (self.current + previous + carried).min(MAX_COUNT);
+            (self.previous, self.last_charge) = (0, now.as_micros());
+        }
+    }
 
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> Estimate {
         let (limit, window, now) = (quota.limit(), quota.window_micros(), now.as_micros());

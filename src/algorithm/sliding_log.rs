@@ -6,7 +6,7 @@
 //!
 //! - A new *limit* applies at once to all units that still count.
 //! - After a change of the *window* each charge counts for the shorter of the window under which it
-//!   was made and those that followed.
+//!   was made and those of the charges that followed. See [`ring`](super::ring).
 //! - The bound holds from the change on for the units charged after it, because each of them counts
 //!   for the whole new window. Once one new window has passed, it holds for all units.
 
@@ -21,6 +21,11 @@ pub(crate) struct SlidingLog(Box<Ring>);
 
 impl StateMachine for SlidingLog {
     type Snapshot = TrailingWindow;
+
+    #[inline]
+    fn heal(&mut self, now: Timestamp) {
+        self.0.heal(now.as_micros());
+    }
 
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> TrailingWindow {
         self.0.trailing(quota.limit(), quota.window_micros(), now.as_micros(), |time| time)

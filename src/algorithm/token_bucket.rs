@@ -63,6 +63,13 @@ impl Snapshot for Bucket {
 impl StateMachine for TokenBucket {
     type Snapshot = Bucket;
 
+    #[inline]
+    fn heal(&mut self, now: Timestamp) {
+        if self.anchor > now.as_micros() + self.window {
+            self.anchor = now.as_micros();
+        }
+    }
+
     #[inline(always)]
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> Bucket {
         let (limit, window, burst) = (quota.limit(), quota.window_micros(), quota.capacity());
@@ -110,6 +117,10 @@ impl StateMachine for TokenBucket {
     fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
         let Mark(time, debt, credit) = refund.mark;
         let bucket = self.snapshot(quota, now);
+        if time > bucket.now + refund.quota.window_micros() {
+            // The clock has been set back since: how much of this debt is left is not known.
+            return 0;
+        }
         let elapsed = bucket.now.saturating_sub(time);
         // The rate may have changed since: the fastest one that is known is assumed for all of the
         // time, so that no unit comes back that has been paid off.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use http::{Request, Response};
+use http_body::Body;
 use tower_service::Service;
 
 use super::{PaceError, PaceLayer};
@@ -35,7 +36,7 @@ impl<S, B, RB> Service<Request<B>> for Pace<S>
 where
     S: Service<Request<B>, Response = Response<RB>, Future: Send> + Clone + Send + 'static,
     B: Send + 'static,
-    RB: Send,
+    RB: Body + Send,
 {
     type Response = Response<ResponseBody<RB>>;
     type Error = PaceError<S::Error>;
@@ -94,14 +95,14 @@ impl PaceLayer {
             Ok(allowed) => Ok(Some(allowed)),
             Err(error) => {
                 let admitted = error.is_unavailable() && !denies_on_failure;
-                telemetry::store_failed(&error, admitted);
+                telemetry::check_failed(&error, admitted);
                 if admitted { Ok(None) } else { Err(PaceError::Limiter(error)) }
             }
         }
     }
 
     /// Adjusts the charges of a call by its response.
-    async fn settle<B>(
+    async fn settle<B: Body>(
         &self,
         decision: Option<Decision<'static>>,
         hooks: ResponseHooks,
@@ -111,7 +112,7 @@ impl PaceLayer {
         let at_end = match decision {
             Some(decision) if !hooks.is_empty() => {
                 let settlement = Settlement { limiter: self.limiter.clone(), decision, hooks };
-                settlement.at_head(&head).await.at_end
+                settlement.at_head(&head, &body.size_hint()).await.at_end
             }
             _ => None,
         };

@@ -19,7 +19,8 @@ use super::digest::{fixed_digest, words};
 /// different keys.
 ///
 /// The same text makes the same key, wherever it comes from: `alice` from a header spends for `alice`
-/// from a login. Keys of addresses, of numbers and of [pairs](Self::paired) differ from the key of any
+/// from a login. A text is kept as it is written, so `Alice` and `alice ` are other keys: see
+/// [`from_name`](Self::from_name). Keys of addresses, of numbers and of [pairs](Self::paired) differ from the key of any
 /// text.
 ///
 /// [`Debug`](fmt::Debug) prints a short digest and never the bytes. The digest has no secret, so that the log lines
@@ -56,7 +57,6 @@ pub(super) enum Kind {
     /// The digest of two keys.
     Pair,
     Anonymous,
-    Overflow,
 }
 
 /// The number by which the digest of a tagged key differs. No [`Kind`] has it.
@@ -69,9 +69,6 @@ impl Key {
     /// The key that all unidentified clients share.
     pub const ANONYMOUS: Self = Self::marker(Kind::Anonymous);
 
-    /// The key that new keys share in a full store.
-    pub(crate) const OVERFLOW: Self = Self::marker(Kind::Overflow);
-
     /// Creates a key from bytes of any length.
     #[must_use]
     #[inline(always)]
@@ -82,6 +79,35 @@ impl Key {
             _ if bytes.len() <= Self::MAX_PLAIN => Self::of(Kind::Plain, bytes),
             _ => Self::of(Kind::Digest, &fixed_digest(bytes)),
         }
+    }
+
+    /// Creates a key from the name of an account, such that different spellings of a name make one key.
+    ///
+    /// - White space and control characters at both ends are removed.
+    /// - The case of each character is ignored, by the tables of Unicode that the standard library
+    ///   has: `DAVE` is `dave`, and `Straße` is `STRASSE`.
+    ///
+    /// Other spellings stay different keys. This does not compose characters (`é` as one character or
+    /// as two), remove characters without width, map letters that look alike in two scripts, or
+    /// know the aliases of a mail provider (`d.ave+1@example.com`). If the application treats such
+    /// spellings as one account, an attacker has a budget for each of them. So charge the identifier
+    /// that the account has in the database, where it is known, or else normalize the name as the
+    /// login does and pass the result.
+    ///
+    /// ```
+    /// use tollgate::Key;
+    ///
+    /// assert_eq!(Key::from_name(" Dave\n"), Key::from_name("dave"));
+    /// assert_ne!(Key::from("Dave"), Key::from("dave"));
+    /// ```
+    #[must_use]
+    pub fn from_name(name: &str) -> Self {
+        let blank = |character: char| character.is_whitespace() || character.is_control();
+        // Lower case first, because the upper case of `ẞ` is itself, and that of `ß` is `SS`.
+        let lower = name.trim_matches(blank).chars().flat_map(char::to_lowercase);
+        let folded: String =
+            lower.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect();
+        Self::new(folded.as_bytes())
     }
 
     /// Returns the same key with a co-location tag, such as a tenant.
@@ -233,8 +259,8 @@ mod tests {
         let [low, high] = words(&fixed_digest(b"tenant"));
         let tag = low ^ high.rotate_left(32);
         let spelled = [plain.encoded_without_tag().as_slice(), &tag.to_le_bytes()].concat();
-        let empty =
-            [Key::from(""), Key::ANONYMOUS, Key::OVERFLOW].map(|key| key.digest_keyed([1, 2]));
+        let kinds = [Key::from(""), Key::ANONYMOUS, Key::from("a").tagged("b")];
+        let empty = kinds.map(|key| key.digest_keyed([1, 2]));
         let tagged = [plain, plain.tagged("tenant"), Key::new(&spelled)];
         let tagged = tagged.map(|key| key.digest_keyed([1, 2]));
         for digests in [empty, tagged] {

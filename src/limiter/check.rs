@@ -6,10 +6,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use super::{
-    limiter::{Limiter, report},
-    limiter_store::LimiterStore,
-};
+use super::{limiter::Limiter, limiter_store::LimiterStore};
 use crate::{
     decision::{Decision, Source, StoreReply},
     error::Error,
@@ -57,7 +54,7 @@ impl<'p> Future for Check<'_, 'p> {
         if let (Progress::New, LimiterStore::Memory(store)) = (this.progress, &this.limiter.0.store)
         {
             this.progress = Progress::Done;
-            return Poll::Ready(check_in_memory(store, &mut this.charges));
+            return Poll::Ready(check_in_memory(this.limiter, store, &mut this.charges));
         }
         this.poll_store(cx)
     }
@@ -77,7 +74,7 @@ impl<'p> Check<'_, 'p> {
             }
             self.charges.validate()?;
             match self.limiter.begin(&self.charges).now() {
-                Ok(reply) => return Poll::Ready(decide(&mut self.charges, reply?)),
+                Ok(reply) => return Poll::Ready(decide(self.limiter, &mut self.charges, reply?)),
                 Err(answer) => {
                     self.progress = Progress::Pending;
                     self.answer = Some(answer);
@@ -89,7 +86,7 @@ impl<'p> Check<'_, 'p> {
         };
         let reply = ready!(Pin::new(answer).poll(cx));
         self.progress = Progress::Done;
-        Poll::Ready(decide(&mut self.charges, reply?))
+        Poll::Ready(decide(self.limiter, &mut self.charges, reply?))
     }
 }
 
@@ -100,6 +97,7 @@ impl<'p> Check<'_, 'p> {
 /// measures this: without it, a check takes 1.15 times as long.
 #[inline(never)]
 fn check_in_memory<'p>(
+    limiter: &Limiter,
     store: &MemoryStore,
     charges: &mut Charges<'p>,
 ) -> Result<Decision<'p>, Error> {
@@ -110,7 +108,7 @@ fn check_in_memory<'p>(
         let (time, reply) = store.acquire_one(charge);
         return Ok(Decision::of_one(charges, is_shadow, time, Source::Local, reply));
     }
-    check_several_in_memory(store, charges)
+    check_several_in_memory(limiter, store, charges)
 }
 
 /// Checks one charge while the breaker is open.
@@ -127,18 +125,23 @@ fn check_in_fallback<'p>(fallback: &Fallback, charges: &mut Charges<'p>) -> Deci
 
 #[inline(never)]
 fn check_several_in_memory<'p>(
+    limiter: &Limiter,
     store: &MemoryStore,
     charges: &mut Charges<'p>,
 ) -> Result<Decision<'p>, Error> {
     charges.validate()?;
     let reply = store.acquire(charges);
-    decide(charges, reply)
+    decide(limiter, charges, reply)
 }
 
 #[inline]
-fn decide<'p>(charges: &mut Charges<'p>, reply: StoreReply) -> Result<Decision<'p>, Error> {
+fn decide<'p>(
+    limiter: &Limiter,
+    charges: &mut Charges<'p>,
+    reply: StoreReply,
+) -> Result<Decision<'p>, Error> {
     let decision = Decision::new(mem::take(charges), reply)?;
-    report(&decision);
+    limiter.report(&decision);
     Ok(decision)
 }
 

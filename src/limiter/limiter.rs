@@ -11,7 +11,7 @@ use crate::{
     error::Error,
     policy::{Charge, Charges},
     store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Status, Store},
-    telemetry,
+    telemetry::{self, DenialEvents, DenialLog},
 };
 
 /// The handle with which an application checks charges.
@@ -45,6 +45,7 @@ pub struct Limiter(pub(super) Arc<LimiterState>);
 pub(super) struct LimiterState {
     pub(super) store: LimiterStore,
     queue: Queue,
+    denial_log: DenialLog,
 }
 
 impl Limiter {
@@ -63,8 +64,8 @@ impl Limiter {
     /// Creates a limiter over `store`, handling timeouts and outages as configured by `resilience`.
     #[must_use]
     pub fn with(store: impl Store, resilience: Resilience) -> Self {
-        let store = LimiterStore::new(store, resilience);
-        Self(Arc::new(LimiterState { store, queue: Queue::new(Self::MAX_WAITING) }))
+        let (store, queue) = (LimiterStore::new(store, resilience), Queue::new(Self::MAX_WAITING));
+        Self(Arc::new(LimiterState { store, queue, denial_log: DenialLog::default() }))
     }
 
     /// Creates a limiter for this process alone, over a [`MemoryStore`] of the default size.
@@ -190,7 +191,7 @@ impl Limiter {
             };
             tokio::time::sleep(wait).await;
         };
-        report(&decision);
+        self.report(&decision);
         Ok(decision)
     }
 
@@ -199,6 +200,19 @@ impl Limiter {
     #[must_use]
     pub fn status(&self) -> Status {
         self.0.store.status()
+    }
+
+    /// Sets the denials for which this limiter and its layers emit an event, for all clones of this
+    /// handle. It can be changed while the program runs. The default is
+    /// [`DenialEvents::OncePerSecond`].
+    pub fn set_denial_events(&self, events: DenialEvents) {
+        self.0.denial_log.set_mode(events);
+    }
+
+    /// Returns the denials for which this limiter emits an event.
+    #[must_use]
+    pub fn denial_events(&self) -> DenialEvents {
+        self.0.denial_log.mode()
     }
 
     /// Decides a check of one charge, unless the store of this limiter is not a [`MemoryStore`].
@@ -225,10 +239,15 @@ impl Limiter {
     pub(super) async fn force(&self, charges: &[Charge<'_>]) -> Result<StoreReply, Error> {
         self.0.store.call(Request::Force(charges)).await
     }
-}
 
-/// Reports a decision on a check outside of a route.
-#[inline]
-pub(super) fn report(decision: &Decision<'_>) {
-    telemetry::record_decision(decision, || None);
+    /// Reports a decision on a check outside of a route.
+    #[inline]
+    pub(super) fn report(&self, decision: &Decision<'_>) {
+        telemetry::record_decision(decision, self.denial_log(), || None);
+    }
+
+    /// Returns the log that limits the events of denials.
+    pub(crate) fn denial_log(&self) -> &DenialLog {
+        &self.0.denial_log
+    }
 }

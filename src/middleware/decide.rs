@@ -158,7 +158,7 @@ impl Decider {
     /// Admits or rejects a request by its decision. The decision is borrowed and not moved: it is
     /// large, and a move costs as much as making it.
     fn admit(&self, decision: &Decision<'_>, hooks: ResponseHooks, parts: &mut Parts) -> Admission {
-        telemetry::record_decision(decision, || route::matched(parts));
+        telemetry::record_decision(decision, self.limiter.denial_log(), || route::matched(parts));
         if let Some(on_decision) = &self.on_decision {
             on_decision(decision, parts);
         }
@@ -189,7 +189,7 @@ impl Decider {
         // An invalid check is a mistake of the application. It is rejected, because admitting it
         // would lift the limit for good.
         let rejected = policy.denies || (error.is_invalid() && policy.binds);
-        telemetry::store_failed(error, !rejected);
+        telemetry::check_failed(error, !rejected);
         match rejected {
             true => Admission::Rejected(self.denial_format.unavailable(self.jitter, parts)),
             false => self.pass(parts),

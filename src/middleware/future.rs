@@ -9,6 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{Request, Response};
+use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -89,6 +90,7 @@ where
 impl<S, B, RB> Future for ResponseFuture<S, B>
 where
     S: Service<Request<B>, Response = Response<RB>>,
+    RB: Body,
 {
     type Output = Result<Response<ResponseBody<RB>>, S::Error>;
 
@@ -150,13 +152,13 @@ where
 }
 
 /// Starts the settlement of a response whose head has arrived.
-fn settling<S, F, B, RB>(
+fn settling<S, F, B, RB: Body>(
     response: Response<RB>,
     pending: PendingSettlement,
 ) -> ResponseState<S, F, Response<RB>, B> {
     let PendingSettlement { settlement, headers, decided } = pending;
     let (head, body) = response.into_parts();
-    let settlement = settlement.at_head(&head);
+    let settlement = settlement.at_head(&head, &body.size_hint());
     let response = Response::from_parts(head, body);
     let settling = Settling { response, settlement, headers, decided };
     ResponseState::Settling { settling: Some(Box::new(settling)) }

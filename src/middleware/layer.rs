@@ -80,8 +80,17 @@ use crate::{
 /// | the cost exceeds the capacity | 403 | `FAILED_PRECONDITION` | none: waiting does not help |
 /// | the [`Store`](crate::store::Store) cannot answer, and a rule says [`OnFailure::Deny`](crate::OnFailure::Deny) | 503, problem type `temporary-reduced-capacity` | `UNAVAILABLE` | 1 s |
 ///
-/// A request with the content type of gRPC or gRPC-Web gets the gRPC status in a response without
-/// a body. Its details are `RetryInfo` and `QuotaFailure`. No feature is needed for this.
+/// Each of these responses has `Cache-Control: no-store`, so that no cache serves the denial of one
+/// client to others.
+///
+/// The gRPC status goes to gRPC requests (POST over HTTP/2) and to gRPC-Web requests (POST over any
+/// version of HTTP), which are recognized by their content type. It is in the headers of a response
+/// 200 without a body. Its details are `RetryInfo` and `QuotaFailure`. No feature is needed for
+/// this.
+///
+/// For gRPC-Web, add this layer outside of `tonic_web::GrpcWebLayer`, which changes the content
+/// type. If browsers call the service, add the CORS layer outside of both, and expose the headers
+/// `grpc-status`, `grpc-message` and `grpc-status-details-bin`.
 #[derive(Clone)]
 pub struct RateLimitLayer(Arc<Decider>);
 
@@ -163,7 +172,8 @@ impl RateLimitLayer {
     }
 
     /// Sets a closure that creates the response to a [`Denied`] request. The layer adds
-    /// `Retry-After` and the rate limit [`Headers`] to it.
+    /// `Retry-After` and the rate limit [`Headers`] to it, and replaces its `Cache-Control` by
+    /// `no-store`.
     ///
     /// The closure is not called for gRPC requests, which get a gRPC status, and not when the store
     /// cannot answer.

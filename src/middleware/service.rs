@@ -7,6 +7,7 @@ use std::{
 };
 
 use http::{Request, Response};
+use http_body::Body;
 use tower_service::Service;
 
 use super::{
@@ -40,6 +41,7 @@ impl<S> RateLimit<S> {
 impl<S, B, RB> Service<Request<B>> for RateLimit<S>
 where
     S: Service<Request<B>, Response = Response<RB>> + Clone,
+    RB: Body,
 {
     type Response = Response<ResponseBody<RB>>;
     type Error = S::Error;

@@ -28,6 +28,8 @@ pub(super) type HeldCharges = SmallVec<[(Reservation, FinalCost); 1]>;
 pub(super) enum FinalCost {
     /// A function of the number of bytes in the body.
     OfBody(Arc<dyn Fn(u64) -> u64 + Send + Sync>),
+    /// A function of this number of bytes, for a response to HEAD.
+    OfLength(Arc<dyn Fn(u64) -> u64 + Send + Sync>, u64),
     /// The count of the handler.
     Tally(Tally),
 }
@@ -40,6 +42,7 @@ impl FinalCost {
     fn units(&self, bytes: u64) -> Option<u64> {
         match self {
             Self::OfBody(cost) => catch_unwind(AssertUnwindSafe(|| cost(bytes))).ok(),
+            Self::OfLength(cost, bytes) => catch_unwind(AssertUnwindSafe(|| cost(*bytes))).ok(),
             Self::Tally(tally) => Some(tally.units()),
         }
     }

@@ -1,6 +1,6 @@
 //! The charges of a request, and the hooks that adjust them by its response.
 
-use http::request::Parts;
+use http::{Method, request::Parts};
 use smallvec::SmallVec;
 
 use crate::{
@@ -16,6 +16,8 @@ pub(crate) struct ResponseHook {
     /// The units that this rule charged. The charge has more units if another rule charged the same
     /// key under the same policy.
     pub(super) cost: u64,
+    /// True for HEAD, whose response has no body.
+    pub(super) is_head: bool,
     pub(super) adjustment: Adjustment,
 }
 
@@ -32,7 +34,8 @@ pub(crate) fn charges<'r>(rules: &'r [Rule], request: &Parts) -> (Charges<'r>, R
         let cost = charge.cost();
         let index = charges.add(charge);
         if let Some(adjustment) = rule.adjustment() {
-            hooks.push(ResponseHook { charge: index, cost, adjustment: adjustment.clone() });
+            let (is_head, adjustment) = (request.method == Method::HEAD, adjustment.clone());
+            hooks.push(ResponseHook { charge: index, cost, is_head, adjustment });
         }
     }
     (charges, hooks)

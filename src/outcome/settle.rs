@@ -2,7 +2,8 @@
 
 use std::pin::Pin;
 
-use http::response::Parts;
+use http::{header::CONTENT_LENGTH, response::Parts};
+use http_body::SizeHint;
 use smallvec::SmallVec;
 
 use super::{
@@ -10,7 +11,12 @@ use super::{
     body_settlement::{BodySettlement, FinalCost, HeldCharges},
     hooks::ResponseHook,
 };
-use crate::{decision::Decision, limiter::Limiter, outcome::Tally, rule::Adjustment};
+use crate::{
+    decision::Decision,
+    limiter::Limiter,
+    outcome::Tally,
+    rule::{Adjustment, cost},
+};
 
 /// An admitted request, some of whose charges depend on the response.
 pub(crate) struct Settlement {
@@ -32,8 +38,9 @@ pub(crate) type SettlementFuture = Pin<Box<dyn Future<Output = Settled> + Send>>
 
 impl Settlement {
     /// Refunds the charges whose [`Rule::refund_if`](crate::Rule::refund_if) accepts the head of
-    /// the response, and collects those that the end of the body settles.
-    pub(crate) fn at_head(self, head: &Parts) -> SettlementFuture {
+    /// the response, and collects those that the end of the body settles. `size` is the size of the
+    /// body, as far as it is known.
+    pub(crate) fn at_head(self, head: &Parts, size: &SizeHint) -> SettlementFuture {
         let Self { limiter, mut decision, hooks } = self;
         let mut refunds: ResponseHooks = SmallVec::new();
         let mut held = HeldCharges::new();
@@ -45,6 +52,11 @@ impl Settlement {
                     }
                     continue;
                 }
+                Adjustment::CostOfBody(cost) if hook.is_head => match length(head, size) {
+                    Some(bytes) => FinalCost::OfLength(cost.clone(), bytes),
+                    // Without a length the estimate stays.
+                    None => continue,
+                },
                 Adjustment::CostOfBody(cost) => FinalCost::OfBody(cost.clone()),
                 Adjustment::SettleTally => match head.extensions.get::<Tally>() {
                     Some(tally) => FinalCost::Tally(tally.clone()),
@@ -67,5 +79,14 @@ impl Settlement {
             }
             Settled { decision, at_end: BodySettlement::new(held) }
         })
+    }
+}
+
+/// Returns the length of the body that a response to HEAD stands for (RFC 9110, section 8.6), if it
+/// is known: its `Content-Length`, or else the length of the body that the server will remove.
+fn length(head: &Parts, size: &SizeHint) -> Option<u64> {
+    match head.headers.get(CONTENT_LENGTH) {
+        Some(length) => cost::parse_length(length),
+        None => size.exact(),
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! Each function returns a closure over the head of a request, as an application could write it.
 
-use std::{collections::HashMap, str};
+use std::collections::HashMap;
 
 use http::{
-    Version,
+    HeaderValue, Version,
     header::{CONTENT_LENGTH, TRANSFER_ENCODING},
     request::Parts,
 };
@@ -46,9 +46,7 @@ pub fn content_length(
         match (lengths.next(), lengths.next()) {
             (None, _) if !encoded && parts.version <= Version::HTTP_11 => 0,
             (Some(length), None) if !encoded => {
-                let length =
-                    str::from_utf8(length.as_bytes()).ok().and_then(|text| text.parse().ok());
-                length.map_or(unstated, |length: u64| length.div_ceil(bytes))
+                parse_length(length).map_or(unstated, |length| length.div_ceil(bytes))
             }
             _ => unstated,
         }
@@ -88,4 +86,11 @@ pub fn by_route<'r>(
         };
         costs.iter().find(|(method, _)| matches(method)).map_or(otherwise, |(_, cost)| *cost)
     }
+}
+
+/// Parses a `Content-Length`, which is digits only (RFC 9110, section 8.6). `parse` alone would
+/// accept a plus sign.
+pub(crate) fn parse_length(value: &HeaderValue) -> Option<u64> {
+    let digits = value.to_str().ok()?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }

@@ -199,6 +199,9 @@ impl Rule {
     /// the body has ended or is dropped. A client that disconnects is charged for the bytes sent so
     /// far.
     ///
+    /// A request with the method HEAD costs as much as GET: `bytes` is the length of the body that GET
+    /// would get. If this length is not known, as with a stream, the estimate stays.
+    ///
     /// A rule has one adjustment: this replaces [`refund_if`](Self::refund_if) and
     /// [`settle_tally`](Self::settle_tally).
     #[must_use]

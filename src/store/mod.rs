@@ -7,13 +7,18 @@
 
 mod answer;
 mod memory;
+mod node_id;
+mod probe;
 #[cfg(feature = "redis")]
 mod redis;
 mod resilience;
+mod scheduling;
 mod status;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod store;
 
+#[doc(hidden)]
+pub use self::node_id::NodeId;
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisConfig, RedisStore};
 pub(crate) use self::resilience::{Fallback, Pipeline};

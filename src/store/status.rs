@@ -28,17 +28,27 @@ use super::MemoryStats;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Status {
     /// The state of the circuit breaker around the store; see
-    /// [`BreakerConfig`](super::BreakerConfig).
+    /// [`BreakerConfig`](super::BreakerConfig). Each node of a cluster has a breaker, and this is
+    /// the worst of their states.
     pub breaker: Option<BreakerStatus>,
+    /// The number of breakers that are open or half-open: of a store over one server 0 or 1, of a
+    /// cluster the number of nodes that do not decide their keys.
+    pub open_breakers: usize,
     /// The moving average of the store's response time.
     pub latency: Option<Duration>,
+    /// The moving average of the scheduling delay: the time that a task needs to pass through the
+    /// run queue of the runtime. It is measured while calls wait for the store for 10 ms or longer.
+    pub scheduling_delay: Option<Duration>,
     /// The contents of the memory store: of an embedded [`MemoryStore`](super::MemoryStore), or of
     /// the [fallback](super::Resilience::fallback) of a remote store.
     pub memory: Option<MemoryStats>,
+    /// The reason why the store is not ready: the text of the last error with which a
+    /// [lazy](super::RedisConfig::lazy) store has failed to start. `None` once it has started.
+    pub not_ready: Option<String>,
 }
 
 /// The state of the circuit breaker that a [`BreakerConfig`](super::BreakerConfig) configures.
@@ -66,24 +76,43 @@ impl Status {
     /// Creates a status without any part.
     #[must_use]
     pub const fn new() -> Self {
-        Self { breaker: None, latency: None, memory: None }
+        Self {
+            breaker: None,
+            open_breakers: 0,
+            latency: None,
+            scheduling_delay: None,
+            memory: None,
+            not_ready: None,
+        }
     }
 
     /// Sets the state of the [`breaker`](Self::breaker).
     #[must_use]
-    pub const fn with_breaker(self, breaker: BreakerStatus) -> Self {
+    pub fn with_breaker(self, breaker: BreakerStatus) -> Self {
         Self { breaker: Some(breaker), ..self }
     }
 
     /// Sets the [`latency`](Self::latency).
     #[must_use]
-    pub const fn with_latency(self, latency: Duration) -> Self {
+    pub fn with_latency(self, latency: Duration) -> Self {
         Self { latency: Some(latency), ..self }
+    }
+
+    /// Sets the [`scheduling_delay`](Self::scheduling_delay).
+    #[must_use]
+    pub fn with_scheduling_delay(self, delay: Duration) -> Self {
+        Self { scheduling_delay: Some(delay), ..self }
     }
 
     /// Sets the contents of the [`memory`](Self::memory) store.
     #[must_use]
-    pub const fn with_memory(self, memory: MemoryStats) -> Self {
+    pub fn with_memory(self, memory: MemoryStats) -> Self {
         Self { memory: Some(memory), ..self }
+    }
+
+    /// Sets the reason why the store is [not ready](Self::not_ready).
+    #[must_use]
+    pub fn with_not_ready(self, reason: impl Into<String>) -> Self {
+        Self { not_ready: Some(reason.into()), ..self }
     }
 }

@@ -2,8 +2,11 @@
 
 use std::{fmt, sync::Arc, time::Instant};
 
-use super::{Answer, Status};
-use crate::{decision::Receipt, policy::Charge};
+use super::{Answer, NodeId, Status};
+use crate::{
+    decision::{Receipt, ReceiptLine},
+    policy::Charge,
+};
 
 #[doc = include_str!("../../docs/store.md")]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
@@ -42,6 +45,21 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn status(&self) -> Status {
         Status::new()
     }
+
+    /// Returns the node that a charge depends on. Each node has a circuit breaker of its own. The
+    /// default is a store with one node.
+    #[doc(hidden)]
+    fn node(&self, charge: &Charge<'_>) -> NodeId {
+        let _ = charge;
+        NodeId::ONLY
+    }
+
+    /// Returns whether charges may depend on this node. The breaker of a node that has left the
+    /// store is dropped.
+    #[doc(hidden)]
+    fn has_node(&self, node: NodeId) -> bool {
+        node == NodeId::ONLY
+    }
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {
@@ -60,6 +78,14 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     fn status(&self) -> Status {
         (**self).status()
     }
+
+    fn node(&self, charge: &Charge<'_>) -> NodeId {
+        (**self).node(charge)
+    }
+
+    fn has_node(&self, node: NodeId) -> bool {
+        (**self).has_node(node)
+    }
 }
 
 impl<S: Store + ?Sized> Store for Box<S> {
@@ -77,6 +103,14 @@ impl<S: Store + ?Sized> Store for Box<S> {
 
     fn status(&self) -> Status {
         (**self).status()
+    }
+
+    fn node(&self, charge: &Charge<'_>) -> NodeId {
+        (**self).node(charge)
+    }
+
+    fn has_node(&self, node: NodeId) -> bool {
+        (**self).has_node(node)
     }
 }
 
@@ -114,4 +148,19 @@ pub enum Request<'a> {
     Refund(&'a Receipt),
     /// Forgets the units that the keys of these charges have spent.
     Reset(&'a [Charge<'a>]),
+}
+
+impl<'a> Request<'a> {
+    /// Returns the charges of the request, which for a refund are those of the receipt.
+    pub(crate) fn charges(self) -> impl Iterator<Item = &'a Charge<'a>> {
+        let (charges, lines): (&[Charge<'_>], &[_]) = match self {
+            Self::Acquire(charges)
+            | Self::Peek(charges)
+            | Self::Force(charges)
+            | Self::Reset(charges) => (charges, &[]),
+            Self::Refund(receipt) => (&[], receipt.lines()),
+        };
+        let of_line = |line: &'a ReceiptLine| -> &'a Charge<'a> { line.charge() };
+        charges.iter().chain(lines.iter().map(of_line))
+    }
 }

@@ -4,7 +4,10 @@
 //! |---|---|---|
 //! | `tollgate_decisions_total` | counter | by `policy` and `outcome`: `allowed`, `denied`, and for shadow charges `would_allow`, `would_deny` |
 //! | `tollgate_store_seconds` | histogram | response times of remote stores |
-//! | `tollgate_breaker_state` | gauge | 0 closed, 1 open, 2 half-open, 3 recovering |
+//! | `tollgate_scheduling_delay_seconds` | histogram | times that a task needed to pass through the run queue |
+//! | `tollgate_store_errors_total` | counter | by `kind`: calls to remote stores that failed |
+//! | `tollgate_breaker_state` | gauge | the worst state of a breaker: 0 closed, 1 open, 2 half-open, 3 recovering |
+//! | `tollgate_open_breakers` | gauge | breakers that are open or half-open |
 //! | `tollgate_fallback_total` | counter | checks that this process decided by itself |
 //! | `tollgate_deadline_missed_total` | counter | calls that the store did not answer by the deadline |
 //! | `tollgate_deny_cache_hits_total` | counter | checks that the deny cache denied |
@@ -14,7 +17,10 @@ use std::time::Duration;
 
 use metrics::{Level, Metadata};
 
-use crate::decision::{Decision, Outcome, Verdict};
+use crate::{
+    decision::{Decision, Outcome, Verdict},
+    error::ErrorKind,
+};
 
 pub(super) const ENABLED: bool = true;
 
@@ -45,18 +51,32 @@ pub(crate) fn store_answered(duration: Duration) {
     metrics::histogram!("tollgate_store_seconds").record(duration.as_secs_f64());
 }
 
-/// Registers the gauge of the breaker, and keeps its value.
-pub(crate) fn breaker_made() {
-    metrics::gauge!("tollgate_breaker_state").increment(0.0);
+/// Records the time that a task needed to pass through the run queue of the runtime.
+pub(crate) fn scheduling_delayed(delay: Duration) {
+    metrics::histogram!("tollgate_scheduling_delay_seconds").record(delay.as_secs_f64());
 }
 
-pub(super) fn breaker_changed(number: u8) {
-    metrics::gauge!("tollgate_breaker_state").set(f64::from(number));
+/// Registers the gauges of the breakers, and keeps their values.
+pub(crate) fn breaker_made() {
+    metrics::gauge!("tollgate_breaker_state").increment(0.0);
+    metrics::gauge!("tollgate_open_breakers").increment(0.0);
+}
+
+/// Records the worst state of the breakers of a limiter, and adds to the number of breakers that
+/// are open or half-open.
+pub(crate) fn breakers_counted(worst: u8, opened: i8) {
+    metrics::gauge!("tollgate_breaker_state").set(f64::from(worst));
+    metrics::gauge!("tollgate_open_breakers").increment(f64::from(opened));
 }
 
 /// Counts a call that the store did not answer by the deadline.
 pub(crate) fn deadline_missed() {
     metrics::counter!("tollgate_deadline_missed_total").increment(1);
+}
+
+/// Counts a call to the store that failed.
+pub(super) fn store_failed(kind: ErrorKind) {
+    metrics::counter!("tollgate_store_errors_total", "kind" => kind.name()).increment(1);
 }
 
 /// Counts a check that the fallback decided.

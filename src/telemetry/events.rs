@@ -9,12 +9,13 @@ use std::{
 use tokio::time::Instant;
 use tracing::level_filters::LevelFilter;
 
+use super::denial_log::{DenialLog, Suppressed};
 use crate::{
     decision::{Decision, Outcome, Verdict},
     error::{Error, ErrorKind},
 };
 
-/// The shortest time between two events for one kind of error.
+/// The shortest time between two events for one kind of error and place.
 const FAILURE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Returns whether a subscriber may record decisions. It reads one atomic.
@@ -25,14 +26,18 @@ pub(super) fn enabled() -> bool {
 
 /// Reports a decision that denies a check, or that a shadow charge would have denied.
 #[inline]
-pub(super) fn decided<'r>(decision: &Decision<'_>, route: impl FnOnce() -> Option<&'r str>) {
+pub(super) fn decided<'r>(
+    decision: &Decision<'_>,
+    log: &DenialLog,
+    route: impl FnOnce() -> Option<&'r str>,
+) {
     if enabled() {
-        report(decision, route);
+        report(decision, log, route);
     }
 }
 
 #[inline(never)]
-fn report<'r>(decision: &Decision<'_>, route: impl FnOnce() -> Option<&'r str>) {
+fn report<'r>(decision: &Decision<'_>, log: &DenialLog, route: impl FnOnce() -> Option<&'r str>) {
     let refused_shadow = |outcome: &Outcome<'_>| {
         outcome.charge().is_shadow() && outcome.verdict() != Verdict::Passed
     };
@@ -42,71 +47,103 @@ fn report<'r>(decision: &Decision<'_>, route: impl FnOnce() -> Option<&'r str>) 
     };
     if let Some(outcome) = outcome
         && tracing::enabled!(target: "tollgate", tracing::Level::INFO)
+        && let Some(suppressed) = log.admit(&outcome)
     {
-        denied(outcome, decision.is_allowed(), route());
+        denied(outcome, decision.is_allowed(), route(), suppressed);
     }
 }
 
-fn denied(outcome: Outcome<'_>, shadow: bool, route: Option<&str>) {
+fn denied(outcome: Outcome<'_>, shadow: bool, route: Option<&str>, suppressed: Suppressed) {
     let standing = outcome.standing();
     let (policy, cost, limit) =
         (outcome.policy().name(), outcome.charge().cost(), standing.limit());
     let key = outcome.charge().key();
     let used = limit.saturating_sub(standing.remaining());
     let retry_after = standing.retry_after().map(tracing::field::debug);
+    let Suppressed { same: suppressed, others } = suppressed;
+    let suppressed_others = (others > 0).then_some(others);
     tracing::info!(
         target: "tollgate",
-        policy, ?key, cost, used, limit, retry_after, route, shadow, "denied"
+        policy, ?key, cost, used, limit, retry_after, route, shadow, suppressed, suppressed_others,
+        "denied"
     );
 }
 
 /// Reports a change of a breaker's state. Opening is a warning, unless it follows a failed probe.
-pub(super) fn breaker_changed(before: &str, after: &str) {
+/// `node` is the number of the breaker's node, if the store has several.
+#[cold]
+pub(crate) fn breaker_changed(before: &str, after: &str, node: Option<u32>) {
     const BREAKER_CHANGED: &str = "the store's breaker has changed";
     match (before, after) {
         ("half-open", "open") | (_, "half-open") => {
-            tracing::debug!(target: "tollgate", breaker = after, "{BREAKER_CHANGED}");
+            tracing::debug!(target: "tollgate", breaker = after, node, "{BREAKER_CHANGED}");
         }
-        (_, "open") => tracing::warn!(target: "tollgate", breaker = after, "{BREAKER_CHANGED}"),
-        _ => tracing::info!(target: "tollgate", breaker = after, "{BREAKER_CHANGED}"),
+        (_, "open") => {
+            tracing::warn!(target: "tollgate", breaker = after, node, "{BREAKER_CHANGED}");
+        }
+        _ => tracing::info!(target: "tollgate", breaker = after, node, "{BREAKER_CHANGED}"),
     }
 }
 
-/// Reports that the store cannot answer, at most once a second for each kind of error. Calls that
-/// the open breaker rejects are not reported, because the breaker has reported its state.
+/// Reports that a call to the store has failed, at most once a second for each kind of error and
+/// place.
 #[cold]
-pub(crate) fn store_failed(error: &Error, admitted: bool) {
-    if error.kind() == ErrorKind::BreakerOpen {
-        return;
-    }
-    if let Some(suppressed) = FAILURES.admit(error.kind(), Instant::now()) {
+pub(super) fn store_failed(error: &Error) {
+    if let Some(suppressed) = FAILURES.admit(error.kind(), error.place(), Instant::now()) {
         tracing::warn!(
             target: "tollgate",
-            %error, admitted, suppressed, "the store cannot answer"
+            kind = error.kind().name(), place = error.place(), %error, suppressed,
+            "the store has failed"
         );
+    }
+}
+
+/// Reports that a check is not valid, at most once a second. Other errors of a check are those of
+/// its store, and are reported there.
+#[cold]
+pub(crate) fn check_failed(error: &Error, admitted: bool) {
+    if error.is_unavailable() {
+        return;
+    }
+    if let Some(suppressed) = FAILURES.admit(error.kind(), "check", Instant::now()) {
+        tracing::warn!(target: "tollgate", %error, admitted, suppressed, "the check is not valid");
     }
 }
 
 static FAILURES: FailureLog = FailureLog(Mutex::new(Vec::new()));
 
-/// The time of the last event for each kind of error, and the number of errors since.
-struct FailureLog(Mutex<Vec<(ErrorKind, Instant, u64)>>);
+/// The most places of which each has its own events. Redis recommends clusters of at most 1,000
+/// nodes, which rarely all fail.
+const MAX_PLACES: usize = 256;
+
+/// The last event for each kind of error and place.
+struct FailureLog(Mutex<Vec<LastEvent>>);
+
+struct LastEvent {
+    kind: ErrorKind,
+    place: Box<str>,
+    time: Instant,
+    /// The number of errors since.
+    suppressed: u64,
+}
 
 impl FailureLog {
-    /// Returns the number of errors of this kind that were not reported since the last event, if it
-    /// is time for another event.
-    fn admit(&self, kind: ErrorKind, now: Instant) -> Option<u64> {
+    /// Returns the number of errors of this kind and place that were not reported since the last
+    /// event, if it is time for another event.
+    fn admit(&self, kind: ErrorKind, place: &str, now: Instant) -> Option<u64> {
         let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((_, last, suppressed)) = log.iter_mut().find(|(other, ..)| *other == kind) else {
-            log.push((kind, now, 0));
+        let place = if log.len() < MAX_PLACES { place } else { "other" };
+        let Some(last) = log.iter_mut().find(|last| last.kind == kind && *last.place == *place)
+        else {
+            log.push(LastEvent { kind, place: place.into(), time: now, suppressed: 0 });
             return Some(0);
         };
-        if now.saturating_duration_since(*last) < FAILURE_INTERVAL {
-            *suppressed += 1;
+        if now.saturating_duration_since(last.time) < FAILURE_INTERVAL {
+            last.suppressed += 1;
             return None;
         }
-        *last = now;
-        Some(mem::take(suppressed))
+        last.time = now;
+        Some(mem::take(&mut last.suppressed))
     }
 }
 

@@ -9,6 +9,12 @@ mod counts;
 #[cfg(not(feature = "metrics"))]
 #[path = "no_counts.rs"]
 mod counts;
+mod denial_events;
+#[cfg(feature = "tracing")]
+mod denial_log;
+#[cfg(not(feature = "tracing"))]
+#[path = "no_denial_log.rs"]
+mod denial_log;
 #[cfg(feature = "tracing")]
 mod events;
 #[cfg(not(feature = "tracing"))]
@@ -17,11 +23,16 @@ mod events;
 
 #[cfg(feature = "redis")]
 pub(crate) use self::counts::undo_failed;
+pub use self::denial_events::DenialEvents;
 pub(crate) use self::{
-    counts::{breaker_made, deadline_missed, denied_from_cache, fell_back, store_answered},
-    events::{peer_missing, store_failed},
+    counts::{
+        breaker_made, breakers_counted, deadline_missed, denied_from_cache, fell_back,
+        scheduling_delayed, store_answered,
+    },
+    denial_log::DenialLog,
+    events::{breaker_changed, check_failed, peer_missing},
 };
-use crate::decision::Decision;
+use crate::{decision::Decision, error::Error};
 
 /// Returns whether decisions are reported. With the feature `metrics` they always are, because the
 /// facade does not say whether a recorder is installed.
@@ -30,19 +41,21 @@ pub(crate) fn reports_decisions() -> bool {
     counts::ENABLED || events::enabled()
 }
 
-/// Reports a decision, as an event if it denies the check, and in the counters of its policies.
+/// Reports a decision, as an event if it denies the check and `log` admits it, and in the counters
+/// of its policies.
 #[inline]
 pub(crate) fn record_decision<'r>(
     decision: &Decision<'_>,
+    log: &DenialLog,
     route: impl FnOnce() -> Option<&'r str>,
 ) {
-    events::decided(decision, route);
+    events::decided(decision, log, route);
     counts::decided(decision);
 }
 
-/// Reports a change of a breaker's state: the names of both states, and the number of the new one.
+/// Reports that a call to a remote store has failed.
 #[cold]
-pub(crate) fn breaker_changed(before: &str, after: &str, number: u8) {
-    counts::breaker_changed(number);
-    events::breaker_changed(before, after);
+pub(crate) fn store_failed(error: &Error) {
+    counts::store_failed(error.kind());
+    events::store_failed(error);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::decision::Decision;
+use crate::{decision::Decision, error::ErrorKind};
 
 pub(super) const ENABLED: bool = false;
 
@@ -11,11 +11,15 @@ pub(super) fn decided(_: &Decision<'_>) {}
 #[inline]
 pub(crate) fn store_answered(_: Duration) {}
 #[inline]
+pub(crate) fn scheduling_delayed(_: Duration) {}
+#[inline]
 pub(crate) fn breaker_made() {}
 #[inline]
-pub(super) fn breaker_changed(_: u8) {}
+pub(crate) fn breakers_counted(_: u8, _: i8) {}
 #[inline]
 pub(crate) fn deadline_missed() {}
+#[inline]
+pub(super) fn store_failed(_: ErrorKind) {}
 #[inline]
 pub(crate) fn fell_back() {}
 #[cfg(feature = "redis")]

@@ -1,5 +1,6 @@
 //! The functions of `events.rs`, for builds without the feature `tracing`.
 
+use super::DenialLog;
 use crate::{decision::Decision, error::Error};
 
 #[inline]
@@ -8,10 +9,12 @@ pub(super) fn enabled() -> bool {
 }
 
 #[inline]
-pub(super) fn decided<'r>(_: &Decision<'_>, _: impl FnOnce() -> Option<&'r str>) {}
+pub(super) fn decided<'r>(_: &Decision<'_>, _: &DenialLog, _: impl FnOnce() -> Option<&'r str>) {}
 #[inline]
-pub(super) fn breaker_changed(_: &str, _: &str) {}
+pub(crate) fn breaker_changed(_: &str, _: &str, _: Option<u32>) {}
 #[inline]
-pub(crate) fn store_failed(_: &Error, _: bool) {}
+pub(super) fn store_failed(_: &Error) {}
+#[inline]
+pub(crate) fn check_failed(_: &Error, _: bool) {}
 #[inline]
 pub(crate) fn peer_missing() {}

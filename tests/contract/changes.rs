@@ -4,7 +4,7 @@ use tollgate::{Policy, Quota};
 
 use crate::{
     checks::{START, check, each_algorithm, remaining},
-    support::{Fixture, hold, policy},
+    support::{Fixture, hold, most_in_any_window, policy},
 };
 
 const SECOND: u64 = 1_000_000;
@@ -189,14 +189,14 @@ pub(crate) async fn an_open_bucket_ends_under_the_new_window(fixture: Fixture) {
     }
 }
 
-/// The new window is the wider one, and has the narrower buckets.
+/// The new window is the wider one: the open bucket ends at the last charge.
 pub(crate) async fn an_open_bucket_ends_under_a_wider_window(fixture: Fixture) {
     fixture.set(HOUR_START);
     let policy = policy("p", "10/100s sliding-buckets(1)");
     assert!(check(&fixture, &policy, 6).await.is_allowed());
     change(&policy, "10/110s sliding-buckets(110)");
-    // At 111 seconds under the new window, at 200 under the old one.
-    for (time, left) in [(111 * SECOND - 1, 4), (111 * SECOND, 10)] {
+    // At 200 seconds if the window does not change.
+    for (time, left) in [(100 * SECOND - 1, 4), (100 * SECOND, 10)] {
         fixture.set(HOUR_START + time);
         assert_eq!(remaining(&fixture, &policy).await, left, "after {time} us");
     }
@@ -308,4 +308,24 @@ pub(crate) async fn a_lowered_burst_keeps_the_debt(fixture: Fixture) {
     assert!(!check(&fixture, &bucket, 1).await.is_allowed());
     fixture.set(START + 100 * SECOND);
     assert!(check(&fixture, &bucket, 1).await.is_allowed());
+}
+
+/// An old instance with ten a minute beside a new one with ten in two seconds: no two seconds hold more
+/// than ten, however the checks of the two follow one another.
+pub(crate) async fn windows_that_alternate_add_nothing(fixture: Fixture) {
+    let windows = ["10/min", "10/2s"];
+    let policies = windows.map(|quota| policy("p", quota));
+    let mut admitted = Vec::new();
+    for step in 0..400_u64 {
+        let time = START + step * 100_000;
+        fixture.set(time);
+        for policy in &policies {
+            if check(&fixture, policy, 1).await.is_allowed() {
+                admitted.push((time, 1));
+            }
+        }
+    }
+    let most = most_in_any_window(&admitted, 2 * SECOND);
+    assert!(most <= 10, "{most} in two seconds");
+    assert!(admitted.len() >= 190, "the looser quota is used: {}", admitted.len());
 }

@@ -82,3 +82,23 @@ pub(crate) async fn time_that_runs_backward_returns_nothing(fixture: Fixture) {
         }
     }
 }
+
+/// An hour forward and back. What was charged an hour ahead counts as charged now, and not for longer.
+pub(crate) async fn a_clock_that_was_set_back_heals_within_a_window(fixture: Fixture) {
+    for policy in &each_algorithm(5) {
+        let window = micros(policy.quota().window());
+        fixture.set(START);
+        assert!(check(&fixture, policy, 5).await.is_allowed());
+        fixture.set(START + 3_600 * SECOND);
+        assert!(check(&fixture, policy, 5).await.is_allowed(), "one more bound");
+        fixture.set(START + SECOND);
+        let Decision::Denied(denied) = check(&fixture, policy, 5).await else { panic!("5 of 0") };
+        let wait = micros(denied.retry_after().expect("a wait"));
+        assert!(wait > 0 && wait <= 2 * window, "{policy:?}: {wait} us");
+        // A denial has dated the key anew: it does not stand still.
+        fixture.set(START + SECOND + wait - 1);
+        assert!(!check(&fixture, policy, 5).await.is_allowed(), "{policy:?}");
+        fixture.set(START + SECOND + wait);
+        assert!(check(&fixture, policy, 5).await.is_allowed(), "{policy:?}");
+    }
+}

@@ -5,10 +5,11 @@ use std::{fmt, time::Duration};
 use crate::{
     load::{KEYS, Sample},
     server::{INSTANCES, LIMIT},
+    support::fault_row::FaultRow,
 };
 
 /// How long requests took.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Waits {
     pub(crate) p50: Duration,
     pub(crate) p99: Duration,
@@ -34,6 +35,8 @@ impl fmt::Display for Waits {
 
 /// One fault, and how it was borne. Times of the run are in microseconds since the epoch.
 pub(crate) struct Figures {
+    /// The same figures as a row of the table of faults.
+    pub(crate) row: FaultRow,
     pub(crate) requests: usize,
     pub(crate) server: Waits,
     pub(crate) control: Waits,
@@ -53,12 +56,13 @@ pub(crate) struct Figures {
 impl Figures {
     /// `lives` says how often the data began anew: once, and once more for each time it was lost.
     pub(crate) fn of(
+        fault: &str,
         [server, control]: &[Vec<Sample>; 2],
         began: u64,
         ended: u64,
         lives: u64,
     ) -> Self {
-        let mut admitted = [0; KEYS as usize];
+        let mut admitted = [0_u64; KEYS as usize];
         for sample in server.iter().filter(|sample| sample.status == 200) {
             admitted[sample.key as usize] += 1;
         }
@@ -69,16 +73,29 @@ impl Figures {
         let degraded = server.iter().filter(|it| it.due >= began).find(fell_back);
         let last = server.iter().rfind(fell_back);
         let since = |time: u64, from: u64| Duration::from_micros(time.saturating_sub(from));
-        Self {
-            requests: server.len(),
-            server: Waits::of(server.iter().map(|sample| sample.took)),
-            control: Waits::of(control.iter().map(|sample| sample.took)),
+        let bound = LIMIT * lives + LIMIT / u64::from(INSTANCES) + 1;
+        let took = |samples: &[Sample]| samples.iter().map(|sample| sample.took).collect();
+        let recovered = last.map_or(Duration::ZERO, |last| since(last.due, ended));
+        let row = FaultRow {
+            fault: fault.to_owned(),
+            waits: took(server),
+            control: took(control),
             errors: server.iter().filter(|it| !matches!(it.status, 200 | 429)).count(),
             admitted: admitted.iter().sum(),
+            bound: bound * KEYS,
+            recovery: Some(recovered),
+        };
+        Self {
+            requests: server.len(),
+            server: Waits::of(row.waits.iter().copied()),
+            control: Waits::of(row.control.iter().copied()),
+            errors: row.errors,
+            admitted: row.admitted,
             beyond: beyond(LIMIT + 1),
-            wrong: beyond(LIMIT * lives + LIMIT / u64::from(INSTANCES) + 1),
+            wrong: beyond(bound),
             degraded: degraded.map(|it| since(it.due + it.took.as_micros() as u64, began)),
-            recovered: last.map_or(Duration::ZERO, |last| since(last.due, ended)),
+            recovered,
+            row,
         }
     }
 }

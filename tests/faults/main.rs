@@ -9,13 +9,20 @@ mod figures;
 mod load;
 mod names;
 mod outages;
+mod pacing;
 mod processes;
 #[path = "../resilience/proxy.rs"]
 mod proxy;
+mod saturated;
+mod sentinels;
 mod server;
 #[path = "../redis/servers.rs"]
 mod servers;
 mod stage;
+#[path = "../support/mod.rs"]
+mod support;
+mod transport;
+mod transports;
 
 /// Tests that measure times take this lock, so that they do not disturb each other.
 pub(crate) static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

@@ -109,7 +109,7 @@ async fn assert_survives(what: &str, hangs_for: Duration, environment: &[(&str, 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_name_server_hangs_for_a_second() {
-    assert_survives("DNS hangs for 1 s", Duration::from_secs(1), &[]).await;
+    assert_survives("DNS: hangs for 1 s", Duration::from_secs(1), &[]).await;
 }
 
 /// Some lookups have been given up then, and most of those that hang notice only seconds later that
@@ -117,7 +117,7 @@ async fn the_name_server_hangs_for_a_second() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_name_server_hangs_for_long() {
     for seconds in [6, 13] {
-        let what = format!("DNS hangs for {seconds} s");
+        let what = format!("DNS: hangs for {seconds} s");
         assert_survives(&what, Duration::from_secs(seconds), &[]).await;
     }
 }
@@ -126,7 +126,7 @@ async fn the_name_server_hangs_for_long() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_name_server_hangs_without_a_breaker() {
     for seconds in [1, 7] {
-        let what = format!("DNS hangs for {seconds} s, no breaker");
+        let what = format!("DNS: hangs for {seconds} s, no breaker");
         assert_survives(&what, Duration::from_secs(seconds), &[SURE]).await;
     }
 }
@@ -136,7 +136,7 @@ async fn the_name_server_hangs_without_a_breaker() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_name_server_hangs_for_many_connections() {
     let hangs_for = Duration::from_millis(1_500);
-    assert_survives("DNS hangs, 20 connections", hangs_for, &[MANY_CONNECTIONS]).await;
+    assert_survives("DNS: hangs, 20 connections", hangs_for, &[MANY_CONNECTIONS]).await;
     let more = [MANY_CONNECTIONS, SURE];
-    assert_survives("DNS hangs, 20 connections, no breaker", hangs_for, &more).await;
+    assert_survives("DNS: hangs, 20 connections, no breaker", hangs_for, &more).await;
 }

@@ -1,44 +1,17 @@
 //! Faults of Redis itself, and of the way to it.
 
-use std::{cell::RefCell, process::Command, thread, time::Duration};
+use std::{cell::RefCell, thread, time::Duration};
 
 use crate::{
-    proxy::{Proxy, Spoil},
-    servers::{Guarded, Server, until},
+    proxy::Proxy,
+    servers::{Guarded, Server, debug_arguments, until},
     stage::{Stage, measured},
 };
-
-fn signal(pid: &str, signal: &str) {
-    assert!(Command::new("kill").args([signal, pid]).status().expect("kill runs").success());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_and_started_again() {
-    measured(async || {
-        let server = RefCell::new(Server::start());
-        let stage = Stage::new("kill -9", server.borrow().url()).loses_data();
-        let kill = async |_: &_| server.borrow_mut().kill();
-        stage.bear(kill, async |_: &_| server.borrow_mut().run()).await
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stopped_and_continued() {
-    measured(async || {
-        let server = Server::start();
-        let pid = server.info("server", "process_id");
-        let stop = async |_: &_| signal(&pid, "-STOP");
-        let go_on = async |_: &_| signal(&pid, "-CONT");
-        Stage::new("SIGSTOP", server.url()).bear(stop, go_on).await
-    })
-    .await;
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn asleep() {
     measured(async || {
-        let server = Server::start_with(&["--enable-debug-command", "yes"]);
+        let server = Server::start_with(debug_arguments());
         let asleep = RefCell::new(None);
         let sleep = async |_: &_| {
             let client = server.client();
@@ -52,7 +25,7 @@ async fn asleep() {
             }));
         };
         let wake = async |_: &_| asleep.take().expect("it sleeps").join().expect("it slept");
-        Stage::new("DEBUG SLEEP", server.url()).bear(sleep, wake).await
+        Stage::new("Redis: DEBUG SLEEP 1", server.url()).bear(sleep, wake).await
     })
     .await;
 }
@@ -64,7 +37,7 @@ async fn out_of_memory() {
         server.ask::<()>("CONFIG SET maxmemory-policy noeviction");
         let fill = async |_: &_| server.ask::<()>("CONFIG SET maxmemory 1");
         let empty = async |_: &_| server.ask::<()>("CONFIG SET maxmemory 0");
-        Stage::new("maxmemory", server.url()).bear(fill, empty).await
+        Stage::new("Redis: out of memory", server.url()).bear(fill, empty).await
     })
     .await;
 }
@@ -75,7 +48,7 @@ async fn made_a_replica() {
         let server = Server::start();
         let demote = async |_: &_| server.ask::<()>("REPLICAOF 127.0.0.1 1");
         let promote = async |_: &_| server.ask::<()>("REPLICAOF NO ONE");
-        Stage::new("made a replica", server.url()).bear(demote, promote).await
+        Stage::new("Redis: made a read-only replica", server.url()).bear(demote, promote).await
     })
     .await;
 }
@@ -94,7 +67,7 @@ async fn disk_full() {
             server.limit_files("unlimited");
             server.until_wrote("ok");
         };
-        Stage::new("disk full", server.url()).bear(fill, empty).await
+        Stage::new("Redis: disk full", server.url()).bear(fill, empty).await
     })
     .await;
 }
@@ -107,46 +80,10 @@ async fn promoted() {
         let primary = RefCell::new(primary);
         let promoted = async |_: &_| until("the replica is promoted", || replica.is_primary());
         let kill = async |_: &_| primary.borrow_mut().kill();
-        let store = format!("{} {}", sentinel.url(), Guarded::NAME);
-        Stage::new("primary killed, replica promoted", store).bear(kill, promoted).await
+        let store = format!("sentinel {} {}", Guarded::NAME, sentinel.url());
+        Stage::new("Sentinel: primary killed, replica promoted", store).bear(kill, promoted).await
     })
     .await;
-}
-
-async fn spoilt_on_the_way(how: Spoil) {
-    measured(async || {
-        let server = Server::start();
-        let proxy = Proxy::start(server.port).await;
-        let (spoil, spare) =
-            (async |_: &_| proxy.spoil(how), async |_: &_| proxy.spoil(Spoil::Nothing));
-        Stage::new(&format!("replies: {how:?}"), proxy.url()).bear(spoil, spare).await
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replies_late() {
-    spoilt_on_the_way(Spoil::Delay).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replies_swallowed() {
-    spoilt_on_the_way(Spoil::Swallow).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_cut() {
-    spoilt_on_the_way(Spoil::Cut).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replies_truncated() {
-    spoilt_on_the_way(Spoil::Truncate).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replies_corrupted() {
-    spoilt_on_the_way(Spoil::Corrupt).await;
 }
 
 /// A new connection takes longer than any check waits for it, and is used all the same.
@@ -158,7 +95,7 @@ async fn connections_lost_far_away() {
         let kill = async |_: &_| {
             let _: i64 = server.ask("CLIENT KILL TYPE normal SKIPME yes");
         };
-        let stage = Stage::new("connections lost, connecting takes 120 ms", proxy.url());
+        let stage = Stage::new("network: connections lost, connecting takes 120 ms", proxy.url());
         stage.bear(kill, async |_: &_| ()).await
     })
     .await;

@@ -1,9 +1,10 @@
 //! The server: axum with the layer over Redis, as an application has it. The control is the same
 //! without the layer.
 
-use std::net::SocketAddr;
+use std::{env, fs, net::SocketAddr};
 
 use axum::{Router, middleware::map_response, response::Response, routing::get};
+use bb8_redis::RedisConnectionManager;
 use tollgate::{
     Decided, Decision, Limiter, Policy, Quota, RateLimitLayer, Rule, by,
     store::{RedisConfig, RedisStore, Resilience, Source},
@@ -26,11 +27,15 @@ pub(crate) const SURE: (&str, &str) = ("TOLLGATE_TEST_BREAKER", "none");
 
 /// A variable with which the server has 20 connections to Redis.
 pub(crate) const MANY_CONNECTIONS: (&str, &str) = ("TOLLGATE_TEST_CONNECTIONS", "many");
+/// A variable with which the server hands the store a pool of the application's.
+pub(crate) const POOL: (&str, &str) = ("TOLLGATE_TEST_POOL", "bb8");
+/// The path of the certificate of an authority that the server trusts.
+pub(crate) const AUTHORITY: &str = "TOLLGATE_TEST_AUTHORITY";
 
 /// Not a test of its own: what the server's process does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server() {
-    let Ok(store) = std::env::var(STORE) else { return };
+    let Ok(store) = env::var(STORE) else { return };
     let app = Router::new().route("/", get(|| async { "hello" }));
     let app = if store == CONTROL { app } else { limited(app, &store).await };
     let address = common_http::serve(app).await;
@@ -38,22 +43,40 @@ async fn server() {
     end_of_input().await;
 }
 
-async fn limited(app: Router, store: &str) -> Router {
-    let store = match store.split_once(' ') {
-        Some((sentinel, name)) => RedisStore::sentinel([sentinel], name).await,
-        None => {
-            let mut config = RedisConfig::default();
-            if std::env::var(MANY_CONNECTIONS.0).is_ok() {
-                config = config.connections(20);
-            }
-            RedisStore::connect_with(store, config).await
+/// Returns a store over what [`Serving::start`] describes.
+pub(crate) async fn connect(store: &str) -> RedisStore {
+    let mut config = RedisConfig::default();
+    if env::var(MANY_CONNECTIONS.0).is_ok() {
+        config = config.connections(20);
+    }
+    if let Ok(path) = env::var(AUTHORITY) {
+        config = config.root_certificates(fs::read(path).expect("a certificate"));
+    }
+    let words: Vec<&str> = store.split(' ').collect();
+    let store = match words[..] {
+        ["sentinel", name, ref sentinels @ ..] => {
+            RedisStore::sentinel_with(sentinels.iter().copied(), name, config).await
         }
+        ["cluster", ref nodes @ ..] => {
+            RedisStore::cluster_with(nodes.iter().copied(), config).await
+        }
+        _ if env::var(POOL.0).is_ok() => {
+            let manager = RedisConnectionManager::new(store).expect("a URL");
+            let pool = bb8::Pool::builder().build(manager).await.expect("a pool");
+            RedisStore::from_pool_with(pool, config).await
+        }
+        _ => RedisStore::connect_with(store, config).await,
     };
+    store.expect("a store")
+}
+
+async fn limited(app: Router, store: &str) -> Router {
+    let store = connect(store).await;
     let mut resilience = Resilience::default().instances(INSTANCES);
-    if std::env::var(SURE.0).is_ok() {
+    if env::var(SURE.0).is_ok() {
         resilience = resilience.without_breaker();
     }
-    let limiter = Limiter::with(store.expect("a store"), resilience);
+    let limiter = Limiter::with(store, resilience);
     let quota: Quota = format!("{LIMIT}/h token-bucket({LIMIT})").parse().expect("a quota");
     let rule = Rule::new(Policy::new("api", quota).expect("a name"), by::header("x-api-key"));
     let app = app.layer(RateLimitLayer::new(limiter, rule).visible());
@@ -66,7 +89,7 @@ async fn blocking() -> &'static str {
 }
 
 /// Tells the client who decided.
-async fn show_source(mut response: Response) -> Response {
+pub(crate) async fn show_source(mut response: Response) -> Response {
     let decided = response.extensions().get::<Decided>();
     let source = match decided.and_then(Decided::decision).map(Decision::source) {
         Some(Source::Shared) => "shared",
@@ -85,7 +108,8 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// `store` is a URL, or that of a sentinel and the name of a primary.
+    /// `store` is a URL; `sentinel`, the name of a primary and the URLs of sentinels; or `cluster` and
+    /// the URLs of nodes.
     pub(crate) fn start(store: &str, environment: &[(&str, &str)]) -> Self {
         let environment: Vec<_> = environment.iter().copied().chain([(STORE, store)]).collect();
         let mut role = Role::start("server::server", &environment);

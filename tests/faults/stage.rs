@@ -13,19 +13,20 @@ pub(crate) struct Stage<'a> {
     /// What the server connects to.
     store: String,
     /// Of the server's process.
-    environment: &'a [(&'a str, &'a str)],
+    environment: Vec<(&'a str, &'a str)>,
     /// How often the data of Redis begins anew.
     lives: u64,
 }
 
 impl<'a> Stage<'a> {
     pub(crate) fn new(what: &'a str, store: String) -> Self {
-        Self { what, store, environment: &[], lives: 1 }
+        Self { what, store, environment: Vec::new(), lives: 1 }
     }
 
     /// The server's process has these variables, too.
-    pub(crate) fn in_environment(mut self, environment: &'a [(&'a str, &'a str)]) -> Self {
-        self.environment = environment;
+    pub(crate) fn in_environment(mut self, environment: &'a [(&'a str, impl AsRef<str>)]) -> Self {
+        self.environment =
+            environment.iter().map(|(name, value)| (*name, value.as_ref())).collect();
         self
     }
 
@@ -43,7 +44,7 @@ impl<'a> Stage<'a> {
     ) -> Figures {
         let _alone = ALONE.lock().await;
         let Self { what, store, environment, lives } = self;
-        let (server, control) = (Serving::start(&store, environment), Serving::control());
+        let (server, control) = (Serving::start(&store, &environment), Serving::control());
         let load = Loading::start(server.address, control.address);
         let clock = SystemClock::new();
         let now = || clock.now().as_micros();
@@ -54,7 +55,7 @@ impl<'a> Stage<'a> {
         end(&server).await;
         let ended = now();
         sleep(Duration::from_millis(2_200)).await;
-        let figures = Figures::of(&load.end(), began, ended, lives);
+        let figures = Figures::of(what, &load.end(), began, ended, lives);
         eprintln!("measured: {what}: {figures}");
 
         // Of a busy machine, too: who waits longer hears nothing else.
@@ -72,7 +73,8 @@ const CALM: Duration = Duration::from_millis(5);
 const STALLED: Duration = Duration::from_millis(50);
 const RUNS: usize = 4;
 
-/// Runs a fault, and fails if clients waited too long, or if Redis was left alone for too long.
+/// Runs a fault, prints its row of the table in docs/faults.md, and fails if clients waited too long,
+/// or if Redis was left alone for too long.
 ///
 /// A run that misses a bar while the control shows a busy machine is repeated, up to 4 runs in all.
 /// If none of them was calm, the calmest one is judged. Then the longest wait of the control is added
@@ -85,7 +87,7 @@ pub(crate) async fn measured(run: impl AsyncFn() -> Figures) {
         let Figures { control, .. } = figures;
         let calm = control.p99 <= CALM && control.max <= STALLED;
         match misses(&figures, control.p99.min(CALM)) {
-            None => return,
+            None => return figures.row.print(),
             Some(miss) if calm => panic!("{miss}"),
             Some(miss) => eprintln!("the machine was busy, as the control shows: {miss}"),
         }
@@ -95,6 +97,7 @@ pub(crate) async fn measured(run: impl AsyncFn() -> Figures) {
     if let Some(miss) = misses(calmest, calmest.control.max) {
         panic!("{miss}");
     }
+    calmest.row.print();
 }
 
 /// Returns which bar these figures miss, if the machine adds `machine` to a wait.

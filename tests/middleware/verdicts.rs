@@ -3,7 +3,7 @@
 use std::{convert::Infallible, time::Duration};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Method, Request, Response, Version};
 use http_body_util::Empty;
 use tollgate::{
     Limiter, Mark, RateLimitLayer, Standing, Timestamp,
@@ -44,6 +44,7 @@ async fn ask(layer: RateLimitLayer, grpc: bool) -> (u16, http::HeaderMap, String
     if grpc {
         let content_type = "application/grpc".parse().unwrap();
         request.headers_mut().insert("content-type", content_type);
+        (*request.method_mut(), *request.version_mut()) = (Method::POST, Version::HTTP_2);
     }
     let mut service = layer.layer(service_fn(inner));
     text(service.ready().await.unwrap().call(request).await.unwrap()).await

@@ -8,7 +8,7 @@ use super::{Model, Paid, Trace, micros, rational, whole};
 /// Twice the longest window, in microseconds: no debt takes longer to be paid off.
 const LONGEST: u64 = 2 * 400 * 86_400 * 1_000_000;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Bucket {
     debt: BigRational,
     /// When the last charge left this debt, and under which rate.
@@ -95,8 +95,17 @@ impl Model for Bucket {
         Trace { time: self.changed, debt }
     }
 
+    fn healed(&self, now: u64) -> Option<Box<dyn Model>> {
+        let window = self.rate?.window;
+        let healed = Self { changed: now, ..self.clone() };
+        (self.changed > now + window).then(|| Box::new(healed) as _)
+    }
+
     fn refund(&mut self, quota: &Quota, now: u64, paid: &Paid) -> u64 {
         let now = now.max(self.changed);
+        if paid.trace.time > now + micros(&paid.ask.quota) {
+            return 0;
+        }
         // A debt from before the request is paid before it, at the fastest rate there was.
         let rate = Rate::of(&paid.ask.quota);
         let rate = self.rate.map_or(rate, |old| rate.or_faster(old)).or_faster(Rate::of(quota));

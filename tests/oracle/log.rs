@@ -4,7 +4,7 @@ use tollgate::{Algorithm, Quota};
 
 use super::{Model, Paid, Trace, micros, rational};
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Log {
     /// A request is known by its place in here.
     requests: Vec<Request>,
@@ -13,10 +13,12 @@ pub(super) struct Log {
 }
 
 /// Everything that was charged in one bucket, or at one time.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Request {
-    /// When its bucket ends. Earlier than it did, if a wider window is in force now.
+    /// When its bucket ends.
     time: i128,
+    /// For how long it counts: the shortest window since it was charged.
+    life: i128,
     units: u64,
 }
 
@@ -29,12 +31,25 @@ fn end(quota: &Quota, time: u64) -> i128 {
 }
 
 impl Log {
-    /// When a request leaves: by the window under which it was made, or by the quota's, under which
-    /// it was made no later than the last one.
+    /// When a request leaves: by its life, or by the quota's window, under which it was made no later
+    /// than the last one.
     fn leaves(&self, request: &Request, quota: &Quota) -> i128 {
-        let (old, new) = (i128::from(self.window), i128::from(micros(quota)));
-        let leaves = request.time + old.min(new);
-        if old == new { leaves } else { leaves.min(end(quota, self.changed) + new) }
+        let window = i128::from(micros(quota));
+        let leaves = request.time + request.life.min(window);
+        if micros(quota) == self.window {
+            leaves
+        } else {
+            leaves.min(self.latest(quota) + window.min(i128::from(self.window)))
+        }
+    }
+
+    /// When the bucket that is open ends if the window changes.
+    fn latest(&self, quota: &Quota) -> i128 {
+        if micros(quota) > self.window {
+            i128::from(self.changed)
+        } else {
+            end(quota, self.changed)
+        }
     }
 
     fn used(&self, quota: &Quota, now: u64) -> u64 {
@@ -55,24 +70,51 @@ impl Model for Log {
     }
 
     fn spend(&mut self, quota: &Quota, now: u64, units: u64) -> Trace {
-        let window = micros(quota);
-        let leaves: Vec<_> = self.requests.iter().map(|it| self.leaves(it, quota)).collect();
-        for (request, leaves) in self.requests.iter_mut().zip(leaves) {
-            request.time = leaves - i128::from(window);
-        }
-        self.changed = now.max(self.changed);
-        self.window = window;
+        let (old, new) = (i128::from(self.window), i128::from(micros(quota)));
         let units = units.min(u64::from(u32::MAX) - self.used(quota, now));
-        let now = i128::from(self.changed);
-        let newest = self.requests.iter().map(|it| it.time).max();
-        let time = newest.filter(|open| *open > now).unwrap_or(end(quota, self.changed));
-        let same = self.requests.iter().position(|it| it.time == time);
+        let time = now.max(self.changed);
+        let latest = self.latest(quota);
+        let counts: Vec<_> =
+            self.requests.iter().map(|it| i128::from(time) < self.leaves(it, quota)).collect();
+        for (request, counts) in self.requests.iter_mut().zip(counts) {
+            if new != old {
+                request.time = request.time.min(latest);
+            }
+            // What counts when the window grows has the window so far: at most two lives are kept.
+            request.life = if counts && new > old { old } else { request.life.min(new) };
+        }
+        (self.changed, self.window) = (time, micros(quota));
+        let open = self.requests.iter().filter(|it| it.life == new && it.time > i128::from(time));
+        let stamp = open.map(|it| it.time).max().unwrap_or(end(quota, time));
+        let same = self.requests.iter().rposition(|it| it.time == stamp && it.life == new);
         let place = same.unwrap_or_else(|| {
-            self.requests.push(Request { time, units: 0 });
+            self.requests.push(Request { time: stamp, life: new, units: 0 });
             self.requests.len() - 1
         });
         self.requests[place].units += units;
         Trace { time: place as u64, debt: rational(0) }
+    }
+
+    fn healed(&self, now: u64) -> Option<Box<dyn Model>> {
+        if self.changed <= now + self.window {
+            return None;
+        }
+        let mut healed = self.clone();
+        let changed = i128::from(self.changed);
+        let mut sum = 0;
+        for request in &mut healed.requests {
+            if changed < request.time + request.life {
+                sum += request.units;
+            }
+            *request = Request { time: -1, life: 0, units: 0 };
+        }
+        // A refund finds the last one only.
+        if let Some(last) = healed.requests.last_mut() {
+            let life = i128::from(self.window);
+            *last = Request { time: i128::from(now), life, units: sum };
+        }
+        healed.changed = now;
+        Some(Box::new(healed))
     }
 
     fn refund(&mut self, quota: &Quota, now: u64, paid: &Paid) -> u64 {

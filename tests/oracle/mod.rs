@@ -69,6 +69,8 @@ trait Model: std::fmt::Debug {
     fn moments(&self, quota: &Quota, units: u64) -> Vec<u64>;
     fn spend(&mut self, quota: &Quota, now: u64, units: u64) -> Trace;
     fn refund(&mut self, quota: &Quota, now: u64, paid: &Paid) -> u64;
+    /// The model with everything charged at `now`, if the last charge is later by more than its window.
+    fn healed(&self, now: u64) -> Option<Box<dyn Model>>;
 }
 
 /// Every standing there is.
@@ -80,6 +82,7 @@ pub(crate) struct Oracle {
 impl Oracle {
     pub(crate) fn check(&mut self, now: u64, asks: &[Ask]) -> StoreReply {
         let asks = sum(asks);
+        asks.iter().for_each(|ask| self.heal(now, ask.slot));
         let binding = asks.iter().filter(|ask| !ask.shadow);
         if binding.clone().any(|ask| self.verdict(now, ask) != Verdict::Passed) {
             return self.peek(now, &asks);
@@ -109,6 +112,7 @@ impl Oracle {
     /// What a check would find, and nothing is spent.
     pub(crate) fn peek(&mut self, now: u64, asks: &[Ask]) -> StoreReply {
         let asks = sum(asks);
+        asks.iter().for_each(|ask| self.heal(now, ask.slot));
         let findings = asks.iter().map(|ask| {
             let verdict = self.verdict(now, ask);
             self.standing(now, ask, verdict)
@@ -122,6 +126,7 @@ impl Oracle {
 
     /// Gives back what a line still weighs under the quota in force.
     pub(crate) fn refund(&mut self, now: u64, quota: &Quota, paid: &Paid) -> u64 {
+        self.heal(now, paid.ask.slot);
         if paid.units == 0 {
             return 0;
         }
@@ -136,6 +141,10 @@ impl Oracle {
             let back = Paid { units: paid.units - units, ..paid.clone() };
             return self.refund(now, quota, &back);
         }
+        if paid.units == units {
+            return 0;
+        }
+        self.heal(now, paid.ask.slot);
         self.spend(now, &Ask { quota: *quota, ..paid.ask }, units - paid.units);
         0
     }
@@ -173,8 +182,24 @@ impl Oracle {
         panic!("{units} units are never free under {quota} in {model:?}");
     }
 
+    /// What is free, without a look at the key that would heal it.
     pub(crate) fn free(&mut self, now: u64, slot: Slot, quota: &Quota) -> u64 {
-        self.model(slot, quota).free(quota, now)
+        let model = self.model(slot, quota);
+        model.healed(now).as_ref().unwrap_or(model).free(quota, now)
+    }
+
+    /// Whether the last charge of a key is later than `now` by more than its window.
+    pub(crate) fn is_ahead(&self, now: u64, slot: Slot) -> bool {
+        self.models.get(&slot).is_some_and(|model| model.healed(now).is_some())
+    }
+
+    /// Looks at a key at a time from which the clock may have been set back.
+    fn heal(&mut self, now: u64, slot: Slot) {
+        if let Some(model) = self.models.get_mut(&slot)
+            && let Some(healed) = model.healed(now)
+        {
+            *model = healed;
+        }
     }
 
     fn verdict(&mut self, now: u64, ask: &Ask) -> Verdict {

@@ -7,7 +7,7 @@ use tollgate::Quota;
 
 use super::{Model, Paid, Trace, micros, rational, whole};
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Periods {
     /// Whether a period fades out over the next one, or ends at once.
     sliding: bool,
@@ -57,6 +57,11 @@ impl Request {
 impl Periods {
     pub(super) fn new(sliding: bool) -> Self {
         Self { sliding, requests: Vec::new(), last: 0, window: 0 }
+    }
+
+    /// A quota with the window of the last charge.
+    fn same(&self) -> Option<Quota> {
+        Quota::new(1, std::time::Duration::from_micros(self.window)).ok()
     }
 
     /// The rule of the period of `window` that holds `time`.
@@ -118,6 +123,20 @@ impl Model for Periods {
         self.requests.push(Request { units, window: self.window, own, later: None });
         self.requests.retain(|it| it.weight(it.units.max(1), self.last) > 0);
         Trace { time: self.last, debt: rational(0) }
+    }
+
+    /// The units join the period that holds `now`.
+    fn healed(&self, now: u64) -> Option<Box<dyn Model>> {
+        if self.last <= now + self.window {
+            return None;
+        }
+        let mut healed = self.clone();
+        let quota = self.same()?;
+        let units = self.weight(&quota, self.last);
+        let own = self.rule(now, self.window);
+        healed.requests = vec![Request { units, window: self.window, own, later: None }];
+        healed.last = now;
+        Some(Box::new(healed))
     }
 
     /// Goes to what the counters hold of the period, else to the oldest that is carried of it.

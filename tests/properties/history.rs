@@ -158,6 +158,7 @@ fn moves() -> impl Strategy<Value = Move> {
         2 => (0..3_usize, -1..2_i64).prop_map(|(policy, past)| Move::Edge(policy, past)),
         4 => (-1..2_i64).prop_map(Move::Wait),
         1 => (0..3_usize, part(1)).prop_map(|(policy, part)| Move::Back(policy, part)),
+        1 => (0..3_usize, part(9)).prop_map(|(policy, part)| Move::Back(policy, part)),
     ]
 }
 

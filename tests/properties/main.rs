@@ -9,6 +9,7 @@ mod support;
 mod history;
 mod judge;
 mod refunds;
+mod rollout;
 mod run;
 mod spending;
 mod steady;
@@ -33,6 +34,7 @@ const HARD: &[&str] = &[
     "granted more than the cost",
     "burst at one instant",
     "time ran backward",
+    "clock set back by more than a window",
     "exact wait proved",
     "waited exactly, then admitted",
     "limit x window beyond 2^53",
@@ -53,14 +55,17 @@ const HARD: &[&str] = &[
     "bound proved after a change",
 ];
 
-fn agrees(name: &'static str, family: Family, cases: u32) {
+fn agrees(name: &'static str, family: Family, full: u32) {
     // A bucket pays a debt off bit by bit; everywhere else a request leaves as a whole.
     let bucket: &[_] = match family {
         Family::Bucket | Family::Mixed => &["burst raised", "burst lowered", "refund in part"],
         _ => &[],
     };
     let tally = Tally::expecting(&[HARD, bucket].concat());
-    let config = Config { cases, max_shrink_iters: 20_000, ..Config::default() };
+    // Few histories are run to see one of them again.
+    let cases = std::env::var("TOLLGATE_HISTORIES").ok().and_then(|it| it.parse().ok());
+    let config =
+        Config { cases: cases.unwrap_or(full), max_shrink_iters: 20_000, ..Config::default() };
     seed::property(name, config, histories(family), |history| {
         let fixture = now(memory());
         run::run(&fixture, &history, &tally);
@@ -97,4 +102,14 @@ fn fixed_window() {
 #[test]
 fn several_algorithms_in_one_check() {
     agrees("mixed", Family::Mixed, 2_000);
+}
+
+/// Old and new instances at once.
+#[test]
+fn two_quotas_at_random_are_bounded() {
+    for one in seed::histories("rollout", 1_000) {
+        for algorithm in tollgate::Algorithm::EACH.iter().copied() {
+            rollout::run(&now(memory()), algorithm, one.seed);
+        }
+    }
 }

@@ -161,6 +161,7 @@ impl Player<'_> {
     fn asks(&mut self, lines: &[ChargeReply]) -> Vec<Ask> {
         let lines = lines.iter().map(|line| {
             let slot = (line.policy % self.policies.len(), line.key);
+            self.look(slot);
             let quota = self.policies[slot.0].quota();
             let free = self.oracle.free(self.time, slot, &quota);
             let units = |cost| match cost {
@@ -174,6 +175,15 @@ impl Player<'_> {
             Ask { slot, quota, cost, most, shadow: line.shadow }
         });
         lines.collect()
+    }
+
+    /// A key whose last charge is too far ahead is dated anew. What it admitted before was admitted by
+    /// another clock.
+    pub(crate) fn look(&mut self, slot: Slot) {
+        if self.oracle.is_ahead(self.time, slot) {
+            self.tally.count("clock set back by more than a window");
+            self.reset.insert(slot);
+        }
     }
 
     fn charges(&self, asks: &[Ask]) -> Vec<Charge<'static>> {

@@ -12,6 +12,7 @@ impl Player<'_> {
         let Some((held, lines)) = self.take_held(which) else { return };
         let mut expected = 0;
         for (paid, index) in &lines {
+            self.look(paid.ask.slot);
             let quota = self.policies[paid.ask.slot.0].quota();
             let given = self.oracle.refund(self.time, &quota, paid);
             self.tally.count_if(given == 0 && paid.units > 0, "refund of nothing");
@@ -31,6 +32,7 @@ impl Player<'_> {
         for up in [false, true] {
             for (paid, index) in lines.iter().filter(|(paid, _)| (paid.units < units) == up) {
                 let slot = paid.ask.slot;
+                self.look(slot);
                 let quota = self.policies[slot.0].quota();
                 let free = self.oracle.free(self.time, slot, &quota);
                 let given = self.oracle.settle(self.time, &quota, paid, units);

@@ -374,35 +374,6 @@ async fn a_full_server_still_denies() {
     }
 }
 
-/// A log that was cut short fails the script on its way. The checks before it in the batch may have
-/// been charged, and their errors say so.
-#[tokio::test]
-async fn a_script_that_fails_on_its_way_has_an_unknown_effect() {
-    let server = Server::start();
-    let config = in_order().plain_keys(true);
-    let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
-    let (limiter, policy) = (bare(store), policy("cut", "100/h"));
-    for _ in 0..40 {
-        assert!(limiter.check(policy.charge("log", 1)).await.expect("an answer").is_allowed());
-    }
-    let [key] = &server.keys()[..] else { panic!("one key") };
-    let mut connection = server.client().get_connection().expect("a connection");
-    let log: Vec<u8> =
-        redis::cmd("GETRANGE").arg(key).arg(0).arg(239).query(&mut connection).expect("a log");
-    redis::cmd("SET").arg(key).arg(log).arg("PX").arg(60_000).exec(&mut connection).expect("set");
-    let keys = ["first", "good", "log", "late"];
-    let answers = join_all(keys.map(|key| limiter.check(policy.charge(key, 1)))).await;
-    for (key, answer) in keys.iter().zip(answers) {
-        match answer {
-            Ok(decision) => assert!(decision.is_allowed(), "{key}"),
-            Err(error) => assert!(error.effect() != Effect::None, "{key}: {error}"),
-        }
-    }
-    let good = limiter.peek(policy.charge("good", 0)).await.expect("an answer");
-    let left = good.outcomes().get(0).expect("an outcome").standing().remaining();
-    assert!(left < 100, "the case that is tested is that something was charged");
-}
-
 /// Checks that do not fit into the batch that waited for a connection do not wait for a call that
 /// hangs.
 #[tokio::test]

@@ -11,7 +11,7 @@ use tollgate::{
 use crate::{
     admits, assert_works, policy,
     proxy::Proxy,
-    servers::{Server, directory, free_port, run},
+    servers::{Certificates, Server, directory, free_port},
 };
 
 const RIGHTS: &str = "+evalsha +eval +time +get +set +getrange +setrange +pexpire +pexpireat +del";
@@ -38,32 +38,11 @@ async fn a_database_number_and_a_prefix() {
 /// A user that may do what the documentation says, and nothing else, over TLS.
 #[tokio::test]
 async fn tls_and_a_user_with_the_fewest_rights() {
-    let dir = directory();
-    let openssl = |arguments: &str| {
-        run(&dir, "openssl", &arguments.split(' ').collect::<Vec<_>>());
-    };
-    openssl("req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.crt -days 2 -subj /CN=ca");
-    openssl("req -newkey rsa:2048 -nodes -keyout s.key -out s.csr -subj /CN=localhost");
-    fs::write(dir.join("ext"), "subjectAltName=DNS:localhost,IP:127.0.0.1").expect("written");
-    openssl(
-        "x509 -req -in s.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out s.crt -days 2 -extfile ext",
-    );
-    let file = |name: &str| dir.join(name).to_str().expect("utf-8").to_owned();
-    let tls = free_port().to_string();
-    let server = Server::start_with(&[
-        "--tls-port",
-        &tls,
-        "--tls-cert-file",
-        &file("s.crt"),
-        "--tls-key-file",
-        &file("s.key"),
-        "--tls-ca-cert-file",
-        &file("ca.crt"),
-        "--tls-auth-clients",
-        "no",
-    ]);
+    let (certificates, tls) = (Certificates::make(), free_port());
+    let arguments = certificates.arguments(tls);
+    let server = Server::start_with(&arguments.each_ref().map(String::as_str));
     server.ask::<()>(&format!("ACL SETUSER limiter on >s3cret/% ~toll:* -@all {RIGHTS}"));
-    let ca = fs::read(dir.join("ca.crt")).expect("made");
+    let ca = fs::read(certificates.authority()).expect("made");
     let config = RedisConfig::default().root_certificates(ca);
     let url = |password: &str| format!("rediss://limiter:{password}@localhost:{tls}/");
     let store = RedisStore::connect_with(&url("s3cret%2F%25"), config.clone()).await;

@@ -35,6 +35,7 @@ const CASES: &[&str] = &[
     "changed while units are spent",
     "reset",
     "time ran backward",
+    "clock set back far",
     "product beyond 2^53",
 ];
 
@@ -101,6 +102,8 @@ struct Pair {
 impl Pair {
     /// Resets a key that has everything back.
     async fn forget_full(&self, policy: &Policy, key: Key) {
+        // Both look at the key, in case the clock has been set back.
+        let _ = self.memory.peek(policy.charge(key, 0)).await.expect("memory");
         let peek = self.shared.peek(policy.charge(key, 0)).await.expect("redis");
         let remaining = peek.outcomes().get(0).expect("an outcome").standing().remaining();
         if remaining == policy.quota().capacity() {
@@ -144,7 +147,11 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
                 pair.forget_full(policy, key(0)).await;
                 pair.forget_full(policy, key(1)).await;
             }
-            now -= random.below(50.min(window / 4));
+            let far = random.below(2) == 0;
+            now -= if far { random.below(4 * window) } else { random.below(50.min(window / 4)) };
+            if far {
+                count("clock set back far");
+            }
         }
         pair.clock.set(now);
         let charges = {
@@ -184,7 +191,9 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
                 if let Some(new) = new.filter(same) {
                     let fixed = old.limit() == new.limit() && old.window() == new.window();
                     let peek = policies[index].charge(key(0), 0);
-                    let left = pair.memory.peek(peek).await.expect("memory");
+                    let left = pair.memory.peek(peek.clone()).await.expect("memory");
+                    // Both look at the key, in case the clock has been set back.
+                    let _ = pair.shared.peek(peek).await.expect("redis");
                     let left = left.outcomes().get(0).expect("an outcome").standing().remaining();
                     for (case, holds) in [
                         ("limit raised", new.limit() > old.limit()),
@@ -323,6 +332,9 @@ async fn long_log(pair: &Pair, name: &str, quota: Quota, steps: u64, random: &mu
             1..20 => 0,
             _ => random.below(3 * window / limit),
         };
+        if random.below(1_500) == 0 {
+            now -= 3 * window / 2;
+        }
         pair.clock.set(now);
         if random.below(2_000) == 0 {
             let window = Duration::from_micros(window / 2 + random.below(window));

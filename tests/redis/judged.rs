@@ -7,6 +7,8 @@ mod history;
 mod judge;
 #[path = "../oracle/mod.rs"]
 mod oracle;
+#[path = "../properties/rollout.rs"]
+mod rollout;
 #[path = "../properties/run.rs"]
 mod run;
 #[path = "../properties/spending.rs"]
@@ -37,11 +39,19 @@ impl Store for Waiting {
     }
 }
 
-fn agrees(name: &'static str, family: Family, cases: u32) {
+fn agrees(name: &'static str, family: Family, full: u32) {
     let server = Server::start();
-    let tally = Tally::expecting(&["admitted", "denied", "over capacity", "refund in full"]);
+    let tally = Tally::expecting(&[
+        "admitted",
+        "denied",
+        "over capacity",
+        "refund in full",
+        "clock set back by more than a window",
+    ]);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let config = Config { cases, max_shrink_iters: 2_000, ..Config::default() };
+    let cases = std::env::var("TOLLGATE_HISTORIES").ok().and_then(|it| it.parse().ok());
+    let config =
+        Config { cases: cases.unwrap_or(full), max_shrink_iters: 2_000, ..Config::default() };
     static NEXT: AtomicU64 = AtomicU64::new(0);
     seed::property(name, config, histories(family), |history| {
         let prefix = format!("h{}", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -89,4 +99,22 @@ fn fixed_windows() {
 #[test]
 fn several() {
     agrees("mixed in Redis", Family::Mixed, 600);
+}
+
+/// Old and new instances at once.
+#[test]
+fn two_quotas_at_random_are_bounded() {
+    let server = Server::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let store = runtime.block_on(RedisStore::connect_with(&server.url(), patient()));
+    let clock = ManualClock::default();
+    let store = store.expect("a store").with_test_clock(clock.clone());
+    let limiter = Limiter::with(Waiting(store, runtime), tollgate::store::Resilience::none());
+    let fixture = Fixture::new(limiter, move |at| clock.set(at));
+    for one in seed::histories("rollout in Redis", 60) {
+        for algorithm in tollgate::Algorithm::EACH.iter().copied() {
+            rollout::run(&fixture, algorithm, one.seed);
+        }
+    }
 }

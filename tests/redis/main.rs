@@ -5,17 +5,23 @@ mod connections;
 mod differential;
 mod errors;
 mod faults;
+mod hostile;
 mod judged;
+mod nagle;
 mod no_runtime;
+mod nodes;
 mod processes;
 mod proxy;
 mod recovery;
+mod rights;
 mod servers;
 mod several_slots;
+mod starts;
 mod strays;
 #[path = "../support/mod.rs"]
 mod support;
 mod topology;
+mod trial;
 mod wire;
 
 use tollgate::{Decision, Limiter, Policy, Quota, store::RedisStore};

@@ -1,5 +1,8 @@
 //! Real servers, on free loopback ports, with their data in a directory of their own. They are
 //! stopped when they are dropped. A server that cannot be started fails the test.
+//!
+//! `TOLLGATE_REDIS_SERVER` is the path of another server program than `redis-server`, such as an older
+//! Redis, or Valkey. `scripts/servers` downloads some.
 #![allow(dead_code, reason = "no test needs all of it")]
 
 use std::{
@@ -20,6 +23,22 @@ use tollgate::store::RedisConfig;
 pub(crate) fn patient() -> RedisConfig {
     let long = Duration::from_secs(30);
     RedisConfig::default().connect_timeout(long).response_timeout(long)
+}
+
+/// Returns the server program.
+pub(crate) fn program() -> String {
+    std::env::var("TOLLGATE_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
+}
+
+/// Returns the arguments with which a server accepts `DEBUG`. Redis 6.2 always does, and does not know
+/// the option.
+pub(crate) fn debug_arguments() -> &'static [&'static str] {
+    let output = Command::new(program()).arg("--version").output().expect("it is installed");
+    if String::from_utf8_lossy(&output.stdout).contains("v=6.") {
+        &[]
+    } else {
+        &["--enable-debug-command", "yes"]
+    }
 }
 
 pub(crate) struct Server {
@@ -44,7 +63,7 @@ impl Server {
             }
             eprintln!("port {} is in use: another one", server.port);
         }
-        panic!("redis-server does not start");
+        panic!("{} does not start", program());
     }
 
     /// Starts a server at this port, with exactly these arguments.
@@ -57,7 +76,7 @@ impl Server {
 
     /// Runs the server, again after [`kill`](Self::kill).
     pub(crate) fn run(&mut self) {
-        assert!(self.try_run(), "redis-server did not start on port {}: {}", self.port, self.log());
+        assert!(self.try_run(), "{} does not start on {}: {}", program(), self.port, self.log());
     }
 
     /// Runs the server, and returns whether it is this one that answers at the port, and not one of
@@ -90,7 +109,7 @@ impl Server {
     fn run_bare(&mut self) {
         // A file that may not grow is an error to report then, and not the end.
         let mut command = Command::new("env");
-        command.args(["--ignore-signal=XFSZ", "redis-server"]);
+        command.args(["--ignore-signal=XFSZ", &program()]);
         if !self.arguments.iter().any(|argument| argument.ends_with(".conf")) {
             command.args(["--port", &self.port.to_string()]);
             command.args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]);
@@ -99,7 +118,7 @@ impl Server {
         command.args(&self.arguments);
         let log = fs::File::create(self.dir.join("log")).expect("a log");
         let child = command.stdout(log).stderr(Stdio::null()).spawn();
-        self.child = Some(child.expect("redis-server is installed"));
+        self.child = Some(child.expect("it is installed"));
     }
 
     pub(crate) fn kill(&mut self) {
@@ -156,6 +175,16 @@ impl Server {
         self.try_ask::<String>("INFO replication").is_ok_and(|info| info.contains("role:master"))
     }
 
+    /// Assigns slots to this node of a cluster. Redis 6.2 knows no `CLUSTER ADDSLOTSRANGE`.
+    pub(crate) fn add_slots(&self, slots: std::ops::Range<u16>) {
+        let slots: Vec<_> = slots.map(|slot| slot.to_string()).collect();
+        self.ask::<()>(&format!("CLUSTER ADDSLOTS {}", slots.join(" ")));
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it runs").id()
+    }
+
     pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
         self.ask("KEYS *")
     }
@@ -207,11 +236,17 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn start() -> Self {
-        let node = |_| Server::start_with(&["--cluster-enabled", "yes"]);
+        Self::start_with(&[])
+    }
+
+    /// Nodes with these arguments.
+    pub(crate) fn start_with(arguments: &[&str]) -> Self {
+        let arguments = [&["--cluster-enabled", "yes"], arguments].concat();
+        let node = |_| Server::start_with(&arguments);
         let nodes: Vec<_> = (0..3).map(node).collect();
         let edges = [0, 5_461, 10_923, 16_384];
         for (node, range) in nodes.iter().zip(edges.windows(2)) {
-            node.ask::<()>(&format!("CLUSTER ADDSLOTSRANGE {} {}", range[0], range[1] - 1));
+            node.add_slots(range[0]..range[1]);
             node.ask::<()>(&format!("CLUSTER MEET 127.0.0.1 {}", nodes[0].port));
         }
         for node in &nodes {
@@ -287,6 +322,55 @@ impl Guarded {
 
     pub(crate) fn urls(&self) -> Vec<String> {
         [&self.sentinel].into_iter().chain(&self.others).map(Server::url).collect()
+    }
+}
+
+/// An authority, and the certificate of a server at `localhost` or 127.0.0.1.
+pub(crate) struct Certificates(PathBuf);
+
+impl Certificates {
+    pub(crate) fn make() -> Self {
+        let dir = directory();
+        fs::write(dir.join("ext"), "subjectAltName=DNS:localhost,IP:127.0.0.1").expect("written");
+        for arguments in [
+            "req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.crt -days 2 -subj /CN=ca",
+            "req -newkey rsa:2048 -nodes -keyout s.key -out s.csr -subj /CN=localhost",
+            "x509 -req -in s.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out s.crt -days 2 \
+             -extfile ext",
+        ] {
+            run(&dir, "openssl", &arguments.split_whitespace().collect::<Vec<_>>());
+        }
+        Self(dir)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("utf-8").to_owned()
+    }
+
+    /// Returns the path of the authority's certificate.
+    pub(crate) fn authority(&self) -> String {
+        self.file("ca.crt")
+    }
+
+    /// Returns the arguments of a server that also listens with TLS.
+    pub(crate) fn arguments(&self, port: u16) -> [String; 10] {
+        [
+            ("--tls-port", port.to_string()),
+            ("--tls-cert-file", self.file("s.crt")),
+            ("--tls-key-file", self.file("s.key")),
+            ("--tls-ca-cert-file", self.authority()),
+            ("--tls-auth-clients", "no".to_owned()),
+        ]
+        .map(|(name, value)| [name.to_owned(), value])
+        .concat()
+        .try_into()
+        .expect("five options")
+    }
+}
+
+impl Drop for Certificates {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -169,7 +169,7 @@ async fn nodes_that_were_taken_out_are_forgotten() {
     until("the store has closed its connections", || extras.iter().all(forgotten));
 }
 
-fn keyslot(tag: &str) -> usize {
+pub(crate) fn keyslot(tag: &str) -> usize {
     let crc = tag.bytes().fold(0_u16, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
             if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }

@@ -1,8 +1,14 @@
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use tollgate::{
     Charge, Decision, Limiter, ManualClock, Reserve,
-    store::{Resilience, Source, Verdict},
+    store::{Answer, Request, Resilience, Source, Store, Verdict},
 };
 
 use crate::{
@@ -315,4 +321,51 @@ async fn an_abandoned_check_voids_the_entry() {
     remote.set(Mood::Well);
     let then = denied(&limiter, policy.charge("alice", 7)).await;
     assert_eq!(then, (Some(Duration::from_secs(3_600)), Source::Shared));
+}
+
+/// A store far away: a request travels for 20 ms, and its reply for 10 ms, as long as `is_far`.
+#[derive(Debug)]
+struct Distant {
+    remote: Remote,
+    clock: ManualClock,
+    is_far: Arc<AtomicBool>,
+}
+
+impl Store for Distant {
+    fn call(&self, request: Request<'_>) -> Answer {
+        let travel = |millis| {
+            if self.is_far.load(Ordering::SeqCst) {
+                self.clock.advance(Duration::from_millis(millis));
+            }
+        };
+        travel(20);
+        let reply = self.remote.call(request);
+        travel(10);
+        reply
+    }
+}
+
+/// The units come back a second after the store has decided, which is later than a second after the
+/// request was sent.
+#[tokio::test]
+async fn a_wait_from_the_cache_is_long_enough() {
+    for quota in ["2/s", "2/s token-bucket(2)", "2/s fixed-window", "2/s sliding-counter"] {
+        let clock = ManualClock::at(START);
+        let (remote, is_far) = (Remote::new(&clock), Arc::new(AtomicBool::new(true)));
+        let store =
+            Distant { remote: remote.clone(), clock: clock.clone(), is_far: Arc::clone(&is_far) };
+        let limiter = Limiter::with(store, Resilience::default().clock(clock.clone()));
+        let policy = policy("p", quota);
+        spend(&limiter, policy.charge("alice", 2)).await;
+        let (wait, source) = denied(&limiter, policy.charge("alice", 1)).await;
+        assert_eq!(source, Source::Cache, "{quota}");
+        is_far.store(false, Ordering::SeqCst);
+        // The cache does not deny for longer than the store, so it asks 30 ms before the end.
+        let calls = remote.calls();
+        clock.advance(wait.expect("a wait") - Duration::from_millis(30));
+        let _ = limiter.check(policy.charge("alice", 1)).await;
+        assert_eq!(remote.calls(), calls + 1, "{quota}");
+        clock.advance(Duration::from_millis(30));
+        spend(&limiter, policy.charge("alice", 1)).await;
+    }
 }

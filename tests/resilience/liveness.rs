@@ -27,7 +27,7 @@ use crate::{
     support::policy,
 };
 
-/// A store that treats probes, which are its only peeks, and other calls in an odd way.
+/// A store that treats probes, which are its only forced charges, and other calls in an odd way.
 #[derive(Debug, Clone)]
 struct Odd {
     remote: Remote,
@@ -53,7 +53,7 @@ impl Odd {
 
 impl Store for Odd {
     fn call(&self, request: Request<'_>) -> Answer {
-        let is_probe = matches!(request, Request::Peek(_));
+        let is_probe = matches!(request, Request::Force(_));
         if !is_probe {
             assert!(!self.panics.load(SeqCst), "a panic on purpose");
             return self.remote.call(request);

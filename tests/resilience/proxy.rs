@@ -1,6 +1,8 @@
 //! What stands between a client and a server, and can spoil what passes.
 
 use std::{
+    io,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicU8, Ordering::SeqCst},
@@ -9,11 +11,8 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{
-        TcpListener, TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
     task::{AbortHandle, JoinSet},
     time::sleep,
 };
@@ -36,6 +35,7 @@ pub(crate) enum Spoil {
 }
 
 pub(crate) struct Proxy {
+    /// 0 if it listens on a socket.
     pub(crate) port: u16,
     spoil: Arc<AtomicU8>,
     accepting: AbortHandle,
@@ -56,19 +56,27 @@ impl Proxy {
     pub(crate) async fn far_away(server: u16, connecting: Duration) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
         let port = listener.local_addr().expect("bound").port();
+        Self::between(port, Listener::Tcp(listener), Upstream::Port(server), connecting)
+    }
+
+    /// Passes connections to the unix socket `own` on to the socket `server`.
+    pub(crate) fn on_socket(own: &Path, server: &Path) -> Self {
+        let listener = Listener::Unix(UnixListener::bind(own).expect("a free path"));
+        Self::between(0, listener, Upstream::Socket(server.to_owned()), Duration::ZERO)
+    }
+
+    fn between(port: u16, listener: Listener, server: Upstream, connecting: Duration) -> Self {
         let spoil = Arc::new(AtomicU8::new(0));
-        let shared = Arc::clone(&spoil);
+        let (shared, server) = (Arc::clone(&spoil), Arc::new(server));
         let accepting = tokio::spawn(async move {
             let mut connections = JoinSet::new();
-            while let Ok((client, _)) = listener.accept().await {
-                let spoil = Arc::clone(&shared);
+            while let Ok(client) = listener.accept().await {
+                let (spoil, server) = (Arc::clone(&shared), Arc::clone(&server));
                 connections.spawn(async move {
                     sleep(connecting).await;
-                    let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else {
-                        return;
-                    };
-                    let (from_client, to_client) = client.into_split();
-                    let (from_server, to_server) = server.into_split();
+                    let Ok(server) = server.connect().await else { return };
+                    let (from_client, to_client) = split(client);
+                    let (from_server, to_server) = split(server);
                     let requests = pass(from_client, to_server, Arc::default());
                     tokio::join!(requests, pass(from_server, to_client, spoil));
                 });
@@ -86,7 +94,55 @@ impl Proxy {
     }
 }
 
-async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, spoil: Arc<AtomicU8>) {
+/// A connection of either kind.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+        Ok(match self {
+            Self::Tcp(listener) => Box::new(listener.accept().await?.0),
+            Self::Unix(listener) => Box::new(listener.accept().await?.0),
+        })
+    }
+}
+
+/// Where the server listens.
+enum Upstream {
+    Port(u16),
+    Socket(PathBuf),
+}
+
+impl Upstream {
+    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        Ok(match self {
+            Self::Port(port) => Box::new(TcpStream::connect(("127.0.0.1", *port)).await?),
+            Self::Socket(path) => Box::new(UnixStream::connect(path).await?),
+        })
+    }
+}
+
+async fn pass(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    spoil: Arc<AtomicU8>,
+) {
+    forward(&mut from, &mut to, spoil).await;
+    // The half of a split stream does not close it when it is dropped.
+    let _ = to.shutdown().await;
+}
+
+async fn forward(
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+    spoil: Arc<AtomicU8>,
+) {
     let mut bytes = vec![0; 16_384];
     let mut half_open = false;
     while let Ok(count @ 1..) = from.read(&mut bytes).await {

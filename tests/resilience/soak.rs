@@ -1,5 +1,6 @@
 //! Faults at random for a while: memory stays flat, and no task or connection is left behind.
-//! `TOLLGATE_SOAK_SECONDS` says for how long; 10 minutes are 600.
+//! `TOLLGATE_SOAK_SECONDS` says for how long; 10 minutes are 600. `TOLLGATE_SOAK_OVER=socket` goes over
+//! a unix socket instead of TCP.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tollgate::{
 
 use crate::{
     proxy::{Proxy, Spoil},
-    servers::Server,
+    servers::{Server, directory},
     support::{calm::eventually, seed::Random},
 };
 
@@ -27,10 +28,20 @@ async fn nothing_is_left_behind() {
     let seconds = std::env::var("TOLLGATE_SOAK_SECONDS").ok().and_then(|it| it.parse().ok());
     let length = Duration::from_secs(seconds.unwrap_or(8));
     let _alone = crate::faults::ALONE.lock().await;
-    let server = Server::start();
-    let proxy = Proxy::start(server.port).await;
+    let dir = directory();
+    let [socket, own] = ["redis", "proxy"].map(|name| dir.join(name).with_extension("sock"));
+    let server = Server::start_with(&["--unixsocket", socket.to_str().expect("utf-8")]);
+    let (proxy, url) = match std::env::var("TOLLGATE_SOAK_OVER").as_deref() {
+        Ok("socket") => (Proxy::on_socket(&own, &socket), format!("unix://{}", own.display())),
+        Ok(other) => panic!("TOLLGATE_SOAK_OVER={other}: only socket is known"),
+        Err(_) => {
+            let proxy = Proxy::start(server.port).await;
+            let url = proxy.url();
+            (proxy, url)
+        }
+    };
     let config = RedisConfig::default().response_timeout(Duration::from_millis(100));
-    let store = RedisStore::connect_with(&proxy.url(), config).await.expect("a store");
+    let store = RedisStore::connect_with(&url, config).await.expect("a store");
     let limiter = Limiter::with(store, Resilience::default().instances(3));
     let policy = Policy::new("p", "50/s".parse().expect("a quota")).expect("a name");
 
@@ -71,6 +82,7 @@ async fn nothing_is_left_behind() {
     let grown = resident().saturating_sub(half_time.expect("half of the time has passed"));
     let clients: u64 = server.info("clients", "connected_clients").parse().expect("a number");
     drop((limiter, proxy));
+    let _ = std::fs::remove_dir_all(dir);
     let tasks = || Handle::current().metrics().num_alive_tasks();
     eventually("all tasks have ended", async || tasks() == 0).await;
     eprintln!(

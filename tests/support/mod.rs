@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "no test needs all of it")]
 
 pub(crate) mod calm;
+pub(crate) mod fault_row;
 pub(crate) mod seed;
 
 use std::{

@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{Response, request::Parts};
+use http::{HeaderValue, Response, header::CACHE_CONTROL, request::Parts};
 
-use super::{grpc, problem, text};
+use super::{grpc, grpc_content_type, problem, text};
 use crate::{decision::Denied, middleware::headers::retry_after};
 
 /// The format of the responses to requests that are not admitted. A gRPC request gets a gRPC status
@@ -24,8 +24,8 @@ pub(in crate::middleware) enum DenialFormat {
 type OnDenied = dyn Fn(&Denied<'_>, &Parts) -> Response<Bytes> + Send + Sync;
 
 impl DenialFormat {
-    /// Returns the response to a denied request. `retry_after` is the wait in seconds, if one is
-    /// known.
+    /// Returns the response to a denied request, which no cache may store. `retry_after` is the wait
+    /// in seconds, if one is known.
     pub(in crate::middleware) fn denied(
         &self,
         denied: &Denied<'_>,
@@ -33,9 +33,9 @@ impl DenialFormat {
         jitter: Duration,
         parts: &Parts,
     ) -> Response<Bytes> {
-        if let Some(content_type) = grpc::content_type(parts) {
+        if let Some(content_type) = grpc_content_type::of_response(parts) {
             // The status details contain the wait, so Retry-After is not needed.
-            return grpc::denied(denied, content_type, jitter);
+            return not_to_store(grpc::denied(denied, content_type, jitter));
         }
         let mut response = match self {
             Self::Problem => problem::denied(denied, retry_after),
@@ -45,23 +45,32 @@ impl DenialFormat {
         if let Some(seconds) = retry_after {
             retry_after::set(response.headers_mut(), seconds, jitter);
         }
-        response
+        not_to_store(response)
     }
 
-    /// Returns the response when the store cannot answer and a rule denies requests then.
+    /// Returns the response when the store cannot answer and a rule denies requests then. No cache
+    /// may store it.
     pub(in crate::middleware) fn unavailable(
         &self,
         jitter: Duration,
         parts: &Parts,
     ) -> Response<Bytes> {
-        if let Some(content_type) = grpc::content_type(parts) {
-            return grpc::unavailable(content_type, jitter);
+        if let Some(content_type) = grpc_content_type::of_response(parts) {
+            return not_to_store(grpc::unavailable(content_type, jitter));
         }
         let mut response = match self {
             Self::PlainText => text::unavailable(),
             Self::Problem | Self::Custom(_) => problem::unavailable(),
         };
         retry_after::set(response.headers_mut(), 1, jitter);
-        response
+        not_to_store(response)
     }
+}
+
+/// Forbids caches to store a response, whatever a closure of the application has set. RFC 6585,
+/// section 4, requires this for 429. The other statuses are as short-lived, and a gRPC status is in
+/// a response 200, which caches may store by default.
+fn not_to_store(mut response: Response<Bytes>) -> Response<Bytes> {
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }

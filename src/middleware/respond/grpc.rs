@@ -1,10 +1,10 @@
-//! Denials for gRPC clients, which are Trailers-Only responses with status details.
+//! Denials for gRPC and gRPC-Web clients, which are Trailers-Only responses with status details.
 
 use std::time::Duration;
 
 use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, header::CONTENT_TYPE, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header::CONTENT_TYPE};
 
 use super::{grpc_status, response::violations};
 use crate::{
@@ -24,20 +24,11 @@ const RESOURCE_EXHAUSTED: u8 = 8;
 const FAILED_PRECONDITION: u8 = 9;
 const UNAVAILABLE: u8 = 14;
 
-/// Returns the content type of a gRPC or gRPC-Web request, which is also that of its response.
-pub(super) fn content_type(parts: &Parts) -> Option<&HeaderValue> {
-    let value = parts.headers.get(CONTENT_TYPE)?;
-    let rest = value.as_bytes().strip_prefix(b"application/grpc")?;
-    let rest =
-        rest.strip_prefix(b"-web").map_or(rest, |web| web.strip_prefix(b"-text").unwrap_or(web));
-    matches!(rest, [] | [b'+' | b';', ..]).then_some(value)
-}
-
 /// Returns the response to a denied request: `FAILED_PRECONDITION` if a cost is over capacity, and
 /// `RESOURCE_EXHAUSTED` otherwise.
 pub(super) fn denied(
     denied: &Denied<'_>,
-    content_type: &HeaderValue,
+    content_type: HeaderValue,
     jitter: Duration,
 ) -> Response<Bytes> {
     let wait = denied.retry_after().filter(|_| !denied.is_over_capacity());
@@ -65,7 +56,7 @@ pub(super) fn denied(
 
 /// Returns the response `UNAVAILABLE`, for a store that cannot answer and a rule that denies
 /// requests then.
-pub(super) fn unavailable(content_type: &HeaderValue, jitter: Duration) -> Response<Bytes> {
+pub(super) fn unavailable(content_type: HeaderValue, jitter: Duration) -> Response<Bytes> {
     let wait = Duration::from_secs(1).saturating_add(random_part(jitter));
     let message = "the request cannot be admitted at the moment".to_owned();
     let violations = std::iter::empty();
@@ -73,18 +64,19 @@ pub(super) fn unavailable(content_type: &HeaderValue, jitter: Duration) -> Respo
     trailers_only(UNAVAILABLE, message, &status, content_type)
 }
 
-/// Creates a response without a body. `message` must need no percent-encoding.
+/// Creates a response without a body, which both protocols allow (PROTOCOL-WEB.md, "Trailers-only
+/// responses"). `message` must need no percent-encoding.
 fn trailers_only(
     code: u8,
     message: String,
     status: &[u8],
-    content_type: &HeaderValue,
+    content_type: HeaderValue,
 ) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
-    // The response gets five headers of gRPC and five of rate limits.
-    *response.headers_mut() = HeaderMap::with_capacity(10);
+    // The response gets five headers of gRPC, five of rate limits, and `Cache-Control`.
+    *response.headers_mut() = HeaderMap::with_capacity(11);
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, same_content_type(content_type));
+    headers.insert(CONTENT_TYPE, content_type);
     headers.insert(GRPC_STATUS, number(u64::from(code)));
     if let Ok(message) = HeaderValue::try_from(message) {
         headers.insert(GRPC_MESSAGE, message);
@@ -94,13 +86,4 @@ fn trailers_only(
         headers.insert(GRPC_STATUS_DETAILS, details);
     }
     response
-}
-
-/// Returns a copy of the content type. The common one is static, so it does not share the buffer of
-/// the request.
-fn same_content_type(content_type: &HeaderValue) -> HeaderValue {
-    match content_type.as_bytes() {
-        b"application/grpc" => HeaderValue::from_static("application/grpc"),
-        _ => content_type.clone(),
-    }
 }

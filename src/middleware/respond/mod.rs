@@ -2,6 +2,7 @@
 
 mod denial;
 mod grpc;
+mod grpc_content_type;
 mod grpc_status;
 mod problem;
 mod response;

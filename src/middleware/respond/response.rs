@@ -1,10 +1,7 @@
 //! The common part of the HTTP responses to denied requests.
 
 use bytes::Bytes;
-use http::{
-    HeaderMap, HeaderValue, Response, StatusCode,
-    header::{CACHE_CONTROL, CONTENT_TYPE},
-};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
 
 use crate::decision::{Denied, Outcome, Verdict};
 
@@ -25,8 +22,7 @@ pub(super) fn violations<'a>(denied: &'a Denied<'_>) -> impl Iterator<Item = Out
         .filter(|outcome| !outcome.charge().is_shadow() && outcome.verdict() != Verdict::Passed)
 }
 
-/// Creates a response that caches must not store. RFC 6585, section 4, requires this for 429, and
-/// the other statuses are as short-lived.
+/// Creates a response with a body.
 pub(super) fn response(
     status: StatusCode,
     content_type: HeaderValue,
@@ -36,8 +32,6 @@ pub(super) fn response(
     *response.status_mut() = status;
     // The capacity is enough for all headers of a denial, so the map does not grow.
     *response.headers_mut() = HeaderMap::with_capacity(8);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, content_type);
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
 }

@@ -60,9 +60,26 @@ pub fn peer_ip() -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static 
 /// | the header is missing | the peer |
 /// | a header of one address with more than one value, or with garbage | the peer |
 ///
-/// An IPv4-mapped IPv6 address becomes an IPv4 address. Of other IPv6 addresses, the first 64 bits
-/// are charged, because one subscriber usually has all addresses with that prefix. See
-/// [`ipv6_prefix`](Self::ipv6_prefix).
+/// Of an IPv6 address, the first 64 bits are charged, because one subscriber usually has all
+/// addresses with that prefix. See [`ipv6_prefix`](Self::ipv6_prefix).
+///
+/// # IPv6 addresses that contain an IPv4 address
+///
+/// These are charged as the IPv4 address inside, whatever the prefix:
+///
+/// | form | range | |
+/// |---|---|---|
+/// | IPv4-mapped | `::ffff:0:0/96` | RFC 4291, section 2.5.5.2 |
+/// | IPv4-compatible | `::/96` but `::` and `::1` | RFC 4291, section 2.5.5.1 |
+/// | NAT64 | `64:ff9b::/96` | RFC 6052, section 2.1 |
+/// | 6to4: the IPv4 address owns a whole /48 | `2002::/16` | RFC 3056, section 2 |
+/// | Teredo: all clients of a Teredo server share a /64 | `2001::/32` | RFC 4380, section 4 |
+///
+/// Behind a translator with a prefix of its own (`64:ff9b:1::/48`, RFC 8215, or a prefix of the
+/// operator), set [`peer_from`](Self::peer_from) to a closure that takes the IPv4 address out.
+///
+/// Only an IPv4-mapped address counts as its IPv4 address when it is compared with the trusted
+/// proxies. A proxy at `10.0.0.1` is not trusted as `64:ff9b::a00:1`.
 ///
 /// # The address of the peer
 ///
@@ -150,8 +167,7 @@ impl ClientIp {
     }
 
     /// Sets the number of leading bits of an IPv6 address that are charged, 1 to 128. The default
-    /// is
-    /// 64. Use 56 or 48 for providers that assign larger prefixes to each subscriber.
+    /// is 64. Use 56 or 48 for providers that assign larger prefixes to each subscriber.
     ///
     /// # Errors
     ///
@@ -176,12 +192,13 @@ impl ClientIp {
         self
     }
 
-    /// Returns the address of the client in canonical form, or `None` without a peer. The bits of
-    /// an IPv6 address after the [prefix](Self::ipv6_prefix) are 0.
+    /// Returns the address that is charged, or `None` without a peer. The IPv4 address stands for an
+    /// IPv6 address that contains it. The bits of another IPv6 address after the
+    /// [prefix](Self::ipv6_prefix) are 0.
     #[must_use]
     pub fn find(&self, parts: &Parts) -> Option<IpAddr> {
         let peer = self.peer.as_ref().map_or_else(|| peer::address(parts), |peer| peer(parts))?;
-        Some(self.mask(self.client_of(parts, peer.to_canonical())))
+        Some(self.charged(self.client_of(parts, peer.to_canonical())))
     }
 
     fn client_of(&self, parts: &Parts, peer: IpAddr) -> IpAddr {
@@ -223,9 +240,13 @@ impl ClientIp {
         last
     }
 
-    fn mask(&self, address: IpAddr) -> IpAddr {
-        match address {
-            IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & self.ipv6_mask)),
+    /// Returns the address that stands for a client.
+    fn charged(&self, client: IpAddr) -> IpAddr {
+        match client {
+            IpAddr::V6(v6) => address::embedded_v4(v6).map_or_else(
+                || IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & self.ipv6_mask)),
+                IpAddr::V4,
+            ),
             v4 => v4,
         }
     }

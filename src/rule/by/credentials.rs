@@ -4,39 +4,74 @@ use http::{HeaderName, HeaderValue, header::AUTHORIZATION, request::Parts};
 
 use crate::key::{Identity, Key};
 
-/// Charges the value of a header, such as an API key. Requests without the header, with an empty
-/// value, or with more than one value are [`Identity::Unknown`].
+/// Charges the value of a header, such as an API key. Requests without the header or with an empty
+/// value are [`Identity::Unknown`].
+///
+/// Requests with more than one value are charged to [`Key::ANONYMOUS`], unless all are the same. A
+/// second extractor that is added with [`or`](super::Or::or) is not asked: the application may read
+/// the first value or the last, so with a second value a client could choose between the budget of
+/// its key and that of the second extractor.
 ///
 /// The client chooses the value. If no outer layer has verified it, an attacker can send another
 /// value with each request and is never limited. In that case, add a [`Rule`](crate::Rule) for the
 /// [address](super::client_ip) of the client.
+///
+/// The value is charged as it is written: `Dave` and `dave` are two keys. For the names of accounts,
+/// use [`Key::from_name`]:
+///
+/// ```
+/// use http::request::Parts;
+/// use tollgate::{Key, Policy, Quota, Rule};
+///
+/// let logins = Policy::new("logins", Quota::per_minute(3))?;
+/// let account = |parts: &Parts| {
+///     let name = parts.headers.get("x-account")?;
+///     Some(Key::from_name(&String::from_utf8_lossy(name.as_bytes())))
+/// };
+/// let rule = Rule::new(logins, account);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 ///
 /// # Panics
 ///
 /// Panics if `name` is not a header name in lower case.
 pub fn header(name: &'static str) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
     let name = HeaderName::from_static(name);
-    move |parts: &Parts| {
-        let value = single(parts, &name).filter(|value| !value.is_empty());
-        value.map_or(Identity::Unknown, |value| Identity::Known(Key::from(value)))
+    move |parts: &Parts| match values(parts, &name) {
+        Values::One(value) if !value.is_empty() => Identity::Known(Key::from(value)),
+        Values::Different => Identity::Known(Key::ANONYMOUS),
+        Values::One(_) | Values::None => Identity::Unknown,
     }
 }
 
-/// Charges the token of `Authorization: Bearer <token>` (RFC 6750). Requests with another scheme,
-/// without a token, or with more than one `Authorization` are [`Identity::Unknown`].
+/// Charges the token of `Authorization: Bearer <token>` (RFC 6750). Requests with another scheme or
+/// without a token are [`Identity::Unknown`]. Requests with several different values of
+/// `Authorization` are charged to [`Key::ANONYMOUS`], as by [`header`].
 ///
 /// The client chooses the token: see the warning at [`header`].
 pub fn bearer_token() -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
-    |parts: &Parts| {
-        let token = single(parts, &AUTHORIZATION).and_then(|value| token(value.as_bytes()));
-        Identity::from(token.map(Key::from))
+    |parts: &Parts| match values(parts, &AUTHORIZATION) {
+        Values::One(value) => Identity::from(token(value.as_bytes()).map(Key::from)),
+        Values::Different => Identity::Known(Key::ANONYMOUS),
+        Values::None => Identity::Unknown,
     }
 }
 
-/// Returns the value of a header that occurs once.
-fn single<'p>(parts: &'p Parts, name: &HeaderName) -> Option<&'p HeaderValue> {
+/// The values of a header in a request.
+enum Values<'p> {
+    None,
+    /// One value, or the same one several times.
+    One(&'p HeaderValue),
+    Different,
+}
+
+fn values<'p>(parts: &'p Parts, name: &HeaderName) -> Values<'p> {
     let mut values = parts.headers.get_all(name).iter();
-    values.next().filter(|_| values.next().is_none())
+    match values.next() {
+        None => Values::None,
+        Some(first) if values.all(|value| value == first) => Values::One(first),
+        Some(_) => Values::Different,
+    }
 }
 
 fn token(credentials: &[u8]) -> Option<&[u8]> {

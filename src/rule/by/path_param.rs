@@ -1,46 +1,52 @@
 //! A parameter of the path as the key.
 
-use std::borrow::Cow;
+use std::{
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
 
-use axum::extract::{MatchedPath, OriginalUri};
-use http::request::Parts;
-use percent_encoding::percent_decode_str;
+use axum::extract::{FromRequestParts, RawPathParams};
+use http::{Request, request::Parts};
 
 use crate::key::{Identity, Key};
 
-/// Charges the parameter `name` of the route that axum has matched: the `id` of `/users/{id}`, or
-/// the `path` of `/files/{*path}`. The value is percent-decoded, as handlers see it.
+/// Charges the parameter `name` of the route that axum has matched: the `id` of `/users/{id}`, the
+/// `name` of `/user_{name}`, or the `path` of `/files/{*path}`. These are axum's own parameters,
+/// those of nested routers included. The value is percent-decoded, as handlers see it.
 ///
-/// Requests whose route has no such parameter are [`Identity::Unknown`]. The client writes the
-/// path, and so chooses the key: see the warning at [`header`](super::header).
+/// A request is [`Identity::Unknown`] in these cases:
+///
+/// - Its route has no such parameter.
+/// - No route is matched yet, as in a layer around the whole `Router`. Use `Router::layer` or
+///   `Router::route_layer`.
+/// - One of its parameters is not UTF-8 after decoding. Extractors such as `Path` reject such a
+///   request.
+///
+/// The client writes the path, and so chooses the key: see the warning at
+/// [`header`](super::header). A name is charged as it is written: see [`Key::from_name`].
+///
+/// axum gives its parameters only to those who own the head of a request, so the extensions of each
+/// request are cloned.
 pub fn path_param(
     name: &'static str,
 ) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
     move |parts: &Parts| {
-        // The value is decoded so that two spellings of it are one key. Invalid escapes stay.
-        let decode = |value| Key::from(&*Cow::from(percent_decode_str(value)));
-        Identity::from(find(parts, name).map(decode))
+        let params = of_axum(parts);
+        let values = params.iter().flatten();
+        // If an inner router has a parameter of the same name, its handlers see the inner value.
+        let value = values.filter(|(found, _)| *found == name).last();
+        Identity::from(value.map(|(_, value)| Key::from(value)))
     }
 }
 
-/// Finds the parameter by comparing the segments of the pattern and of the path, because axum's own
-/// parameters are private.
-fn find<'p>(parts: &'p Parts, name: &str) -> Option<&'p str> {
-    let pattern = parts.extensions.get::<MatchedPath>()?.as_str();
-    // A nested router removes its prefix from the path, but not from the pattern.
-    let original = parts.extensions.get::<OriginalUri>();
-    let mut path = original.map_or(&parts.uri, |OriginalUri(uri)| uri).path();
-    for segment in pattern.split('/').skip(1) {
-        path = path.strip_prefix('/')?;
-        if let Some(rest) = segment.strip_prefix("{*").and_then(|rest| rest.strip_suffix('}')) {
-            return (rest == name && !path.is_empty()).then_some(path);
-        }
-        let (value, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
-        let parameter = segment.strip_prefix('{').and_then(|segment| segment.strip_suffix('}'));
-        if parameter == Some(name) {
-            return (!value.is_empty()).then_some(value);
-        }
-        path = rest;
+/// Returns the parameters that axum has inserted into the extensions, under a type that only this
+/// extractor can name. The extractor never waits.
+fn of_axum(parts: &Parts) -> Option<RawPathParams> {
+    let (mut owned, ()) = Request::new(()).into_parts();
+    owned.extensions = parts.extensions.clone();
+    let extracted = pin!(RawPathParams::from_request_parts(&mut owned, &()));
+    match extracted.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(params) => params.ok(),
+        Poll::Pending => None,
     }
-    None
 }

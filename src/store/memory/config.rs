@@ -18,6 +18,9 @@ use crate::clock::{Clock, SystemClock};
 pub struct MemoryConfig {
     /// The maximum number of keys. A key under two policies counts as two. The default is
     /// 1,000,000, for which an empty store allocates 4 MiB.
+    ///
+    /// A full store admits new keys and forgets others. The
+    /// [rules](super::MemoryStore#when-the-store-is-full) say which.
     pub max_keys: usize,
     /// The approximate maximum number of bytes in tables and logs. The default is 256 MiB.
     pub max_bytes: usize,

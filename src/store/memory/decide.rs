@@ -5,8 +5,10 @@ use smallvec::SmallVec;
 use super::{
     MemoryStore,
     entry_id::EntryId,
+    eviction::NewKeys,
     locked::{Location, LockedShards},
-    shard::{Entry, Shard},
+    rank::Rank,
+    shard::Shard,
     usage::Usage,
 };
 use crate::{
@@ -58,13 +60,13 @@ impl MemoryStore {
     ) -> ChargeReply {
         let number = self.shard_of(id);
         let mut shard = self.lock(number);
-        let mut location = Location::in_shard(&shard, id);
+        let location = Location::in_shard(&shard, id);
         if mode == Mode::Peek {
             return peek(&mut shard, charge, &location, now);
         }
-        let is_new = location.position.is_none() && spends(charge, mode);
-        if is_new && !self.make_room(number, &mut shard, (1, 0), now, &[id]) {
-            location = Location::in_shard(&shard, self.overflow_entry(charge));
+        if location.position.is_none() && spends(charge, mode) {
+            let new = NewKeys { shard: number, count: 1, elsewhere: 0, keep: &[id], now };
+            self.make_room(&mut shard, new);
         }
         spend(&mut shard, &self.usage, charge, &location, now, mode)
     }
@@ -72,14 +74,10 @@ impl MemoryStore {
     #[inline(never)]
     fn decide_several(&self, charges: &[Charge<'_>], now: Timestamp, mode: Mode) -> Replies {
         let (mut locked, mut locations) = LockedShards::lock(self, charges);
-        let mut admitted = mode == Mode::Force || locked.admit(charges, &locations, now);
+        let admitted = mode == Mode::Force || locked.admit(charges, &locations, now);
         if admitted && mode != Mode::Peek {
-            // Only charges that spend need room. A charge that finds none is decided again, by the
-            // overflow entry of its policy.
-            let overflowed = locked.make_room(charges, &mut locations, now, mode);
-            if overflowed && mode != Mode::Force {
-                admitted = locked.admit(charges, &locations, now);
-            }
+            // Only charges that spend need room.
+            locked.make_room(charges, &mut locations, now, mode);
         }
         let mut replies = Vec::with_capacity(charges.len());
         let lines = || charges.iter().zip(&locations);
@@ -132,7 +130,7 @@ fn peek(
     };
     let entry = shard.entry(position);
     let standing = entry.state.standing(charge.quota(), now, charge.cost());
-    record_denial(entry, &standing, now);
+    entry.rank = Rank::new(&standing, now);
     unspent(charge, standing)
 }
 
@@ -158,19 +156,9 @@ fn spend(
     let entry = shard.entry(position);
     let affordable = |free| affordable(charge, mode, free);
     let (units, mark, standing) = entry.state.spend(quota, now, charge.cost(), affordable, usage);
-    record_denial(entry, &standing, now);
+    entry.rank = Rank::new(&standing, now);
     let verdict = if units > 0 { Verdict::Passed } else { verdict(charge, &standing) };
     ChargeReply { verdict, units, standing, mark }
-}
-
-/// Records until when the key is denied, so that it is not evicted before.
-#[inline]
-fn record_denial(entry: &mut Entry, standing: &Standing, now: Timestamp) {
-    let empty = if standing.remaining == 0 { standing.next_after } else { 0 };
-    let wait = standing.retry_after.unwrap_or(empty);
-    if wait > 0 {
-        entry.deny_until(Timestamp::from_micros(now.as_micros() + wait));
-    }
 }
 
 #[inline]

@@ -9,44 +9,76 @@ use super::{
 };
 use crate::clock::Timestamp;
 
-/// The number of other shards in which a key is evicted when the own shard has none to evict.
-const MAX_OTHER_SHARDS: usize = 15;
+/// The number of other shards in which entries may be evicted.
+const MAX_OTHER_SHARDS: usize = 7;
+
+/// Keys that need room in a shard.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NewKeys<'k> {
+    /// The number of the shard.
+    pub(super) shard: usize,
+    /// The number of new keys in this shard.
+    pub(super) count: usize,
+    /// The number of new keys in other shards that have room but are not there yet.
+    pub(super) elsewhere: usize,
+    /// The entries that must stay.
+    pub(super) keep: &'k [EntryId],
+    pub(super) now: Timestamp,
+}
 
 impl MemoryStore {
-    /// Makes room for `new_keys` keys in this shard, in addition to the keys that are `expected` in
-    /// other shards. Returns whether there is room.
+    /// Makes room for new keys in `own`, their shard.
     ///
-    /// First drops a few expired entries. If the store is still full, evicts entries: expired ones,
-    /// then the least spent of a sample. Entries that deny charges, and those in `keep`, stay.
-    pub(super) fn make_room(
-        &self,
-        number: usize,
-        shard: &mut Shard,
-        (new_keys, expected): (usize, usize),
-        now: Timestamp,
-        keep: &[EntryId],
-    ) -> bool {
-        let usage = &self.usage;
-        let fits = |shard: &Shard| shard.fits(new_keys, usage, expected);
-        // The sample begins at a random position, and ids are random numbers.
-        let start = keep.first().map_or(0, |id| (id.low >> 32) as usize);
-        shard.sweep(start, now, keep, usage);
-        if fits(shard) {
-            return true;
+    /// First drops a few expired entries. If the store is still full, evicts entries until the new
+    /// keys fit: expired ones, in this shard and in some others, and then live ones. If all of them
+    /// have to stay or are in shards that are in use, the store holds more than its maximum until the
+    /// next new key comes.
+    #[cold]
+    pub(super) fn make_room(&self, own: &mut Shard, new: NewKeys<'_>) {
+        own.sweep(new.start(), new.now, new.keep, &self.usage);
+        if self.fits(own, &new) {
+            return;
         }
-        for eviction in [Eviction::Expired, Eviction::LeastSpent] {
-            for step in 0..=MAX_OTHER_SHARDS {
-                let evict = |shard: &mut Shard| shard.evict(eviction, start, now, keep, usage);
-                let evicted = match step {
-                    0 => evict(shard),
-                    _ => self.try_lock(number + step).is_some_and(|mut other| evict(&mut other)),
-                };
-                if evicted && fits(shard) {
+        // Chance makes shards unequal: one below the mean takes a place from one above it.
+        let mean = self.usage.keys() / self.shards.len();
+        let is_small = own.len() < mean;
+        let _fits = self.evict_own(own, &new, Eviction::Expired)
+            || self.evict_others(own, &new, Eviction::Expired, 0)
+            || is_small && self.evict_others(own, &new, Eviction::Any, mean)
+            || self.evict_own(own, &new, Eviction::Any)
+            || self.evict_others(own, &new, Eviction::Any, 0);
+    }
+
+    /// Evicts entries of the shard of the new keys until these fit. Returns whether they do.
+    fn evict_own(&self, own: &mut Shard, new: &NewKeys<'_>, eviction: Eviction) -> bool {
+        while self.evict(own, new, eviction) {
+            if self.fits(own, new) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Evicts entries of other shards, each as long as it holds more than `len`, until the new keys
+    /// fit. Returns whether they do.
+    fn evict_others(&self, own: &Shard, new: &NewKeys<'_>, eviction: Eviction, len: usize) -> bool {
+        for step in 1..=MAX_OTHER_SHARDS {
+            let Some(mut other) = self.try_lock(new.shard + step) else { continue };
+            while other.len() > len && self.evict(&mut other, new, eviction) {
+                if self.fits(own, new) {
                     return true;
                 }
             }
         }
         false
+    }
+
+    fn evict(&self, shard: &mut Shard, new: &NewKeys<'_>, eviction: Eviction) -> bool {
+        shard.evict(eviction, new.start(), new.now, new.keep, &self.usage)
+    }
+
+    fn fits(&self, own: &Shard, new: &NewKeys<'_>) -> bool {
+        own.fits(new.count, &self.usage, new.elsewhere)
     }
 
     /// Locks another shard, unless it is in use: waiting for it while another shard is locked could
@@ -57,5 +89,12 @@ impl MemoryStore {
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
+    }
+}
+
+impl NewKeys<'_> {
+    /// Returns where samples begin: at random, because ids are random numbers.
+    fn start(&self) -> usize {
+        self.keep.first().map_or(0, |id| (id.low >> 32) as usize)
     }
 }

@@ -8,9 +8,10 @@ use super::{
     MemoryStore,
     decide::{Mode, spends},
     entry_id::EntryId,
+    eviction::NewKeys,
     shard::Shard,
 };
-use crate::{clock::Timestamp, key::Key, policy::Charge};
+use crate::{clock::Timestamp, policy::Charge};
 
 /// The place of the entry of one charge.
 #[derive(Debug, Clone, Copy)]
@@ -76,63 +77,50 @@ impl<'s> LockedShards<'s> {
 
     /// Returns whether every charge that is not a shadow passes.
     pub(super) fn admit(
-        &self,
+        &mut self,
         charges: &[Charge<'_>],
         locations: &[Location],
         now: Timestamp,
     ) -> bool {
         charges.iter().zip(locations).all(|(charge, location)| {
-            let shard = &self.shards[location.shard].1;
+            let shard = &mut self.shards[location.shard].1;
             let free = match location.position {
-                Some(position) => shard.state(position).free(charge.quota(), now),
+                Some(position) => shard.entry(position).state.free(charge.quota(), now),
                 None => charge.quota().capacity(),
             };
             charge.is_shadow() || charge.cost() <= free
         })
     }
 
-    /// Makes room for the keys without an entry that will spend. In a full shard, their charges move
-    /// to the shared overflow entry of their policy. Returns whether any charge did.
+    /// Makes room for the keys without an entry that will spend.
     pub(super) fn make_room(
         &mut self,
         charges: &[Charge<'_>],
         locations: &mut [Location],
         now: Timestamp,
         mode: Mode,
-    ) -> bool {
+    ) {
         let is_new = |charge: &Charge<'_>, location: &Location| {
             location.position.is_none() && spends(charge, mode)
         };
         if !charges.iter().zip(&*locations).any(|(charge, location)| is_new(charge, location)) {
-            return false;
+            return;
         }
         let ids: SmallVec<[EntryId; 4]> = locations.iter().map(|location| location.id).collect();
-        let (mut full_shards, mut expected) = (SmallVec::<[usize; 4]>::new(), 0);
+        let mut elsewhere = 0;
         for (index, (number, shard)) in self.shards.iter_mut().enumerate() {
             let charges = charges.iter().zip(&*locations);
-            let new_keys = charges
+            let count = charges
                 .filter(|(charge, location)| location.shard == index && is_new(charge, location))
                 .count();
-            if new_keys == 0 {
-                continue;
-            }
-            if self.store.make_room(*number, shard, (new_keys, expected), now, &ids) {
-                expected += new_keys;
-            } else {
-                full_shards.push(index);
+            if count > 0 {
+                let new = NewKeys { shard: *number, count, elsewhere, keep: &ids, now };
+                self.store.make_room(shard, new);
+                elsewhere += count;
             }
         }
         // Evictions have changed positions.
         self.locate(locations);
-        let mut overflowed = false;
-        for (charge, location) in charges.iter().zip(locations) {
-            if is_new(charge, location) && full_shards.contains(&location.shard) {
-                let (id, shard) = (self.store.overflow_entry(charge), location.shard);
-                *location = Location { id, shard, position: self.shards[shard].1.position(id) };
-                overflowed = true;
-            }
-        }
-        overflowed
     }
 
     /// Looks up the shard and the position of each entry.
@@ -145,15 +133,5 @@ impl<'s> LockedShards<'s> {
             }
             location.position = self.shards[location.shard].1.position(location.id);
         }
-    }
-}
-
-impl MemoryStore {
-    /// Counts a charge that found no room, and returns the entry that such charges share: one for
-    /// each policy in each shard.
-    #[cold]
-    pub(super) fn overflow_entry(&self, charge: &Charge<'_>) -> EntryId {
-        self.usage.count_overflow();
-        self.secret.hash(&Key::OVERFLOW).entry(charge)
     }
 }

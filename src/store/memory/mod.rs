@@ -6,6 +6,7 @@ mod entry_id;
 mod eviction;
 mod index;
 mod locked;
+mod rank;
 mod shard;
 mod store;
 mod usage;

@@ -4,7 +4,14 @@
 //! small however many keys the store holds, so that the time under its lock does not grow with the
 //! store, and two threads rarely use the same shard. A shard and its lock fit one cache line.
 
-use super::{entry_id::EntryId, index::Index, usage::Usage};
+use std::cmp::Reverse;
+
+use super::{
+    entry_id::EntryId,
+    index::Index,
+    rank::{CLASSES, Rank, SPENT},
+    usage::Usage,
+};
 use crate::{
     algorithm::{KeyState, MemoryBudget},
     clock::Timestamp,
@@ -13,17 +20,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Entry {
     id: EntryId,
-    /// The time until which this key is known to be denied. It is not evicted before.
-    denied_until: Timestamp,
+    pub(super) rank: Rank,
     pub(super) state: KeyState,
-}
-
-impl Entry {
-    /// Records that the key is denied until `until`.
-    #[inline]
-    pub(super) fn deny_until(&mut self, until: Timestamp) {
-        self.denied_until = self.denied_until.max(until);
-    }
 }
 
 #[derive(Debug, Default)]
@@ -37,16 +35,16 @@ const MAX_KEYS: usize = u16::MAX as usize;
 
 /// The number of entries that a new key checks for expiry.
 const SWEEP_ENTRIES: usize = 2;
-/// The number of entries that are candidates for an eviction.
+/// The number of entries that an eviction compares. A shard rarely holds more.
 const SAMPLE_ENTRIES: usize = 32;
 
 /// The entries that may be evicted.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Eviction {
     /// An expired entry.
     Expired,
-    /// An expired entry, or else the entry that has spent least.
-    LeastSpent,
+    /// An expired entry, or else the one of the largest share class that was checked least recently.
+    Any,
 }
 
 impl Shard {
@@ -56,22 +54,23 @@ impl Shard {
         self.index.find(id, entries.len(), |at| entries[at].id == id)
     }
 
-    pub(super) fn state(&self, position: usize) -> &KeyState {
-        &self.entries[position].state
+    /// Returns the number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
     }
 
     pub(super) fn entry(&mut self, position: usize) -> &mut Entry {
         &mut self.entries[position]
     }
 
-    /// Adds an entry. The caller has made sure that it [`fits`](Self::fits).
+    /// Adds an entry. The caller has made room for it.
     pub(super) fn insert(&mut self, id: EntryId, state: KeyState, usage: &Usage) -> usize {
         let (position, before) = (self.entries.len(), self.bytes());
         if position == self.entries.capacity() {
             // Grows in small steps, so that little memory is unused (`benches/memory.rs`).
             self.entries.reserve_exact(position / 16 + 1);
         }
-        self.entries.push(Entry { id, denied_until: Timestamp::default(), state });
+        self.entries.push(Entry { id, rank: Rank::default(), state });
         self.index.put(position, id, |at| self.entries[at].id);
         usage.resize(before, self.bytes() + self.entries[position].state.heap_bytes());
         usage.add_key();
@@ -87,8 +86,10 @@ impl Shard {
         if position < last {
             self.index.put(position, self.entries[position].id, |at| self.entries[at].id);
         }
-        if self.entries.capacity() > 32 && self.entries.len() < self.entries.capacity() / 4 {
-            self.entries.shrink_to(self.entries.len() * 2);
+        // If bytes are short, the place is freed at once.
+        let spare = if usage.allows(0) { self.entries.len().max(8) } else { 0 };
+        if self.entries.capacity() > 4 * spare {
+            self.entries.shrink_to(self.entries.len() + spare);
             self.index.shrink(|at| self.entries[at].id);
         }
         usage.resize(before + state.heap_bytes(), self.bytes());
@@ -96,8 +97,12 @@ impl Shard {
         state
     }
 
-    /// Evicts one entry of a sample that begins at `start`, and returns whether present was one.
-    /// Entries that deny charges and those in `keep` stay.
+    /// Evicts one entry of a sample that begins at `start`, and returns whether there was one to
+    /// evict. Those in `keep` stay.
+    ///
+    /// An expired entry goes first. Of live ones, the largest share class gives up the entry that was
+    /// checked least recently. The keys that have spent their whole quota have a right to half of the
+    /// places: they give up one only if they hold more, or if there are no others.
     pub(super) fn evict(
         &mut self,
         eviction: Eviction,
@@ -107,28 +112,35 @@ impl Shard {
         usage: &Usage,
     ) -> bool {
         let len = self.entries.len();
-        let sample = (0..SAMPLE_ENTRIES.min(len)).map(|step| (start + step) % len);
-        let candidates = sample.filter(|&position| {
-            let Entry { id, denied_until, .. } = &self.entries[position];
-            *denied_until <= now && !keep.contains(id)
-        });
-        let spent = |&position: &usize| {
-            let state = &self.entries[position].state;
-            if state.expires_at() <= now { 0 } else { 1 + state.outstanding(now) }
+        // The new key has spent nothing yet, so it is one of the first class.
+        let (mut places, mut total) = ([0_u32; CLASSES], 1);
+        places[0] = 1;
+        for position in sample(start, len) {
+            places[self.entries[position].rank.class()] += 1;
+            total += 1;
+        }
+        let is_above_half = 2 * places[SPENT] > total;
+        places[SPENT] = if is_above_half { u32::MAX } else { 0 };
+        let candidates = sample(start, len).filter(|&at| !keep.contains(&self.entries[at].id));
+        let order = |&position: &usize| {
+            let Entry { rank, state, .. } = &self.entries[position];
+            let class = rank.class();
+            let is_live = now < state.expires_at();
+            (is_live, Reverse(places[class]), class, rank.checked_at())
         };
-        let least = candidates.map(|position| (spent(&position), position)).min();
-        match (least, eviction) {
-            (Some((0, expired)), _) => drop(self.remove(expired, usage)),
-            (Some((_, live)), Eviction::LeastSpent) => {
-                let state = self.remove(live, usage);
-                usage.count_eviction(state.outstanding(now));
-            }
-            _ => return false,
+        let Some(victim) = candidates.min_by_key(order) else { return false };
+        let is_live = now < self.entries[victim].state.expires_at();
+        if is_live && eviction == Eviction::Expired {
+            return false;
+        }
+        let state = self.remove(victim, usage);
+        if is_live {
+            usage.count_eviction(state.outstanding(now));
         }
         true
     }
 
-    /// Returns whether present is room for `new_keys` keys, in addition to the keys that are `expected`
+    /// Returns whether there is room for `new_keys` keys, in addition to the keys that are `expected`
     /// in other shards.
     pub(super) fn fits(&self, new_keys: usize, usage: &Usage, expected: usize) -> bool {
         let unused = self.entries.capacity() - self.entries.len();
@@ -153,6 +165,11 @@ impl Shard {
     fn bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>() + self.index.bytes()
     }
+}
+
+/// Returns the positions of a sample of `len` entries from `start` on.
+fn sample(start: usize, len: usize) -> impl Iterator<Item = usize> {
+    (0..SAMPLE_ENTRIES.min(len)).map(move |step| (start % len + step) % len)
 }
 
 #[cfg(test)]

@@ -17,9 +17,6 @@ pub struct MemoryStats {
     pub evicted: u64,
     /// The number of units that evicted keys had spent and not got back yet.
     pub forgiven: u64,
-    /// The number of charges that found no room for their key, and were charged to the shared
-    /// overflow entry of their policy.
-    pub overflowed: u64,
 }
 
 /// The counters behind [`MemoryStats`], and the bounds of the store.
@@ -31,7 +28,6 @@ pub(super) struct Usage {
     max_bytes: usize,
     evicted: AtomicU64,
     forgiven: AtomicU64,
-    overflowed: AtomicU64,
 }
 
 impl Usage {
@@ -43,7 +39,6 @@ impl Usage {
             max_bytes,
             evicted: AtomicU64::new(0),
             forgiven: AtomicU64::new(0),
-            overflowed: AtomicU64::new(0),
         }
     }
 
@@ -54,8 +49,12 @@ impl Usage {
             bytes: self.bytes.load(Relaxed),
             evicted: self.evicted.load(Relaxed),
             forgiven: self.forgiven.load(Relaxed),
-            overflowed: self.overflowed.load(Relaxed),
         }
+    }
+
+    /// Returns the number of keys.
+    pub(super) fn keys(&self) -> usize {
+        self.keys.load(Relaxed)
     }
 
     /// Returns whether there is room for `new_keys` more keys.
@@ -84,11 +83,6 @@ impl Usage {
     pub(super) fn count_eviction(&self, units: u64) {
         self.evicted.fetch_add(1, Relaxed);
         self.forgiven.fetch_add(units, Relaxed);
-    }
-
-    /// Counts a charge to an overflow entry.
-    pub(super) fn count_overflow(&self) {
-        self.overflowed.fetch_add(1, Relaxed);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The backends: one server, or a cluster.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 
 use super::{
     cluster::Cluster,
@@ -11,6 +11,7 @@ use super::{
     script::{ScriptBy, ScriptCall, ScriptLoader},
     wire::{WireCharge, WireCheck},
 };
+use crate::store::NodeId;
 
 /// The server or the cluster on which the script runs.
 #[derive(Debug)]
@@ -29,11 +30,54 @@ impl Backend {
         }
     }
 
+    /// Returns the identity of the node that has the slot.
+    pub(super) fn node(&self, slot: u16) -> NodeId {
+        match self {
+            Self::Server(..) => NodeId::ONLY,
+            Self::Cluster(cluster) => cluster.node(slot),
+        }
+    }
+
+    /// Returns whether a node is part of the backend.
+    pub(super) fn has_node(&self, node: NodeId) -> bool {
+        match self {
+            Self::Server(..) => node == NodeId::ONLY,
+            Self::Cluster(cluster) => cluster.has_node(node),
+        }
+    }
+
     /// Returns the slot of a check if all of its charges are in the same slot.
     pub(super) fn only_slot(&self, check: &WireCheck) -> Option<u16> {
         let mut slots = check.charges().iter().map(|charge| self.slot(charge));
         let first = slots.next().unwrap_or_default();
         slots.all(|slot| slot == first).then_some(first)
+    }
+
+    /// Opens the connections to a single server, or asks a cluster for its nodes.
+    ///
+    /// # Errors
+    ///
+    /// If the server, or every node of the cluster, cannot be reached or refuses the connection.
+    pub(super) async fn connect(&self) -> Result<(), Failure> {
+        match self {
+            Self::Server(pool, _) => pool.warm_up().await,
+            Self::Cluster(cluster) => cluster.refresh().await,
+        }
+    }
+
+    /// Returns the name of the server that has the slot, for [`Error::place`](crate::Error::place).
+    pub(super) fn place(&self, slot: u16) -> Cow<'static, str> {
+        match self {
+            Self::Server(pool, _) => pool.place().into(),
+            Self::Cluster(cluster) => {
+                match (cluster.node(slot).number(), cluster.first_slot_of_owner(slot)) {
+                    (Some(number), Some(first)) => {
+                        format!("node {number} (slots from {first})").into()
+                    }
+                    _ => "cluster".into(),
+                }
+            }
+        }
     }
 
     /// Waits until a call for this slot can be sent without waiting for a connection.

@@ -61,6 +61,10 @@ pub struct RedisConfig {
     /// The time that a reply may take, 1 ms to 1 hour. The default is 500 ms. If a request times
     /// out and no reply arrives on its connection for about this long, the connection is replaced.
     pub response_timeout: Duration,
+    /// If true, the store is created without a connection, and connects in the background. The
+    /// default is `false`: the constructors connect, and fail if they cannot. See
+    /// [`RedisStore`](super::RedisStore#starting-without-redis).
+    pub lazy: bool,
     /// The highest limit of a [`SlidingLog`](crate::Algorithm::SlidingLog), which is the number of
     /// entries of its key, 1 to 2147483648. The default is 10,000. A call then keeps the server
     /// busy for at most 2 ms. See [`RedisStore::admits`](super::RedisStore::admits).
@@ -83,6 +87,7 @@ impl Default for RedisConfig {
             batching: true,
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_millis(500),
+            lazy: false,
             max_log_entries: 10_000,
             root_certificates: None,
             client_certificate: None,
@@ -139,6 +144,13 @@ impl RedisConfig {
     #[must_use]
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
+        self
+    }
+
+    /// Sets whether the store is created without a connection, and connects in the background.
+    #[must_use]
+    pub fn lazy(mut self, lazy: bool) -> Self {
+        self.lazy = lazy;
         self
     }
 
@@ -212,6 +224,7 @@ impl fmt::Debug for RedisConfig {
             .field("batching", &self.batching)
             .field("connect_timeout", &self.connect_timeout)
             .field("response_timeout", &self.response_timeout)
+            .field("lazy", &self.lazy)
             .field("max_log_entries", &self.max_log_entries)
             .finish_non_exhaustive()
     }

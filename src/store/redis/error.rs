@@ -2,6 +2,10 @@
 
 use redis::{ErrorKind as Cause, RedisError, ServerErrorKind as Server};
 
+use super::{
+    server_error::{FAILED_SCRIPT, code_of, is_refused_in_script, quoted, server_error},
+    trial::TrialFailure,
+};
 use crate::error::{Effect, Error, ErrorKind};
 
 /// The reason for which a request has failed.
@@ -22,6 +26,9 @@ pub(super) enum Failure {
     Dropped,
     /// The request was made outside of a tokio runtime, where there are no timers. Nothing was sent.
     NoRuntime,
+    /// The store was created without a connection, and is not [ready](super::startup) yet: the
+    /// first attempt has not ended, or the last one has failed. Nothing was sent.
+    NotReady(Option<Box<TrialFailure>>),
 }
 
 /// The destination to which a cluster node redirects a request.
@@ -51,9 +58,13 @@ impl Failure {
     /// before.
     pub(super) fn effect(&self) -> Effect {
         match self {
-            Self::Unreachable(_) | Self::Dropped | Self::NoRuntime => Effect::None,
+            Self::Unreachable(_) | Self::Dropped | Self::NoRuntime | Self::NotReady(_) => {
+                Effect::None
+            }
             Self::ServerError(error) if is_refused_in_script(error) => Effect::Unknown,
-            Self::ServerError(error) if code_of(error) != "ERR" => Effect::None,
+            Self::ServerError(error) if !matches!(code_of(error), "ERR" | FAILED_SCRIPT) => {
+                Effect::None
+            }
             Self::ServerError(_) | Self::Lost(_) | Self::NotOurs => Effect::Unknown,
             Self::TimedOut(effect) => *effect,
         }
@@ -62,6 +73,13 @@ impl Failure {
     /// Returns whether the server has lost the script.
     pub(super) fn is_missing_script(&self) -> bool {
         matches!(self, Self::ServerError(error) if error.kind() == Cause::Server(Server::NoScript))
+    }
+
+    /// Returns whether the server refused the request, and will refuse it again.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Self::ServerError(_) | Self::NotOurs)
+            && self.redirect().is_none()
+            && !self.calls_for_another_node()
     }
 
     /// Returns whether the connection must be replaced.
@@ -74,7 +92,20 @@ impl Failure {
             // There may be one reply too many. Each later reply would then belong to another
             // request.
             Self::NotOurs => true,
-            Self::TimedOut(_) | Self::Dropped | Self::NoRuntime => false,
+            Self::TimedOut(_) | Self::Dropped | Self::NoRuntime | Self::NotReady(_) => false,
+        }
+    }
+
+    /// Returns whether a node of a cluster cannot serve the request, so that another node may have
+    /// taken over its slots. The request had no effect.
+    pub(super) fn calls_for_another_node(&self) -> bool {
+        match self {
+            Self::Unreachable(_) => true,
+            Self::ServerError(error) => {
+                let code = code_of(error);
+                matches!(code, "CLUSTERDOWN" | "MASTERDOWN" | "READONLY" | "NOAUTH")
+            }
+            _ => false,
         }
     }
 
@@ -97,18 +128,11 @@ impl Failure {
         match error.kind() {
             Cause::Server(Server::Moved) => address().map(Redirect::Moved),
             Cause::Server(Server::Ask) => address().map(Redirect::Ask),
-            Cause::Server(Server::TryAgain | Server::ClusterDown | Server::MasterDown) => {
-                Some(Redirect::Later)
-            }
+            Cause::Server(Server::TryAgain) => Some(Redirect::Later),
             _ => None,
         }
     }
 }
-
-/// The rights that the Redis user needs, in the syntax of `ACL SETUSER`.
-const REQUIRED_RIGHTS: &str = "grant the user ~<prefix>:* +evalsha +eval +time +get +set +getrange \
-                      +setrange +pexpire +pexpireat +del, in a cluster +asking +cluster|slots, behind \
-                      Sentinel +role";
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
@@ -116,12 +140,14 @@ impl From<Failure> for Error {
         let error = match failure {
             Failure::ServerError(error) => server_error(error),
             Failure::Unreachable(error) if error.kind() != Cause::Io => server_error(error),
-            Failure::Unreachable(error) => Self::new(
-                ErrorKind::Unavailable,
-                "cannot connect to Redis: check that it runs and that the address is right; \
-                 nothing was charged",
-            )
-            .with_source(error),
+            Failure::Unreachable(error) => {
+                let message = format!(
+                    "cannot connect to Redis: check that it runs and that the address is right; \
+                     nothing was charged: {}",
+                    quoted(&error)
+                );
+                Self::new(ErrorKind::Unavailable, message).with_source(error)
+            }
             Failure::Lost(error) if error.kind() == Cause::Parse => Self::new(
                 ErrorKind::Protocol,
                 "the server does not speak the Redis protocol: check the address",
@@ -133,6 +159,7 @@ impl From<Failure> for Error {
                 } else {
                     "the connection to Redis was lost; the charge may have been made"
                 };
+                let message = format!("{message}: {}", quoted(&error));
                 Self::new(ErrorKind::Unavailable, message).with_source(error)
             }
             Failure::NotOurs => Self::new(
@@ -157,148 +184,12 @@ impl From<Failure> for Error {
                 "RedisStore only works in a tokio runtime, in which the check has to be awaited; \
                  nothing was charged",
             ),
+            Failure::NotReady(Some(failure)) => Self::from(*failure),
+            Failure::NotReady(None) => Self::new(
+                ErrorKind::Unavailable,
+                "the store has no connection to Redis yet; nothing was charged",
+            ),
         };
         error.with_effect(effect)
-    }
-}
-
-/// Converts the error that a server answered.
-fn server_error(error: RedisError) -> Error {
-    let (kind, message) = match code_of(&error) {
-        _ if error.kind() == Cause::InvalidClientConfig => (
-            ErrorKind::Invalid,
-            "the address of Redis is not valid: it is redis://[user[:password]@]host[:port][/db], \
-             rediss:// for TLS, or unix:///path"
-                .into(),
-        ),
-        "WRONGPASS" | "NOAUTH" => {
-            let message = "Redis does not accept the user or the password: check them in the URL";
-            (ErrorKind::Unauthorized, message.into())
-        }
-        "NOPERM" => {
-            (ErrorKind::Unauthorized, format!("this Redis user lacks rights: {REQUIRED_RIGHTS}"))
-        }
-        "READONLY" => {
-            let message = "this Redis is a read-only replica: connect to the primary, or through \
-                           Sentinel or the cluster, which follow it; nothing was charged";
-            (ErrorKind::ReadOnly, message.into())
-        }
-        "OOM" => {
-            let message = "Redis is out of memory: raise maxmemory, or let it evict \
-                           (maxmemory-policy volatile-ttl); nothing was charged";
-            (ErrorKind::OutOfMemory, message.into())
-        }
-        "MISCONF" => {
-            let message = "Redis cannot write its data to disk and refuses all changes: make room \
-                           there, or see in its log what else is wrong; nothing was charged";
-            (ErrorKind::CannotPersist, message.into())
-        }
-        "LOADING" => {
-            let message = "Redis is still loading its data: wait; nothing was charged";
-            (ErrorKind::Loading, message.into())
-        }
-        "WRONGTYPE" | "TOLLGATE" => {
-            let message = "a key of the limiter holds something else: choose another prefix, or \
-                           delete it; it was left as it is and nothing was charged";
-            (ErrorKind::WrongType, message.into())
-        }
-        "MOVED" | "ASK" | "CROSSSLOT" => {
-            let message = "this Redis is one node of a cluster: connect with RedisStore::cluster, \
-                           which knows where each key is; nothing was charged";
-            (ErrorKind::Unavailable, message.into())
-        }
-        _ => (ErrorKind::Unavailable, format!("Redis refused the request: {error}")),
-    };
-    Error::new(kind, message).with_source(error)
-}
-
-/// Returns whether the user lacks the right to a command of the script, and not to the script itself.
-/// Redis checks each command when the script comes to it.
-fn is_refused_in_script(error: &RedisError) -> bool {
-    let is_in_script = || error.detail().is_some_and(|detail| detail.contains("@user_script"));
-    code_of(error) == "NOPERM" && (error.code() == Some("ERR") || is_in_script())
-}
-
-/// Returns the code of a server's error, its first word. Nothing else is read, because the rest may
-/// contain names of keys, which clients choose.
-fn code_of(error: &RedisError) -> &str {
-    let code = match error.code() {
-        Some(code) => code,
-        None if error.kind() == Cause::AuthenticationFailed => return "WRONGPASS",
-        None => return "",
-    };
-    let Some(mut detail) = error.detail().filter(|_| code == "ERR") else { return code };
-    // Redis 6.2 puts "ERR Error running script (call to f_..): @user_script:7: " before the error
-    // of a command in the script.
-    if let Some(call) = detail.strip_prefix("Error running script (call to ")
-        && let Some((_, rest)) = call.split_once("): ")
-    {
-        detail = rest;
-        while let Some(rest) = detail.strip_prefix("@user_script:") {
-            detail = rest.trim_start_matches(|c: char| c == ' ' || c == ':' || c.is_ascii_digit());
-        }
-    }
-    match detail.trim_start_matches('-').split(' ').next() {
-        _ if detail.starts_with("The user executing the script can't") => "NOPERM",
-        Some(word) if word.bytes().all(|byte| byte.is_ascii_uppercase()) => word,
-        _ => code,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns the kind of a server's error.
-    fn kind_of(line: &str) -> ErrorKind {
-        let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("an error");
-        let error = value.extract_error().expect_err("an error");
-        Error::from(Failure::of_request(error)).kind()
-    }
-
-    #[test]
-    fn the_code_decides() {
-        let memory = "OOM command not allowed when used memory > 'maxmemory'.";
-        let wrapped = |said: &str| {
-            format!("ERR Error running script (call to f_0123456789): @user_script:71: {said}")
-        };
-        for (line, kind) in [
-            (memory.into(), ErrorKind::OutOfMemory),
-            (wrapped(memory), ErrorKind::OutOfMemory),
-            (wrapped(&format!("@user_script: 71: -{memory}")), ErrorKind::OutOfMemory),
-            ("WRONGTYPE Operation against a key".into(), ErrorKind::WrongType),
-            (wrapped("WRONGTYPE Operation against a key"), ErrorKind::WrongType),
-            (wrapped("READONLY You can't write"), ErrorKind::ReadOnly),
-            (
-                wrapped("@user_script: 7: The user executing the script can't run this command"),
-                ErrorKind::Unauthorized,
-            ),
-            (
-                "ERR The user executing the script can't run this command script: 67e81a9d".into(),
-                ErrorKind::Unauthorized,
-            ),
-            ("NOPERM No permissions to access the 'OOM' key".into(), ErrorKind::Unauthorized),
-            ("NOAUTH Authentication required.".into(), ErrorKind::Unauthorized),
-            ("WRONGPASS invalid username-password pair".into(), ErrorKind::Unauthorized),
-            ("LOADING Redis is loading the dataset in memory".into(), ErrorKind::Loading),
-        ] {
-            assert_eq!(kind_of(&line), kind, "{line}");
-        }
-    }
-
-    #[test]
-    fn a_name_of_a_key_does_not() {
-        let words = ["OOM", "NOAUTH", "NOPERM", "READONLY", "LOADING", "WRONGTYPE", "TOLLGATE"];
-        for word in words {
-            let key =
-                format!("toll:{{={word} @user_script:1: {word} can't run this command}}:p:l1");
-            for line in [
-                format!("ERR something about {key}"),
-                format!("BUSYKEY {key}"),
-                format!("ERR Error running script (call to f_01): @user_script:7: odd {key}"),
-            ] {
-                assert_eq!(kind_of(&line), ErrorKind::Unavailable, "{line}");
-            }
-        }
     }
 }

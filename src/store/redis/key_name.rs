@@ -17,6 +17,7 @@ use crate::{key::Key, policy::Charge};
 pub(super) type KeyName = SmallVec<[u8; 72]>;
 
 /// The naming of keys, as configured by [`RedisConfig`].
+#[derive(Clone)]
 pub(super) struct KeyNames {
     prefix: Box<str>,
     secret: (u64, u64),

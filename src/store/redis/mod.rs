@@ -12,10 +12,13 @@ mod key_name;
 mod multi_slot;
 mod reply;
 mod script;
+mod server_error;
 mod slot_queue;
 mod spare_command;
+mod startup;
 mod store;
 mod test_time;
+mod trial;
 mod wire;
 
 pub use self::{config::RedisConfig, store::RedisStore};

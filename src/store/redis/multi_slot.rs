@@ -1,12 +1,12 @@
 //! Requests over several slots of a cluster, with one call of the script for each slot.
 
-use std::{pin::pin, time::Duration};
+use std::{
+    pin::{Pin, pin},
+    time::Duration,
+};
 
 use smallvec::SmallVec;
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, timeout_at},
-};
+use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
     batch::Batcher,
@@ -19,6 +19,7 @@ use crate::{
     clock::Timestamp,
     decision::{ChargeReply, Source, StoreReply},
     error::{Effect, Error, ErrorKind},
+    store::scheduling::TimeLimit,
     telemetry,
 };
 
@@ -30,7 +31,7 @@ const MAX_DENIAL_WAIT: Duration = Duration::from_millis(10);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallOptions {
     pub(super) operation: Operation,
-    pub(super) deadline: Option<Instant>,
+    pub(super) deadline: Option<TimeLimit>,
     /// The time that a test has set, in microseconds since the Unix epoch.
     pub(super) test_time: Option<u64>,
 }
@@ -53,8 +54,14 @@ impl Batcher {
             let charges = SmallVec::new();
             return Ok(StoreReply { time: Timestamp::default(), source: Source::Shared, charges });
         }
-        let reply = self.run_by_deadline(slot, check, options).await?;
+        let reply = self.run_by_deadline(slot, check, options).await;
+        let reply = reply.map_err(|failure| self.error(slot, failure))?;
         Ok(reply.into_store_reply(check))
+    }
+
+    /// Returns the error of a call for this slot.
+    fn error(&self, slot: u16, failure: Failure) -> Error {
+        Error::from(failure).with_place(self.backend().place(slot))
     }
 
     /// Executes a request on several slots, in a task of its own that ends with its last call.
@@ -88,7 +95,7 @@ impl Batcher {
             let mut call = pin!(self.run(slot, operation, check, test_time, &departure));
             match deadline {
                 None => Ok(call.await),
-                Some(deadline) => timeout_at(deadline, call.as_mut()).await,
+                Some(deadline) => deadline.wait(call.as_mut()).await,
             }
         };
         // The call has been dropped, so a request that has not departed is never sent.
@@ -135,21 +142,29 @@ impl<'b> SlotGroups<'b> {
     async fn execute(mut self, count: usize) -> Result<StoreReply, Error> {
         let is_acquire = self.options.operation == Operation::Acquire;
         let mut time = Timestamp::default();
+        let mut slowest = (Duration::ZERO, 0);
         for index in 0..self.groups.len() {
-            match self.run(index, self.options).await {
+            let start = Instant::now();
+            let result = self.run(index, self.options).await;
+            slowest = slowest.max((start.elapsed(), index));
+            match result {
                 Ok(group_time) => time = time.max(group_time),
                 Err(failure) => {
+                    // The deadline is for all slots, so the slowest one has missed it.
+                    let is_late = matches!(failure, Failure::TimedOut(_));
+                    let culprit = if is_late { slowest.1 } else { index };
                     let before = match self.options.operation {
                         // A check spends all or nothing, so the slots before this one refund.
                         Operation::Acquire => self.refund_before(index).await,
-                        Operation::Peek => Effect::None,
+                        Operation::Peek | Operation::Trial => Effect::None,
                         Operation::Force | Operation::Refund | Operation::Reset if index > 0 => {
                             Effect::Applied
                         }
                         Operation::Force | Operation::Refund | Operation::Reset => Effect::None,
                     };
                     let effect = combine(before, failure.effect());
-                    return Err(Error::from(failure).with_effect(effect));
+                    let error = self.batcher.error(self.groups[culprit].slot, failure);
+                    return Err(error.with_effect(effect).with_node(self.node(culprit)));
                 }
             }
             if is_acquire && self.groups[index].is_denied() {
@@ -168,15 +183,20 @@ impl<'b> SlotGroups<'b> {
         Ok(reply.time)
     }
 
+    /// Returns the number of the node that has the slot of a group.
+    fn node(&self, index: usize) -> u32 {
+        self.batcher.backend().node(self.groups[index].slot).0
+    }
+
     /// Refunds the units that the groups before `index` spent. Returns [`Effect::None`] if all of
     /// them were refunded.
     async fn refund_before(&self, index: usize) -> Effect {
-        let until = self.denial_deadline();
+        let deadline = self.denial_deadline();
         let refunds: Vec<_> =
             self.groups[..index].iter().filter_map(|group| self.refund(group)).collect();
         let mut effect = Effect::None;
-        for refund in refunds {
-            let refunded = timeout_at(until, refund).await;
+        for mut refund in refunds {
+            let refunded = deadline.wait(Pin::new(&mut refund)).await;
             effect = combine(
                 effect,
                 refunded.map_or(Effect::Unknown, |it| it.unwrap_or(Effect::Unknown)),
@@ -223,8 +243,8 @@ impl<'b> SlotGroups<'b> {
         time
     }
 
-    fn denial_deadline(&self) -> Instant {
-        let until = Instant::now() + MAX_DENIAL_WAIT;
+    fn denial_deadline(&self) -> TimeLimit {
+        let until = TimeLimit::after(MAX_DENIAL_WAIT);
         self.options.deadline.map_or(until, |deadline| deadline.min(until))
     }
 

@@ -28,6 +28,7 @@ macro_rules! join {
     )+) => {
         concat!(
             include_str!("../../../lua/prelude.lua"),
+            include_str!("../../../lua/trial.lua"),
             include_str!("../../../lua/carried.lua"),
             "while true do\n",
             include_str!("../../../lua/next_charge.lua"),
@@ -178,6 +179,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "0c0cf0bd75b39184446f4719766620dac5e87016");
+        assert_eq!(*SHA, "6912c951198cfe1ea33a5f441453f7546254413c");
     }
 }

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "bb8")]
 use bb8_redis::RedisConnectionManager;
-use tokio::{runtime::Handle, time::Instant};
+use tokio::runtime::Handle;
 
+#[cfg(feature = "bb8")]
+use super::connection::AppPoolConnector;
 use super::{
     RedisConfig,
     backend::Backend,
@@ -12,10 +15,12 @@ use super::{
     cluster::Cluster,
     connection::{Connector, Pool, SentinelConnector, ServerConnector},
     error::Failure,
-    key_name::KeyNames,
+    key_name::{self, KeyNames},
     multi_slot::CallOptions,
     script::ScriptLoader,
+    startup::Startup,
     test_time::TestTime,
+    trial::Trial,
     wire::{Operation, WireCharge, WireCheck},
 };
 use crate::{
@@ -23,7 +28,7 @@ use crate::{
     error::Error,
     policy::{Charge, Policy},
     quota::{Algorithm, Quota},
-    store::{Answer, Request, Store},
+    store::{Answer, NodeId, Request, Status, Store, scheduling::TimeLimit},
 };
 
 #[doc = include_str!("../../../docs/redis.md")]
@@ -36,6 +41,8 @@ struct StoreShared {
     key_names: KeyNames,
     max_log_entries: u64,
     test_time: TestTime,
+    /// The start of a [lazy](RedisConfig::lazy) store.
+    startup: Option<Startup>,
 }
 
 impl RedisStore {
@@ -51,6 +58,23 @@ impl RedisStore {
         Self::connect_with(url, RedisConfig::default()).await
     }
 
+    /// Creates a store that connects to the server at a URL in the background, with the default
+    /// [`RedisConfig`]. Until it has connected, its checks fail at once, so a
+    /// [`Limiter`](crate::Limiter) over it decides by its
+    /// [fallback](crate::store::Resilience::fallback).
+    ///
+    /// The other constructors do the same with [`RedisConfig::lazy`]. See [Starting without
+    /// Redis](Self#starting-without-redis).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the URL is not valid. A server that cannot be reached is not an error.
+    pub fn connect_lazy(url: &str) -> Result<Self, Error> {
+        let config = RedisConfig::default();
+        let server = ServerConnector::from_url(url, &config).map_err(Failure::ServerError)?;
+        Ok(Self::lazy(server_backend(Connector::Server(Box::new(server)), &config), &config))
+    }
+
     /// Connects like [`connect`](Self::connect), with the given [`RedisConfig`].
     ///
     /// # Errors
@@ -60,7 +84,7 @@ impl RedisStore {
     pub async fn connect_with(url: &str, config: RedisConfig) -> Result<Self, Error> {
         config.validate()?;
         let server = ServerConnector::from_url(url, &config).map_err(Failure::ServerError)?;
-        Self::new(Connector::Server(Box::new(server)), config).await
+        Self::start(server_backend(Connector::Server(Box::new(server)), &config), &config).await
     }
 
     /// Connects through the manager of the application's own [pool](bb8::Pool): with its address,
@@ -73,6 +97,7 @@ impl RedisStore {
     /// # Errors
     ///
     /// Returns an error if the pool's manager cannot connect.
+    #[cfg(feature = "bb8")]
     pub async fn from_pool(pool: bb8::Pool<RedisConnectionManager>) -> Result<Self, Error> {
         Self::from_pool_with(pool, RedisConfig::default()).await
     }
@@ -84,13 +109,14 @@ impl RedisStore {
     ///
     /// Returns an error as [`from_pool`](Self::from_pool) does, or if a value of the configuration
     /// is not valid.
+    #[cfg(feature = "bb8")]
     pub async fn from_pool_with(
         pool: bb8::Pool<RedisConnectionManager>,
         config: RedisConfig,
     ) -> Result<Self, Error> {
         config.validate()?;
-        let response_timeout = config.response_timeout;
-        Self::new(Connector::Bb8 { pool, response_timeout }, config).await
+        let connector = Connector::AppPool(AppPoolConnector::new(pool));
+        Self::start(server_backend(connector, &config), &config).await
     }
 
     /// Connects to the primary that Redis Sentinel names, and follows it after a failover.
@@ -123,7 +149,8 @@ impl RedisStore {
         let sentinels: Vec<String> = sentinels.into_iter().map(Into::into).collect();
         let sentinels =
             SentinelConnector::new(&sentinels, primary, &config).map_err(Failure::ServerError)?;
-        Self::new(Connector::Sentinel(Box::new(sentinels)), config).await
+        let connector = Connector::Sentinel(Box::new(sentinels));
+        Self::start(server_backend(connector, &config), &config).await
     }
 
     /// Connects to a cluster. `nodes` are the URLs of some of its nodes. The user, password and TLS
@@ -151,8 +178,7 @@ impl RedisStore {
         config.validate()?;
         let nodes: Vec<String> = nodes.into_iter().map(Into::into).collect();
         let cluster = Cluster::new(&nodes, &config).map_err(Failure::ServerError)?;
-        cluster.refresh().await?;
-        Ok(Self::over(Backend::Cluster(Box::new(cluster)), &config))
+        Self::start(Backend::Cluster(Box::new(cluster)), &config).await
     }
 
     /// Returns an error if this store cannot keep the quota of a [`Policy`]: a
@@ -186,19 +212,31 @@ impl RedisStore {
         }
     }
 
-    async fn new(connector: Connector, config: RedisConfig) -> Result<Self, Error> {
-        let pool = Pool::new(connector, &config);
-        pool.warm_up().await?;
-        Ok(Self::over(Backend::Server(Box::new(pool), ScriptLoader::default()), &config))
+    /// Creates a store, and waits for its trial unless it is lazy.
+    async fn start(backend: Backend, config: &RedisConfig) -> Result<Self, Error> {
+        if config.lazy {
+            return Ok(Self::lazy(backend, config));
+        }
+        let (batcher, key_names) = parts(backend, config);
+        Trial::new(batcher.clone(), key_names.clone()).run().await?;
+        Ok(Self::over(batcher, key_names, None, config))
     }
 
-    fn over(backend: Backend, config: &RedisConfig) -> Self {
-        Self(Arc::new(StoreShared {
-            batcher: Batcher::new(backend, config.batching),
-            key_names: KeyNames::new(config),
-            max_log_entries: config.max_log_entries,
-            test_time: TestTime::default(),
-        }))
+    fn lazy(backend: Backend, config: &RedisConfig) -> Self {
+        let (batcher, key_names) = parts(backend, config);
+        let trial = Trial::new(batcher.clone(), key_names.clone());
+        let startup = Startup::new(trial, config.connect_timeout);
+        Self::over(batcher, key_names, Some(startup), config)
+    }
+
+    fn over(
+        batcher: Batcher,
+        key_names: KeyNames,
+        startup: Option<Startup>,
+        config: &RedisConfig,
+    ) -> Self {
+        let (max_log_entries, test_time) = (config.max_log_entries, TestTime::default());
+        Self(Arc::new(StoreShared { batcher, key_names, max_log_entries, test_time, startup }))
     }
 
     fn admits_quota(&self, name: &str, quota: &Quota) -> Result<(), Error> {
@@ -229,7 +267,7 @@ impl RedisStore {
         WireCheck::new(charges.collect())
     }
 
-    fn execute(&self, request: Request<'_>, deadline: Option<Instant>) -> Answer {
+    fn execute(&self, request: Request<'_>, deadline: Option<TimeLimit>) -> Answer {
         let (operation, check) = match request {
             Request::Acquire(charges) => (Operation::Acquire, self.wire_check(charges)),
             Request::Peek(charges) => (Operation::Peek, self.wire_check(charges)),
@@ -241,17 +279,42 @@ impl RedisStore {
             Ok(check) => {
                 let (shared, test_time) = (Arc::clone(&self.0), self.0.test_time.now());
                 let options = CallOptions { operation, deadline, test_time };
-                Answer::pending(async move {
+                let reply = async move {
                     // With a deadline there is a runtime.
                     if deadline.is_none() && Handle::try_current().is_err() {
                         return Err(Failure::NoRuntime.into());
                     }
+                    shared.ready(deadline).await?;
                     shared.batcher.execute(&check, options).await
-                })
+                };
+                match deadline {
+                    Some(_) => Answer::timed(reply),
+                    None => Answer::pending(reply),
+                }
             }
             Err(error) => Answer::ready(Err(error)),
         }
     }
+}
+
+impl StoreShared {
+    /// Waits for the start of a lazy store.
+    async fn ready(&self, deadline: Option<TimeLimit>) -> Result<(), Failure> {
+        match &self.startup {
+            Some(startup) if !startup.is_ready() => {
+                startup.ready(deadline.map(TimeLimit::time)).await
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn server_backend(connector: Connector, config: &RedisConfig) -> Backend {
+    Backend::Server(Box::new(Pool::new(connector, config)), ScriptLoader::default())
+}
+
+fn parts(backend: Backend, config: &RedisConfig) -> (Batcher, KeyNames) {
+    (Batcher::new(backend, config.batching), KeyNames::new(config))
 }
 
 impl Store for RedisStore {
@@ -260,6 +323,26 @@ impl Store for RedisStore {
     }
 
     fn call_by(&self, request: Request<'_>, deadline: std::time::Instant) -> Answer {
-        self.execute(request, Some(deadline.into()))
+        self.execute(request, Some(TimeLimit::at(deadline.into())))
+    }
+
+    fn status(&self) -> Status {
+        match self.0.startup.as_ref().and_then(Startup::failure) {
+            Some(error) => Status::new().with_not_ready(error.to_string()),
+            None => Status::new(),
+        }
+    }
+
+    fn node(&self, charge: &Charge<'_>) -> NodeId {
+        match self.0.batcher.backend() {
+            Backend::Server(..) => NodeId::ONLY,
+            Backend::Cluster(cluster) => {
+                cluster.node(key_name::slot(&self.0.key_names.name(charge)))
+            }
+        }
+    }
+
+    fn has_node(&self, node: NodeId) -> bool {
+        self.0.batcher.backend().has_node(node)
     }
 }

@@ -19,6 +19,8 @@ pub(super) enum Operation {
     Force,
     Refund,
     Reset,
+    /// Tests the commands of the script, and spends nothing.
+    Trial,
 }
 
 impl Operation {
@@ -32,6 +34,7 @@ impl Operation {
             Self::Force => "f",
             Self::Refund => "g",
             Self::Reset => "r",
+            Self::Trial => "t",
         }
     }
 }

@@ -6,7 +6,7 @@
 //! | stage | files |
 //! |---|---|
 //! | deadline | `deadline` |
-//! | circuit breaker | `breaker/`, `probe` |
+//! | circuit breaker | `breaker/` |
 //! | deny cache | `deny_cache/` |
 //! | fallback | `fallback`, `backlog`, `replay` |
 
@@ -17,11 +17,11 @@ mod config;
 mod deadline;
 mod deny_cache;
 mod fallback;
-mod latency;
+mod moving_average;
 mod owned_request;
 mod pipeline;
-mod probe;
 mod replay;
+mod scheduling_delay;
 
 pub use self::{breaker::BreakerConfig, config::Resilience};
 pub(crate) use self::{fallback::Fallback, pipeline::Pipeline};

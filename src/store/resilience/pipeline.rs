@@ -1,25 +1,28 @@
 //! The pipeline: the path of a request through the stages to a remote store and back.
 
-use std::{sync::Arc, time::Duration};
+use std::{slice, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
 use super::{
     Resilience,
     background_task::BackgroundTask,
-    breaker::{Permit, SharedBreaker, prober, prober::Probed},
+    breaker::{
+        Breakers, CallOutcome, NodePermit, Permits, Rejected, SharedBreaker, prober, prober::Probed,
+    },
     deadline::{self, Deadline},
     deny_cache::{DenyCache, Watch},
     fallback::{Cause, Fallback},
-    latency::Latency,
+    moving_average::MovingAverage,
     owned_request::{OwnedRequest, charges_of_check},
-    probe, replay,
+    replay,
+    scheduling_delay::SchedulingDelay,
 };
 use crate::{
     decision::{Source, StoreReply},
-    error::Error,
+    error::{Error, ErrorKind},
     policy::Charge,
-    store::{Answer, Request, Status, Store},
+    store::{Answer, NodeId, Request, Status, Store, probe},
     telemetry,
 };
 
@@ -27,11 +30,13 @@ use crate::{
 ///
 /// [`call`](Self::call) passes a request through these steps:
 ///
-/// 1. If the [breaker](SharedBreaker) is open, the [fallback](Fallback) decides.
+/// 1. If the [breaker](Breakers) of a node that the request depends on is open, the
+///    [fallback](Fallback) decides.
 /// 2. If the [deny cache](DenyCache) implies that the store denies the check, the cache answers.
-/// 3. The breaker grants a [permit](Permit). If it rejects the request, the fallback decides.
+/// 3. Each of these breakers grants a [permit](NodePermit). If one rejects the request, the
+///    fallback decides.
 /// 4. The store is called. It must answer by the [deadline](Deadline).
-/// 5. The breaker and the deny cache record the outcome.
+/// 5. The breakers and the deny cache record the outcome.
 /// 6. If the store has failed, the fallback decides. If it has answered, the backlog of the
 ///    fallback is charged to it.
 ///
@@ -44,11 +49,12 @@ pub(crate) struct Pipeline(Arc<Stages>);
 struct Stages {
     store: Box<dyn Store>,
     deadline: Option<Duration>,
-    breaker: Option<SharedBreaker>,
+    breakers: Option<Breakers>,
     deny_cache: Option<DenyCache>,
     fallback: Option<Fallback>,
     replay: BackgroundTask,
-    latency: Latency,
+    store_times: MovingAverage,
+    scheduling_delay: SchedulingDelay,
 }
 
 /// The time between two rounds of a replay while the store refuses entries of the backlog. The
@@ -78,11 +84,12 @@ impl Pipeline {
         Self(Arc::new(Stages {
             store,
             deadline: config.deadline,
-            breaker: config.breaker.map(SharedBreaker::new),
+            breakers: config.breaker.map(Breakers::new),
             deny_cache,
             fallback,
             replay: BackgroundTask::default(),
-            latency: Latency::default(),
+            store_times: MovingAverage::default(),
+            scheduling_delay: SchedulingDelay::new(),
         }))
     }
 
@@ -97,16 +104,19 @@ impl Pipeline {
     /// This is step 1 of [`call`](Self::call), without an [`Answer`].
     #[inline]
     pub(crate) fn fallback_for(&self, charge: &Charge<'_>) -> Option<&Fallback> {
-        let is_open = self.0.breaker.as_ref().is_some_and(SharedBreaker::rejects_all);
+        let is_open = self.0.is_rejected(Request::Acquire(slice::from_ref(charge)));
         self.0.fallback.as_ref().filter(|fallback| is_open && fallback.decides_alone(charge))
     }
 
     /// Returns the status of the store and of the stages around it.
     pub(crate) fn status(&self) -> Status {
-        let Stages { store, breaker, fallback, latency, .. } = &*self.0;
+        let Stages { store, breakers, fallback, store_times, scheduling_delay, .. } = &*self.0;
         let mut status = store.status();
-        status.breaker = breaker.as_ref().map(SharedBreaker::status).or(status.breaker);
-        status.latency = latency.average().or(status.latency);
+        if let Some(breakers) = breakers {
+            status = breakers.add_to(status);
+        }
+        status.latency = store_times.get().or(status.latency);
+        status.scheduling_delay = scheduling_delay.average().or(status.scheduling_delay);
         status.memory = fallback.as_ref().map(Fallback::stats).or(status.memory);
         status
     }
@@ -115,8 +125,8 @@ impl Pipeline {
 impl Drop for Pipeline {
     fn drop(&mut self) {
         self.0.replay.stop();
-        if let Some(breaker) = &self.0.breaker {
-            breaker.stop();
+        if let Some(breakers) = &self.0.breakers {
+            breakers.stop();
         }
     }
 }
@@ -132,7 +142,7 @@ impl Stages {
             _ => {}
         }
         // 1.
-        if self.breaker.as_ref().is_some_and(SharedBreaker::rejects_all) {
+        if self.is_rejected(request) {
             return Answer::ready(self.fall_back(request, Cause::Rejected, origin));
         }
         // 2.
@@ -143,48 +153,55 @@ impl Stages {
         };
         // 3.
         let start = Instant::now();
-        let Ok(permit) = self.permit(request, start, origin) else {
+        let Ok(permits) = self.permits(request, start, origin) else {
             return Answer::ready(self.fall_back(request, Cause::Rejected, origin));
         };
         // 4.
-        let deadline = self.deadline.and_then(|limit| Deadline::new(start, limit));
-        let mut sending = Sending { stages: self, request, unrecorded: Some((watch, permit)) };
+        let deadline = self.deadline.and_then(Deadline::new);
+        let mut sending = Sending { stages: self, request, unrecorded: Some((watch, permits)) };
         let answer = deadline::send(&*self.store, request, deadline).now();
         let unrecorded = sending.unrecorded.take();
         match answer {
             Ok(reply) => {
-                let (watch, permit) = unrecorded.unwrap_or_default();
-                Answer::ready(self.finish(Some(request), watch, permit, reply, origin))
+                let unrecorded = unrecorded.unwrap_or_default();
+                let time = Some(start.elapsed());
+                Answer::ready(self.finish(Some(request), unrecorded, (reply, time), origin))
             }
             Err(answer) => {
                 let stages = Arc::clone(self);
                 let request = OwnedRequest::new(request);
                 let mut call = StoreCall { stages, request, start, unrecorded };
                 Answer::pending(async move {
-                    let reply = deadline::wait(answer, deadline).await;
+                    let delay = &call.stages.scheduling_delay;
+                    let reply = deadline::wait(answer, deadline, delay).await;
                     call.finish(reply, origin)
                 })
             }
         }
     }
 
-    /// Ends a request with steps 5 and 6.
+    /// Ends a request with steps 5 and 6. The reply has the [time](Self::store_time) that the store
+    /// took.
     fn finish(
         self: &Arc<Self>,
         request: Option<Request<'_>>,
-        watch: Watch,
-        permit: Option<Permit>,
-        reply: Result<StoreReply, Error>,
+        (watch, permits): (Watch, Permits),
+        (reply, time): (Result<StoreReply, Error>, Option<Duration>),
         origin: Origin,
     ) -> Result<StoreReply, Error> {
         // 5.
-        if let (Some(breaker), Some(permit)) = (&self.breaker, permit) {
-            let now = Instant::now();
-            let outcome = breaker.judge(permit, now, &reply);
-            self.start_prober_if(breaker.record(permit, now, outcome));
-        }
+        let failed_node = reply.as_ref().err().and_then(Error::node);
+        self.record(permits, |breaker| match failed_node {
+            Some(node) if breaker.node() != NodeId(node) => CallOutcome::Unknown,
+            _ => breaker.judge(&reply, time),
+        });
         if let Some(cache) = &self.deny_cache {
             cache.record(watch, charges_of_check(request), &reply);
+        }
+        if let Err(error) = &reply
+            && error.is_unavailable()
+        {
+            telemetry::store_failed(error);
         }
         // 6.
         match (reply, request) {
@@ -201,36 +218,54 @@ impl Stages {
     fn abandon(
         self: &Arc<Self>,
         request: Option<Request<'_>>,
-        (watch, permit): (Watch, Option<Permit>),
+        (watch, permits): (Watch, Permits),
+        time: Option<Duration>,
     ) {
-        if let (Some(breaker), Some(permit)) = (&self.breaker, permit) {
-            let now = Instant::now();
-            let outcome = breaker.judge_abandoned(permit, now);
-            self.start_prober_if(breaker.record(permit, now, outcome));
-        }
+        self.record(permits, |breaker| breaker.judge_abandoned(time));
         if let Some(cache) = &self.deny_cache {
             cache.abandon(watch, charges_of_check(request));
         }
     }
 
-    /// Requests the permit of step 3. Without a breaker, every request goes through without one.
-    fn permit(
+    /// Returns the time that the store has taken since `start`. Returns `None` if the process was
+    /// late meanwhile, because most of the time may be that of its own run queue.
+    fn store_time(&self, start: Instant) -> Option<Duration> {
+        (!self.scheduling_delay.was_late_since(start)).then(|| start.elapsed())
+    }
+
+    /// Returns whether a breaker rejects this request in step 1.
+    #[inline]
+    fn is_rejected(&self, request: Request<'_>) -> bool {
+        self.breakers.as_ref().is_some_and(|breakers| breakers.reject(&*self.store, request))
+    }
+
+    /// Requests the permits of step 3. Without breakers, every request goes through without one.
+    fn permits(
         self: &Arc<Self>,
         request: Request<'_>,
         start: Instant,
         origin: Origin,
-    ) -> Result<Option<Permit>, Rejected> {
-        let Some(breaker) = &self.breaker else { return Ok(None) };
+    ) -> Result<Permits, Rejected> {
+        let Some(breakers) = &self.breakers else { return Ok(Permits::new()) };
         // Only the store can refund what it has charged, and a replay limits its own calls in
         // flight.
-        let urgent = matches!(request, Request::Refund(_)) || origin == Origin::Replay;
-        if let Some(permit) = breaker.try_acquire(start, urgent) {
-            return Ok(Some(permit));
+        let is_urgent = matches!(request, Request::Refund(_)) || origin == Origin::Replay;
+        breakers.try_acquire(&*self.store, request, start, is_urgent, |breaker| {
+            prober::start(self, breaker);
+            // This request is the probe if there is no runtime for the prober, or one that does not
+            // run it.
+            breaker.try_probe(start)
+        })
+    }
+
+    /// Records the outcome of a call in the breaker of each node that it depended on.
+    fn record(self: &Arc<Self>, permits: Permits, outcome: impl Fn(&SharedBreaker) -> CallOutcome) {
+        let now = Instant::now();
+        for NodePermit { breaker, permit } in permits {
+            if breaker.record(permit, now, outcome(&breaker)) {
+                prober::start(self, &breaker);
+            }
         }
-        prober::start(self);
-        // This request is the probe if there is no runtime for the prober, or one that does not run
-        // it.
-        breaker.try_probe(start).map(Some).ok_or(Rejected)
     }
 
     fn fall_back(
@@ -242,12 +277,6 @@ impl Stages {
         match &self.fallback {
             Some(fallback) if origin == Origin::Caller => fallback.execute(request, cause),
             _ => Err(cause.into_error()),
-        }
-    }
-
-    fn start_prober_if(self: &Arc<Self>, is_needed: bool) {
-        if is_needed {
-            prober::start(self);
         }
     }
 
@@ -272,20 +301,27 @@ impl Stages {
 
     async fn replay_backlog(self: &Arc<Self>) -> bool {
         let Some(fallback) = &self.fallback else { return true };
-        replay::replay(fallback, |charges| self.call(Request::Force(charges), Origin::Replay)).await
+        let has_nodes = self.breakers.as_ref().is_some_and(Breakers::has_nodes);
+        let send = |charges: &[Charge<'_>]| self.call(Request::Force(charges), Origin::Replay);
+        replay::replay(fallback, has_nodes, send).await
     }
 }
 
-/// The rejection of a request by the breaker.
-struct Rejected;
-
 impl Probed for Stages {
-    fn breaker(&self) -> Option<&SharedBreaker> {
-        self.breaker.as_ref()
+    fn probe(&self, node: NodeId, deadline: Instant) -> Option<Answer> {
+        let store = &*self.store;
+        if self.breakers.as_ref().is_none_or(|breakers| breakers.remove_if_gone(store, node)) {
+            return None;
+        }
+        self.scheduling_delay.measure();
+        Some(match probe::charge_on(store, node) {
+            Some(charge) => store.call_by(Request::Force(&[charge]), deadline.into_std()),
+            None => Answer::ready(Err(Error::new(ErrorKind::Unavailable, "no key for the probe"))),
+        })
     }
 
-    fn probe(&self, deadline: Instant) -> Answer {
-        self.store.call_by(Request::Peek(probe::charge().as_slice()), deadline.into_std())
+    fn probe_time(&self, start: Instant) -> Option<Duration> {
+        self.store_time(start)
     }
 
     fn probe_timeout(&self) -> Option<Duration> {
@@ -302,13 +338,13 @@ struct Sending<'s> {
     stages: &'s Arc<Stages>,
     request: Request<'s>,
     /// `None` when the store has returned.
-    unrecorded: Option<(Watch, Option<Permit>)>,
+    unrecorded: Option<(Watch, Permits)>,
 }
 
 impl Drop for Sending<'_> {
     fn drop(&mut self) {
         if let Some(unrecorded) = self.unrecorded.take() {
-            self.stages.abandon(Some(self.request), unrecorded);
+            self.stages.abandon(Some(self.request), unrecorded, None);
         }
     }
 }
@@ -321,7 +357,7 @@ struct StoreCall {
     start: Instant,
     /// The handles with which the deny cache and the breaker record the outcome. `None` once they
     /// have.
-    unrecorded: Option<(Watch, Option<Permit>)>,
+    unrecorded: Option<(Watch, Permits)>,
 }
 
 impl StoreCall {
@@ -330,18 +366,21 @@ impl StoreCall {
         reply: Result<StoreReply, Error>,
         origin: Origin,
     ) -> Result<StoreReply, Error> {
-        let duration = self.start.elapsed();
-        self.stages.latency.record(duration);
-        telemetry::store_answered(duration);
-        let (watch, permit) = self.unrecorded.take().unwrap_or_default();
-        self.stages.finish(self.request.lend(), watch, permit, reply, origin)
+        let time = self.stages.store_time(self.start);
+        if let Some(time) = time {
+            self.stages.store_times.record(time);
+            telemetry::store_answered(time);
+        }
+        let unrecorded = self.unrecorded.take().unwrap_or_default();
+        self.stages.finish(self.request.lend(), unrecorded, (reply, time), origin)
     }
 }
 
 impl Drop for StoreCall {
     fn drop(&mut self) {
         if let Some(unrecorded) = self.unrecorded.take() {
-            self.stages.abandon(self.request.lend(), unrecorded);
+            let time = self.stages.store_time(self.start);
+            self.stages.abandon(self.request.lend(), unrecorded, time);
         }
     }
 }

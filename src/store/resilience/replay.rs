@@ -2,6 +2,8 @@
 
 use std::{future::poll_fn, pin::Pin, task::Poll};
 
+use tokio::task::yield_now;
+
 use super::{
     backlog::{Backlog, BacklogEntry},
     fallback::Fallback,
@@ -18,8 +20,15 @@ const MAX_IN_FLIGHT: usize = 16;
 
 /// Charges the units of the backlog that still count, each entry at most once. An entry stays in
 /// the backlog if the store has certainly not charged it. Returns whether the backlog is empty now.
-pub(super) async fn replay(fallback: &Fallback, send: impl Fn(&[Charge<'_>]) -> Answer) -> bool {
-    let mut round = Round::new(fallback.backlog());
+///
+/// If the store `has_nodes`, an open breaker is that of one node, so the entries of the other nodes
+/// are still charged.
+pub(super) async fn replay(
+    fallback: &Fallback,
+    has_nodes: bool,
+    send: impl Fn(&[Charge<'_>]) -> Answer,
+) -> bool {
+    let mut round = Round::new(fallback.backlog(), has_nodes);
     let mut in_flight: Vec<(BacklogEntry, Answer)> = Vec::with_capacity(MAX_IN_FLIGHT);
     loop {
         while round.continues && in_flight.len() < MAX_IN_FLIGHT {
@@ -33,6 +42,10 @@ pub(super) async fn replay(fallback: &Fallback, send: impl Fn(&[Charge<'_>]) -> 
         }
         let (entry, error) = first_answered(&mut in_flight).await;
         round.record(entry, error);
+        // Rejected calls are answered at once, so without this the task would never yield.
+        if round.refused.len() % MAX_IN_FLIGHT == MAX_IN_FLIGHT - 1 {
+            yield_now().await;
+        }
     }
 }
 
@@ -43,12 +56,14 @@ struct Round<'b> {
     /// round, so that no entry is tried twice in it.
     refused: Vec<BacklogEntry>,
     consecutive_failures: usize,
+    has_nodes: bool,
     continues: bool,
 }
 
 impl<'b> Round<'b> {
-    fn new(backlog: &'b Backlog) -> Self {
-        Self { backlog, refused: Vec::new(), consecutive_failures: 0, continues: true }
+    fn new(backlog: &'b Backlog, has_nodes: bool) -> Self {
+        let refused = Vec::new();
+        Self { backlog, refused, consecutive_failures: 0, has_nodes, continues: true }
     }
 
     fn record(&mut self, entry: BacklogEntry, error: Option<Error>) {
@@ -56,9 +71,14 @@ impl<'b> Round<'b> {
             self.consecutive_failures = 0;
             return;
         };
+        let is_rejected = error.kind() == ErrorKind::BreakerOpen;
+        if is_rejected && self.has_nodes {
+            self.refused.push(entry);
+            return;
+        }
         self.consecutive_failures += 1;
         // The store may refuse one entry because of its key. A store that refuses many is down.
-        let is_down = error.effect() != Effect::None || error.kind() == ErrorKind::BreakerOpen;
+        let is_down = error.effect() != Effect::None || is_rejected;
         self.continues &= !is_down && self.consecutive_failures < MAX_IN_FLIGHT;
         if error.effect() == Effect::None {
             self.refused.push(entry);

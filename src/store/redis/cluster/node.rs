@@ -3,17 +3,21 @@
 use redis::{Cmd, RedisError};
 
 use super::slots::{self, SlotRange};
-use crate::store::redis::{
-    RedisConfig,
-    connection::{Connector, Pool, ServerConnector},
-    departure::Departure,
-    error::Failure,
-    script::ScriptLoader,
+use crate::store::{
+    NodeId,
+    redis::{
+        RedisConfig,
+        connection::{Connector, Pool, ServerConnector},
+        departure::Departure,
+        error::Failure,
+        script::ScriptLoader,
+    },
 };
 
 /// One node of a cluster.
 #[derive(Debug)]
 pub(super) struct Node {
+    pub(super) id: NodeId,
     pub(super) host: String,
     pub(super) pool: Pool,
     pub(super) script_loader: ScriptLoader,
@@ -21,9 +25,14 @@ pub(super) struct Node {
 
 impl Node {
     /// Creates a node, which opens its connections when they are needed.
-    pub(super) fn new(host: &str, connector: ServerConnector, config: &RedisConfig) -> Self {
+    pub(super) fn new(
+        id: NodeId,
+        host: &str,
+        connector: ServerConnector,
+        config: &RedisConfig,
+    ) -> Self {
         let pool = Pool::new(Connector::Server(Box::new(connector)), config);
-        Self { host: host.to_owned(), pool, script_loader: ScriptLoader::default() }
+        Self { id, host: host.to_owned(), pool, script_loader: ScriptLoader::default() }
     }
 
     /// Asks this node which node has which slots.

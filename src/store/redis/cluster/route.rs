@@ -1,6 +1,6 @@
 //! The routing of requests to the nodes that have their slots.
 
-use std::{borrow::Borrow, sync::Arc, time::Duration};
+use std::{borrow::Borrow, collections::BTreeSet, sync::Arc, time::Duration};
 
 use redis::{ErrorKind, RedisError, Value};
 use tokio::time::{Instant, sleep};
@@ -8,21 +8,21 @@ use tokio::time::{Instant, sleep};
 use super::{Node, Topology};
 use crate::{
     error::Effect,
-    store::redis::{
-        RedisConfig,
-        connection::SingleFlight,
-        error::{Failure, Redirect},
-        reply::CallReply,
-        script::{ScriptBy, ScriptCall},
-        wire::WireCheck,
+    store::{
+        NodeId,
+        redis::{
+            RedisConfig,
+            connection::SingleFlight,
+            error::{Failure, Redirect},
+            reply::CallReply,
+            script::{ScriptBy, ScriptCall},
+            wire::WireCheck,
+        },
     },
 };
 
 /// The delay before a request is repeated because its slot is being moved.
 const MOVING_SLOT_RETRY_DELAY: Duration = Duration::from_millis(5);
-
-/// The delay before a request is repeated because its node could not be reached.
-const LOST_NODE_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// The shortest time between two refreshes of the topology.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(100);
@@ -62,32 +62,53 @@ impl Cluster {
         self.refresh.run(|| Arc::clone(&self.topology).refresh()).await
     }
 
+    /// Returns the first slot of each node that has slots.
+    pub(in crate::store::redis) fn first_slots(&self) -> BTreeSet<u16> {
+        self.topology.first_slots()
+    }
+
+    /// Returns the first slot of the node that has this slot, which identifies the node in logs.
+    pub(in crate::store::redis) fn first_slot_of_owner(&self, slot: u16) -> Option<u16> {
+        self.topology.first_slot_of_owner(slot)
+    }
+
     /// Starts a [`refresh`](Self::refresh), and does not wait for it.
     fn start_refresh(&self) {
         self.refresh.start(|| Arc::clone(&self.topology).refresh());
+    }
+
+    /// Returns the identity of the node that has a slot. If no node is known to have it, the cluster
+    /// counts as one node.
+    pub(in crate::store::redis) fn node(&self, slot: u16) -> NodeId {
+        self.topology.owner(slot).map_or(NodeId::ONLY, |node| node.id)
+    }
+
+    /// Returns whether a node is part of the cluster.
+    pub(in crate::store::redis) fn has_node(&self, node: NodeId) -> bool {
+        node == NodeId::ONLY || self.topology.has_node(node)
     }
 
     /// Waits until there is a connection to the node that has this slot.
     ///
     /// # Errors
     ///
-    /// If no node has the slot, or no connection can be opened within the response timeout.
+    /// If no node has the slot, or no connection to it can be opened.
     pub(in crate::store::redis) async fn ready(&self, slot: u16) -> Result<(), Failure> {
-        let deadline = Instant::now() + self.redirect_timeout;
-        loop {
-            let ready = self.owner(slot).await?.pool.ready().await;
-            if ready.is_ok() || Instant::now() >= deadline {
-                return ready;
-            }
-            self.start_refresh();
-            sleep(LOST_NODE_RETRY_DELAY).await;
+        let node = self.owner(slot).await?;
+        match node.pool.ready().await {
+            Err(failure) => match self.successor(slot, &node).await {
+                Some(successor) => successor.pool.ready().await,
+                None => Err(failure),
+            },
+            ready => ready,
         }
     }
 
     /// Runs a call of the script on the node that has the slot.
     ///
-    /// A call that a node redirects has not run there, so it is repeated. A call that may have run
-    /// is never repeated.
+    /// A call that a node redirects has not run there, so it is repeated. If a node cannot be
+    /// reached, or does not serve the slot, the call is repeated at most once: on the node that has
+    /// taken over, if there is one. A call that may have run is never repeated.
     ///
     /// # Errors
     ///
@@ -99,7 +120,7 @@ impl Cluster {
     ) -> Result<CallReply, Failure> {
         let deadline = Instant::now() + self.redirect_timeout;
         let mut ask: Option<Arc<Node>> = None;
-        let mut was_moved = false;
+        let (mut was_moved, mut was_refused) = (false, false);
         loop {
             let (node, is_asking) = match ask.take() {
                 Some(node) => (node, true),
@@ -130,14 +151,18 @@ impl Cluster {
                 // The checks of a batch are repeated one by one.
                 Some(Redirect::Later) if call.is_batch() => return Err(failure),
                 Some(Redirect::Later) => sleep(MOVING_SLOT_RETRY_DELAY).await,
-                None if failure.ends_connection() => {
-                    self.start_refresh();
-                    if !matches!(failure, Failure::Unreachable(_) | Failure::ServerError(_)) {
+                None if failure.calls_for_another_node() && !was_refused => {
+                    if self.successor(slot, &node).await.is_none() {
                         return Err(failure);
                     }
-                    sleep(LOST_NODE_RETRY_DELAY).await;
+                    was_refused = true;
                 }
-                None => return Err(failure),
+                None => {
+                    if failure.ends_connection() {
+                        self.start_refresh();
+                    }
+                    return Err(failure);
+                }
             }
             if Instant::now() >= deadline {
                 return Err(match failure.redirect() {
@@ -146,6 +171,16 @@ impl Cluster {
                 });
             }
         }
+    }
+
+    /// Asks the nodes for the slots after a node has refused a request, and returns the node that has
+    /// the slot now. Returns `None` if it is the same node.
+    ///
+    /// All requests share the answer of the nodes, and wait for it at most once in
+    /// [`MIN_REFRESH_INTERVAL`].
+    async fn successor(&self, slot: u16, refusing: &Node) -> Option<Arc<Node>> {
+        self.refresh().await.ok()?;
+        self.topology.owner(slot).filter(|node| node.id != refusing.id)
     }
 
     /// Returns the node that has a slot. If all connections to it have ended, another node may have

@@ -1,9 +1,12 @@
 //! The topology of a cluster.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap, HashSet},
     fmt, mem,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{
+        Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -18,7 +21,10 @@ use super::{
     node::slot_ranges_of_seed,
     slots::{self, SLOT_COUNT, SlotRange},
 };
-use crate::store::redis::{RedisConfig, connection::ServerConnector, error::Failure};
+use crate::store::{
+    NodeId,
+    redis::{RedisConfig, connection::ServerConnector, error::Failure},
+};
 
 /// The maximum number of nodes that are kept. Redis recommends clusters of at most 1,000 nodes.
 const MAX_NODES: usize = 1_000;
@@ -34,6 +40,8 @@ pub(super) struct Topology {
     seeds: Vec<ServerConnector>,
     config: RedisConfig,
     map: RwLock<SlotMap>,
+    /// The number of nodes that there have been. The first one has the number 1.
+    node_count: AtomicU32,
 }
 
 /// The node of each slot, and all nodes by address.
@@ -62,12 +70,35 @@ impl Topology {
             seeds: seeds.collect::<Result<_, _>>()?,
             config: config.clone(),
             map: RwLock::new(SlotMap { owners: vec![None; SLOT_COUNT], nodes: HashMap::new() }),
+            node_count: AtomicU32::new(0),
         })
     }
 
     /// Returns the node that has a slot, if it is known.
     pub(super) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
         self.read().owners[usize::from(slot)].clone()
+    }
+
+    /// Returns the first slot of the node that has a slot.
+    pub(super) fn first_slot_of_owner(&self, slot: u16) -> Option<u16> {
+        let map = self.read();
+        let id = map.owners[usize::from(slot)].as_ref()?.id;
+        let is_owner = |owner: &Option<Arc<Node>>| owner.as_ref().is_some_and(|it| it.id == id);
+        map.owners.iter().position(is_owner).map(|first| first as u16)
+    }
+
+    /// Returns the first slot of each node that has slots.
+    pub(super) fn first_slots(&self) -> BTreeSet<u16> {
+        let (map, mut nodes) = (self.read(), HashSet::new());
+        let owners = (0..).zip(&map.owners);
+        let firsts =
+            owners.filter(|(_, owner)| owner.as_ref().is_some_and(|it| nodes.insert(it.id)));
+        firsts.map(|(slot, _)| slot).collect()
+    }
+
+    /// Returns whether a node is known.
+    pub(super) fn has_node(&self, id: NodeId) -> bool {
+        self.read().nodes.values().any(|node| node.id == id)
     }
 
     /// Records that a node has a slot.
@@ -164,7 +195,8 @@ impl Topology {
 
     fn new_node(&self, (host, port): &Address) -> Result<Node, RedisError> {
         let connector = self.seeds[0].at(host, *port, &self.config)?;
-        Ok(Node::new(host, connector, &self.config))
+        let id = NodeId(self.node_count.fetch_add(1, Ordering::Relaxed).wrapping_add(1));
+        Ok(Node::new(id, host, connector, &self.config))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, SlotMap> {
@@ -237,7 +269,7 @@ mod tests {
     #[test]
     fn the_number_of_nodes_is_bounded() {
         let topology = topology();
-        let node = Node::new("10.0.0.1", topology.seeds[0].clone(), &topology.config);
+        let node = Node::new(NodeId(1), "10.0.0.1", topology.seeds[0].clone(), &topology.config);
         for port in 1..=2_000 {
             let target = topology.redirect_target(&node, &format!("10.0.0.1:{port}"));
             assert_eq!(target.expect("valid").is_some(), port <= MAX_NODES);

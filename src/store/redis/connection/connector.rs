@@ -1,11 +1,10 @@
 //! The kinds of connectors.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use bb8_redis::RedisConnectionManager;
 use redis::RedisError;
 
-use super::{Connection, SentinelConnector, ServerConnector};
+use super::{AppPoolConnector, Connection, SentinelConnector, ServerConnector};
 
 /// A way to open a [`Connection`].
 pub(in crate::store::redis) enum Connector {
@@ -14,7 +13,8 @@ pub(in crate::store::redis) enum Connector {
     /// Connects to the primary that Sentinel names.
     Sentinel(Box<SentinelConnector>),
     /// Connects as the application's bb8 pool does.
-    Bb8 { pool: bb8::Pool<RedisConnectionManager>, response_timeout: Duration },
+    #[cfg_attr(not(feature = "bb8"), expect(dead_code, reason = "needs the feature"))]
+    AppPool(AppPoolConnector),
 }
 
 impl Connector {
@@ -27,19 +27,21 @@ impl Connector {
         match &*self {
             Self::Server(server) => server.connect().await,
             Self::Sentinel(sentinel) => sentinel.connect().await,
-            // The connections that the application checks out are not used: the application may
-            // start a transaction on one of them, select another database, or block it.
-            Self::Bb8 { pool, response_timeout } => {
-                let mut redis = pool.dedicated_connection().await?;
-                redis.set_response_timeout(*response_timeout);
-                Ok(Connection::new(redis, Arc::default()))
-            }
+            Self::AppPool(pool) => pool.connect().await,
+        }
+    }
+
+    /// Returns the name of the server in logs.
+    pub(super) fn place(&self) -> &'static str {
+        match self {
+            Self::Sentinel(_) => "primary",
+            _ => "server",
         }
     }
 
     /// Returns whether its connections notice at once that the server has closed them. Connections
     /// that bb8 opens notice it only at the next request.
     pub(super) fn notices_disconnection(&self) -> bool {
-        !matches!(self, Self::Bb8 { .. })
+        !matches!(self, Self::AppPool(_))
     }
 }

@@ -6,13 +6,16 @@
 //! connection works, the reply to the `PING` arrives after all earlier replies; if not, none
 //! arrives.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use redis::{Cmd, Value, aio::MultiplexedConnection};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::Liveness;
-use crate::{random, store::redis::error::Failure};
+use crate::{
+    random,
+    store::{redis::error::Failure, scheduling::TimeLimit},
+};
 
 /// Returns the time to wait for other replies before a `PING` is sent.
 pub(super) fn quiet_period(response_timeout: Duration) -> Duration {
@@ -46,8 +49,9 @@ pub(super) async fn check(
     }
     let mut ping = Cmd::new();
     ping.arg("PING");
-    let reply = timeout(ping_timeout(response_timeout), ping.query_async::<Value>(&mut redis));
-    match reply.await.map(|reply| reply.map_err(Failure::of_request)) {
+    let reply = pin!(ping.query_async::<Value>(&mut redis));
+    let reply = TimeLimit::after(ping_timeout(response_timeout)).wait(reply).await;
+    match reply.map(|reply| reply.map_err(Failure::of_request)) {
         Ok(Ok(Value::SimpleString(pong))) if pong == "PONG" => liveness.record_reply(),
         Ok(Ok(_)) => drop(liveness.desynchronize()),
         // An error, such as that of a user without the right to PING, is also a reply.

@@ -11,6 +11,7 @@
 //! connection on which requests only time out, it does not notice replies that belong to another
 //! request, and it connects neither through Sentinel nor through a bb8 pool.
 
+mod app_pool;
 mod backoff;
 #[expect(clippy::module_inception, reason = "the type that the others are about")]
 mod connection;
@@ -27,11 +28,11 @@ mod single_flight;
 mod slot;
 mod tls;
 
+pub(super) use self::{
+    app_pool::AppPoolConnector, connector::Connector, pool::Pool, sentinel::SentinelConnector,
+    server::ServerConnector, single_flight::SingleFlight,
+};
 use self::{
     backoff::Backoff, connection::Connection, first_ok::first_ok, in_flight::InFlight,
     liveness::Liveness, slot::Slot,
-};
-pub(super) use self::{
-    connector::Connector, pool::Pool, sentinel::SentinelConnector, server::ServerConnector,
-    single_flight::SingleFlight,
 };

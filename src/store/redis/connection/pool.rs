@@ -1,17 +1,22 @@
 //! The pool of connections to one server.
 
 use std::{
-    fmt,
+    fmt, io,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisError, Value};
 
 use super::{Connection, Connector, InFlight, Slot};
-use crate::store::redis::{RedisConfig, departure::Departure, error::Failure};
+use crate::store::{
+    redis::{RedisConfig, departure::Departure, error::Failure},
+    scheduling::TimeLimit,
+};
 
 /// A fixed number of connections to one server, each shared by many requests.
 ///
@@ -20,14 +25,23 @@ use crate::store::redis::{RedisConfig, departure::Departure, error::Failure};
 pub(in crate::store::redis) struct Pool {
     slots: Box<[Slot]>,
     next: AtomicUsize,
+    place: &'static str,
+    response_timeout: Duration,
 }
 
 impl Pool {
     /// Creates a pool that opens its connections when they are needed.
     pub(in crate::store::redis) fn new(connector: Connector, config: &RedisConfig) -> Self {
-        let connector = Arc::new(connector);
+        let (place, connector) = (connector.place(), Arc::new(connector));
         let slot = |_| Slot::new(&connector, config);
-        Self { slots: (0..config.connections).map(slot).collect(), next: AtomicUsize::new(0) }
+        let slots = (0..config.connections).map(slot).collect();
+        let response_timeout = config.response_timeout;
+        Self { slots, next: AtomicUsize::new(0), place, response_timeout }
+    }
+
+    /// Returns the name of the server in logs.
+    pub(in crate::store::redis) fn place(&self) -> &'static str {
+        self.place
     }
 
     /// Opens all connections, so that a wrong address or password is reported at once.
@@ -61,7 +75,7 @@ impl Pool {
         let (slot, connection) = self.next_connection().await?;
         let mut redis = connection.redis.clone();
         let in_flight = InFlight::start(&self.slots, slot, &connection, departure);
-        let reply = redis.send_packed_command(command).await;
+        let reply = self.in_time(redis.send_packed_command(command)).await;
         in_flight.finish(reply, parse)
     }
 
@@ -79,7 +93,7 @@ impl Pool {
         pipeline.cmd("ASKING");
         pipeline.add_command(command.clone());
         let in_flight = InFlight::start(&self.slots, slot, &connection, departure);
-        let replies = redis.send_packed_commands(&pipeline, 0, 2).await;
+        let replies = self.in_time(redis.send_packed_commands(&pipeline, 0, 2)).await;
         let reply = replies.map(|replies| replies.into_iter().next_back().unwrap_or(Value::Nil));
         in_flight.finish(reply, parse)
     }
@@ -100,6 +114,15 @@ impl Pool {
     /// gone.
     pub(in crate::store::redis) fn is_lost(&self) -> bool {
         self.slots.iter().all(Slot::is_lost)
+    }
+
+    /// Waits for a reply until the response timeout.
+    async fn in_time<T>(
+        &self,
+        reply: impl Future<Output = Result<T, RedisError>>,
+    ) -> Result<T, RedisError> {
+        let reply = TimeLimit::after(self.response_timeout).wait(pin!(reply)).await;
+        reply.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
     }
 
     /// Returns the next open connection, and waits for a new one only if none is open.

@@ -40,7 +40,7 @@ type ResultReceiver = watch::Receiver<Option<Result<(), Failure>>>;
 
 impl SingleFlight {
     /// Creates a `SingleFlight` that runs the operation again at any time after a success.
-    pub(super) fn new() -> Self {
+    pub(in crate::store::redis) fn new() -> Self {
         Self::with_min_interval(Duration::ZERO)
     }
 

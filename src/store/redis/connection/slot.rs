@@ -1,12 +1,15 @@
 //! The slot of one connection in a pool.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, pin::pin, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
 use tokio::{task::JoinSet, time::timeout};
 
 use super::{Connection, Connector, SingleFlight, first_ok};
-use crate::store::redis::{RedisConfig, error::Failure};
+use crate::store::{
+    redis::{RedisConfig, error::Failure},
+    scheduling::TimeLimit,
+};
 
 /// The slot of one connection in a [`Pool`](super::Pool). It replaces a connection that has ended.
 pub(super) struct Slot {
@@ -115,9 +118,10 @@ async fn connect_twice(
         attempts.spawn(connector.connect());
         first_ok(attempts).await
     };
-    let result = timeout(connect_timeout, attempts).await.unwrap_or_else(|_| {
-        let message = "connecting took too long: the server or the name server does not answer";
-        Err(io::Error::new(io::ErrorKind::TimedOut, message).into())
-    });
+    let result =
+        TimeLimit::after(connect_timeout).wait(pin!(attempts)).await.unwrap_or_else(|_| {
+            let message = "connecting took too long: the server or the name server does not answer";
+            Err(io::Error::new(io::ErrorKind::TimedOut, message).into())
+        });
     result.map_err(Failure::Unreachable)
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// The settings of the circuit breaker around a [`Store`](crate::store::Store).
+/// The settings of the circuit breaker around a [`Store`](crate::store::Store). In a Redis cluster,
+/// each node has a breaker with these settings.
 ///
 /// - **Closed**, the first state: every call goes to the store. The breaker opens when
 ///   [`consecutive`](Self::consecutive) calls fail one after the other, or when

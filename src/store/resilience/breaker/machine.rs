@@ -43,7 +43,7 @@ pub(in crate::store::resilience) enum CallOutcome {
 }
 
 /// The number of consecutive failures at which a half-open breaker opens again. It is more than one
-/// because in a cluster the first call may go to the one node that is down.
+/// because the first call may fail for a reason of its own, such as a damaged key.
 pub(super) const MAX_HALF_OPEN_FAILURES: u32 = 3;
 
 /// The shortest time between two probes, whatever [`BreakerConfig::open`] is. Without it, the
@@ -251,6 +251,11 @@ impl BreakerState {
             Self::Probing { .. } | Self::HalfOpen { .. } => "half-open",
             Self::Recovering { .. } => "recovering",
         }
+    }
+
+    /// Returns whether nearly all calls are rejected.
+    pub(in crate::store::resilience) fn is_open(self) -> bool {
+        !matches!(self, Self::Closed | Self::Recovering { .. })
     }
 
     /// Returns the number of this state in metrics.

@@ -2,19 +2,22 @@
 //! of them through once the store answers again.
 //!
 //! [`Breaker`](machine::Breaker) is the state machine, without clock, store or locks.
-//! [`SharedBreaker`] is the one that calls on many threads share. [`prober`] is the task that
-//! probes the store while the breaker is open.
+//! [`SharedBreaker`] is the one that calls on many threads share. [`Breakers`] has one for each node
+//! of the store. [`prober`] is the task that probes a node while its breaker is open.
 
+mod breakers;
 mod config;
 mod failure_rate;
 mod machine;
 pub(super) mod prober;
 mod shared;
+mod state_counts;
 #[cfg(test)]
 mod tests;
 
 pub use self::config::BreakerConfig;
 pub(super) use self::{
+    breakers::{Breakers, NodePermit, Permits, Rejected},
     machine::{BreakerState, CallOutcome},
     shared::{Permit, SharedBreaker},
 };

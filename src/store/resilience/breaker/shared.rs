@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU8, Ordering},
     },
     time::Duration,
@@ -17,18 +17,19 @@ use tokio::{
 use super::{
     BreakerConfig, BreakerState, CallOutcome,
     machine::{Breaker, Permission},
+    state_counts::StateCounts,
 };
 use crate::{
     decision::StoreReply,
     error::{Error, ErrorKind},
     random,
-    store::{BreakerStatus, resilience::deadline::saturating_add},
+    store::{BreakerStatus, NodeId, scheduling::saturating_add},
     telemetry,
 };
 
-/// A circuit breaker that calls on many threads share.
+/// The circuit breaker of one node of a store, which calls on many threads share.
 ///
-/// While the breaker is open, its [prober](super::prober) probes the store. Outside of a tokio
+/// While the breaker is open, its [prober](super::prober) probes the node. Outside of a tokio
 /// runtime there is no prober, and calls serve as probes.
 #[derive(Debug)]
 pub(in crate::store::resilience) struct SharedBreaker {
@@ -38,6 +39,9 @@ pub(in crate::store::resilience) struct SharedBreaker {
     gate: AtomicU8,
     slow: Duration,
     origin: Instant,
+    node: NodeId,
+    /// The states of all breakers of the limiter.
+    states: Arc<StateCounts>,
 }
 
 #[derive(Debug)]
@@ -76,7 +80,7 @@ pub(super) enum NextStep {
 }
 
 impl SharedBreaker {
-    pub(in crate::store::resilience) fn new(config: BreakerConfig) -> Self {
+    pub(super) fn new(config: BreakerConfig, node: NodeId, states: &Arc<StateCounts>) -> Self {
         telemetry::breaker_made();
         let guarded = Guarded {
             breaker: Breaker::new(config),
@@ -89,7 +93,14 @@ impl SharedBreaker {
             gate: AtomicU8::new(PASSES_ALL),
             slow: config.slow,
             origin: Instant::now(),
+            node,
+            states: Arc::clone(states),
         }
+    }
+
+    /// Returns the node whose breaker this is.
+    pub(in crate::store::resilience) fn node(&self) -> NodeId {
+        self.node
     }
 
     /// Returns whether the breaker is open and its prober surely runs, so that no call goes
@@ -142,19 +153,19 @@ impl SharedBreaker {
         })
     }
 
-    /// Returns the outcome of a call whose reply has arrived.
+    /// Returns the outcome of a call whose reply has arrived. `time` is the time that the store has
+    /// taken, or `None` if it could not be measured.
     pub(in crate::store::resilience) fn judge(
         &self,
-        permit: Permit,
-        now: Instant,
         reply: &Result<StoreReply, Error>,
+        time: Option<Duration>,
     ) -> CallOutcome {
         match reply {
             // The request was invalid and was not sent, so it says nothing about the store.
             Err(error) if !error.is_unavailable() => CallOutcome::Unknown,
             // A key of the wrong type is an answer of a store that works.
             Err(error) if error.kind() != ErrorKind::WrongType => CallOutcome::Failure,
-            _ if self.is_slow(permit, now) => CallOutcome::Failure,
+            _ if self.is_slow(time) => CallOutcome::Failure,
             _ => CallOutcome::Success,
         }
     }
@@ -162,10 +173,9 @@ impl SharedBreaker {
     /// Returns the outcome of a call whose caller has stopped waiting for the reply.
     pub(in crate::store::resilience) fn judge_abandoned(
         &self,
-        permit: Permit,
-        now: Instant,
+        time: Option<Duration>,
     ) -> CallOutcome {
-        if self.is_slow(permit, now) { CallOutcome::Failure } else { CallOutcome::Unknown }
+        if self.is_slow(time) { CallOutcome::Failure } else { CallOutcome::Unknown }
     }
 
     /// Returns the state for [`Status`](crate::store::Status).
@@ -266,8 +276,8 @@ impl SharedBreaker {
         }
     }
 
-    fn is_slow(&self, permit: Permit, now: Instant) -> bool {
-        now.saturating_duration_since(permit.start) >= self.slow
+    fn is_slow(&self, time: Option<Duration>) -> bool {
+        time.is_some_and(|time| time >= self.slow)
     }
 
     /// Calls `act` with the state machine, updates the gate, and reports a change of the state.
@@ -286,11 +296,21 @@ impl SharedBreaker {
             _ => DECIDES,
         };
         self.gate.store(gate, Ordering::Relaxed);
+        if before.number() != after.number() {
+            self.states.change(before, after);
+        }
         drop(guarded);
-        if before.name() != after.name() {
-            telemetry::breaker_changed(before.name(), after.name(), after.number());
+        if before.number() != after.number() {
+            self.count(before, after);
+            telemetry::breaker_changed(before.name(), after.name(), self.node.number());
         }
         result
+    }
+
+    /// Updates the metrics after a change of the state.
+    fn count(&self, before: BreakerState, after: BreakerState) {
+        let opened = i8::from(after.is_open()) - i8::from(before.is_open());
+        telemetry::breakers_counted(self.states.worst(), opened);
     }
 
     fn lock(&self) -> MutexGuard<'_, Guarded> {
@@ -305,5 +325,16 @@ impl Guarded {
 
     fn prober_ended(&mut self) {
         (self.has_prober, self.prober) = (false, None);
+    }
+}
+
+impl Drop for SharedBreaker {
+    fn drop(&mut self) {
+        // The node has left the store, or the limiter has ended.
+        let state = self.lock().breaker.state();
+        if state.number() != BreakerState::Closed.number() {
+            self.states.change(state, BreakerState::Closed);
+            self.count(state, BreakerState::Closed);
+        }
     }
 }

@@ -219,9 +219,15 @@ impl DenyCache {
         store_time: Timestamp,
     ) {
         let (asked_at, store_time) = (asked_at.as_micros(), store_time.as_micros());
+        let latency = self.clock.now().as_micros().saturating_sub(asked_at);
         let quota = *charge.quota();
-        let denial =
-            CachedDenial::new(&quota, charge.cost(), &reply.standing, asked_at, store_time);
+        let denial = CachedDenial::new(
+            &quota,
+            charge.cost(),
+            &reply.standing,
+            (asked_at, latency),
+            store_time,
+        );
         if let Some(denial) = denial {
             self.table.insert(key.fingerprint, quota, changes, asked_at, denial);
         }

@@ -16,11 +16,17 @@ const MAX_AGE_MICROS: u64 = 1_000_000;
 
 /// The standing of one key under one quota, as the store reported it.
 ///
-/// All times are in microseconds of this process's clock. Waits begin when the request was sent.
-/// The store decided it later, so no wait is too long.
+/// All times are in microseconds of this process's clock. The store decided the request between the
+/// time at which it was sent and the time at which the reply arrived:
+///
+/// - A unit counts as returned from the earlier time on. So the cache denies no check that the store
+///   would admit.
+/// - The waits in a reply end at the later time. So a client that waits that long is not too early.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CachedDenial {
     asked_at: u64,
+    /// The time between the request and its reply.
+    latency: u64,
     /// The time in the store's reply, by the clock of the store.
     store_time: u64,
     remaining: u64,
@@ -44,7 +50,7 @@ impl CachedDenial {
         quota: &Quota,
         cost: u64,
         standing: &Standing,
-        asked_at: u64,
+        (asked_at, latency): (u64, u64),
         store_time: u64,
     ) -> Option<Self> {
         let Standing { limit, remaining, next_after, reset_after, retry_after } = *standing;
@@ -56,7 +62,7 @@ impl CachedDenial {
         let at = |wait: u64| asked_at.saturating_add(wait);
         let refused = retry_after.map(|wait| Refused { cost, free_at: at(wait) });
         let (next_at, reset_at) = (at(next_after), at(reset_after));
-        Some(Self { asked_at, store_time, remaining, next_at, reset_at, refused })
+        Some(Self { asked_at, latency, store_time, remaining, next_at, reset_at, refused })
     }
 
     /// Returns whether the entry is recent enough to be used at `now`.
@@ -86,13 +92,19 @@ impl CachedDenial {
         let retry_after = match cost > remaining && cost <= limit {
             true => {
                 let at = self.free_at(quota, cost, (remaining, next_at))?;
-                Some(at.min(self.reset_at).max(next_at) - now)
+                Some(self.wait(at.min(self.reset_at).max(next_at), now))
             }
             false => None,
         };
-        let (next_after, reset_after) = (next_at - now, self.reset_at - now);
+        let (next_after, reset_after) = (self.wait(next_at, now), self.wait(self.reset_at, now));
         let standing = Standing { limit, remaining, next_after, reset_after, retry_after };
         Some(unspent(cost, standing))
+    }
+
+    /// Returns the wait at `now` until something happens in the store, which may be as much later
+    /// than `at` as the reply was.
+    fn wait(&self, at: u64, now: u64) -> u64 {
+        (at - now).saturating_add(self.latency)
     }
 
     /// Returns the remaining units at `now`, and the time at which the next unit returns. Returns

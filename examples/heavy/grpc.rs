@@ -4,6 +4,7 @@
 //! in any 10 seconds over both protocols together. A gRPC client over the limit receives
 //! RESOURCE_EXHAUSTED with a retry delay, an HTTP client receives 429.
 
+#[path = "../support/mod.rs"]
 mod support;
 
 use axum::routing::get;
@@ -13,7 +14,7 @@ use tonic_health::{ServingStatus, server::health_reporter};
 
 #[tokio::main]
 async fn main() -> support::Outcome<()> {
-    let limiter = support::limiter_from_env().await?;
+    let limiter = support::limiter_from_env()?;
     let clients = Policy::new("clients", "5/10s".parse::<Quota>()?)?;
     let layer = RateLimitLayer::new(limiter, Rule::new(clients, by::peer_ip()));
 

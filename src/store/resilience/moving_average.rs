@@ -1,4 +1,4 @@
-//! A moving average of the store's response time.
+//! A moving average of durations.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -7,7 +7,7 @@ use std::{
 
 /// An exponential moving average. If two threads record at the same time, one sample may be lost.
 #[derive(Debug, Default)]
-pub(super) struct Latency {
+pub(super) struct MovingAverage {
     /// In nanoseconds; 0 if nothing has been recorded.
     average: AtomicU64,
 }
@@ -15,7 +15,7 @@ pub(super) struct Latency {
 /// The reciprocal of the weight of a new sample: it counts for one eighth.
 const SMOOTHING: u64 = 8;
 
-impl Latency {
+impl MovingAverage {
     /// Adds a sample to the average.
     pub(super) fn record(&self, sample: Duration) {
         let sample = u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX).max(1);
@@ -27,7 +27,7 @@ impl Latency {
     }
 
     /// Returns the average, if anything has been recorded.
-    pub(super) fn average(&self) -> Option<Duration> {
+    pub(super) fn get(&self) -> Option<Duration> {
         match self.average.load(Ordering::Relaxed) {
             0 => None,
             nanos => Some(Duration::from_nanos(nanos)),
@@ -41,14 +41,14 @@ mod tests {
 
     #[test]
     fn follows_the_samples() {
-        let latency = Latency::default();
-        assert_eq!(latency.average(), None);
-        latency.record(Duration::from_millis(8));
-        assert_eq!(latency.average(), Some(Duration::from_millis(8)));
-        latency.record(Duration::from_millis(16));
-        assert_eq!(latency.average(), Some(Duration::from_millis(9)));
-        (0..100).for_each(|_| latency.record(Duration::from_millis(2)));
-        let average = latency.average().expect("recorded");
+        let average = MovingAverage::default();
+        assert_eq!(average.get(), None);
+        average.record(Duration::from_millis(8));
+        assert_eq!(average.get(), Some(Duration::from_millis(8)));
+        average.record(Duration::from_millis(16));
+        assert_eq!(average.get(), Some(Duration::from_millis(9)));
+        (0..100).for_each(|_| average.record(Duration::from_millis(2)));
+        let average = average.get().expect("recorded");
         assert!(
             average.abs_diff(Duration::from_millis(2)) < Duration::from_micros(1),
             "{average:?}"

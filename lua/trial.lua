@@ -1,0 +1,28 @@
+-- Trial: runs each command that the script may need, on scratch keys. So a missing right, a server that
+-- refuses to write, or one that is too old shows before a check depends on it.
+--
+-- KEYS     scratch keys. A single server gets two of different slots, which a node of a cluster refuses
+-- ARGV     none but the operation
+-- STATE    written, and deleted again
+-- RETURNS  the reply of charges that spent nothing; if a command fails, an error with the code TRIAL,
+--          the name of the command, and the server's error
+-- TTL      10 s, in case the command that deletes the key fails
+if operation == 't' then
+  local expiry = format('%d', (now - now % 1000) / 1000 + 10000)
+  for _, key in ipairs(keys) do
+    for _, command in ipairs({
+      { 'GET', key },
+      { 'SET', key, 'trial', 'PXAT', expiry },
+      { 'GETRANGE', key, '0', '4' },
+      { 'SETRANGE', key, '0', 'trial' },
+      { 'PEXPIREAT', key, expiry },
+      { 'DEL', key },
+    }) do
+      local result = redis.pcall(unpack(command))
+      if type(result) == 'table' and result.err then
+        return redis.error_reply('TRIAL ' .. command[1] .. ' ' .. result.err)
+      end
+    end
+  end
+  return pack('<d', now) .. string.rep('\0', #keys * 64)
+end

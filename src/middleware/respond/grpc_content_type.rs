@@ -1,0 +1,50 @@
+//! The recognition of gRPC requests, and the content type of their responses.
+
+use http::{HeaderValue, Method, Version, header::CONTENT_TYPE, request::Parts};
+
+/// The content types of responses, in lower case. A response never repeats the text of the client.
+const GRPC: [&str; 3] = ["application/grpc", "application/grpc+proto", "application/grpc+json"];
+const GRPC_WEB: [&str; 5] = [
+    "application/grpc-web",
+    "application/grpc-web+proto",
+    "application/grpc-web+json",
+    "application/grpc-web-text",
+    "application/grpc-web-text+proto",
+];
+
+/// Returns the content type of the response to a gRPC or gRPC-Web request, and `None` for any other
+/// request.
+///
+/// - The method is POST. A status 200 without a body must not become the cached response to GET.
+/// - gRPC uses HTTP/2 (gRPC over HTTP2, "Requests"). gRPC-Web uses any version of HTTP
+///   (PROTOCOL-WEB.md, "HTTP wire protocols").
+/// - There is one content type. Its case and its parameters have no effect (RFC 9110, section
+///   8.3.1).
+pub(super) fn of_response(parts: &Parts) -> Option<HeaderValue> {
+    if parts.method != Method::POST {
+        return None;
+    }
+    let mut values = parts.headers.get_all(CONTENT_TYPE).iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return None };
+    let media_type = value.as_bytes().split(|byte| *byte == b';').next()?.trim_ascii();
+    let registered: &[&'static str] = match base(media_type)? {
+        "application/grpc" if parts.version < Version::HTTP_2 => return None,
+        "application/grpc" => &GRPC,
+        _ => &GRPC_WEB,
+    };
+    let same = registered.iter().find(|known| media_type.eq_ignore_ascii_case(known.as_bytes()));
+    // The message format of a response without messages is of no interest, so a client with another
+    // format gets the type without one.
+    let content_type = same.copied().or_else(|| base(media_type))?;
+    Some(HeaderValue::from_static(content_type))
+}
+
+/// Returns the media type without its message format (`+proto`), if it is one of gRPC.
+fn base(media_type: &[u8]) -> Option<&'static str> {
+    let plus = media_type.iter().position(|byte| *byte == b'+');
+    let (base, format) = media_type.split_at(plus.unwrap_or(media_type.len()));
+    let bases = ["application/grpc", "application/grpc-web", "application/grpc-web-text"];
+    let found = bases.into_iter().find(|known| base.eq_ignore_ascii_case(known.as_bytes()))?;
+    let in_format = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+    (format != b"+" && format.iter().skip(1).all(in_format)).then_some(found)
+}

@@ -1,0 +1,36 @@
+//! The request with which a store is probed.
+
+use std::{sync::LazyLock, time::Duration};
+
+use super::{NodeId, Store};
+use crate::{
+    policy::{Charge, Policy},
+    quota::{Algorithm, Quota},
+    random,
+};
+
+/// The policy of probes. Its keys expire after a second.
+static PROBE_POLICY: LazyLock<Option<Policy>> = LazyLock::new(|| {
+    let algorithm = Algorithm::TokenBucket { burst: 1 };
+    let quota = Quota::new_with_algorithm(1, Duration::from_secs(1), algorithm).ok()?;
+    Policy::new("tollgate-probe", quota).ok()
+});
+
+/// Returns a charge of 1 unit for a random key.
+pub(crate) fn charge() -> Option<Charge<'static>> {
+    PROBE_POLICY.as_ref().map(|policy| policy.charge(random::number(), 1))
+}
+
+/// The number of random keys among which one is searched that depends on a given node. A node of a
+/// cluster that has a thousandth of the slots is missed once in 20,000 times.
+const MAX_KEYS: usize = 10_000;
+
+/// Returns the charge of a probe: 1 unit for a random key that depends on `node`. Returns `None` if
+/// no such key was found.
+///
+/// A probe is a [`Force`](super::Request::Force) of this charge. It takes the same path through the
+/// store as a check, and writes, so it also fails if the store answers but cannot write.
+pub(crate) fn charge_on(store: &(impl Store + ?Sized), node: NodeId) -> Option<Charge<'static>> {
+    let mut charges = (0..MAX_KEYS).filter_map(|_| charge());
+    if node == NodeId::ONLY { charges.next() } else { charges.find(|it| store.node(it) == node) }
+}

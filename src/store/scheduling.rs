@@ -1,0 +1,285 @@
+//! Timeouts that measure the store, and not the delay with which a busy process runs its own tasks.
+//!
+//! A reply passes through several tasks: that of the connection, that of the batch and that of the
+//! caller. In a process with more work than processor time, each of them waits in the run queue of
+//! the runtime. A timer then ends while the reply lies unread in the socket, or before the request
+//! has been written. So when a timer ends, a task first passes through the run queue. The time that
+//! it takes is the scheduling delay.
+
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::{
+    runtime::Handle,
+    task::{JoinHandle, yield_now},
+    time::{self, Instant},
+};
+
+/// The number of periods that a late process waits at most, the first one included.
+const MAX_PERIODS: u32 = 10;
+
+/// The number of times that a request and its reply pass through the run queue at most.
+const MAX_PASSES: u32 = 8;
+
+/// The part of a period from which on a scheduling delay makes the process late. A delay is that of
+/// two passes, so the passes of a request take less than the period otherwise.
+const LATE_FRACTION: u32 = 5;
+
+/// A time at which a wait ends, unless the process is late, and the length of the wait.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TimeLimit {
+    at: Instant,
+    period: Duration,
+}
+
+/// The wait in place of one that exceeds the range of the clock: about 30 years.
+const FAR_FUTURE: Duration = Duration::from_secs(30 * 365 * 86_400);
+
+/// Returns the time `duration` after `start`, or a time in the far future if there is no such time.
+pub(crate) fn saturating_add(start: Instant, duration: Duration) -> Instant {
+    start.checked_add(duration).unwrap_or_else(|| start + FAR_FUTURE)
+}
+
+/// The error of a future that was not ready in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Elapsed;
+
+impl TimeLimit {
+    /// Creates the limit of a wait that begins now and ends at `at`.
+    pub(crate) fn at(at: Instant) -> Self {
+        Self { at, period: at.saturating_duration_since(Instant::now()) }
+    }
+
+    /// Creates the limit of a wait that begins now and ends after `period`.
+    pub(crate) fn after(period: Duration) -> Self {
+        Self { at: saturating_add(Instant::now(), period), period }
+    }
+
+    /// Returns the time at which the wait ends unless the process is late.
+    pub(crate) fn time(self) -> Instant {
+        self.at
+    }
+
+    /// Returns the earlier one of two limits.
+    #[cfg(feature = "redis")]
+    pub(crate) fn min(self, other: Self) -> Self {
+        if self.at <= other.at { self } else { other }
+    }
+
+    /// Waits for `future`, like [`tokio::time::timeout_at`].
+    ///
+    /// If the process is late at the end, `future` gets another period of the same length. It gets
+    /// at most [`MAX_PERIODS`] in all, and none after [`MAX_PASSES`] of the longest delay unless
+    /// tasks are left in the global queue.
+    ///
+    /// # Errors
+    ///
+    /// If `future` is not ready at the end of a period and the process is not late, or at the end
+    /// of the last period.
+    pub(crate) async fn wait<F: Future>(
+        self,
+        mut future: Pin<&mut F>,
+    ) -> Result<F::Output, Elapsed> {
+        match time::timeout_at(self.at, future.as_mut()).await {
+            Ok(output) => Ok(output),
+            // In a box, because few calls come here, and all others would carry its state.
+            Err(_) => Box::pin(self.wait_longer(future)).await,
+        }
+    }
+
+    async fn wait_longer<F: Future>(self, mut future: Pin<&mut F>) -> Result<F::Output, Elapsed> {
+        let Self { mut at, period } = self;
+        let mut longest = Duration::ZERO;
+        for number in 1..=MAX_PERIODS {
+            let lateness = at.elapsed();
+            let mut turn = Turn::start();
+            let delay = match first(future.as_mut(), &mut turn).await {
+                Ok(output) => return Ok(output),
+                Err(delay) => delay,
+            };
+            let last = lateness.max(delay.time);
+            longest = longest.max(last);
+            let is_late = delay.is_backlogged
+                || (last >= period / LATE_FRACTION && self.at.elapsed() < MAX_PASSES * longest);
+            if !is_late || number == MAX_PERIODS {
+                break;
+            }
+            at = saturating_add(Instant::now(), period);
+            if let Ok(output) = time::timeout_at(at, future.as_mut()).await {
+                return Ok(output);
+            }
+        }
+        Err(Elapsed)
+    }
+}
+
+/// Waits for `future` and `turn`, and returns the output of the first one. If both are ready, it is
+/// that of `future`.
+async fn first<F: Future>(mut future: Pin<&mut F>, turn: &mut Turn) -> Result<F::Output, Delay> {
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Ok(output)),
+        Poll::Pending => Pin::new(&mut *turn).poll(cx).map(Err),
+    })
+    .await
+}
+
+/// A task that passes through the run queue of the runtime, polls its I/O driver, and passes
+/// through the run queue once more.
+///
+/// A task for which a reply has arrived meanwhile has then been polled, unless it is in the global
+/// queue of a runtime with several threads.
+#[derive(Debug)]
+pub(crate) struct Turn(JoinHandle<Delay>);
+
+/// The delay that a [`Turn`] has found.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Delay {
+    /// The time that the turn took: microseconds if the runtime is idle.
+    pub(crate) time: Duration,
+    /// True if tasks are left in the global queue of the runtime. Threads with tasks of their own
+    /// rarely take one from there.
+    pub(crate) is_backlogged: bool,
+}
+
+impl Turn {
+    /// Starts the task. The caller is in a tokio runtime.
+    pub(crate) fn start() -> Self {
+        let start = Instant::now();
+        Self(tokio::spawn(async move {
+            requeue().await;
+            yield_now().await;
+            requeue().await;
+            let is_backlogged = Handle::current().metrics().global_queue_depth() > 0;
+            Delay { time: start.elapsed(), is_backlogged }
+        }))
+    }
+}
+
+impl Future for Turn {
+    type Output = Delay;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Delay> {
+        // The task fails only if the runtime ends.
+        Pin::new(&mut self.0).poll(cx).map(Result::unwrap_or_default)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Puts the task at the end of the run queue. A task that wakes itself goes there, while
+/// [`yield_now`] may continue before tasks that were queued earlier.
+async fn requeue() {
+    let mut is_queued = false;
+    poll_fn(|cx| {
+        if is_queued {
+            return Poll::Ready(());
+        }
+        is_queued = true;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use tokio::{
+        sync::oneshot,
+        time::{advance, sleep},
+    };
+
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_millis(50);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_punctual_process_stops_at_the_deadline() {
+        let start = Instant::now();
+        let never = pin!(std::future::pending::<()>());
+        assert_eq!(TimeLimit::at(start + PERIOD).wait(never).await, Err(Elapsed));
+        assert!(start.elapsed() <= PERIOD + Duration::from_millis(1), "{:?}", start.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_future_comes_first_at_the_deadline() {
+        let start = Instant::now();
+        let future = pin!(sleep(PERIOD));
+        assert_eq!(TimeLimit::at(start + PERIOD).wait(future).await, Ok(()));
+    }
+
+    /// Makes the process late: it polls no task for this long.
+    async fn stall(duration: Duration) {
+        advance(duration).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_process_waits_for_another_period() {
+        let start = Instant::now();
+        let (sender, receiver) = oneshot::channel::<()>();
+        let call = tokio::spawn(async move {
+            TimeLimit::at(start + PERIOD).wait(pin!(receiver)).await.map(|reply| reply.is_ok())
+        });
+        yield_now().await;
+        stall(8 * PERIOD).await;
+        // The request is sent now, and answered a little later.
+        sleep(PERIOD / 2).await;
+        sender.send(()).expect("the call waits");
+        assert_eq!(call.await.expect("no panic"), Ok(true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_stall_the_store_has_one_period() {
+        let start = Instant::now();
+        let call = tokio::spawn(async move {
+            TimeLimit::at(start + PERIOD).wait(pin!(std::future::pending::<()>())).await
+        });
+        yield_now().await;
+        stall(8 * PERIOD).await;
+        let stalled = Instant::now();
+        assert_eq!(call.await.expect("no panic"), Err(Elapsed));
+        let more = stalled.elapsed();
+        assert!(more.abs_diff(PERIOD) <= Duration::from_millis(2), "{more:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_stays_late_stops_after_eight_passes() {
+        let start = Instant::now();
+        let call = tokio::spawn(async move {
+            TimeLimit::at(start + PERIOD).wait(pin!(std::future::pending::<()>())).await
+        });
+        let mut stalls = 0;
+        while !call.is_finished() {
+            yield_now().await;
+            stall(2 * PERIOD).await;
+            stalls += 1;
+        }
+        assert_eq!(call.await.expect("no panic"), Err(Elapsed));
+        // Each of them is one pass.
+        assert!((8..=10).contains(&stalls), "{stalls} stalls");
+    }
+
+    #[tokio::test]
+    async fn a_turn_of_a_busy_runtime_takes_as_long_as_its_queue() {
+        let work = Duration::from_millis(1);
+        for _ in 0..50 {
+            tokio::spawn(async move {
+                let start = Instant::now();
+                while start.elapsed() < work {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        assert!(Turn::start().await.time >= 50 * work);
+        assert!(Turn::start().await.time < 50 * work);
+    }
+}

@@ -1,0 +1,18 @@
+//! The functions of `denial_log.rs`, for builds without the feature `tracing`.
+
+use super::denial_events::{DenialEvents, Mode};
+
+#[derive(Debug, Default)]
+pub(crate) struct DenialLog {
+    mode: Mode,
+}
+
+impl DenialLog {
+    pub(crate) fn set_mode(&self, events: DenialEvents) {
+        self.mode.set(events);
+    }
+
+    pub(crate) fn mode(&self) -> DenialEvents {
+        self.mode.get()
+    }
+}

@@ -1,0 +1,215 @@
+//! A server whose process is late: one core, and more connections than it can serve, while its Redis
+//! is healthy.
+
+use std::{
+    collections::BTreeMap,
+    env,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use axum::{Router, middleware::map_response, routing::get};
+use tokio::{
+    runtime::Builder,
+    time::{Instant, sleep},
+};
+use tollgate::{
+    Limiter, OnFailure, Policy, Quota, RateLimitLayer, Rule, by,
+    store::{BreakerStatus, RedisStore},
+};
+
+use crate::{
+    ALONE, common_http,
+    processes::{Role, end_of_input},
+    server::show_source,
+    servers::Server,
+};
+
+/// Connections with a request in flight each.
+const CONNECTIONS: u64 = 2_000;
+/// A request is charged to one of so many keys.
+const KEYS: u64 = 20;
+/// The processor time that the application itself takes for a request.
+const WORK: Duration = Duration::from_micros(100);
+const LASTS: Duration = Duration::from_secs(2);
+
+const STORE: &str = "TOLLGATE_TEST_SATURATED_STORE";
+const ON_FAILURE: &str = "TOLLGATE_TEST_ON_FAILURE";
+const QUOTA: &str = "TOLLGATE_TEST_QUOTA";
+const THREADS: &str = "TOLLGATE_TEST_THREADS";
+const TARGET: &str = "TOLLGATE_TEST_SATURATED";
+
+/// Not a test of its own: what the server's process does.
+#[test]
+fn saturated_server() {
+    let Ok(store) = env::var(STORE) else { return };
+    let mut runtime = match env::var(THREADS).expect("set").as_str() {
+        "current" => Builder::new_current_thread(),
+        count => {
+            let mut builder = Builder::new_multi_thread();
+            builder.worker_threads(count.parse().expect("a number"));
+            builder
+        }
+    };
+    runtime.enable_all().build().expect("a runtime").block_on(serve(&store));
+}
+
+async fn serve(store: &str) {
+    let on_failure = match env::var(ON_FAILURE).expect("set").as_str() {
+        "deny" => OnFailure::Deny,
+        "allow" => OnFailure::Allow,
+        _ => OnFailure::Local,
+    };
+    let quota: Quota = env::var(QUOTA).expect("set").parse().expect("a quota");
+    let limiter = Limiter::new(RedisStore::connect(store).await.expect("a store"));
+    let rule = Rule::new(Policy::new("api", quota).expect("a name"), by::header("x-api-key"));
+    let layer = RateLimitLayer::new(limiter.clone(), rule.with_on_failure(on_failure)).visible();
+    let app = Router::new().route("/", get(work)).layer(layer).layer(map_response(show_source));
+    let address = tokio::spawn(common_http::serve(app)).await.expect("no panic");
+    println!("\nlistening on {address}");
+    let opened = Arc::new(AtomicBool::new(false));
+    let watch = tokio::spawn({
+        let (limiter, opened) = (limiter.clone(), Arc::clone(&opened));
+        async move {
+            loop {
+                if limiter.status().breaker != Some(BreakerStatus::Closed) {
+                    opened.store(true, SeqCst);
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+    });
+    end_of_input().await;
+    watch.abort();
+    println!("\nstatus {:?}", limiter.status());
+    println!("opened {}", opened.load(SeqCst));
+}
+
+async fn work() -> &'static str {
+    let start = Instant::now();
+    while start.elapsed() < WORK {
+        std::hint::spin_loop();
+    }
+    "hello"
+}
+
+/// Not a test of its own: what the process of the load does.
+#[tokio::test]
+async fn saturating_load() {
+    let Ok(target) = env::var(TARGET) else { return };
+    let address: SocketAddr = target.parse().expect("an address");
+    let stop = Arc::new(AtomicBool::new(false));
+    let counts: Arc<Mutex<BTreeMap<String, u64>>> = Arc::default();
+    let waits: Arc<Mutex<Vec<Duration>>> = Arc::default();
+    let (mut clients, mut tasks) = (Vec::new(), Vec::new());
+    for _ in 0..CONNECTIONS {
+        clients.push(common_http::http1(address).await);
+    }
+    for (number, mut client) in clients.into_iter().enumerate() {
+        let (stop, counts, waits) = (Arc::clone(&stop), Arc::clone(&counts), Arc::clone(&waits));
+        tasks.push(tokio::spawn(async move {
+            let key = format!("client-{}", number as u64 % KEYS);
+            while !stop.load(SeqCst) {
+                let start = Instant::now();
+                let reply = client.get_with("/", &[("x-api-key", &key)]).await;
+                waits.lock().unwrap().push(start.elapsed());
+                let source = reply.headers.get("x-source").and_then(|it| it.to_str().ok());
+                let source = source.unwrap_or("nobody");
+                let mut counts = counts.lock().unwrap();
+                *counts.entry(format!("{} {source}", reply.status)).or_default() += 1;
+                if reply.status == 200 {
+                    *counts.entry(format!("admitted {key}")).or_default() += 1;
+                }
+            }
+        }));
+    }
+    println!("\nloading");
+    end_of_input().await;
+    stop.store(true, SeqCst);
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    let mut waits = waits.lock().unwrap().clone();
+    waits.sort_unstable();
+    println!("\nwait {}", waits[waits.len() / 2].as_micros());
+    for (what, count) in counts.lock().unwrap().iter() {
+        println!("count {count} {what}");
+    }
+}
+
+/// What the clients and the server say after a run.
+#[derive(Debug)]
+struct Figures {
+    /// By status and source.
+    counts: BTreeMap<String, u64>,
+    /// The most that was admitted under one key.
+    admitted: u64,
+    opened: bool,
+}
+
+impl Figures {
+    fn count(&self, is_counted: impl Fn(&str) -> bool) -> u64 {
+        let counts = self.counts.iter().filter(|(what, _)| is_counted(what));
+        counts.map(|(_, count)| count).sum()
+    }
+}
+
+async fn run(threads: &str, on_failure: &str, quota: &str) -> Figures {
+    let _alone = ALONE.lock().await;
+    let redis = Server::start();
+    let environment =
+        [(STORE, &*redis.url()), (THREADS, threads), (ON_FAILURE, on_failure), (QUOTA, quota)];
+    let mut server = Role::start("saturated::saturated_server", &environment);
+    let address = server.says("listening on");
+    let mut load = Role::start("saturated::saturating_load", &[(TARGET, &address)]);
+    load.says("loading");
+    sleep(LASTS).await;
+    let (text, status) = (load.end(), server.end());
+    let after = |text: &str, word: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(word));
+        line.expect("said").trim().to_owned()
+    };
+    let mut figures = Figures {
+        counts: BTreeMap::new(),
+        admitted: 0,
+        opened: after(&status, "opened") == "true",
+    };
+    for line in text.lines().filter_map(|line| line.strip_prefix("count ")) {
+        let (count, what) = line.split_once(' ').expect("two words");
+        let count = count.parse().expect("a number");
+        match what.strip_prefix("admitted ") {
+            Some(_) => figures.admitted = figures.admitted.max(count),
+            None => drop(figures.counts.insert(what.to_owned(), count)),
+        }
+    }
+    let (wait, status) = (after(&text, "wait"), after(&status, "status"));
+    eprintln!(
+        "measured: saturated, {threads} threads, {on_failure}: {figures:?}, median wait {wait} us, \
+         {status}"
+    );
+    figures
+}
+
+const PLENTY: &str = "1000000/s token-bucket(1000000)";
+const FEW: &str = "100/h token-bucket(100)";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_process_does_not_blame_a_healthy_redis() {
+    let mut blamed = Vec::new();
+    for threads in ["1", "current"] {
+        for (on_failure, quota) in [("deny", PLENTY), ("local", PLENTY), ("allow", FEW)] {
+            let figures = run(threads, on_failure, quota).await;
+            let unavailable = figures.count(|what| what.starts_with("503"));
+            let fallback = figures.count(|what| what.ends_with("fallback"));
+            let is_over = on_failure == "allow" && figures.admitted > 100;
+            if figures.opened || unavailable > 0 || fallback > 0 || is_over {
+                blamed.push((threads, on_failure, figures));
+            }
+        }
+    }
+    assert!(blamed.is_empty(), "{blamed:#?}");
+}

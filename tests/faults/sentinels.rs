@@ -1,0 +1,60 @@
+//! Sentinels that disagree: three of them, of which two must agree on a failover.
+
+use std::process::Command;
+
+use crate::{
+    servers::{Guarded, Server, until},
+    stage::{Stage, measured},
+};
+
+fn signal(signal: &str, servers: &[&Server]) {
+    for server in servers {
+        let pid = server.pid().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().expect("kill runs").success());
+    }
+}
+
+fn store(guarded: &Guarded) -> String {
+    format!("sentinel {} {}", Guarded::NAME, guarded.urls().join(" "))
+}
+
+/// Without a majority nothing is promoted. When the others are back, they promote the replica.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_quorum() {
+    measured(async || {
+        let guarded = Guarded::by(3);
+        let others: Vec<&Server> = guarded.others.iter().collect();
+        let begin = async |_: &_| {
+            signal("-STOP", &others);
+            signal("-STOP", &[&guarded.primary]);
+        };
+        let end = async |_: &_| {
+            assert!(!guarded.replica.is_primary(), "one sentinel of three is no majority");
+            signal("-CONT", &others);
+            until("the replica is promoted", || guarded.replica.is_primary());
+        };
+        let what = "Sentinel: primary and 2 of 3 sentinels stopped, sentinels continued";
+        let figures = Stage::new(what, store(&guarded)).bear(begin, end).await;
+        signal("-CONT", &[&guarded.primary]);
+        figures
+    })
+    .await;
+}
+
+/// The first sentinel and the old primary come back after the failover. For a while that sentinel
+/// names the old primary, which still believes to be one; units charged there are lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_primary_comes_back_with_its_sentinel() {
+    measured(async || {
+        let guarded = Guarded::by(3);
+        let apart = [&guarded.primary, &guarded.sentinel];
+        let begin = async |_: &_| {
+            signal("-STOP", &apart);
+            until("the replica is promoted", || guarded.replica.is_primary());
+        };
+        let end = async |_: &_| signal("-CONT", &apart);
+        let what = "Sentinel: old primary and 1 of 3 sentinels back after a failover";
+        Stage::new(what, store(&guarded)).loses_data().bear(begin, end).await
+    })
+    .await;
+}

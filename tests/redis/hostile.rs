@@ -1,0 +1,216 @@
+//! Keys with values that the script did not write, or that were damaged: each check gets a decision or
+//! an error about that key, and no other key is affected.
+
+use tollgate::{
+    Decision, Error, ErrorKind, Limiter, Policy, Quota,
+    store::{RedisStore, Resilience, Source},
+};
+
+use crate::{
+    servers::{Server, patient},
+    support::{hold, policy, seed::Random},
+};
+
+/// A quota of each algorithm, and the tag of its keys.
+const EACH: [(&str, &str); 5] = [
+    ("100/min", "l2"),
+    ("100/min sliding-buckets(4)", "b2"),
+    ("100/min sliding-counter", "c2"),
+    ("100/min token-bucket(50)", "t2"),
+    ("100/min fixed-window", "f2"),
+];
+
+/// Numbers at the ends of what fields of a state can hold.
+const EXTREMES: [u64; 8] = [0, 1, 7, 0xff, (1 << 31) - 1, (1 << 47) - 1, (1 << 53) - 1, u64::MAX];
+
+async fn limiter(server: &Server, resilience: Resilience) -> Limiter {
+    let config = patient().plain_keys(true);
+    let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
+    Limiter::with(store, resilience)
+}
+
+fn set(connection: &mut redis::Connection, key: &str, value: &[u8]) {
+    redis::cmd("SET").arg(key).arg(value).arg("PX").arg(60_000).exec(connection).expect("set");
+}
+
+/// A decision, or the error that the key holds something else.
+fn is_about_the_key(result: &Result<Decision<'_>, Error>) -> bool {
+    match result {
+        Ok(_) => true,
+        Err(error) => error.kind() == ErrorKind::WrongType,
+    }
+}
+
+/// Changes a few bytes of a state, or replaces its numbers.
+fn damage(random: &mut Random, state: &[u8]) -> Vec<u8> {
+    let mut state = state.to_vec();
+    match random.below(6) {
+        0 => {
+            for _ in 0..=random.below(3) {
+                let bit = random.below(state.len() as u64 * 8) as usize;
+                state[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+        1 => state.truncate(random.below(state.len() as u64) as usize),
+        2 => state.extend((0..random.below(400)).map(|byte| byte as u8)),
+        3 => {
+            // A plausible beginning, and then anything.
+            let from = random.below(state.len() as u64) as usize;
+            state[from..].iter_mut().for_each(|byte| *byte = random.below(256) as u8);
+        }
+        4 => state.iter_mut().for_each(|byte| *byte = random.below(256) as u8),
+        _ => {
+            let number = random.one(&EXTREMES).to_le_bytes();
+            let from = random.below(state.len().min(78) as u64) as usize;
+            let length = (1 + random.below(7) as usize).min(state.len() - from);
+            state[from..from + length].copy_from_slice(&number[..length]);
+        }
+    }
+    state
+}
+
+/// Damaged states of each algorithm, some written under several windows: the script never fails.
+#[tokio::test]
+async fn a_damaged_state_gets_a_decision_or_is_foreign() {
+    let server = Server::start();
+    let limiter = limiter(&server, Resilience::none()).await;
+    let mut connection = server.client().get_connection().expect("a connection");
+    let random = &mut Random::new("hostile_states");
+    let (mut decided, mut foreign) = (0, 0);
+    for (quota, tag) in EACH {
+        let windows = ["100/min", "100/90s", "100/45s"].map(|it| quota.replace("100/min", it));
+        let policies = windows.map(|quota| policy("p", &quota));
+        let key = format!("toll:{{=alice}}:p:{tag}");
+        for entries in [1, 9, 90] {
+            server.ask::<()>(&format!("DEL {key}"));
+            let held = hold(&limiter, policies[0].charge("alice", 1)).await;
+            for entry in 1..entries {
+                let policy = &policies[if entry % 30 == 29 { 1 } else { 0 }];
+                let charged = limiter.check(policy.charge("alice", 1)).await;
+                let _ = charged.expect("a decision");
+            }
+            held.refund().await.expect("refunded");
+            let state: Vec<u8> =
+                redis::cmd("GET").arg(&key).query(&mut connection).expect("a state");
+            for _ in 0..300 {
+                server.ask::<()>(&format!("DEL {key}"));
+                let held = hold(&limiter, policies[0].charge("alice", 1)).await;
+                let damaged = damage(random, &state);
+                if damaged.is_empty() {
+                    continue;
+                }
+                set(&mut connection, &key, &damaged);
+                let policy = &policies[random.below(3) as usize];
+                let results = [
+                    limiter.peek(policy.charge("alice", 3)).await,
+                    limiter.check(policy.charge("alice", 1)).await,
+                    limiter.check([policy.charge("bob", 1), policy.charge("alice", 2)]).await,
+                ];
+                for result in &results {
+                    assert!(is_about_the_key(result), "{quota}: {result:?} of {damaged:?}");
+                    if result.is_ok() { decided += 1 } else { foreign += 1 }
+                }
+                match held.refund().await {
+                    Ok(units) => assert!(units <= 1),
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::WrongType, "{damaged:?}"),
+                }
+                let length: u64 = redis::cmd("STRLEN").arg(&key).query(&mut connection).expect("a");
+                assert!(length < 16_000_000, "{length} bytes of {damaged:?}");
+            }
+        }
+    }
+    eprintln!("measured: of damaged states {decided} were decided, {foreign} found foreign");
+    assert!(decided > 500 && foreign > 500);
+}
+
+/// The rest of a batch is decided.
+#[tokio::test]
+async fn a_damaged_state_harms_no_other_check_of_its_batch() {
+    let server = Server::start();
+    let limiter = limiter(&server, Resilience::none()).await;
+    let mut connection = server.client().get_connection().expect("a connection");
+    let random = &mut Random::new("hostile_batches");
+    for (quota, tag) in EACH {
+        let policy = policy("p", quota);
+        let key = format!("toll:{{=alice}}:p:{tag}");
+        for _ in 0..12 {
+            let _ = limiter.check(policy.charge("alice", 1)).await.expect("a decision");
+        }
+        let state: Vec<u8> = redis::cmd("GET").arg(&key).query(&mut connection).expect("a state");
+        for _ in 0..40 {
+            let damaged = damage(random, &state);
+            set(&mut connection, &key, &[&damaged[..], b"x"].concat());
+            server.ask::<()>(&format!("DEL toll:{{=bob}}:p:{tag}"));
+            let checks = (0..20).map(|number| {
+                limiter.check(policy.charge(if number == 7 { "alice" } else { "bob" }, 1))
+            });
+            let results = futures_util::future::join_all(checks).await;
+            for (number, result) in results.into_iter().enumerate() {
+                if number == 7 {
+                    assert!(is_about_the_key(&result), "{result:?} of {damaged:?}");
+                } else {
+                    assert!(result.expect("a decision").is_allowed());
+                }
+            }
+        }
+    }
+}
+
+/// Values of other types, of other lengths, and damaged states: the breaker stays closed, and other
+/// keys are decided by the store.
+#[tokio::test]
+async fn one_key_does_not_open_the_breaker() {
+    let server = Server::start();
+    let limiter = limiter(&server, Resilience::default()).await;
+    for (quota, tag) in EACH {
+        let policy = policy("p", quota);
+        let key = format!("toll:{{=alice}}:p:{tag}");
+        let text = "x".repeat(400);
+        for command in [
+            format!("SET {key} {text}"),
+            format!("SET {key} x"),
+            format!("RPUSH {key} x"),
+            format!("HSET {key} a b"),
+            format!("SADD {key} a"),
+            format!("ZADD {key} 1 a"),
+            format!("XADD {key} * a b"),
+        ] {
+            server.ask::<()>(&format!("DEL {key}"));
+            server.ask::<redis::Value>(&command);
+            for _ in 0..1_000 / 7 {
+                let _ = limiter.check(policy.charge("alice", 1)).await;
+            }
+            let other = limiter.check(policy.charge("bob", 0)).await.expect("a decision");
+            assert_eq!(other.source(), Source::Shared, "{quota}, {command}");
+        }
+    }
+}
+
+/// Two windows in turn under one policy name, more often than any `shift` of times could bear. The
+/// state does not grow, the key expires within the longer window, and the checks keep working.
+#[tokio::test]
+async fn windows_that_alternate_add_nothing() {
+    let server = Server::start();
+    let limiter = limiter(&server, Resilience::none()).await;
+    for (quota, tag) in EACH {
+        let quota = |window| -> Quota { quota.replace("min", window).parse().expect("valid") };
+        let policy = Policy::new("turns", quota("min")).expect("valid");
+        let mut longest = 0;
+        for turn in 0..700 {
+            policy.set_quota(quota(if turn % 2 == 0 { "400d" } else { "min" }));
+            let _ = limiter.check(policy.charge("alice", 1)).await.expect("a decision");
+            let key = format!("toll:{{=alice}}:turns:{tag}");
+            let length: usize = server.ask(&format!("STRLEN {key}"));
+            longest = longest.max(length);
+            let days = server.ask::<u64>(&format!("PTTL {key}")) / 86_400_000;
+            let most = match tag {
+                "l2" | "f2" => 450,
+                // A bucket of a quarter of a window ends before the window begins.
+                "b2" => 550,
+                _ => 850,
+            };
+            assert!(days <= most, "{quota:?}: {days} days", quota = policy.quota());
+        }
+        assert!(longest <= 2_500, "{tag}: {longest} bytes");
+    }
+}

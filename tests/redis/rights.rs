@@ -1,0 +1,61 @@
+//! A user that loses the right to one command while the limiter runs: what is charged has been admitted.
+
+use std::time::Duration;
+
+use tollgate::{
+    Limiter,
+    store::{RedisStore, Resilience},
+};
+
+use crate::{
+    servers::{Server, patient},
+    support::policy,
+};
+
+/// The quotas, each with a window in which nothing comes back during the test.
+const EACH: [&str; 6] = [
+    "100/4s",
+    "100/4s sliding-buckets(1000)",
+    "400/400d sliding-buckets(2)",
+    "400/400d sliding-counter",
+    "400/400d token-bucket(400)",
+    "400/400d fixed-window",
+];
+
+/// The commands of a check.
+const COMMANDS: [&str; 6] = ["get", "set", "getrange", "setrange", "pexpireat", "time"];
+
+#[tokio::test]
+async fn what_is_charged_has_been_admitted() {
+    let server = Server::start();
+    let admin = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
+    let admin = Limiter::with(admin, Resilience::none());
+    let mut refusals = 0;
+    for quota in EACH {
+        for command in COMMANDS {
+            server.ask::<()>("FLUSHALL");
+            server.ask::<()>("ACL SETUSER part on >pw ~* +@all");
+            let url = format!("redis://part:pw@127.0.0.1:{}/", server.port);
+            let store = RedisStore::connect_with(&url, patient()).await.expect("a store");
+            let limiter = Limiter::with(store, Resilience::none());
+            let policy = policy("p", quota);
+            let mut admitted = 0;
+            for number in 0..50 {
+                // After the first charges, which write the state as a whole.
+                if number == 15 {
+                    server.ask::<()>(&format!("ACL SETUSER part -{command}"));
+                }
+                match limiter.check(policy.charge("alice", 1)).await {
+                    Ok(decision) => admitted += u64::from(decision.is_allowed()),
+                    Err(_) => refusals += 1,
+                }
+                tokio::time::sleep(Duration::from_millis(15)).await;
+            }
+            let peek = admin.peek(policy.charge("alice", 0)).await.expect("an answer");
+            let standing = *peek.outcomes().get(0).expect("an outcome").standing();
+            let charged = standing.limit() - standing.remaining();
+            assert_eq!(charged, admitted, "{quota} without {command}");
+        }
+    }
+    assert!(refusals > 500, "{refusals} refusals");
+}

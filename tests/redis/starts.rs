@@ -1,0 +1,224 @@
+//! Stores that are created while Redis is unreachable, refuses, or is well.
+
+use std::{future::Future, sync::atomic::Ordering::SeqCst, time::Duration};
+
+use bb8_redis::RedisConnectionManager;
+use tokio::{
+    net::TcpListener,
+    time::{Instant, sleep, timeout},
+};
+use tollgate::{
+    Decision, ErrorKind, Limiter,
+    store::{RedisConfig, RedisStore, Resilience, Source},
+};
+
+use crate::{
+    policy,
+    proxy::Proxy,
+    servers::{Server, free_port, until},
+    support::calm::eventually,
+};
+
+fn lazy() -> RedisConfig {
+    RedisConfig::default().lazy(true)
+}
+
+async fn source(limiter: &Limiter) -> Source {
+    let policy = policy("p", "100000/h token-bucket(100000)");
+    match limiter.check(policy.charge("alice", 1)).await.expect("a decision") {
+        Decision::Allowed(allowed) => allowed.source(),
+        Decision::Denied(denied) => denied.source(),
+    }
+}
+
+/// A process starts without Redis: it decides by itself, at once, and through Redis within 2 s of
+/// its start.
+async fn starts_without_redis<F>(create: F, begin: impl FnOnce() -> Vec<Server>)
+where
+    F: Future<Output = Result<RedisStore, tollgate::Error>>,
+{
+    let store = timeout(Duration::from_millis(500), create).await.expect("at once");
+    let limiter = Limiter::new(store.expect("a store"));
+    for _ in 0..50 {
+        assert_eq!(source(&limiter).await, Source::Fallback);
+        sleep(Duration::from_millis(10)).await;
+    }
+    let reason = limiter.status().not_ready.expect("a reason");
+    assert!(reason.contains("check that it runs") && reason.contains("refused"), "{reason}");
+    let _servers = begin();
+    let start = Instant::now();
+    while source(&limiter).await != Source::Shared {
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", limiter.status());
+        sleep(Duration::from_millis(5)).await;
+    }
+    eprintln!("measured: shared {:?} after Redis", start.elapsed());
+    assert_eq!(limiter.status().not_ready, None);
+}
+
+fn server_at(port: u16) -> Server {
+    let arguments = ["--port", &port.to_string(), "--save", "", "--bind", "127.0.0.1"];
+    Server::start_bare(port, &arguments.map(str::to_owned))
+}
+
+fn url(port: u16) -> String {
+    format!("redis://127.0.0.1:{port}/")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_comes_later() {
+    let port = free_port();
+    let create = async { RedisStore::connect_lazy(&url(port)) };
+    starts_without_redis(create, || vec![server_at(port)]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_whose_server_comes_later() {
+    let port = free_port();
+    let manager = RedisConnectionManager::new(url(port)).expect("a manager");
+    let pool = bb8::Pool::builder().max_size(2).build(manager).await.expect("a pool");
+    let create = RedisStore::from_pool_with(pool, lazy());
+    starts_without_redis(create, || vec![server_at(port)]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sentinel_that_comes_later() {
+    let (port, primary) = (free_port(), Server::start());
+    let create = RedisStore::sentinel_with([url(port)], "mine", lazy());
+    starts_without_redis(create, || {
+        let path = crate::servers::directory().join("sentinel.conf");
+        let text = format!(
+            "port {port}\nbind 127.0.0.1\nsentinel monitor mine 127.0.0.1 {} 1\n",
+            primary.port
+        );
+        std::fs::write(&path, text).expect("written");
+        let path = path.to_str().expect("UTF-8").to_owned();
+        vec![Server::start_bare(port, &[path, "--sentinel".into()])]
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_comes_later() {
+    let port = free_port();
+    let create = RedisStore::cluster_with([url(port)], lazy());
+    starts_without_redis(create, || {
+        let mut server = Server::start_bare(port, &[]);
+        server.kill();
+        let arguments = ["--cluster-enabled", "yes", "--port", &port.to_string(), "--save", ""];
+        let dir = server.dir.to_str().expect("UTF-8").to_owned();
+        let arguments: Vec<_> =
+            arguments.map(str::to_owned).into_iter().chain(["--dir".into(), dir]).collect();
+        let node = Server::start_bare(port, &arguments);
+        until("it runs", || node.try_ask::<()>("CLUSTER ADDSLOTSRANGE 0 16383").is_ok());
+        let is_up = || node.ask::<String>("CLUSTER INFO").contains("cluster_state:ok");
+        until("the cluster is up", is_up);
+        vec![server, node]
+    })
+    .await;
+}
+
+/// While nothing answers, the first checks wait 50 ms in all, and each later one not at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_not_answer_costs_50_ms_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    // The breaker would hide what the store does.
+    let limiter = Limiter::with(
+        RedisStore::connect_lazy(&url(port)).expect("a store"),
+        Resilience::default().without_breaker(),
+    );
+    let mut waits = Vec::new();
+    for _ in 0..200 {
+        let start = Instant::now();
+        assert_eq!(source(&limiter).await, Source::Fallback);
+        waits.push(start.elapsed());
+        sleep(Duration::from_millis(2)).await;
+    }
+    let rest: Duration = waits[1..].iter().sum();
+    eprintln!("measured: the first check {:?}, 199 others {rest:?} in all", waits[0]);
+    waits[1..].sort();
+    assert!(waits[0] >= Duration::from_millis(30), "{:?}", waits[0]);
+    assert!(waits[100] < Duration::from_millis(5), "{:?}", waits[100]);
+    let reason = limiter.status().not_ready.expect("a reason");
+    let reasons = ["no connection to Redis yet", "connecting took too long"];
+    assert!(reasons.iter().any(|it| reason.contains(it)), "{reason}");
+}
+
+/// A healthy server decides from the first check on.
+#[tokio::test]
+async fn the_first_check_waits_for_the_connection() {
+    let server = Server::start();
+    for _ in 0..5 {
+        let limiter = Limiter::with(
+            RedisStore::connect_lazy(&server.url()).expect("a store"),
+            Resilience::default().deadline(Duration::from_secs(20)),
+        );
+        let decided_by = source(&limiter).await;
+        // On a busy machine connecting takes longer than the 50 ms.
+        if decided_by == Source::Shared {
+            assert_eq!(limiter.status().not_ready, None);
+            return;
+        }
+    }
+    panic!("the first check never waits");
+}
+
+/// What the trial refuses is kept, and heals without a restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_that_are_granted_later() {
+    let server = Server::start();
+    server.ask::<()>("ACL SETUSER limiter on >pw ~* +@all -del");
+    let address = format!("redis://limiter:pw@127.0.0.1:{}/", server.port);
+    let limiter = Limiter::new(RedisStore::connect_lazy(&address).expect("a store"));
+    let named = async || limiter.status().not_ready.is_some_and(|reason| reason.contains("DEL"));
+    eventually("the reason is kept", named).await;
+    assert_eq!(source(&limiter).await, Source::Fallback);
+    let none =
+        Limiter::with(RedisStore::connect_lazy(&address).expect("a store"), Resilience::none());
+    let policy = policy("p", "5/h");
+    let error = none.check(policy.charge("alice", 1)).await.map(drop).expect_err("not ready");
+    assert_eq!((error.kind(), error.place()), (ErrorKind::Unauthorized, "server"), "{error}");
+    assert_eq!(error.effect(), tollgate::Effect::None, "the check was not sent");
+    server.ask::<()>("ACL SETUSER limiter +del");
+    eventually("it decides", async || source(&limiter).await == Source::Shared).await;
+}
+
+#[tokio::test]
+async fn addresses_are_read_at_once() {
+    let error = RedisStore::connect_lazy("http://localhost/").expect_err("not an address");
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    let error = RedisStore::connect_with("redis://127.0.0.1/", lazy().prefix("a b"));
+    assert_eq!(error.await.expect_err("a space").kind(), ErrorKind::Invalid);
+    let error = RedisStore::cluster_with(Vec::<String>::new(), lazy());
+    assert_eq!(error.await.expect_err("no node").kind(), ErrorKind::Invalid);
+}
+
+/// The task that connects ends with the store.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_store_stops_connecting() {
+    let server = Server::start();
+    let (proxy, url) = Proxy::start(server.port).await;
+    proxy.mute.store(true, SeqCst);
+    let config = lazy().connect_timeout(Duration::from_millis(20));
+    let store = RedisStore::connect_with(&url, config).await.expect("a store");
+    eventually("it connects again and again", async || proxy.opened.load(SeqCst) > 5).await;
+    drop(store);
+    eventually("its connections end", async || proxy.open.load(SeqCst) == 0).await;
+    let opened = proxy.opened.load(SeqCst);
+    sleep(Duration::from_millis(600)).await;
+    assert_eq!(proxy.opened.load(SeqCst), opened);
+}
+
+/// A store that is created outside of a runtime starts at its first check, and starts again if the
+/// runtime ends.
+#[test]
+fn a_store_outlives_its_runtime() {
+    let server = Server::start();
+    let store = RedisStore::connect_lazy(&server.url()).expect("a store");
+    for _ in 0..2 {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let limiter = Limiter::new(store.clone());
+        runtime
+            .block_on(eventually("it decides", async || source(&limiter).await == Source::Shared));
+    }
+}

@@ -1,0 +1,190 @@
+//! The log and the metrics while Redis fails: the cause of each failure, with the words of the
+//! server, under the default settings.
+#![cfg(all(feature = "tracing", feature = "metrics", feature = "redis-tls"))]
+
+#[path = "redis/servers.rs"]
+mod servers;
+#[path = "support/mod.rs"]
+mod support;
+
+use std::{
+    fmt::{Debug, Write},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use servers::{Cluster, Server, free_port};
+use support::calm::eventually;
+use tokio::time::sleep;
+use tollgate::{
+    Limiter, OnFailure, Policy,
+    store::{RedisStore, Resilience},
+};
+use tracing::{
+    Event, Metadata, Subscriber,
+    field::{Field, Visit},
+    span,
+};
+
+/// Keeps the text of every event.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+struct Fields<'l>(&'l mut String);
+
+impl Visit for Fields<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, " {}={value:?}", field.name()).expect("a string");
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "tollgate"
+    }
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn event(&self, event: &Event<'_>) {
+        let mut text = event.metadata().level().to_string();
+        event.record(&mut Fields(&mut text));
+        self.0.lock().expect("whole").push(text);
+    }
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+impl Log {
+    /// Removes the events so far, and returns those about failures of the store.
+    fn take(&self) -> Vec<String> {
+        let events = std::mem::take(&mut *self.0.lock().expect("whole"));
+        events.into_iter().filter(|it| it.contains("the store has failed")).collect()
+    }
+}
+
+/// Returns the number of errors of this kind that the metric has counted.
+fn counted(snapshotter: &Snapshotter, kind: &str) -> u64 {
+    let snapshot = snapshotter.snapshot().into_vec();
+    let counter = snapshot.into_iter().find(|(key, ..)| {
+        let key = key.key();
+        key.name() == "tollgate_store_errors_total"
+            && key.labels().any(|label| label.key() == "kind" && label.value() == kind)
+    });
+    match counter {
+        Some((.., DebugValue::Counter(count))) => count,
+        _ => 0,
+    }
+}
+
+/// Checks for `time`, once each 5 ms. Returns the number of checks.
+async fn check_for(
+    limiter: &Limiter,
+    policy: &Policy,
+    on_failure: OnFailure,
+    time: Duration,
+) -> u64 {
+    let end = tokio::time::Instant::now() + time;
+    let mut checks = 0;
+    while tokio::time::Instant::now() < end {
+        let charge = policy.charge(checks, 1).with_on_failure(on_failure);
+        let _ = limiter.check(charge).await.map(drop);
+        checks += 1;
+        sleep(Duration::from_millis(5)).await;
+    }
+    checks
+}
+
+/// One test, because the log of failures is that of the process.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cause_of_each_failure_is_logged() {
+    let (log, recorder) = (Log::default(), DebuggingRecorder::new());
+    let snapshotter = recorder.snapshotter();
+    tracing::subscriber::set_global_default(log.clone()).expect("the first subscriber");
+    recorder.install().expect("the first recorder");
+    let policy = Policy::new("p", "1000/h".parse().expect("valid")).expect("valid");
+    let second = Duration::from_secs(1);
+
+    // Redis refuses to write, and then is gone, under each setting of what a failure means.
+    for on_failure in [OnFailure::Local, OnFailure::Allow, OnFailure::Deny] {
+        let mut server = Server::start();
+        let limiter = Limiter::new(RedisStore::connect(&server.url()).await.expect("a store"));
+        assert_eq!(log.take(), Vec::<String>::new());
+        server.ask::<()>("CONFIG SET maxmemory 1");
+        check_for(&limiter, &policy, on_failure, 3 * second).await;
+        let events = log.take();
+        assert!((2..=4).contains(&events.len()), "one a second: {events:#?}");
+        for event in &events {
+            for part in [
+                "WARN",
+                "kind=\"out_of_memory\"",
+                "place=\"server\"",
+                "OOM command not allowed when used memory >",
+                "raise maxmemory",
+                "suppressed=",
+            ] {
+                assert!(event.contains(part), "{part} is not in: {event}");
+            }
+        }
+        // The events tell how many failures went unsaid: all but those after the last event.
+        let count = |event: &String| -> u64 {
+            let rest = event.split("suppressed=").nth(1).expect("a count");
+            rest.split(' ').next().and_then(|it| it.parse().ok()).expect("a number")
+        };
+        let told = events.iter().map(count).sum::<u64>() + events.len() as u64;
+        let errors = counted(&snapshotter, "out_of_memory");
+        assert!(told > 5 && told <= errors, "{told} of {errors}");
+
+        server.kill();
+        check_for(&limiter, &policy, on_failure, 2 * second).await;
+        let events = log.take();
+        // The breaker is open, so these are its probes.
+        assert!((1..=4).contains(&events.len()), "{events:#?}");
+        let refused = |it: &String| it.contains("unavailable") && it.contains("check that it runs");
+        assert!(events.iter().any(refused), "{events:#?}");
+        assert!(events.iter().all(|it| !it.contains("127.0.0.1")), "{events:#?}");
+        drop(limiter);
+        // The events of the next round begin with a new second.
+        sleep(second).await;
+        log.take();
+    }
+
+    // Without a breaker, each check fails, and the log says how many.
+    let mut server = Server::start();
+    let store = RedisStore::connect(&server.url()).await.expect("a store");
+    let limiter = Limiter::with(store, Resilience::default().without_breaker());
+    server.kill();
+    let checks = check_for(&limiter, &policy, OnFailure::Local, 3 * second).await;
+    let events = log.take();
+    assert!((3..=6).contains(&events.len()), "{checks} checks: {events:#?}");
+    drop(limiter);
+    sleep(second).await;
+
+    // A lazy store tells why it is not ready, without a check.
+    let url = format!("redis://127.0.0.1:{}/", free_port());
+    log.take();
+    let store = RedisStore::connect_lazy(&url).expect("a store");
+    eventually("a warning", async || !log.0.lock().expect("whole").is_empty()).await;
+    let events = log.take();
+    assert!(events[0].contains("Connection refused"), "{events:#?}");
+    drop(store);
+    sleep(second).await;
+
+    // In a cluster, each node has its own events.
+    let mut cluster = Cluster::start();
+    let store = RedisStore::cluster(cluster.urls()).await.expect("a store");
+    let limiter = Limiter::new(store);
+    log.take();
+    cluster.nodes[0].ask::<()>("CONFIG SET maxmemory 1");
+    cluster.nodes[2].ask::<()>("CONFIG SET maxmemory 1");
+    check_for(&limiter, &policy, OnFailure::Local, 2 * second).await;
+    let events = log.take();
+    for slot in ["(slots from 0)", "(slots from 10923)"] {
+        let of_node = events.iter().filter(|it| it.contains(slot)).count();
+        assert!((1..=3).contains(&of_node), "{slot}: {events:#?}");
+    }
+    assert!(events.iter().all(|it| !it.contains("(slots from 5461)")), "{events:#?}");
+    cluster.nodes[1].kill();
+}
