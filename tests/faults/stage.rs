@@ -70,7 +70,6 @@ impl<'a> Stage<'a> {
         // Of a busy machine, too: who waits longer hears nothing else.
         assert_eq!(figures.errors, 0, "{what}: clients hear nothing of it");
         assert_eq!(figures.wrong, 0, "{what}: beyond the bound");
-        assert!(is_unnoticed || figures.degraded.is_some(), "{what}: the fault was felt");
         figures
     }
 }
@@ -118,7 +117,10 @@ fn misses(figures: &Figures, machine: Duration) -> Option<String> {
         Some(format!("p99 {:?}, of the control {:?}", server.p99, control.p99))
     } else if *recovered >= Duration::from_secs(2) {
         Some(format!("recovered {recovered:?} after the end"))
-    } else if figures.is_unnoticed && figures.fell_back > 0 {
+    } else if !figures.is_unnoticed && figures.degraded.is_none() {
+        Some("the fault was not felt".to_owned())
+    } else if figures.is_unnoticed && figures.fell_back > 0 && machine <= CALM {
+        // A busy machine alone makes checks miss their deadline.
         Some(format!("{} checks were not decided by Redis", figures.fell_back))
     } else {
         None
