@@ -108,19 +108,19 @@ mod tests {
         store::memory::{MemoryConfig, decide::Mode},
     };
 
-    /// Without the balance, shards keep the sizes at which the store became full, 4 to 28 here.
+    /// Without the balance, shards keep the sizes at which the store became full.
     #[test]
     fn small_shards_take_places_of_larger_ones() {
-        const KEYS: usize = 4_096;
+        const KEYS: usize = 1_024;
         const PER_SHARD: usize = 16;
-        for seed in 0..4 {
+        for seed in 0..2 {
             let store = MemoryStore::new(MemoryConfig::default().max_keys(KEYS).hash_seed(seed));
             let lens = || store.shards.iter().map(|shard| shard.0.lock().expect("a lock").len());
             let policy = Policy::new("day", "100/day".parse().expect("a quota")).expect("a name");
-            for key in 0..20 * KEYS as u64 {
+            for key in 0..12 * KEYS as u64 {
                 if key == KEYS as u64 {
                     let smallest = lens().min();
-                    assert!(smallest < Some(PER_SHARD / 2), "{smallest:?}: balanced by chance");
+                    assert!(smallest < Some(PER_SHARD * 5 / 8), "{smallest:?}: balanced by chance");
                 }
                 let _ = store.decide_one(
                     &policy.charge(key, 1),
