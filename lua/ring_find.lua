@@ -33,7 +33,7 @@ if in_ring and not find then
         else
           local place = 238 + block / 8 % places * 80
           text = call('GETRANGE', key, string.format('%d', place), string.format('%d', place + 79))
-          -- A log that somebody has cut short.
+          -- Another program has cut the log short.
           if #text < 80 then text = text .. string.rep('\0', 80 - #text) end
           from = 0
         end

@@ -134,7 +134,7 @@ pub(super) fn take(units: u64, counters: [Option<&mut u64>; 2]) -> u64 {
     })
 }
 
-/// Takes all units that count at `now` out of the groups; returns how many units that was. The groups
+/// Removes all units that count at `now` from the groups, and returns their number. The empty groups
 /// stay until the next charge, because their memory is counted.
 #[cold]
 pub(super) fn take_all(carried: &mut Option<Box<Carried>>, now: u64) -> u64 {

@@ -73,9 +73,10 @@ pub(crate) struct TrailingWindow {
     limit: u64,
     /// The window of the quota.
     window: u64,
-    /// The time at which all records have left if the window has changed since the last charge, which
-    /// ends the bucket that is open: no unit leaves later than one that was charged then and is not
-    /// rounded up, or that was charged then under a shorter window.
+    /// The time by which all records have left if the window has changed since the last charge, and
+    /// `u64::MAX` otherwise. If the window has grown, the open bucket ends at the last charge, and its
+    /// units leave one old window later. If the window has shrunk, they leave no later than a charge
+    /// that is made under the new window at the time of the last charge.
     all_left: u64,
     now: u64,
     /// The first record that still counts, and the running total before it.
@@ -172,8 +173,8 @@ impl Ring {
         u64::from(units)
     }
 
-    /// Treats all units as charged at `now` if the last charge is later than that by more than its
-    /// window: then the clock has been set back.
+    /// Treats all units as charged at `now` if the clock has been set back: the last charge is later
+    /// than `now` by more than its window.
     #[inline]
     pub(crate) fn heal(&mut self, now: u64) {
         if self.seen > now + self.window {

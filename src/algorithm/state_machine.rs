@@ -36,9 +36,9 @@ pub(crate) trait StateMachine: Default {
     /// The state as it stands at one time under one quota.
     type Snapshot: Snapshot;
 
-    /// Treats everything that counts as charged at `now` if the last charge is later than that by more
-    /// than its window. Then the clock has been set back, and the state would otherwise stand still
-    /// until the clock has caught up.
+    /// Treats everything that counts as charged at `now` if the clock has been set back: the last charge
+    /// is later than `now` by more than its window. Otherwise no unit would return until the clock has
+    /// caught up.
     fn heal(&mut self, now: Timestamp);
 
     /// Returns how the state stands at `now` under `quota`. If `now` is before the state's last

@@ -19,7 +19,7 @@ use super::digest::{fixed_digest, words};
 /// different keys.
 ///
 /// The same text makes the same key, wherever it comes from: `alice` from a header spends for `alice`
-/// from a login. A text is kept as it is written, so `Alice` and `alice ` are other keys: see
+/// from a login. A text is kept as it is written, so `Alice` and `alice ` are different keys: see
 /// [`from_name`](Self::from_name). Keys of addresses, of numbers and of [pairs](Self::paired) differ from the key of any
 /// text.
 ///
@@ -81,7 +81,8 @@ impl Key {
         }
     }
 
-    /// Creates a key from the name of an account, such that different spellings of a name make one key.
+    /// Creates a key from the name of an account. Spellings that differ only in case or in surrounding
+    /// white space make the same key.
     ///
     /// - White space and control characters at both ends are removed.
     /// - The case of each character is ignored, by the tables of Unicode that the standard library

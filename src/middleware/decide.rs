@@ -81,26 +81,29 @@ impl Decider {
         if self.exempt.iter().any(|exempt| exempt(parts)) {
             return FirstStep::Decided(self.pass(parts));
         }
-        let (charges, hooks) = outcome::charges(&self.rules, parts);
+        let (mut charges, hooks) = outcome::charges(&self.rules, parts);
         if charges.is_empty() {
             return FirstStep::Decided(self.pass(parts));
         }
-        // Most requests are admitted. If nothing reports that, no decision is made of the reply
-        // (`benches/layer.rs`, allowed, no headers).
+        // One charge in memory is the common case: its reply is moved once, into the decision, or
+        // nowhere if nothing reports an admission (`benches/layer.rs`).
         if let [charge] = &*charges
-            && hooks.is_empty()
-            && !self.reports_admissions()
             && let Some((time, reply)) = self.limiter.acquire_in_memory(charge)
         {
-            return FirstStep::Decided(if reply.verdict == Verdict::Passed || charge.is_shadow() {
-                Admission::Admitted(ResponseChange::None)
-            } else {
-                let reply = StoreReply { time, source: Source::Local, charges: [reply].into() };
-                self.admit(charges, hooks, Ok(reply), parts)
-            });
+            let is_shadow = charge.is_shadow();
+            let is_admitted = reply.verdict == Verdict::Passed || is_shadow;
+            return FirstStep::Decided(
+                if is_admitted && hooks.is_empty() && !self.reports_admissions() {
+                    Admission::Admitted(ResponseChange::None)
+                } else {
+                    let source = Source::Local;
+                    let decision = Decision::of_one(&mut charges, is_shadow, time, source, reply);
+                    self.admit(&decision, hooks, parts)
+                },
+            );
         }
         match self.limiter.begin(&charges).now() {
-            Ok(reply) => FirstStep::Decided(self.admit(charges, hooks, reply, parts)),
+            Ok(reply) => FirstStep::Decided(self.judge(charges, hooks, reply, parts)),
             Err(answer) => {
                 let charges = charges.into_owned();
                 FirstStep::Pending(PendingDecision { answer, charges, hooks })
@@ -115,7 +118,7 @@ impl Decider {
         reply: Result<StoreReply, Error>,
         parts: &mut Parts,
     ) -> Admission {
-        self.admit(pending.charges, pending.hooks, reply, parts)
+        self.judge(pending.charges, pending.hooks, reply, parts)
     }
 
     /// Returns whether something besides the inner service receives the decision that admits a
@@ -137,8 +140,8 @@ impl Decider {
         Admission::Admitted(ResponseChange::None)
     }
 
-    #[inline]
-    fn admit(
+    /// Decides a request with the reply of the store.
+    fn judge(
         &self,
         charges: Charges<'_>,
         hooks: ResponseHooks,
@@ -146,13 +149,15 @@ impl Decider {
         parts: &mut Parts,
     ) -> Admission {
         let policy = FailurePolicy::of(&charges);
-        let decision = reply.and_then(|reply| Decision::new(charges, reply));
-        // The decision is borrowed and not moved: it is large, and a move costs as much as making
-        // it.
-        let decision = match &decision {
-            Ok(decision) => decision,
-            Err(error) => return self.fail(policy, error, parts),
-        };
+        match reply.and_then(|reply| Decision::new(charges, reply)) {
+            Ok(decision) => self.admit(&decision, hooks, parts),
+            Err(error) => self.fail(policy, &error, parts),
+        }
+    }
+
+    /// Admits or rejects a request by its decision. The decision is borrowed and not moved: it is
+    /// large, and a move costs as much as making it.
+    fn admit(&self, decision: &Decision<'_>, hooks: ResponseHooks, parts: &mut Parts) -> Admission {
         telemetry::record_decision(decision, self.limiter.denial_log(), || route::matched(parts));
         if let Some(on_decision) = &self.on_decision {
             on_decision(decision, parts);

@@ -83,9 +83,9 @@ use crate::{
 /// Each of these responses has `Cache-Control: no-store`, so that no cache serves the denial of one
 /// client to others.
 ///
-/// The gRPC status goes to gRPC requests (POST over HTTP/2) and to gRPC-Web requests (POST over any
-/// version of HTTP), which are recognized by their content type. It is in the headers of a response
-/// 200 without a body. Its details are `RetryInfo` and `QuotaFailure`. No feature is needed for
+/// The gRPC status is the answer to gRPC requests (POST over HTTP/2) and to gRPC-Web requests (POST over
+/// any version of HTTP), which are recognized by their content type. The status is in the headers of a
+/// 200 response without a body. Its details are `RetryInfo` and `QuotaFailure`. No feature is needed for
 /// this.
 ///
 /// For gRPC-Web, add this layer outside of `tonic_web::GrpcWebLayer`, which changes the content

@@ -3,7 +3,7 @@
 /// The identity of one node of a store: a server on which some of the requests depend, and others do
 /// not. For the stores of this crate only.
 ///
-/// A store whose requests all depend on the same server has [one node](Self::ONLY). A Redis cluster
+/// A store whose requests all depend on the same server has one node. A Redis cluster
 /// has one for each server that has slots. The number is never used again for another node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NodeId(pub(crate) u32);

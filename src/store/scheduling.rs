@@ -3,8 +3,8 @@
 //! A reply passes through several tasks: that of the connection, that of the batch and that of the
 //! caller. In a process with more work than processor time, each of them waits in the run queue of
 //! the runtime. A timer then ends while the reply lies unread in the socket, or before the request
-//! has been written. So when a timer ends, a task first passes through the run queue. The time that
-//! it takes is the scheduling delay.
+//! has been written. So when a timer ends, a task first passes through the run queue twice. The time
+//! that it takes is the scheduling delay.
 
 use std::{
     cell::Cell,
@@ -25,8 +25,8 @@ use tokio::{
 /// through the run queue that many times.
 const MAX_EXTENSIONS: u32 = 8;
 
-/// The part of a period from which on a scheduling delay makes the process late. A delay is that of
-/// two passes, so the passes of a request take less than the period otherwise.
+/// A process is late if its scheduling delay is at least the period divided by this number. A shorter
+/// delay is that of two passes, so the eight passes of a request take less than the period.
 const LATE_FRACTION: u32 = 5;
 
 /// The shortest delay that makes the process late. A timer of tokio is up to 1 ms late.

@@ -41,13 +41,15 @@ pub struct Status {
     /// The moving average of the store's response time.
     pub latency: Option<Duration>,
     /// The moving average of the scheduling delay: the time that a task needs to pass through the
-    /// run queue of the runtime. It is measured while calls wait for the store for 10 ms or longer.
+    /// run queue of the runtime twice. It is measured while calls wait for the store for 10 ms or
+    /// longer.
     pub scheduling_delay: Option<Duration>,
     /// The contents of the memory store: of an embedded [`MemoryStore`](super::MemoryStore), or of
     /// the [fallback](super::Resilience::fallback) of a remote store.
     pub memory: Option<MemoryStats>,
-    /// The reason why the store is not ready: the text of the last error with which a
-    /// [lazy](super::RedisConfig::lazy) store has failed to start. `None` once it has started.
+    /// The reason why a [lazy](super::RedisConfig::lazy) store is not ready: the text of the error of
+    /// its last attempt to start, or that the first attempt has not ended. `None` once the store has
+    /// started, and for all other stores.
     pub not_ready: Option<String>,
 }
 

@@ -19,8 +19,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Executes `request` like [`call`](Self::call), and answers by `deadline`.
     ///
     /// A [`Limiter`](crate::Limiter) whose [`Resilience`](super::Resilience) has a
-    /// [`deadline`](super::Resilience::deadline) calls this method. At `deadline` it stops waiting,
-    /// and assumes that the request may have been applied. A store that knows better overrides this
+    /// [`deadline`](super::Resilience::deadline) calls this method. At `deadline` the limiter stops
+    /// waiting, unless [this process is late](crate::resilience#when-this-process-is-late), and assumes
+    /// that the request may have been applied. A store that knows better overrides this
     /// method, and fails by `deadline` with an error whose [`effect`](crate::Error::effect) is
     ///
     /// - [`Effect::None`](crate::Effect::None) if the request has not been sent and will not be,

@@ -3,16 +3,17 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The denials for which a [`Limiter`](crate::Limiter) emits an event (feature `tracing`).
-/// [`Limiter::set_denial_events`](crate::Limiter::set_denial_events) sets it. The metric
-/// `tollgate_decisions_total` (feature `metrics`) counts all denials in any case.
+/// [`Limiter::set_denial_events`](crate::Limiter::set_denial_events) chooses them. The metric
+/// `tollgate_decisions_total` (feature `metrics`) always counts all denials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum DenialEvents {
-    /// At most one event a second for each key and policy, and at most 1024 a second in total.
+    /// At most one event a second for each key and policy, and at most 1024 a second for all keys of a
+    /// limiter.
     ///
     /// The field `suppressed` is the number of denials of the same key and policy since its last
-    /// event. If keys found no place in the table of recent events, or lost it to another key, the
-    /// field `suppressed_others` of a later event is the number of their denials.
+    /// event. Denials of keys that have no place among the 1024 are counted by the field
+    /// `suppressed_others` of a later event.
     #[default]
     OncePerSecond,
     /// An event for each denial. An attack then writes a line for each of its requests.

@@ -22,8 +22,8 @@ const WAYS: usize = 4;
 ///
 /// - An entry is free when its event is [`INTERVAL_MILLIS`] old. So there are at most 1024 events in an
 ///   interval, however many keys are denied.
-/// - If no entry of the set is free, the denial is not reported, and counted as of another key in
-///   the next event of the set.
+/// - If no entry of the set is free, the denial is not reported. The next event of the set counts it as
+///   a denial of another key.
 /// - Two keys whose hashes agree in 40 bits share an entry.
 ///
 /// Threads that report the same key at the same moment may, in rare cases, both emit an event.
@@ -53,7 +53,7 @@ struct Entry {
     /// The tag of the key and policy in the upper half, the time of the event in milliseconds in
     /// the lower half. 0 if the entry was never used.
     ///
-    /// The time wraps after 49 days. An entry that is exactly as old seems to be new for 2 s.
+    /// The time wraps after 49 days. An entry that is 49 days old seems to be new for 2 s.
     stamp: AtomicU64,
     /// Denials that were not reported since that event.
     suppressed: AtomicU32,

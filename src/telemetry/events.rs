@@ -98,8 +98,8 @@ pub(super) fn store_failed(error: &Error) {
     }
 }
 
-/// Reports that a check is not valid, at most once a second. Other errors of a check are those of
-/// its store, and are reported there.
+/// Reports that a check is not valid, at most once a second. Errors of the store are not reported here,
+/// because [`store_failed`] reports them.
 #[cold]
 pub(crate) fn check_failed(error: &Error, admitted: bool) {
     if error.is_unavailable() {
@@ -112,8 +112,8 @@ pub(crate) fn check_failed(error: &Error, admitted: bool) {
 
 static FAILURES: FailureLog = FailureLog(Mutex::new(Vec::new()));
 
-/// The most places of which each has its own events. Redis recommends clusters of at most 1,000
-/// nodes, which rarely all fail.
+/// The maximum number of kinds and places that are kept apart. When there are as many, all places are
+/// reported as `other`. Redis recommends clusters of at most 1,000 nodes, which rarely all fail.
 const MAX_PLACES: usize = 256;
 
 /// The last event for each kind of error and place.

@@ -69,7 +69,7 @@ impl DenialFormat {
 
 /// Forbids caches to store a response, whatever a closure of the application has set. RFC 6585,
 /// section 4, requires this for 429. The other statuses are as short-lived, and a gRPC status is in
-/// a response 200, which caches may store by default.
+/// a 200 response, which caches may store by default.
 fn not_to_store(mut response: Response<Bytes>) -> Response<Bytes> {
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response

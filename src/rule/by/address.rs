@@ -39,8 +39,8 @@ fn parse_longer(node: &[u8]) -> Option<IpAddr> {
 /// Returns the IPv4 address of a client whose IPv6 address contains it, or `None` for any other
 /// address. The table in the docs of [`ClientIp`](super::ClientIp) has the forms.
 ///
-/// Each form puts the addresses of many clients into one /64, or gives a /48 to one client. So a
-/// prefix alone would charge one client for others, or give one client 65536 keys.
+/// Each form puts the addresses of many clients into one /64, or gives a /48 to one client. So a key
+/// of the first 64 bits alone would charge one client for others, or give one client 65,536 keys.
 pub(super) fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let at = |shift: u32| Some(Ipv4Addr::from_bits((address.to_bits() >> shift) as u32));
     match address.segments() {

@@ -67,16 +67,16 @@ pub fn peer_ip() -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static 
 ///
 /// These are charged as the IPv4 address inside, whatever the prefix:
 ///
-/// | form | range | |
+/// | form | range | defined in |
 /// |---|---|---|
 /// | IPv4-mapped | `::ffff:0:0/96` | RFC 4291, section 2.5.5.2 |
-/// | IPv4-compatible | `::/96` but `::` and `::1` | RFC 4291, section 2.5.5.1 |
+/// | IPv4-compatible | `::/96` except `::` and `::1` | RFC 4291, section 2.5.5.1 |
 /// | NAT64 | `64:ff9b::/96` | RFC 6052, section 2.1 |
 /// | 6to4: the IPv4 address owns a whole /48 | `2002::/16` | RFC 3056, section 2 |
 /// | Teredo: all clients of a Teredo server share a /64 | `2001::/32` | RFC 4380, section 4 |
 ///
 /// Behind a translator with a prefix of its own (`64:ff9b:1::/48`, RFC 8215, or a prefix of the
-/// operator), set [`peer_from`](Self::peer_from) to a closure that takes the IPv4 address out.
+/// operator), set [`peer_from`](Self::peer_from) to a closure that returns the IPv4 address inside.
 ///
 /// Only an IPv4-mapped address counts as its IPv4 address when it is compared with the trusted
 /// proxies. A proxy at `10.0.0.1` is not trusted as `64:ff9b::a00:1`.

@@ -7,10 +7,9 @@ use crate::key::{Identity, Key};
 /// Charges the value of a header, such as an API key. Requests without the header or with an empty
 /// value are [`Identity::Unknown`].
 ///
-/// Requests with more than one value are charged to [`Key::ANONYMOUS`], unless all are the same. A
-/// second extractor that is added with [`or`](super::Or::or) is not asked: the application may read
-/// the first value or the last, so with a second value a client could choose between the budget of
-/// its key and that of the second extractor.
+/// Requests with several different values are charged to [`Key::ANONYMOUS`]. An extractor that is added
+/// with [`or`](super::Or::or) is not asked. Otherwise a client could send a second value to be charged
+/// by that extractor, while the application still reads its key from the first or the last value.
 ///
 /// The client chooses the value. If no outer layer has verified it, an attacker can send another
 /// value with each request and is never limited. In that case, add a [`Rule`](crate::Rule) for the

@@ -25,8 +25,8 @@ use crate::key::{Identity, Key};
 /// The client writes the path, and so chooses the key: see the warning at
 /// [`header`](super::header). A name is charged as it is written: see [`Key::from_name`].
 ///
-/// axum gives its parameters only to those who own the head of a request, so the extensions of each
-/// request are cloned.
+/// axum's extractor of parameters needs a request head that it can change, so this extractor clones the
+/// extensions of each request.
 pub fn path_param(
     name: &'static str,
 ) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {

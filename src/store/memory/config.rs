@@ -19,8 +19,8 @@ pub struct MemoryConfig {
     /// The maximum number of keys. A key under two policies counts as two. The default is
     /// 1,000,000, for which an empty store allocates 4 MiB.
     ///
-    /// A full store admits new keys and forgets others. The
-    /// [rules](super::MemoryStore#when-the-store-is-full) say which.
+    /// A full store admits new keys and forgets others, by these
+    /// [rules](super::MemoryStore#when-the-store-is-full).
     pub max_keys: usize,
     /// The approximate maximum number of bytes in tables and logs. The default is 256 MiB.
     pub max_bytes: usize,

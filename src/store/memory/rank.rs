@@ -1,4 +1,4 @@
-//! The rank of an entry: what decides whether a full shard evicts it.
+//! The rank of an entry, by which a full shard chooses the entry that it evicts.
 
 use crate::{clock::Timestamp, decision::Standing};
 
@@ -10,9 +10,9 @@ use crate::{clock::Timestamp, decision::Standing};
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Rank(u64);
 
-/// The number of share classes. From the last one down, they are keys that have spent their whole
-/// quota, at least a half of it, a quarter, an eighth, and so on. The first one is all keys below
-/// 1/64.
+/// The number of share classes. The last one has the keys that have spent their whole quota, the one
+/// before it those that have spent at least a half, then a quarter, an eighth, and so on. The first one
+/// has the keys that have spent less than 1/64.
 pub(super) const CLASSES: usize = 8;
 
 /// The class of the keys that have spent their whole quota.

@@ -100,9 +100,9 @@ impl Shard {
     /// Evicts one entry of a sample that begins at `start`, and returns whether there was one to
     /// evict. Those in `keep` stay.
     ///
-    /// An expired entry goes first. Of live ones, the largest share class gives up the entry that was
-    /// checked least recently. The keys that have spent their whole quota have a right to half of the
-    /// places: they give up one only if they hold more, or if there are no others.
+    /// An expired entry is evicted first. Of live ones, the largest share class loses the entry that was
+    /// checked least recently. The class of the keys that have spent their whole quota loses one only if
+    /// it has more than half of the places, or if there are no other keys.
     pub(super) fn evict(
         &mut self,
         eviction: Eviction,

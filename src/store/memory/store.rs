@@ -28,29 +28,32 @@ use crate::{
 /// # When the store is full
 ///
 /// A new key always finds a place and is decided by its own quota, as in a store without a maximum.
-/// It replaces another key of its shard. A shard has 8 to 16 places, and about
+/// It replaces another key, usually one of its own shard. A shard has 8 to 16 places, and about
 /// [`max_keys`](MemoryConfig::max_keys) / 65,536 in a store of more than a million keys. A key of
-/// another shard is replaced only if the own shard holds fewer keys than the mean, or if only the other
-/// key has expired.
+/// another shard is replaced in two cases: only the other shard has an expired key, or the own shard
+/// holds fewer keys than the mean of all shards.
 ///
-/// - An expired key goes first.
+/// The rules for the choice of the key are:
+///
+/// - An expired key is replaced first.
 /// - If none has expired, the keys are in eight classes, by the share of their own quota that they had
 ///   spent when they were last checked: all of it, at least a half, a quarter, an eighth, and so on
-///   down to less than 1/64. The class with the most places gives up the key that was not checked for
-///   the longest time. A denied check counts like an admitted one.
-/// - The keys that have spent all of their quota have a right to half of the places. They give up one
-///   only if they hold more.
+///   down to less than 1/64. The class with the most places loses the key that was not checked for the
+///   longest time. A denied check counts like an admitted one.
+/// - The class of the keys that have spent their whole quota loses a key only if it has more than half
+///   of the places, or if there are no other keys.
 ///
-/// So a flood of made-up keys replaces its own keys first. With `N` for `max_keys`:
+/// So a flood of made-up keys replaces its own keys first. A client is *blocked* if its key has spent
+/// the whole quota. With `N` for `max_keys`:
 ///
 /// - A blocked client stays blocked until others have spent the whole quotas of about `N / 2` other keys
 ///   since it last tried. A client that keeps trying stays blocked unless others do that between two
 ///   of its tries. To make a store of a million keys forget one blocked key therefore takes about
 ///   500,000 other keys: 2.5 million requests if a quota is 5 requests, and 500,000 if one request can
 ///   spend all of it.
-/// - A client that has spent a part of its quota keeps its state while its class is not the largest. A
-///   flood of one request a key is the class of the least share, and a flood of blocked keys the class
-///   of the whole quota.
+/// - A client that has spent a part of its quota keeps its state while its class is not the largest. The
+///   keys of a flood with one request a key are in the class of the least share. Blocked keys are in the
+///   class of the whole quota.
 /// - A client in the class of the flood is remembered from one request to the next if it comes again
 ///   in time. A flood of `R` new keys a second replaces the keys of its class in about `N / (2 R)`
 ///   seconds: 12 s for a million keys and 42,300 new keys a second. A client that comes again within a
@@ -62,8 +65,8 @@ use crate::{
 ///
 /// The keys of one check are never replaced by each other. A check with more charges than the store
 /// has places therefore brings more keys than `max_keys` for a time, and so do several threads that add
-/// keys in the same moment. The next new keys replace the surplus. A log that cannot grow for want of
-/// memory merges its newest units, so that they come back late and never early.
+/// keys at the same time. The next new keys replace the surplus. A log that would need more than
+/// `max_bytes` merges its newest units, so that they come back late and never early.
 ///
 /// [`stats`](Self::stats) counts the keys that were evicted, and the units that they had spent.
 ///
@@ -90,9 +93,10 @@ pub(super) struct AlignedShard(pub(super) Mutex<Shard>);
 
 const _: () = assert!(size_of::<AlignedShard>() == 64);
 
-/// The most keys in a shard of a full store, unless [`MAX_SHARDS`] makes it more; the least is half of
-/// it. It is small, so that two threads rarely use the same shard (`benches/scaling.rs`), and that
-/// growing a table is quick. It is large enough for the share classes of an eviction.
+/// The maximum number of keys in a shard of a full store with less than [`MAX_SHARDS`] shards. The
+/// minimum is half of it. It is small, so that two threads rarely use the same shard
+/// (`benches/scaling.rs`), and growing a table is quick. It is large enough for an eviction to compare
+/// the share classes.
 const KEYS_PER_SHARD: usize = 16;
 
 /// The maximum number of shards: 4 MiB of them. More shards cost more bytes a key than they save in

@@ -48,14 +48,16 @@ struct StoreShared {
 }
 
 impl RedisStore {
-    /// Connects to the server at a URL, with the default [`RedisConfig`].
+    /// Connects to the server at a URL, with the default [`RedisConfig`], and runs the
+    /// [trial](Self#what-connecting-checks) of the script.
     ///
     /// The URL is `redis://[user[:password]@]host[:port][/db]`, `rediss://..` for TLS, or
     /// `unix:///path[?user=..&pass=..&db=..]`.
     ///
     /// # Errors
     ///
-    /// Returns an error if the URL is not valid, no server answers there, or the password is wrong.
+    /// Returns an error if the URL is not valid, no server answers there, the password is wrong, or the
+    /// trial fails. [`connect_lazy`](Self::connect_lazy) starts without a server.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::connect_with(url, RedisConfig::default()).await
     }
@@ -94,11 +96,14 @@ impl RedisStore {
     ///
     /// The store opens [`connections`](RedisConfig::connections) connections of its own, which the
     /// pool's `max_size` does not count. It never uses the connections that the application checks
-    /// out, so the application may use transactions, `SELECT` and blocking commands on them.
+    /// out, so the application may use transactions, `SELECT` and blocking commands on them. Set
+    /// `TCP_NODELAY` in the manager's connection info. Without it, a request can wait until the server
+    /// has acknowledged an earlier one.
     ///
     /// # Errors
     ///
-    /// Returns an error if the pool's manager cannot connect.
+    /// Returns an error if the pool's manager cannot connect, or if the
+    /// [trial](Self#what-connecting-checks) fails.
     #[cfg(feature = "bb8")]
     pub async fn from_pool(pool: bb8::Pool<RedisConnectionManager>) -> Result<Self, Error> {
         Self::from_pool_with(pool, RedisConfig::default()).await
@@ -128,7 +133,8 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// Returns an error if a URL is not valid, or if no sentinel names a primary that answers.
+    /// Returns an error if a URL is not valid, if no sentinel names a primary that answers, or if the
+    /// [trial](Self#what-connecting-checks) fails.
     pub async fn sentinel<S: Into<String>>(
         sentinels: impl IntoIterator<Item = S>,
         primary: &str,
@@ -160,7 +166,8 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// Returns an error if a URL is not valid, or if no node answers.
+    /// Returns an error if a URL is not valid, if no node answers, or if the
+    /// [trial](Self#what-connecting-checks) fails on one of the nodes that answer.
     pub async fn cluster<S: Into<String>>(
         nodes: impl IntoIterator<Item = S>,
     ) -> Result<Self, Error> {

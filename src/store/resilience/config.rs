@@ -18,8 +18,8 @@ use crate::{
 /// | stage | effect | default |
 /// |---|---|---|
 /// | [`deadline`](Self::deadline) | a check stops waiting for the store at this time | 50 ms |
-/// | [`breaker`](Self::breaker) | a store that keeps failing gets no requests, only a probe every 500 ms | [`BreakerConfig`] |
-/// | deny cache | a check that the store would deny is denied at once, with the same waits | on |
+/// | [`breaker`](Self::breaker) | a store (of a cluster: a node) that keeps failing gets no requests, only a probe every 500 ms | [`BreakerConfig`] |
+/// | deny cache | a check that the store would deny is denied at once | on |
 /// | [`fallback`](Self::fallback) | while the store cannot answer, the [`OnFailure`](crate::OnFailure) of each charge says who decides | 1 instance |
 ///
 /// [`resilience`](crate::resilience) describes the stages in detail.
@@ -78,7 +78,8 @@ impl Resilience {
         Self { deadline: None, breaker: None, fallback: None, deny_cache: false, ..Self::default() }
     }
 
-    /// Sets the longest time for which a check waits for the store. The default is 50 ms.
+    /// Sets the longest time for which a check waits for the store. The default is 50 ms. A check waits
+    /// longer if [this process is late](crate::resilience#when-this-process-is-late).
     ///
     /// A request that was sent before the deadline may still be applied after it; see
     /// [`Effect::Unknown`](crate::Effect::Unknown). Outside of a tokio runtime there is no timer,

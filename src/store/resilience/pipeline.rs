@@ -40,8 +40,9 @@ use crate::{
 /// 6. If the store has failed, the fallback decides. If it has answered, the backlog of the
 ///    fallback is charged to it.
 ///
-/// Steps 1 to 3 neither allocate nor wait. A request that waits for the store is one boxed future,
-/// which owns the charges and lends them to each stage.
+/// Steps 1 to 3 do not wait. They allocate only for a new node, or for a request that depends on
+/// several nodes. A request that waits for the store is one boxed future, which owns the charges and
+/// lends them to each stage.
 #[derive(Debug)]
 pub(crate) struct Pipeline(Arc<Stages>);
 

@@ -16,9 +16,9 @@ use crate::{
     telemetry,
 };
 
-/// The scheduling delay from which on the response time of the store cannot be measured. A reply
-/// passes through the run queue up to eight times. With shorter delays, that takes less than the
-/// 40 ms from which on a reply is slow.
+/// The scheduling delay at which the process is late, so that the response time of the store cannot be
+/// measured. A request and its reply pass through the run queue up to eight times. With shorter delays,
+/// that takes less than the 40 ms at which a reply is slow.
 const MAX_PUNCTUAL_DELAY: Duration = Duration::from_millis(4);
 
 /// The shortest time between two measurements.
@@ -31,7 +31,7 @@ pub(super) struct SchedulingDelay(Arc<Measured>);
 #[derive(Debug)]
 struct Measured {
     average: MovingAverage,
-    /// The times below are microseconds since then, and 0 if there is no such time.
+    /// The origin of the times below, which are in microseconds. 0 means that there is no such time.
     origin: Instant,
     /// The start of the measurement that is running.
     running_since: AtomicU64,

@@ -24,8 +24,8 @@ mod seam {
         /// or block it.
         pub(in super::super) async fn connect(&self) -> Result<Connection, RedisError> {
             let mut redis = self.pool.dedicated_connection().await?;
-            // The pool of this crate has a response timeout, which does not blame the server for a
-            // late process.
+            // The pool of this crate has a response timeout that waits longer if the process itself
+            // is late.
             redis.set_response_timeout(Duration::MAX);
             Ok(Connection::new(redis, Arc::default()))
         }

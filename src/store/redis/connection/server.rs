@@ -43,7 +43,7 @@ impl ServerConnector {
         let tcp_settings = info.tcp_settings().clone().set_nodelay(true);
         let info = info.set_redis_settings(settings).set_tcp_settings(tcp_settings);
         let options = AsyncConnectionConfig::new()
-            // The timeouts of this crate do not blame the server for a late process.
+            // The pool of this crate has timeouts that wait longer if the process itself is late.
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(MAX_QUEUED_REQUESTS)
