@@ -5,10 +5,13 @@ use std::{
     pin::pin,
     task::{Context, Poll, Waker},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::Instant,
+};
 use tollgate::{
     Decision, ErrorKind, Limiter, OnFailure, Policy,
     store::{RedisStore, Resilience, Source},
