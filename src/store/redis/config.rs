@@ -168,8 +168,8 @@ impl RedisConfig {
 
     /// Sets the certificates, in PEM, of the authorities that may sign the server's certificate.
     ///
-    /// redis-rs parses the system's certificates for each new connection all the same, which costs
-    /// processor time (about 24 ms in a debug build).
+    /// redis-rs also parses the system's certificates for each new connection. This takes about 24 ms
+    /// of processor time in a debug build.
     #[must_use]
     pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.root_certificates = Some(pem.into());
