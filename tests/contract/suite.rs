@@ -32,7 +32,8 @@ macro_rules! store_contract {
                 waits: a_wait_is_exact, the_longest_wait_binds, the_fewest_units_bind,
                     a_full_key_waits_for_nothing, time_that_runs_backward_returns_nothing,
                     a_clock_that_was_set_back_heals_within_a_window,
-                    a_clock_is_set_back_beyond_a_window;
+                    a_clock_is_set_back_beyond_a_window,
+                    a_charge_while_time_runs_backward_counts;
                 vectors: token_bucket, sliding_log_weighted, boundary_of_the_fixed_window,
                     boundary_of_the_sliding_log, sliding_counter_estimate,
                     full_bursts_either_side_of_an_edge;
