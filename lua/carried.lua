@@ -55,7 +55,7 @@ local function make_carried_functions(mul_div, parse, pack, floor, sub)
   end
 
   -- Returns the groups in a state, behind its first `from` bytes, that counted at its last charge.
-  -- Damaged ones, which no charge can have made, do not count.
+  -- Damaged groups, which no charge can have made, do not count.
   local function load(state, from, last)
     local groups = {}
     while from < #state do

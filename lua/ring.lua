@@ -166,7 +166,7 @@ if in_ring then
       -- Drop what has left.
       head, start = first, base
       if tail > head and window > state_window then
-        -- What counts keeps its life.
+        -- The records that count keep their life.
         old_end, old_life = tail, state_window
       elseif window <= old_life then
         old_end, old_life = 0, 0

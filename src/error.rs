@@ -58,7 +58,8 @@ pub enum ErrorKind {
     CannotPersist,
     /// The store is still loading its data.
     Loading,
-    /// The store holds a value of another type where a standing should be. The value is not changed.
+    /// The store holds a damaged standing, or a value of another type, which is not changed. Only checks
+    /// of this key fail.
     WrongType,
     /// The circuit breaker is open, so no request was sent to the store.
     BreakerOpen,

@@ -21,8 +21,8 @@ pub(crate) fn charge() -> Option<Charge<'static>> {
     PROBE_POLICY.as_ref().map(|policy| policy.charge(random::number(), 1))
 }
 
-/// The number of random keys among which one is searched that depends on a given node. A node of a
-/// cluster that has a thousandth of the slots is missed once in 20,000 times.
+/// The maximum number of random keys that are tried to find one that depends on a given node. For a
+/// node of a cluster with a thousandth of the slots, this fails once in 20,000 times.
 const MAX_KEYS: usize = 10_000;
 
 /// Returns the charge of a probe: 1 unit for a random key that depends on `node`. Returns `None` if

@@ -152,7 +152,7 @@ impl Breakers {
         }
         drop(others);
         let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
-        // Nodes come rarely, and usually others go then.
+        // A new node is rare, and usually replaces one that has left.
         others.retain(|other, _| *other == node || store.has_node(*other));
         if others.len() >= MAX_NODES {
             return Arc::clone(&self.only);

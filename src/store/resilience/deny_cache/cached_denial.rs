@@ -101,8 +101,8 @@ impl CachedDenial {
         Some(unspent(cost, standing))
     }
 
-    /// Returns the wait at `now` until something happens in the store, which may be as much later
-    /// than `at` as the reply was.
+    /// Returns the wait at `now` until units return that the entry expects at `at`. The wait includes
+    /// the latency of the reply, because the store may return them that much later.
     fn wait(&self, at: u64, now: u64) -> u64 {
         (at - now).saturating_add(self.latency)
     }
