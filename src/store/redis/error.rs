@@ -75,8 +75,8 @@ impl Failure {
         matches!(self, Self::ServerError(error) if error.kind() == Cause::Server(Server::NoScript))
     }
 
-    /// Returns whether the server refused the request, and will refuse it until somebody changes its
-    /// settings or those of the store.
+    /// Returns whether the server refused the request, and will refuse it until its settings or those
+    /// of the store are changed.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(self, Self::ServerError(_) | Self::NotOurs)
             && self.redirect().is_none()
