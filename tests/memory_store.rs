@@ -3,7 +3,11 @@
 
 mod support;
 
-use std::{collections::VecDeque, ops::Range, time::Duration};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    ops::Range,
+    time::Duration,
+};
 
 use support::{
     Tally, Watched, micros, most_in_any_window, now, policy,
@@ -90,6 +94,54 @@ fn newcomers_reclaim_what_has_expired() {
         let stats = bounded.stats();
         assert_eq!((stats.evicted, stats.forgiven), (0, 0), "{kind}");
         assert!(stats.keys <= 100);
+    }
+}
+
+/// An expired key of any shard goes before a live one of the own shard.
+#[test]
+fn newcomers_reclaim_what_has_expired_in_other_shards() {
+    // All eight shards are within the reach of each.
+    const KEYS: u64 = 128;
+    for seed in 0..4 {
+        let bounded = Bounded::new(|config| config.max_keys(KEYS as usize).hash_seed(seed));
+        let (second, day) = (policy("second", "10/s"), policy("day", "10/day"));
+        (0..KEYS / 2).for_each(|key| drop(bounded.check(&day, key, 1)));
+        (0..KEYS / 2).for_each(|key| drop(bounded.check(&second, 1_000 + key, 10)));
+        bounded.clock.advance(Duration::from_secs(2));
+        (0..KEYS / 2).for_each(|key| drop(bounded.check(&day, 2_000 + key, 1)));
+        let stats = bounded.stats();
+        assert_eq!((stats.keys, stats.evicted), (KEYS as usize, 0), "seed {seed}");
+        // Only live keys are left.
+        assert!(bounded.check(&day, 3_000, 1).is_allowed());
+        assert_eq!(bounded.stats().evicted, 1, "seed {seed}");
+    }
+}
+
+/// The new key of a check takes the place of a key that is not in the check, even if one of the check
+/// is first by the rule.
+#[test]
+fn the_keys_of_one_check_are_not_evicted_for_each_other() {
+    for kind in KINDS {
+        let bounded = Bounded::keys(8);
+        let policies = ["a", "b", "c"].map(|name| policy(name, &format!("10/day {kind}")));
+        let [a, b, c] = &policies;
+        for key in 0..8 {
+            bounded.clock.advance(Duration::from_micros(1));
+            assert!(bounded.check(a, key, 1).is_allowed());
+        }
+        // By the rule, the key 0 of the first policy is the next to go, then the key 1 and so on.
+        bounded.clock.advance(Duration::from_micros(1));
+        let all: Charges<'_> = policies.iter().map(|policy| policy.charge(0, 1)).collect();
+        let decision = now(bounded.limiter.check(all)).expect("the store answers");
+        let left =
+            |index| decision.outcomes().get(index).expect("an outcome").standing().remaining();
+        assert_eq!([0, 1, 2].map(left), [8, 9, 9], "{kind}");
+        let stats = bounded.stats();
+        assert_eq!((stats.keys, stats.evicted, stats.forgiven), (8, 2, 2), "{kind}");
+        for (policy, key, left) in [(a, 0, 7), (b, 0, 8), (c, 0, 8), (a, 3, 8)] {
+            let case = format!("{kind}: {} {key}", policy.name());
+            assert_eq!(remaining(&bounded.check(policy, key, 1)), left, "{case}");
+        }
     }
 }
 
@@ -426,7 +478,10 @@ struct Clients<'t> {
     blocked: Range<u64>,
     /// The units that are left to each client of `half`.
     left: u64,
-    forgotten: usize,
+    /// The clients of `half` whose spent units were forgotten.
+    forgotten: BTreeSet<u64>,
+    /// The number of checks of a client of `blocked` that passed.
+    unblocked: usize,
     newcomers: u64,
     denied: u64,
 }
@@ -436,17 +491,19 @@ impl<'t> Clients<'t> {
         let (half, blocked) = (0..each, 10_000..10_000 + each);
         half.clone().for_each(|client| drop(bounded.check(day, client, 50)));
         blocked.clone().for_each(|client| drop(bounded.check(day, client, 100)));
-        Self { bounded, day, half, blocked, left: 50, forgotten: 0, newcomers: 20_000, denied: 0 }
+        let forgotten = BTreeSet::new();
+        let (left, unblocked, newcomers, denied) = (50, 0, 20_000, 0);
+        Self { bounded, day, half, blocked, left, forgotten, unblocked, newcomers, denied }
     }
 
     /// The clients that keep coming: the blocked ones each 500 ms, the others each 2 s.
     fn come(&mut self, tick: u64) {
         let check = |client| self.bounded.check(self.day, client, 1);
-        self.forgotten += self.blocked.clone().filter(|it| check(*it).is_allowed()).count();
+        self.unblocked += self.blocked.clone().filter(|it| check(*it).is_allowed()).count();
         if tick.is_multiple_of(4) {
             self.left -= 1;
             let forgotten = |client: &u64| remaining(&check(*client)) != self.left;
-            self.forgotten += self.half.clone().filter(forgotten).count();
+            self.forgotten.extend(self.half.clone().filter(forgotten));
         }
     }
 
@@ -461,9 +518,24 @@ impl<'t> Clients<'t> {
 impl Attack {
     /// Made-up keys fill the store, each driven to denial. Then more of them come, most with one
     /// request each. Clients come meanwhile.
-    fn run(self) {
+    ///
+    /// No newcomer is denied and no blocked client is admitted. The other two bars leave room for
+    /// chance, which is how the hash distributes keys over shards. The figures are for
+    /// [`under_attack`]: 1,024 shards of 16 places, of which blocked keys hold 8.
+    ///
+    /// - **A newcomer** comes again after the flood has sent a key for each eighth place: 2 keys to its
+    ///   shard on average, of which 1.8 take the place of a key with one request. It is forgotten if
+    ///   there are as many of these as keys of its class in the shard: 8 less the clients that
+    ///   have spent more, 0.7 on average, and less in a shard that has not got all of its 16 places
+    ///   yet. That is 0.9% of all newcomers, 3.7 of 424. A count of such rare events has the
+    ///   distribution of Poisson: more than 4% of 424 has a chance below 10^-6.
+    /// - **A client with half of its quota** is forgotten if its class is the largest of its shard:
+    ///   if at least 4 of the 250 clients share a shard (there is such a shard in one run of 8), and at
+    ///   least two newcomers beside them have come twice, so that fewer are left in the class of the
+    ///   flood. One client is forgotten in 2% of all runs, so three in one run have a chance of 10^-6.
+    fn run(self, seed: u64) {
         let Self { places, rate, requests, clients: each } = self;
-        let bounded = Bounded::keys(places);
+        let bounded = Bounded::new(|config| config.max_keys(places).hash_seed(seed));
         let day = policy("day", "100/day");
         let mut clients = Clients::new(&bounded, &day, each);
         let mut made_up = 1_000_000..;
@@ -518,13 +590,16 @@ impl Attack {
             let wait = places as f64 / (part * rate) as f64;
             println!("measured: {kept} of {all} newcomers remembered after {wait:.1} s (1/{part})");
         }
-        let (forgotten, denied) = (clients.forgotten, clients.denied);
+        let Clients { forgotten, unblocked, denied, .. } = clients;
         println!(
-            "measured: {forgotten} clients that kept coming forgotten, {denied} newcomers denied"
+            "measured: {} clients with half of their quota forgotten, {unblocked} blocked ones \
+             admitted, {denied} newcomers denied",
+            forgotten.len()
         );
-        assert_eq!((denied, forgotten), (0, 0));
+        assert_eq!((denied, unblocked), (0, 0));
+        assert!(100 * forgotten.len() as u64 <= each, "{forgotten:?} of {each} were forgotten");
         let [(kept, all), ..] = remembered;
-        assert!(kept * 100 >= all * 90, "{kept} of {all} newcomers were remembered");
+        assert!(100 * kept >= 96 * all, "{kept} of {all} newcomers were remembered");
         assert!(bounded.stats().keys <= places);
     }
 }
@@ -532,19 +607,21 @@ impl Attack {
 /// An eighth of [`under_attack_with_131072_places`] in each figure.
 #[test]
 fn under_attack() {
-    Attack { places: 16_384, rate: 5_287, requests: 52_900, clients: 250 }.run();
+    Attack { places: 16_384, rate: 5_287, requests: 52_900, clients: 250 }
+        .run(seed::seed("under_attack"));
 }
-
 #[test]
 #[ignore = "slow without optimizations"]
 fn under_attack_with_131072_places() {
-    Attack { places: 131_072, rate: 42_300, requests: 423_000, clients: 2_000 }.run();
+    Attack { places: 131_072, rate: 42_300, requests: 423_000, clients: 2_000 }
+        .run(seed::seed("under_attack"));
 }
 
 #[test]
 #[ignore = "slow without optimizations"]
 fn under_attack_with_a_million_places() {
-    Attack { places: 1_000_000, rate: 42_300, requests: 423_000, clients: 2_000 }.run();
+    Attack { places: 1_000_000, rate: 42_300, requests: 423_000, clients: 2_000 }
+        .run(seed::seed("under_attack"));
 }
 
 /// A blocked key that is not checked meanwhile is forgotten when others have spent the quotas of many

@@ -4,7 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Check, Reservation, Reserve, limiter_store::LimiterStore, queue::Queue};
+use super::{
+    Check, Reservation, Reserve,
+    limiter_store::LimiterStore,
+    queue::{Queue, require_timer},
+};
 use crate::{
     clock::Timestamp,
     decision::{ChargeReply, Decision, Receipt, StoreReply},
@@ -166,11 +170,8 @@ impl Limiter {
     /// # Errors
     ///
     /// Returns an error in the cases of [`check`](Self::check), if [`MAX_WAITING`](Self::MAX_WAITING)
-    /// tasks wait already, or if earlier tasks waited for the same key until the deadline.
-    ///
-    /// # Panics
-    ///
-    /// Panics if it has to wait outside of a tokio runtime with time enabled.
+    /// tasks wait already, if earlier tasks waited for the same key until the deadline, or if it has to
+    /// wait outside of a tokio runtime with time enabled.
     pub async fn until_ready<'p>(
         &self,
         charges: impl Into<Charges<'p>>,
@@ -189,6 +190,7 @@ impl Limiter {
                 },
                 allowed => break allowed,
             };
+            require_timer()?;
             tokio::time::sleep(wait).await;
         };
         self.report(&decision);

@@ -15,6 +15,7 @@ use crate::{
     error::{Error, ErrorKind},
     key::Key,
     policy::Charges,
+    store::scheduling::runtime_with_timer,
 };
 
 /// The id of a policy, and a key.
@@ -55,13 +56,11 @@ impl Queue {
         let mut turn = self.enter(charges)?;
         // All tasks acquire lines in the same order, so that they cannot deadlock.
         for index in 0..turn.lines.len() {
-            let line = Arc::clone(&turn.lines[index].1).lock_owned();
-            let guard = timeout_at(deadline, line).await.map_err(|_| {
-                Error::new(
-                    ErrorKind::Deadline,
-                    "other tasks waited for the same key until the deadline",
-                )
-            })?;
+            let line = Arc::clone(&turn.lines[index].1);
+            let guard = match Arc::clone(&line).try_lock_owned() {
+                Ok(guard) => guard,
+                Err(_) => wait_for(line, deadline).await?,
+            };
             turn.acquired.push(guard);
         }
         Ok(turn)
@@ -86,6 +85,20 @@ impl Queue {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+async fn wait_for(line: Line, deadline: Instant) -> Result<OwnedMutexGuard<()>, Error> {
+    require_timer()?;
+    timeout_at(deadline, line.lock_owned()).await.map_err(|_| {
+        let message = "other tasks waited for the same key until the deadline";
+        Error::new(ErrorKind::Deadline, message)
+    })
+}
+
+/// Returns an error outside of a tokio runtime with timers.
+pub(super) fn require_timer() -> Result<(), Error> {
+    let message = "a wait needs a tokio runtime with time enabled (enable_time)";
+    runtime_with_timer().map(drop).ok_or_else(|| Error::new(ErrorKind::Invalid, message))
 }
 
 impl Drop for Turn<'_> {

@@ -8,9 +8,9 @@ use std::{
 };
 
 use smallvec::SmallVec;
-use tokio::{runtime::Handle, time::timeout};
+use tokio::time::timeout;
 
-use crate::{limiter::Reservation, outcome::Tally};
+use crate::{limiter::Reservation, outcome::Tally, store::scheduling::runtime_with_timer};
 
 /// The longest time that a remote store may take to settle a charge after the body has ended.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -62,8 +62,8 @@ impl BodySettlement {
 
 impl Drop for BodySettlement {
     fn drop(&mut self) {
-        // A remote store may need tokio's timers, so it is called only inside a runtime.
-        let runtime = Handle::try_current().ok();
+        // A remote store may need timers, so it is called only in a runtime that has them.
+        let runtime = runtime_with_timer();
         for (reservation, cost) in self.reservations.drain(..) {
             let Some(cost) = cost.units(self.bytes) else { continue };
             if runtime.is_none() && !reservation.is_embedded() {

@@ -12,7 +12,7 @@ mod probe;
 #[cfg(feature = "redis")]
 mod redis;
 mod resilience;
-mod scheduling;
+pub(crate) mod scheduling;
 mod status;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod store;

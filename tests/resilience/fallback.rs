@@ -4,7 +4,7 @@ use futures_util::{FutureExt, future::join_all};
 use tokio::time::{Instant, advance};
 use tollgate::{
     Algorithm, Charge, Decision, Limiter, ManualClock, OnFailure, Policy, Reservation, Reserve,
-    store::{BreakerConfig, BreakerStatus, Resilience, Source},
+    store::{BreakerConfig, BreakerStatus, MemoryConfig, Resilience, Source},
 };
 
 use crate::{
@@ -384,4 +384,25 @@ fn an_embedded_store_has_no_stages() {
     let limiter = Limiter::in_memory();
     assert!(format!("{limiter:?}").contains("MemoryStore"));
     assert!(!format!("{limiter:?}").contains("DenyCache"));
+}
+
+/// The store behind the fallback is full of blocked keys.
+#[tokio::test(start_paused = true)]
+async fn a_full_fallback_admits_newcomers_and_denies_blocked_clients() {
+    const KEYS: usize = 8;
+    let memory = MemoryConfig::default().max_keys(KEYS);
+    let bench = Bench::with(Resilience::default().instances(1).fallback(memory));
+    let policy = policy("p", "10/day");
+    bench.remote.set(Mood::Hangs);
+    for key in 0..200_u64 {
+        bench.pass(Duration::from_micros(1)).await;
+        let decision = bench.check(policy.charge(key, 10)).await;
+        assert_eq!(decision.source(), Source::Fallback);
+        assert!(decision.is_allowed(), "{key} is new");
+        assert!(!bench.check(policy.charge(key, 1)).await.is_allowed(), "{key} is blocked");
+        // This one keeps trying.
+        assert!(!bench.check(policy.charge(0_u64, 1)).await.is_allowed(), "after {key}");
+    }
+    let stats = bench.limiter.status().memory.expect("a fallback");
+    assert_eq!((stats.keys, stats.evicted), (KEYS, 200 - KEYS as u64));
 }

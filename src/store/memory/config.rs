@@ -26,11 +26,21 @@ pub struct MemoryConfig {
     pub max_bytes: usize,
     /// The clock. The default is [`SystemClock`].
     pub clock: Arc<dyn Clock>,
+    /// The seed of the hash that distributes keys over the shards. The default is `None`: each store
+    /// takes a random secret, so that clients cannot choose keys that collide.
+    ///
+    /// A seed makes a full store forget the same keys in each run. It is meant for tests.
+    pub hash_seed: Option<u64>,
 }
 
 impl Default for MemoryConfig {
     fn default() -> Self {
-        Self { max_keys: 1_000_000, max_bytes: 256 << 20, clock: Arc::new(SystemClock::new()) }
+        Self {
+            max_keys: 1_000_000,
+            max_bytes: 256 << 20,
+            clock: Arc::new(SystemClock::new()),
+            hash_seed: None,
+        }
     }
 }
 
@@ -53,6 +63,14 @@ impl MemoryConfig {
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Sets the seed of the hash that distributes keys over the shards, for tests that must do the
+    /// same in each run.
+    #[must_use]
+    pub fn hash_seed(mut self, seed: u64) -> Self {
+        self.hash_seed = Some(seed);
         self
     }
 }

@@ -21,14 +21,21 @@ pub(super) struct EntryId {
 #[derive(Clone, Copy)]
 pub(super) struct KeyHash([u64; 2]);
 
-/// The secret of the hash, new for each store, so that clients cannot choose keys that collide.
+/// The secret of the hash. It is random for each store, unless the configuration has a seed, so that
+/// clients cannot choose keys that collide.
 #[derive(Clone, Copy)]
 pub(super) struct HashSecret([u64; 2]);
 
 impl HashSecret {
-    pub(super) fn new() -> Self {
-        let random = RandomState::new();
-        Self([random.hash_one(0), random.hash_one(1)])
+    /// Creates a secret: a random one, or the one of a seed.
+    pub(super) fn new(seed: Option<u64>) -> Self {
+        match seed {
+            Some(seed) => Self([seed, 0]),
+            None => {
+                let random = RandomState::new();
+                Self([random.hash_one(0), random.hash_one(1)])
+            }
+        }
     }
 
     #[inline]

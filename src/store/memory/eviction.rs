@@ -39,12 +39,13 @@ impl MemoryStore {
         if self.fits(own, &new) {
             return;
         }
-        // Chance makes shards unequal: one below the mean takes a place from one above it.
-        let mean = self.usage.keys() / self.shards.len();
-        let is_small = own.len() < mean;
+        // Chance makes shards unequal: one below the mean takes a place from one that is larger, also
+        // if that one is below the mean itself. So places move on beyond the nearest shards.
+        let is_small = own.len() < self.usage.keys() / self.shards.len();
+        let larger = own.len() + 1;
         let _fits = self.evict_own(own, &new, Eviction::Expired)
             || self.evict_others(own, &new, Eviction::Expired, 0)
-            || is_small && self.evict_others(own, &new, Eviction::Any, mean)
+            || is_small && self.evict_others(own, &new, Eviction::Any, larger)
             || self.evict_own(own, &new, Eviction::Any)
             || self.evict_others(own, &new, Eviction::Any, 0);
     }
@@ -96,5 +97,40 @@ impl NewKeys<'_> {
     /// Returns where samples begin: at random, because ids are random numbers.
     fn start(&self) -> usize {
         self.keep.first().map_or(0, |id| (id.low >> 32) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        policy::Policy,
+        store::memory::{MemoryConfig, decide::Mode},
+    };
+
+    /// Without the balance, shards keep the sizes at which the store became full.
+    #[test]
+    fn small_shards_take_places_of_larger_ones() {
+        const KEYS: usize = 1_024;
+        const PER_SHARD: usize = 16;
+        for seed in 0..2 {
+            let store = MemoryStore::new(MemoryConfig::default().max_keys(KEYS).hash_seed(seed));
+            let lens = || store.shards.iter().map(|shard| shard.0.lock().expect("a lock").len());
+            let policy = Policy::new("day", "100/day".parse().expect("a quota")).expect("a name");
+            for key in 0..12 * KEYS as u64 {
+                if key == KEYS as u64 {
+                    let smallest = lens().min();
+                    assert!(smallest < Some(PER_SHARD * 5 / 8), "{smallest:?}: balanced by chance");
+                }
+                let _ = store.decide_one(
+                    &policy.charge(key, 1),
+                    Timestamp::from_micros(key),
+                    Mode::Acquire,
+                );
+            }
+            assert_eq!(lens().sum::<usize>(), KEYS);
+            let smallest = lens().min();
+            assert!(smallest >= Some(PER_SHARD * 3 / 4), "{smallest:?} keys in a shard");
+        }
     }
 }

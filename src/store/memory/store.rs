@@ -107,13 +107,13 @@ impl MemoryStore {
     /// Creates an empty store.
     #[must_use]
     pub fn new(config: MemoryConfig) -> Self {
-        let MemoryConfig { max_keys, max_bytes, clock } = config;
+        let MemoryConfig { max_keys, max_bytes, clock, hash_seed } = config;
         let shards = (max_keys / KEYS_PER_SHARD).next_power_of_two().min(MAX_SHARDS);
         Self {
             shards: (0..shards).map(|_| AlignedShard::default()).collect(),
             usage: Usage::new(max_keys, max_bytes),
             clock,
-            secret: HashSecret::new(),
+            secret: HashSecret::new(hash_seed),
         }
     }
 

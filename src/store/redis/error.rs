@@ -189,8 +189,8 @@ impl From<Failure> for Error {
             ),
             Failure::NoRuntime => Self::new(
                 ErrorKind::Unavailable,
-                "RedisStore only works in a tokio runtime, in which the check has to be awaited; \
-                 nothing was charged",
+                "RedisStore only works in a tokio runtime with I/O and time enabled (enable_all), in \
+                 which the check has to be awaited; nothing was charged",
             ),
             Failure::NotReady(Some(failure)) => Self::from(*failure),
             Failure::NotReady(None) => Self::new(

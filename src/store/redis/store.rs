@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 #[cfg(feature = "bb8")]
 use bb8_redis::RedisConnectionManager;
-use tokio::runtime::Handle;
 
 #[cfg(feature = "bb8")]
 use super::connection::AppPoolConnector;
@@ -28,7 +27,10 @@ use crate::{
     error::Error,
     policy::{Charge, Policy},
     quota::{Algorithm, Quota},
-    store::{Answer, NodeId, Request, Status, Store, scheduling::TimeLimit},
+    store::{
+        Answer, NodeId, Request, Status, Store,
+        scheduling::{TimeLimit, runtime_with_timer},
+    },
 };
 
 #[doc = include_str!("../../../docs/redis.md")]
@@ -224,6 +226,9 @@ impl RedisStore {
         if config.lazy {
             return Ok(Self::lazy(backend, config));
         }
+        if runtime_with_timer().is_none() {
+            return Err(Failure::NoRuntime.into());
+        }
         let (batcher, key_names) = parts(backend, config);
         Trial::new(batcher.clone(), key_names.clone()).run().await?;
         Ok(Self::over(batcher, key_names, None, config))
@@ -287,8 +292,8 @@ impl RedisStore {
                 let (shared, test_time) = (Arc::clone(&self.0), self.0.test_time.now());
                 let options = CallOptions { operation, deadline, test_time };
                 let reply = async move {
-                    // With a deadline there is a runtime.
-                    if deadline.is_none() && Handle::try_current().is_err() {
+                    // With a deadline there are timers.
+                    if deadline.is_none() && runtime_with_timer().is_none() {
                         return Err(Failure::NoRuntime.into());
                     }
                     shared.ready(deadline).await?;

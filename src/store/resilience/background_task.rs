@@ -8,7 +8,9 @@ use std::{
     },
 };
 
-use tokio::{runtime::Handle, task::AbortHandle};
+use tokio::task::AbortHandle;
+
+use crate::store::scheduling::runtime_with_timer;
 
 /// A background task of a limiter, of which at most one runs at a time. The limiter
 /// [stops](Self::stop) it when it ends.
@@ -20,7 +22,7 @@ pub(super) struct BackgroundTask {
 }
 
 impl BackgroundTask {
-    /// Starts the task, unless it is running, was stopped, or there is no tokio runtime.
+    /// Starts the task, unless it is running, was stopped, or there is no tokio runtime with timers.
     pub(super) fn start<F>(&self, task: impl FnOnce() -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -28,7 +30,7 @@ impl BackgroundTask {
         if self.is_running.load(Ordering::Relaxed) {
             return;
         }
-        let Ok(runtime) = Handle::try_current() else { return };
+        let Some(runtime) = runtime_with_timer() else { return };
         if self.is_running.swap(true, Ordering::AcqRel) {
             return;
         }

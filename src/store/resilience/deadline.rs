@@ -2,16 +2,16 @@
 
 use std::{pin::Pin, time::Duration};
 
-use tokio::{
-    runtime::Handle,
-    time::{Instant, timeout_at},
-};
+use tokio::time::{Instant, timeout_at};
 
 use super::scheduling_delay::SchedulingDelay;
 use crate::{
     decision::StoreReply,
     error::{Effect, Error, ErrorKind},
-    store::{Answer, Request, Store, scheduling::TimeLimit},
+    store::{
+        Answer, Request, Store,
+        scheduling::{TimeLimit, runtime_with_timer},
+    },
     telemetry,
 };
 
@@ -31,9 +31,9 @@ pub(super) struct Deadline {
 
 impl Deadline {
     /// Creates the deadline of a call that starts now and waits at most `limit`. Returns
-    /// `None` outside of a tokio runtime, where there is no timer.
+    /// `None` outside of a tokio runtime with timers.
     pub(super) fn new(limit: Duration) -> Option<Self> {
-        Handle::try_current().ok()?;
+        runtime_with_timer()?;
         let wait = limit.max(2 * TIMER_RESOLUTION) - TIMER_RESOLUTION;
         let measure_at = Instant::now() + wait.min(MEASURE_AFTER);
         Some(Self { measure_at, at: TimeLimit::after(wait), limit })

@@ -6,15 +6,21 @@ use std::{
     time::Duration,
 };
 
-use tokio::{runtime::Handle, sync::watch, task::AbortHandle, time::Instant};
+use tokio::{
+    runtime::Handle,
+    sync::watch,
+    task::{AbortHandle, JoinHandle},
+    time::Instant,
+};
 
 use super::Backoff;
-use crate::store::redis::error::Failure;
+use crate::store::{redis::error::Failure, scheduling::runtime_with_timer};
 
 /// An operation that runs at most once at a time. Concurrent callers share its result.
 ///
 /// The operation runs in a task, so it continues when its callers stop waiting. Requests with short
-/// deadlines can therefore share an operation that takes longer than each of them. After a failure,
+/// deadlines can therefore share an operation that takes longer than each of them. If its runtime
+/// ends or stops to run tasks, the operation starts again in another runtime. After a failure,
 /// calls return that failure until a [`Backoff`] is over. Dropping the `SingleFlight` aborts the
 /// operation.
 pub(in crate::store::redis) struct SingleFlight {
@@ -33,7 +39,14 @@ struct FlightState {
 struct RunningOperation {
     result: ResultReceiver,
     task: AbortHandle,
+    runtime: Handle,
+    /// A task that shows whether the runtime runs its tasks, and the time at which it was spawned.
+    heartbeat: Option<(JoinHandle<()>, Instant)>,
 }
+
+/// The time within which a runtime must run a task. Otherwise an operation in it is started again in
+/// the runtime of the next caller.
+const MAX_HEARTBEAT_DELAY: Duration = Duration::from_secs(1);
 
 /// Receives the result of the operation when it ends.
 type ResultReceiver = watch::Receiver<Option<Result<(), Failure>>>;
@@ -97,17 +110,20 @@ impl SingleFlight {
     {
         let mut state = lock(&self.state);
         // If the task ended with its runtime, the channel is closed and the operation does not run.
-        if let Some(running) = &state.running
+        if let Some(running) = &mut state.running
             && running.result.has_changed().is_ok()
         {
-            return Ok(running.result.clone());
+            if !running.is_abandoned() {
+                return Ok(running.result.clone());
+            }
+            running.task.abort();
         }
         if let Some(last) = &state.last
             && !state.backoff.is_over(Instant::now())
         {
             return last.clone().map(|()| watch::channel(Some(Ok(()))).1);
         }
-        let Ok(runtime) = Handle::try_current() else { return Err(interrupted()) };
+        let Some(runtime) = runtime_with_timer() else { return Err(Failure::NoRuntime) };
         let (sender, result) = watch::channel(None);
         let (shared, min_interval) = (Arc::clone(&self.state), self.min_interval);
         let operation = operation();
@@ -119,9 +135,31 @@ impl SingleFlight {
             drop(state);
             sender.send_replace(Some(result));
         });
-        state.running =
-            Some(RunningOperation { result: result.clone(), task: task.abort_handle() });
+        state.running = Some(RunningOperation {
+            result: result.clone(),
+            task: task.abort_handle(),
+            runtime,
+            heartbeat: None,
+        });
         Ok(result)
+    }
+}
+
+impl RunningOperation {
+    /// Returns whether the caller is in another runtime than the operation, and that one runs no
+    /// tasks, such as a current-thread runtime outside of `block_on`.
+    fn is_abandoned(&mut self) -> bool {
+        match runtime_with_timer() {
+            Some(runtime) if runtime.id() != self.runtime.id() => {}
+            _ => return false,
+        }
+        match &self.heartbeat {
+            Some((task, start)) if !task.is_finished() => start.elapsed() >= MAX_HEARTBEAT_DELAY,
+            _ => {
+                self.heartbeat = Some((self.runtime.spawn(async {}), Instant::now()));
+                false
+            }
+        }
     }
 }
 

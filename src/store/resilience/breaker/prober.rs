@@ -7,10 +7,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    runtime::Handle,
-    time::{Instant, sleep_until},
-};
+use tokio::time::{Instant, sleep_until};
 
 use super::{CallOutcome, Permit, SharedBreaker, shared::NextStep};
 use crate::{
@@ -18,7 +15,7 @@ use crate::{
     error::{Error, ErrorKind},
     store::{
         Answer, NodeId,
-        scheduling::{Elapsed, TimeLimit, saturating_add},
+        scheduling::{Elapsed, TimeLimit, runtime_with_timer, saturating_add},
     },
     telemetry,
 };
@@ -43,12 +40,13 @@ pub(in crate::store::resilience) trait Probed:
     fn on_recovery(self: &Arc<Self>);
 }
 
-/// Starts the prober of a breaker if it needs one. It does nothing outside of a tokio runtime.
+/// Starts the prober of a breaker if it needs one. It does nothing outside of a tokio
+/// runtime with timers.
 pub(in crate::store::resilience) fn start<P: Probed>(
     probed: &Arc<P>,
     breaker: &Arc<SharedBreaker>,
 ) {
-    let Ok(runtime) = Handle::try_current() else { return };
+    let Some(runtime) = runtime_with_timer() else { return };
     if breaker.claim_prober(&runtime) {
         // If the runtime is shutting down, it drops the prober at once, and the drop says so to the
         // breaker.
