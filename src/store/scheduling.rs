@@ -98,9 +98,9 @@ impl TimeLimit {
 
     /// Waits for `future`, like [`tokio::time::timeout_at`].
     ///
-    /// If the process is late at the end, `future` gets the time of the delay again, at most
-    /// another period: all of it if tasks are left in the global queue. It gets such an extension
-    /// [`MAX_EXTENSIONS`] times at most.
+    /// If the process is late at the end, the wait is extended by the time of the delay, at most by
+    /// another period. If tasks are left in the global queue, it is extended by a whole period. There
+    /// are at most [`MAX_EXTENSIONS`] extensions.
     ///
     /// # Errors
     ///

@@ -310,6 +310,25 @@ pub(crate) async fn a_lowered_burst_keeps_the_debt(fixture: Fixture) {
     assert!(check(&fixture, &bucket, 1).await.is_allowed());
 }
 
+/// A debt that an earlier quota allowed is no smaller after a forced charge, as far as a wait can tell:
+/// the longest is twice the longest window.
+pub(crate) async fn a_forced_charge_forgives_no_debt(fixture: Fixture) {
+    const DAY: u64 = 86_400 * SECOND;
+    for (rate, wait) in
+        [("1/s token-bucket(1)", 100 * SECOND), ("1/400d token-bucket(1)", 800 * DAY)]
+    {
+        fixture.set(START);
+        let bucket = policy("bucket", "100/s token-bucket(100)");
+        fixture.limiter.reset(bucket.charge("alice", 0)).await.expect("an answer");
+        let held = hold(&fixture.limiter, bucket.charge("alice", 100)).await;
+        change(&bucket, rate);
+        held.settle(101).await.expect("an answer");
+        let peek = fixture.limiter.peek(bucket.charge("alice", 0)).await.expect("an answer");
+        let standing = *peek.outcomes().get(0).expect("an outcome").standing();
+        assert_eq!(standing.reset_after().as_micros() as u64, wait, "{rate}");
+    }
+}
+
 /// An old instance with ten a minute beside a new one with ten in two seconds: no two seconds hold more
 /// than ten, however the checks of the two follow one another.
 pub(crate) async fn windows_that_alternate_add_nothing(fixture: Fixture) {

@@ -27,10 +27,12 @@ macro_rules! store_contract {
                     a_period_refunded_to_nothing_forgets_nothing,
                     what_has_refilled_is_kept, a_faster_rate_acts_at_once,
                     a_burst_that_jumps_moves_no_debt, a_debt_ends_when_its_own_rule_has_paid_it,
+                    a_forced_charge_forgives_no_debt,
                     a_lowered_burst_keeps_the_debt, windows_that_alternate_add_nothing;
                 waits: a_wait_is_exact, the_longest_wait_binds, the_fewest_units_bind,
                     a_full_key_waits_for_nothing, time_that_runs_backward_returns_nothing,
-                    a_clock_that_was_set_back_heals_within_a_window;
+                    a_clock_that_was_set_back_heals_within_a_window,
+                    a_clock_is_set_back_beyond_a_window;
                 vectors: token_bucket, sliding_log_weighted, boundary_of_the_fixed_window,
                     boundary_of_the_sliding_log, sliding_counter_estimate,
                     full_bursts_either_side_of_an_edge;

@@ -102,3 +102,23 @@ pub(crate) async fn a_clock_that_was_set_back_heals_within_a_window(fixture: Fix
         assert!(check(&fixture, policy, 5).await.is_allowed(), "{policy:?}");
     }
 }
+
+/// A clock that is one window behind the last charge has run backward. One that is a microsecond further
+/// behind has been set back: the charge is taken as made now.
+pub(crate) async fn a_clock_is_set_back_beyond_a_window(fixture: Fixture) {
+    const WINDOW: u64 = 1_000_000;
+    for algorithm in
+        ["", " sliding-buckets(4)", " sliding-counter", " token-bucket(10)", " fixed-window"]
+    {
+        let policy = policy("p", &format!("10/s{algorithm}"));
+        fixture.set(START);
+        assert!(check(&fixture, &policy, 10).await.is_allowed());
+        for (back, is_set_back) in [(WINDOW, false), (WINDOW + 1, true)] {
+            fixture.set(START - back);
+            let peek = fixture.limiter.peek(policy.charge("alice", 0)).await.expect("an answer");
+            let standing = *peek.outcomes().get(0).expect("an outcome").standing();
+            let wait = standing.reset_after().as_micros() as u64;
+            assert_eq!(wait < 2 * WINDOW, is_set_back, "{policy:?} waits {wait}, {back} back");
+        }
+    }
+}

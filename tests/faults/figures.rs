@@ -43,6 +43,10 @@ pub(crate) struct Figures {
     /// Requests that were told of the fault: no answer, or one that blames the server.
     pub(crate) errors: usize,
     pub(crate) admitted: u64,
+    /// Checks decided without Redis.
+    pub(crate) fell_back: usize,
+    /// There are to be none of them.
+    pub(crate) is_unnoticed: bool,
     /// Units beyond the limits, which is what the local shares are for.
     pub(crate) beyond: u64,
     /// Units beyond the stated bound.
@@ -91,6 +95,8 @@ impl Figures {
             control: Waits::of(row.control.iter().copied()),
             errors: row.errors,
             admitted: row.admitted,
+            fell_back: server.iter().filter(fell_back).count(),
+            is_unnoticed: false,
             beyond: beyond(LIMIT + 1),
             wrong: beyond(bound),
             degraded: degraded.map(|it| since(it.due + it.took.as_micros() as u64, began)),
@@ -102,10 +108,12 @@ impl Figures {
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { requests, server, control, errors, admitted, beyond, wrong, .. } = self;
+        let Self { requests, server, control, errors, fell_back, admitted, beyond, wrong, .. } =
+            self;
         write!(
             f,
             "{requests} requests, p50 / p99 / max {server}, control {control}, {errors} errors, \
+             {fell_back} checks without Redis, \
              {admitted} units admitted, {beyond} beyond the limits, {wrong} beyond the bound, "
         )?;
         match self.degraded {

@@ -2,11 +2,14 @@
 //! through real faults; and attackers.
 
 mod attackers;
+mod clusters;
 #[path = "../common_http/mod.rs"]
 #[allow(dead_code, reason = "HTTP/1.1 is enough here")]
 mod common_http;
+mod distance;
 mod figures;
 mod load;
+mod loss;
 mod names;
 mod outages;
 mod pacing;

@@ -24,9 +24,11 @@ use tollgate::{
 
 use crate::{
     ALONE, common_http,
+    figures::Waits,
     processes::{Role, end_of_input},
     server::show_source,
     servers::Server,
+    support::fault_row::FaultRow,
 };
 
 /// Connections with a request in flight each.
@@ -37,6 +39,8 @@ const KEYS: u64 = 20;
 const WORK: Duration = Duration::from_micros(100);
 const LASTS: Duration = Duration::from_secs(2);
 
+/// No store, and no layer.
+const CONTROL: &str = "none";
 const STORE: &str = "TOLLGATE_TEST_SATURATED_STORE";
 const ON_FAILURE: &str = "TOLLGATE_TEST_ON_FAILURE";
 const QUOTA: &str = "TOLLGATE_TEST_QUOTA";
@@ -59,6 +63,12 @@ fn saturated_server() {
 }
 
 async fn serve(store: &str) {
+    let app = Router::new().route("/", get(work));
+    if store == CONTROL {
+        let address = tokio::spawn(common_http::serve(app)).await.expect("no panic");
+        println!("\nlistening on {address}");
+        return end_of_input().await;
+    }
     let on_failure = match env::var(ON_FAILURE).expect("set").as_str() {
         "deny" => OnFailure::Deny,
         "allow" => OnFailure::Allow,
@@ -68,7 +78,7 @@ async fn serve(store: &str) {
     let limiter = Limiter::new(RedisStore::connect(store).await.expect("a store"));
     let rule = Rule::new(Policy::new("api", quota).expect("a name"), by::header("x-api-key"));
     let layer = RateLimitLayer::new(limiter.clone(), rule.with_on_failure(on_failure)).visible();
-    let app = Router::new().route("/", get(work)).layer(layer).layer(map_response(show_source));
+    let app = app.layer(layer).layer(map_response(show_source));
     let address = tokio::spawn(common_http::serve(app)).await.expect("no panic");
     println!("\nlistening on {address}");
     let opened = Arc::new(AtomicBool::new(false));
@@ -133,9 +143,10 @@ async fn saturating_load() {
     for task in tasks {
         task.await.expect("no panic");
     }
-    let mut waits = waits.lock().unwrap().clone();
-    waits.sort_unstable();
-    println!("\nwait {}", waits[waits.len() / 2].as_micros());
+    println!();
+    for wait in waits.lock().unwrap().iter() {
+        println!("wait {}", wait.as_micros());
+    }
     for (what, count) in counts.lock().unwrap().iter() {
         println!("count {count} {what}");
     }
@@ -158,26 +169,25 @@ impl Figures {
     }
 }
 
-async fn run(threads: &str, on_failure: &str, quota: &str) -> Figures {
+/// Returns the figures, and how long each request took.
+async fn run(
+    store: &str,
+    threads: &str,
+    on_failure: &str,
+    quota: &str,
+) -> (Figures, Vec<Duration>) {
     let _alone = ALONE.lock().await;
-    let redis = Server::start();
     let environment =
-        [(STORE, &*redis.url()), (THREADS, threads), (ON_FAILURE, on_failure), (QUOTA, quota)];
+        [(STORE, store), (THREADS, threads), (ON_FAILURE, on_failure), (QUOTA, quota)];
     let mut server = Role::start("saturated::saturated_server", &environment);
     let address = server.says("listening on");
     let mut load = Role::start("saturated::saturating_load", &[(TARGET, &address)]);
     load.says("loading");
     sleep(LASTS).await;
     let (text, status) = (load.end(), server.end());
-    let after = |text: &str, word: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(word));
-        line.expect("said").trim().to_owned()
-    };
-    let mut figures = Figures {
-        counts: BTreeMap::new(),
-        admitted: 0,
-        opened: after(&status, "opened") == "true",
-    };
+    let after = |word: &str| status.lines().find_map(|line| line.strip_prefix(word)).map(str::trim);
+    let opened = after("opened") == Some("true");
+    let mut figures = Figures { counts: BTreeMap::new(), admitted: 0, opened };
     for line in text.lines().filter_map(|line| line.strip_prefix("count ")) {
         let (count, what) = line.split_once(' ').expect("two words");
         let count = count.parse().expect("a number");
@@ -186,12 +196,15 @@ async fn run(threads: &str, on_failure: &str, quota: &str) -> Figures {
             None => drop(figures.counts.insert(what.to_owned(), count)),
         }
     }
-    let (wait, status) = (after(&text, "wait"), after(&status, "status"));
+    let waits = text.lines().filter_map(|line| line.strip_prefix("wait "));
+    let micros = waits.map(|wait| wait.parse().expect("a number"));
+    let waits: Vec<Duration> = micros.map(Duration::from_micros).collect();
     eprintln!(
-        "measured: saturated, {threads} threads, {on_failure}: {figures:?}, median wait {wait} us, \
-         {status}"
+        "measured: saturated, {threads} threads, {on_failure}: {figures:?}, p50 / p99 / max {}, {}",
+        Waits::of(waits.iter().copied()),
+        after("status").unwrap_or("no layer")
     );
-    figures
+    (figures, waits)
 }
 
 const PLENTY: &str = "1000000/s token-bucket(1000000)";
@@ -199,17 +212,33 @@ const FEW: &str = "100/h token-bucket(100)";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_process_does_not_blame_a_healthy_redis() {
-    let mut blamed = Vec::new();
+    let redis = Server::start();
+    let (mut blamed, mut rows) = (Vec::new(), Vec::new());
     for threads in ["1", "current"] {
-        for (on_failure, quota) in [("deny", PLENTY), ("local", PLENTY), ("allow", FEW)] {
-            let figures = run(threads, on_failure, quota).await;
+        let (_, control) = run(CONTROL, threads, "none", PLENTY).await;
+        for (on_failure, quota, limit) in
+            [("deny", PLENTY, 1_000_000), ("local", PLENTY, 1_000_000), ("allow", FEW, 100)]
+        {
+            redis.ask::<()>("FLUSHALL");
+            let (figures, waits) = run(&redis.url(), threads, on_failure, quota).await;
             let unavailable = figures.count(|what| what.starts_with("503"));
             let fallback = figures.count(|what| what.ends_with("fallback"));
             let is_over = on_failure == "allow" && figures.admitted > 100;
+            let runtime = if threads == "1" { "1 worker thread" } else { "current thread" };
+            rows.push(FaultRow {
+                fault: format!("application: overloaded, {runtime}, on failure {on_failure}"),
+                waits,
+                control: control.clone(),
+                errors: unavailable as usize,
+                admitted: figures.count(|what| what.starts_with("200")),
+                bound: limit * KEYS,
+                recovery: None,
+            });
             if figures.opened || unavailable > 0 || fallback > 0 || is_over {
                 blamed.push((threads, on_failure, figures));
             }
         }
     }
     assert!(blamed.is_empty(), "{blamed:#?}");
+    rows.iter().for_each(FaultRow::print);
 }

@@ -1,6 +1,6 @@
 //! Sentinels that disagree: three of them, of which two must agree on a failover.
 
-use std::process::Command;
+use std::{cell::RefCell, process::Command};
 
 use crate::{
     servers::{Guarded, Server, until},
@@ -55,6 +55,29 @@ async fn an_old_primary_comes_back_with_its_sentinel() {
         let end = async |_: &_| signal("-CONT", &apart);
         let what = "Sentinel: old primary and 1 of 3 sentinels back after a failover";
         Stage::new(what, store(&guarded)).loses_data().bear(begin, end).await
+    })
+    .await;
+}
+
+/// A fourth sentinel has not heard of the failover, and names the dead primary for as long as the test
+/// lasts. It is the first that the store asks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_keeps_naming_a_dead_primary() {
+    measured(async || {
+        let guarded = Guarded::by(3);
+        let isolated = guarded.isolated_sentinel();
+        let urls = [vec![isolated.url()], guarded.urls()].concat().join(" ");
+        let Guarded { primary, replica, sentinel: _first, others: _others } = guarded;
+        let primary = RefCell::new(primary);
+        let begin = async |_: &_| primary.borrow_mut().kill();
+        let end = async |_: &_| {
+            until("the replica is promoted", || replica.is_primary());
+            let command = format!("SENTINEL GET-MASTER-ADDR-BY-NAME {}", Guarded::NAME);
+            let (_, port): (String, u16) = isolated.ask(&command);
+            assert_eq!(port, primary.borrow().port, "it names the old primary");
+        };
+        let what = "Sentinel: primary killed, 1 of 4 sentinels keeps naming it";
+        Stage::new(what, format!("sentinel {} {urls}", Guarded::NAME)).bear(begin, end).await
     })
     .await;
 }

@@ -50,8 +50,7 @@ fn agrees(name: &'static str, family: Family, full: u32) {
     ]);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
     let cases = std::env::var("TOLLGATE_HISTORIES").ok().and_then(|it| it.parse().ok());
-    let config =
-        Config { cases: cases.unwrap_or(full), max_shrink_iters: 2_000, ..Config::default() };
+    let config = Config { cases: cases.unwrap_or(full), ..Config::default() };
     static NEXT: AtomicU64 = AtomicU64::new(0);
     seed::property(name, config, histories(family), |history| {
         let prefix = format!("h{}", NEXT.fetch_add(1, Ordering::Relaxed));

@@ -4,6 +4,7 @@ mod batches;
 mod connections;
 mod differential;
 mod errors;
+mod expiry;
 mod faults;
 mod frozen;
 mod hostile;
@@ -24,6 +25,7 @@ mod strays;
 mod support;
 mod topology;
 mod trial;
+mod validation;
 mod wire;
 
 use tollgate::{Decision, Limiter, Policy, Quota, store::RedisStore};

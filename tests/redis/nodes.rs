@@ -271,20 +271,6 @@ async fn a_refused_connection_is_an_answer() {
     .await;
 }
 
-/// Makes a server the replica of a node of the cluster.
-fn replica_of(cluster: &Cluster, node: usize, arguments: &[&str], known: usize) -> Server {
-    let replica = Server::start_with(&[&["--cluster-enabled", "yes"], arguments].concat());
-    replica.ask::<()>(&format!("CLUSTER MEET 127.0.0.1 {}", cluster.nodes[0].port));
-    let knows_all = |server: &Server| {
-        server.ask::<String>("CLUSTER INFO").contains(&format!("cluster_known_nodes:{known}"))
-    };
-    until("all nodes are known", || knows_all(&replica) && cluster.nodes.iter().all(knows_all));
-    let id: String = cluster.nodes[node].ask("CLUSTER MYID");
-    until("it follows", || replica.try_ask::<()>(&format!("CLUSTER REPLICATE {id}")).is_ok());
-    until("it is in sync", || replica.info("replication", "master_link_status") == "up");
-    replica
-}
-
 /// Tasks that check a few keys of the first node as fast as they can.
 struct Hammer {
     limiter: Limiter,
@@ -360,8 +346,8 @@ impl Hammer {
 async fn promote(resilience: Resilience, is_planned: bool, what: &str) -> Counts {
     let arguments = ["--cluster-require-full-coverage", "no", "--cluster-node-timeout", "1000"];
     let mut cluster = Cluster::start_with(&arguments);
-    let replica = replica_of(&cluster, 0, &arguments, 4);
-    let _others = [1, 2].map(|node| replica_of(&cluster, node, &arguments, 4 + node));
+    let replica = cluster.replica_of(0, &arguments, 4);
+    let _others = [1, 2].map(|node| cluster.replica_of(node, &arguments, 4 + node));
     let hammer = Hammer::start(&cluster, resilience).await;
     sleep(Duration::from_millis(500)).await;
     match is_planned {

@@ -258,6 +258,20 @@ impl Cluster {
         Self { nodes }
     }
 
+    /// Starts a server that follows a node. `known` is the number of nodes with it.
+    pub(crate) fn replica_of(&self, node: usize, arguments: &[&str], known: usize) -> Server {
+        let replica = Server::start_with(&[&["--cluster-enabled", "yes"], arguments].concat());
+        replica.ask::<()>(&format!("CLUSTER MEET 127.0.0.1 {}", self.nodes[0].port));
+        let knows_all = |server: &Server| {
+            server.ask::<String>("CLUSTER INFO").contains(&format!("cluster_known_nodes:{known}"))
+        };
+        until("all nodes are known", || knows_all(&replica) && self.nodes.iter().all(knows_all));
+        let id: String = self.nodes[node].ask("CLUSTER MYID");
+        until("it follows", || replica.try_ask::<()>(&format!("CLUSTER REPLICATE {id}")).is_ok());
+        until("it is in sync", || replica.info("replication", "master_link_status") == "up");
+        replica
+    }
+
     pub(crate) fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(Server::url).collect()
     }
@@ -318,6 +332,32 @@ impl Guarded {
         }
         let sentinel = others.remove(0);
         Self { primary, replica, sentinel, others }
+    }
+
+    /// Starts one more sentinel that hears nothing of the others, nor of a failover, and believes that
+    /// the primary is up.
+    pub(crate) fn isolated_sentinel(&self) -> Server {
+        let (port, path, name) = (free_port(), directory().join("sentinel.conf"), Self::NAME);
+        for server in [&self.primary, &self.replica] {
+            // Sentinels tell each other of failovers in a channel of the servers.
+            server.ask::<()>("ACL SETUSER isolated on >secret +@all ~* resetchannels");
+        }
+        let text = format!(
+            "port {port}\nbind 127.0.0.1\n\
+             sentinel monitor {name} 127.0.0.1 {} 4\n\
+             sentinel auth-user {name} isolated\n\
+             sentinel auth-pass {name} secret\n\
+             sentinel down-after-milliseconds {name} 600000\n",
+            self.primary.port
+        );
+        fs::write(&path, text).expect("written");
+        let path = path.to_str().expect("utf-8").to_owned();
+        let sentinel = Server::start_bare(port, &[path, "--sentinel".into()]);
+        until("the sentinel knows the replica", || {
+            let known = sentinel.try_ask::<String>("INFO sentinel");
+            known.is_ok_and(|info| info.contains("status=ok") && info.contains("slaves=1"))
+        });
+        sentinel
     }
 
     pub(crate) fn urls(&self) -> Vec<String> {

@@ -167,6 +167,9 @@ impl RedisConfig {
     }
 
     /// Sets the certificates, in PEM, of the authorities that may sign the server's certificate.
+    ///
+    /// redis-rs also parses the system's certificates for each new connection. This takes about 24 ms
+    /// of processor time in a debug build.
     #[must_use]
     pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.root_certificates = Some(pem.into());

@@ -1,0 +1,252 @@
+//! States in which one number is out of its bounds, which nobody could have reached: each is foreign,
+//! and stays as it is. The state beside it, whose number is in bounds, is decided.
+
+use tollgate::{
+    ErrorKind, Limiter, ManualClock, Policy,
+    store::{RedisStore, Resilience},
+};
+
+use crate::{
+    servers::{Server, patient},
+    support::policy,
+};
+
+const NOW: u64 = 1_700_000_000_000_000;
+const MINUTE: u64 = 60_000_000;
+const LONGEST_WINDOW: u64 = 34_560_000_000_000;
+const LARGEST_TIME: u64 = (1 << 53) - 1;
+const LARGEST_COUNT: u64 = 1 << 52;
+
+/// The widths of the numbers of a state, and numbers in bounds.
+struct Layout {
+    quota: &'static str,
+    tag: &'static str,
+    fields: &'static [(&'static str, usize, u64)],
+}
+
+const FIXED_WINDOW: Layout = Layout {
+    quota: "100/min fixed-window",
+    tag: "f2",
+    fields: &[("count", 7, 1), ("time", 7, NOW), ("window", 6, MINUTE)],
+};
+
+const SLIDING_COUNTER: Layout = Layout {
+    quota: "100/min sliding-counter",
+    tag: "c2",
+    fields: &[("current", 7, 1), ("previous", 7, 1), ("time", 7, NOW), ("window", 6, MINUTE)],
+};
+
+const TOKEN_BUCKET: Layout = Layout {
+    quota: "100/min token-bucket(50)",
+    tag: "t2",
+    fields: &[
+        ("debt", 6, 1),
+        ("credit", 6, 0),
+        ("time", 7, NOW),
+        ("limit", 5, 1),
+        ("window", 6, MINUTE),
+        ("until", 6, NOW / 1_000 + 90_000),
+    ],
+};
+
+/// Two records in one block.
+const SLIDING_LOG: Layout = Layout {
+    quota: "100/min",
+    tag: "l2",
+    fields: &[
+        ("known", 7, NOW),
+        ("window", 6, MINUTE),
+        ("old_life", 6, MINUTE / 2),
+        ("old_end", 6, 8),
+        ("start", 4, 0),
+        ("head", 6, 8),
+        ("tail", 6, 10),
+        ("places", 4, 0),
+        ("until", 7, NOW / 1_000 + 90_000),
+        ("before_last", 4, 1),
+        ("last_time", 7, NOW),
+        ("last_total", 4, 2),
+        ("head_time", 7, NOW - 1),
+        ("head_total", 4, 1),
+        ("first_bits", 6, (NOW - 1) % (1 << 48)),
+        ("first_total", 4, 1),
+        ("second_bits", 6, NOW % (1 << 48)),
+        ("second_total", 4, 1),
+    ],
+};
+
+impl Layout {
+    /// Returns a state with some other numbers, or of another length.
+    fn state(&self, changes: &[(&str, u64)]) -> Vec<u8> {
+        let mut state = Vec::new();
+        for (name, width, usual) in self.fields {
+            let changed = changes.iter().find(|change| change.0 == *name);
+            let number = changed.map_or(*usual, |change| change.1);
+            state.extend(&number.to_le_bytes()[..*width]);
+        }
+        if let Some((_, length)) = changes.iter().find(|change| change.0 == "length") {
+            state.resize(*length as usize, 0);
+        }
+        state
+    }
+}
+
+struct Keys {
+    server: Server,
+    limiter: Limiter,
+}
+
+impl Keys {
+    async fn start() -> Self {
+        let server = Server::start();
+        let clock = ManualClock::default();
+        clock.set(NOW);
+        let config = patient().plain_keys(true);
+        let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
+        Self { server, limiter: Limiter::with(store.with_test_clock(clock), Resilience::none()) }
+    }
+
+    fn set(&self, layout: &Layout, state: &[u8]) {
+        let mut connection = self.server.client().get_connection().expect("a connection");
+        let key = format!("toll:{{=alice}}:p:{}", layout.tag);
+        redis::cmd("SET").arg(key).arg(state).exec(&mut connection).expect("set");
+    }
+
+    fn get(&self, layout: &Layout) -> Vec<u8> {
+        let mut connection = self.server.client().get_connection().expect("a connection");
+        let key = format!("toll:{{=alice}}:p:{}", layout.tag);
+        redis::cmd("GET").arg(key).query(&mut connection).expect("a state")
+    }
+
+    async fn remaining(&self, policy: &Policy) -> u64 {
+        let peek = self.limiter.peek(policy.charge("alice", 0)).await.expect("a decision");
+        peek.outcomes().get(0).expect("an outcome").standing().remaining()
+    }
+
+    /// Asserts that the state with the first changes is foreign, and that with the second is not.
+    async fn bound(&self, layout: &Layout, foreign: &[(&str, u64)], decided: &[(&str, u64)]) {
+        let policy = policy("p", layout.quota);
+        let state = layout.state(foreign);
+        self.set(layout, &state);
+        for cost in [0, 1] {
+            let error = self.limiter.check(policy.charge("alice", cost)).await;
+            let error = error.expect_err(&format!("{}: {foreign:?} is foreign", layout.quota));
+            assert_eq!(error.kind(), ErrorKind::WrongType, "{}: {foreign:?}", layout.quota);
+            let kept = self.get(layout);
+            assert_eq!(kept, state, "{}: {foreign:?} is left as it is", layout.quota);
+        }
+        self.set(layout, &layout.state(decided));
+        let result = self.limiter.peek(policy.charge("alice", 1)).await;
+        assert!(result.is_ok(), "{}: {decided:?} is in bounds: {result:?}", layout.quota);
+    }
+}
+
+#[tokio::test]
+async fn fixed_windows() {
+    let keys = Keys::start().await;
+    for (name, bound) in
+        [("count", LARGEST_COUNT), ("time", LARGEST_TIME), ("window", LONGEST_WINDOW)]
+    {
+        keys.bound(&FIXED_WINDOW, &[(name, bound + 1)], &[(name, bound)]).await;
+    }
+    keys.bound(&FIXED_WINDOW, &[("window", 0)], &[("window", 1)]).await;
+    keys.bound(&FIXED_WINDOW, &[("length", 19)], &[]).await;
+    keys.bound(&FIXED_WINDOW, &[("length", 20 + 35 * 9)], &[("length", 20 + 35 * 8)]).await;
+}
+
+#[tokio::test]
+async fn sliding_counters() {
+    let keys = Keys::start().await;
+    for (name, bound) in [
+        ("current", LARGEST_COUNT),
+        ("previous", LARGEST_COUNT),
+        ("time", LARGEST_TIME),
+        ("window", LONGEST_WINDOW),
+    ] {
+        keys.bound(&SLIDING_COUNTER, &[(name, bound + 1)], &[(name, bound)]).await;
+    }
+    keys.bound(&SLIDING_COUNTER, &[("window", 0)], &[("window", 1)]).await;
+    keys.bound(&SLIDING_COUNTER, &[("length", 26)], &[]).await;
+    keys.bound(&SLIDING_COUNTER, &[("length", 27 + 35 * 9)], &[("length", 27 + 35 * 8)]).await;
+}
+
+#[tokio::test]
+async fn token_buckets() {
+    let keys = Keys::start().await;
+    for (name, bound) in [
+        ("time", LARGEST_TIME),
+        ("window", LONGEST_WINDOW),
+        ("credit", MINUTE - 1),
+        // The bucket is full within two of the longest windows.
+        ("debt", 2 * LONGEST_WINDOW / MINUTE),
+    ] {
+        keys.bound(&TOKEN_BUCKET, &[(name, bound + 1)], &[(name, bound)]).await;
+    }
+    keys.bound(&TOKEN_BUCKET, &[("limit", 0), ("debt", 0)], &[("debt", 0)]).await;
+    keys.bound(&TOKEN_BUCKET, &[("length", 35)], &[]).await;
+}
+
+#[tokio::test]
+async fn logs() {
+    let keys = Keys::start().await;
+    for (name, bound) in [
+        ("known", LARGEST_TIME),
+        ("window", LONGEST_WINDOW),
+        ("old_life", MINUTE),
+        ("old_end", 9),
+        ("head_time", NOW),
+        ("last_time", NOW + MINUTE),
+    ] {
+        keys.bound(&SLIDING_LOG, &[(name, bound + 1)], &[(name, bound)]).await;
+    }
+    let no_life = ("old_life", 0);
+    keys.bound(&SLIDING_LOG, &[("window", 0), no_life], &[("window", 1), no_life]).await;
+    keys.bound(&SLIDING_LOG, &[("head", 10)], &[("head", 9), ("head_time", NOW)]).await;
+    keys.bound(&SLIDING_LOG, &[("head", 9)], &[("head", 9), ("head_time", NOW)]).await;
+    keys.bound(&SLIDING_LOG, &[("length", 97)], &[("length", 98)]).await;
+    keys.bound(&SLIDING_LOG, &[("length", 87)], &[]).await;
+    // Two blocks, of which one is in the ring.
+    let (two, ring) = (("head", 0), ("length", 238));
+    keys.bound(&SLIDING_LOG, &[two, ("places", 0), ring], &[two, ("places", 1), ring]).await;
+    keys.bound(&SLIDING_LOG, &[two, ("places", 1), ("length", 237)], &[two, ("places", 1), ring])
+        .await;
+    let (most, more) = (("places", 147_457), ("places", 147_458));
+    keys.bound(&SLIDING_LOG, &[two, more, ring], &[two, most, ring]).await;
+    let records = |number: u64| [("tail", 8 + number), most, ring];
+    keys.bound(&SLIDING_LOG, &records((1 << 20) + 2), &records((1 << 20) + 1)).await;
+}
+
+/// Carried units that no charge can have left do not count. The others do.
+#[tokio::test]
+async fn carried_units() {
+    let keys = Keys::start().await;
+    let latest = NOW + 2 * LONGEST_WINDOW;
+    let group = |units, end, later_end| [units, NOW, end, NOW, later_end];
+    let end = NOW + MINUTE;
+    for (layout, spent) in [(FIXED_WINDOW, 1), (SLIDING_COUNTER, 2)] {
+        for (window, changed) in [("100/min", false), ("100/2min", true)] {
+            let quota = layout.quota.replace("100/min", window);
+            let policy = policy("p", &quota);
+            for (damaged, counts) in [
+                (group(5, end, end), true),
+                (group(5, latest, latest), true),
+                (group(5, NOW, end), false),
+                (group(5, end, NOW), false),
+                (group(5, latest + 1, end), false),
+                (group(5, end, latest + 1), false),
+                (group(LARGEST_COUNT + 1, end, end), false),
+            ] {
+                // Seven others of one unit, which leaves no room for one more.
+                let others = (1..8).map(|number| group(1, end + number, end + number));
+                let mut state = layout.state(&[]);
+                for number in std::iter::once(damaged).chain(others).flatten() {
+                    state.extend(&number.to_le_bytes()[..7]);
+                }
+                keys.set(&layout, &state);
+                let left = 100 - spent - 7 - if counts { 5 } else { 0 };
+                let remaining = keys.remaining(&policy).await;
+                assert_eq!(remaining, left, "{quota}, {damaged:?}, {changed}");
+            }
+        }
+    }
+}
