@@ -118,6 +118,13 @@ impl Error {
         self
     }
 
+    /// Returns the same error with another sentence at the end of its message.
+    #[cfg(feature = "redis")]
+    pub(crate) fn with_note(mut self, note: &str) -> Self {
+        self.0.message = format!("{}; {note}", self.0.message).into();
+        self
+    }
+
     /// Returns the same error with a [`source`](StdError::source).
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Source>) -> Self {

@@ -112,7 +112,8 @@ async fn head_costs_as_much_as_get() {
         .route("/", get(|| async { "x".repeat(120) }))
         .route("/stated", axum::routing::head(stated))
         .route("/stream", get(stream))
-        .layer(layer);
+        .layer(layer.clone());
+    let outside = layer.layer(Router::new().route("/stream", get(stream)));
     let address = serve(app).await;
     assert_eq!(http1(address).await.get("/").await.body.len(), 120);
     settles_at(&limiter, &bytes, 990).await;
@@ -132,6 +133,12 @@ async fn head_costs_as_much_as_get() {
     settles_at(&limiter, &bytes, 960).await;
     head("/stream").await;
     settles_at(&limiter, &bytes, 959).await;
+
+    // Outside of the router, which has removed the body.
+    let request = http::Request::head("/stream").body(Body::empty()).unwrap();
+    let response = outside.oneshot(request).await.unwrap();
+    assert!(response.into_body().collect().await.unwrap().to_bytes().is_empty());
+    settles_at(&limiter, &bytes, 958).await;
 }
 
 /// `n` units, one at a time; each is tallied_handler when it is sent.

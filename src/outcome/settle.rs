@@ -83,10 +83,11 @@ impl Settlement {
 }
 
 /// Returns the length of the body that a response to HEAD stands for (RFC 9110, section 8.6), if it
-/// is known: its `Content-Length`, or else the length of the body that the server will remove.
+/// is known: its `Content-Length`, or else the length of the body that the server will remove. An
+/// empty body says nothing: it may have been removed already.
 fn length(head: &Parts, size: &SizeHint) -> Option<u64> {
     match head.headers.get(CONTENT_LENGTH) {
         Some(length) => cost::parse_length(length),
-        None => size.exact(),
+        None => size.exact().filter(|bytes| *bytes > 0),
     }
 }

@@ -132,12 +132,16 @@ impl FailureLog {
     /// event, if it is time for another event.
     fn admit(&self, kind: ErrorKind, place: &str, now: Instant) -> Option<u64> {
         let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = if log.len() < MAX_PLACES { place } else { "other" };
-        let Some(last) = log.iter_mut().find(|last| last.kind == kind && *last.place == *place)
-        else {
+        let find = |log: &[LastEvent], place: &str| {
+            log.iter().position(|last| last.kind == kind && *last.place == *place)
+        };
+        let known = find(&log, place);
+        let place = if known.is_some() || log.len() < MAX_PLACES { place } else { "other" };
+        let Some(index) = known.or_else(|| find(&log, place)) else {
             log.push(LastEvent { kind, place: place.into(), time: now, suppressed: 0 });
             return Some(0);
         };
+        let last = &mut log[index];
         if now.saturating_duration_since(last.time) < FAILURE_INTERVAL {
             last.suppressed += 1;
             return None;

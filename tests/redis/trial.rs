@@ -165,6 +165,20 @@ async fn each_node_of_a_cluster_is_tried() {
     assert_says(Err(error), ErrorKind::Unauthorized, &place, &["grant", "DEL"]);
 }
 
+/// The other nodes decide their keys, so a process can start while one node is full.
+#[tokio::test]
+async fn a_cluster_starts_while_one_node_is_full() {
+    let cluster = Cluster::start();
+    cluster.nodes[1].ask::<()>("CONFIG SET maxmemory 1");
+    RedisStore::cluster_with(cluster.urls(), patient()).await.expect("two nodes are well");
+    for node in &cluster.nodes {
+        node.ask::<()>("CONFIG SET maxmemory 1");
+    }
+    let error = RedisStore::cluster_with(cluster.urls(), patient()).await.expect_err("all full");
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error:?}");
+    assert!(error.place().starts_with("node "), "{error:?}");
+}
+
 #[tokio::test]
 async fn a_primary_behind_sentinel_is_tried() {
     let guarded = Guarded::steady();

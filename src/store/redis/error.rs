@@ -75,11 +75,19 @@ impl Failure {
         matches!(self, Self::ServerError(error) if error.kind() == Cause::Server(Server::NoScript))
     }
 
-    /// Returns whether the server refused the request, and will refuse it again.
+    /// Returns whether the server refused the request, and will refuse it until its settings or those
+    /// of the store are changed.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(self, Self::ServerError(_) | Self::NotOurs)
             && self.redirect().is_none()
             && !self.calls_for_another_node()
+            && !self.is_busy_or_full()
+    }
+
+    /// Returns whether the server cannot serve the request for the time being.
+    fn is_busy_or_full(&self) -> bool {
+        let Self::ServerError(error) = self else { return false };
+        matches!(code_of(error), "BUSY" | "LOADING" | "MISCONF" | "OOM")
     }
 
     /// Returns whether the connection must be replaced.

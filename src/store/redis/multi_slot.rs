@@ -163,7 +163,13 @@ impl<'b> SlotGroups<'b> {
                         Operation::Force | Operation::Refund | Operation::Reset => Effect::None,
                     };
                     let effect = combine(before, failure.effect());
-                    let error = self.batcher.error(self.groups[culprit].slot, failure);
+                    let mut error = self.batcher.error(self.groups[culprit].slot, failure);
+                    if effect != error.effect() {
+                        error = error.with_note(
+                            "this is about one slot of several: the charges in others may have \
+                             been made",
+                        );
+                    }
                     return Err(error.with_effect(effect).with_node(self.node(culprit)));
                 }
             }

@@ -180,11 +180,13 @@ pub(super) fn quoted(error: &RedisError) -> String {
 }
 
 /// Returns whether a word may be the name of a key, an address, a path, or a part of one. Every name
-/// of a key contains a brace and a colon, and is one word.
+/// of a key contains a brace and a colon, and is one word. TLS puts names of hosts in double quotes.
 fn may_identify(word: &str) -> bool {
     let inner =
         word.trim_matches(|c: char| matches!(c, '.' | ',' | ':' | ';' | '(' | ')' | '\'' | '"'));
-    inner.contains(['{', '}', '/', '@', '.', ':', '=', '\\']) || inner.chars().count() > 48
+    word.contains('"')
+        || inner.contains(['{', '}', '/', '@', '.', ':', '=', '\\'])
+        || inner.chars().count() > 48
 }
 
 #[cfg(test)]
@@ -297,6 +299,7 @@ mod tests {
                 "\"ERR cannot write .. so ..\"",
             ),
             ("ERR at ::1 or [fe80::1]:6379", "\"ERR at ::1 or ..\""),
+            ("ERR not for \"cache\"; only for DnsName(\"db\")", "\"ERR not for .. only for ..\""),
         ] {
             assert_eq!(quoted(&error_of(line)), said);
         }

@@ -46,8 +46,8 @@ impl Trial {
 
     /// Connects and runs the trial.
     ///
-    /// In a cluster it runs on each node. A node that cannot be reached fails the trial only if all
-    /// nodes do: it may be about to be replaced.
+    /// In a cluster it runs on each node. A node that cannot be reached, or cannot serve requests for
+    /// the time being, fails the trial only if all nodes do: the other nodes decide their keys.
     ///
     /// # Errors
     ///
@@ -111,13 +111,13 @@ impl Trial {
     /// Returns a scratch key for each node that has slots, and the slot of the key.
     fn key_of_each_node(&self) -> Vec<(u16, WireCharge)> {
         let Backend::Cluster(cluster) = self.batcher.backend() else { return Vec::new() };
-        let mut untried = cluster.first_slots();
+        let mut untried = cluster.nodes();
         let mut keys = Vec::new();
         for (slot, key) in self.scratch_keys() {
             if untried.is_empty() {
                 break;
             }
-            if cluster.first_slot_of_owner(slot).is_some_and(|first| untried.remove(&first)) {
+            if untried.remove(&cluster.node(slot)) {
                 keys.push((slot, key));
             }
         }

@@ -1,6 +1,6 @@
 //! The routing of requests to the nodes that have their slots.
 
-use std::{borrow::Borrow, collections::BTreeSet, sync::Arc, time::Duration};
+use std::{borrow::Borrow, collections::HashSet, sync::Arc, time::Duration};
 
 use redis::{ErrorKind, RedisError, Value};
 use tokio::time::{Instant, sleep};
@@ -62,9 +62,9 @@ impl Cluster {
         self.refresh.run(|| Arc::clone(&self.topology).refresh()).await
     }
 
-    /// Returns the first slot of each node that has slots.
-    pub(in crate::store::redis) fn first_slots(&self) -> BTreeSet<u16> {
-        self.topology.first_slots()
+    /// Returns the nodes that have slots.
+    pub(in crate::store::redis) fn nodes(&self) -> HashSet<NodeId> {
+        self.topology.owners()
     }
 
     /// Returns the first slot of the node that has this slot, which identifies the node in logs.

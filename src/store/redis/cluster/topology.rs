@@ -1,7 +1,7 @@
 //! The topology of a cluster.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     fmt, mem,
     sync::{
         Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
@@ -87,13 +87,9 @@ impl Topology {
         map.owners.iter().position(is_owner).map(|first| first as u16)
     }
 
-    /// Returns the first slot of each node that has slots.
-    pub(super) fn first_slots(&self) -> BTreeSet<u16> {
-        let (map, mut nodes) = (self.read(), HashSet::new());
-        let owners = (0..).zip(&map.owners);
-        let firsts =
-            owners.filter(|(_, owner)| owner.as_ref().is_some_and(|it| nodes.insert(it.id)));
-        firsts.map(|(slot, _)| slot).collect()
+    /// Returns the nodes that have slots.
+    pub(super) fn owners(&self) -> HashSet<NodeId> {
+        self.read().owners.iter().flatten().map(|node| node.id).collect()
     }
 
     /// Returns whether a node is known.
