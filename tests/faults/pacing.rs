@@ -50,6 +50,15 @@ enum Fault {
     Killed,
 }
 
+impl Fault {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stopped => "SIGSTOP, SIGCONT",
+            Self::Killed => "kill -9, restart without data",
+        }
+    }
+}
+
 struct Turn {
     began: Instant,
     ended: Instant,
@@ -57,6 +66,13 @@ struct Turn {
 }
 
 impl Caller {
+    fn name(self) -> &'static str {
+        match self {
+            Self::UntilReady => "until_ready",
+            Self::PaceLayer => "PaceLayer",
+        }
+    }
+
     /// Waits for a turn, and returns whether it came.
     async fn turn(self, limiter: &Limiter, policy: &tollgate::Policy) -> bool {
         match self {
@@ -183,7 +199,7 @@ async fn paced(caller: Caller, fault: Fault) {
             return Err(format!("{steady} turns in the last second, {breaker:?}"));
         }
         FaultRow {
-            fault: format!("{caller:?}, wait beyond its maximum: {fault:?}"),
+            fault: format!("{}, wait beyond its maximum: {}", caller.name(), fault.name()),
             waits: late,
             control: Vec::new(),
             errors: 0,
