@@ -61,6 +61,7 @@ impl MemoryStore {
         let number = self.shard_of(id);
         let mut shard = self.lock(number);
         let location = Location::in_shard(&shard, id);
+        let now = shard.time(location.position, now, &*self.clock);
         if mode == Mode::Peek {
             return peek(&mut shard, charge, &location, now);
         }
@@ -74,6 +75,7 @@ impl MemoryStore {
     #[inline(never)]
     fn decide_several(&self, charges: &[Charge<'_>], now: Timestamp, mode: Mode) -> Replies {
         let (mut locked, mut locations) = LockedShards::lock(self, charges);
+        let now = locked.time(&locations, now);
         let admitted = mode == Mode::Force || locked.admit(charges, &locations, now);
         if admitted && mode != Mode::Peek {
             // Only charges that spend need room.

@@ -71,6 +71,14 @@ impl<'s> LockedShards<'s> {
         (locked, locations)
     }
 
+    /// Returns the [time](Shard::time) at which a request judges these entries.
+    pub(super) fn time(&self, locations: &[Location], now: Timestamp) -> Timestamp {
+        locations.iter().fold(now, |now, location| {
+            let shard = &self.shards[location.shard].1;
+            shard.time(location.position, now, &*self.store.clock)
+        })
+    }
+
     pub(super) fn shard(&mut self, location: &Location) -> &mut Shard {
         &mut self.shards[location.shard].1
     }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     algorithm::{KeyState, MemoryBudget},
-    clock::Timestamp,
+    clock::{Clock, Timestamp},
 };
 
 #[derive(Debug)]
@@ -52,6 +52,24 @@ impl Shard {
     pub(super) fn position(&self, id: EntryId) -> Option<usize> {
         let entries = self.entries.as_slice();
         self.index.find(id, entries.len(), |at| entries[at].id == id)
+    }
+
+    /// Returns the time at which a request judges the entry at `position`: `now`, which it read before
+    /// it locked the shard, unless the entry was checked later.
+    ///
+    /// A thread may wait for longer than a window between its reading of the clock and the lock. Then
+    /// `now` would look like a clock that was set back, so the clock is read again.
+    #[inline]
+    pub(super) fn time(
+        &self,
+        position: Option<usize>,
+        now: Timestamp,
+        clock: &dyn Clock,
+    ) -> Timestamp {
+        match position {
+            Some(at) if self.entries[at].rank.checked_at() > now.as_micros() => clock.now(),
+            _ => now,
+        }
     }
 
     /// Returns the number of entries.

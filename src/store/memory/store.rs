@@ -81,7 +81,7 @@ use crate::{
 pub struct MemoryStore {
     pub(super) shards: Box<[AlignedShard]>,
     pub(super) usage: Usage,
-    clock: Arc<dyn Clock>,
+    pub(super) clock: Arc<dyn Clock>,
     pub(super) secret: HashSecret,
 }
 
@@ -197,6 +197,7 @@ impl MemoryStore {
         let (units, standing) = match shard.position(id) {
             None => (0, Standing::full(quota.capacity())),
             Some(position) => {
+                let now = shard.time(Some(position), now, &*self.clock);
                 let refund =
                     algorithm::Refund { quota: *charge.quota(), units: line.units(), mark };
                 let entry = shard.entry(position);
