@@ -179,6 +179,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "6912c951198cfe1ea33a5f441453f7546254413c");
+        assert_eq!(*SHA, "601634e3579e3ad7126c886d2e0f8b72a8c6d4f0");
     }
 }
