@@ -56,6 +56,7 @@ fn decisions_by_policy_and_outcome() {
             "tollgate_decisions_total calls denied 1",
             "tollgate_decisions_total shadow would_allow 1",
             "tollgate_decisions_total shadow would_deny 2",
+            "tollgate_store_errors_total unavailable 1",
             "tollgate_store_seconds 1",
         ]
     );
