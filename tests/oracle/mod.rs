@@ -91,6 +91,9 @@ impl Oracle {
         let mut paid = vec![None; asks.len()];
         for shadow in [false, true] {
             for (index, ask) in asks.iter().enumerate().filter(|(_, ask)| ask.shadow == shadow) {
+                // A charge of this check may have stored a shorter window, from which the clock is
+                // then set back.
+                self.heal(now, ask.slot);
                 let verdict = self.verdict(now, ask);
                 let granted = if verdict == Verdict::Passed {
                     ask.most.min(self.model(ask.slot, &ask.quota).free(&ask.quota, now))

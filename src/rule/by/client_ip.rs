@@ -60,7 +60,7 @@ pub fn peer_ip() -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static 
 /// | the header is missing | the peer |
 /// | a header of one address with more than one value, or with garbage | the peer |
 ///
-/// Of an IPv6 address, the first 64 bits are charged, because one subscriber usually has all
+/// The first 64 bits of an IPv6 address are charged, because one subscriber usually has all
 /// addresses with that prefix. See [`ipv6_prefix`](Self::ipv6_prefix).
 ///
 /// # IPv6 addresses that contain an IPv4 address

@@ -59,7 +59,7 @@ use crate::{
 ///   seconds: 12 s for a million keys and 42,300 new keys a second. A client that comes again within a
 ///   quarter of that is remembered in 98% of all cases.
 ///
-/// What an evicted key has spent is forgotten: its next request finds a fresh quota.
+/// The store forgets the units that an evicted key has spent: its next request finds a fresh quota.
 ///
 /// # Bounds
 ///
