@@ -12,12 +12,19 @@ pub mod client;
 mod clock;
 mod decision;
 mod error;
-#[doc = include_str!("../docs/guide.md")]
-pub mod guide {}
-#[doc = include_str!("../docs/resilience.md")]
-pub mod resilience {}
+pub mod guide;
+#[doc = include_str!("../docs/links.md")]
 #[doc = include_str!("../docs/live_limits.md")]
 pub mod live_limits {}
+#[doc = include_str!("../docs/links.md")]
+#[doc = include_str!("../docs/migrating.md")]
+pub mod migrating {}
+#[doc = include_str!("../docs/links.md")]
+#[doc = include_str!("../docs/operations.md")]
+pub mod operations {}
+#[doc = include_str!("../docs/links.md")]
+#[doc = include_str!("../docs/resilience.md")]
+pub mod resilience {}
 mod key;
 mod limiter;
 mod middleware;
