@@ -1,6 +1,7 @@
 //! The shared store, against real servers.
 
 mod batches;
+mod clock_steps;
 mod connections;
 mod differential;
 mod errors;

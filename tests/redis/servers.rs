@@ -45,6 +45,8 @@ pub(crate) struct Server {
     pub(crate) port: u16,
     pub(crate) dir: PathBuf,
     arguments: Vec<String>,
+    /// Variables of its environment, as `NAME=value`.
+    environment: Vec<String>,
     child: Option<Child>,
 }
 
@@ -54,10 +56,16 @@ impl Server {
     }
 
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
+        Self::start_in(&[], arguments)
+    }
+
+    /// Starts a server with these variables in its environment.
+    pub(crate) fn start_in(environment: &[String], arguments: &[&str]) -> Self {
         let arguments: Vec<_> = arguments.iter().map(|it| (*it).to_owned()).collect();
         for _ in 0..5 {
             let (dir, arguments) = (directory(), arguments.clone());
-            let mut server = Self { port: free_port(), dir, arguments, child: None };
+            let environment = environment.to_vec();
+            let mut server = Self { port: free_port(), dir, arguments, environment, child: None };
             if server.try_run() {
                 return server;
             }
@@ -68,8 +76,8 @@ impl Server {
 
     /// Starts a server at this port, with exactly these arguments.
     pub(crate) fn start_bare(port: u16, arguments: &[String]) -> Self {
-        let mut server =
-            Self { port, dir: directory(), arguments: arguments.to_vec(), child: None };
+        let (dir, arguments) = (directory(), arguments.to_vec());
+        let mut server = Self { port, dir, arguments, environment: Vec::new(), child: None };
         server.run_bare();
         server
     }
@@ -109,7 +117,7 @@ impl Server {
     fn run_bare(&mut self) {
         // A file that may not grow is an error to report then, and not the end.
         let mut command = Command::new("env");
-        command.args(["--ignore-signal=XFSZ", &program()]);
+        command.arg("--ignore-signal=XFSZ").args(&self.environment).arg(program());
         if !self.arguments.iter().any(|argument| argument.ends_with(".conf")) {
             command.args(["--port", &self.port.to_string()]);
             command.args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]);
