@@ -47,7 +47,7 @@ pub use self::{
         Allowed, Decision, Denied, Mark, Outcome, Outcomes, Receipt, ReceiptLine, Standing,
     },
     error::{Effect, Error, ErrorKind},
-    key::{Identity, Key},
+    key::{Identity, Key, RevealedKey},
     limiter::{Check, Limiter, Reservation, Reserve},
     middleware::{Decided, Headers, RateLimit, RateLimitLayer, Reset, ResponseFuture},
     outcome::{ResponseBody, Tally},

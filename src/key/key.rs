@@ -20,12 +20,18 @@ use super::digest::{fixed_digest, words};
 ///
 /// The same text makes the same key, wherever it comes from: `alice` from a header spends for `alice`
 /// from a login. A text is kept as it is written, so `Alice` and `alice ` are different keys: see
-/// [`from_name`](Self::from_name). Keys of addresses, of numbers and of [pairs](Self::paired) differ from the key of any
-/// text.
+/// [`from_name`](Self::from_name). A key is also made from
+///
+/// - bytes: `&[u8]`, `[u8; N]`, [`Vec<u8>`], [`Bytes`](bytes::Bytes). The bytes of a text make the key of the text;
+/// - any integer. `42_i32` and `42_u64` make the same key, so a column of the database can change its type;
+/// - an [`IpAddr`](std::net::IpAddr), or a `Uuid` with the feature `uuid`;
+/// - a tuple of two to four of these, such as `(tenant, user)`.
+///
+/// Keys of integers, of addresses, of UUIDs and of tuples differ from each other and from the key of any text.
 ///
 /// [`Debug`](fmt::Debug) prints a short digest and never the bytes. The digest has no secret, so that the log lines
 /// of all instances agree. A reader of the logs can therefore test a guess, and can try all IPv4
-/// addresses.
+/// addresses. [`display_revealed`](Self::display_revealed) prints the key in the clear.
 ///
 /// ```
 /// use tollgate::Key;
@@ -33,6 +39,7 @@ use super::digest::{fixed_digest, words};
 /// let key = Key::from("alice@example.com");
 /// assert!(!format!("{key:?}").contains("alice"));
 /// assert_eq!(key.reveal(), b"alice@example.com");
+/// assert_eq!(Key::from(("acme", 42_i64)), Key::from(("acme", 42_u32)));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
@@ -44,7 +51,13 @@ pub struct Key {
 }
 
 /// The length of the kind and the length byte, with which an encoded key begins.
-const HEADER_BYTES: usize = 2;
+pub(super) const HEADER_BYTES: usize = 2;
+
+/// The bytes that the key of several keys begins with, before their encodings.
+pub(super) const PAIR: [u8; 2] = *b"\0p";
+
+/// The bit of the kind byte that a part with a tag has, within the key of several keys.
+pub(super) const TAGGED_PART: u8 = 0x80;
 
 /// An encoded key. Different keys have different encodings.
 type Encoded = SmallVec<[u8; HEADER_BYTES + Key::MAX_PLAIN + 8]>;
@@ -130,6 +143,10 @@ impl Key {
         &self.bytes[..usize::from(self.len)]
     }
 
+    pub(super) fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// Returns the co-location tag.
     #[cfg(feature = "redis")]
     pub(crate) fn tag(&self) -> Option<u64> {
@@ -172,17 +189,30 @@ impl Key {
 
     /// Returns the key of a pair of keys. It differs from both and from every other pair, and has the
     /// tag of `self`, or else of `other`.
+    ///
+    /// It is the key of a tuple of both: see [`From<(A, B)>`](#impl-From%3C(A,+B)%3E-for-Key).
     #[must_use]
     pub fn paired(&self, other: &Self) -> Self {
-        let mut text =
-            SmallVec::<[u8; 2 * (Self::MAX_PLAIN + HEADER_BYTES) + 2]>::from_slice(b"\0p");
-        text.extend_from_slice(&self.encoded_without_tag());
-        text.extend_from_slice(&other.encoded_without_tag());
-        let pair = match text.len() <= Self::MAX_PLAIN {
+        Self::joined(&[*self, *other])
+    }
+
+    /// Returns the key of several keys. The encoding of each part states its length, so different
+    /// parts never make the same text.
+    pub(super) fn joined(parts: &[Self]) -> Self {
+        let mut text = SmallVec::<[u8; 2 * (Self::MAX_PLAIN + HEADER_BYTES) + 2]>::from(&PAIR[..]);
+        for part in parts {
+            let at = text.len();
+            text.extend_from_slice(&part.encoded_without_tag());
+            if let Some(tag) = part.tag {
+                text[at] |= TAGGED_PART;
+                text.extend_from_slice(&tag.get().to_le_bytes());
+            }
+        }
+        let key = match text.len() <= Self::MAX_PLAIN {
             true => Self::of(Kind::Plain, &text),
             false => Self::of(Kind::Pair, &fixed_digest(&text)),
         };
-        Self { tag: self.tag.or(other.tag), ..pair }
+        Self { tag: parts.iter().find_map(|part| part.tag), ..key }
     }
 
     /// Returns a digest under a secret that the processes of a service share. It may be shown to

@@ -5,5 +5,7 @@ mod from;
 mod identity;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod key;
+mod number;
+mod revealed;
 
-pub use self::{identity::Identity, key::Key};
+pub use self::{identity::Identity, key::Key, revealed::RevealedKey};

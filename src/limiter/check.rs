@@ -9,9 +9,9 @@ use std::{
 use super::{limiter::Limiter, limiter_store::LimiterStore};
 use crate::{
     decision::{Decision, Source, StoreReply},
-    error::Error,
+    error::{Effect, Error, ErrorKind},
     policy::Charges,
-    store::{Answer, Fallback, MemoryStore},
+    store::{Answer, Fallback, MemoryStore, Request},
     telemetry,
 };
 
@@ -88,6 +88,29 @@ impl<'p> Check<'_, 'p> {
         self.progress = Progress::Done;
         Poll::Ready(decide(self.limiter, &mut self.charges, reply?))
     }
+}
+
+/// Checks without waiting, or returns an error if the store is remote.
+pub(super) fn check_now<'p>(
+    limiter: &Limiter,
+    mut charges: Charges<'p>,
+) -> Result<Decision<'p>, Error> {
+    let store = match &limiter.0.store {
+        LimiterStore::Memory(store) => return check_in_memory(limiter, store, &mut charges),
+        LimiterStore::Embedded(store) => store,
+        // Nothing is sent, because the charge could not be taken back if its answer is late.
+        LimiterStore::Remote(_) => {
+            let message = "check_now needs an embedded store, but the store of this limiter is remote; \
+                           use check(..).await";
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+    };
+    charges.validate()?;
+    let reply = store.call(Request::Acquire(&charges)).now().map_err(|_| {
+        let message = "the store says that it is embedded, but its answer is not ready";
+        Error::new(ErrorKind::Protocol, message).with_effect(Effect::Unknown)
+    })?;
+    decide(limiter, &mut charges, reply?)
 }
 
 /// Checks with the memory store.

@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     Check, Reservation, Reserve,
+    check::check_now,
     limiter_store::LimiterStore,
     queue::{Queue, require_timer},
 };
@@ -91,6 +92,37 @@ impl Limiter {
     #[inline]
     pub fn check<'l, 'p>(&'l self, charges: impl Into<Charges<'p>>) -> Check<'l, 'p> {
         Check::new(self, charges.into())
+    }
+
+    /// Checks like [`check`](Self::check), and returns the decision at once: for programs without an
+    /// asynchronous runtime, and for code that cannot wait.
+    ///
+    /// It needs an embedded store, such as [`MemoryStore`], which never waits.
+    ///
+    /// ```
+    /// use tollgate::{Decision, Limiter, Policy, Quota};
+    ///
+    /// fn main() -> Result<(), tollgate::Error> {
+    ///     let limiter = Limiter::in_memory();
+    ///     let mails = Policy::new("mails", Quota::per_hour(2))?;
+    ///     for mail in ["first", "second", "third"] {
+    ///         match limiter.check_now(mails.charge("alice", 1))? {
+    ///             Decision::Allowed(_) => println!("sending the {mail}"),
+    ///             Decision::Denied(denied) => println!("not before {:?}", denied.retry_after()),
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns an error of the kind [`Invalid`](crate::ErrorKind::Invalid) if the store is remote, as
+    /// [`RedisStore`](crate::store) is. In that case the store is not asked and nothing is charged,
+    /// although the answer may be known in this process. Otherwise returns an error in the cases of
+    /// [`check`](Self::check).
+    pub fn check_now<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<Decision<'p>, Error> {
+        check_now(self, charges.into())
     }
 
     /// Returns the decision that [`check`](Self::check) would return, and spends nothing.

@@ -31,11 +31,15 @@ use crate::key::{Identity, Key};
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 ///
+/// The case of `name` is ignored: `X-API-Key` is `x-api-key`.
+///
 /// # Panics
 ///
-/// Panics if `name` is not a header name in lower case.
-pub fn header(name: &'static str) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
-    let name = HeaderName::from_static(name);
+/// Panics if `name` is not the name of a header.
+pub fn header(name: &str) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + use<> {
+    let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else {
+        panic!("header name is {name:?}, allowed are letters, digits and !#$%&'*+-.^_`|~")
+    };
     move |parts: &Parts| match values(parts, &name) {
         Values::One(value) if !value.is_empty() => Identity::Known(Key::from(value)),
         Values::Different => Identity::Known(Key::ANONYMOUS),
