@@ -3,17 +3,20 @@
 //! The quota is 50 units per 10 s. A client sends 50 requests one second before the edge of a window,
 //! and 50 more one second after it. A fixed window admits all 100. The sliding log, which is the
 //! default, admits 50.
+//!
+//! With the argument `--decisions`, each decision is a line.
 
-use std::{error::Error, time::Duration};
+use std::{env, error::Error, time::Duration};
 
 use tollgate::{
-    Algorithm, Limiter, ManualClock, Policy, Quota,
+    Algorithm, Clock, Limiter, ManualClock, Policy, Quota,
     store::{MemoryConfig, MemoryStore},
 };
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let quota: Quota = "50/10s".parse()?;
+    let each = env::args().any(|argument| argument == "--decisions");
     for algorithm in [
         Algorithm::FixedWindow,
         Algorithm::SlidingCounter,
@@ -30,14 +33,21 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let mut admitted = [0; 2];
         for burst in &mut admitted {
             for _ in 0..50 {
-                *burst += u32::from(limiter.check(policy.charge("client", 1)).await?.is_allowed());
+                let allowed = limiter.check(policy.charge("client", 1)).await?.is_allowed();
+                if each {
+                    println!("{algorithm},{},{allowed}", clock.now().as_micros() / 1_000);
+                }
+                *burst += u32::from(allowed);
+                // The clock is set by hand, so the example does not sleep.
+                clock.advance(Duration::from_millis(10));
             }
-            // The clock is set by hand, so the example does not sleep.
-            clock.advance(Duration::from_secs(2));
+            clock.advance(Duration::from_millis(1_500));
         }
         let [before, after] = admitted;
         let total = before + after;
-        println!("{:<20} {before} + {after} = {total} units in 2 seconds", algorithm.to_string());
+        if !each {
+            println!("{:<20} {before} + {after} = {total} units", algorithm.to_string());
+        }
     }
     Ok(())
 }
