@@ -1,3 +1,7 @@
+// Definitions of links come first, because the first of a label counts: the README has others, for git
+// hosts.
+#![doc = include_str!("../docs/links.md")]
+#![doc = include_str!("../docs/pictures/links.md")]
 // The programs of the README need these features.
 #![cfg_attr(
     any(not(doctest), all(feature = "axum", feature = "redis")),
@@ -24,7 +28,10 @@ pub mod migrating {}
 pub mod operations {}
 #[doc = include_str!("../docs/links.md")]
 #[doc = include_str!("../docs/resilience.md")]
-pub mod resilience {}
+pub mod resilience {
+    #[doc = include_str!("../docs/faults.md")]
+    pub mod faults {}
+}
 mod key;
 mod limiter;
 mod middleware;

@@ -1,0 +1,109 @@
+//! The links of the README and of the pages in `docs/` work on a git host and in rustdoc.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Files of the repository that rustdoc has no page for.
+const NOT_IN_RUSTDOC: [&str; 3] = ["contributing", "mit", "apache"];
+
+fn pages(dir: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() && dir == "docs" {
+            pages(path.to_str().expect("UTF-8"), found);
+        } else if path.extension().is_some_and(|it| it == "md") && !path.ends_with("links.md") {
+            found.push(path);
+        }
+    }
+}
+
+/// Returns the labels and the targets of the definitions `[label]: target` in `text`.
+fn definitions(text: &str) -> Vec<(&str, &str)> {
+    text.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: ")).collect()
+}
+
+/// Returns the targets of the links `[text](target)` in `text`, without code blocks.
+fn inline_targets(text: &str) -> Vec<&str> {
+    let outside = text.split("```").step_by(2);
+    outside
+        .flat_map(|text| text.split("](").skip(1))
+        .filter_map(|it| it.split(')').next())
+        .collect()
+}
+
+/// Returns the file and the anchor of a target within the repository.
+fn local(page: &Path, target: &str) -> Option<(PathBuf, Option<String>)> {
+    if target.contains("://")
+        || target.contains("::")
+        || target.starts_with("crate")
+        || target.starts_with("Self")
+    {
+        return None;
+    }
+    let (file, anchor) = target.split_once('#').map_or((target, None), |(f, a)| (f, Some(a)));
+    let file = if file.is_empty() { page.to_owned() } else { page.parent()?.join(file) };
+    Some((file, anchor.map(str::to_owned)))
+}
+
+/// Returns the anchors of the headings of a page.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let outside = text.split("```").step_by(2).flat_map(str::lines);
+    let headings = outside.filter(|line| line.starts_with('#'));
+    let slug = |heading: &str| -> String {
+        let text = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    headings.map(slug).collect()
+}
+
+#[test]
+fn links_lead_to_files_and_headings() {
+    let mut found = Vec::new();
+    pages(".", &mut found);
+    pages("docs", &mut found);
+    assert!(found.len() > 15, "the pages are here");
+    let (mut wrong, mut followed) = (Vec::new(), 0);
+    for page in found {
+        let text = fs::read_to_string(&page).expect("UTF-8");
+        let defined = definitions(&text).into_iter().map(|(_, target)| target);
+        for target in inline_targets(&text).into_iter().chain(defined) {
+            let Some((file, anchor)) = local(&page, target) else { continue };
+            followed += 1;
+            let exists = fs::read_to_string(&file)
+                .is_ok_and(|text| anchor.is_none_or(|it| anchors(&text).contains(&it)));
+            if !exists {
+                wrong.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    assert!(followed > 50, "links are found");
+    assert!(wrong.is_empty(), "links that lead nowhere:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn links_to_files_have_a_target_in_rustdoc() {
+    let mut found = vec![PathBuf::from("README.md")];
+    pages("docs", &mut found);
+    let links = fs::read_to_string("docs/links.md").expect("the definitions of rustdoc");
+    let pictures = fs::read_to_string("docs/pictures/links.md").expect("the pictures");
+    let known: BTreeSet<&str> = definitions(&links)
+        .iter()
+        .chain(&definitions(&pictures))
+        .map(|(label, _)| *label)
+        .collect();
+    for page in found {
+        let text = fs::read_to_string(&page).expect("UTF-8");
+        for (label, target) in definitions(&text) {
+            let to_file = local(&page, target).is_some_and(|(file, _)| file != page);
+            assert!(
+                !to_file || known.contains(label) || NOT_IN_RUSTDOC.contains(&label),
+                "{}: [{label}] is not defined in docs/links.md",
+                page.display()
+            );
+        }
+    }
+}
