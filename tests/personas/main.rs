@@ -1,0 +1,8 @@
+//! Programs as users write them, asked real requests over a loopback connection.
+
+#[cfg(feature = "axum")]
+#[allow(dead_code, reason = "no persona needs all of it")]
+#[path = "../common_http/mod.rs"]
+mod common_http;
+#[cfg(feature = "axum")]
+mod from_tower_governor;
