@@ -82,10 +82,10 @@ async fn each_right_is_tried() {
         }
         server.ask::<()>(&format!("ACL SETUSER limiter -{missing}"));
         let result = RedisStore::connect_with(&url, patient()).await;
-        // The time is read before the trial, so Redis does not name that command.
-        let named = if missing == "time" { "can't run" } else { missing };
-        let error = result.as_ref().expect_err("a right is missing").to_string();
-        assert!(error.to_lowercase().contains(named), "{missing}: {error}");
+        // The time is read before the trial: Redis 7 does not name that command, Redis 8 does.
+        let named = if missing == "time" { ["can't run", "'time'"] } else { [missing; 2] };
+        let error = result.as_ref().expect_err("a right is missing").to_string().to_lowercase();
+        assert!(named.iter().any(|named| error.contains(named)), "{missing}: {error}");
         assert_says(result, ErrorKind::Unauthorized, "server", &["grant the user ~<prefix>:*"]);
     }
     server.ask::<()>("ACL SETUSER limiter reset on >password ~shop:* +@all");

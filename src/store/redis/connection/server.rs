@@ -37,7 +37,10 @@ impl ServerConnector {
     pub(super) fn new(info: ConnectionInfo, config: &RedisConfig) -> Result<Self, RedisError> {
         // With RESP3, redis-rs reports the end of a connection, so that no request is sent over a
         // connection that has ended. Redis supports RESP3 since version 6.0.
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        // From version 7.2 on, the name of the library is one more right that a user may lack: Redis
+        // would log a refusal for each connection.
+        let settings = info.redis_settings().clone();
+        let settings = settings.set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
         // With Nagle's algorithm, a request would wait while the server has not acknowledged an
         // earlier one: at 30 ms round trip, half of the checks would then miss their deadline.
         let tcp_settings = info.tcp_settings().clone().set_nodelay(true);
