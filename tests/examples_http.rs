@@ -99,6 +99,20 @@ fn quickstart() {
     assert_eq!((alice.status, remaining(&alice)), (200, Some(4)), "a quota of her own");
 }
 
+#[cfg(feature = "metrics")]
+#[test]
+fn prometheus() {
+    let example = start("prometheus");
+    let statuses: Vec<_> = (0..7).map(|_| example.get("/").status).collect();
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429, 429]);
+    let page = example.get("/metrics").body;
+    for (outcome, count) in [("allowed", 5), ("denied", 2)] {
+        let line =
+            format!(r#"tollgate_decisions_total{{policy="api",outcome="{outcome}"}} {count}"#);
+        assert!(page.contains(&line), "{page}");
+    }
+}
+
 #[test]
 fn boundary() {
     let output = program("boundary").output().unwrap();
