@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use base64::{Engine, engine::general_purpose::STANDARD};
+
 /// Files of the repository that rustdoc has no page for.
 const NOT_IN_RUSTDOC: [&str; 3] = ["contributing", "mit", "apache"];
 
@@ -111,5 +113,21 @@ fn links_to_files_have_a_target_in_rustdoc() {
                 page.display()
             );
         }
+    }
+}
+
+#[test]
+fn rustdoc_has_the_pictures_of_the_readme() {
+    let links = fs::read_to_string("docs/pictures/links.md").expect("the pictures");
+    let pictures = definitions(&links);
+    assert_eq!(pictures.len(), 2);
+    for (label, data) in pictures {
+        let name = label.strip_prefix("picture/").expect("a picture");
+        let picture = fs::read(format!("docs/pictures/{name}.svg")).expect("a picture");
+        let data = data.strip_prefix("data:image/svg+xml;base64,").expect("base64");
+        assert!(
+            STANDARD.decode(data).is_ok_and(|it| it == picture),
+            "run scripts/pictures --redraw"
+        );
     }
 }
