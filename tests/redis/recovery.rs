@@ -284,34 +284,41 @@ async fn nothing_outlives_its_store() {
 /// charge is replayed later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_charge_that_was_never_sent_is_replayed() {
-    let server = Server::start();
-    let (proxy, url) = Proxy::start(server.port).await;
-    let limiter = Limiter::new(RedisStore::connect(&url).await.expect("a store"));
-    let direct = RedisStore::connect(&server.url()).await.expect("a store");
-    let direct = Limiter::with(direct, Resilience::none());
-    let policy = policy("p", "100/h");
-    let left = async || {
-        let decision = direct.peek(policy.charge("alice", 0)).await.expect("an answer");
-        decision.outcomes().get(0).expect("an outcome").standing().remaining()
-    };
-    let source = async |cost| {
-        let decision = limiter.check(policy.charge("alice", cost)).await.expect("a decision");
-        assert!(decision.is_allowed());
-        decision.source()
-    };
-    assert_eq!(left().await, 100);
-    while source(0).await != Source::Shared {}
-    proxy.handshake.store(400, SeqCst);
-    proxy.cut();
-    sleep(Duration::from_millis(20)).await;
-    for cost in [1, 2, 4] {
-        assert_eq!(source(cost).await, Source::Fallback);
-    }
-    assert_eq!(left().await, 100, "nothing was sent");
-    let end = Instant::now() + MAX_RECOVERY;
-    while left().await != 100 - 7 {
-        assert!(Instant::now() < end, "{} of 93 are left", left().await);
+    on_a_calm_machine(async || {
+        let server = Server::start();
+        let (proxy, url) = Proxy::start(server.port).await;
+        let limiter = Limiter::new(RedisStore::connect(&url).await.expect("a store"));
+        let direct = RedisStore::connect(&server.url()).await.expect("a store");
+        let direct = Limiter::with(direct, Resilience::none());
+        let policy = policy("p", "100/h");
+        let left = async || {
+            let decision = direct.peek(policy.charge("alice", 0)).await.expect("an answer");
+            decision.outcomes().get(0).expect("an outcome").standing().remaining()
+        };
+        let source = async |cost| {
+            let decision = limiter.check(policy.charge("alice", cost)).await.expect("a decision");
+            assert!(decision.is_allowed());
+            decision.source()
+        };
+        assert_eq!(left().await, 100);
+        while source(0).await != Source::Shared {}
+        proxy.handshake.store(400, SeqCst);
+        proxy.cut();
         sleep(Duration::from_millis(20)).await;
-        source(0).await;
-    }
+        for cost in [1, 2, 4] {
+            assert_eq!(source(cost).await, Source::Fallback);
+        }
+        // On a busy machine, the connection may be back before this.
+        if left().await != 100 {
+            return Err("a charge was sent or replayed within the handshake".to_owned());
+        }
+        let end = Instant::now() + MAX_RECOVERY;
+        while left().await != 100 - 7 {
+            assert!(Instant::now() < end, "{} of 93 are left", left().await);
+            sleep(Duration::from_millis(20)).await;
+            source(0).await;
+        }
+        Ok(())
+    })
+    .await;
 }

@@ -12,8 +12,9 @@ use std::{
 
 use tokio::time::Instant;
 
-/// A control that is later than this has shown that the machine was busy.
-const CALM: Duration = Duration::from_millis(15);
+/// A control that is later than this has shown that the machine was busy. It is the shortest deadline of a
+/// test. A miss on a busy machine is not excused, but tried again.
+const CALM: Duration = Duration::from_millis(3);
 const RUNS: usize = 4;
 
 /// Watches how late a thread of this process runs.
