@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tollgate::{
     Policy, Quota, RateLimitLayer, Rule,
     by::{self, Or},
+    cost,
 };
 
 #[tokio::main]
@@ -24,11 +25,8 @@ async fn main() -> support::Outcome<()> {
     let limiter = support::limiter_from_env()?;
     let demo = Policy::new("demo", "5/10s".parse::<Quota>()?)?;
     let client = by::header("x-api-key").or(by::peer_ip());
-    let rule = Rule::new(demo, client).cost(|parts| match parts.uri.path() {
-        "/expensive" => 3,
-        "/huge" => 6,
-        _ => 1,
-    });
+    let costs = cost::by_route([("/expensive", 3), ("/huge", 6)], 1);
+    let rule = Rule::new(demo, client).cost(costs);
 
     let app = Router::new()
         .route("/", get(|| async { "1 unit spent\n" }))

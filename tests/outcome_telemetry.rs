@@ -1,11 +1,7 @@
 //! What operators see: events of denials, and no key or address in the clear.
 #![cfg(all(feature = "tracing", feature = "metrics"))]
 
-use std::{
-    convert::Infallible,
-    fmt::{Debug, Write},
-    sync::{Arc, Mutex},
-};
+use std::convert::Infallible;
 
 use http::{Request, Response};
 use tollgate::{
@@ -13,41 +9,10 @@ use tollgate::{
     store::{Answer, Request as StoreRequest, Store},
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tracing::{
-    Event, Metadata, Subscriber,
-    field::{Field, Visit},
-    span,
-};
 
-/// Keeps the text of every event.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-struct Fields<'l>(&'l mut String);
-
-impl Visit for Fields<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        write!(self.0, " {}={value:?}", field.name()).unwrap();
-    }
-}
-
-impl Subscriber for Log {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "tollgate"
-    }
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn event(&self, event: &Event<'_>) {
-        let mut text = event.metadata().level().to_string();
-        event.record(&mut Fields(&mut text));
-        self.0.lock().unwrap().push(text);
-    }
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
-}
+#[path = "support/log.rs"]
+mod log;
+use log::Log;
 
 fn policy(name: &str, quota: &str) -> Policy {
     Policy::new(name, quota.parse().unwrap()).unwrap()
@@ -70,7 +35,7 @@ async fn events_of_denials() {
         service.ready().await.unwrap().call(request).await.unwrap().status().as_u16()
     };
     assert_eq!([ask().await, ask().await, ask().await], [200, 200, 429]);
-    let events = log.0.lock().unwrap().clone();
+    let events = log.take();
     assert_eq!(events.len(), 3, "{events:#?}");
     assert!(events[0].contains("into_make_service_with_connect_info"), "once: {}", events[0]);
     assert!(events[1].contains("policy=\"shadow\"") && events[1].contains("shadow=true"));
@@ -94,7 +59,7 @@ async fn denials_of_one_key_are_one_event_a_second() {
         for _ in 0..count {
             let _ = limiter.check(policy.charge(key, 1)).await.unwrap();
         }
-        std::mem::take(&mut *log.0.lock().unwrap())
+        log.take()
     };
     assert_eq!(denials(&calls, "very-secret", 1).await.len(), 0, "admitted");
     let events = denials(&calls, "very-secret", 1_000).await;
@@ -126,7 +91,7 @@ async fn a_flood_of_keys_writes_a_bounded_number_of_events() {
         for key in 0..20_000_u64 {
             let _ = limiter.check(calls.charge(key, 1)).await.unwrap();
         }
-        std::mem::take(&mut *log.0.lock().unwrap())
+        log.take()
     };
     assert_eq!(flood().await.len(), 0);
     assert!(flood().await.len() <= 1_024);
@@ -158,7 +123,7 @@ async fn an_event_names_the_route() {
         let request = Request::get("/users/very-secret").body(Body::empty()).unwrap();
         assert_eq!(app.clone().oneshot(request).await.unwrap().status(), status);
     }
-    let events = log.0.lock().unwrap().clone();
+    let events = log.take();
     let [denial] = &events[..] else { panic!("{events:#?}") };
     assert!(denial.contains("route=\"/users/{id}\"") && !denial.contains("secret"), "{denial}");
 }
@@ -186,7 +151,7 @@ async fn an_outage_is_reported_once() {
         let response = service.ready().await.unwrap().call(request).await.unwrap();
         assert_eq!(response.status().as_u16(), 503);
     }
-    let events = log.0.lock().unwrap().clone();
+    let events = log.take();
     let warnings: Vec<_> = events.iter().filter(|event| event.contains("WARN")).collect();
     assert_eq!(warnings.len(), 2, "{:#?}", &warnings[..warnings.len().min(9)]);
     assert!(warnings[0].contains("error=down") && warnings[1].contains("breaker=\"open\""));

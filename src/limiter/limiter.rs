@@ -83,6 +83,12 @@ impl Limiter {
         Self::new(MemoryStore::new(MemoryConfig::default()))
     }
 
+    /// Returns a number that the clones of this limiter share, and no other limiter that lives at the
+    /// same time has.
+    pub(crate) fn id(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     /// Admits and spends all charges, or spends none. Takes one [`Charge`] or several.
     ///
     /// # Errors

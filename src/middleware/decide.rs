@@ -8,6 +8,7 @@ use http::{Response, request::Parts};
 use super::{
     Decided,
     headers::{Headers, ResponseHeaders, retry_after},
+    misuse,
     respond::DenialFormat,
 };
 use crate::{
@@ -18,7 +19,7 @@ use crate::{
     policy::{Charges, OnFailure},
     rule::{RequestFn, Rule, route},
     store::Answer,
-    telemetry,
+    telemetry::{self, FirstRequests},
 };
 
 /// The settings of a layer, which all its services share.
@@ -32,6 +33,8 @@ pub(super) struct Decider {
     pub(super) denial_format: DenialFormat,
     pub(super) visible: bool,
     pub(super) on_decision: Option<Arc<OnDecision>>,
+    /// Those in which misuse is looked for. A changed clone of the layer shares them.
+    pub(super) first_requests: Arc<FirstRequests>,
 }
 
 type OnDecision = dyn Fn(&Decision<'_>, &Parts) + Send + Sync;
@@ -78,13 +81,14 @@ impl Decider {
     /// Decides a request, if the answer of the store is ready. For a remote store, the caller
     /// awaits the answer and then calls [`resume`](Self::resume).
     pub(super) fn decide(&self, parts: &mut Parts) -> FirstStep {
-        if self.exempt.iter().any(|exempt| exempt(parts)) {
+        if self.is_exempt(parts) {
             return FirstStep::Decided(self.pass(parts));
         }
         let (mut charges, hooks) = outcome::charges(&self.rules, parts);
         if charges.is_empty() {
             return FirstStep::Decided(self.pass(parts));
         }
+        misuse::observe(&self.first_requests, &self.limiter, &charges, parts);
         // One charge in memory is the common case: its reply is moved once, into the decision, or
         // nowhere if nothing reports an admission (`benches/layer.rs`).
         if let [charge] = &*charges
@@ -109,6 +113,12 @@ impl Decider {
                 FirstStep::Pending(PendingDecision { answer, charges, hooks })
             }
         }
+    }
+
+    fn is_exempt(&self, parts: &mut Parts) -> bool {
+        let exempt = |parts: &Parts| self.exempt.iter().any(|exempt| exempt(parts));
+        // An exemption of a path is none of its other spellings, which may be another route.
+        exempt(parts) && (!route::has_other_spelling(parts) || route::exactly(parts, exempt))
     }
 
     /// Decides a request with the reply of a remote store.

@@ -43,14 +43,14 @@ use crate::{
 /// use std::time::Duration;
 ///
 /// use axum::{Router, routing::get};
-/// use tollgate::{Headers, Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+/// use tollgate::{Headers, Limiter, Policy, Quota, RateLimitLayer, Rule, by, route};
 ///
 /// # fn main() -> Result<(), tollgate::Error> {
 /// let per_client = Policy::new("per-client", Quota::per_minute(60))?;
 /// let overall = Policy::new("overall", Quota::per_second(500))?;
 /// let layer = RateLimitLayer::new(Limiter::in_memory(), Rule::new(per_client, by::peer_ip()))
 ///     .and(Rule::new(overall, by::constant("all")))
-///     .exempt(|parts| parts.uri.path() == "/health")
+///     .exempt(route::is("/health"))
 ///     .headers(Headers::none().draft11())
 ///     .jitter(Duration::from_secs(5))
 ///     .plain_text();
@@ -107,6 +107,7 @@ impl RateLimitLayer {
             denial_format: DenialFormat::default(),
             visible: false,
             on_decision: None,
+            first_requests: Arc::default(),
         }))
     }
 
@@ -124,7 +125,13 @@ impl RateLimitLayer {
     }
 
     /// Passes the requests for which `exempt` returns true to the inner service, without a charge
-    /// and without headers. [`route::is`](crate::route::is) is a ready-made closure.
+    /// and without headers. [`route::is`](crate::route::is) and [`route::grpc`](crate::route::grpc)
+    /// are ready-made closures.
+    ///
+    /// A closure that compares paths should read [`route::path`](crate::route::path): inside of a
+    /// nested router of axum, `parts.uri` is without the prefix of that router. For a path with
+    /// percent-encoding or with other spellings, the closure is called a second time, and
+    /// `route::is` then accepts [no other spelling](crate::route#other-spellings-of-a-path).
     #[must_use]
     pub fn exempt<F>(self, exempt: F) -> Self
     where

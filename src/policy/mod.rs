@@ -3,6 +3,7 @@
 mod charge;
 mod charges;
 mod counters;
+mod key_watch;
 mod live_quota;
 mod on_failure;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]

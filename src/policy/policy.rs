@@ -8,7 +8,7 @@ use std::{
 
 use siphasher::sip::SipHasher13;
 
-use super::{counters::Counters, live_quota::LiveQuota};
+use super::{counters::Counters, key_watch::KeyWatch, live_quota::LiveQuota};
 use crate::{error::Error, key::Key, policy::Charge, quota::Quota};
 
 /// A named [`Quota`] that can be replaced while it is in use.
@@ -33,6 +33,7 @@ struct PolicyState {
     unit: Option<Box<str>>,
     quota: LiveQuota,
     counters: Counters,
+    key_watch: KeyWatch,
 }
 
 impl Policy {
@@ -55,6 +56,7 @@ impl Policy {
             unit: None,
             quota: LiveQuota::new(quota),
             counters: Counters::new(&name),
+            key_watch: KeyWatch::default(),
             name,
         })))
     }
@@ -76,6 +78,7 @@ impl Policy {
             unit,
             quota: LiveQuota::new(self.quota()),
             counters: Counters::new(self.name()),
+            key_watch: KeyWatch::default(),
         })))
     }
 
@@ -124,6 +127,12 @@ impl Policy {
     #[allow(dead_code, reason = "read only if decisions are counted")]
     pub(crate) fn counters(&self) -> &Counters {
         &self.0.counters
+    }
+
+    /// Returns the watch over the keys of the first charges.
+    #[inline]
+    pub(crate) fn key_watch(&self) -> &KeyWatch {
+        &self.0.key_watch
     }
 
     /// Returns a hash of the name, which is the same in every process.

@@ -2,7 +2,7 @@
 //!
 //! Each function returns a closure over the head of a request, as an application could write it.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
 use http::{
     HeaderValue, Version,
@@ -54,8 +54,11 @@ pub fn content_length(
 }
 
 /// Returns the cost of the route of a request in units, or `otherwise` if no entry matches it. An
-/// entry is `"POST /login"`, or `"/login"` for any method, as in [`route::is`]. See
-/// [`route`](mod@crate::route) for nested routers.
+/// entry is `"POST /login"`, or `"/login"` for any method, as in [`route::is`]. The module
+/// [`route`](mod@crate::route) says which paths and patterns match.
+///
+/// If several entries match, that of the path takes precedence over that of the pattern, and an
+/// entry with a method over one without.
 ///
 /// # Panics
 ///
@@ -68,24 +71,13 @@ pub fn content_length(
 ///
 /// let cost = cost::by_route([("/search", 10), ("POST /reports/{year}", 100)], 1);
 /// ```
+#[track_caller]
 pub fn by_route<'r>(
     costs: impl IntoIterator<Item = (&'r str, u64)>,
     otherwise: u64,
 ) -> impl Fn(&Parts) -> u64 + Clone + Send + Sync + 'static {
-    let mut table: HashMap<String, Vec<(Option<String>, u64)>> = HashMap::new();
-    for (entry, cost) in costs {
-        let (method, pattern) = route::split(entry);
-        table.entry(pattern.to_owned()).or_default().push((method.map(str::to_owned), cost));
-    }
-    // Entries with a method come first, because they take precedence over those for any method.
-    table.values_mut().for_each(|costs| costs.sort_by_key(|(method, _)| method.is_none()));
-    move |parts: &Parts| {
-        let costs = table.get(route::pattern(parts)).map_or(&[][..], Vec::as_slice);
-        let matches = |method: &Option<String>| {
-            method.as_deref().is_none_or(|method| route::covers(method, parts))
-        };
-        costs.iter().find(|(method, _)| matches(method)).map_or(otherwise, |(_, cost)| *cost)
-    }
+    let costs = Arc::new(route::Costs::new(costs, otherwise, "cost::by_route"));
+    move |parts: &Parts| costs.of(parts)
 }
 
 /// Parses a `Content-Length`, which is digits only (RFC 9110, section 8.6). `parse` alone would

@@ -2,7 +2,7 @@
 
 use std::{
     mem,
-    sync::{Mutex, Once, PoisonError},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -149,18 +149,4 @@ impl FailureLog {
         last.time = now;
         Some(mem::take(&mut last.suppressed))
     }
-}
-
-/// Reports that requests carry no peer address, once in the lifetime of the process.
-#[cold]
-pub(crate) fn peer_missing() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        tracing::warn!(
-            target: "tollgate",
-            "requests carry no peer address, so that all clients share one key: serve axum with \
-             `app.into_make_service_with_connect_info::<SocketAddr>()`, enable tollgate's \
-             feature `tonic` under tonic, or say where it is with `ClientIp::peer_from`"
-        );
-    });
 }

@@ -20,6 +20,11 @@ mod events;
 #[cfg(not(feature = "tracing"))]
 #[path = "no_events.rs"]
 mod events;
+#[cfg(feature = "tracing")]
+mod misuse;
+#[cfg(not(feature = "tracing"))]
+#[path = "no_misuse.rs"]
+mod misuse;
 
 #[cfg(feature = "redis")]
 pub(crate) use self::counts::undo_failed;
@@ -30,7 +35,10 @@ pub(crate) use self::{
         scheduling_delayed, store_answered,
     },
     denial_log::DenialLog,
-    events::{breaker_changed, check_failed, peer_missing},
+    events::{breaker_changed, check_failed},
+    misuse::{
+        FirstRequests, RouteWatch, charged_twice, every_key_is_new, forwarded_ignored, peer_missing,
+    },
 };
 use crate::{decision::Decision, error::Error};
 

@@ -16,5 +16,3 @@ pub(crate) fn breaker_changed(_: &str, _: &str, _: Option<u32>) {}
 pub(super) fn store_failed(_: &Error) {}
 #[inline]
 pub(crate) fn check_failed(_: &Error, _: bool) {}
-#[inline]
-pub(crate) fn peer_missing() {}

@@ -6,3 +6,7 @@
 mod common_http;
 #[cfg(feature = "axum")]
 mod from_tower_governor;
+#[cfg(all(feature = "axum", feature = "tonic"))]
+mod grpc;
+#[cfg(feature = "axum")]
+mod nested;

@@ -13,6 +13,7 @@ use crate::{
     error::Error,
     key::{Identity, Key},
     rule::RequestFn,
+    telemetry::{self, FirstRequests},
 };
 
 /// Charges the address of the client, which the [`ClientIp`] `source` finds. A request without an
@@ -28,15 +29,23 @@ use crate::{
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 pub fn client_ip(source: ClientIp) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
-    let source = Arc::new(source);
-    move |parts: &Parts| Identity::from(source.find(parts).map(Key::from))
+    let requests: FirstRequests = Default::default();
+    let source = Arc::new((source, requests));
+    move |parts: &Parts| {
+        let (source, requests) = &*source;
+        if requests.is_active() {
+            source.observe(requests, parts);
+        }
+        Identity::from(source.find(parts).map(Key::from))
+    }
 }
 
 /// Charges the address at the other end of the connection. This is [`client_ip`] with
 /// [`ClientIp::peer`].
 ///
 /// Behind a proxy, this is the address of the proxy, so all clients share one [`Key`]. Use
-/// [`client_ip`] with another [`ClientIp`] there.
+/// [`client_ip`] with another [`ClientIp`] there. If one of the first 1000 requests has a header
+/// that proxies write, a warning is logged once (feature `tracing`, on by default).
 pub fn peer_ip() -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
     client_ip(ClientIp::peer())
 }
@@ -110,6 +119,7 @@ enum Header {
 }
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
 impl ClientIp {
     /// Creates a source that takes the address of the peer and reads no header, as [`peer_ip`]
@@ -199,6 +209,20 @@ impl ClientIp {
     pub fn find(&self, parts: &Parts) -> Option<IpAddr> {
         let peer = self.peer.as_ref().map_or_else(|| peer::address(parts), |peer| peer(parts))?;
         Some(self.charged(self.client_of(parts, peer.to_canonical())))
+    }
+
+    /// Looks for the header of a proxy, if this reads none and takes the peer of the connection.
+    #[cold]
+    fn observe(&self, requests: &FirstRequests, parts: &Parts) {
+        requests.count();
+        if self.header.is_some() || self.peer.is_some() {
+            return requests.end();
+        }
+        let headers = [X_FORWARDED_FOR, FORWARDED, X_REAL_IP];
+        if let Some(header) = headers.iter().find(|name| parts.headers.contains_key(*name)) {
+            requests.end();
+            telemetry::forwarded_ignored(header.as_str());
+        }
     }
 
     fn client_of(&self, parts: &Parts, peer: IpAddr) -> IpAddr {

@@ -1,0 +1,156 @@
+//! The search for a policy whose keys never come back.
+
+#[cfg(feature = "tracing")]
+use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use crate::key::Key;
+
+/// A watch over the keys of the first charges under one policy. If almost none of them comes twice, a
+/// client may be inventing them. Without the feature `tracing`, it is empty.
+///
+/// It looks at every 16th key, chosen by the hash of the key: so a key that comes back is seen again
+/// each time, and a bitmap of 1 KiB is enough. The bitmap exists only during the search, and only
+/// after the first charges: a policy that is made for one request has none.
+#[derive(Debug, Default)]
+pub(crate) struct KeyWatch {
+    #[cfg(feature = "tracing")]
+    has_ended: AtomicBool,
+    #[cfg(feature = "tracing")]
+    sample: Mutex<Sample>,
+}
+
+/// The number of charges after which a policy is judged.
+#[cfg(feature = "tracing")]
+const CHARGES: u32 = 10_000;
+
+/// The charges before the sample begins.
+#[cfg(feature = "tracing")]
+const SKIPPED: u32 = 100;
+
+/// One of so many keys is in the sample.
+#[cfg(feature = "tracing")]
+const ONE_OF: u64 = 16;
+
+/// The bits of the sample. With all keys of [`CHARGES`] new, about 620 are set, and 4 in 100 keys meet
+/// a bit that another key has set.
+#[cfg(feature = "tracing")]
+const BITS: usize = 8_192;
+
+/// The least number of charges in the sample that is judged.
+#[cfg(feature = "tracing")]
+const MIN_SAMPLED: u32 = 400;
+
+#[cfg(feature = "tracing")]
+#[derive(Debug, Default)]
+struct Sample {
+    charges: u32,
+    /// Charges to a key of the sample.
+    sampled: u32,
+    /// Those whose key was not seen before.
+    new: u32,
+    bits: Vec<u64>,
+}
+
+#[cfg(feature = "tracing")]
+impl KeyWatch {
+    /// Returns whether charges are still recorded. It reads one atomic.
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        !self.has_ended.load(Relaxed)
+    }
+
+    /// Records the key of a charge. Returns the number of charges, once, if almost all of them had a
+    /// key that was not seen before.
+    #[cold]
+    pub(crate) fn record(&self, key: &Key) -> Option<u32> {
+        // A request does not wait for another one: a charge is not counted instead.
+        let mut sample = self.sample.try_lock().ok().filter(|_| self.is_active())?;
+        sample.record(key);
+        if sample.charges < CHARGES {
+            return None;
+        }
+        self.has_ended.store(true, Relaxed);
+        let is_suspicious = sample.is_suspicious();
+        *sample = Sample::default();
+        is_suspicious.then_some(CHARGES)
+    }
+}
+
+#[cfg(feature = "tracing")]
+impl Sample {
+    fn record(&mut self, key: &Key) {
+        self.charges += 1;
+        if self.charges <= SKIPPED {
+            return;
+        }
+        // The hash has no secret: a client that chooses its keys so as not to be seen here gains a
+        // missing line in a log, and nothing else.
+        let [hash, bit] = key.digest_keyed([0, 0]);
+        if !hash.is_multiple_of(ONE_OF) {
+            return;
+        }
+        self.bits.resize(BITS / 64, 0);
+        let (word, mask) = (bit as usize / 64 % (BITS / 64), 1 << (bit % 64));
+        self.sampled += 1;
+        self.new += u32::from(self.bits[word] & mask == 0);
+        self.bits[word] |= mask;
+    }
+
+    /// Returns whether at least 9 of 10 charges had a key that was not seen before.
+    fn is_suspicious(&self) -> bool {
+        self.sampled >= MIN_SAMPLED && self.new * 10 >= self.sampled * 9
+    }
+}
+
+#[cfg(not(feature = "tracing"))]
+impl KeyWatch {
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn record(&self, _: &Key) -> Option<u32> {
+        None
+    }
+}
+
+#[cfg(all(test, feature = "tracing"))]
+mod tests {
+    use super::*;
+
+    /// Returns what the watch says after 10,000 charges, of which `key` returns the keys.
+    fn judged(key: impl Fn(u64) -> u64) -> Option<u32> {
+        let watch = KeyWatch::default();
+        let verdicts: Vec<_> =
+            (0..u64::from(CHARGES)).filter_map(|n| watch.record(&Key::from(key(n)))).collect();
+        assert!(!watch.is_active() && watch.record(&Key::from(0_u64)).is_none(), "once");
+        assert!(watch.sample.lock().unwrap().bits.is_empty(), "the bitmap is gone");
+        verdicts.first().copied()
+    }
+
+    #[test]
+    fn keys_that_never_come_back_are_suspicious() {
+        assert_eq!(judged(|number| number), Some(10_000));
+        assert_eq!(judged(|number| number << 40), Some(10_000));
+    }
+
+    #[test]
+    fn keys_that_come_back_are_not() {
+        for clients in [1, 2, 16, 100, 1_000, 5_000, 8_000] {
+            assert_eq!(judged(|number| number % clients), None, "{clients} clients in turns");
+        }
+        assert_eq!(judged(|number| number / 2), None, "each comes twice");
+        assert_eq!(judged(|number| if number % 4 == 0 { 7 } else { number / 2 }), None);
+    }
+
+    #[test]
+    fn a_policy_of_few_charges_has_no_bitmap() {
+        let watch = KeyWatch::default();
+        (0..u64::from(SKIPPED))
+            .for_each(|number| assert!(watch.record(&Key::from(number)).is_none()));
+        assert!(watch.sample.lock().unwrap().bits.is_empty());
+    }
+}

@@ -1,0 +1,75 @@
+//! Routes, for rules that charge, price or exempt a part of the requests.
+//!
+//! [`is`] and [`grpc`] return closures for [`Rule::only`](crate::Rule::only) and
+//! [`RateLimitLayer::exempt`](crate::RateLimitLayer::exempt).
+//! [`cost::by_route`](crate::cost::by_route) is a table of costs by route. [`path`] returns the path
+//! of a request, for closures of your own.
+//!
+//! # Which text matches a request
+//!
+//! A route is written as `"/search"` for any method, or as `"GET /search"`. `GET` also matches
+//! `HEAD`. The path matches a request if it equals one of these:
+//!
+//! | name of the request | a `GET /api/users/7`, in a router under `/api` |
+//! |---|---|
+//! | the route that axum has matched, with the prefixes of nested routers | `/api/users/{id}` |
+//! | that route without the prefix of the router in which the layer is | `/users/{id}` |
+//! | the path that the client has requested | `/api/users/7` |
+//! | the path that the inner service receives | `/users/7` |
+//!
+//! Outside of a nested router, the second name is the first, and the fourth is the third. So one
+//! text can name two routes only in a layer inside of a nested router.
+//!
+//! A text with a parameter, such as `/users/{id}`, is compared with routes and never with paths,
+//! because a client may write `{id}` into its path. It therefore needs a layer that runs after
+//! routing: `Router::layer` or `Router::route_layer`, or a layer of a handler. In a layer around the
+//! whole `Router`, and in front of a service that is not axum, only paths are known.
+//!
+//! tonic routes all methods of a service as one, such as `/grpc.health.v1.Health/{*rest}`. Its
+//! methods are found by their paths. [`grpc`] matches one method, or all methods of a service.
+//!
+//! # Other spellings of a path
+//!
+//! A client can write one path in several ways: `/search`, `/%73earch`, `//search`, `/search/` and
+//! `/./search`. It must not escape a limit in this way, and must not use the budget of another route.
+//!
+//! - **A route without parameters has one spelling.** axum compares paths as they are written, and
+//!   sends each other spelling to another route, or to the fallback. If axum has matched such a
+//!   route, other spellings are not considered.
+//! - **Otherwise, a limit applies to all spellings.** If axum has matched a route with a parameter
+//!   (`/{*rest}`), or nothing yet, a handler may treat two spellings as the same. So
+//!   [`only`](crate::Rule::only) also matches a path whose normal form is that of the text.
+//!   Percent-encoding is decoded, empty segments and `.` are removed, and `..` removes the segment
+//!   before it.
+//! - **An exemption applies to one spelling.** [`exempt`](crate::RateLimitLayer::exempt) does not
+//!   consider other spellings: axum may send `/%68ealth` to a costly handler of `/{page}` and not to
+//!   that of `/health`.
+//! - **A spelling never lowers the cost.** In [`cost::by_route`](crate::cost::by_route), another
+//!   spelling costs as much as its route, or as the spelling that was sent, whichever is more.
+//!
+//! Closures of an application have to consider this themselves. In `only`, do not negate [`is`]:
+//! `|parts| !is_health(parts)` would turn a limit into an exemption. Use
+//! [`exempt`](crate::RateLimitLayer::exempt).
+//!
+//! # A rule that matches nothing
+//!
+//! A mistake in a route does not show in a response. So each route that has matched none of the
+//! first 1000 requests that were compared with it is reported by one event at level `WARN` (feature
+//! `tracing`). The event names the route, the line of the program, and the routes that axum has
+//! matched instead. See [the warnings of misuse](crate::operations#warnings-of-misuse).
+
+mod costs;
+mod entry;
+mod matching;
+mod names;
+mod spelling;
+
+pub(crate) use self::{
+    costs::Costs,
+    names::matched,
+    spelling::{exactly, has_other_spelling},
+};
+pub use self::{
+    matching::{grpc, is},
+    names::path,
+};

@@ -1,0 +1,118 @@
+//! Spellings of a path, and the normal form that they share.
+
+use http::request::Parts;
+
+use super::path;
+
+/// A mark in the extensions of a request: only the spelling that was sent counts.
+#[derive(Debug, Clone, Copy)]
+struct Exactly;
+
+/// Returns whether a request has a path that can be written in another way, so that its normal form
+/// must be compared.
+pub(crate) fn has_other_spelling(parts: &Parts) -> bool {
+    let (inner, path) = (parts.uri.path(), path(parts));
+    // Outside of a nested router, both are the same.
+    !is_normal(path) || (inner != path && !is_normal(inner))
+}
+
+/// Applies `matches` to a request in such a way that routes consider the spelling that was sent, and
+/// no other.
+#[cold]
+pub(crate) fn exactly(parts: &mut Parts, matches: impl Fn(&Parts) -> bool) -> bool {
+    parts.extensions.insert(Exactly);
+    let matches = matches(parts);
+    parts.extensions.remove::<Exactly>();
+    matches
+}
+
+/// Returns whether [`exactly`] asks.
+pub(super) fn is_exact(parts: &Parts) -> bool {
+    parts.extensions.get::<Exactly>().is_some()
+}
+
+/// Returns whether a path is its own normal form. A segment such as `.well-known` makes this false
+/// as well, and then the [normal form](normal) decides.
+pub(super) fn is_normal(path: &str) -> bool {
+    let (bytes, mut other) = (path.as_bytes(), false);
+    // Without branches, this takes few instructions for each byte.
+    for (first, second) in bytes.iter().zip(bytes.iter().skip(1)) {
+        other |= (*second == b'%') | ((*first == b'/') & ((*second == b'/') | (*second == b'.')));
+    }
+    !other && (bytes.len() < 2 || !bytes.ends_with(b"/"))
+}
+
+/// Returns the normal form of a path: percent-encoding is decoded once, empty segments and `.` are
+/// removed, and `..` removes the segment before it (RFC 3986, sections 5.2.4 and 6.2.2).
+pub(super) fn normal(path: &str) -> Vec<u8> {
+    let decoded = decoded(path.as_bytes());
+    let mut normal = Vec::with_capacity(decoded.len());
+    for segment in decoded.split(|byte| *byte == b'/') {
+        match segment {
+            b"" | b"." => {}
+            b".." => normal.truncate(normal.iter().rposition(|it| *it == b'/').unwrap_or(0)),
+            segment => {
+                normal.push(b'/');
+                normal.extend_from_slice(segment);
+            }
+        }
+    }
+    if normal.is_empty() { vec![b'/'] } else { normal }
+}
+
+/// Decodes percent-encoding. What is not a valid encoding stays as it is.
+fn decoded(path: &[u8]) -> Vec<u8> {
+    let (mut decoded, mut rest) = (Vec::with_capacity(path.len()), path);
+    while let [first, after @ ..] = rest {
+        let escape = match after {
+            [high, low, after @ ..] if *first == b'%' => hex(*high).zip(hex(*low)).zip(Some(after)),
+            _ => None,
+        };
+        let (byte, after) =
+            escape.map_or((*first, after), |((high, low), after)| (high << 4 | low, after));
+        decoded.push(byte);
+        rest = after;
+    }
+    decoded
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).map(|value| value as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_of_a_path_have_one_normal_form() {
+        for other in [
+            "/a/b",
+            "/a/b/",
+            "//a/b",
+            "/a//b",
+            "/./a/b",
+            "/a/./b",
+            "/a/b/.",
+            "/x/../a/b",
+            "/a/b/c/..",
+            "/%61/b",
+            "/%61/%62",
+            "/a%2Fb",
+            "/a%2fb",
+            "/a/%2e/b",
+            "/../a/b",
+            "/a/x/%2E%2e/b",
+        ] {
+            assert_eq!(normal(other), b"/a/b", "{other}");
+            assert_eq!(is_normal(other), other == "/a/b", "{other}");
+        }
+        for other in ["/a", "/ab", "/a/B", "/a/b/c", "/a/%2562", "/a/%b", "/a/b%", "/a/%zz", "/"] {
+            assert_ne!(normal(other), b"/a/b", "{other}");
+        }
+        assert_eq!(normal("/%C3%A9%"), "/é%".as_bytes());
+        assert_eq!(normal("/.well-known"), b"/.well-known");
+        assert_eq!(normal("/x/.."), b"/");
+        assert!(is_normal("/") && is_normal("") && is_normal("*") && is_normal("/a.b/c"));
+    }
+}

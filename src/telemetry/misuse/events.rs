@@ -1,0 +1,70 @@
+//! The events of misuse.
+
+use std::{panic::Location, sync::Once};
+
+use super::FirstRequests;
+
+/// Reports that a route has matched none of the first requests.
+#[cold]
+pub(super) fn route_unmatched(route: &str, used_by: &str, at: &Location<'_>, seen: &str) {
+    let requests = FirstRequests::COUNT;
+    tracing::warn!(
+        target: "tollgate::misuse",
+        route, used_by, %at, requests, seen,
+        "a route has matched none of the first requests: unless it is rare, compare it with the \
+         routes that were seen, which begin with the prefixes of nested routers"
+    );
+}
+
+/// Reports that requests carry no peer address, once in the lifetime of the process.
+#[cold]
+pub(crate) fn peer_missing() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        tracing::warn!(
+            target: "tollgate::misuse",
+            "requests carry no peer address, so that all clients share one key: serve axum with \
+             `app.into_make_service_with_connect_info::<SocketAddr>()`, enable tollgate's \
+             feature `tonic` under tonic, or say where it is with `ClientIp::peer_from`"
+        );
+    });
+}
+
+/// Reports that a request names its client in a header that the extractor of the peer does not read,
+/// once in the lifetime of the process.
+#[cold]
+pub(crate) fn forwarded_ignored(header: &str) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        tracing::warn!(
+            target: "tollgate::misuse",
+            header,
+            "a request has a header of a proxy, but the address of the connection is charged: if \
+             the service is behind a proxy, all its clients share one key. Use `by::client_ip` \
+             and name the proxies"
+        );
+    });
+}
+
+/// Reports that a request was charged twice to the same key under one policy.
+#[cold]
+pub(crate) fn charged_twice(policy: &str) {
+    tracing::warn!(
+        target: "tollgate::misuse",
+        policy,
+        "a request has passed two layers that charge the same key under the same policy of the \
+         same limiter: remove one of the layers, or give each limit a policy of its own"
+    );
+}
+
+/// Reports that the first charges of a policy were made to keys that had not come before.
+#[cold]
+pub(crate) fn every_key_is_new(policy: &str, charges: u32) {
+    tracing::warn!(
+        target: "tollgate::misuse",
+        policy, charges,
+        "almost every charge had a key that was not charged before: if clients choose this key, \
+         they can invent keys and are not limited. Charge what an outer layer has verified, or add \
+         a rule for the address of the client"
+    );
+}

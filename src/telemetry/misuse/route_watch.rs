@@ -1,0 +1,94 @@
+//! The search for routes of rules that match no request.
+
+use std::{
+    panic::Location,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use super::{FirstRequests, events};
+
+/// The number of routes that a warning lists as those that were seen.
+const MAX_SEEN: usize = 5;
+
+/// The routes of one rule, of which each should match one of the [`FirstRequests`] that the rule has
+/// seen. When all have matched, the search ends at once.
+#[derive(Debug)]
+pub(crate) struct RouteWatch {
+    requests: FirstRequests,
+    used_by: &'static str,
+    at: &'static Location<'static>,
+    routes: Box<[Watched]>,
+    /// Routes that axum has matched, never paths of clients.
+    seen: Mutex<Vec<Box<str>>>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    text: Box<str>,
+    has_matched: AtomicBool,
+}
+
+impl RouteWatch {
+    /// Creates a watch over routes, which the function `used_by` was called with at a place of the
+    /// program.
+    pub(crate) fn new<'t>(
+        used_by: &'static str,
+        at: &'static Location<'static>,
+        routes: impl IntoIterator<Item = &'t str>,
+    ) -> Self {
+        let watched = |text: &str| Watched { text: text.into(), has_matched: false.into() };
+        let routes: Box<[_]> = routes.into_iter().map(watched).collect();
+        let requests = FirstRequests::default();
+        if routes.is_empty() {
+            requests.end();
+        }
+        Self { requests, used_by, at, routes, seen: Mutex::default() }
+    }
+
+    /// Records the index of the route that a request has matched, if one has, and the route that
+    /// axum has matched.
+    #[inline]
+    pub(crate) fn observe(&self, matched: Option<usize>, seen: Option<&str>) {
+        if self.requests.is_active() {
+            self.record(matched, seen);
+        }
+    }
+
+    #[cold]
+    fn record(&self, matched: Option<usize>, seen: Option<&str>) {
+        if let Some(route) = matched.and_then(|index| self.routes.get(index)) {
+            route.has_matched.store(true, Relaxed);
+            if self.unmatched().next().is_none() {
+                return self.requests.end();
+            }
+        }
+        // A request does not wait for another one.
+        if let (Some(seen), Ok(mut all)) = (seen, self.seen.try_lock())
+            && all.len() < MAX_SEEN
+            && !all.iter().any(|other| **other == *seen)
+        {
+            all.push(seen.into());
+        }
+        if self.requests.count() == FirstRequests::COUNT {
+            self.warn();
+        }
+    }
+
+    fn warn(&self) {
+        let seen = self.seen.lock().map(|mut seen| seen.split_off(0)).unwrap_or_default();
+        let seen = match &*seen {
+            [] => "none, because no route was matched before this layer".to_owned(),
+            seen => seen.join(", "),
+        };
+        for route in self.unmatched() {
+            events::route_unmatched(&route.text, self.used_by, self.at, &seen);
+        }
+    }
+
+    fn unmatched(&self) -> impl Iterator<Item = &Watched> {
+        self.routes.iter().filter(|route| !route.has_matched.load(Relaxed))
+    }
+}
