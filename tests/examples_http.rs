@@ -123,6 +123,15 @@ fn boundary() {
 }
 
 #[test]
+fn reqwest() {
+    let output = program("reqwest").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    // Without pauses, the service denies four of them.
+    assert_eq!(text.matches("200 OK, hello").count(), 7, "{text}");
+}
+
+#[test]
 fn per_route() {
     let example = start("per_route");
     let count = |method: &str, path: &str, times: usize| {

@@ -18,12 +18,20 @@ use serde_json::Value;
 use tollgate::{
     Identity, Key, Limiter, Policy, Quota, RateLimitLayer, Rule,
     by::{self, ClientIp, Or},
+    client::PaceLayer,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
 const FOLDER: &str = "tests/vectors/headers";
-const TABLES: [&str; 6] =
-    ["content_type", "forwarded", "path_parameters", "x_api_key", "x_forwarded_for", "x_real_ip"];
+const TABLES: [&str; 7] = [
+    "content_type",
+    "forwarded",
+    "path_parameters",
+    "upstream",
+    "x_api_key",
+    "x_forwarded_for",
+    "x_real_ip",
+];
 
 /// One row of a table.
 struct Row(Value);
@@ -182,5 +190,27 @@ async fn path_parameters() {
         assert_eq!(app.oneshot(request).await.unwrap().status(), 200, "{}", row.text("case"));
         let expected = row.0["ours"].as_str().map(expand).map(Key::from);
         assert_eq!(*found.lock().unwrap(), Some(Identity::from(expected)), "{}", row.text("case"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn upstream() {
+    for row in read("upstream", &["status", "headers"]) {
+        let mut answer = Response::new(String::new());
+        *answer.status_mut() =
+            u16::try_from(row.0["status"].as_u64().unwrap()).unwrap().try_into().unwrap();
+        for header in row.0["headers"].as_array().unwrap() {
+            let name = header[0].as_str().unwrap().parse::<HeaderName>().unwrap();
+            answer.headers_mut().append(name, value(header[1].as_str().unwrap()));
+        }
+        let service = service_fn(move |_: Request<()>| {
+            std::future::ready(Ok::<_, Infallible>(answer.clone()))
+        });
+        let rule = Rule::new(Policy::new("p", Quota::per_second(9)).unwrap(), by::constant("us"));
+        let client = PaceLayer::new(Limiter::in_memory(), rule).layer(service);
+        client.clone().oneshot(Request::new(())).await.unwrap();
+        let next = client.oneshot(Request::new(())).await;
+        let wait = next.err().map(|error| error.retry_after().unwrap().as_secs_f64());
+        assert_eq!(wait, row.0["ours"].as_f64(), "{}", row.text("case"));
     }
 }

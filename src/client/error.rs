@@ -9,10 +9,12 @@ use crate::error::Error;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PaceError<E> {
-    /// The [`Quota`](crate::Quota) does not allow the call in time. The call was not made.
+    /// The [`Quota`](crate::Quota) or the upstream service does not allow the call in time. The call
+    /// was not made, and nothing was charged.
     #[non_exhaustive]
     Denied {
-        /// The name of the [`Policy`](crate::Policy) with the longest wait.
+        /// The name of the [`Policy`](crate::Policy) with the longest wait. If `by_upstream` is true,
+        /// it is that of the first rule of the call.
         policy: String,
         /// The wait after which the call is allowed if no other call spends units. It is `None` if
         /// `over_capacity` is true, or if the store named no wait. See
@@ -21,6 +23,9 @@ pub enum PaceError<E> {
         /// True if the cost of the call exceeds the capacity of the policy, so that waiting does
         /// not help. See [`Denied::is_over_capacity`](crate::Denied::is_over_capacity).
         over_capacity: bool,
+        /// True if the upstream service has asked for a pause in an
+        /// [answer](super::PaceLayer#answers-of-the-upstream-service) to an earlier call.
+        by_upstream: bool,
     },
     /// The [`Limiter`](crate::Limiter) could not decide, or too many calls wait already. The call
     /// was not made.
@@ -43,6 +48,13 @@ impl<E> PaceError<E> {
         matches!(self, Self::Denied { over_capacity: true, .. })
     }
 
+    /// Returns whether the error is [`Denied`](Self::Denied) because the upstream service has asked for
+    /// a pause.
+    #[must_use]
+    pub fn is_by_upstream(&self) -> bool {
+        matches!(self, Self::Denied { by_upstream: true, .. })
+    }
+
     /// Returns the wait of a [`Denied`](Self::Denied) call, after which it is allowed if no other
     /// call spends units.
     #[must_use]
@@ -59,6 +71,9 @@ impl<E: fmt::Display> fmt::Display for PaceError<E> {
         match self {
             Self::Denied { policy, over_capacity: true, .. } => {
                 write!(f, "the call costs more than the quota {policy:?} can ever hold")
+            }
+            Self::Denied { by_upstream: true, retry_after: Some(wait), .. } => {
+                write!(f, "the upstream service allows calls again in {wait:?}")
             }
             Self::Denied { policy, retry_after: Some(wait), .. } => {
                 write!(f, "the quota {policy:?} allows this call in {wait:?}")

@@ -1,11 +1,14 @@
 //! The layer around a client.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tower_layer::Layer;
 
-use super::Pace;
-use crate::{limiter::Limiter, policy::Charges, rule::Rule};
+use super::{
+    Pace,
+    upstream::{Answers, Pauses},
+};
+use crate::{limiter::Limiter, middleware::Reset, policy::Charges, rule::Rule};
 
 /// A tower [`Layer`] that paces the calls of an HTTP or gRPC client.
 ///
@@ -14,6 +17,35 @@ use crate::{limiter::Limiter, policy::Charges, rule::Rule};
 /// waits for its turn if a [`wait`](Self::wait) is set. Rules that charge by outcome work as in a
 /// [`RateLimitLayer`](crate::RateLimitLayer). For example, [`Rule::refund_if`] can refund a call
 /// that the server did not count.
+///
+/// # Answers of the upstream service
+///
+/// The server may know better than this layer how many calls it still accepts. The layer reads its
+/// answers, and pauses:
+///
+/// - for `Retry-After` in a response with a status of 4xx or 5xx: seconds or a date ([RFC 9110, section
+///   10.2.3]);
+/// - for `t` after `RateLimit: "name";r=0;t=9` in any response ([draft 11]), or for the `w` of
+///   `RateLimit-Policy` if there is no `t`;
+/// - for `X-RateLimit-Reset` after `X-RateLimit-Remaining: 0`, if [`x_ratelimit`](Self::x_ratelimit) says
+///   which of its two meanings the server uses.
+///
+/// The longest of them counts, and it is cut to [`max_pause`](Self::max_pause). A header that cannot be parsed
+/// is ignored.
+///
+/// - A pause applies to the calls with the same keys under the same policies as the call that was answered.
+///   In the example below, an answer of one host does not stop the calls to another. A call that no rule
+///   charges is never paused, and a shadow rule pauses nothing.
+/// - During a pause a call [waits](Self::wait) for its turn, or fails with
+///   [`PaceError::Denied`](super::PaceError::Denied), which tells the wait. It is not charged.
+/// - A pause is kept in this process, by all clones of the layer and of its services. Other instances get
+///   answers of their own. At most 1024 pauses are kept; then the one that ends first is forgotten.
+/// - A call that the server has denied is not repeated, because its body is gone. To repeat it, put tower's
+///   [`Retry`] around this layer: each attempt is charged, and waits for the end of the pause.
+///
+/// [RFC 9110, section 10.2.3]: https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3
+/// [draft 11]: https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-ratelimit-headers-11
+/// [`Retry`]: https://docs.rs/tower/latest/tower/retry/index.html
 ///
 /// # Examples
 ///
@@ -46,13 +78,26 @@ pub struct PaceLayer {
     pub(super) limiter: Limiter,
     pub(super) rules: Vec<Rule>,
     pub(super) max_wait: Duration,
+    pub(super) max_pause: Duration,
+    pub(super) answers: Answers,
+    pub(super) pauses: Arc<Pauses>,
 }
+
+/// The default of [`PaceLayer::max_pause`].
+const DEFAULT_MAX_PAUSE: Duration = Duration::from_secs(300);
 
 impl PaceLayer {
     /// Creates a layer with one rule.
     #[must_use]
     pub fn new(limiter: Limiter, rule: Rule) -> Self {
-        Self { limiter, rules: vec![rule], max_wait: Duration::ZERO }
+        Self {
+            limiter,
+            rules: vec![rule],
+            max_wait: Duration::ZERO,
+            max_pause: DEFAULT_MAX_PAUSE,
+            answers: Answers::default(),
+            pauses: Arc::default(),
+        }
     }
 
     /// Adds a rule, which is decided in the same atomic step as the others.
@@ -75,6 +120,27 @@ impl PaceLayer {
     #[must_use]
     pub fn wait(mut self, max_wait: Duration) -> Self {
         self.max_wait = max_wait;
+        self
+    }
+
+    /// Sets the longest pause that an [answer](Self#answers-of-the-upstream-service) of the upstream
+    /// service can cause. The default is 5 minutes.
+    ///
+    /// A longer time is cut to `max_pause`: one call is then made, and its answer may begin the next
+    /// pause. So a faulty or hostile server cannot stop the calls for longer. With
+    /// [`Duration::ZERO`] the answers are ignored.
+    #[must_use]
+    pub fn max_pause(mut self, max_pause: Duration) -> Self {
+        self.max_pause = max_pause;
+        self
+    }
+
+    /// Also reads `X-RateLimit-Remaining` and `X-RateLimit-Reset` in the answers of the upstream
+    /// service. No standard says what the reset is: GitHub sends an [epoch](Reset::Epoch), Envoy and Kong
+    /// send [seconds](Reset::Seconds). By default they are not read.
+    #[must_use]
+    pub fn x_ratelimit(mut self, reset: Reset) -> Self {
+        self.answers.x_ratelimit = Some(reset);
         self
     }
 }

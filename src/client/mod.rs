@@ -29,5 +29,6 @@
 mod error;
 mod layer;
 mod service;
+mod upstream;
 
 pub use self::{error::PaceError, layer::PaceLayer, service::Pace};

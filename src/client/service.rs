@@ -7,11 +7,15 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::{Request, Response};
+use http::{Request, Response, response::Parts};
 use http_body::Body;
+use tokio::time::Instant;
 use tower_service::Service;
 
-use super::{PaceError, PaceLayer};
+use super::{
+    PaceError, PaceLayer,
+    upstream::{CallId, NotReady},
+};
 use crate::{
     decision::Decision,
     outcome::{self, ResponseBody, ResponseHooks, Settlement},
@@ -55,10 +59,14 @@ where
         let (charges, hooks) = outcome::charges(&self.layer.rules, &parts);
         let charges = charges.into_owned();
         Box::pin(async move {
-            let decision = layer.decide::<S::Error>(charges).await?;
+            let call = CallId::new(&charges);
+            let decision = layer.decide::<S::Error>(charges, &call).await?;
             let response = ready.call(Request::from_parts(parts, body)).await;
-            let response = response.map_err(PaceError::Inner)?;
-            Ok(layer.settle(decision, hooks, response).await)
+            let (head, body) = response.map_err(PaceError::Inner)?.into_parts();
+            if let Some(pause) = layer.answers.pause(&head) {
+                layer.pauses.begin(&call, pause.min(layer.max_pause));
+            }
+            Ok(layer.settle(decision, hooks, head, body).await)
         })
     }
 }
@@ -75,25 +83,37 @@ impl PaceLayer {
     async fn decide<E>(
         &self,
         charges: Charges<'static>,
+        call: &CallId,
     ) -> Result<Option<Decision<'static>>, PaceError<E>> {
         if charges.is_empty() {
             return Ok(None);
         }
-        let denies_on_failure = charges
-            .iter()
-            .any(|charge| !charge.is_shadow() && charge.on_failure() == OnFailure::Deny);
+        let enforced = || charges.iter().filter(|charge| !charge.is_shadow());
+        let denies_on_failure = enforced().any(|charge| charge.on_failure() == OnFailure::Deny);
+        let first = enforced().next().map(|charge| charge.policy().clone());
+        let gate = |deadline| self.pauses.wait(call, deadline);
         let decision = match self.max_wait.is_zero() {
-            true => self.limiter.check(charges).await,
-            false => self.limiter.until_ready(charges, self.max_wait).await,
+            true => match gate(Instant::now()).await {
+                Ok(()) => self.limiter.check(charges).await.map_err(NotReady::Error),
+                Err(paused) => Err(paused),
+            },
+            false => self.limiter.until_ready_after(charges, self.max_wait, gate).await,
         };
         match decision {
             Ok(Decision::Denied(denied)) => Err(PaceError::Denied {
                 policy: denied.binding().map_or("", |binding| binding.policy().name()).to_owned(),
                 retry_after: denied.retry_after(),
                 over_capacity: denied.is_over_capacity(),
+                by_upstream: false,
             }),
             Ok(allowed) => Ok(Some(allowed)),
-            Err(error) => {
+            Err(NotReady::Paused(wait)) => Err(PaceError::Denied {
+                policy: first.as_ref().map_or("", |policy| policy.name()).to_owned(),
+                retry_after: Some(wait),
+                over_capacity: false,
+                by_upstream: true,
+            }),
+            Err(NotReady::Error(error)) => {
                 let admitted = error.is_unavailable() && !denies_on_failure;
                 telemetry::check_failed(&error, admitted);
                 if admitted { Ok(None) } else { Err(PaceError::Limiter(error)) }
@@ -106,9 +126,9 @@ impl PaceLayer {
         &self,
         decision: Option<Decision<'static>>,
         hooks: ResponseHooks,
-        response: Response<B>,
+        head: Parts,
+        body: B,
     ) -> Response<ResponseBody<B>> {
-        let (head, body) = response.into_parts();
         let at_end = match decision {
             Some(decision) if !hooks.is_empty() => {
                 let settlement = Settlement { limiter: self.limiter.clone(), decision, hooks };

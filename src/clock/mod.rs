@@ -12,6 +12,7 @@ use std::{
 };
 
 pub use self::system::SystemClock;
+pub(crate) use self::system::wall_time;
 
 /// A point in time: whole microseconds since the Unix epoch, below 2^53.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -138,6 +138,12 @@ impl TickCounter {
     }
 }
 
+/// Returns the wall time of the operating system, for dates that another machine has written.
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
+pub(crate) fn wall_time() -> SystemTime {
+    SystemTime::now()
+}
+
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
 fn os_now() -> Instant {
     Instant::now()

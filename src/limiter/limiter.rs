@@ -1,14 +1,9 @@
 //! The limiter.
 
-use std::{sync::Arc, time::Duration};
-
-use tokio::time::Instant;
+use std::{future::ready, sync::Arc, time::Duration};
 
 use super::{
-    Check, Reservation, Reserve,
-    check::check_now,
-    limiter_store::LimiterStore,
-    queue::{Queue, require_timer},
+    Check, Reservation, Reserve, check::check_now, limiter_store::LimiterStore, queue::Queue,
 };
 use crate::{
     clock::Timestamp,
@@ -49,7 +44,7 @@ pub struct Limiter(pub(super) Arc<LimiterState>);
 #[derive(Debug)]
 pub(super) struct LimiterState {
     pub(super) store: LimiterStore,
-    queue: Queue,
+    pub(super) queue: Queue,
     denial_log: DenialLog,
 }
 
@@ -215,24 +210,7 @@ impl Limiter {
         charges: impl Into<Charges<'p>>,
         within: Duration,
     ) -> Result<Decision<'p>, Error> {
-        let charges = charges.into();
-        charges.validate()?;
-        let deadline = Instant::now() + within.min(Duration::from_secs(86_400 * 365));
-        let _turn = self.0.queue.turn(&charges, deadline).await?;
-        let decision = loop {
-            let reply = self.begin(&charges).await?;
-            let wait = match Decision::new(charges.clone(), reply)? {
-                Decision::Denied(denied) => match denied.retry_after() {
-                    Some(wait) if Instant::now() + wait <= deadline => wait,
-                    _ => break Decision::Denied(denied),
-                },
-                allowed => break allowed,
-            };
-            require_timer()?;
-            tokio::time::sleep(wait).await;
-        };
-        self.report(&decision);
-        Ok(decision)
+        self.until_ready_after(charges.into(), within, |_| ready(Ok(()))).await
     }
 
     /// Returns the condition of the store: the state of its breaker, its response time, and what is

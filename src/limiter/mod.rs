@@ -6,7 +6,9 @@ mod limiter;
 mod limiter_store;
 mod queue;
 mod reservation;
+mod until_ready;
 
+pub(crate) use self::queue::require_timer;
 pub use self::{
     check::Check,
     limiter::Limiter,

@@ -96,7 +96,7 @@ async fn wait_for(line: Line, deadline: Instant) -> Result<OwnedMutexGuard<()>, 
 }
 
 /// Returns an error outside of a tokio runtime with timers.
-pub(super) fn require_timer() -> Result<(), Error> {
+pub(crate) fn require_timer() -> Result<(), Error> {
     let message = "a wait needs a tokio runtime with time enabled (enable_time)";
     runtime_with_timer().map(drop).ok_or_else(|| Error::new(ErrorKind::Invalid, message))
 }

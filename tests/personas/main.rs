@@ -10,3 +10,5 @@ mod from_tower_governor;
 mod grpc;
 #[cfg(feature = "axum")]
 mod nested;
+#[cfg(feature = "axum")]
+mod reqwest;

@@ -1,0 +1,74 @@
+//! The pause that a response of the upstream service asks for.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::{HeaderMap, HeaderName, header::DATE, response::Parts};
+
+use super::{
+    retry_after,
+    structured::{self, Member},
+};
+use crate::{clock::wall_time, middleware::Reset};
+
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// The headers that are read.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::client) struct Answers {
+    /// The meaning of `X-RateLimit-Reset`, if it is read.
+    pub(in crate::client) x_ratelimit: Option<Reset>,
+}
+
+impl Answers {
+    /// Returns the longest pause that the headers of a response ask for.
+    pub(in crate::client) fn pause(self, head: &Parts) -> Option<Duration> {
+        let headers = &head.headers;
+        let failed = head.status.is_client_error() || head.status.is_server_error();
+        let pauses = [
+            failed.then(|| retry_after::pause(headers, || now(headers))).flatten(),
+            ratelimit(headers),
+            self.x_ratelimit.and_then(|reset| x_ratelimit(headers, reset)),
+        ];
+        pauses.into_iter().flatten().max().filter(|pause| !pause.is_zero())
+    }
+}
+
+/// Returns the time of the upstream service, by its `Date` if it sends one. So a date that it names is
+/// not off by the difference of two clocks.
+fn now(headers: &HeaderMap) -> SystemTime {
+    headers.get(DATE).and_then(retry_after::parse_date).unwrap_or_else(wall_time)
+}
+
+/// Returns the longest effective window in which no unit is left (draft 11, section 4).
+///
+/// That is the `t` of the member. If it has none, it is the `w` of its policy.
+fn ratelimit(headers: &HeaderMap) -> Option<Duration> {
+    let members = structured::list(headers, &RATELIMIT)?;
+    let mut spent = members.iter().filter(|member| member.integer("r") == Some(0)).peekable();
+    spent.peek()?;
+    let policies = structured::list(headers, &RATELIMIT_POLICY).unwrap_or_default();
+    let window = |member: &Member| {
+        let policy = || policies.iter().find(|policy| policy.name == member.name);
+        member.integer("t").or_else(|| policy()?.integer("w"))
+    };
+    let seconds = spent.filter_map(window).filter_map(|seconds| u64::try_from(seconds).ok());
+    seconds.max().map(Duration::from_secs)
+}
+
+fn x_ratelimit(headers: &HeaderMap, reset: Reset) -> Option<Duration> {
+    let number = |name| retry_after::parse_seconds(headers.get(name)?);
+    if !number(X_RATELIMIT_REMAINING)?.is_zero() {
+        return None;
+    }
+    let time = number(X_RATELIMIT_RESET)?;
+    match reset {
+        Reset::Seconds => Some(time),
+        Reset::Epoch => {
+            let now = now(headers).duration_since(UNIX_EPOCH).unwrap_or_default();
+            Some(time.saturating_sub(now))
+        }
+    }
+}

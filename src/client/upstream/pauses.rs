@@ -1,0 +1,134 @@
+//! The pauses that an upstream service has asked for.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use smallvec::SmallVec;
+use tokio::time::{Instant, sleep_until};
+
+use crate::{error::Error, key::Key, limiter::require_timer, policy::Charges};
+
+/// The policies and keys that a call is charged to, in order. Shadow charges are left out.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(in crate::client) struct CallId(SmallVec<[(u64, Key); 1]>);
+
+impl CallId {
+    pub(in crate::client) fn new(charges: &Charges<'_>) -> Self {
+        let enforced = charges.iter().filter(|charge| !charge.is_shadow());
+        let mut ids: SmallVec<_> =
+            enforced.map(|charge| (charge.policy().id(), *charge.key())).collect();
+        ids.sort_unstable();
+        Self(ids)
+    }
+}
+
+/// The reason that a call is not made: it is paused for this time, or the limiter cannot decide.
+#[derive(Debug)]
+pub(in crate::client) enum NotReady {
+    Paused(Duration),
+    Error(Error),
+}
+
+impl From<Error> for NotReady {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// The ends of the pauses, by the calls that they apply to.
+///
+/// An entry whose pause has ended is removed when it is found, or when the table is full. No timer is
+/// needed.
+#[derive(Debug, Default)]
+pub(in crate::client) struct Pauses(Mutex<HashMap<CallId, Instant>>);
+
+impl Pauses {
+    /// The number of pauses that are kept. In a full table, the one that ends first is forgotten.
+    const CAPACITY: usize = 1_024;
+
+    /// Waits for the end of the pause of these calls.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`NotReady::Paused`] at once if the pause ends after `deadline`.
+    pub(in crate::client) async fn wait(
+        &self,
+        call: &CallId,
+        deadline: Instant,
+    ) -> Result<(), NotReady> {
+        // An answer to a call that was made before may extend the pause.
+        while let Some(end) = self.end(call) {
+            if end > deadline {
+                return Err(NotReady::Paused(end.saturating_duration_since(Instant::now())));
+            }
+            require_timer()?;
+            sleep_until(end).await;
+        }
+        Ok(())
+    }
+
+    /// Returns the end of the pause of these calls, if it has not passed.
+    fn end(&self, call: &CallId) -> Option<Instant> {
+        let mut ends = self.lock();
+        let end = *ends.get(call)?;
+        if end <= Instant::now() {
+            ends.remove(call);
+            return None;
+        }
+        Some(end)
+    }
+
+    /// Pauses these calls for `pause` from now on, or until their present pause ends if that is later.
+    pub(in crate::client) fn begin(&self, call: &CallId, pause: Duration) {
+        if call.0.is_empty() || pause.is_zero() {
+            return;
+        }
+        let now = Instant::now();
+        let Some(end) = now.checked_add(pause) else { return };
+        let mut ends = self.lock();
+        if ends.len() >= Self::CAPACITY && !ends.contains_key(call) {
+            ends.retain(|_, end| *end > now);
+            let first = ends.iter().min_by_key(|(_, end)| **end).map(|(call, _)| call.clone());
+            if let Some(first) = first.filter(|_| ends.len() >= Self::CAPACITY) {
+                ends.remove(&first);
+            }
+        }
+        let known = ends.entry(call.clone()).or_insert(end);
+        *known = end.max(*known);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<CallId, Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{policy::Policy, quota::Quota};
+
+    #[tokio::test(start_paused = true)]
+    async fn the_table_is_bounded_and_forgets_what_ends_first() {
+        let policy = Policy::new("p", Quota::per_second(1)).expect("a policy");
+        let call = |key: usize| CallId::new(&policy.charge(key, 1).into());
+        let pauses = Pauses::default();
+        for key in 0..Pauses::CAPACITY {
+            pauses.begin(&call(key), Duration::from_secs(100 + key as u64));
+        }
+        // The same calls again take no other place.
+        pauses.begin(&call(5), Duration::from_secs(1));
+        assert_eq!(pauses.lock().len(), Pauses::CAPACITY);
+        assert!(pauses.end(&call(0)).is_some(), "none is forgotten before the table is full");
+        pauses.begin(&call(5_000), Duration::from_secs(500));
+        assert_eq!(pauses.lock().len(), Pauses::CAPACITY);
+        assert!(pauses.end(&call(0)).is_none() && pauses.end(&call(1)).is_some());
+        // Those that have ended go first.
+        tokio::time::advance(Duration::from_secs(600)).await;
+        pauses.begin(&call(5_001), Duration::from_secs(1));
+        assert!(pauses.end(&call(5_001)).is_some());
+        assert!(pauses.lock().len() < Pauses::CAPACITY);
+    }
+}

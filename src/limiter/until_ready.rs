@@ -1,0 +1,47 @@
+//! Waiting for a turn.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{limiter::Limiter, queue::require_timer};
+use crate::{decision::Decision, error::Error, policy::Charges};
+
+/// The longest time that a task waits, so that its deadline can be computed.
+const MAX_WAIT: Duration = Duration::from_secs(86_400 * 365);
+
+impl Limiter {
+    /// Waits like [`until_ready`](Self::until_ready), and awaits `gate` before each check, when it is
+    /// the turn of this task. `gate` gets the deadline. If it returns an error, so does this function,
+    /// and nothing is charged.
+    pub(crate) async fn until_ready_after<'p, E, G, F>(
+        &self,
+        charges: Charges<'p>,
+        within: Duration,
+        gate: G,
+    ) -> Result<Decision<'p>, E>
+    where
+        E: From<Error>,
+        G: Fn(Instant) -> F,
+        F: Future<Output = Result<(), E>>,
+    {
+        charges.validate()?;
+        let deadline = Instant::now() + within.min(MAX_WAIT);
+        let _turn = self.0.queue.turn(&charges, deadline).await?;
+        let decision = loop {
+            gate(deadline).await?;
+            let reply = self.begin(&charges).await?;
+            let wait = match Decision::new(charges.clone(), reply)? {
+                Decision::Denied(denied) => match denied.retry_after() {
+                    Some(wait) if Instant::now() + wait <= deadline => wait,
+                    _ => break Decision::Denied(denied),
+                },
+                allowed => break allowed,
+            };
+            require_timer()?;
+            tokio::time::sleep(wait).await;
+        };
+        self.report(&decision);
+        Ok(decision)
+    }
+}

@@ -1,0 +1,321 @@
+//! `PaceLayer` keeps to what the upstream service answers.
+
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    future::{Ready, ready},
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use futures_util::{FutureExt, future::join_all};
+use http::{Request, Response};
+use tokio::time::{Instant, advance};
+use tollgate::{
+    Key, Limiter, Policy, Quota, Reset, Rule, by,
+    client::{Pace, PaceError, PaceLayer},
+};
+use tower::{
+    Layer, Service, ServiceBuilder, ServiceExt,
+    retry::{Policy as Attempts, RetryLayer},
+};
+
+/// A service whose next answers are set, and which notes the paths and the times of calls.
+#[derive(Debug, Clone, Default)]
+struct Upstream(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    answers: VecDeque<Response<String>>,
+    calls: Vec<(String, Instant)>,
+}
+
+impl Upstream {
+    /// Adds an answer. After the last one, calls succeed again.
+    fn answers(&self, status: u16, headers: &[(&'static str, &str)]) {
+        let answer = Response::builder().status(status);
+        let answer =
+            headers.iter().fold(answer, |answer, (name, value)| answer.header(*name, *value));
+        self.0.lock().unwrap().answers.push_back(answer.body(String::new()).unwrap());
+    }
+
+    fn calls(&self) -> usize {
+        self.0.lock().unwrap().calls.len()
+    }
+}
+
+impl Service<Request<String>> for Upstream {
+    type Response = Response<String>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<String>) -> Self::Future {
+        let mut state = self.0.lock().unwrap();
+        state.calls.push((request.uri().to_string(), Instant::now()));
+        ready(Ok(state.answers.pop_front().unwrap_or_default()))
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn layer() -> PaceLayer {
+    let policy = Policy::new("upstream", Quota::per_second(100)).unwrap();
+    PaceLayer::new(Limiter::in_memory(), Rule::new(policy, by::constant("us")))
+}
+
+async fn call<S: Clone>(client: &Pace<S>, path: &str) -> Result<u16, PaceError<Infallible>>
+where
+    Pace<S>: Service<
+            Request<String>,
+            Response = Response<tollgate::ResponseBody<String>>,
+            Error = PaceError<Infallible>,
+        >,
+{
+    let request = Request::get(path).body(String::new()).unwrap();
+    Ok(client.clone().oneshot(request).await?.status().as_u16())
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_wait_calls_fail_until_the_end_of_the_pause() {
+    let upstream = Upstream::default();
+    let client = layer().layer(upstream.clone());
+    upstream.answers(429, &[("retry-after", "9")]);
+    assert_eq!(call(&client, "/").await.unwrap(), 429, "the answer itself is passed on");
+    advance(4 * SECOND).await;
+    let error = call(&client, "/").await.unwrap_err();
+    assert!(error.is_denied() && error.is_by_upstream() && !error.is_over_capacity());
+    assert_eq!(error.retry_after(), Some(5 * SECOND));
+    assert_eq!(error.to_string(), "the upstream service allows calls again in 5s");
+    assert!(matches!(&error, PaceError::Denied { policy, .. } if policy == "upstream"));
+    advance(5 * SECOND - Duration::from_millis(1)).await;
+    assert!(call(&client, "/").await.is_err());
+    assert_eq!(upstream.calls(), 1, "the server was left in peace");
+    advance(Duration::from_millis(1)).await;
+    assert_eq!(call(&client, "/").await.unwrap(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_charges_nothing() {
+    let upstream = Upstream::default();
+    let (limiter, policy) =
+        (Limiter::in_memory(), Policy::new("upstream", Quota::per_day(2)).unwrap());
+    let rule = Rule::new(policy.clone(), by::constant("us"));
+    let client = PaceLayer::new(limiter.clone(), rule).layer(upstream.clone());
+    upstream.answers(503, &[("retry-after", "1")]);
+    call(&client, "/").await.unwrap();
+    for _ in 0..10 {
+        assert!(call(&client, "/").await.unwrap_err().is_by_upstream());
+    }
+    let peeked = limiter.peek(policy.charge("us", 1)).await.unwrap();
+    assert_eq!(peeked.outcomes().get(0).unwrap().standing().remaining(), 1);
+    advance(SECOND).await;
+    call(&client, "/").await.unwrap();
+    assert!(!call(&client, "/").await.unwrap_err().is_by_upstream(), "now the quota denies");
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_a_wait_calls_go_in_order_after_the_pause() {
+    let upstream = Upstream::default();
+    let client = layer().wait(60 * SECOND).layer(upstream.clone());
+    upstream.answers(200, &[("ratelimit", "\"default\";r=0;t=9")]);
+    call(&client, "/first").await.unwrap();
+    let start = Instant::now();
+    let paths: Vec<String> = (0..20).map(|index| format!("/{index}")).collect();
+    let calls = paths.iter().map(|path| call(&client, path));
+    for status in join_all(calls).await {
+        assert_eq!(status.unwrap(), 200);
+    }
+    let state = upstream.0.lock().unwrap();
+    let made: Vec<_> = state.calls[1..].iter().map(|(path, _)| path.clone()).collect();
+    assert_eq!(made, paths);
+    assert!(state.calls[1..].iter().all(|(_, at)| *at - start == 9 * SECOND), "{state:?}");
+}
+
+/// An answer that arrives while calls wait delays them too.
+#[tokio::test(start_paused = true)]
+async fn waiting_calls_see_a_longer_pause_and_their_deadline() {
+    let upstream = Upstream::default();
+    let client = layer().wait(10 * SECOND).layer(upstream.clone());
+    upstream.answers(429, &[("retry-after", "3")]);
+    upstream.answers(429, &[("retry-after", "20")]);
+    call(&client, "/").await.unwrap();
+    // Both wait for the first pause. The one in front gets the answer with the second.
+    let start = Instant::now();
+    let (first, second) = tokio::join!(call(&client, "/a"), async {
+        tokio::task::yield_now().await;
+        call(&client, "/b").await
+    });
+    assert_eq!(first.unwrap(), 429);
+    assert_eq!(start.elapsed(), 3 * SECOND, "it fails at once, not at its deadline");
+    // Whether the second had been let through already depends on the executor.
+    if let Err(error) = second {
+        assert_eq!(error.retry_after(), Some(20 * SECOND));
+    }
+    let error = call(&client, "/c").await.unwrap_err();
+    assert!(error.is_by_upstream() && error.retry_after() == Some(20 * SECOND), "{error}");
+    advance(10 * SECOND).await;
+    let start = Instant::now();
+    assert_eq!(call(&client, "/d").await.unwrap(), 200);
+    assert_eq!(start.elapsed(), 10 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_absurd_pause_is_cut_to_the_maximum() {
+    let upstream = Upstream::default();
+    let pause = async |layer: PaceLayer, headers: &[(&'static str, &str)]| {
+        let client = layer.layer(upstream.clone());
+        upstream.answers(429, headers);
+        call(&client, "/").await.unwrap();
+        call(&client, "/").await.err().and_then(|error| error.retry_after())
+    };
+    let day: &[_] = &[("retry-after", "86400")];
+    assert_eq!(pause(layer(), day).await, Some(300 * SECOND), "the default");
+    assert_eq!(pause(layer().max_pause(7 * SECOND), day).await, Some(7 * SECOND));
+    assert_eq!(pause(layer().max_pause(86_400 * SECOND), day).await, Some(86_400 * SECOND));
+    assert_eq!(pause(layer().max_pause(Duration::ZERO), day).await, None, "switched off");
+    // A duration that no clock can add does not panic.
+    let absurd = &[("retry-after", "18446744073709551615")];
+    assert_eq!(pause(layer().max_pause(Duration::MAX), absurd).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_answer_does_not_end_a_longer_pause() {
+    let upstream = Upstream::default();
+    let layer = layer();
+    // Both calls are on their way when the answers arrive.
+    for seconds in ["30", "2"] {
+        upstream.answers(429, &[("retry-after", seconds)]);
+    }
+    let slow = |upstream: Upstream| {
+        tower::service_fn(move |request: Request<String>| {
+            let mut upstream = upstream.clone();
+            async move {
+                tokio::time::sleep(SECOND).await;
+                upstream.call(request).await
+            }
+        })
+    };
+    let client = layer.layer(slow(upstream.clone()));
+    let request = || Request::new(String::new());
+    let (one, other) =
+        tokio::join!(client.clone().oneshot(request()), client.clone().oneshot(request()));
+    assert!(one.unwrap().status() == 429 && other.unwrap().status() == 429);
+    let error = client.oneshot(request()).await.unwrap_err();
+    assert_eq!(error.retry_after(), Some(30 * SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_applies_to_calls_with_the_same_keys() {
+    let upstream = Upstream::default();
+    let per_host = Policy::new("per-host", Quota::per_second(100)).unwrap();
+    let layer = layer().and(Rule::new(per_host, |parts: &http::request::Parts| {
+        Some(Key::from(parts.uri.host()?))
+    }));
+    let client = layer.layer(upstream.clone());
+    upstream.answers(429, &[("retry-after", "9")]);
+    call(&client, "http://a.example/").await.unwrap();
+    assert!(call(&client, "http://a.example/other").await.unwrap_err().is_by_upstream());
+    assert_eq!(call(&client, "http://b.example/").await.unwrap(), 200, "another host");
+    // Clones of the layer and of its services share the pauses.
+    let clone = layer.clone().layer(upstream.clone());
+    assert!(call(&clone, "http://a.example/").await.unwrap_err().is_by_upstream());
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_are_not_charged_are_not_paused() {
+    let upstream = Upstream::default();
+    let policy = || Policy::new("upstream", Quota::per_second(100)).unwrap();
+    let exempt = Rule::new(policy(), |_: &http::request::Parts| tollgate::Identity::Exempt);
+    for rule in [exempt, Rule::new(policy(), by::constant("us")).shadow()] {
+        let client = PaceLayer::new(Limiter::in_memory(), rule).layer(upstream.clone());
+        upstream.answers(429, &[("retry-after", "9")]);
+        assert_eq!(call(&client, "/").await.unwrap(), 429);
+        assert_eq!(call(&client, "/").await.unwrap(), 200);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn x_ratelimit_is_read_as_the_application_says() {
+    let upstream = Upstream::default();
+    let pause = async |layer: PaceLayer, headers: &[(&'static str, &str)]| {
+        let client = layer.layer(upstream.clone());
+        upstream.answers(200, headers);
+        call(&client, "/").await.unwrap();
+        call(&client, "/").await.err().and_then(|error| error.retry_after())
+    };
+    let epoch: &[_] = &[
+        ("date", "Thu, 01 Jan 1970 00:16:40 GMT"),
+        ("x-ratelimit-remaining", "0"),
+        ("x-ratelimit-reset", "1009"),
+    ];
+    let seconds: &[_] = &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "9")];
+    assert_eq!(pause(layer(), seconds).await, None, "not read by default");
+    assert_eq!(pause(layer().x_ratelimit(Reset::Seconds), seconds).await, Some(9 * SECOND));
+    assert_eq!(pause(layer().x_ratelimit(Reset::Epoch), epoch).await, Some(9 * SECOND));
+    assert_eq!(pause(layer().x_ratelimit(Reset::Epoch), seconds).await, None, "long past");
+    for (remaining, reset) in [("1", "9"), ("x", "9"), ("0", "x"), ("0", "-9"), ("0", "0")] {
+        let headers = [("x-ratelimit-remaining", remaining), ("x-ratelimit-reset", reset)];
+        assert_eq!(pause(layer().x_ratelimit(Reset::Seconds), &headers).await, None);
+    }
+    // Without a date of the server, the clock of this machine counts.
+    #[expect(clippy::disallowed_methods, reason = "the date is compared with the system's clock")]
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let own = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", &*(now + 200).to_string())];
+    let wait = pause(layer().x_ratelimit(Reset::Epoch), &own).await.unwrap();
+    assert!(wait <= 200 * SECOND && wait > 100 * SECOND, "{wait:?}");
+}
+
+/// Repeats a call that the server has denied, up to three times.
+#[derive(Clone)]
+struct ThreeTimes(usize);
+
+impl<B, E> Attempts<Request<String>, Response<B>, E> for ThreeTimes {
+    type Future = Ready<()>;
+
+    fn retry(
+        &mut self,
+        _: &mut Request<String>,
+        result: &mut Result<Response<B>, E>,
+    ) -> Option<Ready<()>> {
+        let denied = matches!(result, Ok(response) if response.status() == 429);
+        self.0 = self.0.checked_sub(usize::from(denied))?;
+        denied.then(|| ready(()))
+    }
+
+    fn clone_request(&mut self, request: &Request<String>) -> Option<Request<String>> {
+        Some(request.clone())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_around_the_layer_waits_as_the_server_says() {
+    let upstream = Upstream::default();
+    upstream.answers(429, &[("retry-after", "5")]);
+    upstream.answers(429, &[("retry-after", "2")]);
+    let client = ServiceBuilder::new()
+        .layer(RetryLayer::new(ThreeTimes(3)))
+        .layer(layer().wait(60 * SECOND))
+        .service(upstream.clone());
+    let start = Instant::now();
+    let response = client.oneshot(Request::new(String::new())).await.unwrap();
+    assert_eq!((response.status().as_u16(), upstream.calls()), (200, 3));
+    assert_eq!(start.elapsed(), 7 * SECOND);
+}
+
+/// Without a runtime there is no timer: a wait is an error, and everything else works.
+#[test]
+fn without_a_runtime_a_pause_is_an_error_and_no_panic() {
+    for (layer, by_upstream) in [(layer(), true), (layer().wait(60 * SECOND), false)] {
+        let upstream = Upstream::default();
+        let client = layer.layer(upstream.clone());
+        upstream.answers(429, &[("retry-after", "9")]);
+        call(&client, "/").now_or_never().expect("no wait").unwrap();
+        let error = call(&client, "/").now_or_never().expect("no wait").unwrap_err();
+        assert_eq!(error.is_by_upstream(), by_upstream, "{error}");
+    }
+}
