@@ -56,7 +56,10 @@ pub use self::{
     error::{Effect, Error, ErrorKind},
     key::{Identity, Key, RevealedKey},
     limiter::{Check, Limiter, Reservation, Reserve},
-    middleware::{Decided, Headers, RateLimit, RateLimitLayer, Reset, ResponseFuture},
+    middleware::{
+        Decided, DenialResponse, Headers, RateLimit, RateLimitLayer, Rejection, RejectionKind,
+        Reset, ResponseFuture,
+    },
     outcome::{ResponseBody, Tally},
     policy::{Charge, Charges, OnFailure, Policy},
     quota::{Algorithm, Quota},

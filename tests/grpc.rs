@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Request, Response, Version};
 use http_body_util::{BodyExt, Empty};
 use tollgate::{
-    Limiter, ManualClock, OnFailure, Policy, RateLimitLayer, ResponseBody, Rule, by,
+    Decision, Limiter, ManualClock, OnFailure, Policy, RateLimitLayer, ResponseBody, Rule, by,
     store::{Answer, MemoryConfig, MemoryStore, Store},
 };
 use tonic::{Code, service::Routes, transport::Channel};
@@ -282,7 +282,7 @@ async fn details_name_at_most_eight_policies() {
 #[tokio::test]
 async fn on_denied_is_not_called_for_grpc() {
     let layer = RateLimitLayer::new(Limiter::in_memory(), everybody("calls", "1/min"))
-        .on_denied(|_, _| Response::new(Bytes::from("slow down")));
+        .on_denied(|_, _| "slow down");
     let response = second(layer).await;
     assert_eq!(response.headers()["grpc-status"], "8");
     assert!(response.into_body().collect().await.unwrap().to_bytes().is_empty());
@@ -303,4 +303,35 @@ async fn jitter_is_in_the_delay_and_in_the_pushback() {
         spread.insert(delay.as_secs());
     }
     assert!(spread.len() > 5, "{spread:?}");
+}
+
+/// A handler that checks a limit itself answers with the status of the layer.
+#[tokio::test]
+async fn a_denied_check_is_the_status_that_the_layer_sends() {
+    for (cost, code) in [(1, Code::ResourceExhausted), (2, Code::FailedPrecondition)] {
+        let policy = policy("calls", "1/min");
+        let clock = ManualClock::at(1_000_000);
+        let limiter =
+            || Limiter::new(MemoryStore::new(MemoryConfig::default().clock(clock.clone())));
+        let rule = Rule::new(policy.clone(), by::constant("all")).cost(move |_| cost);
+        let sent = second(RateLimitLayer::new(limiter(), rule)).await;
+        let sent = tonic::Status::from_header_map(sent.headers()).unwrap();
+
+        let limiter = limiter();
+        let check = async || limiter.check(policy.charge("all", cost)).await.unwrap();
+        let _ = check().await;
+        let Decision::Denied(denied) = check().await else { panic!("the only unit is spent") };
+        let made = tonic::Status::from(denied);
+        assert_eq!((made.code(), made.message()), (sent.code(), sent.message()));
+        assert_eq!(made.code(), code);
+        assert_eq!(made.details(), sent.details());
+        for name in ["grpc-retry-pushback-ms", "cache-control"] {
+            assert_eq!(made.metadata().get(name), sent.metadata().get(name), "{name}");
+        }
+        // tonic sends it as it is.
+        let headers = made.into_http::<()>().into_parts().0.headers;
+        assert_eq!(headers["cache-control"], "no-store");
+        assert_eq!(headers.contains_key("grpc-retry-pushback-ms"), code == Code::ResourceExhausted);
+        assert!(headers.contains_key("grpc-status-details-bin"));
+    }
 }

@@ -2,12 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use http::{Response, request::Parts};
 
 use super::{
     Decided,
-    headers::{Headers, ResponseHeaders, retry_after},
+    headers::{Headers, ResponseHeaders},
     misuse,
     respond::DenialFormat,
 };
@@ -15,7 +14,7 @@ use crate::{
     decision::{Decision, Denied, Source, StoreReply, Verdict},
     error::Error,
     limiter::Limiter,
-    outcome::{self, ResponseHooks, Settlement},
+    outcome::{self, DenialBody, ResponseHooks, Settlement},
     policy::{Charges, OnFailure},
     rule::{RequestFn, Rule, route},
     store::Answer,
@@ -26,6 +25,7 @@ use crate::{
 #[derive(Clone)]
 pub(super) struct Decider {
     pub(super) limiter: Limiter,
+    pub(super) enabled: bool,
     pub(super) rules: Vec<Rule>,
     pub(super) exempt: Vec<RequestFn<bool>>,
     pub(super) headers: Headers,
@@ -51,7 +51,7 @@ pub(super) enum Admission {
     /// The request goes to the inner service. The change is applied to its response.
     Admitted(ResponseChange),
     /// The client gets this response instead.
-    Rejected(Response<Bytes>),
+    Rejected(Response<DenialBody>),
 }
 
 /// The change of a response of the inner service.
@@ -81,7 +81,7 @@ impl Decider {
     /// Decides a request, if the answer of the store is ready. For a remote store, the caller
     /// awaits the answer and then calls [`resume`](Self::resume).
     pub(super) fn decide(&self, parts: &mut Parts) -> FirstStep {
-        if self.is_exempt(parts) {
+        if !self.enabled || self.is_exempt(parts) {
             return FirstStep::Decided(self.pass(parts));
         }
         let (mut charges, hooks) = outcome::charges(&self.rules, parts);
@@ -180,7 +180,7 @@ impl Decider {
             parts.extensions.insert(decided.clone());
         }
         Admission::Admitted(if hooks.is_empty() {
-            let headers = self.headers.for_decision(decision, None);
+            let headers = self.headers.for_decision(decision);
             match decided {
                 None if headers.is_empty() => ResponseChange::None,
                 decided => ResponseChange::Add(headers, decided),
@@ -206,10 +206,13 @@ impl Decider {
         }
     }
 
-    fn deny(&self, decision: &Decision<'_>, denied: &Denied<'_>, parts: &Parts) -> Response<Bytes> {
-        let retry_after = retry_after::seconds(denied);
-        let mut response = self.denial_format.denied(denied, retry_after, self.jitter, parts);
-        self.headers.for_decision(decision, retry_after).add_to(response.headers_mut());
+    fn deny(
+        &self,
+        decision: &Decision<'_>,
+        denied: &Denied<'_>,
+        parts: &Parts,
+    ) -> Response<DenialBody> {
+        let mut response = self.denial_format.denied(denied, &self.headers, self.jitter, parts);
         if self.visible {
             decided(decision, parts).add_to(response.extensions_mut());
         }

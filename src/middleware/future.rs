@@ -7,7 +7,6 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
@@ -18,7 +17,7 @@ use super::{
     decide::{Admission, Decider, PendingDecision, PendingSettlement, ResponseChange},
     headers::{Headers, ResponseHeaders},
 };
-use crate::outcome::{ResponseBody, Settled, SettlementFuture};
+use crate::outcome::{DenialBody, ResponseBody, Settled, SettlementFuture};
 
 pin_project! {
     /// The response future of [`RateLimit`](crate::RateLimit).
@@ -36,7 +35,7 @@ pin_project! {
     #[project = ResponseStateProjection]
     enum ResponseState<S, F, R, B> {
         // The request was rejected with this response.
-        Rejected { response: Option<Response<Bytes>> },
+        Rejected { response: Option<Response<DenialBody>> },
         // The check is in flight to a remote store.
         Deciding { call: Option<Box<PendingCall<S, B>>> },
         // The inner service has been called.
@@ -67,7 +66,7 @@ impl<S, B> ResponseFuture<S, B>
 where
     S: Service<Request<B>>,
 {
-    pub(super) fn rejected(response: Response<Bytes>) -> Self {
+    pub(super) fn rejected(response: Response<DenialBody>) -> Self {
         Self { state: ResponseState::Rejected { response: Some(response) } }
     }
 
@@ -97,13 +96,14 @@ where
     /// # Panics
     ///
     /// If polled again after it was ready.
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
                 ResponseStateProjection::Rejected { response } => {
                     let response = response.take().expect("polled after it was ready");
-                    return Poll::Ready(Ok(response.map(ResponseBody::document)));
+                    return Poll::Ready(Ok(response.map(ResponseBody::denial)));
                 }
                 ResponseStateProjection::Deciding { call } => {
                     let pending = call.as_mut().expect("polled after it was ready");
@@ -140,7 +140,7 @@ where
                     let Settled { decision, at_end } = ready!(pending.settlement.as_mut().poll(cx));
                     let settling = *settling.take().expect("the response was there a line ago");
                     let Settling { mut response, headers, decided, .. } = settling;
-                    let headers = headers.for_decision(&decision, None);
+                    let headers = headers.for_decision(&decision);
                     let decided = decided.map(|decided| decided.with_decision(decision));
                     add_to(&mut response, headers, decided);
                     return Poll::Ready(Ok(response.map(|body| ResponseBody::inner(body, at_end))));

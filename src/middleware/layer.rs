@@ -2,16 +2,22 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use http::{Response, request::Parts};
+use http::request::Parts;
 use tower_layer::Layer;
 
-use super::{decide::Decider, headers::Headers, respond::DenialFormat, service::RateLimit};
+use super::{
+    decide::Decider,
+    headers::Headers,
+    respond::{DenialFormat, DenialResponse, Rejection},
+    service::RateLimit,
+};
 use crate::{
-    decision::{Decision, Denied},
+    decision::Decision,
+    error::Error,
     limiter::Limiter,
-    policy::Charges,
-    rule::Rule,
+    policy::{Charges, Policy},
+    quota::Quota,
+    rule::{Rule, by},
 };
 
 /// A tower [`Layer`] that limits the requests of a service.
@@ -89,8 +95,8 @@ use crate::{
 /// this.
 ///
 /// For gRPC-Web, add this layer outside of `tonic_web::GrpcWebLayer`, which changes the content
-/// type. If browsers call the service, add the CORS layer outside of both, and expose the headers
-/// `grpc-status`, `grpc-message` and `grpc-status-details-bin`.
+/// type. If browsers call the service, add the CORS layer [outside](crate::guide::browsers) of both,
+/// and expose the headers `grpc-status`, `grpc-message` and `grpc-status-details-bin`.
 #[derive(Clone)]
 pub struct RateLimitLayer(Arc<Decider>);
 
@@ -100,6 +106,7 @@ impl RateLimitLayer {
     pub fn new(limiter: Limiter, rule: Rule) -> Self {
         Self(Arc::new(Decider {
             limiter,
+            enabled: true,
             rules: vec![rule],
             exempt: Vec::new(),
             headers: Headers::default(),
@@ -109,6 +116,30 @@ impl RateLimitLayer {
             on_decision: None,
             first_requests: Arc::default(),
         }))
+    }
+
+    /// Creates a layer with one limit for each [peer address](by::peer_ip), under a policy named
+    /// `per-ip`. A rule of your own, with [`new`](Self::new), chooses another key, name or cost.
+    ///
+    /// Behind a proxy all clients have the address of the proxy, and share one budget. There, use
+    /// [`by::client_ip`] in a rule of your own.
+    ///
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use tollgate::{Limiter, Quota, RateLimitLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::Error> {
+    /// let layer = RateLimitLayer::per_ip(Limiter::in_memory(), Quota::per_minute(100))?;
+    /// let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(layer);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the quota is invalid.
+    pub fn per_ip(limiter: Limiter, quota: Quota) -> Result<Self, Error> {
+        Ok(Self::new(limiter, Rule::new(Policy::new("per-ip", quota)?, by::peer_ip())))
     }
 
     /// Adds a [`Rule`], which is decided in the same atomic step as the others.
@@ -140,13 +171,32 @@ impl RateLimitLayer {
         self.with(|decider| decider.exempt.push(Arc::new(exempt)))
     }
 
+    /// Switches the layer on or off. While it is off, every request passes as if it were
+    /// [exempt](Self::exempt). The default is on.
+    ///
+    /// This is the way to run a service without limits, in tests for example. With
+    /// `tower::util::option_layer`, a router does not compile: both branches must have the same
+    /// response body, and this layer [changes it](crate::ResponseBody).
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+    /// # let rule = Rule::new(Policy::new("p", Quota::per_minute(60))?, by::header("x-api-key"));
+    /// let limited = std::env::var_os("NO_LIMITS").is_none();
+    /// let layer = RateLimitLayer::new(Limiter::in_memory(), rule).enabled(limited);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn enabled(self, enabled: bool) -> Self {
+        self.with(|decider| decider.enabled = enabled)
+    }
+
     /// Sets the rate limit [`Headers`] of responses. The default is five headers.
     #[must_use]
     pub fn headers(self, headers: Headers) -> Self {
         self.with(|decider| decider.headers = headers)
     }
 
-    /// Adds a random time of up to `max` to the [wait](Denied::retry_after) in a denial, so that
+    /// Adds a random time of up to `max` to the [wait](crate::Denied::retry_after) in a denial, so that
     /// clients do not all return at once. The default is no jitter.
     ///
     /// `Retry-After` counts whole seconds, so there `max` is rounded up to whole seconds.
@@ -178,33 +228,43 @@ impl RateLimitLayer {
         self.with(|decider| decider.denial_format = DenialFormat::PlainText)
     }
 
-    /// Sets a closure that creates the response to a [`Denied`] request. The layer adds
-    /// `Retry-After` and the rate limit [`Headers`] to it, and replaces its `Cache-Control` by
-    /// `no-store`.
+    /// Sets a closure that creates the response to a [rejected](Rejection) request. The closure
+    /// returns any type that converts into a [`DenialResponse`]: with the feature `axum`, every
+    /// `IntoResponse`.
     ///
-    /// The closure is not called for gRPC requests, which get a gRPC status, and not when the store
-    /// cannot answer.
+    /// The layer completes the response:
+    ///
+    /// - The status is that of the [`Rejection`], 429, 403 or 503, unless the closure has chosen one.
+    ///   A status 200 is replaced, because it is the default of responses, and because a client
+    ///   reads a denial with status 200 as a success.
+    /// - `Retry-After` and the rate limit [`Headers`] are added. They replace headers of the same
+    ///   names.
+    /// - `Cache-Control` is replaced by `no-store`. Headers with which a server addresses certain
+    ///   caches, such as `CDN-Cache-Control` and `Surrogate-Control`, are removed.
+    ///
+    /// The closure is not called for gRPC requests, which get a gRPC status.
     ///
     /// ```
-    /// use http::{Response, StatusCode};
     /// # use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
     /// # let rule = Rule::new(Policy::new("p", Quota::per_minute(60))?, by::header("x-api-key"));
-    /// let layer = RateLimitLayer::new(Limiter::in_memory(), rule).on_denied(|denied, _parts| {
-    ///     let mut response = Response::new("slow down".into());
-    ///     *response.status_mut() = match denied.is_over_capacity() {
-    ///         true => StatusCode::FORBIDDEN,
-    ///         false => StatusCode::TOO_MANY_REQUESTS,
-    ///     };
-    ///     response
-    /// });
+    /// let layer = RateLimitLayer::new(Limiter::in_memory(), rule)
+    ///     .on_denied(|rejection, _parts| match rejection.retry_after_seconds() {
+    ///         Some(seconds) => format!("slow down: come back in {seconds} s"),
+    ///         None => "slow down".to_owned(),
+    ///     });
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     #[must_use]
-    pub fn on_denied<F>(self, respond: F) -> Self
+    pub fn on_denied<F, R>(self, respond: F) -> Self
     where
-        F: Fn(&Denied<'_>, &Parts) -> Response<Bytes> + Send + Sync + 'static,
+        F: Fn(&Rejection<'_>, &Parts) -> R + Send + Sync + 'static,
+        R: Into<DenialResponse>,
     {
-        self.with(|decider| decider.denial_format = DenialFormat::Custom(Arc::new(respond)))
+        self.with(|decider| {
+            let respond =
+                move |rejection: &Rejection<'_>, parts: &Parts| respond(rejection, parts).into();
+            decider.denial_format = DenialFormat::Custom(Arc::new(respond));
+        })
     }
 
     /// Sets a closure that is called with every [`Decision`], before the inner service is called.

@@ -25,5 +25,6 @@ pub use self::{
     future::ResponseFuture,
     headers::{Headers, Reset},
     layer::RateLimitLayer,
+    respond::{DenialResponse, Rejection, RejectionKind},
     service::RateLimit,
 };

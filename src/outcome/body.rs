@@ -10,11 +10,11 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::body_settlement::BodySettlement;
+use super::{body_settlement::BodySettlement, denial_body::DenialBody};
 
 pin_project! {
     /// The body of a response of [`RateLimit`](crate::RateLimit) or [`Pace`](crate::client::Pace):
-    /// the body of the inner service, or the document of a denial.
+    /// the body of the inner service, or that of a denial.
     ///
     /// It implements [`Body`] if `B` does and if the data of `B` can be made from [`Bytes`].
     pub struct ResponseBody<B> {
@@ -26,16 +26,16 @@ pin_project! {
 pin_project! {
     #[project = BodyKindProjection]
     enum BodyKind<B> {
-        Document { document: Option<Bytes> },
+        Denial { body: DenialBody },
         // The settlement is boxed because few responses have one.
         Inner { #[pin] body: B, at_end: Option<Box<BodySettlement>> },
     }
 }
 
 impl<B> ResponseBody<B> {
-    /// Creates a body of one frame.
-    pub(crate) fn document(document: Bytes) -> Self {
-        Self { kind: BodyKind::Document { document: Some(document) } }
+    /// Wraps the body of a denial.
+    pub(crate) fn denial(body: DenialBody) -> Self {
+        Self { kind: BodyKind::Denial { body } }
     }
 
     /// Wraps the body of the inner service.
@@ -62,9 +62,9 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         match self.project().kind.project() {
-            BodyKindProjection::Document { document } => {
-                let document = document.take().filter(|document| !document.is_empty());
-                Poll::Ready(document.map(|document| Ok(Frame::data(document.into()))))
+            BodyKindProjection::Denial { body } => {
+                let frame = ready!(body.poll_frame(cx));
+                Poll::Ready(frame.map(|frame| Ok(frame.map_data(Into::into))))
             }
             BodyKindProjection::Inner { body, at_end } => {
                 let frame = ready!(body.poll_frame(cx));
@@ -82,16 +82,14 @@ where
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            BodyKind::Document { document } => document.as_ref().is_none_or(Bytes::is_empty),
+            BodyKind::Denial { body } => body.is_end_stream(),
             BodyKind::Inner { body, .. } => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            BodyKind::Document { document } => {
-                SizeHint::with_exact(document.as_ref().map_or(0, |document| document.len() as u64))
-            }
+            BodyKind::Denial { body } => body.size_hint(),
             BodyKind::Inner { body, .. } => body.size_hint(),
         }
     }
@@ -100,8 +98,27 @@ where
 impl<B> fmt::Debug for ResponseBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
-            BodyKind::Document { .. } => "ResponseBody(document)",
+            BodyKind::Denial { .. } => "ResponseBody(denial)",
             BodyKind::Inner { .. } => "ResponseBody(inner)",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sizes are those of a body that a denial is a document of, and nothing else.
+    #[test]
+    fn a_denial_of_the_application_does_not_enlarge_the_body() {
+        let document = size_of::<Option<Bytes>>() + size_of::<usize>();
+        assert_eq!(size_of::<ResponseBody<Box<dyn Body<Data = Bytes, Error = ()>>>>(), document);
+        assert_eq!(size_of::<ResponseBody<[u64; 8]>>(), size_of::<[u64; 10]>());
+    }
+
+    #[test]
+    fn the_body_is_send_and_sync_if_the_inner_body_is() {
+        fn requires<B: Send + Sync>() {}
+        requires::<ResponseBody<Bytes>>();
     }
 }

@@ -6,12 +6,14 @@
 
 mod body;
 mod body_settlement;
+mod denial_body;
 mod hooks;
 mod settle;
 mod tally;
 
 pub use self::{body::ResponseBody, tally::Tally};
 pub(crate) use self::{
+    denial_body::DenialBody,
     hooks::{ResponseHooks, charges},
     settle::{Settled, Settlement, SettlementFuture},
 };

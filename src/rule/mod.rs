@@ -3,6 +3,7 @@
 mod adjustment;
 pub mod by;
 pub mod cost;
+mod preflight;
 pub mod route;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod rule;

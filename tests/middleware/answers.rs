@@ -89,23 +89,6 @@ async fn all_rules_or_none_are_charged() {
 }
 
 #[tokio::test]
-async fn the_application_responds_to_denials() {
-    let layer =
-        RateLimitLayer::new(limiter().0, rule("api", "1/10s")).on_denied(|denied, parts| {
-            let text = format!("{} {}", parts.uri.path(), denied.outcomes().len());
-            let mut response = Response::new(Bytes::from(text));
-            *response.status_mut() = StatusCode::IM_A_TEAPOT;
-            response
-        });
-    let mut service = layer.layer(inner());
-    ask!(service, "/");
-    let (status, headers, body) = ask!(service, "/tea");
-    assert_eq!((status, body.as_str()), (418, "/tea 1"));
-    assert_eq!(headers["retry-after"], "10");
-    assert!(headers.contains_key("ratelimit"));
-}
-
-#[tokio::test]
 async fn denials_in_plain_text() {
     let rules = |limiter| RateLimitLayer::new(limiter, rule("api", "1/10s")).plain_text();
     let mut service = rules(limiter().0).layer(inner());

@@ -4,6 +4,7 @@
 mod answers;
 mod contract;
 mod headers;
+mod on_denied;
 mod verdicts;
 
 use std::{

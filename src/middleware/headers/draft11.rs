@@ -16,6 +16,9 @@ use crate::decision::{Outcome, Outcomes};
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
+/// The names of both headers.
+pub(super) const NAMES: [HeaderName; 2] = [RATELIMIT_POLICY, RATELIMIT];
+
 /// The values of both headers.
 #[derive(Debug)]
 pub(super) struct Draft11 {

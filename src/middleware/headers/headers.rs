@@ -2,14 +2,17 @@
 
 use std::fmt;
 
-use http::{HeaderMap, header::RETRY_AFTER};
+use http::{HeaderMap, HeaderName, header::RETRY_AFTER};
 
 use super::{
-    draft11::Draft11,
-    value,
+    draft11::{self, Draft11},
+    retry_after, value,
     x_ratelimit::{self, Reset, XRateLimit},
 };
-use crate::decision::Decision;
+use crate::{
+    clock::Timestamp,
+    decision::{Decision, Denied, Outcome, Outcomes},
+};
 
 /// The set of rate limit headers that responses carry.
 ///
@@ -107,29 +110,53 @@ impl Headers {
         self
     }
 
+    /// Returns the names of the headers of the set, and `Retry-After`.
+    ///
+    /// A script in a browser can read them only if `Access-Control-Expose-Headers` lists them
+    /// ([CORS](crate::guide::browsers)).
+    #[must_use]
+    pub fn names(&self) -> Vec<HeaderName> {
+        let draft11: &[_] = if self.draft11 { &draft11::NAMES } else { &[] };
+        let x_ratelimit: &[_] = if self.x_ratelimit.is_some() { &x_ratelimit::NAMES } else { &[] };
+        [&[RETRY_AFTER][..], draft11, x_ratelimit].concat()
+    }
+
     /// Returns whether the set is empty.
     #[inline]
     pub(in crate::middleware) fn is_empty(&self) -> bool {
         !self.draft11 && self.x_ratelimit.is_none()
     }
 
-    /// Returns the headers for a decision. `retry_after` is the `Retry-After` of a denial in
-    /// seconds.
+    /// Returns the headers for a decision that admits the request.
     #[inline]
-    pub(in crate::middleware) fn for_decision(
+    pub(in crate::middleware) fn for_decision(&self, decision: &Decision<'_>) -> ResponseHeaders {
+        self.with(decision.outcomes(), decision.binding(), decision.time(), None)
+    }
+
+    /// Returns the headers for a denial.
+    pub(in crate::middleware) fn for_denied(&self, denied: &Denied<'_>) -> ResponseHeaders {
+        let retry_after = retry_after::seconds(denied);
+        self.with(denied.outcomes(), denied.binding(), denied.time(), retry_after)
+    }
+
+    /// `retry_after` is the `Retry-After` of a denial in seconds.
+    #[inline]
+    fn with(
         &self,
-        decision: &Decision<'_>,
+        outcomes: Outcomes<'_>,
+        binding: Option<Outcome<'_>>,
+        time: Timestamp,
         retry_after: Option<u64>,
     ) -> ResponseHeaders {
         // Without a binding outcome only shadow charges were decided, which no header shows.
-        let Some(binding) = decision.binding() else { return ResponseHeaders::default() };
+        let Some(binding) = binding else { return ResponseHeaders::default() };
         ResponseHeaders {
             draft11: self
                 .draft11
-                .then(|| Draft11::new(decision.outcomes(), retry_after, self.partition_secret)),
+                .then(|| Draft11::new(outcomes, retry_after, self.partition_secret)),
             x_ratelimit: self
                 .x_ratelimit
-                .map(|reset| XRateLimit::new(binding.standing(), decision.time(), reset)),
+                .map(|reset| XRateLimit::new(binding.standing(), time, reset)),
         }
     }
 }

@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, header::RETRY_AFTER};
-
-use super::number;
 use crate::{
     decision::{Denied, Standing},
     random,
@@ -22,12 +19,12 @@ pub(in crate::middleware) fn seconds(denied: &Denied<'_>) -> Option<u64> {
     Some(whole_seconds(standing.retry_after?).max(window_seconds(standing)))
 }
 
-/// Sets `Retry-After` to `seconds` plus a random part of `jitter`.
+/// Adds a random part of `jitter` to a wait of `seconds`.
 ///
-/// The header counts whole seconds, so `jitter` is rounded up to whole seconds.
-pub(in crate::middleware) fn set(headers: &mut HeaderMap, seconds: u64, jitter: Duration) {
+/// `Retry-After` counts whole seconds, so `jitter` is rounded up to whole seconds.
+pub(in crate::middleware) fn with_jitter(seconds: u64, jitter: Duration) -> u64 {
     let jitter = jitter.as_secs().saturating_add(u64::from(jitter.subsec_nanos() > 0));
-    headers.insert(RETRY_AFTER, number(seconds.saturating_add(random_up_to(jitter))));
+    seconds.saturating_add(random_up_to(jitter))
 }
 
 /// Returns a random time of up to `jitter`, in microseconds.

@@ -10,6 +10,10 @@ pub(super) const X_RATELIMIT_REMAINING: HeaderName =
     HeaderName::from_static("x-ratelimit-remaining");
 const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
+/// The names of the three headers.
+pub(super) const NAMES: [HeaderName; 3] =
+    [X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET];
+
 /// The meaning of `X-RateLimit-Reset` in [`Headers::x_ratelimit`](crate::Headers::x_ratelimit). No
 /// standard defines it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,122 +1,101 @@
-//! The encoding of `google.rpc.Status` with the details `RetryInfo` and `QuotaFailure` in Protocol
-//! Buffers.
-//!
-//! It is written by hand: three messages of two fields each need no code generator.
+//! The gRPC status of denials, and Trailers-Only responses for gRPC and gRPC-Web clients.
 
 use std::time::Duration;
 
-use crate::decision::Outcome;
+use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header::CONTENT_TYPE};
 
-/// The maximum number of policies that a denial names, because gRPC limits metadata to 8 KiB.
-const MAX_VIOLATIONS: usize = 8;
+use super::{caching, grpc_details, violations::violations};
+use crate::{
+    decision::Denied,
+    middleware::headers::{
+        number,
+        retry_after::{random_part, whole_seconds},
+    },
+    outcome::DenialBody,
+};
 
-/// The field `type_url = 1` of a google.protobuf.Any, and the tag of its field `value = 2`.
-const RETRY_INFO: &[u8] = b"\x0a\x28type.googleapis.com/google.rpc.RetryInfo\x12";
-const QUOTA_FAILURE: &[u8] = b"\x0a\x2btype.googleapis.com/google.rpc.QuotaFailure\x12";
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+const GRPC_RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
-/// Encodes Status { code = 1, message = 2, details = 3: [Any] }.
-pub(super) fn encode<'a>(
-    code: u8,
-    message: &[u8],
-    wait: Option<Duration>,
-    violations: impl Iterator<Item = Outcome<'a>>,
-) -> Vec<u8> {
-    // This is enough for a denial that names one policy.
-    let mut status = Vec::with_capacity(320);
-    push_integer(&mut status, 1, u64::from(code));
-    push_bytes(&mut status, 2, message);
-    if let Some(wait) = wait {
-        push_retry_info(&mut status, wait);
+const RESOURCE_EXHAUSTED: u8 = 8;
+const FAILED_PRECONDITION: u8 = 9;
+const UNAVAILABLE: u8 = 14;
+
+/// The status of a rejected call.
+pub(super) struct GrpcStatus {
+    pub(super) code: u8,
+    /// Needs no percent-encoding.
+    pub(super) message: String,
+    /// `google.rpc.Status` in Protocol Buffers.
+    pub(super) details: Vec<u8>,
+    /// The wait for clients that follow `grpc-retry-pushback-ms`.
+    pushback: Option<Duration>,
+}
+
+impl GrpcStatus {
+    /// Returns the status of a denied call: `FAILED_PRECONDITION` if a cost is over capacity, and
+    /// `RESOURCE_EXHAUSTED` otherwise.
+    pub(super) fn denied(denied: &Denied<'_>, jitter: Duration) -> Self {
+        let wait = denied.retry_after().filter(|_| !denied.is_over_capacity());
+        let mut digits = itoa::Buffer::new();
+        let message: [&str; 3] = match wait {
+            _ if denied.is_over_capacity() => {
+                ["the cost exceeds what the quota can ever hold", "", ""]
+            }
+            Some(wait) => {
+                let micros = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
+                ["quota exceeded; retry in ", digits.format(whole_seconds(micros)), " s"]
+            }
+            None => ["quota exceeded", "", ""],
+        };
+        let over_capacity = denied.is_over_capacity();
+        let code = if over_capacity { FAILED_PRECONDITION } else { RESOURCE_EXHAUSTED };
+        let wait = wait.map(|wait| wait.saturating_add(random_part(jitter)));
+        let message = message.concat();
+        let details = grpc_details::encode(code, message.as_bytes(), wait, violations(denied));
+        Self { code, message, details, pushback: wait }
     }
-    let failure = quota_failure(violations);
-    if !failure.is_empty() {
-        push_any(&mut status, QUOTA_FAILURE, failure.len());
-        status.extend_from_slice(&failure);
+
+    /// Returns `UNAVAILABLE`, for a store that cannot answer and a rule that denies requests then.
+    pub(super) fn unavailable(jitter: Duration) -> Self {
+        let wait = Duration::from_secs(1).saturating_add(random_part(jitter));
+        let message = "the request cannot be admitted at the moment".to_owned();
+        let violations = std::iter::empty();
+        let details = grpc_details::encode(UNAVAILABLE, message.as_bytes(), Some(wait), violations);
+        Self { code: UNAVAILABLE, message, details, pushback: None }
     }
-    status
-}
 
-/// Appends RetryInfo { retry_delay = 1: Duration { seconds = 1, nanos = 2 } } as a detail.
-fn push_retry_info(status: &mut Vec<u8>, wait: Duration) {
-    let (seconds, nanos) = (wait.as_secs(), u64::from(wait.subsec_nanos()));
-    let delay = integer_size(seconds) + integer_size(nanos);
-    push_any(status, RETRY_INFO, bytes_size(delay));
-    push_header(status, 1, delay);
-    push_integer(status, 1, seconds);
-    push_integer(status, 2, nanos);
-}
-
-/// Encodes QuotaFailure { violations = 1: [Violation { subject = 1, description = 2 }] }.
-fn quota_failure<'a>(violations: impl Iterator<Item = Outcome<'a>>) -> Vec<u8> {
-    let mut failure = Vec::with_capacity(160);
-    let mut digits = [itoa::Buffer::new(); 3];
-    for outcome in violations.take(MAX_VIOLATIONS) {
-        let standing = outcome.standing();
-        let subject = outcome.policy().name().as_bytes();
-        let [cost, remaining, limit] = &mut digits;
-        let description = [
-            "cost ",
-            cost.format(outcome.charge().cost()),
-            ", remaining ",
-            remaining.format(standing.remaining),
-            " of ",
-            limit.format(standing.limit),
-        ];
-        let length = description.iter().map(|part| part.len()).sum();
-        push_header(&mut failure, 1, bytes_size(subject.len()) + bytes_size(length));
-        push_bytes(&mut failure, 1, subject);
-        push_header(&mut failure, 2, length);
-        description.iter().for_each(|part| failure.extend_from_slice(part.as_bytes()));
+    /// Adds the headers that are not part of the status itself.
+    pub(super) fn add_metadata(&self, headers: &mut HeaderMap) {
+        caching::forbid(headers);
+        if let Some(wait) = self.pushback {
+            // Clients parse this number as a 32-bit integer.
+            let millis = wait.as_micros().div_ceil(1_000).min(i32::MAX as u128) as u64;
+            headers.insert(GRPC_RETRY_PUSHBACK, number(millis));
+        }
     }
-    failure
-}
 
-/// Appends an Any to the details of a status, up to its value of `length` bytes. `prefix` holds its
-/// type and the tag of its value.
-fn push_any(status: &mut Vec<u8>, prefix: &[u8], length: usize) {
-    push_header(status, 3, prefix.len() + bytes_size(length) - 1);
-    status.extend_from_slice(prefix);
-    push_varint(status, length as u64);
-}
-
-/// Appends a length-delimited field.
-fn push_bytes(message: &mut Vec<u8>, field: u8, bytes: &[u8]) {
-    push_header(message, field, bytes.len());
-    message.extend_from_slice(bytes);
-}
-
-/// Appends the tag and the length of a length-delimited field.
-fn push_header(message: &mut Vec<u8>, field: u8, length: usize) {
-    message.push(field << 3 | 2);
-    push_varint(message, length as u64);
-}
-
-/// Appends an integer field, unless it is 0, which is the default.
-fn push_integer(message: &mut Vec<u8>, field: u8, number: u64) {
-    if number != 0 {
-        message.push(field << 3);
-        push_varint(message, number);
+    /// Creates a response without a body, which both protocols allow (PROTOCOL-WEB.md,
+    /// "Trailers-only responses").
+    pub(super) fn into_response(self, content_type: HeaderValue) -> Response<DenialBody> {
+        let mut response = Response::new(DenialBody::Document(Bytes::new()));
+        // The response gets five headers of gRPC, five of rate limits, and `Cache-Control`.
+        *response.headers_mut() = HeaderMap::with_capacity(11);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, content_type);
+        headers.insert(GRPC_STATUS, number(u64::from(self.code)));
+        self.add_metadata(headers);
+        if let Ok(message) = HeaderValue::try_from(self.message) {
+            headers.insert(GRPC_MESSAGE, message);
+        }
+        // gRPC encodes binary metadata without padding.
+        if let Ok(details) = HeaderValue::try_from(STANDARD_NO_PAD.encode(self.details)) {
+            headers.insert(GRPC_STATUS_DETAILS, details);
+        }
+        response
     }
-}
-
-fn push_varint(message: &mut Vec<u8>, mut number: u64) {
-    while number > 0x7f {
-        message.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    message.push(number as u8);
-}
-
-/// Returns the size of a length-delimited field with its tag and its length.
-fn bytes_size(length: usize) -> usize {
-    1 + varint_size(length as u64) + length
-}
-
-/// Returns the size of an integer field.
-fn integer_size(number: u64) -> usize {
-    if number == 0 { 0 } else { 1 + varint_size(number) }
-}
-
-fn varint_size(number: u64) -> usize {
-    (u64::BITS - (number | 1).leading_zeros()).div_ceil(7) as usize
 }

@@ -1,11 +1,19 @@
 //! The responses to requests that are not admitted: problem documents, plain text, and gRPC.
 
-mod denial;
-mod grpc;
+mod caching;
+mod denial_format;
+mod denial_response;
+mod denied;
 mod grpc_content_type;
+mod grpc_details;
 mod grpc_status;
 mod problem;
-mod response;
+mod rejection;
 mod text;
+mod violations;
 
-pub(super) use self::denial::DenialFormat;
+pub(super) use self::denial_format::DenialFormat;
+pub use self::{
+    denial_response::DenialResponse,
+    rejection::{Rejection, RejectionKind},
+};

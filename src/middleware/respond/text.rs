@@ -1,30 +1,25 @@
 //! Denials in plain text.
 
-use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderValue, Response};
 
-use super::response::{response, status};
-use crate::decision::Denied;
+use super::{Rejection, rejection::RejectionKind};
 
 const TEXT_PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// Returns the response to a denied request: 429 or 403.
-pub(super) fn denied(denied: &Denied<'_>, retry_after: Option<u64>) -> Response<Bytes> {
-    let body = match retry_after {
-        _ if denied.is_over_capacity() => {
-            Bytes::from_static(b"This request costs more than the quota can ever hold.\n")
+/// Returns the response with one line of text.
+pub(super) fn response(rejection: Rejection<'_>) -> Response<String> {
+    let mut digits = itoa::Buffer::new();
+    let body = match (rejection.kind(), rejection.retry_after_seconds()) {
+        (RejectionKind::OverCapacity, _) => {
+            "This request costs more than the quota can ever hold.\n".to_owned()
         }
-        Some(seconds) => {
-            let mut digits = itoa::Buffer::new();
-            ["Too many requests. Retry in ", digits.format(seconds), " s.\n"].concat().into()
+        (RejectionKind::Unavailable, _) => {
+            "The request cannot be admitted at the moment.\n".to_owned()
         }
-        None => Bytes::from_static(b"Too many requests.\n"),
+        (RejectionKind::OverQuota, Some(seconds)) => {
+            ["Too many requests. Retry in ", digits.format(seconds), " s.\n"].concat()
+        }
+        (RejectionKind::OverQuota, None) => "Too many requests.\n".to_owned(),
     };
-    response(status(denied), TEXT_PLAIN, body)
-}
-
-/// Returns the response 503, for a store that cannot answer.
-pub(super) fn unavailable() -> Response<Bytes> {
-    let body = Bytes::from_static(b"The request cannot be admitted at the moment.\n");
-    response(StatusCode::SERVICE_UNAVAILABLE, TEXT_PLAIN, body)
+    rejection.into_response(TEXT_PLAIN, body)
 }

@@ -2,6 +2,7 @@
 //!
 //! [`is`] and [`grpc`] return closures for [`Rule::only`](crate::Rule::only) and
 //! [`RateLimitLayer::exempt`](crate::RateLimitLayer::exempt).
+//! [`is_preflight`] recognizes CORS preflights.
 //! [`cost::by_route`](crate::cost::by_route) is a table of costs by route. [`path`] returns the path
 //! of a request, for closures of your own.
 //!
@@ -73,3 +74,4 @@ pub use self::{
     matching::{grpc, is},
     names::path,
 };
+pub use super::preflight::is_preflight;
