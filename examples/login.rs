@@ -1,7 +1,6 @@
 //! Counts only failed logins: `cargo run --example login`.
 //!
-//! Send `POST /login` with `{"user": "alice", "password": "open sesame"}`. Each account may fail 3
-//! times a minute.
+//! Send `POST /login` with `alice:open sesame` as its body. Each account may fail 3 times a minute.
 //!
 //! The name of the account is in the body, which a layer does not read. So the handler reserves an
 //! attempt before it verifies the password, and refunds it if the password is right. Because the
@@ -10,25 +9,18 @@
 mod support;
 
 use axum::{
-    Json, Router,
+    Router,
     extract::State,
     http::{StatusCode, header::RETRY_AFTER},
     response::{IntoResponse, Response},
     routing::post,
 };
-use serde::Deserialize;
 use tollgate::{Limiter, Policy, Quota, Reserve};
 
 #[derive(Clone)]
 struct App {
     limiter: Limiter,
     failed_logins: Policy,
-}
-
-#[derive(Deserialize)]
-struct Credentials {
-    user: String,
-    password: String,
 }
 
 #[tokio::main]
@@ -38,11 +30,11 @@ async fn main() -> support::Outcome<()> {
     support::serve(Router::new().route("/login", post(login)).with_state(app)).await
 }
 
-async fn login(
-    State(app): State<App>,
-    Json(Credentials { user, password }): Json<Credentials>,
-) -> Response {
-    let attempt = match app.limiter.reserve(app.failed_logins.charge(&user, 1)).await {
+async fn login(State(app): State<App>, body: String) -> Response {
+    let Some((user, password)) = body.split_once(':') else {
+        return (StatusCode::BAD_REQUEST, "send USER:PASSWORD\n").into_response();
+    };
+    let attempt = match app.limiter.reserve(app.failed_logins.charge(user, 1)).await {
         Ok(Reserve::Held(attempt)) => attempt,
         Ok(Reserve::Denied(denied)) => {
             let wait = denied.retry_after().unwrap_or_default();
@@ -54,7 +46,7 @@ async fn login(
         // The store failed. Attempts that are not counted are not allowed.
         Err(_) => return (StatusCode::SERVICE_UNAVAILABLE, "try again later\n").into_response(),
     };
-    if !is_right(&password).await {
+    if !is_right(password).await {
         return (StatusCode::UNAUTHORIZED, "wrong password\n").into_response();
     }
     // If the refund fails, the attempt stays charged, and the login still succeeds.

@@ -14,21 +14,15 @@ use std::{convert::Infallible, time::Duration};
 use axum::{
     Router,
     body::{Body, Bytes},
-    extract::{Query, State},
+    extract::{RawQuery, State},
     response::Response,
     routing::get,
 };
 use futures_util::stream;
 use http::request::Parts;
-use serde::Deserialize;
 use tollgate::{Key, Limiter, Policy, Quota, RateLimitLayer, Rule, Tally};
 
 const ESTIMATE: u64 = 50;
-
-#[derive(Deserialize)]
-struct Prompt {
-    n: u64,
-}
 
 #[derive(Clone)]
 struct App {
@@ -54,7 +48,8 @@ fn account(parts: &Parts) -> Key {
     parts.headers.get("x-account").map_or(Key::ANONYMOUS, Key::from)
 }
 
-async fn chat(Query(Prompt { n }): Query<Prompt>) -> Response {
+async fn chat(RawQuery(query): RawQuery) -> Response {
+    let n = query.as_deref().and_then(|query| query.strip_prefix("n=")?.parse().ok()).unwrap_or(10);
     let tally = Tally::new();
     let counted = tally.clone();
     let answer = stream::unfold(0, move |sent| {

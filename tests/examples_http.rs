@@ -169,9 +169,7 @@ fn per_tier() {
 }
 
 fn log_in(example: &Example, user: &str, password: &str) -> u16 {
-    let body = format!(r#"{{"user":"{user}","password":"{password}"}}"#);
-    let json = [("content-type", "application/json")];
-    example.send("POST", "/login", &json, &body).status
+    example.send("POST", "/login", &[], &format!("{user}:{password}")).status
 }
 
 #[test]

@@ -1,15 +1,18 @@
 //! The example of tower_governor's README beside its translation in docs/migrating.md.
 
+#[allow(dead_code, reason = "a part is used")]
+#[path = "../common_http/mod.rs"]
+mod common_http;
+
 use std::{net::SocketAddr, time::Duration};
 
 use axum::{Router, routing::get};
+use common_http::{Client, Reply, serve};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpSocket, time::Instant};
 use tollgate::{Limiter, Policy, RateLimitLayer, Rule, by};
 use tower_governor::{GovernorLayer, governor::GovernorConfigBuilder};
-
-use crate::common_http::{Client, Reply, serve};
 
 async fn hello() -> &'static str {
     "Hello world"
