@@ -31,10 +31,7 @@ struct Instant(MemoryStore);
 impl Store for Instant {
     fn call(&self, request: Request<'_>) -> Answer {
         let reply = self.0.call(request).now().unwrap();
-        Answer::ready(reply.map(|mut reply| {
-            reply.source = Source::Shared;
-            reply
-        }))
+        Answer::ready(reply.map(|reply| reply.with_source(Source::Shared)))
     }
 }
 

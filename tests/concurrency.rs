@@ -398,7 +398,7 @@ fn a_store_that_answers_wrongly_admits_nothing() {
         fn call(&self, _: Request<'_>) -> Answer {
             let source = tollgate::store::Source::Local;
             let time = tollgate::Timestamp::default();
-            Answer::ready(Ok(StoreReply { time, source, charges: Default::default() }))
+            Answer::ready(Ok(StoreReply::new(time, source, [])))
         }
     }
     let policy = policy("p", "10/s");

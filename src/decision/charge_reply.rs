@@ -4,6 +4,7 @@ use super::{Mark, Standing};
 
 /// The reply of a [`Store`](crate::store::Store) to one [`Charge`](crate::Charge).
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct ChargeReply {
     /// The verdict on the charge by itself.
     pub verdict: Verdict,
@@ -15,8 +16,18 @@ pub struct ChargeReply {
     pub mark: Mark,
 }
 
+impl ChargeReply {
+    /// Creates the reply to one charge, for implementations of [`Store`](crate::store::Store).
+    /// `units` is the number of units spent or refunded.
+    #[must_use]
+    pub fn new(verdict: Verdict, units: u64, standing: Standing, mark: Mark) -> Self {
+        Self { verdict, units, standing, mark }
+    }
+}
+
 /// The verdict on one charge by itself, independent of the other charges of its check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Verdict {
     /// Enough units are free.
     Passed,

@@ -8,12 +8,49 @@ use crate::clock::Timestamp;
 /// The reply of a [`Store`](crate::store::Store) to a [`Request`](crate::store::Request).
 #[derive(Debug, Clone)]
 pub struct StoreReply {
-    /// The store's time.
-    pub time: Timestamp,
-    /// The kind of store that decided.
-    pub source: Source,
-    /// A reply to each charge, or to each line of a receipt, in their order.
-    pub charges: SmallVec<[ChargeReply; 1]>,
+    pub(crate) time: Timestamp,
+    pub(crate) source: Source,
+    pub(crate) charges: SmallVec<[ChargeReply; 1]>,
+}
+
+impl StoreReply {
+    /// Creates a reply, for implementations of [`Store`](crate::store::Store).
+    ///
+    /// `time` is the store's time, and `source` the kind of store that decided. `charges` are the
+    /// replies to each charge, or to each line of a receipt, in their order.
+    #[must_use]
+    pub fn new(
+        time: Timestamp,
+        source: Source,
+        charges: impl IntoIterator<Item = ChargeReply>,
+    ) -> Self {
+        Self { time, source, charges: charges.into_iter().collect() }
+    }
+
+    /// Sets the kind of store that decided, for a store around a store.
+    #[must_use]
+    pub fn with_source(mut self, source: Source) -> Self {
+        self.source = source;
+        self
+    }
+
+    /// Returns the store's time.
+    #[must_use]
+    pub fn time(&self) -> Timestamp {
+        self.time
+    }
+
+    /// Returns the kind of store that decided.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// Returns the reply to each charge, or to each line of a receipt, in their order.
+    #[must_use]
+    pub fn charges(&self) -> &[ChargeReply] {
+        &self.charges
+    }
 }
 
 /// The kind of store that decided.

@@ -14,6 +14,7 @@ use super::Key;
 /// assert_eq!(Identity::Exempt.key(), None);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Identity {
     /// This key is charged.
     Known(Key),

@@ -47,6 +47,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         Status::new()
     }
 
+    /// Returns a description of the store, such as `memory (1,000,000 keys, 256 MiB)`, for the event
+    /// that [a layer emits](crate::RateLimitLayer#first-start) when it is first used. It contains
+    /// neither keys nor addresses nor passwords. The default is the name of the type.
+    fn description(&self) -> String {
+        std::any::type_name::<Self>().to_owned()
+    }
+
     /// Returns the node that a charge depends on. Each node has a circuit breaker of its own. The
     /// default is a store with one node.
     #[doc(hidden)]
@@ -80,6 +87,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).status()
     }
 
+    fn description(&self) -> String {
+        (**self).description()
+    }
+
     fn node(&self, charge: &Charge<'_>) -> NodeId {
         (**self).node(charge)
     }
@@ -106,6 +117,10 @@ impl<S: Store + ?Sized> Store for Box<S> {
         (**self).status()
     }
 
+    fn description(&self) -> String {
+        (**self).description()
+    }
+
     fn node(&self, charge: &Charge<'_>) -> NodeId {
         (**self).node(charge)
     }
@@ -130,7 +145,7 @@ impl<S: Store + ?Sized> Store for Box<S> {
 /// let charges = [search.charge("alice", 10)];
 /// for request in [Request::Force(&charges), Request::Peek(&charges)] {
 ///     let reply = store.call(request).now().expect("the answer of a memory store is ready")?;
-///     assert_eq!(reply.charges[0].standing.remaining(), 90);
+///     assert_eq!(reply.charges()[0].standing.remaining(), 90);
 /// }
 /// # Ok::<(), tollgate::Error>(())
 /// ```

@@ -22,12 +22,9 @@ impl Store for Denies {
     fn call(&self, request: StoreRequest<'_>) -> Answer {
         let StoreRequest::Acquire(charges) = request else { unreachable!("only checks are made") };
         let standing = Standing::new(10, 0, Duration::ZERO, Duration::from_secs(60), self.1);
-        let reply = ChargeReply { verdict: self.0, units: 0, standing, mark: Mark::default() };
-        Answer::ready(Ok(StoreReply {
-            time: Timestamp::from_micros(crate::START),
-            source: Source::Shared,
-            charges: charges.iter().map(|_| reply).collect(),
-        }))
+        let reply = ChargeReply::new(self.0, 0, standing, Mark::default());
+        let time = Timestamp::from_micros(crate::START);
+        Answer::ready(Ok(StoreReply::new(time, Source::Shared, charges.iter().map(|_| reply))))
     }
 }
 

@@ -90,10 +90,7 @@ impl Store for Remote {
             if mood == Mood::Late as u8 {
                 tokio::task::yield_now().await;
             }
-            reply.map(|mut reply| {
-                reply.source = Source::Shared;
-                reply
-            })
+            reply.map(|reply| reply.with_source(Source::Shared))
         })
     }
 }

@@ -17,6 +17,7 @@ pub(super) const NAMES: [HeaderName; 3] =
 /// The meaning of `X-RateLimit-Reset` in [`Headers::x_ratelimit`](crate::Headers::x_ratelimit). No
 /// standard defines it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Reset {
     /// The number of seconds until all units are free again, as Envoy and Kong send it. It does not
     /// depend on the clock of the client. [`Headers::default`](crate::Headers::default) uses it.
