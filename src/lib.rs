@@ -49,7 +49,7 @@ mod telemetry;
 #[cfg(feature = "axum")]
 pub use self::middleware::NotDecided;
 pub use self::{
-    clock::{Clock, ManualClock, SystemClock, Timestamp},
+    clock::{Clock, ManualClock, SystemClock, Timestamp, TokioClock},
     decision::{
         Allowed, Decision, Denied, Mark, Outcome, Outcomes, Receipt, ReceiptLine, Standing,
     },

@@ -1,18 +1,13 @@
 //! Time: the timestamp type, and the clock of embedded stores.
 
+mod manual;
 mod system;
+mod tokio_clock;
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt, time::Duration};
 
-pub use self::system::SystemClock;
 pub(crate) use self::system::wall_time;
+pub use self::{manual::ManualClock, system::SystemClock, tokio_clock::TokioClock};
 
 /// A point in time: whole microseconds since the Unix epoch, below 2^53.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -43,45 +38,6 @@ impl Timestamp {
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Returns the current time.
     fn now(&self) -> Timestamp;
-}
-
-/// A clock for tests. It stands still until [`advance`](Self::advance) or [`set`](Self::set) moves it,
-/// and clones share one time.
-///
-/// ```
-/// use std::time::Duration;
-/// use tollgate::{Clock, ManualClock};
-///
-/// let clock = ManualClock::at(1_000_000);
-/// clock.advance(Duration::from_millis(250));
-/// assert_eq!(clock.now().as_micros(), 1_250_000);
-/// ```
-#[derive(Debug, Clone, Default)]
-pub struct ManualClock(Arc<AtomicU64>);
-
-impl ManualClock {
-    /// Creates a clock that shows `micros` microseconds since the Unix epoch.
-    #[must_use]
-    pub fn at(micros: u64) -> Self {
-        Self(Arc::new(AtomicU64::new(micros)))
-    }
-
-    /// Moves the clock forward.
-    pub fn advance(&self, by: Duration) {
-        self.0.fetch_add(micros(by), Ordering::SeqCst);
-    }
-
-    /// Sets the clock to `micros` microseconds since the Unix epoch. It may run backward, to test a
-    /// faulty clock.
-    pub fn set(&self, micros: u64) {
-        self.0.store(micros, Ordering::SeqCst);
-    }
-}
-
-impl Clock for ManualClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_micros(self.0.load(Ordering::SeqCst))
-    }
 }
 
 fn nanos(duration: Duration) -> u64 {

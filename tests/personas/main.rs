@@ -1,11 +1,12 @@
-//! Programs as users write them, asked real requests over a loopback connection.
+//! Programs as users write them, asked real requests over a loopback connection. What needs
+//! tower_governor is a test of benches/peers.
 
+#[cfg(feature = "axum")]
+mod app_test;
 #[cfg(feature = "axum")]
 #[allow(dead_code, reason = "no persona needs all of it")]
 #[path = "../common_http/mod.rs"]
 mod common_http;
-#[cfg(feature = "axum")]
-mod from_tower_governor;
 #[cfg(all(feature = "axum", feature = "tonic"))]
 mod grpc;
 #[cfg(feature = "axum")]
