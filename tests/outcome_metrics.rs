@@ -1,6 +1,9 @@
 //! Counters and histograms through the `metrics` facade.
 #![cfg(feature = "metrics")]
 
+use std::{collections::BTreeSet, fs, path::Path, sync::Mutex};
+
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use tollgate::{
     Error, ErrorKind, Limiter, OnFailure, Policy, Reserve,
@@ -36,7 +39,8 @@ fn decisions_by_policy_and_outcome() {
         });
     });
     let mut seen: Vec<String> = Vec::new();
-    for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+    for (key, unit, description, value) in snapshotter.snapshot().into_vec() {
+        assert!(description.is_some() && unit.is_some(), "{key:?} is described");
         let labels: Vec<_> = key.key().labels().map(|label| label.value().to_owned()).collect();
         match value {
             DebugValue::Counter(count) => {
@@ -124,4 +128,82 @@ fn the_state_of_a_breaker() {
         // Each snapshot sets the gauges to 0, so this is what was taken away since.
         assert_eq!(state(), gauges(0.0, -1.0));
     });
+}
+
+/// A recorder that keeps the names of the metrics that are described.
+#[derive(Default)]
+struct Descriptions(Mutex<BTreeSet<String>>);
+
+impl Descriptions {
+    fn add(&self, name: &KeyName, description: &SharedString) {
+        assert!(description.ends_with('.'), "{name:?} has a sentence");
+        self.0.lock().unwrap().insert(name.as_str().to_owned());
+    }
+}
+
+impl Recorder for Descriptions {
+    fn describe_counter(&self, name: KeyName, _: Option<Unit>, description: SharedString) {
+        self.add(&name, &description);
+    }
+    fn describe_gauge(&self, name: KeyName, _: Option<Unit>, description: SharedString) {
+        self.add(&name, &description);
+    }
+    fn describe_histogram(&self, name: KeyName, _: Option<Unit>, description: SharedString) {
+        self.add(&name, &description);
+    }
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::noop()
+    }
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+/// Returns the names of metrics between two `quote`s in a text.
+fn names(text: &str, quote: char) -> Vec<String> {
+    let is_name = |part: &&str| {
+        part.starts_with("tollgate_")
+            && part.bytes().all(|it| it == b'_' || it.is_ascii_lowercase())
+    };
+    text.split(quote).filter(is_name).map(str::to_owned).collect()
+}
+
+/// Returns the code of all files, without comments.
+fn code(folder: &Path, text: &mut String) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => code(&path, text),
+            false => {
+                let file = fs::read_to_string(&path).unwrap();
+                let lines = file.lines().filter(|line| !line.trim_start().starts_with("//"));
+                *text += &lines.collect::<Vec<_>>().join("\n");
+            }
+        }
+    }
+}
+
+/// The limiter describes each metric that the code emits and that the docs list, and no other.
+#[test]
+fn every_metric_has_a_description() {
+    let recorder = Descriptions::default();
+    metrics::with_local_recorder(&recorder, || drop(Limiter::in_memory()));
+    let described = recorder.0.into_inner().unwrap();
+
+    let mut sources = String::new();
+    code(Path::new("src"), &mut sources);
+    let in_code = names(&sources, '"');
+    let uses = |name: &str| in_code.iter().filter(|it| *it == name).count();
+    for name in &described {
+        assert!(uses(name) >= 2, "{name} is described, and emitted");
+    }
+    assert_eq!(BTreeSet::from_iter(in_code.iter().cloned()), described, "emitted and described");
+
+    let docs =
+        ["docs/operations.md", "docs/resilience.md"].map(|it| fs::read_to_string(it).unwrap());
+    let listed = docs.iter().flat_map(|text| names(text, '`'));
+    assert_eq!(BTreeSet::from_iter(listed), described, "listed in the docs and described");
 }

@@ -35,7 +35,7 @@ async fn events_of_denials() {
         service.ready().await.unwrap().call(request).await.unwrap().status().as_u16()
     };
     assert_eq!([ask().await, ask().await, ask().await], [200, 200, 429]);
-    let events = log.take();
+    let events = log.take_of_requests();
     assert_eq!(events.len(), 3, "{events:#?}");
     assert!(events[0].contains("into_make_service_with_connect_info"), "once: {}", events[0]);
     assert!(events[1].contains("policy=\"shadow\"") && events[1].contains("shadow=true"));
@@ -123,7 +123,7 @@ async fn an_event_names_the_route() {
         let request = Request::get("/users/very-secret").body(Body::empty()).unwrap();
         assert_eq!(app.clone().oneshot(request).await.unwrap().status(), status);
     }
-    let events = log.take();
+    let events = log.take_of_requests();
     let [denial] = &events[..] else { panic!("{events:#?}") };
     assert!(denial.contains("route=\"/users/{id}\"") && !denial.contains("secret"), "{denial}");
 }
@@ -151,7 +151,7 @@ async fn an_outage_is_reported_once() {
         let response = service.ready().await.unwrap().call(request).await.unwrap();
         assert_eq!(response.status().as_u16(), 503);
     }
-    let events = log.take();
+    let events = log.take_of_requests();
     let warnings: Vec<_> = events.iter().filter(|event| event.contains("WARN")).collect();
     assert_eq!(warnings.len(), 2, "{:#?}", &warnings[..warnings.len().min(9)]);
     assert!(warnings[0].contains("error=down") && warnings[1].contains("breaker=\"open\""));

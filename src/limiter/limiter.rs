@@ -64,6 +64,7 @@ impl Limiter {
     /// Creates a limiter over `store`, handling timeouts and outages as configured by `resilience`.
     #[must_use]
     pub fn with(store: impl Store, resilience: Resilience) -> Self {
+        telemetry::describe();
         let (store, queue) = (LimiterStore::new(store, resilience), Queue::new(Self::MAX_WAITING));
         Self(Arc::new(LimiterState { store, queue, denial_log: DenialLog::default() }))
     }
@@ -262,6 +263,11 @@ impl Limiter {
     #[inline]
     pub(super) fn report(&self, decision: &Decision<'_>) {
         telemetry::record_decision(decision, self.denial_log(), || None);
+    }
+
+    /// Returns the description of the store and of the stages around it.
+    pub(crate) fn description(&self) -> String {
+        self.0.store.description()
     }
 
     /// Returns the log that limits the events of denials.

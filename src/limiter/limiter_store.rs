@@ -34,6 +34,14 @@ impl LimiterStore {
         !matches!(self, Self::Remote(_))
     }
 
+    pub(super) fn description(&self) -> String {
+        match self {
+            Self::Memory(store) => store.description(),
+            Self::Embedded(store) => store.description(),
+            Self::Remote(pipeline) => pipeline.description(),
+        }
+    }
+
     pub(super) fn status(&self) -> Status {
         match self {
             Self::Memory(store) => store.status(),

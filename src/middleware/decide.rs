@@ -18,7 +18,7 @@ use crate::{
     policy::{Charges, OnFailure},
     rule::{RequestFn, Rule, route},
     store::Answer,
-    telemetry::{self, FirstRequests},
+    telemetry::{self, Announcement, FirstRequests},
 };
 
 /// The settings of a layer, which all its services share.
@@ -35,6 +35,7 @@ pub(super) struct Decider {
     pub(super) on_decision: Option<Arc<OnDecision>>,
     /// Those in which misuse is looked for. A changed clone of the layer shares them.
     pub(super) first_requests: Arc<FirstRequests>,
+    pub(super) announcement: Announcement,
 }
 
 type OnDecision = dyn Fn(&Decision<'_>, &Parts) + Send + Sync;
@@ -78,6 +79,14 @@ pub(super) struct PendingSettlement {
 }
 
 impl Decider {
+    /// Reports the limits, the store and its resilience, once for each layer.
+    pub(super) fn announce(&self) {
+        self.announcement.make(|| {
+            let rules: Vec<_> = self.rules.iter().map(Rule::description).collect();
+            format!("{}; store {}", rules.join(", "), self.limiter.description())
+        });
+    }
+
     /// Decides a request, if the answer of the store is ready. For a remote store, the caller
     /// awaits the answer and then calls [`resume`](Self::resume).
     pub(super) fn decide(&self, parts: &mut Parts) -> FirstStep {

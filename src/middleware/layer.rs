@@ -18,6 +18,7 @@ use crate::{
     policy::{Charges, Policy},
     quota::Quota,
     rule::{Rule, by},
+    telemetry::Announcement,
 };
 
 /// A tower [`Layer`] that limits the requests of a service.
@@ -78,6 +79,19 @@ use crate::{
 /// [`Router::layer`]: https://docs.rs/axum/latest/axum/struct.Router.html#method.layer
 /// [`Router::route_layer`]: https://docs.rs/axum/latest/axum/struct.Router.html#method.route_layer
 ///
+/// # First start
+///
+/// With the feature `tracing`, a layer emits one event at level `INFO` when it first creates a
+/// service. The event has the policies with their quotas, the store, and the resilience around it. It
+/// contains neither keys nor addresses:
+///
+/// ```text
+/// INFO tollgate: api 100/min sliding-log; store memory (1,000,000 keys, 256 MiB)
+/// ```
+///
+/// Install the subscriber before the layer is added to a router. Clones of a layer emit one event
+/// together.
+///
 /// # Responses
 ///
 /// | outcome | status | gRPC status | `Retry-After` |
@@ -115,6 +129,7 @@ impl RateLimitLayer {
             visible: false,
             on_decision: None,
             first_requests: Arc::default(),
+            announcement: Announcement::default(),
         }))
     }
 
@@ -287,6 +302,7 @@ impl<S> Layer<S> for RateLimitLayer {
     type Service = RateLimit<S>;
 
     fn layer(&self, inner: S) -> RateLimit<S> {
+        self.0.announce();
         RateLimit::new(inner, Arc::clone(&self.0))
     }
 }

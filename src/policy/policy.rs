@@ -9,7 +9,12 @@ use std::{
 use siphasher::sip::SipHasher13;
 
 use super::{counters::Counters, key_watch::KeyWatch, live_quota::LiveQuota};
-use crate::{error::Error, key::Key, policy::Charge, quota::Quota};
+use crate::{
+    error::Error,
+    key::Key,
+    policy::Charge,
+    quota::{Algorithm, Quota},
+};
 
 /// A named [`Quota`] that can be replaced while it is in use.
 ///
@@ -122,6 +127,17 @@ impl Policy {
     #[inline]
     pub fn charge(&self, key: impl Into<Key>, cost: u64) -> Charge<'_> {
         Charge::new(self, key.into(), cost)
+    }
+
+    /// Returns the name, and the quota with its algorithm: `api 100/min sliding-log`.
+    pub(crate) fn description(&self) -> String {
+        let quota = self.quota();
+        let algorithm = match quota.algorithm() {
+            // The text of a quota leaves the default algorithm out.
+            Algorithm::SlidingLog => " sliding-log",
+            _ => "",
+        };
+        format!("{} {quota}{algorithm}", self.name())
     }
 
     #[allow(dead_code, reason = "read only if decisions are counted")]

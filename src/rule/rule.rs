@@ -244,6 +244,20 @@ impl Rule {
         Some(if self.shadow { charge.shadow() } else { charge })
     }
 
+    /// Returns the policy with its quota, and what makes the rule a special one, as text.
+    pub(crate) fn description(&self) -> String {
+        let policy = match &self.policy {
+            PolicyChoice::Fixed(policy) => policy.description(),
+            _ => "a policy chosen per request".to_owned(),
+        };
+        match (self.shadow, self.on_failure) {
+            (true, _) => format!("{policy} (shadow)"),
+            (false, OnFailure::Allow) => format!("{policy} (allows if the store fails)"),
+            (false, OnFailure::Deny) => format!("{policy} (denies if the store fails)"),
+            (false, OnFailure::Local) => policy,
+        }
+    }
+
     /// Returns the adjustment of the charge by the response, if there is one.
     #[inline]
     pub(crate) fn adjustment(&self) -> Option<&Adjustment> {

@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use metrics::{Level, Metadata};
+use metrics::{Level, Metadata, Unit, describe_counter, describe_gauge, describe_histogram};
 
 use crate::{
     decision::{Decision, Outcome, Verdict},
@@ -23,6 +23,40 @@ use crate::{
 };
 
 pub(super) const ENABLED: bool = true;
+
+/// Gives the recorder the unit and the description of each metric. A metric that is emitted must be
+/// here and in `docs/operations.md`.
+pub(crate) fn describe() {
+    let counters = [
+        ("tollgate_decisions_total", "Decisions, by policy and outcome."),
+        ("tollgate_store_errors_total", "Calls to remote stores that failed, by kind of error."),
+        ("tollgate_fallback_total", "Checks and settlements that the fallback decided."),
+        ("tollgate_deadline_missed_total", "Calls that the store did not answer by the deadline."),
+        ("tollgate_deny_cache_hits_total", "Checks that the deny cache denied."),
+        (
+            "tollgate_undo_failed_total",
+            "Denied checks over several slots of a cluster of which a part stays charged.",
+        ),
+    ];
+    for (name, description) in counters {
+        describe_counter!(name, Unit::Count, description);
+    }
+    describe_histogram!(
+        "tollgate_store_seconds",
+        Unit::Seconds,
+        "Response times of remote stores."
+    );
+    describe_histogram!(
+        "tollgate_scheduling_delay_seconds",
+        Unit::Seconds,
+        "Times that a task needed to pass through the run queue of the runtime twice."
+    );
+    describe_gauge!(
+        "tollgate_breaker_state",
+        "The worst state of a breaker: 0 closed, 1 open, 2 half-open, 3 recovering."
+    );
+    describe_gauge!("tollgate_open_breakers", Unit::Count, "Breakers that are open or half-open.");
+}
 
 #[inline]
 pub(super) fn decided(decision: &Decision<'_>) {

@@ -24,6 +24,16 @@ pub(super) fn enabled() -> bool {
     LevelFilter::current() >= tracing::Level::INFO
 }
 
+/// Returns whether a subscriber records [`announced`].
+pub(super) fn records_announcements() -> bool {
+    tracing::enabled!(target: "tollgate", tracing::Level::INFO)
+}
+
+/// Reports the limits of a layer.
+pub(super) fn announced(text: &str) {
+    tracing::info!(target: "tollgate", "{text}");
+}
+
 /// Reports a decision that denies a check, or that a shadow charge would have denied.
 #[inline]
 pub(super) fn decided<'r>(

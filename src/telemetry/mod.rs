@@ -4,6 +4,7 @@
 //! functions below, and a module of empty functions with the same names for builds without the
 //! feature.
 
+mod announcement;
 #[cfg(feature = "metrics")]
 mod counts;
 #[cfg(not(feature = "metrics"))]
@@ -30,8 +31,9 @@ mod misuse;
 pub(crate) use self::counts::undo_failed;
 pub use self::denial_events::DenialEvents;
 pub(crate) use self::{
+    announcement::Announcement,
     counts::{
-        breaker_made, breakers_counted, deadline_missed, denied_from_cache, fell_back,
+        breaker_made, breakers_counted, deadline_missed, denied_from_cache, describe, fell_back,
         scheduling_delayed, store_answered,
     },
     denial_log::DenialLog,

@@ -8,6 +8,11 @@ pub(super) fn enabled() -> bool {
     false
 }
 
+pub(super) fn records_announcements() -> bool {
+    false
+}
+
+pub(super) fn announced(_: &str) {}
 #[inline]
 pub(super) fn decided<'r>(_: &Decision<'_>, _: &DenialLog, _: impl FnOnce() -> Option<&'r str>) {}
 #[inline]

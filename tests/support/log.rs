@@ -43,6 +43,12 @@ impl Log {
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.events.lock().unwrap())
     }
+
+    /// Takes the events so far, and returns those that do not say what a layer limits.
+    #[allow(dead_code, reason = "not every test needs it")]
+    pub(crate) fn take_of_requests(&self) -> Vec<String> {
+        self.take().into_iter().filter(|event| !event.contains("; store ")).collect()
+    }
 }
 
 impl Subscriber for Log {

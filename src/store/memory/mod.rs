@@ -8,6 +8,7 @@ mod index;
 mod locked;
 mod rank;
 mod shard;
+pub(super) mod size;
 mod store;
 mod usage;
 

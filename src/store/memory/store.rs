@@ -8,6 +8,7 @@ use super::{
     entry_id::{EntryId, HashSecret},
     rank::Rank,
     shard::Shard,
+    size,
     usage::Usage,
 };
 use crate::{
@@ -235,5 +236,10 @@ impl Store for MemoryStore {
 
     fn status(&self) -> Status {
         Status::new().with_memory(self.stats())
+    }
+
+    fn description(&self) -> String {
+        let (keys, bytes) = self.usage.bounds();
+        format!("memory ({})", size::text(keys, bytes))
     }
 }

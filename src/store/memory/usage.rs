@@ -52,6 +52,11 @@ impl Usage {
         }
     }
 
+    /// Returns the maximum number of keys, and of bytes.
+    pub(super) fn bounds(&self) -> (usize, usize) {
+        (self.max_keys, self.max_bytes)
+    }
+
     /// Returns the number of keys.
     pub(super) fn keys(&self) -> usize {
         self.keys.load(Relaxed)

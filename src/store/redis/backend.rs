@@ -21,6 +21,14 @@ pub(super) enum Backend {
 }
 
 impl Backend {
+    /// Returns the kind of the backend, for logs. It contains no address.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Server(pool, _) => pool.kind(),
+            Self::Cluster(cluster) => cluster.kind(),
+        }
+    }
+
     /// Returns the hash slot of a charge. All charges of one call must be in one slot. A single
     /// server counts as one slot.
     pub(super) fn slot(&self, charge: &WireCharge) -> u16 {

@@ -42,6 +42,8 @@ struct StoreShared {
     batcher: Batcher,
     key_names: KeyNames,
     max_log_entries: u64,
+    /// The text of [`Store::description`].
+    description: Box<str>,
     test_time: TestTime,
     /// The start of a [lazy](RedisConfig::lazy) store.
     startup: Option<Startup>,
@@ -247,8 +249,14 @@ impl RedisStore {
         startup: Option<Startup>,
         config: &RedisConfig,
     ) -> Self {
-        let (max_log_entries, test_time) = (config.max_log_entries, TestTime::default());
-        Self(Arc::new(StoreShared { batcher, key_names, max_log_entries, test_time, startup }))
+        Self(Arc::new(StoreShared {
+            description: description(&batcher, config).into(),
+            batcher,
+            key_names,
+            max_log_entries: config.max_log_entries,
+            test_time: TestTime::default(),
+            startup,
+        }))
     }
 
     fn admits_quota(&self, name: &str, quota: &Quota) -> Result<(), Error> {
@@ -325,6 +333,15 @@ fn server_backend(connector: Connector, config: &RedisConfig) -> Backend {
     Backend::Server(Box::new(Pool::new(connector, config)), ScriptLoader::default())
 }
 
+/// Returns the text of [`Store::description`].
+fn description(batcher: &Batcher, config: &RedisConfig) -> String {
+    let RedisConfig { connections, prefix, .. } = config;
+    let kind = batcher.backend().kind();
+    let each = if matches!(batcher.backend(), Backend::Cluster(_)) { " to each node" } else { "" };
+    let noun = if *connections == 1 { "connection" } else { "connections" };
+    format!("Redis ({kind}, {connections} {noun}{each}, prefix {prefix})")
+}
+
 fn parts(backend: Backend, config: &RedisConfig) -> (Batcher, KeyNames) {
     (Batcher::new(backend, config.batching), KeyNames::new(config))
 }
@@ -343,6 +360,10 @@ impl Store for RedisStore {
             Some(error) => Status::new().with_not_ready(error.to_string()),
             None => Status::new(),
         }
+    }
+
+    fn description(&self) -> String {
+        self.0.description.to_string()
     }
 
     fn node(&self, charge: &Charge<'_>) -> NodeId {

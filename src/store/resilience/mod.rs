@@ -16,6 +16,7 @@ mod breaker;
 mod config;
 mod deadline;
 mod deny_cache;
+mod description;
 mod fallback;
 mod moving_average;
 mod owned_request;

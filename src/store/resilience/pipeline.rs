@@ -49,6 +49,8 @@ pub(crate) struct Pipeline(Arc<Stages>);
 #[derive(Debug)]
 struct Stages {
     store: Box<dyn Store>,
+    /// The text of [`Resilience::description`].
+    description: Box<str>,
     deadline: Option<Duration>,
     breakers: Option<Breakers>,
     deny_cache: Option<DenyCache>,
@@ -76,6 +78,7 @@ impl Pipeline {
         // A request may arrive at the store after its caller has stopped waiting, but rarely later
         // than another deadline.
         let max_delay = config.deadline.unwrap_or(Resilience::DEADLINE).saturating_mul(2);
+        let description = config.description().into();
         let deny_cache =
             config.deny_cache.then(|| DenyCache::new(Arc::clone(&config.clock), max_delay));
         let fallback = config.fallback.map(|mut memory| {
@@ -84,6 +87,7 @@ impl Pipeline {
         });
         Self(Arc::new(Stages {
             store,
+            description,
             deadline: config.deadline,
             breakers: config.breaker.map(Breakers::new),
             deny_cache,
@@ -107,6 +111,11 @@ impl Pipeline {
     pub(crate) fn fallback_for(&self, charge: &Charge<'_>) -> Option<&Fallback> {
         let is_open = self.0.is_rejected(Request::Acquire(slice::from_ref(charge)));
         self.0.fallback.as_ref().filter(|fallback| is_open && fallback.decides_alone(charge))
+    }
+
+    /// Returns the descriptions of the store and of the stages around it.
+    pub(crate) fn description(&self) -> String {
+        format!("{}; {}", self.0.store.description(), self.0.description)
     }
 
     /// Returns the status of the store and of the stages around it.

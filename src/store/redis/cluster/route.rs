@@ -12,7 +12,7 @@ use crate::{
         NodeId,
         redis::{
             RedisConfig,
-            connection::SingleFlight,
+            connection::{SingleFlight, Transport},
             error::{Failure, Redirect},
             reply::CallReply,
             script::{ScriptBy, ScriptCall},
@@ -60,6 +60,14 @@ impl Cluster {
     /// If no node answers.
     pub(in crate::store::redis) async fn refresh(&self) -> Result<(), Failure> {
         self.refresh.run(|| Arc::clone(&self.topology).refresh()).await
+    }
+
+    /// Returns the kind of the cluster, for logs.
+    pub(in crate::store::redis) fn kind(&self) -> &'static str {
+        match self.topology.transport() {
+            Transport::Tls => "cluster over TLS",
+            _ => "cluster",
+        }
     }
 
     /// Returns the nodes that have slots.

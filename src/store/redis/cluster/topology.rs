@@ -23,7 +23,11 @@ use super::{
 };
 use crate::store::{
     NodeId,
-    redis::{RedisConfig, connection::ServerConnector, error::Failure},
+    redis::{
+        RedisConfig,
+        connection::{ServerConnector, Transport},
+        error::Failure,
+    },
 };
 
 /// The maximum number of nodes that are kept. Redis recommends clusters of at most 1,000 nodes.
@@ -72,6 +76,11 @@ impl Topology {
             map: RwLock::new(SlotMap { owners: vec![None; SLOT_COUNT], nodes: HashMap::new() }),
             node_count: AtomicU32::new(0),
         })
+    }
+
+    /// Returns the kind of transport to the nodes.
+    pub(super) fn transport(&self) -> Transport {
+        self.seeds.first().map_or(Transport::Tcp, ServerConnector::transport)
     }
 
     /// Returns the node that has a slot, if it is known.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redis::RedisError;
 
-use super::{AppPoolConnector, Connection, SentinelConnector, ServerConnector};
+use super::{AppPoolConnector, Connection, SentinelConnector, ServerConnector, Transport};
 
 /// A way to open a [`Connection`].
 pub(in crate::store::redis) enum Connector {
@@ -28,6 +28,22 @@ impl Connector {
             Self::Server(server) => server.connect().await,
             Self::Sentinel(sentinel) => sentinel.connect().await,
             Self::AppPool(pool) => pool.connect().await,
+        }
+    }
+
+    /// Returns the kind of the connector, for logs. It contains no address.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Server(server) => match server.transport() {
+                Transport::Tcp => "single server",
+                Transport::Tls => "single server over TLS",
+                Transport::UnixSocket => "single server over a Unix socket",
+            },
+            Self::Sentinel(sentinel) => match sentinel.transport() {
+                Transport::Tls => "Sentinel, primary over TLS",
+                _ => "Sentinel",
+            },
+            Self::AppPool(_) => "single server of a bb8 pool",
         }
     }
 

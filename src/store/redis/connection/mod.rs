@@ -29,8 +29,12 @@ mod slot;
 mod tls;
 
 pub(super) use self::{
-    app_pool::AppPoolConnector, connector::Connector, pool::Pool, sentinel::SentinelConnector,
-    server::ServerConnector, single_flight::SingleFlight,
+    app_pool::AppPoolConnector,
+    connector::Connector,
+    pool::Pool,
+    sentinel::SentinelConnector,
+    server::{ServerConnector, Transport},
+    single_flight::SingleFlight,
 };
 use self::{
     backoff::Backoff, connection::Connection, first_ok::first_ok, in_flight::InFlight,

@@ -25,6 +25,7 @@ use crate::store::{
 pub(in crate::store::redis) struct Pool {
     slots: Box<[Slot]>,
     next: AtomicUsize,
+    kind: &'static str,
     place: &'static str,
     response_timeout: Duration,
 }
@@ -32,11 +33,16 @@ pub(in crate::store::redis) struct Pool {
 impl Pool {
     /// Creates a pool that opens its connections when they are needed.
     pub(in crate::store::redis) fn new(connector: Connector, config: &RedisConfig) -> Self {
-        let (place, connector) = (connector.place(), Arc::new(connector));
+        let (kind, place, connector) = (connector.kind(), connector.place(), Arc::new(connector));
         let slot = |_| Slot::new(&connector, config);
         let slots = (0..config.connections).map(slot).collect();
         let response_timeout = config.response_timeout;
-        Self { slots, next: AtomicUsize::new(0), place, response_timeout }
+        Self { slots, next: AtomicUsize::new(0), kind, place, response_timeout }
+    }
+
+    /// Returns the kind of the server, for logs.
+    pub(in crate::store::redis) fn kind(&self) -> &'static str {
+        self.kind
     }
 
     /// Returns the name of the server in logs.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redis::{Cmd, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, Value};
 use tokio::task::JoinSet;
 
-use super::{Connection, ServerConnector, first_ok};
+use super::{Connection, ServerConnector, Transport, first_ok};
 use crate::store::redis::RedisConfig;
 
 /// A connector to the primary that Sentinel names.
@@ -52,6 +52,11 @@ impl SentinelConnector {
             sentinels: sentinels.collect::<Result<_, _>>()?,
             primary: Arc::new(Primary { name, connector, config: config.clone() }),
         })
+    }
+
+    /// Returns the kind of transport to the primary.
+    pub(super) fn transport(&self) -> Transport {
+        self.primary.connector.transport()
     }
 
     /// Connects to the primary.

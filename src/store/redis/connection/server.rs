@@ -21,6 +21,14 @@ pub(in crate::store::redis) struct ServerConnector {
     options: AsyncConnectionConfig,
 }
 
+/// The kind of transport of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store::redis) enum Transport {
+    Tcp,
+    Tls,
+    UnixSocket,
+}
+
 impl ServerConnector {
     /// Creates a connector for a `redis://`, `rediss://` or `unix://` URL.
     ///
@@ -84,6 +92,15 @@ impl ServerConnector {
         match self.client.get_connection_info().addr() {
             ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
             _ => "",
+        }
+    }
+
+    /// Returns the kind of transport.
+    pub(in crate::store::redis) fn transport(&self) -> Transport {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::TcpTls { .. } => Transport::Tls,
+            ConnectionAddr::Unix(_) => Transport::UnixSocket,
+            _ => Transport::Tcp,
         }
     }
 

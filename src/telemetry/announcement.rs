@@ -1,0 +1,26 @@
+//! The line that says once what a layer does.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use super::events;
+
+/// An event that is emitted at most once. A clone is another event.
+#[derive(Debug, Default)]
+pub(crate) struct Announcement {
+    is_made: AtomicBool,
+}
+
+impl Announcement {
+    /// Emits the event with this text, unless it was emitted before or no subscriber records it.
+    pub(crate) fn make(&self, text: impl FnOnce() -> String) {
+        if events::records_announcements() && !self.is_made.swap(true, Relaxed) {
+            events::announced(&text());
+        }
+    }
+}
+
+impl Clone for Announcement {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
