@@ -43,6 +43,8 @@ mod rule;
 #[cfg(test)]
 #[path = "../tests/support/seed.rs"]
 mod seed;
+#[cfg(feature = "serde")]
+mod settings;
 pub mod store;
 mod telemetry;
 

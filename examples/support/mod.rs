@@ -40,9 +40,8 @@ pub(crate) fn limiter_from_env() -> Outcome<Limiter> {
 /// Writes the events to the standard error. `RUST_LOG` sets the level, as in `RUST_LOG=tollgate=info`.
 /// The default is `warn`, and `info` for this crate, whose first event says what is limited.
 fn log_events() {
-    let default = Targets::new()
-        .with_default(LevelFilter::WARN)
-        .with_target("tollgate", LevelFilter::INFO);
+    let default =
+        Targets::new().with_default(LevelFilter::WARN).with_target("tollgate", LevelFilter::INFO);
     let targets = env::var("RUST_LOG").ok().and_then(|it| it.parse().ok()).unwrap_or(default);
     let lines = fmt::layer().with_ansi(false).with_writer(io::stderr);
     tracing_subscriber::registry().with(lines.with_filter(targets)).init();

@@ -1,10 +1,10 @@
 //! A clock that follows tokio's time.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use tokio::time::Instant;
 
-use super::{Clock, Timestamp, micros};
+use super::{Clock, Timestamp, micros, wall_time};
 
 /// A clock that follows tokio's time, for tests that pause it: `#[tokio::test(start_paused = true)]`.
 ///
@@ -52,9 +52,8 @@ pub struct TokioClock {
 impl TokioClock {
     /// Creates a clock that agrees with wall time now.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "the clock is anchored to wall time once")]
     pub fn new() -> Self {
-        Self::at(micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()))
+        Self::at(micros(wall_time().duration_since(UNIX_EPOCH).unwrap_or_default()))
     }
 
     /// Creates a clock that shows `micros` microseconds since the Unix epoch now.

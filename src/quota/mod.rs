@@ -3,6 +3,8 @@
 mod algorithm;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod quota;
+#[cfg(feature = "serde")]
+mod settings;
 mod text;
 
 pub(crate) use self::algorithm::for_each_algorithm;

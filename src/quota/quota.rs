@@ -15,6 +15,8 @@ use crate::{error::Error, quota::Algorithm};
 /// | burst of a `TokenBucket` | 1 unit | 10^12 units, and no more than 400 days take to refill |
 /// | n of `SlidingBuckets(n)` | 1 | 1000 |
 ///
+/// With the feature `serde`, a quota is serialized as its text, such as `100/min`.
+///
 /// ```
 /// use tollgate::{Algorithm, Quota};
 ///

@@ -26,6 +26,8 @@ mod misuse;
 #[cfg(not(feature = "tracing"))]
 #[path = "no_misuse.rs"]
 mod misuse;
+#[cfg(feature = "serde")]
+mod settings;
 
 #[cfg(feature = "redis")]
 pub(crate) use self::counts::undo_failed;

@@ -21,6 +21,10 @@ use crate::{
 /// may still change. A denial always carries `Retry-After` as well, also with [`none`](Self::none).
 /// [`RateLimitLayer::headers`](crate::RateLimitLayer::headers) sets the headers of a layer.
 ///
+/// With the feature `serde`, the set is a map of `draft11` (true or false), `x_ratelimit` (`seconds`,
+/// `epoch` or `off`) and `partition_secret` (32 hexadecimal digits, or `off`), which is serialized as
+/// `redacted`.
+///
 /// # Examples
 ///
 /// The default set:
@@ -47,14 +51,14 @@ use crate::{
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Headers {
-    draft11: bool,
-    x_ratelimit: Option<Reset>,
-    partition_secret: Option<PartitionSecret>,
+    pub(super) draft11: bool,
+    pub(super) x_ratelimit: Option<Reset>,
+    pub(super) partition_secret: Option<PartitionSecret>,
 }
 
 /// The secret of the partition key. `Debug` does not print it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct PartitionSecret(pub(super) [u64; 2]);
+pub(crate) struct PartitionSecret(pub(super) [u64; 2]);
 
 impl fmt::Debug for PartitionSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,6 +6,8 @@ mod draft11;
 mod headers;
 mod policy_cache;
 pub(super) mod retry_after;
+#[cfg(feature = "serde")]
+mod settings;
 mod value;
 mod x_ratelimit;
 

@@ -6,6 +6,9 @@ use crate::clock::{Clock, SystemClock};
 
 /// The size of a [`MemoryStore`](super::MemoryStore), and the clock that it reads.
 ///
+/// With the feature `serde`, a configuration is a map of its fields without the clock. A field that is
+/// missing has its default.
+///
 /// ```
 /// use tollgate::{Limiter, ManualClock, store::{MemoryConfig, MemoryStore}};
 ///

@@ -13,6 +13,11 @@ use crate::{error::Error, quota::Quota};
 /// Instances of a service share their standings if they have the same
 /// [`prefix`](Self::prefix), [`secret`](Self::secret) and [`plain_keys`](Self::plain_keys).
 ///
+/// With the feature `serde`, a configuration is a map of its fields, of which any may be missing.
+/// Durations are texts such as `50ms`. The [secret](Self::secret) is 32 hexadecimal digits, or `default`.
+/// It is never written: a secret of your own is serialized as `redacted`, which cannot be read. The
+/// certificates are not part of the map; add them with their setters.
+///
 /// # Example
 ///
 /// ```no_run

@@ -13,6 +13,8 @@ mod multi_slot;
 mod reply;
 mod script;
 mod server_error;
+#[cfg(feature = "serde")]
+mod settings;
 mod slot_queue;
 mod spare_command;
 mod startup;

@@ -24,6 +24,10 @@ use crate::{
 ///
 /// [`resilience`](crate::resilience) describes the stages in detail.
 ///
+/// With the feature `serde`, a configuration is a map of `deadline`, `breaker`, `fallback`, `instances`
+/// and `deny_cache`, of which any may be missing. The first three may be `off`. The clock is not part of
+/// the map.
+///
 /// # Examples
 ///
 /// Five instances share the limits. While Redis is unreachable, each enforces a fifth of them:

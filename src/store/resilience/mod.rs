@@ -23,6 +23,8 @@ mod owned_request;
 mod pipeline;
 mod replay;
 mod scheduling_delay;
+#[cfg(feature = "serde")]
+mod settings;
 
 pub use self::{breaker::BreakerConfig, config::Resilience};
 pub(crate) use self::{fallback::Fallback, pipeline::Pipeline};

@@ -15,6 +15,8 @@ use std::time::Duration;
 /// - **Recovering**, after a successful call: two calls at a time go to the store, and one more
 ///   with each success. After [`ramp`](Self::ramp) the breaker closes.
 ///
+/// With the feature `serde`, a configuration is a map of its fields, with durations such as `500ms`.
+///
 /// # Examples
 ///
 /// ```

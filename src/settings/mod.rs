@@ -1,0 +1,20 @@
+//! Quotas and configurations as serialized data: the feature `serde`.
+//!
+//! A quota, and each enum of a setting, is a text. A configuration is a map of its fields, of which any
+//! may be missing. The modules of these types have the names and the forms of their fields.
+
+mod duration;
+mod fields;
+mod form;
+mod off;
+mod secret;
+mod text;
+
+pub(crate) use self::{
+    duration::DurationText,
+    fields::{fields, read, unknown_field},
+    form::{Form, own_form},
+    off::OrOff,
+    secret::SecretText,
+    text::{names, parsed_text},
+};

@@ -1,0 +1,84 @@
+//! Optional settings: the value, or `off`.
+
+use std::{fmt, marker::PhantomData};
+
+use serde_core::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{Error, IntoDeserializer, MapAccess, Visitor, value::MapAccessDeserializer},
+};
+
+use super::Form;
+
+const OFF: &str = "off";
+
+/// A value that may be missing, serialized as the value or as `off`. Formats such as TOML have no value
+/// for what is missing.
+pub(crate) struct OrOff<F>(Option<F>);
+
+impl<F: Form> Form for OrOff<F> {
+    type Value = Option<F::Value>;
+
+    fn of(value: &Self::Value) -> Self {
+        Self(value.as_ref().map(F::of))
+    }
+
+    fn into_value(self) -> Self::Value {
+        self.0.map(F::into_value)
+    }
+}
+
+impl<F: Serialize> Serialize for OrOff<F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.0 {
+            Some(form) => form.serialize(serializer),
+            None => serializer.serialize_str(OFF),
+        }
+    }
+}
+
+impl<'de, F: Deserialize<'de>> Deserialize<'de> for OrOff<F> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ValueOrOff(PhantomData))
+    }
+}
+
+struct ValueOrOff<F>(PhantomData<F>);
+
+impl<'de, F: Deserialize<'de>> Visitor<'de> for ValueOrOff<F> {
+    type Value = OrOff<F>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the value, or off")
+    }
+
+    /// Reads `false` as `off`, because YAML 1.1 does.
+    fn visit_bool<E: Error>(self, value: bool) -> Result<OrOff<F>, E> {
+        match value {
+            false => Ok(OrOff(None)),
+            true => F::deserialize(value.into_deserializer()).map(|form| OrOff(Some(form))),
+        }
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<OrOff<F>, E> {
+        match text {
+            OFF => Ok(OrOff(None)),
+            _ => F::deserialize(text.into_deserializer()).map(|form| OrOff(Some(form))),
+        }
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<OrOff<F>, E> {
+        F::deserialize(value.into_deserializer()).map(|form| OrOff(Some(form)))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<OrOff<F>, E> {
+        F::deserialize(value.into_deserializer()).map(|form| OrOff(Some(form)))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<OrOff<F>, E> {
+        F::deserialize(value.into_deserializer()).map(|form| OrOff(Some(form)))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OrOff<F>, A::Error> {
+        F::deserialize(MapAccessDeserializer::new(map)).map(|form| OrOff(Some(form)))
+    }
+}
