@@ -88,6 +88,12 @@ fn one_line_names_the_resilience_of_a_remote_store() {
     assert!(line.ends_with("store first_start::Remote; no resilience"), "{line}");
 }
 
+#[test]
+fn a_layer_that_is_switched_off_says_so() {
+    let layer = RateLimitLayer::new(Limiter::in_memory(), rule("api", "100/min")).enabled(false);
+    assert!(line(layer).starts_with("INFO message=switched off: api 100/min sliding-log;"));
+}
+
 /// A setting makes another layer. A layer that was used without a subscriber is reported later.
 #[test]
 fn each_layer_has_a_line_of_its_own() {

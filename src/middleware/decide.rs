@@ -83,7 +83,8 @@ impl Decider {
     pub(super) fn announce(&self) {
         self.announcement.make(|| {
             let rules: Vec<_> = self.rules.iter().map(Rule::description).collect();
-            format!("{}; store {}", rules.join(", "), self.limiter.description())
+            let off = if self.enabled { "" } else { "switched off: " };
+            format!("{off}{}; store {}", rules.join(", "), self.limiter.description())
         });
     }
 
