@@ -38,9 +38,9 @@ async fn hello(decided: Decided) -> String {
 }
 
 /// Returns the part of the API key before the first `-`, if it is a tier.
-fn tier(parts: &Parts) -> Option<&str> {
+fn tier(parts: &Parts) -> Option<&'static str> {
     let (tier, _) = parts.headers.get("x-api-key")?.to_str().ok()?.split_once('-')?;
-    ["free", "basic", "premium"].contains(&tier).then_some(tier)
+    ["free", "basic", "premium"].into_iter().find(|known| *known == tier)
 }
 
 /// Returns the API key as the identity, if its tier is known.

@@ -70,6 +70,8 @@ pub enum ErrorKind {
     Unsupported,
     /// Too many tasks of this process already wait in [`Limiter::until_ready`](crate::Limiter::until_ready).
     QueueFull,
+    /// The row of a [`Lookup`](crate::Lookup) that a rule needs could not be loaded.
+    LookupFailed,
     /// The deadline of [`Limiter::until_ready`](crate::Limiter::until_ready) passed while earlier tasks
     /// waited for the same key.
     Deadline,
@@ -91,6 +93,7 @@ impl ErrorKind {
             Self::BreakerOpen => "breaker_open",
             Self::Protocol => "protocol",
             Self::Unsupported => "unsupported",
+            Self::LookupFailed => "lookup_failed",
             Self::QueueFull => "queue_full",
             Self::Deadline => "deadline",
         }
@@ -170,7 +173,7 @@ impl Error {
         self.kind() == ErrorKind::Invalid
     }
 
-    /// Returns whether the store could not answer, for any reason. [`kind`](Self::kind) tells the
+    /// Returns whether the store, or the database of a lookup, could not answer, for any reason. [`kind`](Self::kind) tells the
     /// reason.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {

@@ -9,7 +9,10 @@
 )]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Some pages link to items of optional features, which exist only if those are enabled.
-#![cfg_attr(not(all(feature = "axum", feature = "bb8")), allow(rustdoc::broken_intra_doc_links))]
+#![cfg_attr(
+    not(all(feature = "axum", feature = "bb8", feature = "lookup")),
+    allow(rustdoc::broken_intra_doc_links)
+)]
 
 mod algorithm;
 pub mod client;
@@ -50,6 +53,8 @@ mod telemetry;
 
 #[cfg(feature = "axum")]
 pub use self::middleware::NotDecided;
+#[cfg(feature = "lookup")]
+pub use self::rule::Lookup;
 pub use self::{
     clock::{Clock, ManualClock, SystemClock, Timestamp, TokioClock},
     decision::{

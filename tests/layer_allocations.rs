@@ -10,9 +10,9 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode, request::Parts};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use tollgate::{Headers, Limiter, Policy, RateLimitLayer, Reset, Rule, by};
+use tollgate::{Algorithm, Headers, Limiter, Policy, Quota, RateLimitLayer, Reset, Rule, by};
 use tower::{Layer, Service};
 
 #[global_allocator]
@@ -43,8 +43,18 @@ fn allocations<S, B>(service: &mut S, status: StatusCode) -> usize
 where
     S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
 {
+    allocations_of(&["alice"], service, status)
+}
+
+/// Returns the number of allocations for a request, if the requests of these keys alternate.
+fn allocations_of<S, B>(keys: &[&'static str], service: &mut S, status: StatusCode) -> usize
+where
+    S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
+{
+    let mut keys = keys.iter().cycle();
     let mut call = || {
-        let request = Request::get("/").header("x-api-key", "alice").body(()).unwrap();
+        let key = *keys.next().unwrap();
+        let request = Request::get("/").header("x-api-key", key).body(()).unwrap();
         let mut now = Context::from_waker(Waker::noop());
         let Poll::Ready(Ok(response)) = pin!(service.call(request)).poll(&mut now) else {
             panic!("an embedded store answers at once");
@@ -87,6 +97,17 @@ fn only_header_values_and_documents_allocate() {
     assert_eq!(allowed(large, three()), 1);
     assert_eq!(allowed(small, Headers::default()), 1);
     assert_eq!(allowed(large, Headers::default()), 2);
+
+    // Customers with quotas of their own do not replace each other's values.
+    let policy = Policy::new("api", "1/day".parse().unwrap()).unwrap();
+    let rule = Rule::new(policy, by::header("x-api-key")).quota(|parts: &Parts| {
+        let key = parts.headers.get("x-api-key")?.to_str().ok()?;
+        let limit = if key == "alice" { 900 } else { 700 };
+        let burst = Algorithm::TokenBucket { burst: limit };
+        Quota::new_with_algorithm(limit, Quota::MIN_WINDOW, burst).ok()
+    });
+    let mut service = RateLimitLayer::new(Limiter::in_memory(), rule).layer(Handler);
+    assert_eq!(allocations_of(&["alice", "bob"], &mut service, StatusCode::OK) - bare, 1);
 
     // A denial does not come to the handler: it has a map of its own, which is two, and a document.
     let request = bare - 2;

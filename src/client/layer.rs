@@ -8,7 +8,11 @@ use super::{
     Pace,
     upstream::{Answers, Pauses},
 };
-use crate::{limiter::Limiter, middleware::Reset, policy::Charges, rule::Rule};
+use crate::{
+    limiter::Limiter,
+    middleware::Reset,
+    rule::{Rule, Rules},
+};
 
 /// A tower [`Layer`] that paces the calls of an HTTP or gRPC client.
 ///
@@ -76,7 +80,7 @@ use crate::{limiter::Limiter, middleware::Reset, policy::Charges, rule::Rule};
 #[derive(Debug, Clone)]
 pub struct PaceLayer {
     pub(super) limiter: Limiter,
-    pub(super) rules: Vec<Rule>,
+    pub(super) rules: Rules,
     pub(super) max_wait: Duration,
     pub(super) max_pause: Duration,
     pub(super) answers: Answers,
@@ -92,7 +96,7 @@ impl PaceLayer {
     pub fn new(limiter: Limiter, rule: Rule) -> Self {
         Self {
             limiter,
-            rules: vec![rule],
+            rules: Rules::new(rule),
             max_wait: Duration::ZERO,
             max_pause: DEFAULT_MAX_PAUSE,
             answers: Answers::default(),
@@ -104,10 +108,9 @@ impl PaceLayer {
     ///
     /// # Panics
     ///
-    /// Panics if there are already [`Charges::MAX`] rules.
+    /// Panics if there are already [`Charges::MAX`](crate::Charges::MAX) rules.
     #[must_use]
     pub fn and(mut self, rule: Rule) -> Self {
-        assert!(self.rules.len() < Charges::MAX, "a layer has at most 32 rules");
         self.rules.push(rule);
         self
     }

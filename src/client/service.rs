@@ -1,7 +1,9 @@
 //! The service that paces calls.
 
 use std::{
-    fmt, mem,
+    fmt,
+    future::poll_fn,
+    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -55,10 +57,14 @@ where
         let clone = self.inner.clone();
         let mut ready = mem::replace(&mut self.inner, clone);
         let layer = Arc::clone(&self.layer);
-        let (parts, body) = request.into_parts();
-        let (charges, hooks) = outcome::charges(&self.layer.rules, &parts);
-        let charges = charges.into_owned();
+        let (mut parts, body) = request.into_parts();
         Box::pin(async move {
+            if let Some(mut lookups) = layer.rules.look_up(&mut parts) {
+                poll_fn(|cx| lookups.poll(&mut parts, cx)).await;
+            }
+            layer.rules.require_rows(&parts).map_err(PaceError::Limiter)?;
+            let (charges, hooks) = outcome::charges(&layer.rules, &parts);
+            let charges = charges.into_owned();
             let call = CallId::new(&charges);
             let decision = layer.decide::<S::Error>(charges, &call).await?;
             let response = ready.call(Request::from_parts(parts, body)).await;

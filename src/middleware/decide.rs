@@ -1,6 +1,12 @@
 //! The decision of a layer to admit or reject a request, made from the head of the request.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    mem,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
 use http::{Response, request::Parts};
 
@@ -16,7 +22,7 @@ use crate::{
     limiter::Limiter,
     outcome::{self, DenialBody, ResponseHooks, Settlement},
     policy::{Charges, OnFailure},
-    rule::{RequestFn, Rule, route},
+    rule::{PendingLookups, RequestFn, Rule, Rules, route},
     store::Answer,
     telemetry::{self, Announcement, FirstRequests},
 };
@@ -26,7 +32,7 @@ use crate::{
 pub(super) struct Decider {
     pub(super) limiter: Limiter,
     pub(super) enabled: bool,
-    pub(super) rules: Vec<Rule>,
+    pub(super) rules: Rules,
     pub(super) exempt: Vec<RequestFn<bool>>,
     pub(super) headers: Headers,
     pub(super) jitter: Duration,
@@ -43,7 +49,7 @@ type OnDecision = dyn Fn(&Decision<'_>, &Parts) + Send + Sync;
 /// The result of [`Decider::decide`].
 pub(super) enum FirstStep {
     Decided(Admission),
-    /// A request to a remote store is in flight.
+    /// [`Decider::poll`] awaits the rest.
     Pending(PendingDecision),
 }
 
@@ -64,11 +70,13 @@ pub(super) enum ResponseChange {
     Settle(Box<PendingSettlement>),
 }
 
-/// A check that waits for the answer of a remote store.
-pub(super) struct PendingDecision {
-    pub(super) answer: Answer,
-    charges: Charges<'static>,
-    hooks: ResponseHooks,
+/// A decision that is not ready at once.
+#[expect(clippy::large_enum_variant, reason = "it is in the box of the call that waits for it")]
+pub(super) enum PendingDecision {
+    /// The rows that the rules need are being loaded.
+    LookingUp(PendingLookups),
+    /// A request to a remote store is in flight.
+    Checking { answer: Answer, charges: Charges<'static>, hooks: ResponseHooks },
 }
 
 /// An admitted request that waits for the head of its response.
@@ -88,11 +96,49 @@ impl Decider {
         });
     }
 
-    /// Decides a request, if the answer of the store is ready. For a remote store, the caller
-    /// awaits the answer and then calls [`resume`](Self::resume).
+    /// Decides a request, if the rows of its lookups and the answer of the store are ready. Otherwise
+    /// the caller [polls](Self::poll) for the decision.
     pub(super) fn decide(&self, parts: &mut Parts) -> FirstStep {
         if !self.enabled || self.is_exempt(parts) {
             return FirstStep::Decided(self.pass(parts));
+        }
+        match self.rules.look_up(parts) {
+            None => self.check(parts),
+            Some(lookups) => FirstStep::Pending(PendingDecision::LookingUp(lookups)),
+        }
+    }
+
+    /// Continues a pending decision.
+    pub(super) fn poll(
+        &self,
+        pending: &mut PendingDecision,
+        parts: &mut Parts,
+        cx: &mut Context<'_>,
+    ) -> Poll<Admission> {
+        loop {
+            match pending {
+                PendingDecision::LookingUp(lookups) => {
+                    ready!(lookups.poll(parts, cx));
+                    match self.check(parts) {
+                        FirstStep::Decided(admission) => return Poll::Ready(admission),
+                        FirstStep::Pending(check) => *pending = check,
+                    }
+                }
+                PendingDecision::Checking { answer, charges, hooks } => {
+                    let reply = ready!(Pin::new(answer).poll(cx));
+                    let (charges, hooks) = (mem::take(charges), mem::take(hooks));
+                    return Poll::Ready(self.judge(charges, hooks, reply, parts));
+                }
+            }
+        }
+    }
+
+    /// Applies the rules to a request whose rows are known, and asks the limiter.
+    #[inline]
+    fn check(&self, parts: &mut Parts) -> FirstStep {
+        if let Err(error) = self.rules.require_rows(parts) {
+            let policy = FailurePolicy { binds: true, denies: true };
+            return FirstStep::Decided(self.fail(policy, &error, parts));
         }
         let (mut charges, hooks) = outcome::charges(&self.rules, parts);
         if charges.is_empty() {
@@ -120,7 +166,7 @@ impl Decider {
             Ok(reply) => FirstStep::Decided(self.judge(charges, hooks, reply, parts)),
             Err(answer) => {
                 let charges = charges.into_owned();
-                FirstStep::Pending(PendingDecision { answer, charges, hooks })
+                FirstStep::Pending(PendingDecision::Checking { answer, charges, hooks })
             }
         }
     }
@@ -129,16 +175,6 @@ impl Decider {
         let exempt = |parts: &Parts| self.exempt.iter().any(|exempt| exempt(parts));
         // An exemption of a path is none of its other spellings, which may be another route.
         exempt(parts) && (!route::has_other_spelling(parts) || route::exactly(parts, exempt))
-    }
-
-    /// Decides a request with the reply of a remote store.
-    pub(super) fn resume(
-        &self,
-        pending: PendingDecision,
-        reply: Result<StoreReply, Error>,
-        parts: &mut Parts,
-    ) -> Admission {
-        self.judge(pending.charges, pending.hooks, reply, parts)
     }
 
     /// Returns whether something besides the inner service receives the decision that admits a

@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{Request, Response};
+use http::{Request, Response, request::Parts};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
@@ -36,7 +36,7 @@ pin_project! {
     enum ResponseState<S, F, R, B> {
         // The request was rejected with this response.
         Rejected { response: Option<Response<DenialBody>> },
-        // The check is in flight to a remote store.
+        // Rows are being loaded, or the check is in flight to a remote store.
         Deciding { call: Option<Box<PendingCall<S, B>>> },
         // The inner service has been called.
         Calling { #[pin] future: F, change: ResponseChange },
@@ -51,7 +51,8 @@ struct PendingCall<S, B> {
     decision: PendingDecision,
     decider: Arc<Decider>,
     service: S,
-    request: Request<B>,
+    parts: Parts,
+    body: B,
 }
 
 /// A response that waits for refunds.
@@ -79,9 +80,9 @@ where
         decision: PendingDecision,
         decider: Arc<Decider>,
         service: S,
-        request: Request<B>,
+        (parts, body): (Parts, B),
     ) -> Self {
-        let call = PendingCall { decision, decider, service, request };
+        let call = PendingCall { decision, decider, service, parts, body };
         Self { state: ResponseState::Deciding { call: Some(Box::new(call)) } }
     }
 }
@@ -107,11 +108,11 @@ where
                 }
                 ResponseStateProjection::Deciding { call } => {
                     let pending = call.as_mut().expect("polled after it was ready");
-                    let reply = ready!(Pin::new(&mut pending.decision.answer).poll(cx));
+                    let PendingCall { decision, decider, parts, .. } = &mut **pending;
+                    let admission = ready!(decider.poll(decision, parts, cx));
                     let call = *call.take().expect("the call was there a line ago");
-                    let PendingCall { decision, decider, mut service, request } = call;
-                    let (mut parts, body) = request.into_parts();
-                    match decider.resume(decision, reply, &mut parts) {
+                    let PendingCall { mut service, parts, body, .. } = call;
+                    match admission {
                         Admission::Admitted(change) => {
                             let request = Request::from_parts(parts, body);
                             ResponseState::Calling { future: service.call(request), change }

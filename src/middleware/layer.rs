@@ -15,9 +15,9 @@ use crate::{
     decision::Decision,
     error::Error,
     limiter::Limiter,
-    policy::{Charges, Policy},
+    policy::Policy,
     quota::Quota,
-    rule::{Rule, by},
+    rule::{Rule, Rules, by},
     telemetry::Announcement,
 };
 
@@ -68,7 +68,7 @@ use crate::{
 ///
 /// # Several rules, several layers
 ///
-/// The rules of one layer are decided together: all [`Charges`] are made, or none is. Stacked
+/// The rules of one layer are decided together: all [`Charges`](crate::Charges) are made, or none is. Stacked
 /// layers are separate checks, from the outermost inward. If an inner layer denies the request, the
 /// charges of outer layers remain. The `RateLimit` headers list the [policies](crate::Policy) of
 /// all layers.
@@ -121,7 +121,7 @@ impl RateLimitLayer {
         Self(Arc::new(Decider {
             limiter,
             enabled: true,
-            rules: vec![rule],
+            rules: Rules::new(rule),
             exempt: Vec::new(),
             headers: Headers::default(),
             jitter: Duration::ZERO,
@@ -161,13 +161,10 @@ impl RateLimitLayer {
     ///
     /// # Panics
     ///
-    /// Panics if there are already [`Charges::MAX`] rules.
+    /// Panics if there are already [`Charges::MAX`](crate::Charges::MAX) rules.
     #[must_use]
     pub fn and(self, rule: Rule) -> Self {
-        self.with(|decider| {
-            assert!(decider.rules.len() < Charges::MAX, "a layer has at most 32 rules");
-            decider.rules.push(rule);
-        })
+        self.with(|decider| decider.rules.push(rule))
     }
 
     /// Passes the requests for which `exempt` returns true to the inner service, without a charge
@@ -225,9 +222,7 @@ impl RateLimitLayer {
     /// decisions.
     #[must_use]
     pub fn shadow(self) -> Self {
-        self.with(|decider| {
-            decider.rules = decider.rules.drain(..).map(Rule::shadow).collect();
-        })
+        self.with(|decider| decider.rules.shadow())
     }
 
     /// Inserts a [`Decided`](crate::Decided) into the extensions of each request, for handlers, and

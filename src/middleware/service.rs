@@ -67,12 +67,11 @@ where
                 drop(self.take_ready());
                 ResponseFuture::rejected(response)
             }
-            // 4. If the answer of the store is not ready, the future awaits it. Then it does the
-            //    same with the service that is ready now.
+            // 4. If the rows of lookups or the answer of the store are not ready, the future awaits
+            //    them. Then it does the same with the service that is ready now.
             FirstStep::Pending(pending) => {
-                let request = Request::from_parts(parts, body);
                 let (decider, ready) = (Arc::clone(&self.decider), self.take_ready());
-                ResponseFuture::deciding(pending, decider, ready, request)
+                ResponseFuture::deciding(pending, decider, ready, (parts, body))
             }
         }
     }

@@ -35,8 +35,10 @@ pub struct Charge<'p> {
     max_cost: u64,
     shadow: bool,
     on_failure: OnFailure,
-    /// The number of equal parts into which the policy's quota is divided. The charge is made
-    /// against one of them.
+    /// True if the quota is that of this charge, and not the policy's.
+    has_own_quota: bool,
+    /// The number of equal parts into which the quota is divided. The charge is made against one of
+    /// them.
     parts: u32,
 }
 
@@ -51,6 +53,7 @@ impl<'p> Charge<'p> {
             max_cost: cost,
             shadow: false,
             on_failure: OnFailure::default(),
+            has_own_quota: false,
             parts: 1,
         }
     }
@@ -60,6 +63,40 @@ impl<'p> Charge<'p> {
     #[must_use]
     pub fn up_to(mut self, max_cost: u64) -> Self {
         self.max_cost = max_cost.max(self.cost);
+        self
+    }
+
+    /// Charges under `quota` instead of the [quota of the policy](Policy::quota): for limits that
+    /// differ from key to key, such as those in the contracts of customers.
+    ///
+    /// The units count under the name of the [`Policy`], which headers, events and metrics show. A
+    /// key keeps what it has spent when its quota changes from one charge to the next, as with
+    /// [`Policy::set_quota`]: [`live_limits`](crate::live_limits#a-quota-for-each-key) states the
+    /// bounds. [`set_quota`](Policy::set_quota) does not change this charge.
+    ///
+    /// If a check has several charges of this policy and key, they are summed, and the quota of the
+    /// first one applies.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Policy, Quota};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tollgate::Error> {
+    /// let limiter = Limiter::in_memory();
+    /// let api = Policy::new("api", Quota::per_minute(100))?;
+    ///
+    /// // The contract of this customer.
+    /// let agreed = Quota::per_minute(5_000);
+    /// let decision = limiter.check(api.charge("acme", 1).with_quota(agreed)).await?;
+    /// assert_eq!(decision.binding().expect("one charge").standing().remaining(), 4_999);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[inline]
+    pub fn with_quota(mut self, quota: Quota) -> Self {
+        self.quota = quota;
+        self.has_own_quota = true;
         self
     }
 
@@ -97,7 +134,8 @@ impl<'p> Charge<'p> {
         &self.key
     }
 
-    /// Returns the policy's quota when the charge was made.
+    /// Returns the policy's quota when the charge was made, or the quota of
+    /// [`with_quota`](Self::with_quota).
     #[must_use]
     pub fn quota(&self) -> &Quota {
         &self.quota
@@ -141,9 +179,12 @@ impl<'p> Charge<'p> {
         self.max_cost = self.max_cost.saturating_add(other.max_cost);
     }
 
-    /// Returns the policy's current quota, or the quota of this charge if the algorithm has
-    /// changed since.
+    /// Returns the policy's current quota. Returns the quota of this charge if it is [its
+    /// own](Self::with_quota), or if the algorithm of the policy has changed since.
     pub(crate) fn quota_in_force(&self) -> Quota {
+        if self.has_own_quota {
+            return self.quota;
+        }
         let quota = self.policy.quota().part(self.parts);
         let same = discriminant(&quota.algorithm()) == discriminant(&self.quota.algorithm());
         if same { quota } else { self.quota }

@@ -3,11 +3,21 @@
 mod adjustment;
 pub mod by;
 pub mod cost;
+#[cfg(feature = "lookup")]
+mod lookup;
+#[cfg(not(feature = "lookup"))]
+#[path = "no_lookup.rs"]
+mod lookup;
 mod preflight;
 pub mod route;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod rule;
+mod rules;
 mod tiers;
 
-pub(crate) use self::{adjustment::Adjustment, rule::RequestFn};
+#[cfg(feature = "lookup")]
+pub use self::lookup::Lookup;
+pub(crate) use self::{
+    adjustment::Adjustment, lookup::PendingLookups, rule::RequestFn, rules::Rules,
+};
 pub use self::{rule::Rule, tiers::Tiers};

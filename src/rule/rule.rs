@@ -4,19 +4,22 @@ use std::{fmt, sync::Arc};
 
 use http::{request::Parts, response};
 
-use super::Adjustment;
+#[cfg(feature = "lookup")]
+use super::Lookup;
+use super::{Adjustment, PendingLookups, lookup::Lookups};
 use crate::{
     key::Identity,
     policy::{Charge, OnFailure, Policy},
+    quota::Quota,
 };
 
 /// A rule that turns a request into a [`Charge`]: the [`Policy`], the [`Identity`] that is charged,
 /// and the cost.
 ///
 /// A rule is made of closures over the head of the request ([`Parts`]). They return owned data. The
-/// middleware calls them for every request and does not await them. A lookup in a database belongs
-/// in an earlier layer, which inserts its result into the extensions of the request for
-/// [`by::extension`](crate::by::extension).
+/// middleware calls them for every request and does not await them. For keys, tiers and quotas from a
+/// database, a [`Lookup`](crate::Lookup) loads the row of the client before the closures are called. A
+/// result of an earlier layer is read with [`by::extension`](crate::by::extension).
 ///
 /// # Examples
 ///
@@ -46,8 +49,10 @@ use crate::{
 pub struct Rule {
     policy: PolicyChoice,
     identity: RequestFn<Identity>,
+    quota: Option<RequestFn<Option<Quota>>>,
     cost: Option<RequestFn<u64>>,
     only: Option<RequestFn<bool>>,
+    lookups: Lookups,
     shadow: bool,
     on_failure: OnFailure,
     adjustment: Option<Adjustment>,
@@ -112,8 +117,10 @@ impl Rule {
         Self {
             policy,
             identity: Arc::new(move |parts| identity(parts).into()),
+            quota: None,
             cost: None,
             only: None,
+            lookups: Lookups::default(),
             shadow: false,
             on_failure: OnFailure::default(),
             adjustment: None,
@@ -139,6 +146,34 @@ impl Rule {
         self
     }
 
+    /// Charges each request under the [`Quota`] that `quota` returns, instead of the quota of the
+    /// policy: for customers with limits of their own. For `None`, the quota of the policy applies.
+    ///
+    /// The charges count under the name of the policy. A client whose quota changes keeps what it has
+    /// spent: see [`Charge::with_quota`].
+    ///
+    /// ```
+    /// use tollgate::{Policy, Quota, Rule, by};
+    ///
+    /// // An extension that the authentication layer inserts.
+    /// #[derive(Clone)]
+    /// struct Customer { id: u64, per_minute: Option<Quota> }
+    ///
+    /// let api = Policy::new("api", Quota::per_minute(100))?;
+    /// let rule = Rule::new(api, by::extension(|customer: &Customer| customer.id))
+    ///     .quota(|parts| parts.extensions.get::<Customer>()?.per_minute);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn quota<F, Q>(mut self, quota: F) -> Self
+    where
+        F: Fn(&Parts) -> Q + Send + Sync + 'static,
+        Q: Into<Option<Quota>>,
+    {
+        self.quota = Some(Arc::new(move |parts| quota(parts).into()));
+        self
+    }
+
     /// Sets the cost of a request in units. The default is 1; a cost of 0 spends nothing.
     /// [`cost`](mod@crate::cost) has ready-made closures.
     #[must_use]
@@ -147,6 +182,48 @@ impl Rule {
         F: Fn(&Parts) -> u64 + Send + Sync + 'static,
     {
         self.cost = Some(Arc::new(cost));
+        self
+    }
+
+    /// Looks up the row of a request in a database before the rule is applied, so that the closures of
+    /// the rule can use it: see [`Lookup`](crate::Lookup). Needs the feature `lookup`.
+    ///
+    /// Only requests to which the rule [applies](Self::only) are looked up. Rules and layers that
+    /// resolve the same lookup share its result. If the row cannot be loaded, the rule's
+    /// [`OnFailure`] applies:
+    ///
+    /// - [`Local`](OnFailure::Local), the default: the rule is applied as for a client without a row.
+    ///   [`Lookup::map`](crate::Lookup::map) then returns `None`, so the quota is that of the policy. The
+    ///   key is that of the next extractor after [`Or`](crate::by::Or), or else
+    ///   [`Key::ANONYMOUS`](crate::Key::ANONYMOUS), which all such requests share.
+    /// - [`Allow`](OnFailure::Allow): the rule does not charge the request.
+    /// - [`Deny`](OnFailure::Deny): the request is refused with status 503, unless the rule is a
+    ///   [shadow](Self::shadow).
+    ///
+    /// ```
+    /// use tollgate::{Lookup, Policy, Quota, Rule, by::{self, Or}};
+    ///
+    /// struct Customer { id: u64, per_minute: Option<Quota> }
+    /// # async fn load(_api_key: String) -> Result<Option<Customer>, std::io::Error> { Ok(None) }
+    ///
+    /// let customers = Lookup::new(
+    ///     |parts| Some(parts.headers.get("x-api-key")?.to_str().ok()?.to_owned()),
+    ///     load,
+    /// );
+    /// let api = Policy::new("api", Quota::per_minute(60))?;
+    /// let rule = Rule::new(api, customers.map(|customer| customer.id).or(by::peer_ip()))
+    ///     .quota(customers.and_then(|customer| customer.per_minute))
+    ///     .resolve(&customers);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[cfg(feature = "lookup")]
+    #[must_use]
+    pub fn resolve<Q, T>(mut self, lookup: &Lookup<Q, T>) -> Self
+    where
+        Q: std::hash::Hash + Eq + Clone + Send + Sync + 'static,
+        T: Send + Sync + 'static,
+    {
+        self.lookups.add(lookup.erased());
         self
     }
 
@@ -231,7 +308,7 @@ impl Rule {
     /// is [`Identity::Exempt`].
     #[inline]
     pub(crate) fn charge(&self, parts: &Parts) -> Option<Charge<'_>> {
-        if self.only.as_ref().is_some_and(|only| !only(parts)) {
+        if !self.applies_to(parts) || self.lets_pass_without_row(parts) {
             return None;
         }
         let key = (self.identity)(parts).key()?;
@@ -241,6 +318,10 @@ impl Rule {
             PolicyChoice::PerRequest(choose) => choose(parts).charge(key, cost).into_owned(),
         };
         let charge = charge.with_on_failure(self.on_failure);
+        let charge = match self.quota.as_ref().and_then(|quota| quota(parts)) {
+            Some(quota) => charge.with_quota(quota),
+            None => charge,
+        };
         Some(if self.shadow { charge.shadow() } else { charge })
     }
 
@@ -256,6 +337,38 @@ impl Rule {
             (false, OnFailure::Deny) => format!("{policy} (denies if the store fails)"),
             (false, OnFailure::Local) => policy,
         }
+    }
+
+    /// Returns whether the rule needs a lookup.
+    pub(super) fn resolves(&self) -> bool {
+        !self.lookups.is_empty()
+    }
+
+    /// Starts the lookups of the rule, if it applies to the request.
+    pub(super) fn look_up(&self, parts: &mut Parts, pending: &mut PendingLookups) {
+        if self.resolves() && self.applies_to(parts) {
+            self.lookups.start(parts, pending);
+        }
+    }
+
+    /// Returns whether the request is to be rejected because a row could not be loaded.
+    pub(super) fn denies_without_row(&self, parts: &Parts) -> bool {
+        self.on_failure == OnFailure::Deny
+            && !self.shadow
+            && self.lookups.have_failed(parts)
+            && self.applies_to(parts)
+    }
+
+    /// Returns whether the request is not charged because a row could not be loaded. A shadow with
+    /// [`OnFailure::Deny`] comes here: it rejects no request.
+    #[inline]
+    fn lets_pass_without_row(&self, parts: &Parts) -> bool {
+        self.resolves() && self.on_failure != OnFailure::Local && self.lookups.have_failed(parts)
+    }
+
+    #[inline]
+    fn applies_to(&self, parts: &Parts) -> bool {
+        self.only.as_ref().is_none_or(|only| only(parts))
     }
 
     /// Returns the adjustment of the charge by the response, if there is one.

@@ -1,17 +1,20 @@
-//! Policies by the name of a tier.
+//! Policies by tier.
 
-use std::collections::HashMap;
+use std::{borrow::Borrow, collections::HashMap, hash::Hash};
 
 use http::request::Parts;
 
 use crate::policy::Policy;
 
-/// A table of [`Policy`]s by the name of a tier, with a policy for all other requests.
+/// A table of [`Policy`]s by tier, with a policy for all other requests.
 ///
-/// [`chosen_by`](Self::chosen_by) turns it into a closure for
+/// A tier is a name or a value of an enum of the application: any `T` that can be hashed.
+/// [`chosen_by`](Self::chosen_by) turns the table into a closure for
 /// [`Rule::tiered`](crate::Rule::tiered).
 ///
 /// # Examples
+///
+/// The tiers of accounts, by name:
 ///
 /// ```
 /// use tollgate::{Policy, Quota, Rule, Tiers, by};
@@ -22,19 +25,37 @@ use crate::policy::Policy;
 ///
 /// // An extension that the authentication layer leaves.
 /// #[derive(Clone)]
-/// struct Account { id: u64, tier: &'static str }
+/// struct Account { id: u64, tier: String }
 ///
-/// let tier = tiers.chosen_by(|parts| Some(parts.extensions.get::<Account>()?.tier));
+/// let tier = tiers.chosen_by(|parts| Some(parts.extensions.get::<Account>()?.tier.clone()));
 /// let rule = Rule::tiered(tier, by::extension(|account: &Account| account.id));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
+///
+/// The variants of an enum:
+///
+/// ```
+/// use tollgate::{Policy, Quota, Rule, Tiers, by};
+///
+/// #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+/// enum Plan { Basic, Premium }
+///
+/// let tiers = Tiers::or_else(Policy::new("free", Quota::per_minute(10))?)
+///     .tier(Plan::Basic, Policy::new("basic", Quota::per_minute(100))?)
+///     .tier(Plan::Premium, Policy::new("premium", Quota::per_minute(1_000))?);
+/// let rule = Rule::tiered(
+///     tiers.chosen_by(|parts| parts.extensions.get::<Plan>().copied()),
+///     by::header("x-account"),
+/// );
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Debug, Clone)]
-pub struct Tiers {
-    tiers: HashMap<Box<str>, Policy>,
+pub struct Tiers<T = &'static str> {
+    tiers: HashMap<T, Policy>,
     otherwise: Policy,
 }
 
-impl Tiers {
+impl<T: Hash + Eq> Tiers<T> {
     /// Creates a table without tiers. Requests with an unknown tier, or without one, get the
     /// [`Policy`] `otherwise`. [`tier`](Self::tier) adds a tier.
     #[must_use]
@@ -42,25 +63,30 @@ impl Tiers {
         Self { tiers: HashMap::new(), otherwise }
     }
 
-    /// Adds a tier with its [`Policy`], or replaces the tier of this name.
+    /// Adds a tier with its [`Policy`], or replaces the policy of this tier.
     #[must_use]
-    pub fn tier(mut self, name: &str, policy: Policy) -> Self {
-        self.tiers.insert(name.into(), policy);
+    pub fn tier(mut self, tier: impl Into<T>, policy: Policy) -> Self {
+        self.tiers.insert(tier.into(), policy);
         self
     }
 
     /// Returns the [`Policy`] of a tier, or the policy for all other requests.
     #[must_use]
-    pub fn policy(&self, tier: Option<&str>) -> &Policy {
+    pub fn policy<Q>(&self, tier: Option<&Q>) -> &Policy
+    where
+        T: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
         tier.and_then(|tier| self.tiers.get(tier)).unwrap_or(&self.otherwise)
     }
 
-    /// Returns a closure for [`Rule::tiered`](crate::Rule::tiered). `tier` returns the name of the
-    /// tier of a request, from a header or from an extension that an earlier layer inserts.
+    /// Returns a closure for [`Rule::tiered`](crate::Rule::tiered). `tier` returns the tier of a
+    /// request, for example from an extension that an earlier layer inserts.
     pub fn chosen_by<F>(self, tier: F) -> impl Fn(&Parts) -> Policy + Send + Sync + 'static
     where
-        F: for<'p> Fn(&'p Parts) -> Option<&'p str> + Send + Sync + 'static,
+        F: Fn(&Parts) -> Option<T> + Send + Sync + 'static,
+        T: Send + Sync + 'static,
     {
-        move |parts: &Parts| self.policy(tier(parts)).clone()
+        move |parts: &Parts| self.policy(tier(parts).as_ref()).clone()
     }
 }

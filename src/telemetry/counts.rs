@@ -11,6 +11,9 @@
 //! | `tollgate_fallback_total` | counter | checks that this process decided by itself |
 //! | `tollgate_deadline_missed_total` | counter | calls that the store did not answer by the deadline |
 //! | `tollgate_deny_cache_hits_total` | counter | checks that the deny cache denied |
+//! | `tollgate_lookups_total` | counter | by `result`: lookups of requests: `cached`, `loaded`, `stale`, `unknown`, `failed` |
+//! | `tollgate_lookup_failures_total` | counter | by `kind`: loads of lookups that failed |
+//! | `tollgate_lookup_load_seconds` | histogram | times of loads of lookups |
 //! | `tollgate_undo_failed_total` | counter | denied checks over several slots of a cluster of which a part stays charged |
 
 use std::time::Duration;
@@ -128,4 +131,22 @@ pub(crate) fn undo_failed() {
 #[inline]
 pub(crate) fn denied_from_cache() {
     metrics::counter!("tollgate_deny_cache_hits_total").increment(1);
+}
+
+/// Counts a lookup of a request.
+#[cfg(feature = "lookup")]
+pub(crate) fn looked_up(result: &'static str) {
+    metrics::counter!("tollgate_lookups_total", "result" => result).increment(1);
+}
+
+/// Records the time that a load of a lookup took.
+#[cfg(feature = "lookup")]
+pub(crate) fn row_loaded(time: Duration) {
+    metrics::histogram!("tollgate_lookup_load_seconds").record(time.as_secs_f64());
+}
+
+/// Counts a load of a lookup that has failed.
+#[cfg(feature = "lookup")]
+pub(super) fn lookup_failed(kind: &'static str) {
+    metrics::counter!("tollgate_lookup_failures_total", "kind" => kind).increment(1);
 }

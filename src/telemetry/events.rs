@@ -160,3 +160,14 @@ impl FailureLog {
         Some(mem::take(&mut last.suppressed))
     }
 }
+
+/// Reports that a load of a lookup has failed, at most once a second for each kind of failure. `error` is
+/// what the load returned.
+#[cfg(feature = "lookup")]
+#[cold]
+pub(super) fn lookup_failed(kind: &'static str, error: Option<&dyn std::fmt::Display>) {
+    if let Some(suppressed) = FAILURES.admit(ErrorKind::LookupFailed, kind, Instant::now()) {
+        let error = error.map(tracing::field::display);
+        tracing::warn!(target: "tollgate", kind, error, suppressed, "a lookup has failed");
+    }
+}

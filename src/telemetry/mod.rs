@@ -44,6 +44,11 @@ pub(crate) use self::{
         FirstRequests, RouteWatch, charged_twice, every_key_is_new, forwarded_ignored, peer_missing,
     },
 };
+#[cfg(feature = "lookup")]
+pub(crate) use self::{
+    counts::{looked_up, row_loaded},
+    misuse::lookup_missing,
+};
 use crate::{decision::Decision, error::Error};
 
 /// Returns whether decisions are reported. With the feature `metrics` they always are, because the
@@ -70,4 +75,12 @@ pub(crate) fn record_decision<'r>(
 pub(crate) fn store_failed(error: &Error) {
     counts::store_failed(error.kind());
     events::store_failed(error);
+}
+
+/// Reports that a load of a lookup has failed. `error` is what the load returned.
+#[cfg(feature = "lookup")]
+#[cold]
+pub(crate) fn lookup_failed(kind: &'static str, error: Option<&dyn std::fmt::Display>) {
+    counts::lookup_failed(kind);
+    events::lookup_failed(kind, error);
 }

@@ -29,3 +29,12 @@ pub(crate) fn fell_back() {}
 pub(crate) fn undo_failed() {}
 #[inline]
 pub(crate) fn denied_from_cache() {}
+#[cfg(feature = "lookup")]
+#[inline]
+pub(crate) fn looked_up(_: &'static str) {}
+#[cfg(feature = "lookup")]
+#[inline]
+pub(crate) fn row_loaded(_: Duration) {}
+#[cfg(feature = "lookup")]
+#[inline]
+pub(super) fn lookup_failed(_: &'static str) {}

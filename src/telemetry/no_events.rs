@@ -21,3 +21,6 @@ pub(crate) fn breaker_changed(_: &str, _: &str, _: Option<u32>) {}
 pub(super) fn store_failed(_: &Error) {}
 #[inline]
 pub(crate) fn check_failed(_: &Error, _: bool) {}
+#[cfg(feature = "lookup")]
+#[inline]
+pub(super) fn lookup_failed(_: &'static str, _: Option<&dyn std::fmt::Display>) {}

@@ -42,3 +42,6 @@ pub(crate) fn forwarded_ignored(_: &str) {}
 pub(crate) fn charged_twice(_: &str) {}
 #[inline]
 pub(crate) fn every_key_is_new(_: &str, _: u32) {}
+#[cfg(feature = "lookup")]
+#[inline]
+pub(crate) fn lookup_missing() {}

@@ -7,6 +7,7 @@ mod support;
 mod suite;
 mod changes;
 mod checks;
+mod own_quotas;
 mod refunds;
 mod vectors;
 mod waits;

@@ -29,6 +29,10 @@ macro_rules! store_contract {
                     a_burst_that_jumps_moves_no_debt, a_debt_ends_when_its_own_rule_has_paid_it,
                     a_forced_charge_forgives_no_debt,
                     a_lowered_burst_keeps_the_debt, windows_that_alternate_add_nothing;
+                own_quotas: each_key_has_its_own_limit, a_changed_row_keeps_what_is_spent,
+                    equal_charges_have_the_quota_of_the_first, a_wait_is_that_of_its_own_quota,
+                    a_refund_and_a_settlement_are_under_the_own_quota,
+                    the_policy_does_not_change_an_own_quota;
                 waits: a_wait_is_exact, the_longest_wait_binds, the_fewest_units_bind,
                     a_full_key_waits_for_nothing, time_that_runs_backward_returns_nothing,
                     a_clock_that_was_set_back_heals_within_a_window,

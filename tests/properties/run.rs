@@ -36,6 +36,8 @@ pub(crate) struct Player<'a> {
     pub(crate) tally: &'a Tally,
     pub(crate) history: &'a History,
     pub(crate) policies: Vec<Policy>,
+    /// Policies with the same names, whose quotas never change. Charges bring their own along.
+    pub(crate) names: Vec<Policy>,
     /// The last change of each policy's quota.
     pub(crate) changes: Vec<Option<Changed>>,
     pub(crate) oracle: Oracle,
@@ -58,11 +60,13 @@ pub(crate) fn run(fixture: &Fixture, history: &History, tally: &Tally) {
     let policies = history.quotas.iter().zip(names);
     let policies: Vec<_> =
         policies.map(|(quota, name)| Policy::new(name, *quota).expect("valid")).collect();
+    let named = |policy: &Policy| Policy::new(policy.name(), Quota::per_day(1)).expect("valid");
     let mut player = Player {
         fixture,
         tally,
         history,
         changes: vec![None; policies.len()],
+        names: policies.iter().map(named).collect(),
         policies,
         oracle: Oracle::default(),
         time: history.start,
@@ -186,9 +190,16 @@ impl Player<'_> {
         }
     }
 
-    fn charges(&self, asks: &[Ask]) -> Vec<Charge<'static>> {
+    /// Returns the charges under the quotas of the policies, or each with a quota of its own, which
+    /// must come to the same.
+    fn charges(&self, asks: &[Ask], own: bool) -> Vec<Charge<'static>> {
         let charges = asks.iter().map(|ask| {
-            let charge = self.policies[ask.slot.0].charge(key(ask.slot), ask.cost);
+            let charge = match own {
+                true => {
+                    self.names[ask.slot.0].charge(key(ask.slot), ask.cost).with_quota(ask.quota)
+                }
+                false => self.policies[ask.slot.0].charge(key(ask.slot), ask.cost),
+            };
             let charge = charge.up_to(ask.most).into_owned();
             if ask.shadow { charge.shadow() } else { charge }
         });
@@ -196,12 +207,12 @@ impl Player<'_> {
     }
 
     pub(crate) fn peek(&self, asks: &[Ask]) -> Decision<'static> {
-        now(self.fixture.limiter.peek(self.charges(asks))).expect("the store answers")
+        now(self.fixture.limiter.peek(self.charges(asks, true))).expect("the store answers")
     }
 
     fn check(&mut self, asks: &[Ask], keep: bool) {
         let expected = self.oracle.check(self.time, asks);
-        let decision = now(self.fixture.limiter.check(self.charges(asks)));
+        let decision = now(self.fixture.limiter.check(self.charges(asks, !keep)));
         let decision = decision.expect("the store answers");
         self.compare(&decision, &expected);
         self.count(asks, &expected);

@@ -13,6 +13,8 @@ mod suite;
 mod changes;
 #[path = "../contract/checks.rs"]
 mod checks;
+#[path = "../contract/own_quotas.rs"]
+mod own_quotas;
 #[path = "../contract/refunds.rs"]
 mod refunds;
 #[path = "../contract/vectors.rs"]

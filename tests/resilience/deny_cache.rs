@@ -369,3 +369,23 @@ async fn a_wait_from_the_cache_is_long_enough() {
         spend(&limiter, policy.charge("alice", 1)).await;
     }
 }
+
+/// A denial under the quota of one charge says nothing about a charge with another quota.
+#[tokio::test]
+async fn each_quota_of_a_key_has_denials_of_its_own() {
+    let clock = ManualClock::at(START);
+    let (limiter, remote) = cached(&clock);
+    let policy = policy("p", "1/day");
+    let charge = |quota: &str| policy.charge("alice", 1).with_quota(quota.parse().unwrap());
+    for _ in 0..2 {
+        spend(&limiter, charge("2/s")).await;
+    }
+    let calls = remote.calls();
+    assert_eq!(denied(&limiter, charge("2/s")).await.1, Source::Cache);
+    assert_eq!(remote.calls(), calls);
+    // The customer has bought more.
+    for _ in 2..5 {
+        spend(&limiter, charge("5/s")).await;
+    }
+    assert_eq!(denied(&limiter, charge("5/s")).await.0, Some(Duration::from_secs(1)));
+}

@@ -406,3 +406,23 @@ async fn a_full_fallback_admits_newcomers_and_denies_blocked_clients() {
     let stats = bench.limiter.status().memory.expect("a fallback");
     assert_eq!((stats.keys, stats.evicted), (KEYS, 200 - KEYS as u64));
 }
+
+/// The fallback enforces the share of the quota that a charge has of its own, and what it admitted is
+/// charged to the store under that quota when the store is back.
+#[tokio::test(start_paused = true)]
+async fn a_quota_of_its_own_is_shared_out_and_replayed() {
+    let bench = Bench::new(2);
+    let policy = policy("p", "1/day");
+    let charge = |cost| policy.charge("alice", cost).with_quota("8/h".parse().unwrap());
+    bench.remote.set(Mood::Down);
+    let mut admitted = 0;
+    for _ in 0..20 {
+        let decision = bench.check(charge(1)).await;
+        admitted += u32::from(decision.is_allowed());
+    }
+    assert_eq!(admitted, 4, "half of 8");
+    bench.heal(&policy).await;
+    let peek = bench.limiter.peek(charge(0)).await.unwrap();
+    assert_eq!(peek.source(), Source::Shared);
+    assert_eq!(peek.outcomes().get(0).unwrap().standing().remaining(), 4);
+}

@@ -17,8 +17,9 @@ use crate::{
 };
 
 /// The number of values of each kind that a thread keeps. A value that falls into an occupied slot
-/// replaces the older one.
-const SLOTS: usize = 16;
+/// replaces the older one. If keys have [quotas of their own](crate::Charge::with_quota), each quota
+/// has a slot, so that customers with a few different quotas do not replace each other's values.
+const SLOTS: usize = 64;
 
 thread_local! {
     static POLICIES: RefCell<[Option<CachedPolicies>; SLOTS]> = const { RefCell::new([const { None }; SLOTS]) };
@@ -50,7 +51,7 @@ impl CachedPolicies {
 #[inline]
 pub(super) fn policies(outcomes: Outcomes<'_>, make: impl Fn() -> HeaderValue) -> HeaderValue {
     let Some(first) = shown(outcomes).next() else { return make() };
-    let slot = first.policy().id() as usize % SLOTS;
+    let slot = slot(first.policy(), first.charge().quota());
     let cached = POLICIES.try_with(|slots| {
         let slot = &mut slots.try_borrow_mut().ok()?[slot];
         if !slot.as_ref().is_some_and(|cached| cached.is_for(outcomes)) {
@@ -79,6 +80,14 @@ pub(super) fn limit(limit: u64) -> HeaderValue {
         }
     });
     cached.ok().flatten().unwrap_or_else(|| value::number(limit))
+}
+
+/// Returns the slot of a policy under a quota.
+#[inline]
+fn slot(policy: &Policy, quota: &Quota) -> usize {
+    // 2^64 divided by the golden ratio: the upper bits of a product depend on all bits of the limit.
+    let hash = policy.id() ^ quota.limit().wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (hash >> (u64::BITS - SLOTS.ilog2())) as usize
 }
 
 fn shown<'a>(outcomes: Outcomes<'a>) -> impl Iterator<Item = Outcome<'a>> {

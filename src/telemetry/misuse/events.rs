@@ -68,3 +68,18 @@ pub(crate) fn every_key_is_new(policy: &str, charges: u32) {
          a rule for the address of the client"
     );
 }
+
+/// Reports that a closure of a lookup was called for a request that was not looked up, once in the
+/// lifetime of the process.
+#[cfg(feature = "lookup")]
+#[cold]
+pub(crate) fn lookup_missing() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        tracing::warn!(
+            target: "tollgate::misuse",
+            "a rule uses the row of a lookup that it does not resolve, so that no request has a row: \
+             add `.resolve(&lookup)` to the rule"
+        );
+    });
+}

@@ -1,0 +1,374 @@
+//! The lookup of a row in a database.
+
+use std::{
+    error::Error as StdError,
+    fmt,
+    hash::Hash,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use http::{Extensions, request::Parts};
+use tokio::time::Instant;
+
+use super::{
+    loads::{LoadFn, Loaded, Loads},
+    request::{self, AnyLookup, LookupResult, Started},
+    rows::Cached,
+    settings::Settings,
+};
+use crate::{rule::RequestFn, telemetry};
+
+/// A lookup of rows in a database, with a cache in front: of customers, tenants or API keys, from which
+/// rules take the charged [`Key`](crate::Key), the tier and the [`Quota`](crate::Quota).
+///
+/// A lookup has two closures. The first one makes the key `Q` of a request, for example the text of an
+/// API key. The second one is asynchronous and loads the row `T` of that key.
+/// [`Rule::resolve`](crate::Rule::resolve) looks up the row before the rule is applied.
+/// [`map`](Self::map) and [`and_then`](Self::and_then) make closures for rules from it, and handlers
+/// read it with [`row`](Self::row). Needs the feature `lookup`.
+///
+/// A row that is cached costs no wait. Rules, layers and handlers of one request share one lookup of
+/// it, and concurrent requests for one key share one load.
+///
+/// # Examples
+///
+/// Customers with limits of their own. Unknown API keys share the limit of their address:
+///
+/// ```
+/// use std::{io, time::Duration};
+///
+/// use http::request::Parts;
+/// use tollgate::{Lookup, Policy, Quota, Rule, by::{self, Or}};
+///
+/// struct Customer { id: u64, limit: Quota }
+///
+/// # struct Database;
+/// # impl Database {
+/// #     async fn customer(&self, _api_key: &str) -> io::Result<Option<Customer>> { Ok(None) }
+/// # }
+/// # fn main() -> Result<(), tollgate::Error> {
+/// # let database = std::sync::Arc::new(Database);
+/// let customers = Lookup::new(
+///     |parts: &Parts| Some(parts.headers.get("x-api-key")?.to_str().ok()?.to_owned()),
+///     move |api_key: String| {
+///         let database = database.clone();
+///         async move { database.customer(&api_key).await }
+///     },
+/// )
+/// .time_to_live(Duration::from_secs(30));
+///
+/// let api = Policy::new("api", Quota::per_minute(10))?;
+/// let rule = Rule::new(api, customers.map(|customer| customer.id).or(by::peer_ip()))
+///     .quota(customers.map(|customer| customer.limit))
+///     .resolve(&customers);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A tier for each tenant, and no requests while the database cannot be reached:
+///
+/// ```
+/// use tollgate::{Key, Lookup, OnFailure, Policy, Quota, Rule, Tiers};
+///
+/// #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+/// enum Plan { Free, Pro }
+/// struct Tenant { name: String, plan: Plan }
+///
+/// # async fn load(_host: String) -> Result<Option<Tenant>, std::io::Error> { Ok(None) }
+/// # fn main() -> Result<(), tollgate::Error> {
+/// let tenants = Lookup::new(|parts| parts.uri.host().map(str::to_owned), load);
+/// let tiers = Tiers::or_else(Policy::new("free", Quota::per_minute(10))?)
+///     .tier(Plan::Pro, Policy::new("pro", Quota::per_minute(1_000))?);
+/// let rule = Rule::tiered(
+///     tiers.chosen_by(tenants.map(|tenant| tenant.plan)),
+///     tenants.map(|tenant| Key::from(&tenant.name)),
+/// )
+/// .resolve(&tenants)
+/// .with_on_failure(OnFailure::Deny);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # The cache
+///
+/// - It holds at most [`max_entries`](Self::max_entries) rows. As many keys without a row are
+///   remembered apart from them for 10 s ([`unknown_for`](Self::unknown_for)), so that a client which
+///   invents keys evicts no row.
+/// - At most [`max_loads`](Self::max_loads) loads run at once. Others wait for their turn within
+///   their deadline. If more than 1,024 keys are being loaded, further loads fail at once.
+/// - A row is used until its [`time_to_live`](Self::time_to_live) is over. A change in the database
+///   acts at the latest then, or at once after [`forget`](Self::forget). A row that is in use is loaded
+///   again in the last quarter of this time, while requests go on with the old one.
+///
+/// A client can still cause one load for each key that it invents. Limit its address in a layer outside
+/// of this one.
+///
+/// # Failures
+///
+/// A load fails if it returns an error, panics, or does not end by its [`deadline`](Self::deadline).
+///
+/// - If the row has been loaded before, requests go on with it for [`max_stale`](Self::max_stale)
+///   beyond its time to live. Only the requests that meet the first failure wait for it.
+/// - Otherwise [`Rule::resolve`](crate::Rule::resolve) applies the rule's
+///   [`OnFailure`](crate::OnFailure).
+/// - A key is loaded again no sooner than 1 s after a failure.
+///
+/// A load runs in a task of its own, on the runtime of the request that started it. If the clients of
+/// all requests that wait for it disconnect, it continues until its deadline, and the row is in the
+/// cache when they try again.
+///
+/// With the feature `tracing`, a failure emits an event of level `WARN`, at most one a second for each
+/// kind of failure. It contains the text of the error, in which there should be no API keys. With the
+/// feature `metrics`, `tollgate_lookups_total` counts the lookups of requests by `result`: `cached`,
+/// `loaded`, `stale`, `unknown`, `failed`. `tollgate_lookup_failures_total` counts failed loads by
+/// `kind`: `error`, `timed_out`, `panicked`, `interrupted`, `overloaded`.
+/// `tollgate_lookup_load_seconds` is a histogram of the times of loads.
+pub struct Lookup<Q, T>(Arc<LookupState<Q, T>>);
+
+struct LookupState<Q, T> {
+    id: u64,
+    settings: Settings,
+    key: RequestFn<Option<Q>>,
+    loads: Arc<Loads<Q, T>>,
+}
+
+impl<Q, T> Lookup<Q, T>
+where
+    Q: Hash + Eq + Clone + Send + Sync + 'static,
+    T: Send + Sync + 'static,
+{
+    /// Creates a lookup. `key` returns the key of a request, and `load` the row of a key, or `None` if
+    /// there is none.
+    ///
+    /// A request without a key has no row, and nothing is loaded for it.
+    pub fn new<K, L, F, E>(key: K, load: L) -> Self
+    where
+        K: Fn(&Parts) -> Option<Q> + Send + Sync + 'static,
+        L: Fn(Q) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<Option<T>, E>> + Send + 'static,
+        E: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        let load: Arc<LoadFn<Q, T>> = Arc::new(move |key| {
+            let load = load(key);
+            Box::pin(async move { load.await.map_err(Into::into) })
+        });
+        Self::with(Settings::default(), Arc::new(key), load)
+    }
+
+    fn with(settings: Settings, key: RequestFn<Option<Q>>, load: Arc<LoadFn<Q, T>>) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let loads = Arc::new(Loads::new(&settings, load));
+        Self(Arc::new(LookupState { id: NEXT_ID.fetch_add(1, Relaxed), settings, key, loads }))
+    }
+
+    /// Returns a lookup with other settings and an empty cache.
+    fn set(self, change: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = self.0.settings;
+        change(&mut settings);
+        Self::with(settings, Arc::clone(&self.0.key), self.0.loads.load_fn())
+    }
+
+    /// Sets the number of rows that are cached. The default is 10,000. As many keys without a row are
+    /// remembered.
+    ///
+    /// This and the other settings return a lookup that shares nothing with existing clones, so set
+    /// them before the lookup is cloned or given to rules.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `max_entries` is 0.
+    #[must_use]
+    pub fn max_entries(self, max_entries: usize) -> Self {
+        assert!(max_entries > 0, "a cache of 0 rows: allowed is 1 and more");
+        self.set(|settings| settings.max_entries = max_entries)
+    }
+
+    /// Sets the time for which a row is used. The default is 60 s.
+    #[must_use]
+    pub fn time_to_live(self, time: Duration) -> Self {
+        self.set(|settings| settings.time_to_live = time)
+    }
+
+    /// Sets the time for which a key is known to have no row, at most the
+    /// [`time_to_live`](Self::time_to_live). The default is 10 s.
+    #[must_use]
+    pub fn unknown_for(self, time: Duration) -> Self {
+        self.set(|settings| settings.unknown_for = time)
+    }
+
+    /// Sets the time for which a row is used beyond its [`time_to_live`](Self::time_to_live), while it
+    /// cannot be loaded. The default is 5 minutes.
+    #[must_use]
+    pub fn max_stale(self, time: Duration) -> Self {
+        self.set(|settings| settings.max_stale = time)
+    }
+
+    /// Sets the longest time of a load, in which it may also wait for its turn. A request waits no
+    /// longer for a row. The default is 200 ms.
+    #[must_use]
+    pub fn deadline(self, deadline: Duration) -> Self {
+        self.set(|settings| settings.deadline = deadline)
+    }
+
+    /// Sets the number of loads that run at once. The default is 32. It should not exceed the
+    /// connections that the database has for them.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `max_loads` is 0 or above 1,024.
+    #[must_use]
+    pub fn max_loads(self, max_loads: usize) -> Self {
+        assert!((1..=1_024).contains(&max_loads), "{max_loads} loads: allowed is 1 to 1024");
+        self.set(|settings| settings.max_loads = max_loads)
+    }
+
+    /// Returns a closure over the row of a request, for [`Rule::new`](crate::Rule::new),
+    /// [`Rule::quota`](crate::Rule::quota) or [`Tiers::chosen_by`](crate::Tiers::chosen_by). It returns
+    /// `None` for a request without a row, or if the row could not be loaded.
+    pub fn map<F, U>(&self, map: F) -> impl Fn(&Parts) -> Option<U> + Clone + Send + Sync + 'static
+    where
+        F: Fn(&T) -> U + Clone + Send + Sync + 'static,
+        U: 'static,
+    {
+        self.and_then(move |row| Some(map(row)))
+    }
+
+    /// Returns a closure like [`map`](Self::map), for a closure that returns an `Option` itself.
+    pub fn and_then<F, U>(
+        &self,
+        and_then: F,
+    ) -> impl Fn(&Parts) -> Option<U> + Clone + Send + Sync + 'static
+    where
+        F: Fn(&T) -> Option<U> + Clone + Send + Sync + 'static,
+        U: 'static,
+    {
+        let id = self.0.id;
+        move |parts: &Parts| match request::result(&parts.extensions, id) {
+            Some(LookupResult::Found(row)) => and_then(row.downcast_ref::<T>()?),
+            Some(LookupResult::Unknown | LookupResult::Failed) => None,
+            None => {
+                telemetry::lookup_missing();
+                None
+            }
+        }
+    }
+
+    /// Returns the row of the request with these extensions, for handlers. It is `None` if the request
+    /// has no row, or if no rule that applies to it [resolves](crate::Rule::resolve) this lookup.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use axum::{extract::{Request, State}, http::StatusCode};
+    /// use tollgate::Lookup;
+    ///
+    /// struct Customer { name: String }
+    ///
+    /// async fn hello(
+    ///     State(customers): State<Lookup<String, Customer>>,
+    ///     request: Request,
+    /// ) -> Result<String, StatusCode> {
+    ///     let customer = customers.row(request.extensions()).ok_or(StatusCode::UNAUTHORIZED)?;
+    ///     Ok(format!("hello {}", customer.name))
+    /// }
+    /// ```
+    #[must_use]
+    pub fn row(&self, extensions: &Extensions) -> Option<Arc<T>> {
+        match request::result(extensions, self.0.id)? {
+            LookupResult::Found(row) => Arc::clone(row).downcast().ok(),
+            LookupResult::Unknown | LookupResult::Failed => None,
+        }
+    }
+
+    /// Removes the row of a key from the cache of this process, for example after the application has
+    /// changed it. The next request loads it again.
+    pub fn forget(&self, key: &Q) {
+        self.0.loads.forget(key);
+    }
+
+    pub(in crate::rule) fn erased(&self) -> Arc<dyn AnyLookup> {
+        self.0.clone()
+    }
+}
+
+impl<Q, T> AnyLookup for LookupState<Q, T>
+where
+    Q: Hash + Eq + Clone + Send + Sync + 'static,
+    T: Send + Sync + 'static,
+{
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn start(&self, parts: &Parts) -> Started {
+        let Some(key) = (self.key)(parts) else {
+            return ready("unknown", LookupResult::Unknown);
+        };
+        let (row, is_due, result) = match self.loads.rows.get(&key, Instant::now()) {
+            Cached::Row { row, is_due } => (row, is_due, "cached"),
+            Cached::Stale { row, is_due } => (row, is_due, "stale"),
+            Cached::Unknown => return ready("unknown", LookupResult::Unknown),
+            Cached::Failed => return ready("failed", LookupResult::Failed),
+            Cached::Expired { row } => return self.load(&key, Some(row)),
+            Cached::Missing => return self.load(&key, None),
+        };
+        if is_due {
+            // The load goes on without this request. If none can be started, the row is still there.
+            let _ = self.loads.start_or_join(&key);
+        }
+        ready(result, LookupResult::Found(row))
+    }
+}
+
+impl<Q, T> LookupState<Q, T>
+where
+    Q: Hash + Eq + Clone + Send + Sync + 'static,
+    T: Send + Sync + 'static,
+{
+    /// Loads a row. If that fails, the result is the row that has expired, if there is one.
+    fn load(&self, key: &Q, expired: Option<Arc<T>>) -> Started {
+        match self.loads.start_or_join(key) {
+            Ok(receiver) => {
+                let load = Arc::clone(&self.loads).wait(receiver);
+                Started::Loading(Box::pin(async move { loaded(load.await, expired) }))
+            }
+            Err(failure) => {
+                telemetry::lookup_failed(failure.name(), None);
+                Started::Ready(loaded(Err(failure), expired))
+            }
+        }
+    }
+}
+
+/// Returns the result of a lookup that has loaded its row.
+fn loaded<T: Send + Sync + 'static>(loaded: Loaded<T>, expired: Option<Arc<T>>) -> LookupResult {
+    let (name, result) = match (loaded, expired) {
+        (Ok(Some(row)), _) => ("loaded", LookupResult::Found(row)),
+        (Ok(None), _) => ("unknown", LookupResult::Unknown),
+        (Err(_), Some(row)) => ("stale", LookupResult::Found(row)),
+        (Err(_), None) => ("failed", LookupResult::Failed),
+    };
+    telemetry::looked_up(name);
+    result
+}
+
+fn ready(name: &'static str, result: LookupResult) -> Started {
+    telemetry::looked_up(name);
+    Started::Ready(result)
+}
+
+impl<Q, T> Clone for Lookup<Q, T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<Q, T> fmt::Debug for Lookup<Q, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lookup").field("settings", &self.0.settings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,19 @@
+//! Lookups of rows in a database, for rules.
+//!
+//! A request passes through these files in order:
+//!
+//! 1. `request`: starts the lookups of the rules that apply to it, and stores their results in its
+//!    extensions;
+//! 2. `lookup`: makes the key of the lookup, and answers from the cache or waits for a load;
+//! 3. `rows`: the cache of rows and of keys without a row;
+//! 4. `loads`: runs the loads, at most one for each key at a time.
+
+mod loads;
+#[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
+mod lookup;
+mod request;
+mod rows;
+mod settings;
+
+pub use self::lookup::Lookup;
+pub(crate) use self::request::{Lookups, PendingLookups};

@@ -1,0 +1,85 @@
+//! The rules of a layer.
+
+use std::ops::Deref;
+
+use http::request::Parts;
+
+use super::{PendingLookups, Rule};
+use crate::{
+    error::{Error, ErrorKind},
+    policy::Charges,
+};
+
+/// The rules of a layer, which are decided together.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    rules: Vec<Rule>,
+    /// True if a rule needs a lookup.
+    resolve: bool,
+}
+
+impl Rules {
+    pub(crate) fn new(rule: Rule) -> Self {
+        Self { resolve: rule.resolves(), rules: vec![rule] }
+    }
+
+    /// Adds a rule.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are already [`Charges::MAX`] rules.
+    pub(crate) fn push(&mut self, rule: Rule) {
+        assert!(self.rules.len() < Charges::MAX, "a layer has at most 32 rules");
+        self.resolve |= rule.resolves();
+        self.rules.push(rule);
+    }
+
+    /// Makes every rule a shadow.
+    pub(crate) fn shadow(&mut self) {
+        self.rules = self.rules.drain(..).map(Rule::shadow).collect();
+    }
+
+    /// Starts the lookups of the rules that apply to a request. Returns those that wait for a load, if
+    /// there are any. The rules are applied when they have ended.
+    #[inline]
+    pub(crate) fn look_up(&self, parts: &mut Parts) -> Option<PendingLookups> {
+        if self.resolve { self.start_lookups(parts) } else { None }
+    }
+
+    /// Returns an error if the request is to be rejected, because a row could not be loaded.
+    ///
+    /// # Errors
+    ///
+    /// If a rule that says [`OnFailure::Deny`](crate::OnFailure::Deny) has no row of this request.
+    #[inline]
+    pub(crate) fn require_rows(&self, parts: &Parts) -> Result<(), Error> {
+        if self.resolve && self.rules.iter().any(|rule| rule.denies_without_row(parts)) {
+            return Err(not_loaded());
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn start_lookups(&self, parts: &mut Parts) -> Option<PendingLookups> {
+        let mut pending = PendingLookups::default();
+        for rule in &self.rules {
+            rule.look_up(parts, &mut pending);
+        }
+        (!pending.is_empty()).then_some(pending)
+    }
+}
+
+impl Deref for Rules {
+    type Target = [Rule];
+
+    #[inline]
+    fn deref(&self) -> &[Rule] {
+        &self.rules
+    }
+}
+
+#[cold]
+fn not_loaded() -> Error {
+    Error::new(ErrorKind::LookupFailed, "the row that a rule needs could not be loaded")
+        .with_place("lookup")
+}
