@@ -6,7 +6,10 @@
 -- RETURNS  see prelude.lua
 -- TTL      nothing is written
 local check_over = false
-if foreign then
+if block then
+  -- The charge is looked at again, behind the header of the block.
+  charge = charge - 1
+elseif foreign then
   -- A value that this script did not write is left as it is, and so is the rest of the check.
   if not batch then
     return redis.error_reply('TOLLGATE ' .. key .. ' does not hold a state of this limiter')

@@ -76,7 +76,7 @@ repeat
   else
     units = 0
   end
-  if units > 0 then call('SETRANGE', key, '0', state) end
+  if units > 0 then call('SETRANGE', key, offset, state) end
 until units == 0
 local used = carried and count + carried_functions.used(carried, seen) or count
 free = limit > used and limit - used or 0
@@ -93,7 +93,7 @@ if answering then
         if carried then state = state .. carried_functions.save(carried, seen) end
         store(key, state, end_)
       else
-        call('SETRANGE', key, '0', state)
+        call('SETRANGE', key, offset, state)
       end
       free = limit > used and limit - used or 0
     end

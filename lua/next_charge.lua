@@ -18,10 +18,23 @@ local answering = committing or is_last and not same_key
 local already_read, state = committing and not same_key, nil
 if already_read then state = states[charge - first + 1] end
 local free, foreign
+-- The end of the key's block, while it is blocked.
+local block_end
+if blocks then
+  offset, ring_at = '0', 238
+  if blocks[key] then
+    offset, ring_at, block_end = 28, 266, parse('<I7', blocks[key], 8)
+    if block_end <= now then block_end = nil end
+    -- No algorithm reads more of a state than this at once.
+    if not already_read then state = call('GETRANGE', key, 28, 334) end
+    if state == '' then state = false end
+    already_read = true
+  end
+end
 -- A charge spends if at least `needed` units are free. `units` are those that it spends or refunds.
 local needed, units = 9007199254740992, 0
 if acquiring then
-  if admitted then needed = cost end
+  if admitted and not block_end then needed = cost end
 elseif forcing or refunding then
   units = cost
 end

@@ -10,17 +10,18 @@
 --     next_charge.lua          reads the charge
 --     if algorithm == .. then  one such branch for each algorithm, with the file named after it
 --     ring_find.lua, ring.lua  what sliding_log.lua and sliding_buckets.lua share
+--     block.lua                blocks keys, and refuses blocked ones
 --     reset.lua
 --     answer.lua               writes the reply, and decides which charge comes next
 --   end
 --
 -- KEYS     one key for each charge
 -- ARGV[1]  the operation: 'a' acquire, 'p' peek, 'f' force, 'g' refund, 'r' reset, 't' trial, 'b'
---          acquire for several checks, one after the other
+--          acquire for several checks, one after the other, 'k' block, 'u' unblock
 -- ARGV[2]  the charges, packed: algorithm, flags (1 shadow, 2 an earlier charge of the check has the
 --          same key, 4 last charge of its check), limit, window, parameter, cost and the most units
---          to take; for a refund also the mark of the spent charge, and its limit and window. The
---          live charges of a check come before its shadows
+--          to take, for a block its duration; for a refund also the mark of the spent charge, and its
+--          limit and window. The live charges of a check come before its shadows
 -- ARGV[3]  the time in microseconds; only tests pass it
 -- STATE    see each algorithm. A charge is viewed (its state read and brought to `now`) before any
 --          charge of its check is written
@@ -107,6 +108,11 @@ end
 
 -- The first charge that needs one of these functions defines it: a closure costs time.
 local find, bucket_end
+
+-- The headers of the blocked keys, once block.lua has met one. The state of such a key is behind its
+-- header: at `offset`, and the ring of a log at `ring_at`.
+local blocks
+local offset, ring_at = '0', 238
 
 -- The charges are counted from 1 over all checks of the call. `first` and `last` are those of the
 -- check at hand; `charge` is the one of this turn of the loop.

@@ -13,7 +13,11 @@
 -- TTL      the end of the newest record; renewed when the key would expire before it, and then for an
 --          eighth of the window more, so that most charges need not renew it
 if in_ring then
-  if not already_read then state = read('GETRANGE', key, '0', '237') end
+  if not already_read then
+    state = read('GETRANGE', key, '0', '237')
+  elseif not state then
+    state = ''
+  end
   local known, state_window, old_life, old_end, start, head, tail, places, until_ms, before_last,
     last_time, last_total, head_time, head_total = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
   if #state >= 88 then
@@ -83,7 +87,7 @@ if in_ring then
       else
         local _
         first, first_time, _, first_total, base, text, from =
-          find(key, header, text, from, head, start, window, seen, nil, nil)
+          find(key, header, text, from, head, start, window, seen, nil, nil, ring_at)
       end
     end
   end
@@ -95,7 +99,7 @@ if in_ring then
     units = 0
     if mark1 >= first and mark1 < tail then
       local index, _, _, total, before, block, at =
-        find(key, header, text, from, first, base, window, nil, nil, mark1)
+        find(key, header, text, from, first, base, window, nil, nil, mark1, ring_at)
       units = (total - before) % 4294967296
       if units > charged then units = charged end
       if units > 0 then
@@ -114,7 +118,7 @@ if in_ring then
         if number == newest then
           newest_block = block .. sub(newest_block, #block + 1)
         else
-          call('SETRANGE', key, 238 + number % places * 80, block)
+          call('SETRANGE', key, ring_at + number % places * 80, block)
           if number == floor(head / 8) then oldest_block = block end
           local bits, first_of_block = parse('<I6I4', newest_block)
           newest_block = pack('<I6I4', bits, (first_of_block - units) % 4294967296)
@@ -126,7 +130,7 @@ if in_ring then
           local count, place = newest - next_block, next_block % places
           if count > 32 then count = 32 end
           if place + count > places then count = places - place end
-          place = 238 + place * 80
+          place = ring_at + place * 80
           layout = '<' .. string.rep('I6I4c70', count)
           local blocks = call('GETRANGE', key, place, place + count * 80 - 1)
           numbers = { parse(layout, blocks .. string.rep('\0', count * 80 - #blocks)) }
@@ -146,12 +150,12 @@ if in_ring then
         if last_time < stored_last_time then
           -- A refund is no charge: the stored times stay those of the window of the last one.
           local stored_head_time = tail == head + 1 and stored_last_time or head_time
-          call('SETRANGE', key, '0', pack('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', known, state_window,
+          call('SETRANGE', key, offset, pack('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', known, state_window,
             old_life, old_end, start, head, tail, places, until_ms, before_last, stored_last_time,
             last_total, stored_head_time, head_total) .. sub(header, 79, at_newest)
             .. sub(state, at_newest + 1, at_newest + 6) .. sub(header, at_newest + 7))
         else
-          call('SETRANGE', key, '0', header)
+          call('SETRANGE', key, offset, header)
         end
         if floor(first / 8) == newest then
           text, from = header, 78
@@ -213,12 +217,12 @@ if in_ring then
             local all = ''
             if count > 1 then
               local place, over = oldest % places, oldest % places + count - 1 - places
-              local at = 238 + place * 80
+              local at = ring_at + place * 80
               if over <= 0 then
                 all = call('GETRANGE', key, at, at + (count - 1) * 80 - 1)
               else
-                all = call('GETRANGE', key, at, 237 + places * 80)
-                  .. call('GETRANGE', key, '238', 237 + over * 80)
+                all = call('GETRANGE', key, at, ring_at + places * 80 - 1)
+                  .. call('GETRANGE', key, ring_at, ring_at + over * 80 - 1)
               end
             end
             places = count > places and count + floor(count / 8) or 2 * count
@@ -255,14 +259,21 @@ if in_ring then
         -- The header comes last: until it is written, nothing is charged.
         if for_test then
           call('PEXPIRE', key, '86400000')
+        elseif renew and block_end then
+          -- The header of the block says when the state expires.
+          local time = until_ms * 1000
+          blocks[key] = sub(blocks[key], 1, 21) .. pack('<I7', time)
+          call('SETRANGE', key, '0', blocks[key])
+          if time < block_end then time = block_end end
+          call('PEXPIREAT', key, format('%d', (time - time % 1000) / 1000 + 1))
         elseif renew then
           call('PEXPIREAT', key, format('%d', until_ms))
         end
-        if flush then call('SETRANGE', key, 238 + flushed % places * 80, flush) end
+        if flush then call('SETRANGE', key, ring_at + flushed % places * 80, flush) end
         if oldest_block then
-          call('SETRANGE', key, '0', header .. string.rep('\0', 70 - slot * 10) .. oldest_block)
+          call('SETRANGE', key, offset, header .. string.rep('\0', 70 - slot * 10) .. oldest_block)
         else
-          call('SETRANGE', key, '0', header)
+          call('SETRANGE', key, offset, header)
         end
       end
       if head - head % 8 >= tail - 8 then text, from = header, 78 end
@@ -285,7 +296,7 @@ if in_ring then
           elseif all_but_newest >= must_leave then
             local _
             _, _, leaves =
-              find(key, header, text, from, first, base, window, nil, must_leave, nil)
+              find(key, header, text, from, first, base, window, nil, must_leave, nil, ring_at)
           end
           local wait = leaves - now
           if wait < 0 then wait = 0 end

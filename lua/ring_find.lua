@@ -10,8 +10,8 @@ if in_ring and not find then
   -- which `wanted` units were charged, or that has this `number`: its index and time, when it leaves,
   -- its total, the total before it, and its block, which is in a text behind a position. There is such
   -- a record. The block of `index` is in `text` behind `from`, and `before` is the total before that
-  -- record.
-  function find(key, header, text, from, index, before, window, seen, wanted, number)
+  -- record. The ring begins at `ring_at`.
+  function find(key, header, text, from, index, before, window, seen, wanted, number, ring_at)
     local known, life, short_life, old_end, _, _, tail, places =
       parse('<I7I6I6I6I4I6I6I4', header)
     if life > window then life = window end
@@ -31,7 +31,7 @@ if in_ring and not find then
         if block + 8 >= tail then
           text, from = header, 78
         else
-          local place = 238 + block / 8 % places * 80
+          local place = ring_at + block / 8 % places * 80
           text = call('GETRANGE', key, string.format('%d', place), string.format('%d', place + 79))
           -- Another program has cut the log short.
           if #text < 80 then text = text .. string.rep('\0', 80 - #text) end

@@ -96,7 +96,7 @@ repeat
   else
     units = 0
   end
-  if units > 0 then call('SETRANGE', key, '0', state) end
+  if units > 0 then call('SETRANGE', key, offset, state) end
 until units == 0
 local estimate = current
 if previous > 0 then
@@ -118,7 +118,7 @@ if answering then
         if carried then state = state .. carried_functions.save(carried, seen) end
         store(key, state, end_ + window)
       else
-        call('SETRANGE', key, '0', state)
+        call('SETRANGE', key, offset, state)
       end
       free = limit > estimate and limit - estimate or 0
     end

@@ -87,7 +87,7 @@ if state then
     if units > unpaid then units = unpaid end
     if units > 0 then
       debt = debt - units
-      call('SETRANGE', key, '0', pack('<I6', old_debt - units))
+      call('SETRANGE', key, offset, pack('<I6', old_debt - units))
     else
       units = 0
     end
@@ -132,7 +132,7 @@ if answering then
     local paid_at = anchor + reset_after
     local spare = until_ms * 1000 - paid_at
     if spare > 0 and spare <= window / 8 + 2000 then
-      call('SETRANGE', key, '0', pack('<I6I6I7I5I6', debt, credit, anchor, limit, window))
+      call('SETRANGE', key, offset, pack('<I6I6I7I5I6', debt, credit, anchor, limit, window))
     else
       until_ms = floor((paid_at + window / 8) / 1000) + 1
       store(key, pack('<I6I6I7I5I6I6', debt, credit, anchor, limit, window, until_ms),

@@ -16,6 +16,7 @@ if operation == 't' then
       { 'GETRANGE', key, '0', '4' },
       { 'SETRANGE', key, '0', 'trial' },
       { 'PEXPIREAT', key, expiry },
+      { 'PTTL', key },
       { 'DEL', key },
     }) do
       local result = redis.pcall(unpack(command))

@@ -227,6 +227,57 @@ fn an_exhausted_key_that_was_not_denied_yet_stays() {
     }
 }
 
+/// A blocked key counts as one that has spent its whole quota, also if it has spent nothing.
+#[test]
+fn a_flood_does_not_forget_a_block() {
+    for kind in KINDS {
+        let bounded = Bounded::keys(20);
+        let policy = policy("policy", &format!("10/min {kind}"));
+        for key in 100..200 {
+            assert!(bounded.check(&policy, key, 1).is_allowed());
+        }
+        let blocked = bounded.limiter.block(policy.charge(0_u64, 1), Duration::from_secs(900));
+        now(blocked).expect("the store answers");
+        for key in 1_000..2_000 {
+            bounded.clock.advance(Duration::from_micros(1));
+            assert!(bounded.check(&policy, key, 1).is_allowed(), "{kind}: {key} is new");
+        }
+        let stats = bounded.stats();
+        assert!(stats.keys <= 20 && stats.evicted > 0, "{stats:?}");
+        assert!(!bounded.check(&policy, 0, 1).is_allowed(), "{kind}");
+        // It expires with its block, and leaves its place to others.
+        bounded.clock.advance(Duration::from_secs(900));
+        assert!(bounded.check(&policy, 0, 10).is_allowed(), "{kind}");
+    }
+}
+
+#[test]
+fn the_bytes_of_blocks_are_counted() {
+    for kind in KINDS {
+        let bounded = Bounded::keys(10_000);
+        let policy = policy("policy", &format!("10/min {kind}"));
+        let each = |run: &dyn Fn(u64)| (0..100).for_each(run);
+        each(&|key| assert!(bounded.check(&policy, key, 1).is_allowed()));
+        let before = bounded.stats().bytes;
+        each(&|key| {
+            let blocked = bounded.limiter.block(policy.charge(key, 1), Duration::from_secs(1));
+            now(blocked).expect("the store answers");
+        });
+        let blocked = bounded.stats().bytes;
+        assert!(blocked >= before + 100 * 64, "{kind}: {before} bytes, then {blocked}");
+        each(&|key| match key % 3 {
+            0 => now(bounded.limiter.unblock(policy.charge(key, 1))).expect("the store answers"),
+            _ => {}
+        });
+        bounded.clock.advance(Duration::from_secs(1));
+        // A charge after the block removes what is left of it.
+        each(&|key| assert!(bounded.check(&policy, key, 1).is_allowed()));
+        each(&|key| now(bounded.limiter.reset(policy.charge(key, 1))).expect("the store answers"));
+        each(&|key| assert!(bounded.check(&policy, key, 1).is_allowed()));
+        assert_eq!(bounded.stats().bytes, before, "{kind}");
+    }
+}
+
 /// All places hold keys that have spent their whole quota.
 #[test]
 fn a_full_store_admits_every_new_key() {

@@ -1,8 +1,10 @@
 //! The state of one key under whichever algorithm, and what every algorithm derives alike.
 
+use std::mem;
+
 use super::{
-    MemoryBudget, Refund, Snapshot, StateMachine, fixed_window, sliding_buckets, sliding_counter,
-    sliding_log, token_bucket,
+    MemoryBudget, Refund, Snapshot, StateMachine, block::Block, fixed_window, sliding_buckets,
+    sliding_counter, sliding_log, token_bucket,
 };
 use crate::{
     clock::Timestamp,
@@ -19,6 +21,8 @@ macro_rules! states {
         #[derive(Debug)]
         pub(crate) enum KeyState {
             $($name($state),)+
+            /// A blocked key. It is boxed so that it makes no other key larger.
+            Blocked(Box<BlockedKey>),
         }
 
         impl KeyState {
@@ -35,6 +39,7 @@ macro_rules! states {
             fn heal(&mut self, now: Timestamp) {
                 match self {
                     $(Self::$name(state) => state.heal(now),)+
+                    Self::Blocked(key) => key.heal(now),
                 }
             }
 
@@ -43,6 +48,7 @@ macro_rules! states {
                 self.heal(now);
                 match self {
                     $(Self::$name(state) => state.snapshot(quota, now).free(),)+
+                    Self::Blocked(key) => key.free(quota, now),
                 }
             }
 
@@ -58,6 +64,7 @@ macro_rules! states {
                     $(Self::$name(state) => {
                         standing(state, &state.snapshot(quota, now), quota, units)
                     })+
+                    Self::Blocked(key) => key.standing(quota, now, units),
                 }
             }
 
@@ -70,12 +77,13 @@ macro_rules! states {
                 quota: &Quota,
                 now: Timestamp,
                 cost: u64,
-                affordable: impl FnOnce(u64) -> u64,
+                affordable: impl Fn(u64) -> u64,
                 budget: &dyn MemoryBudget,
             ) -> (u64, Mark, Standing) {
                 self.heal(now);
                 match self {
                     $(Self::$name(state) => spend(state, quota, now, cost, affordable, budget),)+
+                    Self::Blocked(_) => self.spend_blocked(quota, now, cost, &affordable, budget),
                 }
             }
 
@@ -84,6 +92,7 @@ macro_rules! states {
                 self.heal(now);
                 match self {
                     $(Self::$name(state) => state.refund(quota, now, refund),)+
+                    Self::Blocked(key) => key.state.refund(quota, now, refund),
                 }
             }
 
@@ -91,6 +100,7 @@ macro_rules! states {
             pub(crate) fn expires_at(&self) -> Timestamp {
                 match self {
                     $(Self::$name(state) => state.expires_at(),)+
+                    Self::Blocked(key) => key.state.expires_at().max(key.block.ends_at()),
                 }
             }
 
@@ -99,6 +109,7 @@ macro_rules! states {
             pub(crate) fn outstanding(&self, now: Timestamp) -> u64 {
                 match self {
                     $(Self::$name(state) => state.outstanding(now),)+
+                    Self::Blocked(key) => key.state.outstanding(now),
                 }
             }
 
@@ -106,6 +117,7 @@ macro_rules! states {
             pub(crate) fn heap_bytes(&self) -> usize {
                 match self {
                     $(Self::$name(state) => state.heap_bytes(),)+
+                    Self::Blocked(key) => size_of::<BlockedKey>() + key.state.heap_bytes(),
                 }
             }
         }
@@ -131,13 +143,96 @@ macro_rules! states {
 
 for_each_algorithm!(states);
 
+/// A block, and the state of the algorithm behind it. The block stays when it has ended, until the key
+/// is charged.
+#[derive(Debug)]
+pub(crate) struct BlockedKey {
+    block: Block,
+    state: KeyState,
+}
+
+impl KeyState {
+    /// Blocks the key. If it is blocked already, the block that ends later counts.
+    pub(crate) fn block(&mut self, block: Block, now: Timestamp, budget: &dyn MemoryBudget) {
+        self.heal(now);
+        if let Self::Blocked(key) = self {
+            key.block = key.block.or_later(block);
+            return;
+        }
+        let before = self.heap_bytes();
+        let state = mem::replace(self, Self::FixedWindow(Default::default()));
+        *self = Self::Blocked(Box::new(BlockedKey { block, state }));
+        budget.resized(before, self.heap_bytes());
+    }
+
+    /// Lifts the block of the key, if it has one.
+    pub(crate) fn unblock(&mut self, budget: &dyn MemoryBudget) {
+        let before = self.heap_bytes();
+        if let Self::Blocked(key) = self {
+            *self = mem::replace(&mut key.state, Self::FixedWindow(Default::default()));
+            budget.resized(before, self.heap_bytes());
+        }
+    }
+
+    /// Charges units like [`spend`](Self::spend). No unit is free while the key is blocked. A charge
+    /// after the block removes it.
+    #[cold]
+    #[inline(never)]
+    fn spend_blocked(
+        &mut self,
+        quota: &Quota,
+        now: Timestamp,
+        cost: u64,
+        affordable: &dyn Fn(u64) -> u64,
+        budget: &dyn MemoryBudget,
+    ) -> (u64, Mark, Standing) {
+        let Self::Blocked(key) = self else {
+            return self.spend(quota, now, cost, affordable, budget);
+        };
+        if !key.block.is_in_force(now) {
+            let spent = key.state.spend(quota, now, cost, affordable, budget);
+            if spent.0 > 0 {
+                self.unblock(budget);
+            }
+            return spent;
+        }
+        let units = affordable(0);
+        let (units, mark, standing) = key.state.spend(quota, now, cost, |_| units, budget);
+        let waiting = if units > 0 { 0 } else { cost };
+        (units, mark, key.block.restrict(standing, now, waiting))
+    }
+}
+
+impl BlockedKey {
+    #[cold]
+    fn heal(&mut self, now: Timestamp) {
+        self.block.heal(now);
+        self.state.heal(now);
+    }
+
+    #[cold]
+    fn free(&mut self, quota: &Quota, now: Timestamp) -> u64 {
+        if self.block.is_in_force(now) { 0 } else { self.state.free(quota, now) }
+    }
+
+    #[cold]
+    fn standing(&mut self, quota: &Quota, now: Timestamp, units: u64) -> Standing {
+        let standing = self.state.standing(quota, now, units);
+        if self.block.is_in_force(now) {
+            self.block.restrict(standing, now, units)
+        } else {
+            standing
+        }
+    }
+}
+
 #[inline(always)]
 fn spend<M: StateMachine>(
     state: &mut M,
     quota: &Quota,
     now: Timestamp,
     cost: u64,
-    affordable: impl FnOnce(u64) -> u64,
+    affordable: impl Fn(u64) -> u64,
     budget: &dyn MemoryBudget,
 ) -> (u64, Mark, Standing) {
     let mut snapshot = state.snapshot(quota, now);

@@ -6,8 +6,11 @@
 //! orders: charge units, and refund units. A [`KeyState`] derives everything else from these, such
 //! as the waits of a [`Standing`](crate::Standing).
 //!
+//! A [`Block`] in front of a state refuses its key until a fixed time.
+//!
 //! Looking at a state never changes it: a denial leaves nothing behind.
 
+mod block;
 mod carried;
 mod fixed_window;
 mod key_state;
@@ -19,6 +22,9 @@ mod sliding_log;
 mod state_machine;
 mod token_bucket;
 
+pub(crate) use block::Block;
+#[cfg(feature = "redis")]
+pub(crate) use block::block_micros;
 pub(crate) use key_state::{KeyState, outstanding_of};
 pub(crate) use state_machine::{MemoryBudget, Refund};
 use state_machine::{Snapshot, StateMachine};

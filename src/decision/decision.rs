@@ -74,6 +74,20 @@ impl<'p> Decision<'p> {
         })
     }
 
+    /// Joins charges that were spent whatever the verdicts on them with the reply of the store.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the reply does not have a line for each charge.
+    pub(crate) fn forced(charges: Charges<'p>, reply: StoreReply) -> Result<Allowed<'p>, Error> {
+        let StoreReply { time, source, charges: replies } = reply;
+        if replies.len() != charges.len() {
+            return Err(wrong_length());
+        }
+        let binding = Outcomes::new(&charges, &replies).tightest();
+        Ok(Allowed(Details { charges, time, source, binding, replies }))
+    }
+
     /// Joins one charge, which it takes out of `charges`, with its reply. The result is the same as
     /// that of [`new`](Self::new), but the charge and the reply are moved only once.
     #[inline(always)]

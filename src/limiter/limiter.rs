@@ -181,8 +181,8 @@ impl Limiter {
         Reservation::new(self.clone(), receipt)
     }
 
-    /// Forgets what the keys of these charges have spent under their policies. The costs of the charges
-    /// are ignored.
+    /// Forgets what the keys of these charges have spent under their policies, and lifts their
+    /// [blocks](Self::block). The costs of the charges are ignored.
     ///
     /// # Errors
     ///

@@ -1,5 +1,6 @@
 //! The limiter: the handle that applications hold.
 
+mod block;
 mod check;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod limiter;

@@ -1,6 +1,10 @@
 //! The trait that every store implements, and its requests.
 
-use std::{fmt, sync::Arc, time::Instant};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{Answer, NodeId, Status};
 use crate::{
@@ -162,8 +166,13 @@ pub enum Request<'a> {
     /// Refunds the units of each [line](Receipt::lines) of a [`Receipt`] that the store still
     /// counts.
     Refund(&'a Receipt),
-    /// Forgets the units that the keys of these charges have spent.
+    /// Forgets the units that the keys of these charges have spent, and lifts their blocks.
     Reset(&'a [Charge<'a>]),
+    /// [Blocks](crate::Limiter::block) the keys of these charges under their policies for a duration.
+    /// The reply has the standings of the blocked keys.
+    Block(&'a [Charge<'a>], Duration),
+    /// Lifts the blocks of the keys of these charges. The keys keep the units that they have spent.
+    Unblock(&'a [Charge<'a>]),
 }
 
 impl<'a> Request<'a> {
@@ -173,7 +182,9 @@ impl<'a> Request<'a> {
             Self::Acquire(charges)
             | Self::Peek(charges)
             | Self::Force(charges)
-            | Self::Reset(charges) => (charges, &[]),
+            | Self::Reset(charges)
+            | Self::Block(charges, _)
+            | Self::Unblock(charges) => (charges, &[]),
             Self::Refund(receipt) => (&[], receipt.lines()),
         };
         let of_line = |line: &'a ReceiptLine| -> &'a Charge<'a> { line.charge() };

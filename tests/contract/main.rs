@@ -5,6 +5,7 @@ mod support;
 
 #[macro_use]
 mod suite;
+mod blocks;
 mod changes;
 mod checks;
 mod own_quotas;

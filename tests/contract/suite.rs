@@ -17,6 +17,18 @@ macro_rules! store_contract {
                     a_log_gives_back_the_very_request, a_bucket_gives_back_what_is_unpaid,
                     a_counter_gives_back_to_the_period_before, settle_down, settle_up,
                     settle_far_beyond_the_limit, a_kept_reservation_stays_charged, reset_forgets;
+                blocks: a_penalty_spends_beyond_the_limit, a_penalty_can_be_refunded,
+                    a_penalty_of_a_bucket_is_at_most_a_burst_and_a_limit,
+                    a_block_refuses_until_it_ends, a_block_of_a_key_that_has_spent_nothing,
+                    a_block_waits_for_the_later_of_its_end_and_the_algorithm,
+                    a_block_is_one_of_a_policy_and_a_key, the_later_of_two_blocks_ends,
+                    unblock_lifts_a_block_and_keeps_the_units, reset_lifts_a_block,
+                    several_keys_are_blocked_in_one_call, a_blocked_charge_denies_its_check,
+                    a_blocked_shadow_is_refused_and_denies_nothing, cost_0_passes_a_block,
+                    a_block_keeps_over_capacity, forced_units_and_refunds_count_behind_a_block,
+                    a_long_log_is_kept_behind_a_block, a_change_of_the_quota_keeps_a_block,
+                    a_clock_set_back_does_not_lengthen_a_block, a_block_outlasts_every_window,
+                    the_duration_of_a_block_is_bounded;
                 changes: a_raised_limit_denies_nothing, a_lowered_limit_acts_at_once,
                     a_wider_window_keeps_no_old_unit_longer, a_narrower_window_lets_go_sooner,
                     a_narrower_period_forgets_nothing, a_wider_period_counts_new_units_to_its_end,

@@ -77,6 +77,14 @@ trait Model: std::fmt::Debug {
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     models: HashMap<Slot, Box<dyn Model>>,
+    blocks: HashMap<Slot, Block>,
+}
+
+/// No unit of a key is free before `end`.
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    end: u64,
+    duration: u64,
 }
 
 impl Oracle {
@@ -96,7 +104,7 @@ impl Oracle {
                 self.heal(now, ask.slot);
                 let verdict = self.verdict(now, ask);
                 let granted = if verdict == Verdict::Passed {
-                    ask.most.min(self.model(ask.slot, &ask.quota).free(&ask.quota, now))
+                    ask.most.min(self.free(now, ask.slot, &ask.quota))
                 } else {
                     0
                 };
@@ -154,10 +162,45 @@ impl Oracle {
 
     pub(crate) fn reset(&mut self, slot: Slot) {
         self.models.remove(&slot);
+        self.blocks.remove(&slot);
+    }
+
+    /// Spends units whether they are free or not.
+    pub(crate) fn penalize(&mut self, now: u64, ask: &Ask) -> (Finding, Paid) {
+        self.heal(now, ask.slot);
+        let paid = self.spend(now, ask, ask.cost);
+        let finding = self.standing(now, ask, Verdict::Passed);
+        (Finding { granted: ask.cost, ..finding }, paid)
+    }
+
+    /// The later end of two blocks counts.
+    pub(crate) fn block(&mut self, now: u64, slot: Slot, duration: u64) {
+        self.heal(now, slot);
+        let new = Block { end: now + duration, duration };
+        let block = self.blocks.entry(slot).or_insert(new);
+        if new.end > block.end {
+            *block = new;
+        }
+    }
+
+    pub(crate) fn unblock(&mut self, now: u64, slot: Slot) {
+        self.heal(now, slot);
+        self.blocks.remove(&slot);
+    }
+
+    /// How long a key stays blocked, without a look at it.
+    pub(crate) fn blocked_for(&self, now: u64, slot: Slot) -> u64 {
+        let rest = |block: &Block| block.end.saturating_sub(now).min(block.duration);
+        self.blocks.get(&slot).map_or(0, rest)
     }
 
     /// The shortest wait until `units` are free, by trying: `free` never shrinks with time.
     pub(crate) fn wait(&mut self, now: u64, slot: Slot, quota: &Quota, units: u64) -> u64 {
+        let blocked = if units > 0 { self.blocked_for(now, slot) } else { 0 };
+        self.wait_for_units(now, slot, quota, units).max(blocked)
+    }
+
+    fn wait_for_units(&mut self, now: u64, slot: Slot, quota: &Quota, units: u64) -> u64 {
         let model = self.model(slot, quota);
         let enough = |time: u64| model.free(quota, time) >= units;
         if enough(now) {
@@ -187,6 +230,9 @@ impl Oracle {
 
     /// What is free, without a look at the key that would heal it.
     pub(crate) fn free(&mut self, now: u64, slot: Slot, quota: &Quota) -> u64 {
+        if self.blocked_for(now, slot) > 0 {
+            return 0;
+        }
         let model = self.model(slot, quota);
         model.healed(now).as_ref().unwrap_or(model).free(quota, now)
     }
@@ -198,6 +244,9 @@ impl Oracle {
 
     /// Looks at a key at a time from which the clock may have been set back.
     fn heal(&mut self, now: u64, slot: Slot) {
+        if let Some(block) = self.blocks.get_mut(&slot) {
+            block.end = block.end.min(now + block.duration);
+        }
         if let Some(model) = self.models.get_mut(&slot)
             && let Some(healed) = model.healed(now)
         {
@@ -233,6 +282,10 @@ impl Oracle {
     fn spend(&mut self, now: u64, ask: &Ask, units: u64) -> Paid {
         let mut trace = Trace { time: now, debt: rational(0) };
         if units > 0 {
+            // A block that has ended is forgotten with the next charge.
+            if self.blocked_for(now, ask.slot) == 0 {
+                self.blocks.remove(&ask.slot);
+            }
             trace = self.model(ask.slot, &ask.quota).spend(&ask.quota, now, units);
         }
         Paid { ask: *ask, units, trace }

@@ -10,6 +10,8 @@ mod common_http;
 #[cfg(all(feature = "axum", feature = "tonic"))]
 mod grpc;
 #[cfg(feature = "axum")]
+mod login;
+#[cfg(feature = "axum")]
 mod nested;
 #[cfg(feature = "axum")]
 mod reqwest;

@@ -29,12 +29,39 @@ pub(crate) struct History {
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     Move(Move),
-    Check { lines: Vec<ChargeReply>, repeat: u8, keep: bool },
-    Peek { lines: Vec<ChargeReply> },
-    Refund { which: usize },
-    Settle { which: usize, factor: Part },
-    Reset { line: ChargeReply },
-    Change { policy: usize, change: Change },
+    Check {
+        lines: Vec<ChargeReply>,
+        repeat: u8,
+        keep: bool,
+    },
+    Peek {
+        lines: Vec<ChargeReply>,
+    },
+    Refund {
+        which: usize,
+    },
+    Settle {
+        which: usize,
+        factor: Part,
+    },
+    Reset {
+        line: ChargeReply,
+    },
+    Penalize {
+        line: ChargeReply,
+    },
+    /// For a part of the window of the line's policy.
+    Block {
+        line: ChargeReply,
+        part: Part,
+    },
+    Unblock {
+        line: ChargeReply,
+    },
+    Change {
+        policy: usize,
+        change: Change,
+    },
 }
 
 /// Where the time goes.
@@ -146,6 +173,9 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<usize>().prop_map(|which| Step::Refund { which }),
         2 => (any::<usize>(), part(3)).prop_map(|(which, factor)| Step::Settle { which, factor }),
         1 => line().prop_map(|line| Step::Reset { line }),
+        1 => line().prop_map(|line| Step::Penalize { line }),
+        2 => (line(), part(5)).prop_map(|(line, part)| Step::Block { line, part }),
+        1 => line().prop_map(|line| Step::Unblock { line }),
         4 => (0..3_usize, change()).prop_map(|(policy, change)| Step::Change { policy, change }),
     ]
 }

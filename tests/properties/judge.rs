@@ -82,6 +82,11 @@ impl Player<'_> {
         tally.count_if(refused && reply.admitted, "shadow refused, check admitted");
         let more = reply.paid.iter().any(|paid| paid.units > paid.ask.cost);
         tally.count_if(more, "granted more than the cost");
+        for (ask, finding) in asks.iter().zip(&reply.findings).filter(|_| asks.len() == 1) {
+            let blocked = self.oracle.blocked_for(self.time, ask.slot);
+            let longer = blocked > 0 && finding.retry_after.is_some_and(|wait| wait > blocked);
+            tally.count_if(longer, "block that ended before its algorithm's wait");
+        }
         let waited = reply.admitted && self.time == self.due;
         tally.count_if(waited, "waited exactly, then admitted");
     }

@@ -8,6 +8,7 @@ mod support;
 
 mod history;
 mod judge;
+mod penalties;
 mod refunds;
 mod rollout;
 mod run;
@@ -45,6 +46,12 @@ const HARD: &[&str] = &[
     "settle upward beyond the limit",
     "settle downward",
     "reset",
+    "penalty",
+    "block",
+    "block shorter than the one in force",
+    "block extended",
+    "block lifted",
+    "block that ended before its algorithm's wait",
     "limit raised",
     "limit lowered",
     "limit lowered below what is spent",

@@ -121,6 +121,9 @@ impl Player<'_> {
                 self.held.retain(|(_, lines)| lines.iter().all(other));
                 self.tally.count("reset");
             }
+            Step::Penalize { line } => self.penalize(line),
+            Step::Block { line, part } => self.block(line, *part),
+            Step::Unblock { line } => self.unblock(line),
             Step::Change { policy, change } => self.change(*policy, *change),
         }
     }
@@ -162,7 +165,7 @@ impl Player<'_> {
         self.fixture.set(self.time);
     }
 
-    fn asks(&mut self, lines: &[ChargeReply]) -> Vec<Ask> {
+    pub(crate) fn asks(&mut self, lines: &[ChargeReply]) -> Vec<Ask> {
         let lines = lines.iter().map(|line| {
             let slot = (line.policy % self.policies.len(), line.key);
             self.look(slot);
@@ -294,6 +297,6 @@ impl Player<'_> {
     }
 }
 
-fn key(slot: Slot) -> &'static str {
+pub(crate) fn key(slot: Slot) -> &'static str {
     ["alice", "bob"][slot.1]
 }

@@ -67,7 +67,7 @@ impl Player<'_> {
     }
 
     /// A charge; the time at which the key was judged.
-    fn charged(&mut self, slot: Slot, units: u64) -> u64 {
+    pub(crate) fn charged(&mut self, slot: Slot, units: u64) -> u64 {
         let changed = self.changed.entry(slot).or_default();
         if units > 0 {
             *changed = self.time.max(*changed);

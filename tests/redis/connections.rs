@@ -14,7 +14,8 @@ use crate::{
     servers::{Certificates, Server, directory, free_port},
 };
 
-const RIGHTS: &str = "+evalsha +eval +time +get +set +getrange +setrange +pexpire +pexpireat +del";
+const RIGHTS: &str =
+    "+evalsha +eval +time +get +set +getrange +setrange +pexpire +pexpireat +pttl +del";
 
 #[tokio::test]
 async fn a_unix_socket() {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use tollgate::{
-    Algorithm, Charge, Decision, Key, Limiter, ManualClock, Policy, Quota, Receipt,
+    Algorithm, Allowed, Charge, Decision, Key, Limiter, ManualClock, Policy, Quota, Receipt,
     store::{MemoryConfig, MemoryStore, RedisStore},
 };
 
@@ -34,6 +34,9 @@ const CASES: &[&str] = &[
     "another quota",
     "changed while units are spent",
     "reset",
+    "block",
+    "unblock",
+    "penalty",
     "time ran backward",
     "clock set back far",
     "product beyond 2^53",
@@ -178,7 +181,34 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
             }
             charges
         };
-        match random.below(16) {
+        match random.below(18) {
+            16 if random.below(3) == 0 => {
+                count("unblock");
+                log.push(format!("{now} unblock {charges:?}"));
+                pair.memory.unblock(charges.clone()).await.expect("unblocked");
+                pair.shared.unblock(charges).await.expect("unblocked");
+            }
+            16 => {
+                count("block");
+                let duration =
+                    Duration::from_micros(1 + random.below(2 * window)).min(Limiter::MAX_BLOCK);
+                log.push(format!("{now} block for {duration:?} {charges:?}"));
+                pair.memory.block(charges.clone(), duration).await.expect("blocked");
+                pair.shared.block(charges, duration).await.expect("blocked");
+            }
+            17 => {
+                count("penalty");
+                log.push(format!("{now} penalty {charges:?}"));
+                let ours = pair.memory.penalize(charges.clone()).await.expect("memory");
+                let theirs = pair.shared.penalize(charges).await.expect("redis");
+                let view = |allowed: &Allowed<'_>| {
+                    let lines = allowed.outcomes().iter();
+                    let lines = lines.map(|it| (it.verdict(), it.granted(), *it.standing()));
+                    format!("{:?}", lines.collect::<Vec<_>>())
+                };
+                assert_eq!(view(&ours), view(&theirs), "seed {seed:#x} step {step}: {log:#?}");
+                held.push((ours.into_receipt(), theirs.into_receipt(), 0));
+            }
             0 | 5 => {
                 let index = random.below(3) as usize;
                 let (old, new) = (policies[index].quota(), quota(random, algorithms[index]));

@@ -1,6 +1,6 @@
 //! How long the server keeps a key, by its own clock.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use tollgate::{
     Limiter,
@@ -46,4 +46,65 @@ async fn a_key_lives_as_long_as_what_it_has_spent() {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+const EACH: [(&str, &str); 5] = [
+    ("1000/2s", "l2"),
+    ("1000/2s sliding-buckets(4)", "b2"),
+    ("1000/2s sliding-counter", "c2"),
+    ("1000/2s token-bucket(1000)", "t2"),
+    ("1000/2s fixed-window", "f2"),
+];
+
+/// A blocked key lives as long as its block, or as its state if that is longer. When the block is
+/// lifted, it lives as long as its state.
+#[tokio::test]
+async fn a_key_lives_as_long_as_its_block() {
+    let server = Server::start();
+    let config = patient().plain_keys(true);
+    let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
+    let limiter = Limiter::with(store, Resilience::none());
+    let minute = Duration::from_secs(60);
+    let is_in = |key: &str, tag: &str, range: RangeInclusive<i64>| {
+        let lives: i64 = server.ask(&format!("PTTL toll:{{={key}}}:p:{tag}"));
+        assert!(range.contains(&lives), "{key} {tag}: {lives} is not in {range:?}");
+    };
+    for (quota, tag) in EACH {
+        let policy = policy("p", quota);
+        let block = async |key: &'static str, duration| {
+            limiter.block(policy.charge(key, 1), duration).await.expect("an answer");
+        };
+        let unblock = async |key: &'static str| {
+            limiter.unblock(policy.charge(key, 1)).await.expect("an answer");
+        };
+        block("unspent", minute).await;
+        is_in("unspent", tag, 58_000..=60_001);
+        block("unspent", minute / 2).await;
+        is_in("unspent", tag, 58_000..=60_001);
+        block("unspent", 2 * minute).await;
+        is_in("unspent", tag, 118_000..=120_001);
+        unblock("unspent").await;
+        is_in("unspent", tag, -2..=-2);
+
+        // In a log with a ring.
+        for _ in 0..20 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert!(limiter.check(policy.charge("spent", 10)).await.expect("one").is_allowed());
+        }
+        let state: i64 = server.ask(&format!("PTTL toll:{{=spent}}:p:{tag}"));
+        block("spent", Duration::from_millis(1)).await;
+        is_in("spent", tag, state - 1_000..=state + 2);
+        block("spent", minute).await;
+        is_in("spent", tag, 58_000..=60_001);
+        // Behind the block the state is written anew, and later so that it lives longer.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let _ = limiter.penalize(policy.charge("spent", 700)).await.expect("an answer");
+        is_in("spent", tag, 57_000..=60_001);
+        unblock("spent").await;
+        let left = limiter.peek(policy.charge("spent", 0)).await.expect("an answer");
+        let reset = left.outcomes().get(0).expect("one").standing().reset_after().as_millis();
+        is_in("spent", tag, reset as i64..=4_300);
+        limiter.reset(policy.charge("spent", 0)).await.expect("an answer");
+    }
+    server.assert_all_keys_expire();
 }

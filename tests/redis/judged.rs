@@ -7,6 +7,8 @@ mod history;
 mod judge;
 #[path = "../oracle/mod.rs"]
 mod oracle;
+#[path = "../properties/penalties.rs"]
+mod penalties;
 #[path = "../properties/rollout.rs"]
 mod rollout;
 #[path = "../properties/run.rs"]
@@ -47,6 +49,10 @@ fn agrees(name: &'static str, family: Family, full: u32) {
         "over capacity",
         "refund in full",
         "clock set back by more than a window",
+        "penalty",
+        "block",
+        "block extended",
+        "block lifted",
     ]);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
     let cases = std::env::var("TOLLGATE_HISTORIES").ok().and_then(|it| it.parse().ok());

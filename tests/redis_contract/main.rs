@@ -9,6 +9,8 @@ mod support;
 #[macro_use]
 #[path = "../contract/suite.rs"]
 mod suite;
+#[path = "../contract/blocks.rs"]
+mod blocks;
 #[path = "../contract/changes.rs"]
 mod changes;
 #[path = "../contract/checks.rs"]

@@ -29,6 +29,8 @@ enum Step {
     Advance(u64),
     Settle(u64, Fate),
     Reset(usize, usize, Fate),
+    Block(usize, usize, u64),
+    Unblock(usize, usize),
     Quota(usize, u64, u64),
     /// A change is asked for, then a check; time passes; the change arrives or is given up; then the
     /// check is known_denials.
@@ -83,6 +85,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (0..6_u64, ending()).prop_map(|(units, fate)| Step::Settle(units, fate)),
         1 => (0..POLICIES, 0..KEYS, ending())
             .prop_map(|(policy, key, fate)| Step::Reset(policy, key, fate)),
+        1 => (0..POLICIES, 0..KEYS, 1..3_000_000_u64)
+            .prop_map(|(policy, key, micros)| Step::Block(policy, key, micros)),
+        1 => (0..POLICIES, 0..KEYS).prop_map(|(policy, key)| Step::Unblock(policy, key)),
         1 => (0..POLICIES, 4..12_u64, windows)
             .prop_map(|(policy, limit, window)| Step::Quota(policy, limit, window)),
         2 => (change, lines(), times(), any::<bool>())
@@ -112,6 +117,8 @@ fn decisions_equal_those_of_the_store() {
         "reset while denied",
         "reset abandoned while denied",
         "a check during a change that was abandoned",
+        "blocked while denied",
+        "unblocked while denied",
         "limit changed while denied",
         "window changed while denied",
     ]);
@@ -244,6 +251,17 @@ impl<'t> Play<'t> {
                     with.reset(key(at, of)).await.unwrap();
                 }
                 without.reset(key(at, of)).await.unwrap();
+            }
+            Step::Block(at, of, micros) => {
+                self.tally.count_if(self.denied, "blocked while denied");
+                let duration = Duration::from_micros(*micros);
+                with.block(key(at, of), duration).await.unwrap();
+                without.block(key(at, of), duration).await.unwrap();
+            }
+            Step::Unblock(at, of) => {
+                self.tally.count_if(self.denied, "unblocked while denied");
+                with.unblock(key(at, of)).await.unwrap();
+                without.unblock(key(at, of)).await.unwrap();
             }
             Step::Quota(at, limit, window) => {
                 let quota = Self::quota(self.algorithm, *limit, *window);

@@ -1,6 +1,7 @@
 //! The stages between a limiter and a remote store: faults of the store, and attacks.
 
 mod backlog;
+mod blocks;
 mod breaker;
 mod delayed;
 mod deny_cache;

@@ -1,5 +1,6 @@
 //! The embedded store: standings in this process, bounded in keys and in bytes.
 
+mod block;
 mod config;
 mod decide;
 mod entry_id;

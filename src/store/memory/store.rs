@@ -44,17 +44,17 @@ use crate::{
 /// - The class of the keys that have spent their whole quota loses a key only if it has more than half
 ///   of the places, or if there are no other keys.
 ///
-/// So a flood of made-up keys replaces its own keys first. A client is *blocked* if its key has spent
-/// the whole quota. With `N` for `max_keys`:
+/// So a flood of made-up keys replaces its own keys first. A client is *shut out* if its key has spent
+/// the whole quota, or is [blocked](crate::Limiter::block). With `N` for `max_keys`:
 ///
-/// - A blocked client stays blocked until others have spent the whole quotas of about `N / 2` other keys
-///   since it last tried. A client that keeps trying stays blocked unless others do that between two
-///   of its tries. To make a store of a million keys forget one blocked key therefore takes about
+/// - A client that is shut out stays so until others have spent the whole quotas of about `N / 2` other keys
+///   since it last tried. A client that keeps trying stays shut out unless others do that between
+///   two of its tries. To make a store of a million keys forget one such key therefore takes about
 ///   500,000 other keys: 2.5 million requests if a quota is 5 requests, and 500,000 if one request can
 ///   spend all of it.
 /// - A client that has spent a part of its quota keeps its state while its class is not the largest. The
-///   keys of a flood with one request a key are in the class of the least share. Blocked keys are in the
-///   class of the whole quota.
+///   keys of a flood with one request a key are in the class of the least share. Keys that are shut out
+///   are in the class of the whole quota.
 /// - A client in the class of the flood is remembered from one request to the next if it comes again
 ///   in time. A flood of `R` new keys a second replaces the keys of its class in about `N / (2 R)`
 ///   seconds: 12 s for a million keys and 42,300 new keys a second. A client that comes again within a
@@ -153,6 +153,8 @@ impl MemoryStore {
             Request::Force(charges) => self.decide(charges, time, Mode::Force),
             Request::Refund(receipt) => self.refund(receipt, time),
             Request::Reset(charges) => self.reset(charges),
+            Request::Block(charges, duration) => self.block(charges, duration, time),
+            Request::Unblock(charges) => self.unblock(charges, time),
         };
         StoreReply { time, source: Source::Local, charges }
     }

@@ -157,10 +157,12 @@ impl<'b> SlotGroups<'b> {
                         // A check spends all or nothing, so the slots before this one refund.
                         Operation::Acquire => self.refund_before(index).await,
                         Operation::Peek | Operation::Trial => Effect::None,
-                        Operation::Force | Operation::Refund | Operation::Reset if index > 0 => {
-                            Effect::Applied
-                        }
-                        Operation::Force | Operation::Refund | Operation::Reset => Effect::None,
+                        _ if index == 0 => Effect::None,
+                        Operation::Force
+                        | Operation::Refund
+                        | Operation::Reset
+                        | Operation::Block
+                        | Operation::Unblock => Effect::Applied,
                     };
                     let effect = combine(before, failure.effect());
                     let mut error = self.batcher.error(self.groups[culprit].slot, failure);

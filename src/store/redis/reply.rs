@@ -73,7 +73,9 @@ fn parse_charge(operation: Operation, charge: &WireCharge, bytes: &[u8]) -> Opti
     let [units, remaining, next_after, reset_after, retry_after, mark @ ..] = numbers;
     let (cost, capacity) = (charge.cost(), charge.capacity());
     let verdict = match operation {
-        Operation::Refund | Operation::Reset => Verdict::Passed,
+        Operation::Refund | Operation::Reset | Operation::Block | Operation::Unblock => {
+            Verdict::Passed
+        }
         _ if units > 0 || cost <= remaining => Verdict::Passed,
         _ if cost > capacity => Verdict::OverCapacity,
         _ => Verdict::Refused,

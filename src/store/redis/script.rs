@@ -39,6 +39,7 @@ macro_rules! join {
             )+
             include_str!("../../../lua/ring_find.lua"),
             include_str!("../../../lua/ring.lua"),
+            include_str!("../../../lua/block.lua"),
             include_str!("../../../lua/reset.lua"),
             include_str!("../../../lua/answer.lua"),
             "end\n",
@@ -179,6 +180,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "601634e3579e3ad7126c886d2e0f8b72a8c6d4f0");
+        assert_eq!(*SHA, "1bf91bc808c452c17391d2d5026cfabac670ff3d");
     }
 }

@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind};
 
 /// The rights that the Redis user needs, in the syntax of `ACL SETUSER`.
 const REQUIRED_RIGHTS: &str = "grant the user ~<prefix>:* +evalsha +eval +time +get +set +getrange \
-                               +setrange +pexpireat +del, in a cluster +asking +cluster|slots, \
+                               +setrange +pexpireat +pttl +del, in a cluster +asking +cluster|slots, \
                                behind Sentinel +role";
 
 /// The code of an error that the script itself has raised, instead of a command in it.

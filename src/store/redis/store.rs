@@ -1,6 +1,6 @@
 //! The constructors of the shared store, and its implementation of [`Store`].
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 #[cfg(feature = "bb8")]
 use bb8_redis::RedisConnectionManager;
@@ -23,6 +23,7 @@ use super::{
     wire::{Operation, WireCharge, WireCheck},
 };
 use crate::{
+    algorithm::block_micros,
     decision::Receipt,
     error::Error,
     policy::{Charge, Policy},
@@ -273,9 +274,22 @@ impl RedisStore {
     }
 
     fn wire_check(&self, charges: &[Charge<'_>]) -> Result<WireCheck, Error> {
+        self.wire_charges(charges, |charge| charge)
+    }
+
+    fn wire_block(&self, charges: &[Charge<'_>], duration: Duration) -> Result<WireCheck, Error> {
+        let micros = block_micros(duration);
+        self.wire_charges(charges, |charge| charge.block(micros))
+    }
+
+    fn wire_charges(
+        &self,
+        charges: &[Charge<'_>],
+        change: impl Fn(WireCharge) -> WireCharge,
+    ) -> Result<WireCheck, Error> {
         let charges = charges.iter().enumerate().map(|(position, charge)| {
             self.admits_quota(charge.policy().name(), charge.quota())?;
-            Ok(WireCharge::new(&self.0.key_names, position, charge))
+            Ok(change(WireCharge::new(&self.0.key_names, position, charge)))
         });
         Ok(WireCheck::new(charges.collect::<Result<_, Error>>()?))
     }
@@ -293,6 +307,10 @@ impl RedisStore {
             Request::Peek(charges) => (Operation::Peek, self.wire_check(charges)),
             Request::Force(charges) => (Operation::Force, self.wire_check(charges)),
             Request::Reset(charges) => (Operation::Reset, self.wire_check(charges)),
+            Request::Block(charges, duration) => {
+                (Operation::Block, self.wire_block(charges, duration))
+            }
+            Request::Unblock(charges) => (Operation::Unblock, self.wire_check(charges)),
             Request::Refund(receipt) => (Operation::Refund, Ok(self.wire_refund(receipt))),
         };
         match check {

@@ -19,6 +19,8 @@ pub(super) enum Operation {
     Force,
     Refund,
     Reset,
+    Block,
+    Unblock,
     /// Tests the commands of the script, and spends nothing.
     Trial,
 }
@@ -34,6 +36,8 @@ impl Operation {
             Self::Force => "f",
             Self::Refund => "g",
             Self::Reset => "r",
+            Self::Block => "k",
+            Self::Unblock => "u",
             Self::Trial => "t",
         }
     }
@@ -90,6 +94,11 @@ impl WireCharge {
             is_shadow: charge.is_shadow(),
             spent: Some((spent.mark(), *charge.quota())),
         }
+    }
+
+    /// Creates the block of the key of this charge. The duration takes the place of the most units.
+    pub(super) fn block(self, duration_micros: u64) -> Self {
+        Self { max_cost: duration_micros, ..self }
     }
 
     /// Creates the refund of this charge, of which the script spent the units in `reply`.

@@ -85,7 +85,9 @@ impl Fallback {
                 telemetry::fell_back();
                 self.force(charges, cause)
             }
-            Request::Refund(_) | Request::Reset(_) => Err(cause.into_error()),
+            Request::Refund(_) | Request::Reset(_) | Request::Block(..) | Request::Unblock(_) => {
+                Err(cause.into_error())
+            }
         }
     }
 
@@ -188,6 +190,11 @@ impl Fallback {
         for charge in charges {
             self.backlog.remove(self.local.name(charge), u64::MAX);
         }
+    }
+
+    /// Blocks keys in this process, or lifts their blocks.
+    pub(super) fn block_or_unblock(&self, request: Request<'_>) {
+        self.local.call_at(request, self.clock.now());
     }
 
     /// Takes an entry out of the backlog. The charge is `None` if none of its units counts any

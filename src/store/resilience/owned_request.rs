@@ -12,7 +12,7 @@ pub(super) enum OwnedRequest {
     Acquire(Charges<'static>),
     Peek(Charges<'static>),
     Force(Charges<'static>),
-    /// A refund or a reset. No stage needs its charges once the request is sent.
+    /// A refund, a reset or a block. No stage needs its charges once the request is sent.
     Other,
 }
 
@@ -25,11 +25,13 @@ impl OwnedRequest {
             Request::Acquire(charges) => Self::Acquire(owned(charges)),
             Request::Peek(charges) => Self::Peek(owned(charges)),
             Request::Force(charges) => Self::Force(owned(charges)),
-            Request::Refund(_) | Request::Reset(_) => Self::Other,
+            Request::Refund(_) | Request::Reset(_) | Request::Block(..) | Request::Unblock(_) => {
+                Self::Other
+            }
         }
     }
 
-    /// Returns the request with borrowed charges, or `None` for a refund or a reset.
+    /// Returns the request with borrowed charges, or `None` if it is of another kind.
     pub(super) fn lend(&self) -> Option<Request<'_>> {
         match self {
             Self::Acquire(charges) => Some(Request::Acquire(charges)),

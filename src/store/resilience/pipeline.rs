@@ -143,12 +143,16 @@ impl Drop for Pipeline {
 
 impl Stages {
     fn call(self: &Arc<Self>, request: Request<'_>, origin: Origin) -> Answer {
-        // The fallback refunds the units that it has admitted, and resets the keys that it counts.
+        // The fallback refunds the units that it has admitted, resets the keys that it counts, and
+        // knows the blocks by this process.
         match (request, &self.fallback) {
             (Request::Refund(receipt), Some(fallback)) if receipt.source() == Source::Fallback => {
                 return Answer::ready(Ok(fallback.refund(receipt)));
             }
             (Request::Reset(charges), Some(fallback)) => fallback.reset(charges),
+            (Request::Block(..) | Request::Unblock(_), Some(fallback)) => {
+                fallback.block_or_unblock(request);
+            }
             _ => {}
         }
         // 1.

@@ -86,7 +86,10 @@ impl DenyCache {
                 }
             }
             Request::Peek(_) => Ok(Watch::default()),
-            Request::Force(charges) | Request::Reset(charges) => Ok(self.begin_change(charges)),
+            Request::Force(charges)
+            | Request::Reset(charges)
+            | Request::Block(charges, _)
+            | Request::Unblock(charges) => Ok(self.begin_change(charges)),
             Request::Refund(receipt) => {
                 Ok(self.begin_change(receipt.lines().iter().map(|spent| spent.charge())))
             }

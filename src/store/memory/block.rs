@@ -1,0 +1,64 @@
+//! Blocks of keys.
+
+use std::time::Duration;
+
+use super::{MemoryStore, decide::Replies, eviction::NewKeys, rank::Rank, shard::Entry};
+use crate::{
+    algorithm::{Block, KeyState},
+    clock::Timestamp,
+    decision::{ChargeReply, Mark, Standing, Verdict},
+    policy::Charge,
+};
+
+impl MemoryStore {
+    /// Blocks the keys of these charges, one after the other. A key without an entry gets one.
+    pub(super) fn block(
+        &self,
+        charges: &[Charge<'_>],
+        duration: Duration,
+        now: Timestamp,
+    ) -> Replies {
+        let block = |charge: &Charge<'_>| {
+            let id = self.secret.entry(charge);
+            let number = self.shard_of(id);
+            let mut shard = self.lock(number);
+            let position = shard.position(id);
+            let now = shard.time(position, now, &*self.clock);
+            let position = position.unwrap_or_else(|| {
+                let new = NewKeys { shard: number, count: 1, elsewhere: 0, keep: &[id], now };
+                self.make_room(&mut shard, new);
+                shard.insert(id, KeyState::new(charge.quota().algorithm()), &self.usage)
+            });
+            let entry = shard.entry(position);
+            entry.state.block(Block::new(now, duration), now, &self.usage);
+            reply(charge, entry, now)
+        };
+        charges.iter().map(block).collect()
+    }
+
+    /// Lifts the blocks of the keys of these charges.
+    pub(super) fn unblock(&self, charges: &[Charge<'_>], now: Timestamp) -> Replies {
+        let unblock = |charge: &Charge<'_>| {
+            let id = self.secret.entry(charge);
+            let mut shard = self.lock(self.shard_of(id));
+            let Some(position) = shard.position(id) else {
+                return passed(Standing::full(charge.quota().capacity()));
+            };
+            let now = shard.time(Some(position), now, &*self.clock);
+            let entry = shard.entry(position);
+            entry.state.unblock(&self.usage);
+            reply(charge, entry, now)
+        };
+        charges.iter().map(unblock).collect()
+    }
+}
+
+fn reply(charge: &Charge<'_>, entry: &mut Entry, now: Timestamp) -> ChargeReply {
+    let standing = entry.state.standing(charge.quota(), now, 0);
+    entry.rank = Rank::new(&standing, now);
+    passed(standing)
+}
+
+fn passed(standing: Standing) -> ChargeReply {
+    ChargeReply { verdict: Verdict::Passed, units: 0, standing, mark: Mark::default() }
+}
