@@ -50,7 +50,7 @@ fn one_line_names_the_policies_and_the_store() {
     );
 
     let small = MemoryConfig::default().max_keys(50_000).max_bytes(16 << 20);
-    let tiers = Tiers::or_else(policy("free", "1/s"));
+    let tiers: Tiers = Tiers::or_else(policy("free", "1/s"));
     let tiered = Rule::tiered(tiers.chosen_by(|_| None), by::constant("all"));
     let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new(small)), rule("api", "100/min"))
         .and(rule("burst", "50/s token-bucket(20)").with_on_failure(OnFailure::Deny))
