@@ -117,7 +117,7 @@ impl Limiter {
     /// have spent.
     ///
     /// This process admits the keys at once. Another process may refuse a key for 1 s more, from its
-    /// [cache of denials](crate::store::Resilience::deny_cache).
+    /// [cache of denials](crate::store::Resilience::without_deny_cache).
     ///
     /// # Errors
     ///
