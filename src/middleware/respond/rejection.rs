@@ -50,8 +50,8 @@ pub enum RejectionKind {
     OverQuota,
     /// The cost exceeds what a quota can ever hold, so that waiting does not help: status 403.
     OverCapacity,
-    /// The [`Store`](crate::store::Store) cannot answer, and a rule says
-    /// [`OnFailure::Deny`](crate::OnFailure::Deny): status 503.
+    /// The [`Store`](crate::store::Store) cannot answer or a lookup of a rule has failed, and a rule
+    /// says [`OnFailure::Deny`](crate::OnFailure::Deny): status 503.
     Unavailable,
 }
 
@@ -90,7 +90,7 @@ impl<'a> Rejection<'a> {
         }
     }
 
-    /// Returns the decision, or `None` if the store could not answer.
+    /// Returns the decision, or `None` if there is none ([`RejectionKind::Unavailable`]).
     #[must_use]
     pub fn denied(&self) -> Option<&'a Denied<'a>> {
         self.denied
