@@ -1,5 +1,4 @@
 //! Browsers and long responses, over real sockets: CORS, WebSockets and server-sent events.
-#![cfg(feature = "axum")]
 
 mod cors;
 mod streams;
