@@ -232,6 +232,31 @@ fn tokens() {
     );
 }
 
+#[cfg(feature = "lookup")]
+#[test]
+fn customers() {
+    let example = start("customers");
+    let ask = |key: &str| example.send("GET", "/", &[("x-api-key", key)], "");
+    let count = |key: &str, times: usize| (0..times).filter(|_| ask(key).status == 200).count();
+    assert_eq!(ask("initech-key").body, "hello initech, your plan is enterprise\n");
+    assert!(ask("globex-key").head.contains("ratelimit-policy: \"api\";q=20;w=60"));
+    assert_eq!(count("globex-key", 25), 19);
+    assert_eq!(count("acme-key", 7), 5);
+    assert_eq!(ask("initech-key").status, 200);
+    // Invented keys share the limit of their address.
+    assert_eq!(count("invented-1", 3) + count("invented-2", 4), 5);
+    // A limit that is changed acts within 2 s.
+    let set = |path: &str, limit: &str| example.send("PUT", path, &[], limit).status;
+    assert_eq!(set("/admin/limits/globex", "50/min"), 204);
+    assert_eq!(set("/admin/limits/globex", "fifty"), 400);
+    assert_eq!(set("/admin/limits/umbrella", "50/min"), 404);
+    let start = tokio::time::Instant::now();
+    while ask("globex-key").status != 200 && start.elapsed() < Duration::from_secs(30) {
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(ask("globex-key").head.contains("x-ratelimit-limit: 50"));
+}
+
 #[cfg(feature = "tonic")]
 #[tokio::test]
 async fn grpc() {

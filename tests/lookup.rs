@@ -1,6 +1,9 @@
 //! Rows from a database: the cache, its loads, and what failures mean for a rule.
 #![cfg(feature = "lookup")]
 
+#[cfg(feature = "tracing")]
+#[path = "support/log.rs"]
+mod log;
 #[path = "support/mod.rs"]
 mod support;
 
@@ -580,4 +583,63 @@ async fn a_customer_without_a_limit_has_that_of_the_policy() {
     assert_eq!((ask("alice").await, ask("bob").await), ((OK, Some(2)), (OK, Some(4))));
     api.set_quota(Quota::per_hour(30));
     assert_eq!((ask("alice").await, ask("bob").await), ((OK, Some(28)), (OK, Some(3))));
+}
+
+/// A closure of a lookup in a rule that does not resolve it never finds a row.
+#[cfg(feature = "tracing")]
+#[tokio::test]
+async fn a_rule_that_does_not_resolve_its_lookup_is_reported() {
+    let log = log::Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let customers = Database::new().customers();
+    let ask = limited!(Rule::new(policy("api", "9/h"), customers.map(|customer| customer.id)));
+    assert_eq!((ask("bob").await, ask("carol").await), ((OK, Some(8)), (OK, Some(7))));
+    let events = log.take();
+    let reported = events.iter().filter(|event| event.contains(".resolve(&lookup)")).count();
+    assert_eq!(reported, 1, "{events:#?}");
+}
+
+#[cfg(feature = "metrics")]
+#[test]
+fn lookups_and_loads_are_counted() {
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    metrics::with_local_recorder(&recorder, || {
+        runtime.unwrap().block_on(async {
+            let database = Database::new();
+            let ask = limited!(rule(&database.customers()));
+            for key in ["bob", "bob", "bob", "dave", "dave"] {
+                ask(key).await;
+            }
+            database.set(Mood::Down);
+            ask("carol").await;
+            advance(60 * SECOND).await;
+            ask("bob").await;
+            ask("bob").await;
+        });
+    });
+    let mut counted = HashMap::new();
+    for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+        let label = key.key().labels().next().map_or("", |label| label.value()).to_owned();
+        match value {
+            DebugValue::Counter(count) => {
+                counted.insert((key.key().name().to_owned(), label), count);
+            }
+            DebugValue::Histogram(times) if key.key().name().contains("lookup") => {
+                assert_eq!(times.len(), 4, "bob, dave, carol, and bob again");
+            }
+            _ => {}
+        }
+    }
+    let count = |name: &str, label: &str| counted.get(&(name.to_owned(), label.to_owned()));
+    for (label, expected) in
+        [("loaded", 1), ("cached", 2), ("unknown", 2), ("failed", 1), ("stale", 2)]
+    {
+        assert_eq!(count("tollgate_lookups_total", label), Some(&expected), "{label}");
+    }
+    assert_eq!(count("tollgate_lookup_failures_total", "error"), Some(&2));
 }

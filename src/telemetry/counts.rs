@@ -36,6 +36,8 @@ pub(crate) fn describe() {
         ("tollgate_fallback_total", "Checks and settlements that the fallback decided."),
         ("tollgate_deadline_missed_total", "Calls that the store did not answer by the deadline."),
         ("tollgate_deny_cache_hits_total", "Checks that the deny cache denied."),
+        ("tollgate_lookups_total", "Lookups of requests, by result."),
+        ("tollgate_lookup_failures_total", "Loads of lookups that failed, by kind of failure."),
         (
             "tollgate_undo_failed_total",
             "Denied checks over several slots of a cluster of which a part stays charged.",
@@ -48,6 +50,11 @@ pub(crate) fn describe() {
         "tollgate_store_seconds",
         Unit::Seconds,
         "Response times of remote stores."
+    );
+    describe_histogram!(
+        "tollgate_lookup_load_seconds",
+        Unit::Seconds,
+        "Times of the loads of lookups."
     );
     describe_histogram!(
         "tollgate_scheduling_delay_seconds",

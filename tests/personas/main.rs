@@ -3,6 +3,8 @@
 
 #[cfg(feature = "axum")]
 mod app_test;
+#[cfg(all(feature = "axum", feature = "lookup"))]
+mod async_tiers;
 #[cfg(feature = "axum")]
 #[allow(dead_code, reason = "no persona needs all of it")]
 #[path = "../common_http/mod.rs"]
