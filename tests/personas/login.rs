@@ -32,7 +32,7 @@ async fn block_abusers(State(guard): State<Guard>, request: Request, next: Next)
         && !decision.is_allowed()
         && let Some(outcome) = decision.binding()
     {
-        let denial = guard.denials.charge(outcome.charge().key().clone(), 1);
+        let denial = guard.denials.charge(*outcome.charge().key(), 1);
         // Later denials do not extend the block.
         if let Ok(Decision::Allowed(counted)) = guard.limiter.check(denial).await
             && counted.remaining() == Some(0)
