@@ -265,9 +265,10 @@ fn the_bytes_of_blocks_are_counted() {
         });
         let blocked = bounded.stats().bytes;
         assert!(blocked >= before + 100 * 64, "{kind}: {before} bytes, then {blocked}");
-        each(&|key| match key % 3 {
-            0 => now(bounded.limiter.unblock(policy.charge(key, 1))).expect("the store answers"),
-            _ => {}
+        each(&|key| {
+            if key % 3 == 0 {
+                now(bounded.limiter.unblock(policy.charge(key, 1))).expect("the store answers");
+            }
         });
         bounded.clock.advance(Duration::from_secs(1));
         // A charge after the block removes what is left of it.
