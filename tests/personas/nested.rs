@@ -215,6 +215,34 @@ async fn a_path_with_braces_is_not_the_route() {
     );
 }
 
+/// A client cannot lower a cost by writing the pattern of the route as its path.
+#[tokio::test]
+async fn a_path_that_is_written_like_its_route_costs_as_much() {
+    let rule = Rule::new(policy("searches", "20/d"), by::peer_ip())
+        .cost(cost::by_route([("/search/{text}", 10)], 1));
+    let app = Router::new().route("/search/{text}", get(page)).layer(layer(rule));
+    let mut client = http1(serve(app).await).await;
+    let paths = ["/search/a", "/search/{text}", "/search/{text}"];
+    assert_eq!(statuses(&mut client, &paths).await, [200, 200, 429]);
+}
+
+/// The methods of an exempt service begin with its name, and are written in one way.
+#[tokio::test]
+async fn a_path_that_leaves_an_exempt_service_is_limited() {
+    let rule = Rule::new(policy("all", "1/d"), by::peer_ip());
+    let layer = layer(rule).exempt(route::grpc("shop.Health"));
+    let service = tower::ServiceBuilder::new().layer(layer).service(app(None, None, None));
+    let mut client = http1(serve(Router::new().fallback_service(service)).await).await;
+    let paths = [
+        "/api/v1/search",
+        "/shop.Health/../api/v1/search",
+        "/shop.Health/%2e%2e/api/v1/search",
+        "/shop.Health/..%2fapi/v1/search",
+    ];
+    assert_eq!(statuses(&mut client, &paths).await, [200, 429, 429, 429]);
+    assert_ne!(statuses(&mut client, &["/shop.Health/Check"]).await, [429]);
+}
+
 /// In a layer around the whole service, nothing is matched yet: paths are known, patterns are not.
 #[tokio::test]
 async fn a_layer_around_the_whole_service_knows_paths() {

@@ -60,7 +60,9 @@ impl Costs {
             })
         };
         let inner_path = names.is_nested().then_some(names.inner_path);
-        let pattern = names.pattern.filter(|pattern| *pattern != names.path);
+        // A pattern equals the path if it has no parameter, or if a client writes `{id}` into its path.
+        let is_other = |pattern: &&str| *pattern != names.path || pattern.contains('{');
+        let pattern = names.pattern.filter(is_other);
         of(names.path, true)
             .or_else(|| of(inner_path?, true))
             .or_else(|| of(pattern?, false))

@@ -92,7 +92,11 @@ impl Entry {
 
     /// Returns whether the path matches one of the names of a request, or another spelling of one.
     pub(super) fn is_for(&self, names: &Names<'_>, parts: &Parts) -> bool {
-        self.is_named(names) || (self.is_respelled(names) && !spelling::is_exact(parts))
+        if self.is_named(names) {
+            // `/shop.Orders/../Users` begins with a service, but a proxy may send it to another one.
+            return !self.is_prefix || !spelling::is_exact(parts);
+        }
+        self.is_respelled(names) && !spelling::is_exact(parts)
     }
 
     fn is_named(&self, names: &Names<'_>) -> bool {
