@@ -570,6 +570,23 @@ fn settings_have_bounds() {
     let _ = Database::new().customers().max_loads(0);
 }
 
+/// Settings without an end are no panic on the path of a request.
+#[tokio::test]
+async fn the_longest_times_are_allowed() {
+    let database = Database::gated();
+    let customers = database.customers().deadline(Duration::MAX).max_stale(Duration::MAX);
+    let customers = customers.time_to_live(Duration::MAX).unknown_for(Duration::MAX);
+    let ask = limited!(rule(&customers).with_on_failure(OnFailure::Deny));
+    let asked = join_all(["bob", "bob", "nobody"].map(&ask));
+    let (replies, ()) = tokio::join!(asked, async {
+        yield_now().await;
+        database.0.gate.add_permits(2);
+    });
+    assert!(replies.iter().all(|(status, _)| *status == OK), "{replies:?}");
+    assert_eq!(now(ask("nobody")).0, OK);
+    assert_eq!(database.loads(), 2);
+}
+
 /// A policy's name is all that unknown customers and others share.
 #[tokio::test]
 async fn a_customer_without_a_limit_has_that_of_the_policy() {

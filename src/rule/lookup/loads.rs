@@ -115,7 +115,7 @@ where
         if let Some(load) = running.get(key)
             // If its runtime has stopped to run tasks, a load does not end at its deadline. Another
             // one then takes its place, and its result is not stored.
-            && load.started.elapsed() < 4 * self.deadline.max(Duration::from_millis(50))
+            && load.started.elapsed() < self.deadline.max(Duration::from_millis(50)).saturating_mul(4)
         {
             return Ok(load.result.clone());
         }
@@ -145,7 +145,7 @@ where
     pub(super) async fn wait(self: Arc<Self>, mut result: LoadReceiver<T>) -> Loaded<T> {
         // The load ends at its own deadline, which began no later than this one. This one ends the
         // wait if the runtime of the load has stopped to run tasks.
-        let limit = TimeLimit::after(2 * self.deadline);
+        let limit = TimeLimit::after(self.deadline.saturating_mul(2));
         let ended = async {
             let result = result.wait_for(Option::is_some).await.ok()?;
             result.clone()

@@ -6,16 +6,20 @@
 use std::{hash::Hash, sync::Arc, time::Duration};
 
 use quick_cache::sync::Cache;
+use siphasher::sip128::{Hasher128, SipHasher13};
 use tokio::time::Instant;
 
 use super::settings::Settings;
+use crate::{random, store::scheduling::saturating_add};
 
 /// The time after a failed load in which the key is not loaded again.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct Rows<Q, T> {
     rows: Cache<Q, Row<T>>,
-    absences: Cache<Q, Absence>,
+    /// By the digest of the key: a client chooses the keys, and their length.
+    absences: Cache<u128, Absence>,
+    hasher: SipHasher13,
     time_to_live: Duration,
     unknown_for: Duration,
     max_stale: Duration,
@@ -67,6 +71,7 @@ impl<Q: Hash + Eq + Clone, T> Rows<Q, T> {
         Self {
             rows: Cache::new(settings.max_entries),
             absences: Cache::new(settings.max_entries),
+            hasher: SipHasher13::new_with_keys(random::number(), random::number()),
             time_to_live: settings.time_to_live,
             unknown_for: settings.unknown_for.min(settings.time_to_live),
             max_stale: settings.max_stale,
@@ -94,7 +99,7 @@ impl<Q: Hash + Eq + Clone, T> Rows<Q, T> {
             }
             return if is_due { Cached::Missing } else { Cached::Failed };
         }
-        match self.absences.get(key) {
+        match self.absences.get(&self.digest(key)) {
             Some(Absence::Unknown(until)) if now < until => Cached::Unknown,
             Some(Absence::Failed(until)) if now < until => Cached::Failed,
             _ => Cached::Missing,
@@ -105,12 +110,13 @@ impl<Q: Hash + Eq + Clone, T> Rows<Q, T> {
     pub(super) fn insert(&self, key: Q, row: Option<Arc<T>>, now: Instant) {
         match row {
             Some(value) => {
-                self.absences.remove(&key);
+                self.absences.remove(&self.digest(&key));
                 self.rows.insert(key, Row { value, loaded_at: now, failed_at: None });
             }
             None => {
                 self.rows.remove(&key);
-                self.absences.insert(key, Absence::Unknown(now + self.unknown_for));
+                let until = saturating_add(now, self.unknown_for);
+                self.absences.insert(self.digest(&key), Absence::Unknown(until));
             }
         }
     }
@@ -119,14 +125,22 @@ impl<Q: Hash + Eq + Clone, T> Rows<Q, T> {
     pub(super) fn insert_failure(&self, key: Q, now: Instant) {
         match self.rows.peek(&key) {
             Some(row) => self.rows.insert(key, Row { failed_at: Some(now), ..row }),
-            None => self.absences.insert(key, Absence::Failed(now + RETRY_INTERVAL)),
+            None => {
+                self.absences.insert(self.digest(&key), Absence::Failed(now + RETRY_INTERVAL));
+            }
         }
     }
 
     /// Removes the entry of a key.
     pub(super) fn remove(&self, key: &Q) {
         self.rows.remove(key);
-        self.absences.remove(key);
+        self.absences.remove(&self.digest(key));
+    }
+
+    fn digest(&self, key: &Q) -> u128 {
+        let mut hasher = self.hasher;
+        key.hash(&mut hasher);
+        hasher.finish128().as_u128()
     }
 }
 
@@ -200,6 +214,18 @@ mod tests {
         assert_eq!(rows.get(&1, start), Cached::Unknown);
         rows.remove(&1);
         assert_eq!(rows.get(&1, start), Cached::Missing);
+    }
+
+    #[test]
+    fn a_key_without_a_row_is_not_kept() {
+        let (rows, start) = (Rows::<Arc<str>, u64>::new(&Settings::default()), Instant::now());
+        let invented: Arc<str> = "k".repeat(64 << 10).into();
+        rows.insert(Arc::clone(&invented), None, start);
+        rows.insert_failure(Arc::from("another"), start);
+        assert_eq!(rows.get(&invented, start), Cached::Unknown);
+        assert_eq!(rows.get(&Arc::from("another"), start), Cached::Failed);
+        assert_eq!(rows.get(&Arc::from("kk"), start), Cached::Missing);
+        assert_eq!(Arc::strong_count(&invented), 1);
     }
 
     #[test]
