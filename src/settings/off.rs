@@ -74,11 +74,34 @@ impl<'de, F: Deserialize<'de>> Visitor<'de> for ValueOrOff<F> {
         F::deserialize(value.into_deserializer()).map(|form| OrOff(Some(form)))
     }
 
+    // The default of this method names the value, which may be a secret.
+    fn visit_u128<E: Error>(self, value: u128) -> Result<OrOff<F>, E> {
+        F::deserialize(value.into_deserializer()).map(|form| OrOff(Some(form)))
+    }
+
     fn visit_f64<E: Error>(self, value: f64) -> Result<OrOff<F>, E> {
         F::deserialize(value.into_deserializer()).map(|form| OrOff(Some(form)))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OrOff<F>, A::Error> {
         F::deserialize(MapAccessDeserializer::new(map)).map(|form| OrOff(Some(form)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_core::de::value::Error;
+
+    use super::*;
+    use crate::settings::SecretText;
+
+    /// YAML reads `0x` and 32 hexadecimal digits as such a number.
+    #[test]
+    fn an_error_does_not_name_a_secret_that_is_written_as_a_number() {
+        let secret = 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef_u128;
+        let read: Result<OrOff<SecretText>, Error> =
+            Deserialize::deserialize(secret.into_deserializer());
+        let error = read.err().expect("a number is not a secret").to_string();
+        assert!(!error.contains(&secret.to_string()), "{error}");
     }
 }
