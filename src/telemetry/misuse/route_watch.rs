@@ -92,3 +92,29 @@ impl RouteWatch {
         self.routes.iter().filter(|route| !route.has_matched.load(Relaxed))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_search_ends_with_the_last_match_or_after_the_first_requests() {
+        let watch = |routes: &[&'static str]| {
+            RouteWatch::new("test", Location::caller(), routes.iter().copied())
+        };
+        let found = watch(&["/a", "/b"]);
+        found.observe(Some(0), None);
+        assert!(found.requests.is_active(), "one is missing");
+        found.observe(Some(1), None);
+        assert!(!found.requests.is_active());
+        let missing = watch(&["/a"]);
+        for number in 0..FirstRequests::COUNT {
+            assert!(missing.requests.is_active(), "{number}");
+            missing.observe(None, Some(&format!("/{number}")));
+            assert!(missing.seen.lock().unwrap().len() <= MAX_SEEN);
+        }
+        assert!(!missing.requests.is_active());
+        assert!(missing.seen.lock().unwrap().is_empty(), "what was seen is not kept");
+        assert!(!watch(&[]).requests.is_active());
+    }
+}
