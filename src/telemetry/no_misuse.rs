@@ -31,7 +31,7 @@ impl RouteWatch {
     }
 
     #[inline]
-    pub(crate) fn observe(&self, _: Option<usize>, _: Option<&str>) {}
+    pub(crate) fn observe<'p>(&self, _: Option<usize>, _: impl FnOnce() -> Option<&'p str>) {}
 }
 
 #[inline]

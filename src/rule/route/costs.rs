@@ -4,7 +4,7 @@ use std::{collections::HashMap, panic::Location};
 
 use http::request::Parts;
 
-use super::{entry::Entry, names::Names, spelling};
+use super::{entry::Entry, names::Names};
 use crate::telemetry::RouteWatch;
 
 /// The costs of routes in units.
@@ -45,9 +45,9 @@ impl Costs {
     pub(crate) fn of(&self, parts: &Parts) -> u64 {
         let names = Names::of(parts);
         let found = self.find(&names, parts);
-        self.watch.observe(found, names.pattern);
+        self.watch.observe(found, || names.pattern);
         let cost = found.map_or(self.otherwise, |index| self.entries[index].1);
-        if spelling::has_other_spelling(parts) { self.respelled(cost, &names, parts) } else { cost }
+        if names.may_be_respelled() { self.respelled(cost, &names, parts) } else { cost }
     }
 
     /// Returns the index of the entry of a request. The most specific name decides: its path, then

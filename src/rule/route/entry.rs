@@ -91,23 +91,30 @@ impl Entry {
     }
 
     /// Returns whether the path matches one of the names of a request, or another spelling of one.
-    pub(super) fn is_for(&self, names: &Names<'_>, parts: &Parts) -> bool {
-        if self.is_named(names) {
-            // `/shop.Orders/../Users` begins with a service, but a proxy may send it to another one.
-            return !self.is_prefix || !spelling::is_exact(parts);
+    #[inline]
+    pub(super) fn is_for(&self, parts: &Parts) -> bool {
+        // Most requests that match do so by this path, for which no extension is read.
+        let is_inner_path = !self.is_pattern && self.is(parts.uri.path());
+        if is_inner_path && !self.is_prefix {
+            return true;
         }
-        self.is_respelled(names) && !spelling::is_exact(parts)
+        let names = Names::of(parts);
+        let is_named = is_inner_path
+            || (!self.is_pattern && self.is(names.path))
+            || names.pattern.is_some_and(|pattern| self.is(pattern))
+            || names.inner_pattern.is_some_and(|pattern| self.is(pattern));
+        match is_named {
+            // `/shop.Orders/../Users` begins with a service, but a proxy may send it to another one.
+            true => !self.is_prefix || !spelling::is_exact(parts),
+            false => self.is_respelled(&names) && !spelling::is_exact(parts),
+        }
     }
 
-    fn is_named(&self, names: &Names<'_>) -> bool {
-        let is = |name: &str| match self.is_prefix {
+    fn is(&self, name: &str) -> bool {
+        match self.is_prefix {
             false => name == &*self.path,
             true => name.starts_with(&*self.path),
-        };
-        let is_path = || is(names.inner_path) || is(names.path);
-        (!self.is_pattern && is_path())
-            || names.pattern.is_some_and(is)
-            || names.inner_pattern.is_some_and(is)
+        }
     }
 
     /// Returns whether the request has another spelling of this path, and may reach the same handler

@@ -4,7 +4,7 @@ use std::{panic::Location, sync::Arc};
 
 use http::request::Parts;
 
-use super::{entry::Entry, names::Names};
+use super::{entry::Entry, names::matched};
 use crate::telemetry::RouteWatch;
 
 /// Returns whether a request is for this route: `"POST /login"`, or `"/login"` for any method.
@@ -68,9 +68,8 @@ fn matching(
     let shared = Arc::new((entry, watch));
     move |parts: &Parts| {
         let (entry, watch) = &*shared;
-        let names = Names::of(parts);
-        let is_match = entry.covers(parts) && entry.is_for(&names, parts);
-        watch.observe(is_match.then_some(0), names.pattern);
+        let is_match = entry.covers(parts) && entry.is_for(parts);
+        watch.observe(is_match.then_some(0), || matched(parts));
         is_match
     }
 }

@@ -2,6 +2,8 @@
 
 use http::request::Parts;
 
+use super::spelling;
+
 /// Returns the path of a request as the client has requested it, also inside of a nested router of
 /// axum, where `parts.uri` is without the prefix of that router.
 ///
@@ -45,6 +47,11 @@ impl<'p> Names<'p> {
     /// Returns whether the inner service receives another path, as inside of a nested router.
     pub(super) fn is_nested(&self) -> bool {
         self.path != self.inner_path
+    }
+
+    /// Returns whether the path can be written in another way, which may reach the same handler.
+    pub(super) fn may_be_respelled(&self) -> bool {
+        self.has_spellings() && spelling::has_another(self.path, self.inner_path)
     }
 
     /// Returns whether another spelling of the path may reach the same handler: if nothing was

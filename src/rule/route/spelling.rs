@@ -11,9 +11,13 @@ struct Exactly;
 /// Returns whether a request has a path that can be written in another way, so that its normal form
 /// must be compared.
 pub(crate) fn has_other_spelling(parts: &Parts) -> bool {
-    let (inner, path) = (parts.uri.path(), path(parts));
+    has_another(path(parts), parts.uri.path())
+}
+
+/// Returns whether one of the paths of a request is not its own normal form.
+pub(super) fn has_another(path: &str, inner_path: &str) -> bool {
     // Outside of a nested router, both are the same.
-    !is_normal(path) || (inner != path && !is_normal(inner))
+    !is_normal(path) || (inner_path != path && !is_normal(inner_path))
 }
 
 /// Applies `matches` to a request in such a way that routes consider the spelling that was sent, and

@@ -51,9 +51,13 @@ impl RouteWatch {
     /// Records the index of the route that a request has matched, if one has, and the route that
     /// axum has matched.
     #[inline]
-    pub(crate) fn observe(&self, matched: Option<usize>, seen: Option<&str>) {
+    pub(crate) fn observe<'p>(
+        &self,
+        matched: Option<usize>,
+        seen: impl FnOnce() -> Option<&'p str>,
+    ) {
         if self.requests.is_active() {
-            self.record(matched, seen);
+            self.record(matched, seen());
         }
     }
 
@@ -103,14 +107,15 @@ mod tests {
             RouteWatch::new("test", Location::caller(), routes.iter().copied())
         };
         let found = watch(&["/a", "/b"]);
-        found.observe(Some(0), None);
+        found.observe(Some(0), || None);
         assert!(found.requests.is_active(), "one is missing");
-        found.observe(Some(1), None);
+        found.observe(Some(1), || None);
         assert!(!found.requests.is_active());
         let missing = watch(&["/a"]);
         for number in 0..FirstRequests::COUNT {
             assert!(missing.requests.is_active(), "{number}");
-            missing.observe(None, Some(&format!("/{number}")));
+            let seen = format!("/{number}");
+            missing.observe(None, || Some(&seen));
             assert!(missing.seen.lock().unwrap().len() <= MAX_SEEN);
         }
         assert!(!missing.requests.is_active());
