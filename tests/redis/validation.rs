@@ -75,6 +75,18 @@ const SLIDING_LOG: Layout = Layout {
     ],
 };
 
+/// A blocked key that has spent nothing.
+const BLOCK: Layout = Layout {
+    quota: "100/min fixed-window",
+    tag: "f2",
+    fields: &[
+        ("word", 7, u64::from_le_bytes(*b"blocked\0")),
+        ("end", 7, NOW + MINUTE),
+        ("life", 7, MINUTE),
+        ("expiry", 7, NOW),
+    ],
+};
+
 impl Layout {
     /// Returns a state with some other numbers, or of another length.
     fn state(&self, changes: &[(&str, u64)]) -> Vec<u8> {
@@ -152,6 +164,14 @@ async fn fixed_windows() {
     keys.bound(&FIXED_WINDOW, &[("window", 0)], &[("window", 1)]).await;
     keys.bound(&FIXED_WINDOW, &[("length", 19)], &[]).await;
     keys.bound(&FIXED_WINDOW, &[("length", 20 + 35 * 9)], &[("length", 20 + 35 * 8)]).await;
+}
+
+#[tokio::test]
+async fn blocks() {
+    let keys = Keys::start().await;
+    keys.bound(&BLOCK, &[("life", LONGEST_WINDOW + 1)], &[("life", LONGEST_WINDOW)]).await;
+    keys.bound(&BLOCK, &[("word", u64::from_le_bytes(*b"Blocked\0"))], &[]).await;
+    keys.bound(&BLOCK, &[("length", 27)], &[("end", LARGEST_TIME)]).await;
 }
 
 #[tokio::test]
