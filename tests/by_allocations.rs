@@ -54,6 +54,10 @@ fn none() {
     assert_eq!(find(by::peer_ip(), &parts), 0);
     assert_eq!(find(by::bearer_token().and(xff.clone()), &parts), 0);
     assert_eq!(find(by::header("x-none").or(by::header("x-api-key")), &parts), 0);
+    let long = "a tenant whose name has 46 bytes, which is all";
+    assert_eq!(long.len(), 46);
+    let tuple = |_: &Parts| Identity::from((long, 42_i64, long.as_bytes(), [7_u8; 46]));
+    assert_eq!(find(tuple, &parts), 0);
     let free = Policy::new("free", Quota::per_minute(10)).unwrap();
     let tiers = Tiers::or_else(free.clone()).tier("free", free);
     let choose = tiers.chosen_by(|parts| {

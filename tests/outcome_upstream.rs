@@ -165,6 +165,19 @@ async fn waiting_calls_see_a_longer_pause_and_their_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_waiting_call_that_is_dropped_leaves_its_turn() {
+    let upstream = Upstream::default();
+    let client = layer().wait(60 * SECOND).layer(upstream.clone());
+    upstream.answers(503, &[("retry-after", "9")]);
+    call(&client, "/").await.unwrap();
+    let start = Instant::now();
+    let dropped = tokio::time::timeout(SECOND, call(&client, "/dropped"));
+    let (dropped, next) = tokio::join!(dropped, call(&client, "/next"));
+    assert!(dropped.is_err() && next.unwrap() == 200);
+    assert_eq!((start.elapsed(), upstream.calls()), (9 * SECOND, 2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_absurd_pause_is_cut_to_the_maximum() {
     let upstream = Upstream::default();
     let pause = async |layer: PaceLayer, headers: &[(&'static str, &str)]| {

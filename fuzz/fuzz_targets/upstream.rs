@@ -138,6 +138,9 @@ fn list(headers: &HeaderMap, name: &str) -> Option<Option<Members>> {
         return None;
     }
     let Ok(list) = Parser::new(text).parse::<List>() else { return Some(None) };
+    if list.len() > 64 {
+        return Some(None);
+    }
     let mut members = Members::new();
     for entry in list {
         let ListEntry::Item(item) = entry else { return None };

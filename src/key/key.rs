@@ -56,6 +56,9 @@ pub(super) const HEADER_BYTES: usize = 2;
 /// The bytes that the key of several keys begins with, before their encodings.
 pub(super) const PAIR: [u8; 2] = *b"\0p";
 
+/// The length of the longest text of four keys.
+const MAX_PARTS_BYTES: usize = PAIR.len() + 4 * (HEADER_BYTES + Key::MAX_PLAIN + 8);
+
 /// The bit of the kind byte that a part with a tag has, within the key of several keys.
 pub(super) const TAGGED_PART: u8 = 0x80;
 
@@ -199,7 +202,7 @@ impl Key {
     /// Returns the key of several keys. The encoding of each part states its length, so different
     /// parts never make the same text.
     pub(super) fn joined(parts: &[Self]) -> Self {
-        let mut text = SmallVec::<[u8; 2 * (Self::MAX_PLAIN + HEADER_BYTES) + 2]>::from(&PAIR[..]);
+        let mut text = SmallVec::<[u8; MAX_PARTS_BYTES]>::from(&PAIR[..]);
         for part in parts {
             let at = text.len();
             text.extend_from_slice(&part.encoded_without_tag());

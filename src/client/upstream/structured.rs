@@ -8,20 +8,25 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// The length of the longest field that is read, in bytes.
 const MAX_BYTES: usize = 8 << 10;
+/// The most members that a field has. A server with more policies is not taken seriously.
+const MAX_MEMBERS: usize = 64;
+/// The parameters that are kept.
+const KNOWN: [&[u8]; 3] = [b"r", b"t", b"w"];
 
 /// A member of a list: the name of a policy, and its parameters.
 pub(super) struct Member {
     /// The String or Token, as it is written.
     pub(super) name: Vec<u8>,
-    /// The parameters that are Integers.
-    integers: Vec<(Vec<u8>, i64)>,
+    /// The [`KNOWN`] parameters that are Integers.
+    integers: Vec<(&'static [u8], i64)>,
 }
 
 impl Member {
-    /// Returns the value of a parameter. If it is repeated, the last one counts (section 4.2.3.2).
+    /// Returns the value of a [`KNOWN`] parameter. If it is repeated, the last one counts (section
+    /// 4.2.3.2).
     pub(super) fn integer(&self, key: &str) -> Option<i64> {
-        let mut found = self.integers.iter().rev().filter(|(name, _)| name == key.as_bytes());
-        found.next().map(|(_, value)| *value)
+        let found = self.integers.iter().find(|(name, _)| *name == key.as_bytes());
+        found.map(|(_, value)| *value)
     }
 }
 
@@ -42,6 +47,9 @@ impl<'f> Parser<'f> {
         let mut members = Vec::new();
         self.skip(|byte| byte == b' ');
         while !self.0.is_empty() {
+            if members.len() == MAX_MEMBERS {
+                return None;
+            }
             members.push(self.member()?);
             self.skip_blanks();
             if self.0.is_empty() {
@@ -62,8 +70,9 @@ impl<'f> Parser<'f> {
             self.skip(|byte| byte == b' ');
             let (key, value) = self.parameter()?;
             // A later value replaces an earlier one, of whichever type they are.
-            integers.retain(|(known, _)| *known != key);
-            integers.extend(value.map(|value| (key.to_vec(), value)));
+            integers.retain(|(earlier, _)| *earlier != key);
+            let known = KNOWN.into_iter().find(|known| *known == key);
+            integers.extend(known.zip(value));
         }
         Some(Member { name: name.to_vec(), integers })
     }
