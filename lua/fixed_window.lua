@@ -68,7 +68,7 @@ repeat
     if is_stored and stored > 0 then
       if units > stored then units = stored end
       state = pack('<I7', stored - units) .. sub(state, 8)
-    elseif #state > 20 then
+    elseif state and #state > 20 then
       units, state = carried_functions.take(state, 20, spent_end, spent_end, seen, units)
     else
       units = 0

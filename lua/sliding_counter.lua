@@ -88,7 +88,7 @@ repeat
     elseif is_previous and stored_previous > 0 then
       if units > stored_previous then units = stored_previous end
       state = sub(state, 1, 7) .. pack('<I7', stored_previous - units) .. sub(state, 15)
-    elseif #state > 27 then
+    elseif state and #state > 27 then
       units, state = carried_functions.take(state, 27, spent_end, spent_zero, seen, units)
     else
       units = 0

@@ -132,6 +132,9 @@ async fn nodes_that_were_taken_out_are_forgotten() {
     for (slot, extra) in slots.iter().zip(&extras) {
         give(*slot, extra);
     }
+    until("the cluster is whole", || {
+        all().all(|node| node.ask::<String>("CLUSTER INFO").contains("cluster_state:ok"))
+    });
     let config = RedisConfig::default().plain_keys(true);
     let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
     let limiter = Limiter::with(store, tollgate::store::Resilience::none());

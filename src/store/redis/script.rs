@@ -180,6 +180,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "1bf91bc808c452c17391d2d5026cfabac670ff3d");
+        assert_eq!(*SHA, "7d5d4339639cac241478693f4f83edb88ce3cf17");
     }
 }
