@@ -9,7 +9,7 @@ use std::{
 use smallvec::SmallVec;
 use tokio::time::{Instant, sleep_until};
 
-use crate::{error::Error, key::Key, limiter::require_timer, policy::Charges};
+use crate::{error::Error, key::Key, limiter::require_timer, policy::Charges, quota::Quota};
 
 /// The policies and keys that a call is charged to, in order. Shadow charges are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -86,8 +86,9 @@ impl Pauses {
         if call.0.is_empty() || pause.is_zero() {
             return;
         }
+        // A pause whose end the clock cannot represent lasts for the longest window.
         let now = Instant::now();
-        let Some(end) = now.checked_add(pause) else { return };
+        let end = now.checked_add(pause).unwrap_or(now + Quota::MAX_WINDOW);
         let mut ends = self.lock();
         if ends.len() >= Self::CAPACITY && !ends.contains_key(call) {
             ends.retain(|_, end| *end > now);
@@ -108,7 +109,7 @@ impl Pauses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{policy::Policy, quota::Quota};
+    use crate::policy::Policy;
 
     #[tokio::test(start_paused = true)]
     async fn the_table_is_bounded_and_forgets_what_ends_first() {
@@ -130,5 +131,14 @@ mod tests {
         pauses.begin(&call(5_001), Duration::from_secs(1));
         assert!(pauses.end(&call(5_001)).is_some());
         assert!(pauses.lock().len() < Pauses::CAPACITY);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_beyond_the_clock_is_a_pause() {
+        let policy = Policy::new("p", Quota::per_second(1)).expect("a policy");
+        let call = CallId::new(&policy.charge("alice", 1).into());
+        let pauses = Pauses::default();
+        pauses.begin(&call, Duration::MAX);
+        assert_eq!(pauses.end(&call), Some(Instant::now() + Quota::MAX_WINDOW));
     }
 }

@@ -7,12 +7,15 @@ use super::spelling;
 /// Returns the path of a request as the client has requested it, also inside of a nested router of
 /// axum, where `parts.uri` is without the prefix of that router.
 ///
+/// The path is not normalized. Do not exempt requests by the beginning of their path: a client may
+/// request `/assets/../search`, and a proxy or a service behind this one may take it for `/search`.
+///
 /// ```
 /// use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, by, route};
 ///
 /// let rule = Rule::new(Policy::new("api", Quota::per_minute(60))?, by::peer_ip());
 /// let layer = RateLimitLayer::new(Limiter::in_memory(), rule)
-///     .exempt(|parts| route::path(parts).starts_with("/api/assets/"));
+///     .exempt(|parts| ["/api/live", "/api/ready"].contains(&route::path(parts)));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 #[must_use]
