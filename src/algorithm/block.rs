@@ -1,7 +1,7 @@
-//! A block: until a fixed time no unit of a key is free, whatever its algorithm says.
+//! A block: until a fixed time, no unit of a key is free, whatever its algorithm says.
 //!
-//! The state of the algorithm stays behind the block. Forced charges and refunds change it, and it
-//! decides again when the block has ended.
+//! The key keeps the state of its algorithm during the block. Forced charges and refunds change this
+//! state, and the algorithm decides again when the block has ended.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ impl Block {
         Self { until: now.as_micros() + duration, duration }
     }
 
-    /// Bounds the rest of the block by its whole duration, which it exceeds only if the clock has been
-    /// set back. Otherwise the block would last until the clock has caught up.
+    /// Cuts the rest of the block to its whole duration. The rest is longer only if the clock has been
+    /// set back. Without the cut, the block would last until the clock has caught up.
     pub(super) fn heal(&mut self, now: Timestamp) {
         self.until = self.until.min(now.as_micros() + self.duration);
     }

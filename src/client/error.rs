@@ -4,8 +4,8 @@ use std::{error::Error as StdError, fmt, time::Duration};
 
 use crate::error::Error;
 
-/// The error of a call through a [`PaceLayer`](super::PaceLayer): the call was not made, or the
-/// client failed.
+/// The error of a call through a [`PaceLayer`](super::PaceLayer): the layer did not make the call, or
+/// the client failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PaceError<E> {

@@ -24,28 +24,29 @@ use crate::{
 ///
 /// # Answers of the upstream service
 ///
-/// The server may know better than this layer how many calls it still accepts. The layer reads its
-/// answers, and pauses:
+/// The server decides how many calls it accepts. So this layer reads the responses of the server, and
+/// pauses:
 ///
 /// - for `Retry-After` in a response with a status of 4xx or 5xx: seconds or a date ([RFC 9110, section
 ///   10.2.3]);
 /// - for `t` after `RateLimit: "name";r=0;t=9` in any response ([draft 11]), or for the `w` of
 ///   `RateLimit-Policy` if there is no `t`;
 /// - for `X-RateLimit-Reset` after `X-RateLimit-Remaining: 0`, if [`x_ratelimit`](Self::x_ratelimit) says
-///   which of its two meanings the server uses.
+///   which of the two meanings of this header the server uses.
 ///
-/// The longest of them counts, and it is cut to [`max_pause`](Self::max_pause). A header that cannot be parsed
-/// is ignored.
+/// If a response has several of them, the longest time applies. It is cut to [`max_pause`](Self::max_pause). A
+/// header that cannot be parsed is ignored.
 ///
 /// - A pause applies to the calls with the same keys under the same policies as the call that was answered.
 ///   In the example below, an answer of one host does not stop the calls to another. A call that no rule
 ///   charges is never paused, and a shadow rule pauses nothing.
 /// - During a pause a call [waits](Self::wait) for its turn, or fails with
-///   [`PaceError::Denied`](super::PaceError::Denied), which tells the wait. It is not charged.
-/// - A pause is kept in this process, by all clones of the layer and of its services. Other instances get
-///   answers of their own. At most 1024 pauses are kept; then the one that ends first is forgotten.
-/// - A call that the server has denied is not repeated, because its body is gone. To repeat it, put tower's
-///   [`Retry`] around this layer: each attempt is charged, and waits for the end of the pause.
+///   [`PaceError::Denied`](super::PaceError::Denied), which has the wait. A call that fails is not charged.
+/// - All clones of the layer and of its services share the pauses. Other processes do not. At most 1024 pauses
+///   are kept. When there are more, the one that ends first is forgotten.
+/// - The layer does not repeat a call that the server has denied, because it does not keep the body of the
+///   request. To repeat calls, put tower's [`Retry`] around this layer: each attempt is charged, and waits for
+///   the end of the pause.
 ///
 /// [RFC 9110, section 10.2.3]: https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3
 /// [draft 11]: https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-ratelimit-headers-11
@@ -129,18 +130,20 @@ impl PaceLayer {
     /// Sets the longest pause that an [answer](Self#answers-of-the-upstream-service) of the upstream
     /// service can cause. The default is 5 minutes.
     ///
-    /// A longer time is cut to `max_pause`: one call is then made, and its answer may begin the next
-    /// pause. So a faulty or hostile server cannot stop the calls for longer. With
-    /// [`Duration::ZERO`] the answers are ignored.
+    /// A longer time is cut to `max_pause`. After that, one call is made, and its response may begin the
+    /// next pause. So a faulty or hostile server cannot stop the calls for longer. With
+    /// [`Duration::ZERO`], the layer never pauses.
     #[must_use]
     pub fn max_pause(mut self, max_pause: Duration) -> Self {
         self.max_pause = max_pause;
         self
     }
 
-    /// Also reads `X-RateLimit-Remaining` and `X-RateLimit-Reset` in the answers of the upstream
-    /// service. No standard says what the reset is: GitHub sends an [epoch](Reset::Epoch), Envoy and Kong
-    /// send [seconds](Reset::Seconds). By default they are not read.
+    /// Also reads `X-RateLimit-Remaining` and `X-RateLimit-Reset` in the responses of the upstream
+    /// service. By default, these headers are not read.
+    ///
+    /// No standard defines the value of `X-RateLimit-Reset`: GitHub sends an [epoch](Reset::Epoch), Envoy
+    /// and Kong send [seconds](Reset::Seconds).
     #[must_use]
     pub fn x_ratelimit(mut self, reset: Reset) -> Self {
         self.answers.x_ratelimit = Some(reset);

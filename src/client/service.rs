@@ -85,7 +85,7 @@ impl PaceLayer {
     ///
     /// # Errors
     ///
-    /// If the call must not be made.
+    /// Returns an error if the call must not be made.
     async fn decide<E>(
         &self,
         charges: Charges<'static>,

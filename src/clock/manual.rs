@@ -36,8 +36,8 @@ impl ManualClock {
         self.0.fetch_add(micros(by), Ordering::SeqCst);
     }
 
-    /// Sets the clock to `micros` microseconds since the Unix epoch. It may run backward, to test a
-    /// faulty clock.
+    /// Sets the clock to `micros` microseconds since the Unix epoch. The time may be earlier than before,
+    /// to test a faulty clock.
     pub fn set(&self, micros: u64) {
         self.0.store(micros, Ordering::SeqCst);
     }

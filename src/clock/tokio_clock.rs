@@ -9,7 +9,7 @@ use super::{Clock, Timestamp, micros, wall_time};
 /// A clock that follows tokio's time, for tests that pause it: `#[tokio::test(start_paused = true)]`.
 ///
 /// While the time of a runtime is paused, [`tokio::time::advance`] moves this clock together with all
-/// timers of the application, and the runtime moves both when all tasks sleep. Units then come back
+/// timers of the application. The runtime also moves both when all tasks sleep, so units come back
 /// without real waiting. While the time is not paused, the clock runs like the monotonic clock of the
 /// operating system.
 ///

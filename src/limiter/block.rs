@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Limiter {
-    /// The longest time for which [`block`](Self::block) blocks a key: 400 days, as the longest window.
+    /// The longest duration of a [`block`](Self::block): 400 days, like the longest window.
     pub const MAX_BLOCK: Duration = Quota::MAX_WINDOW;
 
     /// Spends the cost of all charges, even beyond the limit. Takes one [`Charge`](crate::Charge) or
@@ -25,8 +25,8 @@ impl Limiter {
     /// - The [bounds](crate#choosing-an-algorithm) of the algorithms count the units of checks, not
     ///   those of penalties.
     /// - The debt of a [token bucket](crate::Algorithm::TokenBucket) is at most `burst + limit` units.
-    ///   So it has free units again one window after the last penalty, however large that was.
-    /// - [`block`](Self::block) refuses a key for a given time.
+    ///   So the key has free units again one window after the last penalty, whatever its cost was.
+    /// - To deny a key for a given time, use [`block`](Self::block).
     ///
     /// ```
     /// use tollgate::{Limiter, Policy, Quota};
@@ -65,11 +65,12 @@ impl Limiter {
     /// to it under this policy. No unit remains, and `retry_after` is exact: the end of the block, or
     /// the wait of the algorithm if that is longer.
     ///
-    /// - If the key is blocked already, the block that ends later counts. To shorten a block,
+    /// - If the key is already blocked, the block that ends later applies. To shorten a block,
     ///   [`unblock`](Self::unblock) the key first.
     /// - [`unblock`](Self::unblock) and [`reset`](Self::reset) lift the block.
     /// - The key keeps the units that it has spent. They come back during the block, and can be
-    ///   refunded. Forced charges, such as those of [`penalize`](Self::penalize), are spent.
+    ///   refunded. Forced charges, such as those of [`penalize`](Self::penalize), also spend units
+    ///   during the block.
     /// - If the clock of the store is set back, the rest of the block is at most `duration`.
     /// - The block ends when the policy gets another [algorithm](crate::Algorithm), because the key
     ///   then has a new state.
@@ -91,9 +92,10 @@ impl Limiter {
     ///
     /// # When the store cannot answer
     ///
-    /// The [fallback](crate::store::Resilience::fallback) of this process knows the blocks that this
-    /// process has made, also if the call returned an error, and no others. A block that returned an
-    /// error is not sent to the store later: call this method again.
+    /// The [fallback](crate::store::Resilience::fallback) of this process applies the blocks that this
+    /// process has made, even if the call returned an error. It does not know the blocks of other
+    /// processes. If this method returned an error, the block is not sent to the store later: call the
+    /// method again.
     ///
     /// # Errors
     ///

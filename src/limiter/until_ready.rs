@@ -12,8 +12,8 @@ const MAX_WAIT: Duration = Duration::from_secs(86_400 * 365);
 
 impl Limiter {
     /// Waits like [`until_ready`](Self::until_ready), and awaits `gate` before each check, when it is
-    /// the turn of this task. `gate` gets the deadline. If it returns an error, so does this function,
-    /// and nothing is charged.
+    /// the turn of this task. The argument of `gate` is the deadline. If `gate` returns an error, this
+    /// function returns the same error, and nothing is charged.
     pub(crate) async fn until_ready_after<'p, E, G, F>(
         &self,
         charges: Charges<'p>,

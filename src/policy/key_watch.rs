@@ -8,12 +8,12 @@ use std::sync::{
 
 use crate::key::Key;
 
-/// A watch over the keys of the first charges under one policy. If almost none of them comes twice, a
+/// A watch over the keys of the first charges under one policy. If almost no key is charged twice, a
 /// client may be inventing them. Without the feature `tracing`, it is empty.
 ///
-/// It looks at every 16th key, chosen by the hash of the key: so a key that comes back is seen again
+/// It looks at one key in 16, chosen by the hash of the key. So a key that comes back is seen again
 /// each time, and a bitmap of 1 KiB is enough. The bitmap exists only during the search, and only
-/// after the first charges: a policy that is made for one request has none.
+/// after the first `SKIPPED` charges, so a policy that is created for one request has no bitmap.
 #[derive(Debug, Default)]
 pub(crate) struct KeyWatch {
     #[cfg(feature = "tracing")]
@@ -30,16 +30,16 @@ const CHARGES: u32 = 10_000;
 #[cfg(feature = "tracing")]
 const SKIPPED: u32 = 100;
 
-/// One of so many keys is in the sample.
+/// The sample contains one key in this many.
 #[cfg(feature = "tracing")]
 const ONE_OF: u64 = 16;
 
-/// The bits of the sample. With all keys of [`CHARGES`] new, about 620 are set, and 4 in 100 keys meet
-/// a bit that another key has set.
+/// The number of bits of the sample. If all keys of [`CHARGES`] are new, about 620 bits are set, and 4
+/// in 100 keys find a bit that another key has set.
 #[cfg(feature = "tracing")]
 const BITS: usize = 8_192;
 
-/// The least number of charges in the sample that is judged.
+/// The smallest number of charges in a sample that is judged.
 #[cfg(feature = "tracing")]
 const MIN_SAMPLED: u32 = 400;
 
@@ -49,7 +49,7 @@ struct Sample {
     charges: u32,
     /// Charges to a key of the sample.
     sampled: u32,
-    /// Those whose key was not seen before.
+    /// Charges to a key of the sample that was not seen before.
     new: u32,
     bits: Vec<u64>,
 }
@@ -66,7 +66,7 @@ impl KeyWatch {
     /// key that was not seen before.
     #[cold]
     pub(crate) fn record(&self, key: &Key) -> Option<u32> {
-        // A request does not wait for another one: a charge is not counted instead.
+        // If another request holds the lock, the charge is not counted, so that no request waits.
         let mut sample = self.sample.try_lock().ok().filter(|_| self.is_active())?;
         sample.record(key);
         if sample.charges < CHARGES {
@@ -121,7 +121,7 @@ impl KeyWatch {
 mod tests {
     use super::*;
 
-    /// Returns what the watch says after 10,000 charges, of which `key` returns the keys.
+    /// Returns the result of the watch after 10,000 charges to the keys that `key` returns.
     fn judged(key: impl Fn(u64) -> u64) -> Option<u32> {
         let watch = KeyWatch::default();
         let verdicts: Vec<_> =

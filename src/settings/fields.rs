@@ -4,8 +4,8 @@ use serde_core::de::{Error, MapAccess};
 
 use super::Form;
 
-/// Implements the traits of serde for a configuration with a default. `validate` checks the whole. Each
-/// line is a field, its form, and the allowed values for errors.
+/// Implements the traits of serde for a configuration with a default. `validate` checks the whole
+/// configuration. Each line is a field, its form, and the allowed values for errors.
 macro_rules! fields {
     ($type:ident, $validate:expr; $($field:ident: $form:ty, $allowed:literal;)+) => {
         impl serde_core::Serialize for $type {

@@ -1,7 +1,7 @@
 //! Quotas and configurations as serialized data: the feature `serde`.
 //!
-//! A quota, and each enum of a setting, is a text. A configuration is a map of its fields, of which any
-//! may be missing. The modules of these types have the names and the forms of their fields.
+//! A quota, and each enum of a setting, is a text. A configuration is a map of its fields, each of which
+//! may be missing. The module of a configuration lists the names and the forms of its fields.
 
 mod duration;
 mod fields;

@@ -11,8 +11,7 @@ use super::Form;
 
 const OFF: &str = "off";
 
-/// A value that may be missing, serialized as the value or as `off`. Formats such as TOML have no value
-/// for what is missing.
+/// An optional value, serialized as the value or as `off`, because formats such as TOML have no null.
 pub(crate) struct OrOff<F>(Option<F>);
 
 impl<F: Form> Form for OrOff<F> {

@@ -7,8 +7,8 @@ use serde_core::{
     de::{Error, Visitor},
 };
 
-/// A secret of 128 bits. It is read from 32 hexadecimal digits, and serialized as `redacted`, which is
-/// not a secret that can be read. No error contains the text that was given.
+/// A secret of 128 bits. It is read from 32 hexadecimal digits, and serialized as `redacted`. Reading
+/// `redacted` back is an error. No error contains the text that was read.
 pub(crate) struct SecretText(pub(crate) u128);
 
 impl Serialize for SecretText {

@@ -1,10 +1,10 @@
-//! The line that says once what a layer does.
+//! The event that lists once what a layer limits.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::events;
 
-/// An event that is emitted at most once. A clone is another event.
+/// An event that is emitted at most once. A clone can emit its event again.
 #[derive(Debug, Default)]
 pub(crate) struct Announcement {
     is_made: AtomicBool,

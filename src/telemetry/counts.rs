@@ -5,15 +5,15 @@
 //! | `tollgate_decisions_total` | counter | by `policy` and `outcome`: `allowed`, `denied`, and for shadow charges `would_allow`, `would_deny` |
 //! | `tollgate_store_seconds` | histogram | response times of remote stores |
 //! | `tollgate_scheduling_delay_seconds` | histogram | times that a task needed to pass through the run queue twice |
-//! | `tollgate_store_errors_total` | counter | by `kind`: calls to remote stores that failed |
+//! | `tollgate_store_errors_total` | counter | by `kind`: calls to remote stores that failed, including probes |
 //! | `tollgate_breaker_state` | gauge | the worst state of a breaker: 0 closed, 1 open, 2 half-open, 3 recovering |
 //! | `tollgate_open_breakers` | gauge | breakers that are open or half-open |
-//! | `tollgate_fallback_total` | counter | checks that this process decided by itself |
+//! | `tollgate_fallback_total` | counter | checks and settlements that this process decided by itself |
 //! | `tollgate_deadline_missed_total` | counter | calls that the store did not answer by the deadline |
 //! | `tollgate_deny_cache_hits_total` | counter | checks that the deny cache denied |
-//! | `tollgate_lookups_total` | counter | by `result`: lookups of requests: `cached`, `loaded`, `stale`, `unknown`, `failed` |
-//! | `tollgate_lookup_failures_total` | counter | by `kind`: loads of lookups that failed |
-//! | `tollgate_lookup_load_seconds` | histogram | times of loads of lookups |
+//! | `tollgate_lookups_total` | counter | by `result`: lookups of rows for requests: `cached`, `loaded`, `stale`, `unknown`, `failed` |
+//! | `tollgate_lookup_failures_total` | counter | by `kind`: loads of rows that failed |
+//! | `tollgate_lookup_load_seconds` | histogram | times of loads of rows |
 //! | `tollgate_undo_failed_total` | counter | denied checks over several slots of a cluster of which a part stays charged |
 
 use std::time::Duration;
@@ -100,7 +100,7 @@ pub(crate) fn scheduling_delayed(delay: Duration) {
     metrics::histogram!("tollgate_scheduling_delay_seconds").record(delay.as_secs_f64());
 }
 
-/// Registers the gauges of the breakers, and keeps their values.
+/// Registers the gauges of the breakers without a change of their values.
 pub(crate) fn breaker_made() {
     metrics::gauge!("tollgate_breaker_state").increment(0.0);
     metrics::gauge!("tollgate_open_breakers").increment(0.0);

@@ -64,7 +64,7 @@ struct Entry {
 pub(super) struct Suppressed {
     /// Denials of the same key under the same policy.
     pub(super) same: u32,
-    /// Denials of keys of the same set that have lost their entry, or got none.
+    /// Denials of other keys of the same set, whose entry was replaced or which got no entry.
     pub(super) others: u64,
 }
 
@@ -85,7 +85,7 @@ impl DenialLog {
         let table = self.table.get_or_init(Box::default);
         let charge = outcome.charge();
         let [low, high] = table.secrets;
-        // A shadow has events of its own beside the rule that it tries out.
+        // A shadow charge has events of its own, apart from those of a charge that is enforced.
         let policy = outcome.policy().id() ^ u64::from(charge.is_shadow());
         let [hash, _] = charge.key().digest_keyed([low ^ policy, high]);
         let now = Instant::now().saturating_duration_since(table.origin);
@@ -108,7 +108,7 @@ impl Table {
         let set = &self.sets[hash as usize % SETS];
         let tag = (hash >> 32) as u32;
         let stamp = u64::from(tag) << 32 | u64::from(now);
-        // Another thread may have read the clock later and be here first.
+        // Another thread may have read the clock later, but arrived here earlier.
         let is_fresh = |stamp: u64| {
             let age = now.wrapping_sub(stamp as u32);
             stamp != 0 && age.wrapping_add(INTERVAL_MILLIS) < 2 * INTERVAL_MILLIS

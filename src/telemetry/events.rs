@@ -122,7 +122,7 @@ pub(crate) fn check_failed(error: &Error, admitted: bool) {
 
 static FAILURES: FailureLog = FailureLog(Mutex::new(Vec::new()));
 
-/// The maximum number of kinds and places that are kept apart. When there are as many, all places are
+/// The maximum number of kinds and places that are distinguished. Above this number, further places are
 /// reported as `other`. Redis recommends clusters of at most 1,000 nodes, which rarely all fail.
 const MAX_PLACES: usize = 256;
 
@@ -133,7 +133,7 @@ struct LastEvent {
     kind: ErrorKind,
     place: Box<str>,
     time: Instant,
-    /// The number of errors since.
+    /// The number of errors since that event.
     suppressed: u64,
 }
 
@@ -162,7 +162,7 @@ impl FailureLog {
 }
 
 /// Reports that a load of a lookup has failed, at most once a second for each kind of failure. `error` is
-/// what the load returned.
+/// the error that the load returned, if it returned one.
 #[cfg(feature = "lookup")]
 #[cold]
 pub(super) fn lookup_failed(kind: &'static str, error: Option<&dyn std::fmt::Display>) {

@@ -1,8 +1,8 @@
 //! Events and metrics for operators.
 //!
-//! This is the only module that uses `tracing` and `metrics`. Each of them has a module with the
-//! functions below, and a module of empty functions with the same names for builds without the
-//! feature.
+//! This is the only module that uses the crates `tracing` and `metrics`. For each of these crates, there
+//! is a module with the functions below, and a module of empty functions with the same names for builds
+//! without the feature.
 
 mod announcement;
 #[cfg(feature = "metrics")]
@@ -51,8 +51,8 @@ pub(crate) use self::{
 };
 use crate::{decision::Decision, error::Error};
 
-/// Returns whether decisions are reported. With the feature `metrics` they always are, because the
-/// facade does not say whether a recorder is installed.
+/// Returns whether decisions are reported. With the feature `metrics`, the result is always true,
+/// because the facade does not say whether a recorder is installed.
 #[inline]
 pub(crate) fn reports_decisions() -> bool {
     counts::ENABLED || events::enabled()
@@ -77,7 +77,7 @@ pub(crate) fn store_failed(error: &Error) {
     events::store_failed(error);
 }
 
-/// Reports that a load of a lookup has failed. `error` is what the load returned.
+/// Reports that a load of a lookup has failed. `error` is the error that the load returned, if any.
 #[cfg(feature = "lookup")]
 #[cold]
 pub(crate) fn lookup_failed(kind: &'static str, error: Option<&dyn std::fmt::Display>) {

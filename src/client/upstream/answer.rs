@@ -15,7 +15,7 @@ const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy")
 const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// The headers that are read.
+/// The choice of the headers that are read.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::client) struct Answers {
     /// The meaning of `X-RateLimit-Reset`, if it is read.
@@ -36,15 +36,15 @@ impl Answers {
     }
 }
 
-/// Returns the time of the upstream service, by its `Date` if it sends one. So a date that it names is
-/// not off by the difference of two clocks.
+/// Returns the `Date` of the response, or the time of this process if it has none. A date in
+/// `Retry-After` is compared with the clock of the same server, because the two clocks can differ.
 fn now(headers: &HeaderMap) -> SystemTime {
     headers.get(DATE).and_then(retry_after::parse_date).unwrap_or_else(wall_time)
 }
 
 /// Returns the longest effective window in which no unit is left (draft 11, section 4).
 ///
-/// That is the `t` of the member. If it has none, it is the `w` of its policy.
+/// The window is the `t` of the member, or the `w` of its policy if the member has no `t`.
 fn ratelimit(headers: &HeaderMap) -> Option<Duration> {
     let members = structured::list(headers, &RATELIMIT)?;
     let mut spent = members.iter().filter(|member| member.integer("r") == Some(0)).peekable();

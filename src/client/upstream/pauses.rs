@@ -25,7 +25,7 @@ impl CallId {
     }
 }
 
-/// The reason that a call is not made: it is paused for this time, or the limiter cannot decide.
+/// The reason why a call is not made: it is paused for this time, or the limiter cannot decide.
 #[derive(Debug)]
 pub(in crate::client) enum NotReady {
     Paused(Duration),
@@ -119,14 +119,14 @@ mod tests {
         for key in 0..Pauses::CAPACITY {
             pauses.begin(&call(key), Duration::from_secs(100 + key as u64));
         }
-        // The same calls again take no other place.
+        // A second pause of the same calls takes no further place.
         pauses.begin(&call(5), Duration::from_secs(1));
         assert_eq!(pauses.lock().len(), Pauses::CAPACITY);
         assert!(pauses.end(&call(0)).is_some(), "none is forgotten before the table is full");
         pauses.begin(&call(5_000), Duration::from_secs(500));
         assert_eq!(pauses.lock().len(), Pauses::CAPACITY);
         assert!(pauses.end(&call(0)).is_none() && pauses.end(&call(1)).is_some());
-        // Those that have ended go first.
+        // Pauses that have ended are removed first.
         tokio::time::advance(Duration::from_secs(600)).await;
         pauses.begin(&call(5_001), Duration::from_secs(1));
         assert!(pauses.end(&call(5_001)).is_some());

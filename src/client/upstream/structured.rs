@@ -1,14 +1,14 @@
 //! Lists of Strings with parameters (RFC 9651), as draft 11 writes them.
 //!
-//! The server writes these bytes, so the parser bounds its input and its output, and skips no error: a
-//! field with one bad member is ignored as a whole (section 4.2). The types that draft 11 has no use
-//! for, Inner Lists and Display Strings, count as errors.
+//! The bytes come from a server that is not trusted, so the parser bounds its input and its output. It
+//! ignores a whole field if one member is malformed (section 4.2). Draft 11 does not use Inner Lists and
+//! Display Strings, so the parser treats them as errors.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// The length of the longest field that is read, in bytes.
 const MAX_BYTES: usize = 8 << 10;
-/// The most members that a field has. A server with more policies is not taken seriously.
+/// The largest number of members of a field. A field with more members is ignored.
 const MAX_MEMBERS: usize = 64;
 /// The parameters that are kept.
 const KNOWN: [&[u8]; 3] = [b"r", b"t", b"w"];
@@ -169,7 +169,7 @@ impl<'f> Parser<'f> {
     }
 }
 
-/// A value, as far as this module tells values apart.
+/// A value, with the types that this module distinguishes.
 enum Item<'f> {
     /// A String without its quotes, or a Token.
     Name(&'f [u8]),

@@ -57,7 +57,7 @@ pub(crate) fn charged_twice(policy: &str) {
     );
 }
 
-/// Reports that the first charges of a policy were made to keys that had not come before.
+/// Reports that almost all of the first charges under a policy had keys that were not charged before.
 #[cold]
 pub(crate) fn every_key_is_new(policy: &str, charges: u32) {
     tracing::warn!(
@@ -69,8 +69,8 @@ pub(crate) fn every_key_is_new(policy: &str, charges: u32) {
     );
 }
 
-/// Reports that a closure of a lookup was called for a request that was not looked up, once in the
-/// lifetime of the process.
+/// Reports that a rule used the row of a lookup that it does not resolve, once in the lifetime of the
+/// process.
 #[cfg(feature = "lookup")]
 #[cold]
 pub(crate) fn lookup_missing() {

@@ -13,8 +13,8 @@ use super::{FirstRequests, events};
 /// The number of routes that a warning lists as those that were seen.
 const MAX_SEEN: usize = 5;
 
-/// The routes of one rule, of which each should match one of the [`FirstRequests`] that the rule has
-/// seen. When all have matched, the search ends at once.
+/// The routes of one rule. Each route should match one of the [`FirstRequests`] that it is compared with.
+/// When all routes have matched, the search ends at once.
 #[derive(Debug)]
 pub(crate) struct RouteWatch {
     requests: FirstRequests,
@@ -32,8 +32,7 @@ struct Watched {
 }
 
 impl RouteWatch {
-    /// Creates a watch over routes, which the function `used_by` was called with at a place of the
-    /// program.
+    /// Creates a watch over the routes with which the program called the function `used_by` at one place.
     pub(crate) fn new<'t>(
         used_by: &'static str,
         at: &'static Location<'static>,
@@ -48,7 +47,7 @@ impl RouteWatch {
         Self { requests, used_by, at, routes, seen: Mutex::default() }
     }
 
-    /// Records the index of the route that a request has matched, if one has, and the route that
+    /// Records the index of the watched route that a request has matched, if any, and the route that
     /// axum has matched.
     #[inline]
     pub(crate) fn observe<'p>(
@@ -69,7 +68,7 @@ impl RouteWatch {
                 return self.requests.end();
             }
         }
-        // A request does not wait for another one.
+        // If another request holds the lock, this route is not listed, so that no request waits.
         if let (Some(seen), Ok(mut all)) = (seen, self.seen.try_lock())
             && all.len() < MAX_SEEN
             && !all.iter().any(|other| **other == *seen)
