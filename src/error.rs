@@ -173,8 +173,8 @@ impl Error {
         self.kind() == ErrorKind::Invalid
     }
 
-    /// Returns whether the store, or the database of a lookup, could not answer, for any reason. [`kind`](Self::kind) tells the
-    /// reason.
+    /// Returns whether the store, or the database of a lookup, could not answer, for any reason.
+    /// [`kind`](Self::kind) returns the reason.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         use ErrorKind::{Deadline, Invalid, QueueFull};

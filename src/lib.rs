@@ -1,5 +1,5 @@
-// Definitions of links come first, because the first of a label counts: the README has others, for git
-// hosts.
+// The definitions of links come first, because the first definition of a label applies. The README has
+// other definitions, for git hosts.
 #![doc = include_str!("../docs/links.md")]
 #![doc = include_str!("../docs/pictures/links.md")]
 // The programs of the README need these features.

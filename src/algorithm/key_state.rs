@@ -21,7 +21,7 @@ macro_rules! states {
         #[derive(Debug)]
         pub(crate) enum KeyState {
             $($name($state),)+
-            /// A blocked key. It is boxed so that it makes no other key larger.
+            /// A blocked key. It is boxed, so that the states of other keys do not become larger.
             Blocked(Box<BlockedKey>),
         }
 
@@ -143,8 +143,8 @@ macro_rules! states {
 
 for_each_algorithm!(states);
 
-/// A block, and the state of the algorithm behind it. The block stays when it has ended, until the key
-/// is charged.
+/// A block, and the state of the algorithm during the block. After its end, the block remains until the
+/// key is charged.
 #[derive(Debug)]
 pub(crate) struct BlockedKey {
     block: Block,

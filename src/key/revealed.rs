@@ -28,9 +28,9 @@ impl Key {
     /// | a long text, or several long parts | `digest:4bf1..`, because the text is not kept |
     /// | an unknown client | `anonymous` |
     ///
-    /// A [tag](Self::tagged) is not printed. Keys of different types can look alike: the text `42` and
-    /// the number do. A text may have been written by an attacker, so a page must escape it, and a
-    /// program must not parse it.
+    /// A [tag](Self::tagged) is not printed. Keys of different types can look alike, such as the text `42`
+    /// and the number 42. An attacker may have written the text, so a page must escape it, and a program
+    /// must not parse it.
     ///
     /// ```
     /// use std::net::Ipv4Addr;

@@ -98,7 +98,7 @@ pub(super) fn check_now<'p>(
     let store = match &limiter.0.store {
         LimiterStore::Memory(store) => return check_in_memory(limiter, store, &mut charges),
         LimiterStore::Embedded(store) => store,
-        // Nothing is sent, because the charge could not be taken back if its answer is late.
+        // No request is sent, because its charge could not be refunded if the reply is late.
         LimiterStore::Remote(_) => {
             let message = "check_now needs an embedded store, but the store of this limiter is remote; \
                            use check(..).await";

@@ -79,8 +79,8 @@ impl Limiter {
         Self::new(MemoryStore::new(MemoryConfig::default()))
     }
 
-    /// Returns a number that the clones of this limiter share, and no other limiter that lives at the
-    /// same time has.
+    /// Returns a number that identifies this limiter and its clones among all limiters that exist at the
+    /// same time.
     pub(crate) fn id(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
@@ -120,9 +120,9 @@ impl Limiter {
     /// # Errors
     ///
     /// Returns an error of the kind [`Invalid`](crate::ErrorKind::Invalid) if the store is remote, as
-    /// [`RedisStore`](crate::store) is. In that case the store is not asked and nothing is charged,
-    /// although the answer may be known in this process. Otherwise returns an error in the cases of
-    /// [`check`](Self::check).
+    /// [`RedisStore`](crate::store) is. In that case, the store is not asked and nothing is charged, even
+    /// if this process could decide the check from its cache. Otherwise, returns an error in the cases
+    /// of [`check`](Self::check).
     pub fn check_now<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<Decision<'p>, Error> {
         check_now(self, charges.into())
     }

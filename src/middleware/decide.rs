@@ -39,7 +39,7 @@ pub(super) struct Decider {
     pub(super) denial_format: DenialFormat,
     pub(super) visible: bool,
     pub(super) on_decision: Option<Arc<OnDecision>>,
-    /// Those in which misuse is looked for. A changed clone of the layer shares them.
+    /// The first requests, in which misuse is looked for. A changed clone of the layer shares the counter.
     pub(super) first_requests: Arc<FirstRequests>,
     pub(super) announcement: Announcement,
 }
@@ -49,7 +49,7 @@ type OnDecision = dyn Fn(&Decision<'_>, &Parts) + Send + Sync;
 /// The result of [`Decider::decide`].
 pub(super) enum FirstStep {
     Decided(Admission),
-    /// [`Decider::poll`] awaits the rest.
+    /// [`Decider::poll`] continues the decision.
     Pending(PendingDecision),
 }
 
@@ -173,7 +173,7 @@ impl Decider {
 
     fn is_exempt(&self, parts: &mut Parts) -> bool {
         let exempt = |parts: &Parts| self.exempt.iter().any(|exempt| exempt(parts));
-        // An exemption of a path is none of its other spellings, which may be another route.
+        // The exemption of a path does not exempt other spellings, which may reach another route.
         exempt(parts) && (!route::has_other_spelling(parts) || route::exactly(parts, exempt))
     }
 

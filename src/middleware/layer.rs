@@ -98,7 +98,7 @@ use crate::{
 /// |---|---|---|---|
 /// | not enough units now | 429, problem type `quota-exceeded` | `RESOURCE_EXHAUSTED` | the wait, if the store named one |
 /// | the cost exceeds the capacity | 403 | `FAILED_PRECONDITION` | none: waiting does not help |
-/// | the [`Store`](crate::store::Store) cannot answer, and a rule says [`OnFailure::Deny`](crate::OnFailure::Deny) | 503, problem type `temporary-reduced-capacity` | `UNAVAILABLE` | 1 s |
+/// | the [`Store`](crate::store::Store) cannot answer or a lookup has failed, and a rule says [`OnFailure::Deny`](crate::OnFailure::Deny) | 503, problem type `temporary-reduced-capacity` | `UNAVAILABLE` | 1 s |
 ///
 /// Each of these responses has `Cache-Control: no-store`, so that no cache serves the denial of one
 /// client to others.

@@ -29,8 +29,8 @@ impl Line {
     }
 }
 
-/// Looks at the charges of a request. After the first requests, it reads an atomic of the layer and
-/// one of each policy.
+/// Looks for misuse in the charges of a request. After the first requests, it reads only one atomic of
+/// the layer, and one of each policy.
 #[inline]
 pub(super) fn observe(
     requests: &FirstRequests,
@@ -56,7 +56,7 @@ fn observe_lines(
 ) {
     requests.count();
     let mut charged = parts.extensions.get::<Charged>().cloned().unwrap_or_default();
-    // A shadow spends nothing that another layer misses.
+    // A shadow charge denies nothing, so a second charge of the same key does no harm.
     for charge in charges.iter().filter(|charge| !charge.is_shadow() && charge.cost() > 0) {
         let line = Line::new(limiter, charge);
         if charged.0.contains(&line) {

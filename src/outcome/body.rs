@@ -108,7 +108,7 @@ impl<B> fmt::Debug for ResponseBody<B> {
 mod tests {
     use super::*;
 
-    /// The sizes are those of a body that a denial is a document of, and nothing else.
+    /// The expected sizes are those of a body that can hold only the document of a denial.
     #[test]
     fn a_denial_of_the_application_does_not_enlarge_the_body() {
         let document = size_of::<Option<Bytes>>() + size_of::<usize>();

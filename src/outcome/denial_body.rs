@@ -15,8 +15,8 @@ use pin_project_lite::pin_project;
 /// The body of a denial: a document, or the body that a closure of the application has returned.
 pub(crate) enum DenialBody {
     Document(Bytes),
-    /// The mutex is never locked for long: it makes the body `Sync`, as the document is, so that
-    /// [`ResponseBody`](super::ResponseBody) is `Sync` if the inner body is.
+    /// The body of a closure. The mutex makes it `Sync`, so that [`ResponseBody`](super::ResponseBody) is
+    /// `Sync` if the inner body is. It is never locked for long.
     Boxed(Mutex<BoxedBody>),
 }
 
@@ -72,8 +72,8 @@ impl From<String> for DenialBody {
 }
 
 pin_project! {
-    /// A body that ends where the body within fails. Its error cannot become an error of the inner
-    /// service's body, whose type can be any.
+    /// A body that ends when the wrapped body fails. The error is dropped, because it cannot be converted
+    /// into the error type of the inner service's body.
     struct UntilError<B> {
         #[pin]
         body: B,

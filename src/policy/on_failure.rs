@@ -1,6 +1,6 @@
-//! The reaction of a charge to a store that cannot answer.
+//! The reaction of a charge to a store that cannot answer, or to a failed lookup.
 
-/// The treatment of a request when the store cannot answer.
+/// The treatment of a request when the store cannot answer, or when a lookup of a rule has failed.
 ///
 /// Set it with [`Charge::with_on_failure`](crate::Charge::with_on_failure) or
 /// [`Rule::with_on_failure`](crate::Rule::with_on_failure).

@@ -10,11 +10,11 @@ use http::{
 /// `Access-Control-Request-Method` (Fetch, section "HTTP requests"). Browsers send one before a
 /// request to another origin.
 ///
-/// Pass it to [`RateLimitLayer::exempt`](crate::RateLimitLayer::exempt) if the layer sees
-/// preflights. It does not if the CORS layer is outside of it, which is the
-/// [better order](crate::guide::browsers).
+/// Pass it to [`RateLimitLayer::exempt`](crate::RateLimitLayer::exempt) if preflights reach the rate
+/// limit layer. If the CORS layer is outside of the rate limit layer, they do not reach it, and this is
+/// the [better order](crate::guide::browsers).
 ///
-/// Every client can send such a request. Exempt them only if the service answers them without
+/// Every client can send such a request. Exempt preflights only if the service answers them without
 /// other work.
 ///
 /// # Examples

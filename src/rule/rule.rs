@@ -325,7 +325,7 @@ impl Rule {
         Some(if self.shadow { charge.shadow() } else { charge })
     }
 
-    /// Returns the policy with its quota, and what makes the rule a special one, as text.
+    /// Returns the policy with its quota, and the special properties of the rule, as text.
     pub(crate) fn description(&self) -> String {
         let policy = match &self.policy {
             PolicyChoice::Fixed(policy) => policy.description(),
@@ -359,8 +359,8 @@ impl Rule {
             && self.applies_to(parts)
     }
 
-    /// Returns whether the request is not charged because a row could not be loaded. A shadow with
-    /// [`OnFailure::Deny`] comes here: it rejects no request.
+    /// Returns whether the request is not charged because a row could not be loaded. This includes a shadow
+    /// rule with [`OnFailure::Deny`], because a shadow rule rejects no request.
     #[inline]
     fn lets_pass_without_row(&self, parts: &Parts) -> bool {
         self.resolves() && self.on_failure != OnFailure::Local && self.lookups.have_failed(parts)

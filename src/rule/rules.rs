@@ -39,18 +39,19 @@ impl Rules {
         self.rules = self.rules.drain(..).map(Rule::shadow).collect();
     }
 
-    /// Starts the lookups of the rules that apply to a request. Returns those that wait for a load, if
-    /// there are any. The rules are applied when they have ended.
+    /// Starts the lookups of the rules that apply to a request. Returns the lookups that wait for a load,
+    /// if there are any. The rules are applied when these lookups have ended.
     #[inline]
     pub(crate) fn look_up(&self, parts: &mut Parts) -> Option<PendingLookups> {
         if self.resolve { self.start_lookups(parts) } else { None }
     }
 
-    /// Returns an error if the request is to be rejected, because a row could not be loaded.
+    /// Checks that the rows of a request were loaded, as far as the rules require it.
     ///
     /// # Errors
     ///
-    /// If a rule that says [`OnFailure::Deny`](crate::OnFailure::Deny) has no row of this request.
+    /// Returns an error if the row of a rule with [`OnFailure::Deny`](crate::OnFailure::Deny) could not be
+    /// loaded. The request is then rejected.
     #[inline]
     pub(crate) fn require_rows(&self, parts: &Parts) -> Result<(), Error> {
         if self.resolve && self.rules.iter().any(|rule| rule.denies_without_row(parts)) {

@@ -4,8 +4,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, header::CACHE_CONTROL};
 
 /// Forbids caches to store a response.
 ///
-/// RFC 6585, section 4, requires this for 429. The other statuses are as short-lived, and a gRPC
-/// status is in a 200 response, which caches may store by default.
+/// RFC 6585, section 4, requires this for 429. The other denials hold for a short time as well, and a
+/// gRPC status is in a 200 response, which caches may store by default.
 pub(super) fn forbid(headers: &mut HeaderMap) {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }

@@ -41,8 +41,8 @@ impl DenialFormat {
         }
     }
 
-    /// Returns the response when the store cannot answer and a rule denies requests then. No cache
-    /// may store it.
+    /// Returns the response to a request that is rejected because the store cannot answer, or because a
+    /// lookup has failed. No cache may store it.
     pub(in crate::middleware) fn unavailable(
         &self,
         jitter: Duration,

@@ -17,7 +17,7 @@ use crate::outcome::DenialBody;
 /// - with the feature `axum`, every type that implements axum's `IntoResponse`, such as `Json` and
 ///   tuples of headers.
 ///
-/// The body may be a stream. If it fails, the response ends there.
+/// The body may be a stream. If the stream fails, the body of the response ends at that point.
 pub struct DenialResponse(pub(super) Response<DenialBody>);
 
 impl fmt::Debug for DenialResponse {
@@ -42,7 +42,7 @@ mod conversions {
     }
 }
 
-/// The same conversions as axum has, so that a program compiles with the feature and without it.
+/// The conversions that axum has as well, so that a program compiles with the feature and without it.
 #[cfg(not(feature = "axum"))]
 mod conversions {
     use std::error::Error;

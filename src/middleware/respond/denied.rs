@@ -64,8 +64,8 @@ mod tonic {
 
     /// The status has the code, the message and the details that a
     /// [`RateLimitLayer`](crate::RateLimitLayer) sends, and its metadata `grpc-retry-pushback-ms`
-    /// and `cache-control`. It has no rate limit headers, because a status may be sent as trailers,
-    /// where they are not allowed.
+    /// and `cache-control`. It has no rate limit headers, because a status may be sent in trailers,
+    /// where these headers are not allowed.
     impl From<Denied<'_>> for Status {
         fn from(denied: Denied<'_>) -> Self {
             let status = GrpcStatus::denied(&denied, Duration::ZERO);

@@ -15,7 +15,7 @@ const GRPC_WEB: [&str; 5] = [
 /// Returns the content type of the response to a gRPC or gRPC-Web request, and `None` for any other
 /// request.
 ///
-/// - The method is POST. A status 200 without a body must not become the cached response to GET.
+/// - The method is POST, so that a denial with status 200 is never cached as the response to a GET request.
 /// - gRPC uses HTTP/2 (gRPC over HTTP2, "Requests"). gRPC-Web uses any version of HTTP
 ///   (PROTOCOL-WEB.md, "HTTP wire protocols").
 /// - There is one content type. Its case and its parameters have no effect (RFC 9110, section
@@ -33,8 +33,8 @@ pub(super) fn of_response(parts: &Parts) -> Option<HeaderValue> {
         _ => &GRPC_WEB,
     };
     let same = registered.iter().find(|known| media_type.eq_ignore_ascii_case(known.as_bytes()));
-    // The message format of a response without messages is of no interest, so a client with another
-    // format gets the type without one.
+    // The response has no messages, so their format has no effect. A client with an unknown format gets
+    // the content type without a format.
     let content_type = same.copied().or_else(|| base(media_type))?;
     Some(HeaderValue::from_static(content_type))
 }

@@ -28,7 +28,7 @@ const UNAVAILABLE: u8 = 14;
 /// The status of a rejected call.
 pub(super) struct GrpcStatus {
     pub(super) code: u8,
-    /// Needs no percent-encoding.
+    /// The message, which needs no percent-encoding.
     pub(super) message: String,
     /// `google.rpc.Status` in Protocol Buffers.
     pub(super) details: Vec<u8>,
@@ -60,7 +60,8 @@ impl GrpcStatus {
         Self { code, message, details, pushback: wait }
     }
 
-    /// Returns `UNAVAILABLE`, for a store that cannot answer and a rule that denies requests then.
+    /// Returns `UNAVAILABLE`, for a request that is rejected because the store cannot answer, or because a
+    /// lookup has failed.
     pub(super) fn unavailable(jitter: Duration) -> Self {
         let wait = Duration::from_secs(1).saturating_add(random_part(jitter));
         let message = "the request cannot be admitted at the moment".to_owned();

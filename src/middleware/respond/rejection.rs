@@ -18,7 +18,7 @@ use crate::{
 ///
 /// # Examples
 ///
-/// A JSON body that repeats the wait and the name of the policy:
+/// A JSON body with the wait and the name of the policy:
 ///
 /// ```
 /// use axum::Json;
@@ -65,7 +65,7 @@ impl<'a> Rejection<'a> {
         rejection
     }
 
-    /// Creates the rejection of a request that the store could not decide.
+    /// Creates the rejection of a request for which the store or a lookup has failed.
     pub(super) fn unavailable(jitter: Duration) -> Self {
         Self::new(None, Some(retry_after::with_jitter(1, jitter)))
     }

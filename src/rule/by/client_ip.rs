@@ -211,7 +211,7 @@ impl ClientIp {
         Some(self.charged(self.client_of(parts, peer.to_canonical())))
     }
 
-    /// Looks for the header of a proxy, if this reads none and takes the peer of the connection.
+    /// Looks for the header of a proxy, if this extractor reads no header and takes the peer address.
     #[cold]
     fn observe(&self, requests: &FirstRequests, parts: &Parts) {
         requests.count();

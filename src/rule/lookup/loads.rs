@@ -109,12 +109,12 @@ where
     ///
     /// # Errors
     ///
-    /// If no load can be started.
+    /// Returns the reason if no load can be started.
     pub(super) fn start_or_join(self: &Arc<Self>, key: &Q) -> Result<LoadReceiver<T>, LoadFailure> {
         let mut running = self.lock();
         if let Some(load) = running.get(key)
-            // If its runtime has stopped to run tasks, a load does not end at its deadline. Another
-            // one then takes its place, and its result is not stored.
+            // If its runtime no longer runs tasks, a load does not end at its deadline. A new load then
+            // replaces it, and the result of the old load is not stored.
             && load.started.elapsed() < self.deadline.max(Duration::from_millis(50)).saturating_mul(4)
         {
             return Ok(load.result.clone());
@@ -143,8 +143,8 @@ where
 
     /// Waits for the result of a load.
     pub(super) async fn wait(self: Arc<Self>, mut result: LoadReceiver<T>) -> Loaded<T> {
-        // The load ends at its own deadline, which began no later than this one. This one ends the
-        // wait if the runtime of the load has stopped to run tasks.
+        // The load ends at its own deadline, which began no later than the deadline of this wait. The
+        // deadline here ends the wait if the runtime of the load no longer runs tasks.
         let limit = TimeLimit::after(self.deadline.saturating_mul(2));
         let ended = async {
             let result = result.wait_for(Option::is_some).await.ok()?;
@@ -177,7 +177,7 @@ fn ended<T>(loaded: Loaded<T>) -> LoadReceiver<T> {
     watch::channel(Some(loaded)).1
 }
 
-/// A load that runs. If it is dropped without a result, because it panicked or its runtime ended, it
+/// A running load. If it is dropped without a result, because it panicked or its runtime ended, the load
 /// ends with that failure.
 struct LoadGuard<Q, T>
 where

@@ -22,17 +22,17 @@ use super::{
 };
 use crate::{rule::RequestFn, telemetry};
 
-/// A lookup of rows in a database, with a cache in front: of customers, tenants or API keys, from which
-/// rules take the charged [`Key`](crate::Key), the tier and the [`Quota`](crate::Quota).
+/// A cached lookup of rows in a database, such as the rows of customers, tenants or API keys. Rules take
+/// the charged [`Key`](crate::Key), the tier and the [`Quota`](crate::Quota) from a row.
 ///
-/// A lookup has two closures. The first one makes the key `Q` of a request, for example the text of an
-/// API key. The second one is asynchronous and loads the row `T` of that key.
+/// A lookup has two closures. The first one returns the lookup key `Q` of a request, for example the
+/// text of an API key. The second one is asynchronous and loads the row `T` of that key.
 /// [`Rule::resolve`](crate::Rule::resolve) looks up the row before the rule is applied.
-/// [`map`](Self::map) and [`and_then`](Self::and_then) make closures for rules from it, and handlers
-/// read it with [`row`](Self::row). Needs the feature `lookup`.
+/// [`map`](Self::map) and [`and_then`](Self::and_then) return closures over the row, for rules. Handlers
+/// read the row with [`row`](Self::row). Needs the feature `lookup`.
 ///
-/// A row that is cached costs no wait. Rules, layers and handlers of one request share one lookup of
-/// it, and concurrent requests for one key share one load.
+/// A request whose row is cached does not wait. The rules, layers and handlers of one request look up a
+/// row once, and concurrent requests for one key share one load.
 ///
 /// # Examples
 ///
@@ -69,7 +69,7 @@ use crate::{rule::RequestFn, telemetry};
 /// # }
 /// ```
 ///
-/// A tier for each tenant, and no requests while the database cannot be reached:
+/// A tier for each tenant. A request whose row cannot be loaded gets status 503:
 ///
 /// ```
 /// use tollgate::{Key, Lookup, OnFailure, Policy, Quota, Rule, Tiers};
@@ -95,14 +95,14 @@ use crate::{rule::RequestFn, telemetry};
 ///
 /// # The cache
 ///
-/// - It holds at most [`max_entries`](Self::max_entries) rows. As many keys without a row are
-///   remembered apart from them for 10 s ([`unknown_for`](Self::unknown_for)), so that a client which
-///   invents keys evicts no row.
+/// - It holds at most [`max_entries`](Self::max_entries) rows. A second cache of the same size holds the
+///   keys without a row for 10 s ([`unknown_for`](Self::unknown_for)), so that a client which invents
+///   keys evicts no row.
 /// - At most [`max_loads`](Self::max_loads) loads run at once. Others wait for their turn within
 ///   their deadline. If more than 1,024 keys are being loaded, further loads fail at once.
 /// - A row is used until its [`time_to_live`](Self::time_to_live) is over. A change in the database
-///   acts at the latest then, or at once after [`forget`](Self::forget). A row that is in use is loaded
-///   again in the last quarter of this time, while requests go on with the old one.
+///   takes effect then at the latest, or at once after [`forget`](Self::forget). A row that is in use is
+///   loaded again in the last quarter of this time, while requests use the old row.
 ///
 /// A client can still cause one load for each key that it invents. Limit its address in a layer outside
 /// of this one.
@@ -111,18 +111,18 @@ use crate::{rule::RequestFn, telemetry};
 ///
 /// A load fails if it returns an error, panics, or does not end by its [`deadline`](Self::deadline).
 ///
-/// - If the row has been loaded before, requests go on with it for [`max_stale`](Self::max_stale)
-///   beyond its time to live. Only the requests that meet the first failure wait for it.
+/// - If the row has been loaded before, requests use the old row for [`max_stale`](Self::max_stale)
+///   beyond its time to live. Only the requests during the first failed load wait.
 /// - Otherwise [`Rule::resolve`](crate::Rule::resolve) applies the rule's
 ///   [`OnFailure`](crate::OnFailure).
-/// - A key is loaded again no sooner than 1 s after a failure.
+/// - The row of a key is loaded again no sooner than 1 s after a failure.
 ///
 /// A load runs in a task of its own, on the runtime of the request that started it. If the clients of
 /// all requests that wait for it disconnect, it continues until its deadline, and the row is in the
 /// cache when they try again.
 ///
 /// With the feature `tracing`, a failure emits an event of level `WARN`, at most one a second for each
-/// kind of failure. It contains the text of the error, in which there should be no API keys. With the
+/// kind of failure. It contains the text of the error, so this text should contain no API keys. With the
 /// feature `metrics`, `tollgate_lookups_total` counts the lookups of requests by `result`: `cached`,
 /// `loaded`, `stale`, `unknown`, `failed`. `tollgate_lookup_failures_total` counts failed loads by
 /// `kind`: `error`, `timed_out`, `panicked`, `interrupted`, `overloaded`.
@@ -172,11 +172,11 @@ where
         Self::with(settings, Arc::clone(&self.0.key), self.0.loads.load_fn())
     }
 
-    /// Sets the number of rows that are cached. The default is 10,000. As many keys without a row are
-    /// remembered.
+    /// Sets the largest number of cached rows. The default is 10,000. The cache of keys without a row has
+    /// the same size.
     ///
-    /// This and the other settings return a lookup that shares nothing with existing clones, so set
-    /// them before the lookup is cloned or given to rules.
+    /// This method and the other settings return a lookup that shares nothing with existing clones. So
+    /// call them before the lookup is cloned or passed to rules.
     ///
     /// # Panics
     ///
@@ -193,7 +193,7 @@ where
         self.set(|settings| settings.time_to_live = time)
     }
 
-    /// Sets the time for which a key is known to have no row, at most the
+    /// Sets the time for which a key without a row is not loaded again. It is at most the
     /// [`time_to_live`](Self::time_to_live). The default is 10 s.
     #[must_use]
     pub fn unknown_for(self, time: Duration) -> Self {
@@ -207,15 +207,15 @@ where
         self.set(|settings| settings.max_stale = time)
     }
 
-    /// Sets the longest time of a load, in which it may also wait for its turn. A request waits no
-    /// longer for a row. The default is 200 ms.
+    /// Sets the longest time of a load, including the wait for its turn. It is also the longest time for
+    /// which a request waits for a row. The default is 200 ms.
     #[must_use]
     pub fn deadline(self, deadline: Duration) -> Self {
         self.set(|settings| settings.deadline = deadline)
     }
 
-    /// Sets the number of loads that run at once. The default is 32. It should not exceed the
-    /// connections that the database has for them.
+    /// Sets the largest number of loads that run at once. The default is 32. It should not exceed the
+    /// number of database connections for loads.
     ///
     /// # Panics
     ///
@@ -317,7 +317,7 @@ where
             Cached::Missing => return self.load(&key, None),
         };
         if is_due {
-            // The load goes on without this request. If none can be started, the row is still there.
+            // This request does not wait for the load. If no load can be started, it still has the row.
             let _ = self.loads.start_or_join(&key);
         }
         ready(result, LookupResult::Found(row))

@@ -17,7 +17,7 @@ pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct Rows<Q, T> {
     rows: Cache<Q, Row<T>>,
-    /// By the digest of the key: a client chooses the keys, and their length.
+    /// The entries by the digest of the key, because a client chooses the keys and their length.
     absences: Cache<u128, Absence>,
     hasher: SipHasher13,
     time_to_live: Duration,
@@ -28,7 +28,7 @@ pub(super) struct Rows<Q, T> {
 struct Row<T> {
     value: Arc<T>,
     loaded_at: Instant,
-    /// The time of the last load, if it has failed.
+    /// The time of the last load, if that load has failed.
     failed_at: Option<Instant>,
 }
 
@@ -38,7 +38,7 @@ impl<T> Clone for Row<T> {
     }
 }
 
-/// A key without a row, until the time of the absence.
+/// The absence of a row, until the given time.
 #[derive(Clone, Copy)]
 enum Absence {
     /// The database has no row of this key.
@@ -53,8 +53,8 @@ pub(super) enum Cached<T> {
     /// The row is used. If `is_due`, a load begins in the background, so that the next requests find
     /// a newer row.
     Row { row: Arc<T>, is_due: bool },
-    /// The row has expired, and its last load has failed. It is used without waiting for another one,
-    /// which begins if `is_due`.
+    /// The row has expired, and its last load has failed. The request uses the row without a wait. If
+    /// `is_due`, another load begins in the background.
     Stale { row: Arc<T>, is_due: bool },
     /// The row has expired, so the request waits for a load. If the load fails, the row is used.
     Expired { row: Arc<T> },

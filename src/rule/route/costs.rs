@@ -26,7 +26,7 @@ impl Costs {
         used_by: &'static str,
     ) -> Self {
         let at = Location::caller();
-        // Not a closure, which would not pass the caller on.
+        // A closure would not pass on the location of the caller, so this is a loop.
         let mut entries = Vec::new();
         for (text, cost) in costs {
             entries.push((Entry::parse(text), cost));

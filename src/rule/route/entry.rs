@@ -14,12 +14,12 @@ pub(super) struct Entry {
     pub(super) text: Box<str>,
     pub(super) method: Option<Method>,
     pub(super) path: Box<str>,
-    /// The path has a parameter, so it is compared with routes alone.
+    /// True if the path has a parameter, so that it is compared only with routes.
     pub(super) is_pattern: bool,
-    /// All paths that begin with this one match.
+    /// True if all paths that begin with this one match.
     is_prefix: bool,
     normal: Box<[u8]>,
-    /// The path is its normal form.
+    /// True if the path is its own normal form.
     is_normal: bool,
 }
 
@@ -117,8 +117,8 @@ impl Entry {
         }
     }
 
-    /// Returns whether the request has another spelling of this path, and may reach the same handler
-    /// with it.
+    /// Returns whether the path of the request is another spelling of this path, which may reach the same
+    /// handler.
     pub(super) fn is_respelled(&self, names: &Names<'_>) -> bool {
         let is = |path: &str| {
             // Most paths are their own normal form, and then nothing is allocated.

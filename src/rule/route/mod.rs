@@ -1,4 +1,4 @@
-//! Routes, for rules that charge, price or exempt a part of the requests.
+//! Routes, for rules that charge, exempt or set the cost of some requests.
 //!
 //! [`is`] and [`grpc`] return closures for [`Rule::only`](crate::Rule::only) and
 //! [`RateLimitLayer::exempt`](crate::RateLimitLayer::exempt).
@@ -18,13 +18,13 @@
 //! | the path that the client has requested | `/api/users/7` |
 //! | the path that the inner service receives | `/users/7` |
 //!
-//! Outside of a nested router, the second name is the first, and the fourth is the third. So one
-//! text can name two routes only in a layer inside of a nested router.
+//! Outside of a nested router, the first two names are equal, and so are the last two. So only in a layer
+//! inside of a nested router, one text can match two different routes.
 //!
 //! A text with a parameter, such as `/users/{id}`, is compared with routes and never with paths,
 //! because a client may write `{id}` into its path. It therefore needs a layer that runs after
-//! routing: `Router::layer` or `Router::route_layer`, or a layer of a handler. In a layer around the
-//! whole `Router`, and in front of a service that is not axum, only paths are known.
+//! routing: `Router::layer` or `Router::route_layer`, or a layer of a handler. A layer that wraps the
+//! finished `Router` from outside, or a service other than axum, knows only paths.
 //!
 //! tonic routes all methods of a service as one, such as `/grpc.health.v1.Health/{*rest}`. Its
 //! methods are found by their paths. [`grpc`] matches one method, or all methods of a service.
@@ -32,10 +32,10 @@
 //! # Other spellings of a path
 //!
 //! A client can write one path in several ways: `/search`, `/%73earch`, `//search`, `/search/` and
-//! `/./search`. It must not escape a limit in this way, and must not use the budget of another route.
+//! `/./search`. A client must not escape a limit in this way, or spend the budget of another route.
 //!
 //! - **A route without parameters has one spelling.** axum compares paths as they are written, and
-//!   sends each other spelling to another route, or to the fallback. If axum has matched such a
+//!   sends every other spelling to another route, or to the fallback of the router. If axum has matched such a
 //!   route, other spellings are not considered.
 //! - **Otherwise, a limit applies to all spellings.** If axum has matched a route with a parameter
 //!   (`/{*rest}`), or nothing yet, a handler may treat two spellings as the same. So
@@ -46,15 +46,15 @@
 //!   consider other spellings: axum may send `/%68ealth` to a costly handler of `/{page}` and not to
 //!   that of `/health`.
 //! - **A spelling never lowers the cost.** In [`cost::by_route`](crate::cost::by_route), another
-//!   spelling costs as much as its route, or as the spelling that was sent, whichever is more.
+//!   spelling costs as much as its normal form or as the spelling that was sent, whichever is more.
 //!
-//! Closures of an application have to consider this themselves. In `only`, do not negate [`is`]:
+//! Closures of your own have to handle other spellings themselves. In `only`, do not negate [`is`]:
 //! `|parts| !is_health(parts)` would turn a limit into an exemption. Use
 //! [`exempt`](crate::RateLimitLayer::exempt).
 //!
 //! # A rule that matches nothing
 //!
-//! A mistake in a route does not show in a response. So each route that has matched none of the
+//! A mistake in a route is not visible in a response. So each route that has matched none of the
 //! first 1000 requests that were compared with it is reported by one event at level `WARN` (feature
 //! `tracing`). The event names the route, the line of the program, and the routes that axum has
 //! matched instead. See [the warnings of misuse](crate::operations#warnings-of-misuse).

@@ -4,8 +4,8 @@ use http::request::Parts;
 
 use super::spelling;
 
-/// Returns the path of a request as the client has requested it, also inside of a nested router of
-/// axum, where `parts.uri` is without the prefix of that router.
+/// Returns the path of a request as the client has requested it. Inside of a nested router of axum,
+/// `parts.uri` lacks the prefix of that router, and this path has it.
 ///
 /// The path is not normalized. Do not exempt requests by the beginning of their path: a client may
 /// request `/assets/../search`, and a proxy or a service behind this one may take it for `/search`.
@@ -47,7 +47,8 @@ impl<'p> Names<'p> {
         names
     }
 
-    /// Returns whether the inner service receives another path, as inside of a nested router.
+    /// Returns whether the inner service receives another path than the client has requested, as inside of
+    /// a nested router.
     pub(super) fn is_nested(&self) -> bool {
         self.path != self.inner_path
     }
@@ -57,14 +58,14 @@ impl<'p> Names<'p> {
         self.has_spellings() && spelling::has_another(self.path, self.inner_path)
     }
 
-    /// Returns whether another spelling of the path may reach the same handler: if nothing was
-    /// matched yet, or a route with a parameter.
+    /// Returns whether another spelling of the path may reach the same handler. This is the case if axum
+    /// has matched no route yet, or a route with a parameter.
     pub(super) fn has_spellings(&self) -> bool {
         self.pattern.is_none_or(|pattern| pattern.contains('{'))
     }
 }
 
-/// Removes the prefix of the nested router, in which a request is, from a route.
+/// Removes the prefix of the nested router from a route.
 fn without_prefix<'p>(pattern: &'p str, parts: &Parts) -> Option<&'p str> {
     let inner = pattern.strip_prefix(nested(parts)?.trim_end_matches('/'))?;
     match inner {

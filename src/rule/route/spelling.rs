@@ -4,7 +4,7 @@ use http::request::Parts;
 
 use super::path;
 
-/// A mark in the extensions of a request: only the spelling that was sent counts.
+/// A mark in the extensions of a request: routes consider only the spelling that was sent.
 #[derive(Debug, Clone, Copy)]
 struct Exactly;
 
@@ -30,13 +30,13 @@ pub(crate) fn exactly(parts: &mut Parts, matches: impl Fn(&Parts) -> bool) -> bo
     matches
 }
 
-/// Returns whether [`exactly`] asks.
+/// Returns whether [`exactly`] is evaluating a closure for this request.
 pub(super) fn is_exact(parts: &Parts) -> bool {
     parts.extensions.get::<Exactly>().is_some()
 }
 
-/// Returns whether a path is its own normal form. A segment such as `.well-known` makes this false
-/// as well, and then the [normal form](normal) decides.
+/// Returns true if a path is certainly its own normal form. For a segment such as `.well-known`, it
+/// returns false, and the caller has to compare the [normal form](normal).
 pub(super) fn is_normal(path: &str) -> bool {
     let (bytes, mut other) = (path.as_bytes(), false);
     // Without branches, this takes few instructions for each byte.
@@ -64,7 +64,7 @@ pub(super) fn normal(path: &str) -> Vec<u8> {
     if normal.is_empty() { vec![b'/'] } else { normal }
 }
 
-/// Decodes percent-encoding. What is not a valid encoding stays as it is.
+/// Decodes percent-encoding. Invalid encodings stay as they are.
 fn decoded(path: &[u8]) -> Vec<u8> {
     let (mut decoded, mut rest) = (Vec::with_capacity(path.len()), path);
     while let [first, after @ ..] = rest {
