@@ -233,6 +233,11 @@ impl Oracle {
         if self.blocked_for(now, slot) > 0 {
             return 0;
         }
+        self.free_behind_block(now, slot, quota)
+    }
+
+    /// What the algorithm would leave free if the key were not blocked.
+    pub(crate) fn free_behind_block(&mut self, now: u64, slot: Slot, quota: &Quota) -> u64 {
         let model = self.model(slot, quota);
         model.healed(now).as_ref().unwrap_or(model).free(quota, now)
     }

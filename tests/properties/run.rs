@@ -136,7 +136,13 @@ impl Player<'_> {
             let quota = self.policies[slot.0].quota();
             let mut full = |time| self.oracle.free(time, slot, &quota) == quota.capacity();
             let later = self.written.get(&slot).is_some_and(|written| *written > time);
-            full(self.time) && (later || !full(time))
+            if full(self.time) && (later || !full(time)) {
+                return true;
+            }
+            // A key that is blocked now may have been dropped before its block.
+            let mut spent =
+                |time| self.oracle.free_behind_block(time, slot, &quota) < quota.capacity();
+            !spent(self.time) && spent(time)
         })
     }
 
