@@ -25,7 +25,7 @@ use crate::{decision::StoreReply, error::Error};
 ///
 /// let answer = store.call(Request::Acquire(&charges));
 /// let reply = answer.now().expect("the answer of a memory store is ready")?;
-/// assert_eq!(reply.charges[0].verdict, Verdict::Passed);
+/// assert_eq!(reply.charges()[0].verdict, Verdict::Passed);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 #[must_use = "an answer does nothing unless polled"]
