@@ -25,6 +25,7 @@ mod replay;
 mod scheduling_delay;
 #[cfg(feature = "serde")]
 mod settings;
+mod store_call;
 
 pub use self::{breaker::BreakerConfig, config::Resilience};
 pub(crate) use self::{fallback::Fallback, pipeline::Pipeline};

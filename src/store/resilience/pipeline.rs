@@ -17,6 +17,7 @@ use super::{
     owned_request::{OwnedRequest, charges_of_check},
     replay,
     scheduling_delay::SchedulingDelay,
+    store_call::{Sending, StoreCall},
 };
 use crate::{
     decision::{Source, StoreReply},
@@ -47,7 +48,7 @@ use crate::{
 pub(crate) struct Pipeline(Arc<Stages>);
 
 #[derive(Debug)]
-struct Stages {
+pub(super) struct Stages {
     store: Box<dyn Store>,
     /// The text of [`Resilience::description`].
     description: Box<str>,
@@ -56,7 +57,7 @@ struct Stages {
     deny_cache: Option<DenyCache>,
     fallback: Option<Fallback>,
     replay: BackgroundTask,
-    store_times: MovingAverage,
+    pub(super) store_times: MovingAverage,
     scheduling_delay: SchedulingDelay,
 }
 
@@ -66,7 +67,7 @@ const REPLAY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The origin of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Origin {
+pub(super) enum Origin {
     Caller,
     /// The replay of the backlog. A charge that fails stays in the backlog, so the fallback does
     /// not decide it.
@@ -196,7 +197,7 @@ impl Stages {
 
     /// Ends a request with steps 5 and 6. The reply has the [time](Self::store_time) that the store
     /// took.
-    fn finish(
+    pub(super) fn finish(
         self: &Arc<Self>,
         request: Option<Request<'_>>,
         (watch, permits): (Watch, Permits),
@@ -229,7 +230,7 @@ impl Stages {
     }
 
     /// Ends a call without a reply, in place of step 5.
-    fn abandon(
+    pub(super) fn abandon(
         self: &Arc<Self>,
         request: Option<Request<'_>>,
         (watch, permits): (Watch, Permits),
@@ -243,7 +244,7 @@ impl Stages {
 
     /// Returns the time that the store has taken since `start`. Returns `None` if the process was
     /// late meanwhile, because most of the time may be that of its own run queue.
-    fn store_time(&self, start: Instant) -> Option<Duration> {
+    pub(super) fn store_time(&self, start: Instant) -> Option<Duration> {
         (!self.scheduling_delay.was_late_since(start)).then(|| start.elapsed())
     }
 
@@ -344,58 +345,6 @@ impl Probed for Stages {
 
     fn on_recovery(self: &Arc<Self>) {
         self.start_replay();
-    }
-}
-
-/// A guard of a call that is being sent. If the store panics, the permit is returned.
-struct Sending<'s> {
-    stages: &'s Arc<Stages>,
-    request: Request<'s>,
-    /// `None` when the store has returned.
-    unrecorded: Option<(Watch, Permits)>,
-}
-
-impl Drop for Sending<'_> {
-    fn drop(&mut self) {
-        if let Some(unrecorded) = self.unrecorded.take() {
-            self.stages.abandon(Some(self.request), unrecorded, None);
-        }
-    }
-}
-
-/// A call that waits for the store. If it is dropped before it ends, its caller has stopped
-/// waiting.
-struct StoreCall {
-    stages: Arc<Stages>,
-    request: OwnedRequest,
-    start: Instant,
-    /// The handles with which the deny cache and the breaker record the outcome. `None` once they
-    /// have.
-    unrecorded: Option<(Watch, Permits)>,
-}
-
-impl StoreCall {
-    fn finish(
-        &mut self,
-        reply: Result<StoreReply, Error>,
-        origin: Origin,
-    ) -> Result<StoreReply, Error> {
-        let time = self.stages.store_time(self.start);
-        if let Some(time) = time {
-            self.stages.store_times.record(time);
-            telemetry::store_answered(time);
-        }
-        let unrecorded = self.unrecorded.take().unwrap_or_default();
-        self.stages.finish(self.request.lend(), unrecorded, (reply, time), origin)
-    }
-}
-
-impl Drop for StoreCall {
-    fn drop(&mut self) {
-        if let Some(unrecorded) = self.unrecorded.take() {
-            let time = self.stages.store_time(self.start);
-            self.stages.abandon(self.request.lend(), unrecorded, time);
-        }
     }
 }
 
