@@ -15,7 +15,10 @@ use tokio::time::Instant;
 /// A control that is later than this has shown that the machine was busy. It is the shortest deadline of a
 /// test. A miss on a busy machine is not excused, but tried again.
 const CALM: Duration = Duration::from_millis(3);
-const RUNS: usize = 4;
+const RUNS: u32 = 10;
+/// The pause before the second run; the pause before each later run is longer by as much, so that a burst of
+/// load may pass.
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// Watches how late a thread of this process runs.
 struct Control {
@@ -54,7 +57,7 @@ impl Drop for Control {
 /// Runs `scenario`, which returns an error when it misses a bar of time.
 ///
 /// A miss fails the test if the machine was calm meanwhile. Otherwise the miss may be the machine's,
-/// and the scenario runs again, up to 4 times in all.
+/// and the scenario runs again, up to 10 times in all.
 ///
 /// # Panics
 ///
@@ -66,6 +69,7 @@ pub(crate) async fn on_a_calm_machine(scenario: impl AsyncFn() -> Result<(), Str
         let late = control.latest();
         assert!(late > CALM && run < RUNS, "{miss} (run {run}; the machine was {late:?} late)");
         eprintln!("the machine was {late:?} late, so once more: {miss}");
+        tokio::time::sleep(PAUSE * run).await;
     }
 }
 
