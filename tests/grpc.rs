@@ -1,12 +1,16 @@
 //! gRPC: a real tonic server and client, HTTP on the same budget, and the bytes of a denial.
 #![cfg(all(feature = "axum", feature = "tonic"))]
 
+#[path = "common_http/serve.rs"]
+mod serve;
+
 use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
 use axum::routing::get;
 use bytes::Bytes;
 use http::{Request, Response, Version};
 use http_body_util::{BodyExt, Empty};
+use serve::serve;
 use tollgate::{
     Decision, Limiter, ManualClock, OnFailure, Policy, RateLimitLayer, ResponseBody, Rule, by,
     store::{Answer, MemoryConfig, MemoryStore, Store},
@@ -112,10 +116,7 @@ async fn http_and_grpc_share_one_budget() {
         .into_axum_router()
         .route("/", get(|| async { "hello" }))
         .layer(RateLimitLayer::new(Limiter::in_memory(), rule));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    tokio::spawn(async move { axum::serve(listener, app).await });
+    let address = serve(app).await;
 
     let stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let io = hyper_util::rt::TokioIo::new(stream);

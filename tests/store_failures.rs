@@ -2,17 +2,16 @@
 //! server, under the default settings.
 #![cfg(all(feature = "tracing", feature = "metrics", feature = "redis-tls"))]
 
+#[path = "support/log.rs"]
+mod log;
 #[path = "redis/servers.rs"]
 mod servers;
 #[path = "support/mod.rs"]
 mod support;
 
-use std::{
-    fmt::{Debug, Write},
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::time::Duration;
 
+use log::Log;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use servers::{Cluster, Server, free_port};
 use support::calm::eventually;
@@ -21,48 +20,10 @@ use tollgate::{
     Limiter, OnFailure, Policy,
     store::{RedisStore, Resilience},
 };
-use tracing::{
-    Event, Metadata, Subscriber,
-    field::{Field, Visit},
-    span,
-};
 
-/// Keeps the text of every event.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-struct Fields<'l>(&'l mut String);
-
-impl Visit for Fields<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        write!(self.0, " {}={value:?}", field.name()).expect("a string");
-    }
-}
-
-impl Subscriber for Log {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "tollgate"
-    }
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn event(&self, event: &Event<'_>) {
-        let mut text = event.metadata().level().to_string();
-        event.record(&mut Fields(&mut text));
-        self.0.lock().expect("whole").push(text);
-    }
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
-}
-
-impl Log {
-    /// Removes the events so far, and returns those about failures of the store.
-    fn take(&self) -> Vec<String> {
-        let events = std::mem::take(&mut *self.0.lock().expect("whole"));
-        events.into_iter().filter(|it| it.contains("the store has failed")).collect()
-    }
+/// Takes the events so far, and returns those about failures of the store.
+fn failures(log: &Log) -> Vec<String> {
+    log.take().into_iter().filter(|it| it.contains("the store has failed")).collect()
 }
 
 /// Returns the number of errors of this kind that the metric has counted.
@@ -100,7 +61,7 @@ async fn check_for(
 /// One test, because the log of failures is that of the process.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_cause_of_each_failure_is_logged() {
-    let (log, recorder) = (Log::default(), DebuggingRecorder::new());
+    let (log, recorder) = (Log::of(|target| target == "tollgate"), DebuggingRecorder::new());
     let snapshotter = recorder.snapshotter();
     tracing::subscriber::set_global_default(log.clone()).expect("the first subscriber");
     recorder.install().expect("the first recorder");
@@ -111,10 +72,10 @@ async fn the_cause_of_each_failure_is_logged() {
     for on_failure in [OnFailure::Local, OnFailure::Allow, OnFailure::Deny] {
         let mut server = Server::start();
         let limiter = Limiter::new(RedisStore::connect(&server.url()).await.expect("a store"));
-        assert_eq!(log.take(), Vec::<String>::new());
+        assert_eq!(failures(&log), Vec::<String>::new());
         server.ask::<()>("CONFIG SET maxmemory 1");
         check_for(&limiter, &policy, on_failure, 3 * second).await;
-        let events = log.take();
+        let events = failures(&log);
         assert!((2..=4).contains(&events.len()), "one a second: {events:#?}");
         for event in &events {
             for part in [
@@ -139,7 +100,7 @@ async fn the_cause_of_each_failure_is_logged() {
 
         server.kill();
         check_for(&limiter, &policy, on_failure, 2 * second).await;
-        let events = log.take();
+        let events = failures(&log);
         // The breaker is open, so these are its probes.
         assert!((1..=4).contains(&events.len()), "{events:#?}");
         let refused = |it: &String| it.contains("unavailable") && it.contains("check that it runs");
@@ -148,7 +109,7 @@ async fn the_cause_of_each_failure_is_logged() {
         drop(limiter);
         // The events of the next round begin with a new second.
         sleep(second).await;
-        log.take();
+        failures(&log);
     }
 
     // Without a breaker, each check fails, and the log says how many.
@@ -157,17 +118,21 @@ async fn the_cause_of_each_failure_is_logged() {
     let limiter = Limiter::with(store, Resilience::default().without_breaker());
     server.kill();
     let checks = check_for(&limiter, &policy, OnFailure::Local, 3 * second).await;
-    let events = log.take();
+    let events = failures(&log);
     assert!((3..=6).contains(&events.len()), "{checks} checks: {events:#?}");
     drop(limiter);
     sleep(second).await;
 
     // A lazy store tells why it is not ready, without a check.
     let url = format!("redis://127.0.0.1:{}/", free_port());
-    log.take();
+    failures(&log);
     let store = RedisStore::connect_lazy(&url).expect("a store");
-    eventually("a warning", async || !log.0.lock().expect("whole").is_empty()).await;
-    let events = log.take();
+    let mut events = Vec::new();
+    eventually("a warning", async || {
+        events.extend(failures(&log));
+        !events.is_empty()
+    })
+    .await;
     assert!(events[0].contains("Connection refused"), "{events:#?}");
     drop(store);
     sleep(second).await;
@@ -176,11 +141,11 @@ async fn the_cause_of_each_failure_is_logged() {
     let mut cluster = Cluster::start();
     let store = RedisStore::cluster(cluster.urls()).await.expect("a store");
     let limiter = Limiter::new(store);
-    log.take();
+    failures(&log);
     cluster.nodes[0].ask::<()>("CONFIG SET maxmemory 1");
     cluster.nodes[2].ask::<()>("CONFIG SET maxmemory 1");
     check_for(&limiter, &policy, OnFailure::Local, 2 * second).await;
-    let events = log.take();
+    let events = failures(&log);
     for slot in ["(slots from 0)", "(slots from 10923)"] {
         let of_node = events.iter().filter(|it| it.contains(slot)).count();
         assert!((1..=3).contains(&of_node), "{slot}: {events:#?}");

@@ -1,8 +1,9 @@
 //! An axum server on a free port, and clients for HTTP/1.1 and HTTP/2.
 
+mod serve;
+
 use std::net::SocketAddr;
 
-use axum::Router;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Empty};
@@ -11,15 +12,9 @@ use hyper::{
     client::conn::{http1, http2},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
-pub(crate) async fn serve(app: Router) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    tokio::spawn(async move { axum::serve(listener, app).await });
-    address
-}
+pub(crate) use self::serve::serve;
 
 /// A connection of a client.
 pub(crate) enum Client {

@@ -1,18 +1,21 @@
 //! Browsers and long responses, over real sockets: CORS, WebSockets and server-sent events.
 
 mod cors;
+#[path = "../../../../tests/common_http/serve.rs"]
+mod serve;
 mod streams;
 mod switch;
 
 use std::net::SocketAddr;
 
-use axum::Router;
 use http::HeaderMap;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
 };
 use tollgate::{Limiter, Policy};
+
+pub(crate) use self::serve::serve;
 
 pub(crate) fn policy(name: &str, quota: &str) -> Policy {
     Policy::new(name, quota.parse().unwrap()).unwrap()
@@ -22,14 +25,6 @@ pub(crate) fn policy(name: &str, quota: &str) -> Policy {
 pub(crate) async fn remaining(limiter: &Limiter, policy: &Policy, key: &'static str) -> u64 {
     let peek = limiter.peek(policy.charge(key, 0)).await.unwrap();
     peek.outcomes().get(0).expect("an outcome").standing().remaining()
-}
-
-pub(crate) async fn serve(app: Router) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    tokio::spawn(async move { axum::serve(listener, app).await });
-    address
 }
 
 /// A connection of a client that has sent a request.
