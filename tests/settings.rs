@@ -191,6 +191,16 @@ fn an_error_names_the_field_the_value_and_what_is_allowed() {
     }
 }
 
+/// A value of JSON cannot repeat a field: this is a test of texts.
+#[test]
+fn a_field_that_is_set_twice_is_an_error_that_names_it() {
+    let error = |text| serde_json::from_str::<Resilience>(text).unwrap_err().to_string();
+    let message = error(r#"{ "instances": 3, "deadline": "50ms", "instances": 3 }"#);
+    assert!(message.contains("Resilience::instances is set twice, allowed is once"), "{message}");
+    let message = error(r#"{ "breaker": { "slow": "40ms", "slow": "30ms" } }"#);
+    assert!(message.contains("BreakerConfig::slow is set twice, allowed is once"), "{message}");
+}
+
 #[test]
 fn the_secret_of_headers_is_read_and_never_written() {
     for headers in [

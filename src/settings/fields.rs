@@ -40,10 +40,12 @@ macro_rules! fields {
                         A: serde_core::de::MapAccess<'de>,
                     {
                         let mut settings = <$type>::default();
+                        let mut seen = Vec::new();
                         while let Some(name) = map.next_key::<String>()? {
                             match name.as_str() {
                                 $(stringify!($field) => {
                                     let field = concat!(stringify!($type), "::", stringify!($field));
+                                    $crate::settings::once(field, &mut seen)?;
                                     settings.$field = $crate::settings::read::<$form, A>(
                                         field, $allowed, &mut map,
                                     )?;
@@ -74,6 +76,16 @@ pub(crate) fn read<'de, F: Form, A: MapAccess<'de>>(
 ) -> Result<F::Value, A::Error> {
     let named = |error| A::Error::custom(format_args!("{field}: {error}; allowed is {allowed}"));
     map.next_value::<F>().map(F::into_value).map_err(named)
+}
+
+/// Adds `field` to those seen so far. Without this error the last of two values would win, which
+/// formats such as JSON allow.
+pub(crate) fn once<E: Error>(field: &'static str, seen: &mut Vec<&'static str>) -> Result<(), E> {
+    if seen.contains(&field) {
+        return Err(E::custom(format_args!("{field} is set twice, allowed is once")));
+    }
+    seen.push(field);
+    Ok(())
 }
 
 /// Returns the error of a field that the configuration does not have.

@@ -12,7 +12,7 @@ mod text;
 
 pub(crate) use self::{
     duration::DurationText,
-    fields::{fields, read, unknown_field},
+    fields::{fields, once, read, unknown_field},
     form::{Form, own_form},
     off::OrOff,
     secret::SecretText,
