@@ -88,6 +88,139 @@ fn buckets() {
 }
 
 #[test]
+fn lease() {
+    let millis = Duration::from_millis;
+    let tenth = "(a tenth of the window)";
+    for algorithm in Algorithm::EACH.iter().copied() {
+        let algorithm = match algorithm {
+            Algorithm::TokenBucket { .. } => Algorithm::TokenBucket { burst: 10_000 },
+            other => other,
+        };
+        let quota = |window| Quota::new_with_algorithm(10_000, window, algorithm).expect("allowed");
+        let minute = quota(Duration::from_secs(60));
+        assert_eq!(minute.lease(), None);
+        for lease in [millis(1), millis(6_000)] {
+            let leased = minute.leased(lease).expect("allowed");
+            assert_eq!((leased.lease(), leased.limit()), (Some(lease), 10_000));
+            assert_eq!((leased.window(), leased.algorithm()), (minute.window(), algorithm));
+            assert_eq!(leased.counted().lease(), None);
+            assert_ne!(leased, minute);
+        }
+        refused(
+            minute.leased(Duration::ZERO),
+            &["lease is 0ns", "1 ms to 6s for 10000/min", tenth],
+        );
+        refused(minute.leased(millis(6_001)), &["lease is 6.001s", "1 ms to 6s", tenth]);
+        refused(minute.leased(Duration::MAX), &["lease is", "1 ms to 6s", tenth]);
+        let uneven = millis(1) + Duration::from_micros(1);
+        refused(minute.leased(uneven), &["lease is 1.001ms", "a whole number of milliseconds"]);
+
+        // Of half a second a tenth is 50 ms, and a tenth is rounded down.
+        assert!(quota(millis(500)).leased(millis(50)).is_ok());
+        refused(quota(millis(500)).leased(millis(51)), &["lease is 51ms", "1 ms to 50ms", tenth]);
+        refused(quota(millis(519)).leased(millis(52)), &["lease is 52ms", "1 ms to 51ms", tenth]);
+        let short = ["window is 499ms", "500 ms to 400 days", "leased"];
+        refused(quota(millis(499)).leased(millis(1)), &short);
+
+        let (hour, day) = (Duration::from_secs(3_600), Duration::from_secs(86_400));
+        assert!(quota(day).leased(hour).is_ok());
+        let beyond = hour + millis(1);
+        refused(quota(day).leased(beyond), &["lease is 3600.001s", "1 ms to 3600s", "(1 hour)"]);
+        let most = 400 * day;
+        assert!(quota(most - hour).leased(hour).is_ok());
+        let together = "window and lease are at most 400 days";
+        refused(quota(most - millis(5)).leased(millis(6)), &["lease is 6ms", "to 5ms", together]);
+        refused(quota(most).leased(millis(1)), &["lease is 1ms", "none for 10000/400d", together]);
+    }
+}
+
+#[test]
+fn lease_of_a_burst() {
+    let (millis, remains) = (Duration::from_millis, "the burst must exceed what refills");
+    let quota = |limit, burst| {
+        Quota::per_second(limit).with_algorithm(Algorithm::TokenBucket { burst }).expect("allowed")
+    };
+    // 100 units a second are 1 in 10 ms, and a part of a unit counts as a whole one.
+    for (lease, counted) in [(1, 4), (10, 4), (11, 3), (20, 3), (21, 2), (40, 1)] {
+        let leased = quota(100, 5).leased(millis(lease)).expect("allowed");
+        assert_eq!(leased.counted(), quota(100, counted), "{leased}");
+        assert_eq!(leased.capacity(), 5);
+    }
+    refused(quota(100, 5).leased(millis(41)), &["lease is 41ms", "1 ms to 40ms", remains]);
+    let none = ["lease is 1ms", "allowed is none for 100/s token-bucket(1)", remains];
+    refused(quota(100, 1).leased(millis(1)), &none);
+    let fast = quota(1_000_000, 999).leased(millis(1));
+    refused(fast, &["none for 1000000/s token-bucket(999)", remains]);
+    assert!(quota(MAX_LOGGED, MAX_LIMIT).leased(millis(100)).is_ok());
+    // A lease that the quota has does not fit each algorithm.
+    let leased = Quota::per_second(100).leased(millis(41)).expect("allowed");
+    let changed = leased.with_algorithm(Algorithm::TokenBucket { burst: 5 });
+    refused(changed, &["lease is 41ms", "1 ms to 40ms for 100/s token-bucket(5)"]);
+    let changed = leased.with_algorithm(Algorithm::FixedWindow).expect("allowed");
+    assert_eq!(changed.lease(), Some(millis(41)));
+}
+
+#[test]
+fn a_leased_quota_is_counted_for_longer() {
+    for (text, counted) in [
+        ("60000/min leased(500ms)", "60000/60500ms"),
+        ("60000/min sliding-buckets(6) leased(6s)", "60000/66s sliding-buckets(6)"),
+        ("60000/min sliding-counter leased(500ms)", "60000/min sliding-counter"),
+        ("60000/min fixed-window leased(500ms)", "60000/min fixed-window"),
+        ("60000/min token-bucket(1000) leased(500ms)", "60000/min token-bucket(500)"),
+        (
+            "1000000000000/s token-bucket(1000000000000) leased(100ms)",
+            "1000000000000/s token-bucket(900000000000)",
+        ),
+        ("100/min", "100/min"),
+    ] {
+        let [quota, counted] = [text, counted].map(|text| text.parse::<Quota>().expect("valid"));
+        assert_eq!(quota.counted(), counted, "{text}");
+        assert_eq!(counted.counted(), counted);
+    }
+}
+
+#[test]
+fn leases_as_text() {
+    for (text, canonical) in [
+        ("60000/min leased(500ms)", "60000/min leased(500ms)"),
+        ("60000/min sliding-log leased(1000ms)", "60000/min leased(1s)"),
+        ("50/s token-bucket(20) leased(20ms)", "50/s token-bucket(20) leased(20ms)"),
+        ("50/s fixed-window leased(20000us)", "50/s fixed-window leased(20ms)"),
+        ("1/day leased(1h)", "1/d leased(1h)"),
+        ("1/day leased(60minutes)", "1/d leased(1h)"),
+    ] {
+        let quota: Quota = text.parse().expect("valid");
+        assert_eq!(quota.to_string(), canonical);
+        assert_eq!(canonical.parse::<Quota>().expect("valid"), quota);
+    }
+    let wrong = [
+        "100/min leased",
+        "100/min leased()",
+        "100/min leased(ms)",
+        "100/min leased(5)",
+        "100/min leased(500ms",
+        "100/min leased(-5ms)",
+        "100/min leased(0.5s)",
+        "100/min leased(5 ms)",
+        "100/min leased(5ms) leased(5ms)",
+        "100/min leased(5ms) x",
+        "100/min leased(5ms) fixed-window",
+        "100/min x leased(5ms)",
+    ];
+    for text in wrong {
+        refused(
+            text.parse::<Quota>(),
+            &["quota is", text, "LIMIT/WINDOW [ALGORITHM] [leased(TIME)]"],
+        );
+    }
+    let far = "100/min leased(99999999999999999999d)";
+    refused(far.parse::<Quota>(), &["quota is", far]);
+    refused("100/min leased(99999999999999999d)".parse::<Quota>(), &["lease is", "1 ms to 6s"]);
+    refused("100/min leased(0ms)".parse::<Quota>(), &["lease is 0ns", "1 ms to 6s"]);
+}
+
+#[test]
 fn constructors_panic_beyond_the_log() {
     let _ = [Quota::per_second(1), Quota::per_minute(MAX_LOGGED), Quota::per_hour(1)];
     let beyond: [fn() -> Quota; 5] = [

@@ -106,6 +106,7 @@ fn quotas_and_names_are_texts() {
         ("5/10s sliding-counter", "5/10s sliding-counter"),
         ("50/s token-bucket(20)", "50/s token-bucket(20)"),
         ("1_000/day sliding-buckets(24)", "1000/d sliding-buckets(24)"),
+        ("60_000/min leased(500ms)", "60000/min leased(500ms)"),
     ] {
         let quota: Quota = serde_json::from_value(json!(quota)).unwrap();
         assert_eq!(written(&quota), json!(text));
@@ -151,6 +152,7 @@ fn an_error_names_the_field_the_value_and_what_is_allowed() {
     for (message, expected) in [
         (error::<Quota>(json!("100/fortnight")), "quota is \"100/fortnight\", allowed is LIMIT/"),
         (error::<Quota>(json!("0/min")), "limit is 0, allowed is 1 to 1000000000000"),
+        (error::<Quota>(json!("9/min leased(7s)")), "lease is 7s, allowed is 1 ms to 6s for 9/min"),
         (error::<Algorithm>(json!("leaky")), "algorithm is \"leaky\", allowed is sliding-log, "),
         (error::<OnFailure>(json!("close")), "unknown variant `close`, expected one of `local`"),
         (

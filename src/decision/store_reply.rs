@@ -64,6 +64,8 @@ pub enum Source {
     Fallback,
     /// The store that all instances share.
     Shared,
+    /// This process, with units that it had [leased](crate::Quota::leased) from the shared store.
+    Leased,
     /// The deny cache, with an earlier denial by the shared store that still holds.
     Cache,
 }

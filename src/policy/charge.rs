@@ -33,6 +33,8 @@ pub struct Charge<'p> {
     quota: Quota,
     cost: u64,
     max_cost: u64,
+    /// True if the units between `cost` and `max_cost` are a lease.
+    lease: bool,
     shadow: bool,
     on_failure: OnFailure,
     /// True if the quota is that of this charge, and not the policy's.
@@ -51,6 +53,7 @@ impl<'p> Charge<'p> {
             quota: policy.quota(),
             cost,
             max_cost: cost,
+            lease: false,
             shadow: false,
             on_failure: OnFailure::default(),
             has_own_quota: false,
@@ -63,7 +66,17 @@ impl<'p> Charge<'p> {
     #[must_use]
     pub fn up_to(mut self, max_cost: u64) -> Self {
         self.max_cost = max_cost.max(self.cost);
+        self.lease = false;
         self
+    }
+
+    /// Charges like [`up_to`](Self::up_to), but at most half of the units that are free beyond
+    /// [`cost`](Self::cost): for units that are taken in advance, so that others find some as well.
+    ///
+    /// If `free` units are free, the store grants at most `cost + (free - cost) / 2`, rounded down.
+    #[must_use]
+    pub fn lease_up_to(self, max_cost: u64) -> Self {
+        Self { lease: true, ..self.up_to(max_cost) }
     }
 
     /// Charges under `quota` instead of the [quota of the policy](Policy::quota): for limits that
@@ -148,10 +161,17 @@ impl<'p> Charge<'p> {
     }
 
     /// Returns the most units that are charged: the [`cost`](Self::cost), unless
-    /// [`up_to`](Self::up_to) has set another number.
+    /// [`up_to`](Self::up_to) or [`lease_up_to`](Self::lease_up_to) has set another number.
     #[must_use]
     pub fn max_cost(&self) -> u64 {
         self.max_cost
+    }
+
+    /// Returns whether the units beyond the [`cost`](Self::cost) are a
+    /// [lease](Self::lease_up_to).
+    #[must_use]
+    pub fn is_lease(&self) -> bool {
+        self.lease
     }
 
     /// Returns whether this is a [shadow](Self::shadow) charge.
@@ -177,6 +197,7 @@ impl<'p> Charge<'p> {
         self.on_failure = self.on_failure.stricter(other.on_failure);
         self.cost = self.cost.saturating_add(other.cost);
         self.max_cost = self.max_cost.saturating_add(other.max_cost);
+        self.lease |= other.lease;
     }
 
     /// Returns the policy's current quota. Returns the quota of this charge if it is [its

@@ -1,6 +1,7 @@
 //! Quotas: units per window, and the algorithm that counts them.
 
 mod algorithm;
+mod lease;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod quota;
 #[cfg(feature = "serde")]

@@ -2,7 +2,8 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{error::Error, quota::Algorithm};
+use super::lease;
+use crate::{clock::Timestamp, error::Error, quota::Algorithm};
 
 /// A limit of units per window, and the [`Algorithm`] that counts them.
 ///
@@ -14,6 +15,7 @@ use crate::{error::Error, quota::Algorithm};
 /// | window | 1 ms | 400 days, in whole microseconds |
 /// | burst of a `TokenBucket` | 1 unit | 10^12 units, and no more than 400 days take to refill |
 /// | n of `SlidingBuckets(n)` | 1 | 1000 |
+/// | lease | 1 ms | a tenth of the window and 1 h, in whole milliseconds; see [`leased`](Self::leased) |
 ///
 /// With the feature `serde`, a quota is serialized as its text, such as `100/min`.
 ///
@@ -29,7 +31,8 @@ use crate::{error::Error, quota::Algorithm};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Quota {
-    limit: u64,
+    /// The limit, and above its 40 bits the lease in milliseconds, 0 if the quota is not leased.
+    limit_and_lease: u64,
     window: u64,
     /// The algorithm's parameter and number: a quota travels with every charge, so it is small.
     algorithm: u64,
@@ -44,6 +47,14 @@ impl Quota {
     pub const MIN_WINDOW: Duration = Duration::from_millis(1);
     /// The longest window: 400 days.
     pub const MAX_WINDOW: Duration = Duration::from_secs(400 * 86_400);
+    /// The shortest window of a [leased](Self::leased) quota: 500 ms.
+    pub const MIN_LEASED_WINDOW: Duration = Duration::from_millis(500);
+    /// The longest [lease](Self::leased): 1 h.
+    pub const MAX_LEASE: Duration = Duration::from_secs(3_600);
+
+    /// The bits of the highest limit.
+    const LIMIT_BITS: u32 = 40;
+    const LIMIT_MASK: u64 = (1 << Self::LIMIT_BITS) - 1;
 
     /// Creates a quota of `limit` units in any `window`, counted by the exact
     /// [`Algorithm::SlidingLog`].
@@ -133,13 +144,115 @@ impl Quota {
     ///
     /// Returns an error if the algorithm cannot count this quota, or a value of its own is out of bounds.
     pub fn with_algorithm(self, algorithm: Algorithm) -> Result<Self, Error> {
-        Self::new_with_algorithm(self.limit, self.window(), algorithm)
+        let quota = Self::new_with_algorithm(self.limit(), self.window(), algorithm)?;
+        match self.lease() {
+            Some(lease) => quota.leased(lease),
+            None => Ok(quota),
+        }
+    }
+
+    /// Returns the same quota, of which a process that shares its store with others may take units in
+    /// bulk and spend them for as long as `lease`.
+    ///
+    /// A lease saves the way to the store: a process asks it once for many checks of a busy key. The
+    /// bound of the [`Algorithm`] stays the same in every window. In return, a shared store counts
+    /// units for longer, or a lower burst: see [`counted`](Self::counted). An embedded store ignores
+    /// the lease.
+    ///
+    /// All processes that share a store should use the same lease. The text of a leased quota is such
+    /// as `60000/min leased(500ms)`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tollgate::Quota;
+    ///
+    /// let quota = Quota::per_minute(60_000).leased(Duration::from_millis(500))?;
+    /// assert_eq!(quota, "60000/min leased(500ms)".parse()?);
+    ///
+    /// let error = quota.leased(Duration::from_secs(10)).unwrap_err();
+    /// let allowed = "allowed is 1 ms to 6s for 60000/min (a tenth of the window)";
+    /// assert_eq!(error.to_string(), format!("lease is 10s, {allowed}"));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that names the allowed range if
+    ///
+    /// - the lease is not a whole number of milliseconds, or 0;
+    /// - it is longer than a tenth of the window, or than [`MAX_LEASE`](Self::MAX_LEASE);
+    /// - the window is shorter than [`MIN_LEASED_WINDOW`](Self::MIN_LEASED_WINDOW), or window and
+    ///   lease together are longer than [`MAX_WINDOW`](Self::MAX_WINDOW);
+    /// - a token bucket refills its whole burst, or more, during the lease.
+    pub fn leased(self, lease: Duration) -> Result<Self, Error> {
+        lease::validate(lease, &self.with_lease(0))?;
+        Ok(self.with_lease(lease.as_millis() as u64))
+    }
+
+    /// Returns the lease, if the quota is [leased](Self::leased).
+    #[must_use]
+    pub const fn lease(&self) -> Option<Duration> {
+        match self.lease_millis() {
+            0 => None,
+            millis => Some(Duration::from_millis(millis)),
+        }
+    }
+
+    /// Returns the quota by which a shared store counts this one. It is the same, unless this quota is
+    /// [leased](Self::leased) for a time `l`:
+    ///
+    /// | algorithm | counted |
+    /// |---|---|
+    /// | `SlidingLog`, `SlidingBuckets` | over `window + l` |
+    /// | `TokenBucket` | with a burst of `burst - ceil(limit * l / window)` |
+    /// | `SlidingCounter`, `FixedWindow` | as they are: a lease ends with the period of its units |
+    ///
+    /// A unit that the store counted at `t` is used until `t + l`. So the units that are used in any
+    /// window were counted in a time that is longer by `l`, and in that time the quota returned here
+    /// allows no more than the bound of this quota. It has no lease.
+    ///
+    /// [`RedisStore`](crate::store::RedisStore) counts so. A [`Store`](crate::store::Store) that
+    /// several processes share has to, for all checks of a leased quota.
+    ///
+    /// ```
+    /// use tollgate::Quota;
+    ///
+    /// let quota: Quota = "60000/min leased(500ms)".parse()?;
+    /// assert_eq!(quota.counted(), "60000/60500ms".parse()?);
+    ///
+    /// let smooth: Quota = "50/s token-bucket(20) leased(20ms)".parse()?;
+    /// assert_eq!(smooth.counted(), "50/s token-bucket(19)".parse()?);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    #[inline]
+    pub fn counted(&self) -> Self {
+        match self.lease_millis() {
+            0 => *self,
+            _ => lease::counted(self.with_lease(0), self.lease_micros()),
+        }
+    }
+
+    /// Returns for how many microseconds units may be used that a shared store granted at `granted`,
+    /// by the time of the store. Under a fixed window and a sliding counter they are used in the
+    /// period that counts them.
+    #[allow(dead_code, reason = "used by the lease layer")]
+    pub(crate) fn lease_micros_at(&self, granted: Timestamp) -> u64 {
+        match self.algorithm() {
+            Algorithm::SlidingCounter | Algorithm::FixedWindow => {
+                let rest = self.window - granted.as_micros() % self.window;
+                rest.min(self.lease_micros())
+            }
+            _ => self.lease_micros(),
+        }
     }
 
     /// Returns the number of units per window.
     #[must_use]
+    #[inline]
     pub const fn limit(&self) -> u64 {
-        self.limit
+        self.limit_and_lease & Self::LIMIT_MASK
     }
 
     /// Returns the window.
@@ -160,12 +273,24 @@ impl Quota {
     pub const fn capacity(&self) -> u64 {
         match self.algorithm() {
             Algorithm::TokenBucket { burst } => burst,
-            _ => self.limit,
+            _ => self.limit(),
         }
     }
 
     pub(crate) const fn window_micros(&self) -> u64 {
         self.window
+    }
+
+    const fn lease_millis(&self) -> u64 {
+        self.limit_and_lease >> Self::LIMIT_BITS
+    }
+
+    const fn lease_micros(&self) -> u64 {
+        self.lease_millis() * 1000
+    }
+
+    const fn with_lease(self, millis: u64) -> Self {
+        Self { limit_and_lease: self.limit() | millis << Self::LIMIT_BITS, ..self }
     }
 
     pub(crate) const WORDS: usize = 3;
@@ -180,23 +305,25 @@ impl Quota {
             Algorithm::TokenBucket { burst } => Algorithm::TokenBucket { burst: part(burst) },
             other => other,
         };
-        Self::packed(part(self.limit), self.window, algorithm)
+        Self::packed(part(self.limit()), self.window, algorithm).with_lease(self.lease_millis())
     }
 
-    const fn packed(limit: u64, window: u64, algorithm: Algorithm) -> Self {
+    pub(super) const fn packed(limit: u64, window: u64, algorithm: Algorithm) -> Self {
         let algorithm = algorithm.parameter() << 8 | algorithm.number() as u64;
-        Self { limit, window, algorithm }
+        Self { limit_and_lease: limit, window, algorithm }
     }
 
     /// Returns the quota as words, which fit atomics.
     pub(crate) const fn to_words(self) -> [u64; Self::WORDS] {
-        [self.limit, self.window, self.algorithm]
+        [self.limit_and_lease, self.window, self.algorithm]
     }
 
     /// Returns the quota of [`to_words`](Self::to_words).
     #[inline]
-    pub(crate) const fn from_words([limit, window, algorithm]: [u64; Self::WORDS]) -> Self {
-        Self { limit, window, algorithm }
+    pub(crate) const fn from_words(
+        [limit_and_lease, window, algorithm]: [u64; Self::WORDS],
+    ) -> Self {
+        Self { limit_and_lease, window, algorithm }
     }
 }
 

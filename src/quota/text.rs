@@ -1,12 +1,13 @@
-//! Quotas as text: `100/min`, `5/10s sliding-counter`, `50/s token-bucket(20)`.
+//! Quotas as text: `100/min`, `5/10s sliding-counter`, `50/s token-bucket(20)`,
+//! `60000/min leased(500ms)`.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use super::Quota;
 use crate::{error::Error, quota::Algorithm};
 
-const FORM: &str = "LIMIT/WINDOW [ALGORITHM], such as 100/min, 5/10s, 1000/day sliding-buckets(24), \
-                    50/s token-bucket(20)";
+const FORM: &str = "LIMIT/WINDOW [ALGORITHM] [leased(TIME)], such as 100/min, 5/10s, \
+                    1000/day sliding-buckets(24), 50/s token-bucket(20), 60000/min leased(500ms)";
 
 const UNITS: [(&str, u64); 17] = [
     ("us", 1),
@@ -31,49 +32,77 @@ const UNITS: [(&str, u64); 17] = [
 impl FromStr for Quota {
     type Err = Error;
 
-    /// Reads `LIMIT/WINDOW [ALGORITHM]`. The window is a number (1 if left out) and one of `us`,
-    /// `ms`, `s`, `m` or `min`, `h`, `d` or `day`, `w`; long names work too. The limit may be
-    /// grouped with `_`. Without an algorithm it is `sliding-log`.
+    /// Reads `LIMIT/WINDOW [ALGORITHM] [leased(TIME)]`. The window is a number (1 if left out) and one
+    /// of `us`, `ms`, `s`, `m` or `min`, `h`, `d` or `day`, `w`; long names work too. The limit may be
+    /// grouped with `_`. Without an algorithm it is `sliding-log`. The time of a lease is written like
+    /// a window, with its number.
     fn from_str(text: &str) -> Result<Self, Error> {
         let wrong = || Error::invalid("quota", text, FORM);
-        let mut words = text.split_ascii_whitespace();
+        let mut words = text.split_ascii_whitespace().peekable();
         let (limit, window) =
             words.next().and_then(|rate| rate.split_once('/')).ok_or_else(wrong)?;
-        let algorithm = match words.next() {
+        let algorithm = match words.next_if(|word| lease_time(word).is_none()) {
             Some(name) => Algorithm::from_text(name).ok_or_else(wrong)?,
             None => Algorithm::SlidingLog,
         };
+        let lease = words.next().map(|word| {
+            lease_time(word).filter(|time| time.starts_with(|first: char| first.is_ascii_digit()))
+        });
         if words.next().is_some() {
             return Err(wrong());
         }
         let limit = number(&limit.replace('_', "")).ok_or_else(wrong)?;
-        let digits = window.bytes().take_while(u8::is_ascii_digit).count();
-        let (count, unit) = window.split_at(digits);
-        let count = if count.is_empty() { 1 } else { number(count).ok_or_else(wrong)? };
-        let (_, unit) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
-        let window = Duration::from_micros(count.saturating_mul(*unit));
-        Self::new_with_algorithm(limit, window, algorithm)
+        let window = duration(window).ok_or_else(wrong)?;
+        let quota = Self::new_with_algorithm(limit, window, algorithm)?;
+        match lease {
+            Some(time) => quota.leased(time.and_then(duration).ok_or_else(wrong)?),
+            None => Ok(quota),
+        }
     }
 }
 
 impl fmt::Display for Quota {
     /// The text that parses back to this quota.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (unit, micros) = ["d", "h", "min", "s", "ms", "us"]
-            .into_iter()
-            .filter_map(|unit| UNITS.iter().find(|(name, _)| *name == unit))
-            .find(|(_, micros)| self.window_micros().is_multiple_of(*micros))
-            .unwrap_or(&UNITS[0]);
         write!(f, "{}/", self.limit())?;
-        match self.window_micros() / micros {
-            1 => write!(f, "{unit}")?,
-            count => write!(f, "{count}{unit}")?,
+        match count_and_unit(self.window()) {
+            (1, unit) => write!(f, "{unit}")?,
+            (count, unit) => write!(f, "{count}{unit}")?,
         }
         match self.algorithm() {
-            Algorithm::SlidingLog => Ok(()),
-            algorithm => write!(f, " {algorithm}"),
+            Algorithm::SlidingLog => {}
+            algorithm => write!(f, " {algorithm}")?,
+        }
+        match self.lease().map(count_and_unit) {
+            Some((count, unit)) => write!(f, " leased({count}{unit})"),
+            None => Ok(()),
         }
     }
+}
+
+/// Returns the text between the parentheses of `leased(..)`.
+fn lease_time(word: &str) -> Option<&str> {
+    word.strip_prefix("leased(")?.strip_suffix(')')
+}
+
+/// Parses a number, which may be left out, and a unit.
+fn duration(text: &str) -> Option<Duration> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (count, unit) = text.split_at(digits);
+    let count = if count.is_empty() { 1 } else { number(count)? };
+    let (_, unit) = UNITS.iter().find(|(name, _)| *name == unit)?;
+    Some(Duration::from_micros(count.saturating_mul(*unit)))
+}
+
+/// Returns the duration in the longest unit that divides it.
+fn count_and_unit(duration: Duration) -> (u64, &'static str) {
+    let micros = duration.as_micros() as u64;
+    let (unit, length) = ["d", "h", "min", "s", "ms", "us"]
+        .into_iter()
+        .filter_map(|unit| UNITS.iter().find(|(name, _)| *name == unit))
+        .find(|(_, length)| micros.is_multiple_of(*length))
+        .unwrap_or(&UNITS[0]);
+    (micros / length, unit)
 }
 
 /// Digits alone: `u64::from_str` would also take a sign.

@@ -115,9 +115,16 @@ pub(super) fn spends(charge: &Charge<'_>, mode: Mode) -> bool {
 fn affordable(charge: &Charge<'_>, mode: Mode, free: u64) -> u64 {
     match mode {
         Mode::Force => charge.cost(),
-        _ if charge.cost() <= free => charge.max_cost().min(free),
+        _ if charge.cost() <= free => charge.max_cost().min(available(charge, free)),
         _ => 0,
     }
+}
+
+/// Returns how many of the `free` units the charge may take. A lease leaves half of those beyond its
+/// cost to others.
+#[inline]
+fn available(charge: &Charge<'_>, free: u64) -> u64 {
+    if charge.is_lease() { free - (free - charge.cost()).div_ceil(2) } else { free }
 }
 
 /// Returns the standing of the key without spending anything.
