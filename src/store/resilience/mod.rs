@@ -18,6 +18,7 @@ mod deadline;
 mod deny_cache;
 mod description;
 mod fallback;
+mod leases;
 mod moving_average;
 mod owned_request;
 mod pipeline;

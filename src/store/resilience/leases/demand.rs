@@ -1,0 +1,124 @@
+//! The demand for the units of one key in this process.
+
+/// A moving average of the checks of a key, and of the units that they cost.
+///
+/// Time is divided into intervals. The average over the intervals gives the last one a weight of a
+/// half. So the demand follows a change within a few intervals, and a key that is no longer checked
+/// loses half of it in each.
+#[derive(Debug, Clone)]
+pub(super) struct Demand {
+    interval: u64,
+    /// The time at which the current interval began.
+    start: u64,
+    current: Count,
+    average: Count,
+}
+
+/// A number of checks and the units that they cost, each times [`SCALE`].
+#[derive(Debug, Clone, Copy, Default)]
+struct Count {
+    checks: u64,
+    units: u64,
+}
+
+/// The demand that is expected in one interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Expected {
+    pub(super) checks: u64,
+    pub(super) units: u64,
+}
+
+/// The scale of the fixed-point numbers.
+const SCALE: u64 = 256;
+
+impl Demand {
+    /// Creates the demand of a key that has not been checked. `interval` is in microseconds and at
+    /// least 1.
+    pub(super) fn new(interval: u64, now: u64) -> Self {
+        Self { interval, start: now, current: Count::default(), average: Count::default() }
+    }
+
+    /// Counts a check that costs `cost` units, whether it is admitted or denied.
+    #[inline]
+    pub(super) fn observe(&mut self, now: u64, cost: u64) {
+        if now.saturating_sub(self.start) >= self.interval {
+            self.begin_interval(now);
+        }
+        self.current.checks = self.current.checks.saturating_add(SCALE);
+        self.current.units = self.current.units.saturating_add(cost.saturating_mul(SCALE));
+    }
+
+    /// Returns the demand that is expected in the interval from `now` on: the average, or that of the
+    /// current interval if it is higher already.
+    #[inline]
+    pub(super) fn expected(&mut self, now: u64) -> Expected {
+        if now.saturating_sub(self.start) >= self.interval {
+            self.begin_interval(now);
+        }
+        let higher = |average: u64, current: u64| average.max(current).div_ceil(SCALE);
+        let Self { average, current, .. } = self;
+        // Rounded up for units, so that the demand of a check is at least its cost.
+        Expected {
+            checks: average.checks.max(current.checks) / SCALE,
+            units: higher(average.units, current.units),
+        }
+    }
+
+    fn begin_interval(&mut self, now: u64) {
+        let elapsed = (now - self.start) / self.interval;
+        let idle = (elapsed - 1).min(63);
+        let Self { average, current, .. } = self;
+        let mean = |average: u64, current: u64| (average / 2 + current / 2) >> idle;
+        *average = Count {
+            checks: mean(average.checks, current.checks),
+            units: mean(average.units, current.units),
+        };
+        *current = Count::default();
+        self.start += elapsed * self.interval;
+    }
+}
+
+impl Expected {
+    /// Returns the mean cost of a check, at least 1.
+    pub(super) fn mean_cost(self) -> u64 {
+        self.units.div_ceil(self.checks.max(1)).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks of `cost` units, `count` of them in each interval of 100 from `from` to `to`.
+    fn run(demand: &mut Demand, (from, to): (u64, u64), count: u64, cost: u64) {
+        for interval in from / 100..to / 100 {
+            (0..count).for_each(|it| demand.observe(interval * 100 + it * 100 / count, cost));
+        }
+    }
+
+    #[test]
+    fn follows_a_steady_rate() {
+        let mut demand = Demand::new(100, 0);
+        run(&mut demand, (0, 2_000), 10, 3);
+        let Expected { checks, units } = demand.expected(2_000);
+        assert!((9..=10).contains(&checks), "{checks}");
+        assert!((29..=30).contains(&units), "{units}");
+        assert_eq!(demand.expected(2_000).mean_cost(), 4);
+    }
+
+    #[test]
+    fn a_burst_counts_at_once() {
+        let mut demand = Demand::new(100, 0);
+        (0..50).for_each(|_| demand.observe(5, 2));
+        assert_eq!(demand.expected(5), Expected { checks: 50, units: 100 });
+    }
+
+    #[test]
+    fn halves_in_each_idle_interval() {
+        let mut demand = Demand::new(100, 0);
+        run(&mut demand, (0, 2_000), 16, 1);
+        assert_eq!(demand.expected(2_100).checks, 7);
+        assert_eq!(demand.expected(2_300).checks, 1);
+        assert_eq!(demand.expected(1_000_000), Expected { checks: 0, units: 0 });
+    }
+}

@@ -1,0 +1,353 @@
+//! The stock of one key: the units that this process has leased. A state machine without a clock and
+//! without I/O.
+//!
+//! All times are in microseconds of the holder's clock, unless they are a [`Timestamp`] of the store.
+//!
+//! The order of the calls is part of the bound:
+//!
+//! - The clock is read before a request is sent. This time is the `now` of [`Stock::ask`], and the
+//!   lease begins there, so it ends no later than the store allows.
+//! - The clock is read after [`Stock::take`]. A unit is used at that time, so a task that was stopped
+//!   before it cannot use a unit too late. Units that are [too late](Taken::is_usable) go to
+//!   [`Stock::discard`].
+
+use smallvec::SmallVec;
+
+use super::demand::{Demand, Expected};
+use crate::{
+    clock::Timestamp,
+    decision::{ChargeReply, Mark, Standing},
+    quota::Quota,
+};
+
+/// The units of one key that this process has leased, and the demand for them.
+#[derive(Debug)]
+pub(crate) struct Stock {
+    quota: Quota,
+    /// The time from one renewal to the next: half of the lease.
+    refresh: u64,
+    /// A renewal that was sent under an earlier generation is not used.
+    generation: u64,
+    /// In the order in which they were asked for.
+    grants: SmallVec<[Grant; MAX_GRANTS]>,
+    /// The standing at the last exchange with the store.
+    exchange: Exchange,
+    demand: Demand,
+    /// The time at which the renewal in flight was asked for.
+    renewal: Option<u64>,
+    /// No renewal is sent before this time.
+    next_ask_at: u64,
+    /// The time of the last check that was observed.
+    last_check: u64,
+}
+
+/// The maximum number of grants in a stock.
+pub(crate) const MAX_GRANTS: usize = 4;
+
+/// The fewest checks that are expected in a refresh time for a key to be leased.
+const MIN_CHECKS: u64 = 2;
+
+/// The units of one reply.
+#[derive(Debug, Clone, Copy)]
+struct Grant {
+    mark: Mark,
+    units: u64,
+    /// The units may be used before this time.
+    end: u64,
+    /// A unit was found to be late, so no more units are taken.
+    is_over: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Exchange {
+    asked_at: u64,
+    time: Timestamp,
+    standing: Standing,
+}
+
+/// Units that a check has taken from a stock. All of them are from one grant, so that a receipt
+/// with the mark of that grant refunds them exactly.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taken {
+    pub(crate) mark: Mark,
+    pub(crate) units: u64,
+    end: u64,
+    generation: u64,
+}
+
+/// A renewal to send: a charge of at least `cost` and at most `max` units.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ask {
+    pub(crate) cost: u64,
+    pub(crate) max: u64,
+    sent_at: u64,
+    generation: u64,
+}
+
+/// Units that go back to the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Leftover {
+    pub(crate) mark: Mark,
+    pub(crate) units: u64,
+}
+
+pub(crate) type Leftovers = SmallVec<[Leftover; MAX_GRANTS]>;
+
+impl Stock {
+    /// Creates an empty stock for a leased quota. No two stocks of a key have the same `generation`.
+    pub(crate) fn new(quota: Quota, generation: u64, now: u64) -> Self {
+        let lease = quota.lease().unwrap_or_default().as_micros() as u64;
+        let refresh = (lease / 2).max(1);
+        let standing = Standing::full(quota.capacity());
+        Self {
+            quota,
+            refresh,
+            generation,
+            grants: SmallVec::new(),
+            exchange: Exchange { asked_at: now, time: Timestamp::default(), standing },
+            demand: Demand::new(refresh, now),
+            renewal: None,
+            next_ask_at: 0,
+            last_check: now,
+        }
+    }
+
+    /// Returns the quota of the units.
+    #[inline]
+    pub(crate) fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
+    /// Counts a check of `cost` units, whether it is admitted or denied.
+    #[inline]
+    pub(crate) fn observe(&mut self, now: u64, cost: u64) {
+        self.last_check = now;
+        self.demand.observe(now, cost);
+    }
+
+    /// Takes `cost` units from the oldest grant that holds as many.
+    ///
+    /// The caller reads the clock afterwards. If the units are [usable](Taken::is_usable) then, it
+    /// uses them at that time. Otherwise it [discards](Self::discard) them.
+    #[inline]
+    pub(crate) fn take(&mut self, cost: u64) -> Option<Taken> {
+        let grant = self.grants.iter_mut().find(|it| it.units >= cost && !it.is_over)?;
+        grant.units -= cost;
+        let Grant { mark, end, .. } = *grant;
+        Some(Taken { mark, units: cost, end, generation: self.generation })
+    }
+
+    /// Returns the units to the stock, because the check that took them is denied. Returns `false` if
+    /// their grant has left the stock. They go back to the store then.
+    pub(crate) fn put_back(&mut self, taken: &Taken) -> bool {
+        taken.generation == self.generation && self.refund(taken.mark, taken.units)
+    }
+
+    /// Returns the units of a receipt to the grant with its mark. Returns `false` if there is none.
+    /// They go back to the store then.
+    pub(crate) fn refund(&mut self, mark: Mark, units: u64) -> bool {
+        let grant = self.grants.iter_mut().find(|grant| grant.mark == mark);
+        grant.map(|grant| grant.units += units).is_some()
+    }
+
+    /// Returns units that were taken too late, and ends their grant. They go back to the store with
+    /// the next [leftovers](Self::surrender).
+    pub(crate) fn discard(&mut self, taken: &Taken) -> bool {
+        if !self.put_back(taken) {
+            return false;
+        }
+        let late = self.grants.iter_mut().filter(|grant| grant.end <= taken.end);
+        late.for_each(|grant| grant.is_over = true);
+        true
+    }
+
+    /// Starts a renewal, if the key has demand and its stock does not last until the reply arrives.
+    ///
+    /// `now` is read before the request is sent. `cost` is that of a check that waits for the
+    /// renewal, and 0 if none waits. `round_trip` is the time from a request to its reply.
+    #[inline]
+    pub(crate) fn ask(&mut self, now: u64, round_trip: u64, cost: u64) -> Option<Ask> {
+        if self.renewal.is_some() || now < self.next_ask_at {
+            return None;
+        }
+        let expected = self.demand.expected(now);
+        if expected.checks < MIN_CHECKS || round_trip >= 2 * self.refresh {
+            return None;
+        }
+        let (least, horizon) = self.needed(expected, round_trip);
+        if cost == 0 && self.usable(now.saturating_add(horizon)) >= least {
+            return None;
+        }
+        let cost = if cost == 0 { expected.mean_cost() } else { cost };
+        self.renewal = Some(now);
+        let max = expected.units.max(cost);
+        Some(Ask { cost, max, sent_at: now, generation: self.generation })
+    }
+
+    /// Adds the units of a renewal to the stock. Returns the units that go back to the store at once:
+    /// those of a renewal of an earlier generation, or of a grant that has to make room.
+    ///
+    /// The lease is shortened by a thousandth, because the clocks of two machines may differ in rate
+    /// by as much.
+    #[must_use]
+    pub(crate) fn granted(
+        &mut self,
+        ask: &Ask,
+        time: Timestamp,
+        reply: &ChargeReply,
+    ) -> Option<Leftover> {
+        let leftover = Leftover { mark: reply.mark, units: reply.units };
+        if !self.end_renewal(ask) {
+            return Some(leftover).filter(|it| it.units > 0);
+        }
+        self.record(ask.sent_at, time, reply.standing);
+        let lease = u128::from(self.quota.lease_micros_at(time)) * 1000 / 1001;
+        let end = ask.sent_at.saturating_add(lease as u64);
+        let pushed_out = self.make_room();
+        let Leftover { mark, units } = leftover;
+        self.grants.push(Grant { mark, units, end, is_over: false });
+        pushed_out
+    }
+
+    /// Ends a renewal that the store has denied. The next one is sent when a unit returns.
+    pub(crate) fn denied(&mut self, ask: &Ask, time: Timestamp, standing: Standing) {
+        if self.end_renewal(ask) {
+            self.record(ask.sent_at, time, standing);
+            let wait = standing.next_after.min(self.refresh);
+            self.next_ask_at = ask.sent_at.saturating_add(wait);
+        }
+    }
+
+    /// Ends a renewal without a reply. The store may have granted units, which are never used.
+    pub(crate) fn lost(&mut self, ask: &Ask) {
+        if self.end_renewal(ask) {
+            self.next_ask_at = ask.sent_at.saturating_add(self.refresh);
+        }
+    }
+
+    /// Records the standing in a reply to a request that was sent at `asked_at`.
+    pub(crate) fn record(&mut self, asked_at: u64, time: Timestamp, standing: Standing) {
+        if asked_at >= self.exchange.asked_at {
+            self.exchange = Exchange { asked_at, time, standing };
+        }
+    }
+
+    /// Returns the units that cannot be used, or that are not needed: those of grants that have ended,
+    /// and all units if the key was not checked for a refresh time.
+    pub(crate) fn surrender(&mut self, now: u64) -> Leftovers {
+        let is_idle = now.saturating_sub(self.last_check) >= self.refresh;
+        let mut leftovers = Leftovers::new();
+        self.grants.retain(|grant| {
+            let stays = !(grant.is_over || grant.end <= now || is_idle);
+            if !stays {
+                leftovers.extend(grant.leftover());
+            }
+            stays
+        });
+        leftovers
+    }
+
+    /// Returns all units, and begins a new generation: grants that were asked for before are not
+    /// used. No renewal is sent before `resume_at`.
+    pub(crate) fn surrender_all(&mut self, generation: u64, resume_at: u64) -> Leftovers {
+        self.generation = generation;
+        self.renewal = None;
+        self.next_ask_at = resume_at;
+        self.grants.drain(..).filter_map(|grant| grant.leftover()).collect()
+    }
+
+    /// Returns whether the stock is empty and the key has no demand, so that nothing is lost with it.
+    pub(crate) fn is_cold(&mut self, now: u64) -> bool {
+        self.grants.is_empty()
+            && self.renewal.is_none()
+            && now >= self.next_ask_at
+            && self.demand.expected(now).checks < MIN_CHECKS
+    }
+
+    /// Returns whether a renewal is in flight.
+    #[inline]
+    pub(crate) fn is_renewing(&self) -> bool {
+        self.renewal.is_some()
+    }
+
+    /// Returns the number of units in the stock.
+    #[inline]
+    pub(crate) fn units(&self) -> u64 {
+        let units = self.grants.iter().filter(|it| !it.is_over).map(|it| it.units);
+        units.fold(0, u64::saturating_add)
+    }
+
+    /// Returns whether a grant holds `cost` units at `now`.
+    pub(crate) fn holds(&self, cost: u64, now: u64) -> bool {
+        self.grants.iter().any(|it| it.units >= cost && !it.is_over && now < it.end)
+    }
+
+    /// Returns the time of the store, and the standing of the key for this process: the units that
+    /// were free at the last exchange, and those of the stock.
+    #[inline]
+    pub(crate) fn standing(&self, now: u64) -> (Timestamp, Standing) {
+        let Exchange { asked_at, time, standing } = self.exchange;
+        let elapsed = now.saturating_sub(asked_at);
+        let time = Timestamp::from_micros(time.as_micros().saturating_add(elapsed));
+        let remaining = standing.remaining.saturating_add(self.units()).min(standing.limit);
+        // Units may have returned since. Their number is not known, so the wait for the next one
+        // is the shortest possible.
+        let least = u64::from(standing.next_after > 0);
+        let next_after = standing.next_after.saturating_sub(elapsed).max(least);
+        let reset_after = standing.reset_after.saturating_sub(elapsed).max(next_after);
+        (time, Standing { remaining, next_after, reset_after, retry_after: None, ..standing })
+    }
+
+    /// Returns the fewest units that last until the reply to a renewal arrives, with a margin of half a
+    /// round trip, and that time. One check is always provided for.
+    #[inline]
+    fn needed(&self, expected: Expected, round_trip: u64) -> (u64, u64) {
+        let horizon = round_trip.saturating_add(round_trip / 2);
+        let units = u128::from(expected.units) * u128::from(horizon) / u128::from(self.refresh);
+        (u64::try_from(units).unwrap_or(u64::MAX).max(expected.mean_cost()), horizon)
+    }
+
+    /// Returns the number of units that can be used until `time`.
+    #[inline]
+    fn usable(&self, time: u64) -> u64 {
+        let usable = self.grants.iter().filter(|it| !it.is_over && time < it.end);
+        usable.map(|it| it.units).fold(0, u64::saturating_add)
+    }
+
+    /// Returns whether `ask` was the renewal in flight, which has now ended.
+    fn end_renewal(&mut self, ask: &Ask) -> bool {
+        let is_current = ask.generation == self.generation && self.renewal == Some(ask.sent_at);
+        if is_current {
+            self.renewal = None;
+        }
+        is_current
+    }
+
+    /// Makes room for a grant: removes an empty one, or else the oldest.
+    fn make_room(&mut self) -> Option<Leftover> {
+        if self.grants.len() < MAX_GRANTS {
+            return None;
+        }
+        let position = self.grants.iter().position(|grant| grant.units == 0).unwrap_or(0);
+        self.grants.remove(position).leftover()
+    }
+}
+
+impl Grant {
+    fn leftover(&self) -> Option<Leftover> {
+        let Self { mark, units, .. } = *self;
+        (units > 0).then_some(Leftover { mark, units })
+    }
+}
+
+impl Taken {
+    /// Returns whether the units may be used at `now`, which is read after they were taken.
+    #[inline]
+    pub(crate) fn is_usable(&self, now: u64) -> bool {
+        now < self.end
+    }
+}
+
+#[cfg(test)]
+#[path = "stock_tests.rs"]
+mod tests;

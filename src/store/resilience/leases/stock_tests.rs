@@ -1,0 +1,239 @@
+use std::time::Duration;
+
+use super::*;
+use crate::{decision::Verdict, quota::Algorithm};
+
+/// The round trip of these tests, and the lease of their quota, in microseconds.
+const ROUND_TRIP: u64 = 1_000;
+const LEASE: u64 = 100_000;
+/// The end of a lease after the request for it: a thousandth earlier.
+const END: u64 = LEASE * 1000 / 1001;
+const STORE_TIME: u64 = 1_700_000_000_000_000;
+
+fn quota() -> Quota {
+    Quota::per_second(1_000).leased(Duration::from_micros(LEASE)).expect("a valid lease")
+}
+
+/// A stock of a key that was just checked `checks` times at `now`.
+fn busy(checks: u64, now: u64) -> Stock {
+    let mut stock = Stock::new(quota(), 1, now);
+    (0..checks).for_each(|_| stock.observe(now, 1));
+    stock
+}
+
+fn mark(number: u64) -> Mark {
+    Mark::new([number, 0, 0])
+}
+
+fn reply(units: u64, number: u64) -> ChargeReply {
+    let standing = Standing {
+        limit: 1_000,
+        remaining: 700,
+        next_after: 5_000,
+        reset_after: 900_000,
+        retry_after: None,
+    };
+    ChargeReply { verdict: Verdict::Passed, units, standing, mark: mark(number) }
+}
+
+/// Asks at `now`, and receives `units` under mark `number`.
+fn renew(stock: &mut Stock, now: u64, units: u64, number: u64) -> Option<Leftover> {
+    let ask = stock.ask(now, ROUND_TRIP, 1).expect("the key has demand");
+    stock.granted(&ask, Timestamp::from_micros(STORE_TIME), &reply(units, number))
+}
+
+#[test]
+fn a_key_is_leased_from_two_expected_checks_on() {
+    assert!(busy(1, 0).ask(0, ROUND_TRIP, 1).is_none());
+    let ask = busy(2, 0).ask(0, ROUND_TRIP, 1).expect("demand");
+    assert_eq!((ask.cost, ask.max), (1, 2));
+}
+
+#[test]
+fn asks_for_the_demand_of_a_refresh_time() {
+    let mut stock = Stock::new(quota(), 1, 0);
+    // 10 checks of 3 units in each half of the lease.
+    (0..200).for_each(|check| stock.observe(check * LEASE / 20, 3));
+    let now = 200 * LEASE / 20;
+    let ask = stock.ask(now, ROUND_TRIP, 5).expect("demand");
+    assert_eq!(ask.cost, 5);
+    assert!((29..=30).contains(&ask.max), "{ask:?}");
+}
+
+#[test]
+fn one_renewal_is_in_flight_at_a_time() {
+    let mut stock = busy(10, 0);
+    let ask = stock.ask(0, ROUND_TRIP, 1).expect("demand");
+    assert!(stock.is_renewing());
+    assert!(stock.ask(0, ROUND_TRIP, 1).is_none());
+    stock.lost(&ask);
+    assert!(!stock.is_renewing());
+    assert!(stock.ask(LEASE / 2 - 1, ROUND_TRIP, 1).is_none(), "after a failure it waits");
+    (0..2).for_each(|_| stock.observe(LEASE / 2, 1));
+    assert!(stock.ask(LEASE / 2, ROUND_TRIP, 1).is_some());
+}
+
+#[test]
+fn units_are_usable_until_the_lease_since_the_request_has_passed_on_a_slow_clock() {
+    let mut stock = busy(10, 1_000);
+    assert_eq!(renew(&mut stock, 1_000, 10, 7), None);
+    let taken = stock.take(4).expect("10 units");
+    assert_eq!((taken.mark, taken.units), (mark(7), 4));
+    assert!(taken.is_usable(1_000 + END - 1));
+    assert!(!taken.is_usable(1_000 + END));
+    assert_eq!(stock.units(), 6);
+}
+
+#[test]
+fn a_lease_ends_with_the_period_under_a_fixed_window() {
+    let quota = Quota::new_with_algorithm(100, Duration::from_secs(1), Algorithm::FixedWindow);
+    let quota = quota.and_then(|quota| quota.leased(Duration::from_millis(100))).expect("valid");
+    let mut stock = Stock::new(quota, 1, 0);
+    (0..10).for_each(|_| stock.observe(0, 1));
+    let ask = stock.ask(0, ROUND_TRIP, 1).expect("demand");
+    // 2.002 ms before the period ends.
+    let time = Timestamp::from_micros(STORE_TIME + 1_000_000 - 2_002);
+    assert_eq!(stock.granted(&ask, time, &reply(10, 1)), None);
+    let taken = stock.take(1).expect("10 units");
+    assert!(taken.is_usable(1_999) && !taken.is_usable(2_000));
+}
+
+#[test]
+fn a_charge_is_paid_from_one_grant() {
+    let mut stock = busy(10, 0);
+    assert_eq!(renew(&mut stock, 0, 3, 1), None);
+    assert_eq!(renew(&mut stock, 1, 5, 2), None);
+    assert_eq!(stock.take(4).map(|taken| taken.mark), Some(mark(2)));
+    assert!(stock.take(4).is_none(), "3 and 1 are left");
+    assert_eq!(stock.take(1).map(|taken| taken.mark), Some(mark(1)), "the oldest that can");
+}
+
+#[test]
+fn a_renewal_is_sent_before_the_stock_is_empty() {
+    let mut stock = busy(100, 0);
+    assert_eq!(renew(&mut stock, 0, 100, 1), None);
+    assert!(stock.ask(0, ROUND_TRIP, 0).is_none());
+    // 1.5 round trips need 3 of the 100 units that half a lease needs.
+    stock.take(97).expect("100 units");
+    assert!(stock.ask(0, ROUND_TRIP, 0).is_none());
+    stock.take(1).expect("3 units");
+    let ask = stock.ask(0, ROUND_TRIP, 0).expect("2 units do not last");
+    assert_eq!((ask.cost, ask.max), (1, 100));
+}
+
+#[test]
+fn units_that_end_before_the_reply_arrives_do_not_count() {
+    let mut stock = busy(100, 0);
+    assert_eq!(renew(&mut stock, 0, 1_000, 1), None);
+    let late = END - ROUND_TRIP;
+    (0..100).for_each(|_| stock.observe(late, 1));
+    assert!(stock.ask(late, ROUND_TRIP, 0).is_some());
+}
+
+#[test]
+fn a_store_that_is_as_slow_as_the_lease_is_long_is_not_asked_for_one() {
+    assert!(busy(100, 0).ask(0, LEASE, 1).is_none());
+}
+
+#[test]
+fn units_return_to_their_grant() {
+    let mut stock = busy(10, 0);
+    assert_eq!(renew(&mut stock, 0, 3, 1), None);
+    let taken = stock.take(3).expect("3 units");
+    assert!(stock.put_back(&taken));
+    assert_eq!(stock.units(), 3);
+    stock.take(2).expect("3 units");
+    assert!(stock.refund(mark(1), 2), "by the mark of a receipt");
+    assert!(!stock.refund(mark(2), 2), "of another charge");
+    assert_eq!(stock.units(), 3);
+}
+
+#[test]
+fn late_units_go_back_to_the_store_with_their_grant() {
+    let mut stock = busy(10, 0);
+    assert_eq!(renew(&mut stock, 0, 3, 1), None);
+    assert_eq!(renew(&mut stock, 50, 5, 2), None);
+    let taken = stock.take(1).expect("3 units");
+    assert!(!taken.is_usable(END));
+    assert!(stock.discard(&taken));
+    assert_eq!(stock.take(1).map(|taken| taken.mark), Some(mark(2)), "the next grant is open");
+    assert_eq!(stock.units(), 4);
+    stock.observe(END, 1);
+    assert_eq!(stock.surrender(END).as_slice(), [Leftover { mark: mark(1), units: 3 }]);
+}
+
+#[test]
+fn idle_and_ended_units_are_surrendered() {
+    let mut stock = busy(10, 0);
+    assert_eq!(renew(&mut stock, 0, 3, 1), None);
+    assert!(stock.surrender(LEASE / 2 - 1).is_empty());
+    assert_eq!(stock.surrender(LEASE / 2).as_slice(), [Leftover { mark: mark(1), units: 3 }]);
+    (0..10).for_each(|_| stock.observe(LEASE / 2, 1));
+    assert_eq!(renew(&mut stock, LEASE / 2, 8, 2), None);
+    stock.observe(LEASE / 2 + END, 1);
+    stock.take(1).expect("8 units");
+    let leftovers = stock.surrender(LEASE / 2 + END);
+    assert_eq!(leftovers.as_slice(), [Leftover { mark: mark(2), units: 7 }]);
+    assert_eq!(stock.units(), 0);
+}
+
+#[test]
+fn a_renewal_of_an_earlier_generation_goes_back() {
+    let mut stock = busy(10, 0);
+    assert_eq!(renew(&mut stock, 0, 3, 1), None);
+    let taken = stock.take(1).expect("3 units");
+    let old = stock.ask(0, ROUND_TRIP, 1).expect("demand");
+    let leftovers = stock.surrender_all(2, 500);
+    assert_eq!(leftovers.as_slice(), [Leftover { mark: mark(1), units: 2 }]);
+    assert!(!stock.put_back(&taken), "the grant has left");
+    assert!(stock.ask(499, ROUND_TRIP, 1).is_none(), "it waits for the change");
+    let new = stock.ask(500, ROUND_TRIP, 1).expect("demand");
+    let time = Timestamp::from_micros(STORE_TIME);
+    let expected = Leftover { mark: mark(2), units: 9 };
+    assert_eq!(stock.granted(&old, time, &reply(9, 2)), Some(expected));
+    assert!(stock.is_renewing(), "the new renewal is still in flight");
+    assert_eq!(stock.granted(&new, time, &reply(4, 3)), None);
+    assert_eq!(stock.units(), 4);
+}
+
+#[test]
+fn a_fifth_grant_replaces_an_empty_one_or_the_oldest() {
+    let mut stock = busy(10, 0);
+    (1..=4).for_each(|number| assert_eq!(renew(&mut stock, number, 2, number), None));
+    assert_eq!(renew(&mut stock, 5, 3, 5), Some(Leftover { mark: mark(1), units: 2 }));
+    stock.take(2).expect("of the second");
+    assert_eq!(renew(&mut stock, 6, 3, 6), None, "the second is empty");
+    assert_eq!(stock.units(), 2 + 2 + 3 + 3);
+}
+
+#[test]
+fn after_a_denial_it_asks_when_a_unit_returns() {
+    let mut stock = busy(10, 0);
+    let ask = stock.ask(0, ROUND_TRIP, 1).expect("demand");
+    stock.denied(&ask, Timestamp::from_micros(STORE_TIME), reply(0, 0).standing);
+    assert!(stock.ask(4_999, ROUND_TRIP, 1).is_none());
+    assert!(stock.ask(5_000, ROUND_TRIP, 1).is_some());
+}
+
+#[test]
+fn the_standing_has_what_is_free_and_the_stock() {
+    let mut stock = busy(10, 1_000);
+    assert_eq!(renew(&mut stock, 1_000, 10, 1), None);
+    stock.take(4).expect("10 units");
+    let (time, standing) = stock.standing(3_000);
+    assert_eq!(time.as_micros(), STORE_TIME + 2_000);
+    assert_eq!((standing.limit, standing.remaining), (1_000, 706));
+    assert_eq!((standing.next_after, standing.reset_after), (3_000, 898_000));
+    let (_, standing) = stock.standing(10_000);
+    assert_eq!(standing.next_after, 1, "a unit may have returned, how many is not known");
+}
+
+#[test]
+fn a_stock_is_cold_when_it_is_empty_and_the_demand_has_ceased() {
+    let mut stock = busy(10, 0);
+    assert!(!stock.is_cold(0));
+    assert_eq!(renew(&mut stock, 0, 10, 1), None);
+    assert!(!stock.is_cold(10 * LEASE), "it holds units");
+    stock.surrender(10 * LEASE);
+    assert!(stock.is_cold(10 * LEASE));
+}
