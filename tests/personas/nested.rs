@@ -198,6 +198,37 @@ async fn other_spellings_are_not_exempt() {
     }
 }
 
+/// The tenant `a` requests the inner route `/b` as `/a/b`, which is an inner route of its own.
+#[tokio::test]
+async fn the_name_of_a_tenant_obtains_no_exemption_and_no_lower_cost() {
+    let rule = || {
+        let costs = cost::by_route([("/cheap/b", 1)], 2);
+        Rule::new(policy("units", "2/d"), by::path_param("tenant")).cost(costs)
+    };
+    let inner = || Router::new().route("/b", get(|| async {})).route("/{a}/b", get(|| async {}));
+    let layer = layer(rule()).exempt(route::is("/a/b")).exempt(route::grpc("shop.Health"));
+    let app = Router::new().nest("/{tenant}", inner().layer(layer));
+    let mut client = http1(serve(app).await).await;
+    for tenant in ["a", "cheap", "shop.Health"] {
+        let paths = ["b", "b", "a/b"].map(|path| format!("/{tenant}/{path}"));
+        let paths = [&*paths[0], &*paths[1], &*paths[2]];
+        assert_eq!(statuses(&mut client, &paths).await, [200, 429, 200], "{tenant}");
+    }
+}
+
+/// Inside of `nest("/api", ..)`, `/api/health` is a whole path, also if a parameter of an inner route
+/// makes an inner path of the same text.
+#[tokio::test]
+async fn an_inner_path_is_not_taken_for_a_whole_path() {
+    let rule = Rule::new(policy("pages", "1/d"), by::peer_ip());
+    let layer = layer(rule).exempt(route::is("/api/health")).exempt(route::is("/live"));
+    let inner = Router::new().route("/{page}", get(page)).route("/{a}/{b}", get(|| async {}));
+    let app = Router::new().nest("/api", inner.layer(layer));
+    let mut client = http1(serve(app).await).await;
+    let paths = ["/api/x", "/api/api/health", "/api/health", "/api/live", "/api/api/live"];
+    assert_eq!(statuses(&mut client, &paths).await, [200, 429, 200, 200, 429]);
+}
+
 /// A text with a parameter is no path: a client that requests `/users/{id}` chooses nothing by it.
 #[tokio::test]
 async fn a_path_with_braces_is_not_the_route() {

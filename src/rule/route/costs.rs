@@ -4,7 +4,7 @@ use std::{collections::HashMap, panic::Location};
 
 use http::request::Parts;
 
-use super::{entry::Entry, names::Names};
+use super::{entry::Entry, has_other_spelling, names::Names};
 use crate::telemetry::RouteWatch;
 
 /// The costs of routes in units.
@@ -47,26 +47,19 @@ impl Costs {
         let found = self.find(&names, parts);
         self.watch.observe(found, || names.pattern);
         let cost = found.map_or(self.otherwise, |index| self.entries[index].1);
-        if names.may_be_respelled() { self.respelled(cost, &names, parts) } else { cost }
+        let may_be_respelled = names.has_spellings() && has_other_spelling(parts);
+        if may_be_respelled { self.respelled(cost, &names, parts) } else { cost }
     }
 
     /// Returns the index of the entry of a request. The most specific name decides: its path, then
     /// its route.
     fn find(&self, names: &Names<'_>, parts: &Parts) -> Option<usize> {
-        let of = |name: &str, is_path: bool| {
-            self.by_path.get(name)?.iter().copied().find(|index| {
+        names.each().find_map(|name| {
+            self.by_path.get(name.text)?.iter().copied().find(|index| {
                 let entry = &self.entries[*index].0;
-                entry.covers(parts) && !(is_path && entry.is_pattern)
+                entry.covers(parts) && entry.is(name)
             })
-        };
-        let inner_path = names.is_nested().then_some(names.inner_path);
-        // A pattern equals the path if it has no parameter, or if a client writes `{id}` into its path.
-        let is_other = |pattern: &&str| *pattern != names.path || pattern.contains('{');
-        let pattern = names.pattern.filter(is_other);
-        of(names.path, true)
-            .or_else(|| of(inner_path?, true))
-            .or_else(|| of(pattern?, false))
-            .or_else(|| of(names.inner_pattern?, false))
+        })
     }
 
     /// Returns the cost of a request whose path has another spelling: at least `cost`, so that a

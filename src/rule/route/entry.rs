@@ -3,7 +3,7 @@
 use http::{Method, request::Parts};
 
 use super::{
-    names::Names,
+    names::{Name, Names},
     spelling::{self, normal},
 };
 
@@ -91,30 +91,25 @@ impl Entry {
     }
 
     /// Returns whether the path matches one of the names of a request, or another spelling of one.
-    #[inline]
     pub(super) fn is_for(&self, parts: &Parts) -> bool {
-        // Most requests that match do so by this path, for which no extension is read.
-        let is_inner_path = !self.is_pattern && self.is(parts.uri.path());
-        if is_inner_path && !self.is_prefix {
-            return true;
-        }
         let names = Names::of(parts);
-        let is_named = is_inner_path
-            || (!self.is_pattern && self.is(names.path))
-            || names.pattern.is_some_and(|pattern| self.is(pattern))
-            || names.inner_pattern.is_some_and(|pattern| self.is(pattern));
-        match is_named {
+        match names.each().any(|name| self.is(name)) {
             // `/shop.Orders/../Users` begins with a service, but a proxy may send it to another one.
             true => !self.is_prefix || !spelling::is_exact(parts),
             false => self.is_respelled(&names) && !spelling::is_exact(parts),
         }
     }
 
-    fn is(&self, name: &str) -> bool {
-        match self.is_prefix {
-            false => name == &*self.path,
-            true => name.starts_with(&*self.path),
-        }
+    /// Returns whether the path matches a name.
+    #[inline]
+    pub(super) fn is(&self, name: Name<'_>) -> bool {
+        // A client may write `{id}` into its path.
+        let is_comparable = !(name.is_path && self.is_pattern);
+        is_comparable
+            && match self.is_prefix {
+                false => *name.text == *self.path,
+                true => name.text.starts_with(&*self.path),
+            }
     }
 
     /// Returns whether the path of the request is another spelling of this path, which may reach the same
@@ -130,8 +125,6 @@ impl Entry {
                 }
             }
         };
-        !self.is_pattern
-            && names.has_spellings()
-            && (is(names.path) || (names.is_nested() && is(names.inner_path)))
+        !self.is_pattern && names.has_spellings() && names.paths().any(is)
     }
 }

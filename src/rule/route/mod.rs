@@ -18,8 +18,14 @@
 //! | the path that the client has requested | `/api/users/7` |
 //! | the path that the inner service receives | `/users/7` |
 //!
-//! Outside of a nested router, the first two names are equal, and so are the last two. So only in a layer
-//! inside of a nested router, one text can match two different routes.
+//! Outside of a nested router, the first two names are equal, and so are the last two. In a layer inside
+//! of a nested router, a text that begins with the prefix of the router, such as `/api/users/7`, is compared
+//! with the first and the third name only, and every other text with the second and the fourth only. So one
+//! text never means two routes.
+//!
+//! The prefix of a nested router may have a parameter, as in `nest("/{tenant}", ..)`. Inside of it, the path
+//! that the client has requested is not compared, because the client chooses the tenant: the tenant
+//! `a` requests the inner route `/b` as `/a/b`. `"/a/b"` is then the inner path of `/{tenant}/a/b`.
 //!
 //! A text with a parameter, such as `/users/{id}`, is compared with routes and never with paths,
 //! because a client may write `{id}` into its path. It therefore needs a layer that runs after

@@ -2,8 +2,6 @@
 
 use http::request::Parts;
 
-use super::spelling;
-
 /// Returns the path of a request as the client has requested it. Inside of a nested router of axum,
 /// `parts.uri` lacks the prefix of that router, and this path has it.
 ///
@@ -25,37 +23,57 @@ pub fn path(parts: &Parts) -> &str {
 
 /// The names of a request. See the [module](super).
 pub(super) struct Names<'p> {
-    /// The path that the client has requested.
-    pub(super) path: &'p str,
-    /// The path that the inner service receives.
-    pub(super) inner_path: &'p str,
+    /// The path that the client has requested, unless a text that equals it may mean another one.
+    path: Option<&'p str>,
+    /// The path that the inner service receives, if it is another one.
+    inner_path: Option<&'p str>,
     /// The route that axum has matched.
     pub(super) pattern: Option<&'p str>,
     /// The route without the prefix of the nested router, inside of one.
-    pub(super) inner_pattern: Option<&'p str>,
+    inner_pattern: Option<&'p str>,
+}
+
+/// One of the names of a request.
+#[derive(Clone, Copy)]
+pub(super) struct Name<'p> {
+    pub(super) text: &'p str,
+    /// True for a path, which the client has written.
+    pub(super) is_path: bool,
 }
 
 impl<'p> Names<'p> {
     #[inline]
     pub(super) fn of(parts: &'p Parts) -> Self {
-        let (path, inner_path) = (path(parts), parts.uri.path());
-        let pattern = matched(parts);
-        let mut names = Self { path, inner_path, pattern, inner_pattern: None };
-        if names.is_nested() {
-            names.inner_pattern = pattern.and_then(|pattern| without_prefix(pattern, parts));
+        let (path, inner_path, pattern) = (path(parts), parts.uri.path(), matched(parts));
+        let Some(prefix) = nested(parts) else {
+            let inner_path = (path != inner_path).then_some(inner_path);
+            return Self { path: Some(path), inner_path, pattern, inner_pattern: None };
+        };
+        // A text that begins with the prefix is a whole name, and every other text is an inner name.
+        // Otherwise, a client could choose a parameter so that a name of one kind equals a text that
+        // is meant as the other: under `/{tenant}`, the tenant `a` would request `/b` as `/a/b`.
+        let is_inner = |name: &&str| without_prefix(name, prefix).is_none();
+        Self {
+            path: (!prefix.contains('{')).then_some(path),
+            inner_path: Some(inner_path).filter(is_inner),
+            pattern,
+            inner_pattern: pattern.and_then(|it| without_prefix(it, prefix)).filter(is_inner),
         }
-        names
     }
 
-    /// Returns whether the inner service receives another path than the client has requested, as inside of
-    /// a nested router.
-    pub(super) fn is_nested(&self) -> bool {
-        self.path != self.inner_path
+    /// Returns the names, the most specific one first.
+    #[inline]
+    pub(super) fn each(&self) -> impl Iterator<Item = Name<'p>> {
+        let names = [self.path, self.inner_path, self.pattern, self.inner_pattern];
+        let name = |(index, text): (usize, Option<&'p str>)| {
+            Some(Name { text: text?, is_path: index < 2 })
+        };
+        names.into_iter().enumerate().filter_map(name)
     }
 
-    /// Returns whether the path can be written in another way, which may reach the same handler.
-    pub(super) fn may_be_respelled(&self) -> bool {
-        self.has_spellings() && spelling::has_another(self.path, self.inner_path)
+    /// Returns the paths among the names.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &'p str> {
+        [self.path, self.inner_path].into_iter().flatten()
     }
 
     /// Returns whether another spelling of the path may reach the same handler. This is the case if axum
@@ -65,10 +83,9 @@ impl<'p> Names<'p> {
     }
 }
 
-/// Removes the prefix of the nested router from a route.
-fn without_prefix<'p>(pattern: &'p str, parts: &Parts) -> Option<&'p str> {
-    let inner = pattern.strip_prefix(nested(parts)?.trim_end_matches('/'))?;
-    match inner {
+/// Removes the prefix of a nested router from a name, if the name begins with it.
+fn without_prefix<'p>(name: &'p str, prefix: &str) -> Option<&'p str> {
+    match name.strip_prefix(prefix.trim_end_matches('/'))? {
         // axum writes the route `/` of a router under `/api` as `/api`.
         "" => Some("/"),
         inner => inner.starts_with('/').then_some(inner),
