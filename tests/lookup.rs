@@ -260,6 +260,29 @@ async fn rules_layers_and_handlers_share_a_lookup() {
     assert_eq!(*rows.lock().unwrap(), [Some(2), None]);
 }
 
+/// Otherwise, the warning of a route that matches nothing would come too early.
+#[tokio::test]
+async fn a_rule_is_asked_once_whether_it_applies() {
+    let database = Database::new();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    let rule = rule(&database.customers()).with_on_failure(OnFailure::Deny).only(move |_| {
+        counter.fetch_add(1, SeqCst);
+        true
+    });
+    let ask = limited!(rule.clone());
+    assert_eq!((ask("bob").await.0, asked.swap(0, SeqCst)), (OK, 1));
+    assert_eq!((ask("bob").await.0, asked.swap(0, SeqCst)), (OK, 1), "cached");
+    let client = service_fn(|_: Request<Empty<Bytes>>| {
+        ready(Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())))
+    });
+    PaceLayer::new(limiter(), rule).layer(client).oneshot(request("bob")).await.unwrap();
+    assert_eq!(asked.swap(0, SeqCst), 1, "a call of a client");
+    database.set(Mood::Down);
+    assert_eq!(ask("carol").await.0, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(asked.swap(0, SeqCst), 1, "a failed load");
+}
+
 #[tokio::test]
 async fn only_requests_of_the_rule_are_looked_up() {
     let database = Database::new();

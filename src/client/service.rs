@@ -59,11 +59,12 @@ where
         let layer = Arc::clone(&self.layer);
         let (mut parts, body) = request.into_parts();
         Box::pin(async move {
-            if let Some(mut lookups) = layer.rules.look_up(&mut parts) {
+            let rules = layer.rules.applicable(&parts);
+            if let Some(mut lookups) = layer.rules.look_up(rules, &mut parts) {
                 poll_fn(|cx| lookups.poll(&mut parts, cx)).await;
             }
-            layer.rules.require_rows(&parts).map_err(PaceError::Limiter)?;
-            let (charges, hooks) = outcome::charges(&layer.rules, &parts);
+            layer.rules.require_rows(rules, &parts).map_err(PaceError::Limiter)?;
+            let (charges, hooks) = outcome::charges(layer.rules.select(rules), &parts);
             let charges = charges.into_owned();
             let call = CallId::new(&charges);
             let decision = layer.decide::<S::Error>(charges, &call).await?;

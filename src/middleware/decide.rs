@@ -22,7 +22,7 @@ use crate::{
     limiter::Limiter,
     outcome::{self, DenialBody, ResponseHooks, Settlement},
     policy::{Charges, OnFailure},
-    rule::{PendingLookups, RequestFn, Rule, Rules, route},
+    rule::{ApplicableRules, PendingLookups, RequestFn, Rule, Rules, route},
     store::Answer,
     telemetry::{self, Announcement, FirstRequests},
 };
@@ -74,7 +74,7 @@ pub(super) enum ResponseChange {
 #[expect(clippy::large_enum_variant, reason = "it is in the box of the call that waits for it")]
 pub(super) enum PendingDecision {
     /// The rows that the rules need are being loaded.
-    LookingUp(PendingLookups),
+    LookingUp(ApplicableRules, PendingLookups),
     /// A request to a remote store is in flight.
     Checking { answer: Answer, charges: Charges<'static>, hooks: ResponseHooks },
 }
@@ -102,9 +102,10 @@ impl Decider {
         if !self.enabled || self.is_exempt(parts) {
             return FirstStep::Decided(self.pass(parts));
         }
-        match self.rules.look_up(parts) {
-            None => self.check(parts),
-            Some(lookups) => FirstStep::Pending(PendingDecision::LookingUp(lookups)),
+        let rules = self.rules.applicable(parts);
+        match self.rules.look_up(rules, parts) {
+            None => self.check(rules, parts),
+            Some(lookups) => FirstStep::Pending(PendingDecision::LookingUp(rules, lookups)),
         }
     }
 
@@ -117,9 +118,9 @@ impl Decider {
     ) -> Poll<Admission> {
         loop {
             match pending {
-                PendingDecision::LookingUp(lookups) => {
+                PendingDecision::LookingUp(rules, lookups) => {
                     ready!(lookups.poll(parts, cx));
-                    match self.check(parts) {
+                    match self.check(*rules, parts) {
                         FirstStep::Decided(admission) => return Poll::Ready(admission),
                         FirstStep::Pending(check) => *pending = check,
                     }
@@ -133,14 +134,14 @@ impl Decider {
         }
     }
 
-    /// Applies the rules to a request whose rows are known, and asks the limiter.
+    /// Applies `rules` to a request whose rows are known, and asks the limiter.
     #[inline]
-    fn check(&self, parts: &mut Parts) -> FirstStep {
-        if let Err(error) = self.rules.require_rows(parts) {
+    fn check(&self, rules: ApplicableRules, parts: &mut Parts) -> FirstStep {
+        if let Err(error) = self.rules.require_rows(rules, parts) {
             let policy = FailurePolicy { binds: true, denies: true };
             return FirstStep::Decided(self.fail(policy, &error, parts));
         }
-        let (mut charges, hooks) = outcome::charges(&self.rules, parts);
+        let (mut charges, hooks) = outcome::charges(self.rules.select(rules), parts);
         if charges.is_empty() {
             return FirstStep::Decided(self.pass(parts));
         }

@@ -27,7 +27,10 @@ pub(crate) type ResponseHooks = SmallVec<[ResponseHook; 1]>;
 /// Applies `rules` to a request. Returns its charges, and a hook for each charge that depends on
 /// the response.
 #[inline]
-pub(crate) fn charges<'r>(rules: &'r [Rule], request: &Parts) -> (Charges<'r>, ResponseHooks) {
+pub(crate) fn charges<'r>(
+    rules: impl Iterator<Item = &'r Rule>,
+    request: &Parts,
+) -> (Charges<'r>, ResponseHooks) {
     let (mut charges, mut hooks) = (Charges::default(), ResponseHooks::new());
     for rule in rules {
         let Some(charge) = rule.charge(request) else { continue };

@@ -18,6 +18,9 @@ mod tiers;
 #[cfg(feature = "lookup")]
 pub use self::lookup::Lookup;
 pub(crate) use self::{
-    adjustment::Adjustment, lookup::PendingLookups, rule::RequestFn, rules::Rules,
+    adjustment::Adjustment,
+    lookup::PendingLookups,
+    rule::RequestFn,
+    rules::{ApplicableRules, Rules},
 };
 pub use self::{rule::Rule, tiers::Tiers};

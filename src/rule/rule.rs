@@ -130,6 +130,8 @@ impl Rule {
     /// Restricts the rule to requests for which `matches` returns true. Other requests are not
     /// charged. [`route::is`](crate::route::is) is a ready-made closure.
     ///
+    /// The closure is called once for each request, before the rows of the rule are looked up.
+    ///
     /// ```
     /// use tollgate::{Policy, Quota, Rule, by, route};
     ///
@@ -304,11 +306,17 @@ impl Rule {
         self
     }
 
-    /// Returns the charge for a request, or `None` if the rule does not apply to it or its identity
-    /// is [`Identity::Exempt`].
+    /// Returns whether the rule applies to a request.
+    #[inline]
+    pub(super) fn applies_to(&self, parts: &Parts) -> bool {
+        self.only.as_ref().is_none_or(|only| only(parts))
+    }
+
+    /// Returns the charge for a request to which the rule applies. It is `None` if the identity is
+    /// [`Identity::Exempt`], or if a row could not be loaded and the rule then lets the request pass.
     #[inline]
     pub(crate) fn charge(&self, parts: &Parts) -> Option<Charge<'_>> {
-        if !self.applies_to(parts) || self.lets_pass_without_row(parts) {
+        if self.lets_pass_without_row(parts) {
             return None;
         }
         let key = (self.identity)(parts).key()?;
@@ -344,19 +352,14 @@ impl Rule {
         !self.lookups.is_empty()
     }
 
-    /// Starts the lookups of the rule, if it applies to the request.
+    /// Starts the lookups of the rule.
     pub(super) fn look_up(&self, parts: &mut Parts, pending: &mut PendingLookups) {
-        if self.resolves() && self.applies_to(parts) {
-            self.lookups.start(parts, pending);
-        }
+        self.lookups.start(parts, pending);
     }
 
     /// Returns whether the request is to be rejected because a row could not be loaded.
     pub(super) fn denies_without_row(&self, parts: &Parts) -> bool {
-        self.on_failure == OnFailure::Deny
-            && !self.shadow
-            && self.lookups.have_failed(parts)
-            && self.applies_to(parts)
+        self.on_failure == OnFailure::Deny && !self.shadow && self.lookups.have_failed(parts)
     }
 
     /// Returns whether the request is not charged because a row could not be loaded. This includes a shadow
@@ -364,11 +367,6 @@ impl Rule {
     #[inline]
     fn lets_pass_without_row(&self, parts: &Parts) -> bool {
         self.resolves() && self.on_failure != OnFailure::Local && self.lookups.have_failed(parts)
-    }
-
-    #[inline]
-    fn applies_to(&self, parts: &Parts) -> bool {
-        self.only.as_ref().is_none_or(|only| only(parts))
     }
 
     /// Returns the adjustment of the charge by the response, if there is one.

@@ -18,6 +18,11 @@ pub(crate) struct Rules {
     resolve: bool,
 }
 
+/// The rules of a layer that apply to one request, as bits. They are found once, because the closures of
+/// [`Rule::only`] count the requests that they see.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ApplicableRules(u32);
+
 impl Rules {
     pub(crate) fn new(rule: Rule) -> Self {
         Self { resolve: rule.resolves(), rules: vec![rule] }
@@ -39,31 +44,60 @@ impl Rules {
         self.rules = self.rules.drain(..).map(Rule::shadow).collect();
     }
 
+    /// Returns which rules apply to a request.
+    #[inline]
+    pub(crate) fn applicable(&self, parts: &Parts) -> ApplicableRules {
+        let bit = |(index, rule): (usize, &Rule)| u32::from(rule.applies_to(parts)) << index;
+        ApplicableRules(self.rules.iter().enumerate().map(bit).sum())
+    }
+
+    /// Returns the rules that apply to a request.
+    #[inline]
+    pub(crate) fn select(&self, applicable: ApplicableRules) -> impl Iterator<Item = &Rule> {
+        let applies = move |index: usize| applicable.0 >> index & 1 == 1;
+        self.rules
+            .iter()
+            .enumerate()
+            .filter_map(move |(index, rule)| applies(index).then_some(rule))
+    }
+
     /// Starts the lookups of the rules that apply to a request. Returns the lookups that wait for a load,
     /// if there are any. The rules are applied when these lookups have ended.
     #[inline]
-    pub(crate) fn look_up(&self, parts: &mut Parts) -> Option<PendingLookups> {
-        if self.resolve { self.start_lookups(parts) } else { None }
+    pub(crate) fn look_up(
+        &self,
+        applicable: ApplicableRules,
+        parts: &mut Parts,
+    ) -> Option<PendingLookups> {
+        if self.resolve { self.start_lookups(applicable, parts) } else { None }
     }
 
-    /// Checks that the rows of a request were loaded, as far as the rules require it.
+    /// Checks that the rows of a request were loaded, as far as the rules that apply to it require it.
     ///
     /// # Errors
     ///
     /// Returns an error if the row of a rule with [`OnFailure::Deny`](crate::OnFailure::Deny) could not be
     /// loaded. The request is then rejected.
     #[inline]
-    pub(crate) fn require_rows(&self, parts: &Parts) -> Result<(), Error> {
-        if self.resolve && self.rules.iter().any(|rule| rule.denies_without_row(parts)) {
+    pub(crate) fn require_rows(
+        &self,
+        applicable: ApplicableRules,
+        parts: &Parts,
+    ) -> Result<(), Error> {
+        if self.resolve && self.select(applicable).any(|rule| rule.denies_without_row(parts)) {
             return Err(not_loaded());
         }
         Ok(())
     }
 
     #[inline(never)]
-    fn start_lookups(&self, parts: &mut Parts) -> Option<PendingLookups> {
+    fn start_lookups(
+        &self,
+        applicable: ApplicableRules,
+        parts: &mut Parts,
+    ) -> Option<PendingLookups> {
         let mut pending = PendingLookups::default();
-        for rule in &self.rules {
+        for rule in self.select(applicable) {
             rule.look_up(parts, &mut pending);
         }
         (!pending.is_empty()).then_some(pending)
