@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use tollgate::{
     Algorithm, Allowed, Charge, Decision, Key, Limiter, ManualClock, Policy, Quota, Receipt,
+    Standing,
     store::{MemoryConfig, MemoryStore, RedisStore},
 };
 
@@ -104,15 +105,30 @@ struct Pair {
 
 impl Pair {
     /// Resets a key that has everything back.
+    ///
+    /// A block hides how much that is, so it is lifted meanwhile. The rest of it then begins anew.
     async fn forget_full(&self, policy: &Policy, key: Key) {
-        // Both look at the key, in case the clock has been set back.
-        let _ = self.memory.peek(policy.charge(key, 0)).await.expect("memory");
-        let peek = self.shared.peek(policy.charge(key, 0)).await.expect("redis");
-        let remaining = peek.outcomes().get(0).expect("an outcome").standing().remaining();
-        if remaining == policy.quota().capacity() {
-            self.memory.reset(policy.charge(key, 0)).await.expect("reset");
-            self.shared.reset(policy.charge(key, 0)).await.expect("reset");
+        let charge = || policy.charge(key, 0);
+        let blocked = self.standing(charge()).await;
+        self.memory.unblock(charge()).await.expect("unblocked");
+        self.shared.unblock(charge()).await.expect("unblocked");
+        let open = self.standing(charge()).await;
+        if open.remaining() == policy.quota().capacity() {
+            self.memory.reset(charge()).await.expect("reset");
+            self.shared.reset(charge()).await.expect("reset");
         }
+        if blocked.next_after() > open.next_after() {
+            self.memory.block(charge(), blocked.next_after()).await.expect("blocked");
+            self.shared.block(charge(), blocked.next_after()).await.expect("blocked");
+        }
+    }
+
+    /// Both look at the key, in case the clock has been set back.
+    async fn standing(&self, charge: Charge<'_>) -> Standing {
+        let ours = self.memory.peek(charge.clone()).await.expect("memory");
+        let theirs = self.shared.peek(charge).await.expect("redis");
+        assert_eq!(view(&ours), view(&theirs));
+        *ours.outcomes().get(0).expect("an outcome").standing()
     }
 }
 
