@@ -1,12 +1,17 @@
 //! Time: the timestamp type, and the clock of embedded stores.
 
+#[cfg(all(feature = "redis", any(target_os = "linux", target_os = "android")))]
+mod boot;
+#[cfg(not(all(feature = "redis", any(target_os = "linux", target_os = "android"))))]
+#[path = "no_boot.rs"]
+mod boot;
 mod manual;
 mod system;
 mod tokio_clock;
 
 use std::{fmt, time::Duration};
 
-pub(crate) use self::system::wall_time;
+pub(crate) use self::{boot::BootClock, system::wall_time};
 pub use self::{manual::ManualClock, system::SystemClock, tokio_clock::TokioClock};
 
 /// A point in time: whole microseconds since the Unix epoch, below 2^53.

@@ -8,7 +8,8 @@ use std::{
 
 use super::{limiter::Limiter, limiter_store::LimiterStore};
 use crate::{
-    decision::{Decision, Source, StoreReply},
+    clock::Timestamp,
+    decision::{ChargeReply, Decision, Source, StoreReply},
     error::{Effect, Error, ErrorKind},
     policy::Charges,
     store::{Answer, Fallback, MemoryStore, Request},
@@ -65,15 +66,11 @@ impl<'p> Check<'_, 'p> {
     fn poll_store(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision<'p>, Error>> {
         if let Progress::New = self.progress {
             self.progress = Progress::Done;
-            if let LimiterStore::Remote(pipeline) = &self.limiter.0.store
-                && let [charge] = &*self.charges
-                && let Some(fallback) = pipeline.fallback_for(charge)
-                && !telemetry::reports_decisions()
-            {
-                return Poll::Ready(Ok(check_in_fallback(fallback, &mut self.charges)));
-            }
-            self.charges.validate()?;
-            match self.limiter.begin(&self.charges).now() {
+            let answer = match self.begin() {
+                Ok(decision) => return Poll::Ready(Ok(decision)),
+                Err(answer) => answer?,
+            };
+            match answer.now() {
                 Ok(reply) => return Poll::Ready(decide(self.limiter, &mut self.charges, reply?)),
                 Err(answer) => {
                     self.progress = Progress::Pending;
@@ -87,6 +84,26 @@ impl<'p> Check<'_, 'p> {
         let reply = ready!(Pin::new(answer).poll(cx));
         self.progress = Progress::Done;
         Poll::Ready(decide(self.limiter, &mut self.charges, reply?))
+    }
+
+    /// Starts a check. A check of one charge that leased units pay, or that the fallback decides, is
+    /// decided without an [`Answer`].
+    #[inline]
+    fn begin(&mut self) -> Result<Decision<'p>, Result<Answer, Error>> {
+        if let LimiterStore::Remote(pipeline) = &self.limiter.0.store
+            && let [charge] = &*self.charges
+        {
+            if let Some(paid) = pipeline.acquire_leased(charge) {
+                let paid = paid.map_err(Ok)?;
+                return Ok(pay_with_leased(self.limiter, paid, &mut self.charges));
+            }
+            if let Some(fallback) = pipeline.fallback_for(charge)
+                && !telemetry::reports_decisions()
+            {
+                return Ok(check_in_fallback(fallback, &mut self.charges));
+            }
+        }
+        Err(self.charges.validate().map(|()| self.limiter.begin(&self.charges)))
     }
 }
 
@@ -144,6 +161,18 @@ fn check_in_fallback<'p>(fallback: &Fallback, charges: &mut Charges<'p>) -> Deci
     let is_shadow = charge.is_shadow();
     let (time, reply) = fallback.acquire_rejected(charge);
     Decision::of_one(charges, is_shadow, time, Source::Fallback, reply)
+}
+
+/// Decides a check of one charge that leased units have paid.
+#[inline(never)]
+fn pay_with_leased<'p>(
+    limiter: &Limiter,
+    (time, reply): (Timestamp, ChargeReply),
+    charges: &mut Charges<'p>,
+) -> Decision<'p> {
+    let decision = Decision::of_one(charges, false, time, Source::Leased, reply);
+    limiter.report(&decision);
+    decision
 }
 
 #[inline(never)]

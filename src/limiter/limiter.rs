@@ -221,6 +221,22 @@ impl Limiter {
         self.0.store.status()
     }
 
+    /// Returns the [leased](crate::Quota::leased) units that this process holds to the store, so that
+    /// other processes can use them. Call it when the process ends.
+    ///
+    /// The limiter leases no more units: later checks are decided by the store. If the process ends
+    /// without this call, its units come back by themselves when they leave the window. Without leased
+    /// quotas there is nothing to return.
+    ///
+    /// It waits for requests in flight, but no longer than 2 s, and then for the store.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the store cannot answer. The units come back by themselves then.
+    pub async fn close(&self) -> Result<(), Error> {
+        self.0.store.close().await
+    }
+
     /// Sets the denials for which this limiter and its layers emit an event, for all clones of this
     /// handle. It can be changed while the program runs. The default is
     /// [`DenialEvents::OncePerSecond`].

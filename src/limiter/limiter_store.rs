@@ -2,7 +2,10 @@
 
 use std::any::Any;
 
-use crate::store::{Answer, MemoryStore, Pipeline, Request, Resilience, Status, Store};
+use crate::{
+    error::Error,
+    store::{Answer, MemoryStore, Pipeline, Request, Resilience, Status, Store},
+};
 
 /// The store of a limiter.
 ///
@@ -55,6 +58,14 @@ impl LimiterStore {
             Self::Memory(store) => store.call(request),
             Self::Embedded(store) => store.call(request),
             Self::Remote(pipeline) => pipeline.call(request),
+        }
+    }
+
+    /// Returns the units that are leased to the store, and leases no more.
+    pub(super) async fn close(&self) -> Result<(), Error> {
+        match self {
+            Self::Memory(_) | Self::Embedded(_) => Ok(()),
+            Self::Remote(pipeline) => pipeline.close().await,
         }
     }
 }

@@ -216,6 +216,11 @@ impl<'p> Charge<'p> {
         Self { quota: self.quota.part(parts), parts, ..self.clone() }
     }
 
+    /// Returns the charge that leases units: at least `cost` and at most `max`.
+    pub(crate) fn leasing(&self, cost: u64, max: u64) -> Self {
+        Self { cost, ..self.clone() }.lease_up_to(max)
+    }
+
     /// Returns the same charge for another number of units, under the quota in force.
     pub(crate) fn with_cost(self, cost: u64) -> Self {
         Self { quota: self.quota_in_force(), cost, max_cost: cost, ..self }

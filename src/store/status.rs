@@ -51,6 +51,10 @@ pub struct Status {
     /// its last attempt to start, or that the first attempt has not ended. `None` once the store has
     /// started, and for all other stores.
     pub not_ready: Option<String>,
+    /// The number of keys of which this process holds [leased](crate::Quota::leased) units.
+    pub leased_keys: usize,
+    /// The number of leased units that this process holds.
+    pub leased_units: u64,
 }
 
 /// The state of the circuit breaker that a [`BreakerConfig`](super::BreakerConfig) configures.
@@ -85,6 +89,8 @@ impl Status {
             scheduling_delay: None,
             memory: None,
             not_ready: None,
+            leased_keys: 0,
+            leased_units: 0,
         }
     }
 

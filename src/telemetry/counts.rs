@@ -11,6 +11,10 @@
 //! | `tollgate_fallback_total` | counter | checks and settlements that this process decided by itself |
 //! | `tollgate_deadline_missed_total` | counter | calls that the store did not answer by the deadline |
 //! | `tollgate_deny_cache_hits_total` | counter | checks that the deny cache denied |
+//! | `tollgate_leased_checks_total` | counter | checks that this process decided with leased units |
+//! | `tollgate_lease_renewals_total` | counter | by `result`: requests for leased units: `granted`, `denied`, `lost` |
+//! | `tollgate_leased_units_total` | counter | units that this process has leased |
+//! | `tollgate_lease_refunds_total` | counter | leased units that were returned to the store |
 //! | `tollgate_lookups_total` | counter | by `result`: lookups of rows for requests: `cached`, `loaded`, `stale`, `unknown`, `failed` |
 //! | `tollgate_lookup_failures_total` | counter | by `kind`: loads of rows that failed |
 //! | `tollgate_lookup_load_seconds` | histogram | times of loads of rows |
@@ -36,6 +40,10 @@ pub(crate) fn describe() {
         ("tollgate_fallback_total", "Checks and settlements that the fallback decided."),
         ("tollgate_deadline_missed_total", "Calls that the store did not answer by the deadline."),
         ("tollgate_deny_cache_hits_total", "Checks that the deny cache denied."),
+        ("tollgate_leased_checks_total", "Checks that were decided with leased units."),
+        ("tollgate_lease_renewals_total", "Requests for leased units, by result."),
+        ("tollgate_leased_units_total", "Units that were leased."),
+        ("tollgate_lease_refunds_total", "Leased units that were returned to the store."),
         ("tollgate_lookups_total", "Lookups of requests, by result."),
         ("tollgate_lookup_failures_total", "Loads of lookups that failed, by kind of failure."),
         (
@@ -138,6 +146,37 @@ pub(crate) fn undo_failed() {
 #[inline]
 pub(crate) fn denied_from_cache() {
     metrics::counter!("tollgate_deny_cache_hits_total").increment(1);
+}
+
+/// Counts a check that was decided with leased units.
+#[inline]
+pub(crate) fn paid_from_stock() {
+    metrics::counter!("tollgate_leased_checks_total").increment(1);
+}
+
+/// Counts a renewal, and the units that it leased.
+pub(crate) fn lease_granted(units: u64) {
+    lease_renewed("granted");
+    metrics::counter!("tollgate_leased_units_total").increment(units);
+}
+
+/// Counts a renewal that the store has denied.
+pub(crate) fn lease_denied() {
+    lease_renewed("denied");
+}
+
+/// Counts a renewal without an answer.
+pub(crate) fn lease_lost() {
+    lease_renewed("lost");
+}
+
+fn lease_renewed(result: &'static str) {
+    metrics::counter!("tollgate_lease_renewals_total", "result" => result).increment(1);
+}
+
+/// Counts leased units that were returned to the store.
+pub(crate) fn leases_refunded(units: u64) {
+    metrics::counter!("tollgate_lease_refunds_total").increment(units);
 }
 
 /// Counts a lookup of a request.

@@ -36,6 +36,7 @@ pub(crate) use self::{
     announcement::Announcement,
     counts::{
         breaker_made, breakers_counted, deadline_missed, denied_from_cache, describe, fell_back,
+        lease_denied, lease_granted, lease_lost, leases_refunded, paid_from_stock,
         scheduling_delayed, store_answered,
     },
     denial_log::DenialLog,

@@ -29,6 +29,16 @@ pub(crate) fn fell_back() {}
 pub(crate) fn undo_failed() {}
 #[inline]
 pub(crate) fn denied_from_cache() {}
+#[inline]
+pub(crate) fn paid_from_stock() {}
+#[inline]
+pub(crate) fn lease_granted(_: u64) {}
+#[inline]
+pub(crate) fn lease_denied() {}
+#[inline]
+pub(crate) fn lease_lost() {}
+#[inline]
+pub(crate) fn leases_refunded(_: u64) {}
 #[cfg(feature = "lookup")]
 #[inline]
 pub(crate) fn looked_up(_: &'static str) {}

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use super::BreakerConfig;
 use crate::{
-    clock::{Clock, SystemClock},
+    clock::{BootClock, Clock, SystemClock},
     store::MemoryConfig,
 };
 
@@ -17,6 +17,7 @@ use crate::{
 ///
 /// | stage | effect | default |
 /// |---|---|---|
+/// | leases | a process takes units of a busy key in bulk, if the quota is [leased](crate::Quota::leased) | on |
 /// | [`deadline`](Self::deadline) | a check stops waiting for the store at this time | 50 ms |
 /// | [`breaker`](Self::breaker) | a store (of a cluster: a node) that keeps failing gets no requests, only a probe every 500 ms | [`BreakerConfig`] |
 /// | deny cache | a check that the store would deny is denied at once | on |
@@ -56,7 +57,10 @@ pub struct Resilience {
     pub(super) fallback: Option<MemoryConfig>,
     pub(super) instances: u32,
     pub(super) deny_cache: bool,
+    pub(super) leases: bool,
     pub(super) clock: Arc<dyn Clock>,
+    /// The clock of the leases.
+    pub(super) lease_clock: Arc<dyn Clock>,
 }
 
 impl Default for Resilience {
@@ -67,7 +71,9 @@ impl Default for Resilience {
             fallback: Some(MemoryConfig::default().max_keys(100_000).max_bytes(64 << 20)),
             instances: 1,
             deny_cache: true,
+            leases: true,
             clock: Arc::new(SystemClock::new()),
+            lease_clock: Arc::new(BootClock::new()),
         }
     }
 }
@@ -79,7 +85,14 @@ impl Resilience {
     /// check.
     #[must_use]
     pub fn none() -> Self {
-        Self { deadline: None, breaker: None, fallback: None, deny_cache: false, ..Self::default() }
+        Self {
+            deadline: None,
+            breaker: None,
+            fallback: None,
+            deny_cache: false,
+            leases: false,
+            ..Self::default()
+        }
     }
 
     /// Sets the longest time for which a check waits for the store. The default is 50 ms. A check waits
@@ -141,10 +154,20 @@ impl Resilience {
         self
     }
 
-    /// Sets the [`Clock`] of the deny cache and the fallback. The default is [`SystemClock`].
+    /// Removes the leases: checks under a [leased](crate::Quota::leased) quota are sent to the store
+    /// like all others.
+    #[must_use]
+    pub fn without_leases(mut self) -> Self {
+        self.leases = false;
+        self
+    }
+
+    /// Sets the [`Clock`] of all stages. The default is [`SystemClock`] for the deny cache and the
+    /// fallback, and for leases a clock that also counts the time in which the machine is suspended.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
+        self.lease_clock = Arc::clone(&self.clock);
         self
     }
 }
@@ -156,6 +179,7 @@ impl fmt::Debug for Resilience {
             .field("breaker", &self.breaker)
             .field("instances", &self.instances)
             .field("deny_cache", &self.deny_cache)
+            .field("leases", &self.leases)
             .finish_non_exhaustive()
     }
 }

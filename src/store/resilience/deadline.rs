@@ -1,6 +1,9 @@
 //! The deadline of a call to the store.
 
-use std::{pin::Pin, time::Duration};
+use std::{
+    pin::{Pin, pin},
+    time::Duration,
+};
 
 use tokio::time::{Instant, timeout_at};
 
@@ -48,6 +51,22 @@ pub(super) fn send(store: &dyn Store, request: Request<'_>, deadline: Option<Dea
     }
 }
 
+/// Waits for `future` until the deadline.
+///
+/// # Errors
+///
+/// If `future` is not ready by the deadline.
+pub(super) async fn wait_for<F: Future>(
+    future: F,
+    deadline: Option<Deadline>,
+) -> Result<F::Output, Error> {
+    let Some(Deadline { at, limit, .. }) = deadline else { return Ok(future.await) };
+    at.wait(pin!(future)).await.map_err(|_| {
+        telemetry::deadline_missed();
+        missed(limit)
+    })
+}
+
 /// Waits for the answer until the deadline, and measures the scheduling delay if the answer takes
 /// long.
 ///
@@ -69,10 +88,9 @@ pub(super) async fn wait(
     let reply = if answer.keeps_deadline() {
         answer.await
     } else {
-        at.wait(Pin::new(&mut answer)).await.unwrap_or_else(|_| {
-            let message = format!("the store did not answer within {limit:?}");
-            Err(Error::new(ErrorKind::Unavailable, message).with_effect(Effect::Unknown))
-        })
+        at.wait(Pin::new(&mut answer))
+            .await
+            .unwrap_or_else(|_| Err(missed(limit).with_effect(Effect::Unknown)))
     };
     match &reply {
         // Only a late process waits for longer than the deadline.
@@ -81,4 +99,9 @@ pub(super) async fn wait(
         Err(_) => {}
     }
     reply
+}
+
+#[cold]
+fn missed(limit: Duration) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("the store did not answer within {limit:?}"))
 }

@@ -5,6 +5,7 @@
 //!
 //! | stage | files |
 //! |---|---|
+//! | leases | `leases/` |
 //! | deadline | `deadline` |
 //! | circuit breaker | `breaker/` |
 //! | deny cache | `deny_cache/` |
@@ -18,6 +19,7 @@ mod deadline;
 mod deny_cache;
 mod description;
 mod fallback;
+mod fingerprint;
 mod leases;
 mod moving_average;
 mod owned_request;

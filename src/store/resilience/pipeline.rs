@@ -13,6 +13,7 @@ use super::{
     deadline::{self, Deadline},
     deny_cache::{DenyCache, Watch},
     fallback::{Cause, Fallback},
+    leases::{self, Leases},
     moving_average::MovingAverage,
     owned_request::{OwnedRequest, charges_of_check},
     replay,
@@ -20,7 +21,8 @@ use super::{
     store_call::{Sending, StoreCall},
 };
 use crate::{
-    decision::{Source, StoreReply},
+    clock::Timestamp,
+    decision::{ChargeReply, Source, StoreReply},
     error::{Error, ErrorKind},
     policy::Charge,
     store::{Answer, NodeId, Request, Status, Store, probe},
@@ -31,17 +33,19 @@ use crate::{
 ///
 /// [`call`](Self::call) passes a request through these steps:
 ///
-/// 1. If the [breaker](Breakers) of a node that the request depends on is open, the
+/// 1. The stock of [leased](Leases) units pays the charges that it can. Only the others go on. If a
+///    busy key has no stock, the check waits for the renewal of the stock.
+/// 2. If the [breaker](Breakers) of a node that the request depends on is open, the
 ///    [fallback](Fallback) decides.
-/// 2. If the [deny cache](DenyCache) implies that the store denies the check, the cache answers.
-/// 3. Each of these breakers grants a [permit](NodePermit). If one rejects the request, the
+/// 3. If the [deny cache](DenyCache) implies that the store denies the check, the cache answers.
+/// 4. Each of these breakers grants a [permit](NodePermit). If one rejects the request, the
 ///    fallback decides.
-/// 4. The store is called. It must answer by the [deadline](Deadline).
-/// 5. The breakers and the deny cache record the outcome.
-/// 6. If the store has failed, the fallback decides. If it has answered, the backlog of the
+/// 5. The store is called. It must answer by the [deadline](Deadline).
+/// 6. The breakers and the deny cache record the outcome.
+/// 7. If the store has failed, the fallback decides. If it has answered, the backlog of the
 ///    fallback is charged to it.
 ///
-/// Steps 1 to 3 do not wait. They allocate only for a new node, or for a request that depends on
+/// Steps 2 to 4 do not wait. They allocate only for a new node, or for a request that depends on
 /// several nodes. A request that waits for the store is one boxed future, which owns the charges and
 /// lends them to each stage.
 #[derive(Debug)]
@@ -52,7 +56,8 @@ pub(super) struct Stages {
     store: Box<dyn Store>,
     /// The text of [`Resilience::description`].
     description: Box<str>,
-    deadline: Option<Duration>,
+    pub(super) deadline: Option<Duration>,
+    pub(super) leases: Option<Leases>,
     breakers: Option<Breakers>,
     deny_cache: Option<DenyCache>,
     fallback: Option<Fallback>,
@@ -72,6 +77,8 @@ pub(super) enum Origin {
     /// The replay of the backlog. A charge that fails stays in the backlog, so the fallback does
     /// not decide it.
     Replay,
+    /// A renewal of leased units, or their refund. The fallback does not decide it.
+    Lease,
 }
 
 impl Pipeline {
@@ -82,6 +89,9 @@ impl Pipeline {
         let description = config.description().into();
         let deny_cache =
             config.deny_cache.then(|| DenyCache::new(Arc::clone(&config.clock), max_delay));
+        // A reset ends at its deadline, and may arrive later by `max_delay`.
+        let pause = u64::try_from((2 * max_delay).as_micros()).unwrap_or(u64::MAX);
+        let leases = config.leases.then(|| Leases::new(config.lease_clock, pause));
         let fallback = config.fallback.map(|mut memory| {
             memory.clock = config.clock;
             Fallback::new(memory, config.instances)
@@ -90,6 +100,7 @@ impl Pipeline {
             store,
             description,
             deadline: config.deadline,
+            leases,
             breakers: config.breaker.map(Breakers::new),
             deny_cache,
             fallback,
@@ -102,12 +113,38 @@ impl Pipeline {
     /// Executes a request.
     #[inline]
     pub(crate) fn call(&self, request: Request<'_>) -> Answer {
-        self.0.call(request, Origin::Caller)
+        // 1.
+        match &self.0.leases {
+            Some(leases) if leases::concerns(request) => leases::call(&self.0, leases, request),
+            _ => self.0.call(request, Origin::Caller, self.0.deadline),
+        }
+    }
+
+    /// Decides a check with this one charge, if its quota is leased. If the stock pays it, the result
+    /// is its time and reply.
+    ///
+    /// This is [`call`](Self::call), without an [`Answer`] in the common case.
+    ///
+    /// # Errors
+    ///
+    /// Returns the answer if the stock is too small.
+    #[inline]
+    pub(crate) fn acquire_leased(
+        &self,
+        charge: &Charge<'_>,
+    ) -> Option<Result<(Timestamp, ChargeReply), Answer>> {
+        charge.quota().lease()?;
+        Some(leases::acquire_one(&self.0, self.0.leases.as_ref()?, charge))
+    }
+
+    /// Ends the leases: returns the units in stock to the store, and leases no more.
+    pub(crate) async fn close(&self) -> Result<(), Error> {
+        leases::close(&self.0).await
     }
 
     /// Returns the fallback if it decides a check with this one charge because the breaker is open.
     ///
-    /// This is step 1 of [`call`](Self::call), without an [`Answer`].
+    /// This is step 2 of [`call`](Self::call), without an [`Answer`].
     #[inline]
     pub(crate) fn fallback_for(&self, charge: &Charge<'_>) -> Option<&Fallback> {
         let is_open = self.0.is_rejected(Request::Acquire(slice::from_ref(charge)));
@@ -121,13 +158,17 @@ impl Pipeline {
 
     /// Returns the status of the store and of the stages around it.
     pub(crate) fn status(&self) -> Status {
-        let Stages { store, breakers, fallback, store_times, scheduling_delay, .. } = &*self.0;
+        let Stages { store, leases, breakers, fallback, store_times, scheduling_delay, .. } =
+            &*self.0;
         let mut status = store.status();
         if let Some(breakers) = breakers {
             status = breakers.add_to(status);
         }
         status.latency = store_times.get().or(status.latency);
         status.scheduling_delay = scheduling_delay.average().or(status.scheduling_delay);
+        if let Some(leases) = leases {
+            (status.leased_keys, status.leased_units) = leases.held();
+        }
         status.memory = fallback.as_ref().map(Fallback::stats).or(status.memory);
         status
     }
@@ -136,6 +177,9 @@ impl Pipeline {
 impl Drop for Pipeline {
     fn drop(&mut self) {
         self.0.replay.stop();
+        if let Some(leases) = &self.0.leases {
+            leases.stop();
+        }
         if let Some(breakers) = &self.0.breakers {
             breakers.stop();
         }
@@ -143,7 +187,13 @@ impl Drop for Pipeline {
 }
 
 impl Stages {
-    fn call(self: &Arc<Self>, request: Request<'_>, origin: Origin) -> Answer {
+    /// Passes a request through the steps after the first, and waits no longer than `limit`.
+    pub(super) fn call(
+        self: &Arc<Self>,
+        request: Request<'_>,
+        origin: Origin,
+        limit: Option<Duration>,
+    ) -> Answer {
         // The fallback refunds the units that it has admitted, resets the keys that it counts, and
         // knows the blocks by this process.
         match (request, &self.fallback) {
@@ -156,23 +206,41 @@ impl Stages {
             }
             _ => {}
         }
-        // 1.
-        if self.is_rejected(request) {
-            return Answer::ready(self.fall_back(request, Cause::Rejected, origin));
+        match self.answer_early(request, origin) {
+            Ok(watch) => self.send(request, origin, watch, limit.and_then(Deadline::new)),
+            Err(answer) => answer,
         }
+    }
+
+    /// Passes a request through the steps that may answer it without the store.
+    pub(super) fn answer_early(
+        &self,
+        request: Request<'_>,
+        origin: Origin,
+    ) -> Result<Watch, Answer> {
         // 2.
-        let watch = match self.deny_cache.as_ref().map(|cache| cache.begin(request)) {
-            None => Watch::default(),
-            Some(Ok(watch)) => watch,
-            Some(Err(denial)) => return Answer::ready(Ok(denial)),
-        };
+        if self.is_rejected(request) {
+            return Err(Answer::ready(self.fall_back(request, Cause::Rejected, origin)));
+        }
         // 3.
+        let Some(deny_cache) = &self.deny_cache else { return Ok(Watch::default()) };
+        deny_cache.begin(request).map_err(|denial| Answer::ready(Ok(denial)))
+    }
+
+    /// Sends a request to the store. The deny cache has begun the `watch`.
+    pub(super) fn send(
+        self: &Arc<Self>,
+        request: Request<'_>,
+        origin: Origin,
+        watch: Watch,
+        deadline: Option<Deadline>,
+    ) -> Answer {
+        // 4.
         let start = Instant::now();
         let Ok(permits) = self.permits(request, start, origin) else {
             return Answer::ready(self.fall_back(request, Cause::Rejected, origin));
         };
-        // 4.
-        let deadline = self.deadline.and_then(Deadline::new);
+        // 5.
         let mut sending = Sending { stages: self, request, unrecorded: Some((watch, permits)) };
         let answer = deadline::send(&*self.store, request, deadline).now();
         let unrecorded = sending.unrecorded.take();
@@ -195,7 +263,7 @@ impl Stages {
         }
     }
 
-    /// Ends a request with steps 5 and 6. The reply has the [time](Self::store_time) that the store
+    /// Ends a request with steps 6 and 7. The reply has the [time](Self::store_time) that the store
     /// took.
     pub(super) fn finish(
         self: &Arc<Self>,
@@ -204,7 +272,7 @@ impl Stages {
         (reply, time): (Result<StoreReply, Error>, Option<Duration>),
         origin: Origin,
     ) -> Result<StoreReply, Error> {
-        // 5.
+        // 6.
         let failed_node = reply.as_ref().err().and_then(Error::node);
         self.record(permits, |breaker| match failed_node {
             Some(node) if breaker.node() != NodeId(node) => CallOutcome::Unknown,
@@ -218,7 +286,7 @@ impl Stages {
         {
             telemetry::store_failed(error);
         }
-        // 6.
+        // 7.
         match (reply, request) {
             (Ok(reply), _) => {
                 self.start_replay();
@@ -229,7 +297,7 @@ impl Stages {
         }
     }
 
-    /// Ends a call without a reply, in place of step 5.
+    /// Ends a call without a reply, in place of step 6.
     pub(super) fn abandon(
         self: &Arc<Self>,
         request: Option<Request<'_>>,
@@ -248,13 +316,13 @@ impl Stages {
         (!self.scheduling_delay.was_late_since(start)).then(|| start.elapsed())
     }
 
-    /// Returns whether a breaker rejects this request in step 1.
+    /// Returns whether a breaker rejects this request in step 2.
     #[inline]
     fn is_rejected(&self, request: Request<'_>) -> bool {
         self.breakers.as_ref().is_some_and(|breakers| breakers.reject(&*self.store, request))
     }
 
-    /// Requests the permits of step 3. Without breakers, every request goes through without one.
+    /// Requests the permits of step 4. Without breakers, every request goes through without one.
     fn permits(
         self: &Arc<Self>,
         request: Request<'_>,
@@ -283,7 +351,7 @@ impl Stages {
         }
     }
 
-    fn fall_back(
+    pub(super) fn fall_back(
         &self,
         request: Request<'_>,
         cause: Cause,
@@ -317,7 +385,9 @@ impl Stages {
     async fn replay_backlog(self: &Arc<Self>) -> bool {
         let Some(fallback) = &self.fallback else { return true };
         let has_nodes = self.breakers.as_ref().is_some_and(Breakers::has_nodes);
-        let send = |charges: &[Charge<'_>]| self.call(Request::Force(charges), Origin::Replay);
+        let send = |charges: &[Charge<'_>]| {
+            self.call(Request::Force(charges), Origin::Replay, self.deadline)
+        };
         replay::replay(fallback, has_nodes, send).await
     }
 }

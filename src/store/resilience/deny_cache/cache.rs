@@ -5,8 +5,9 @@ use std::{sync::Arc, time::Duration};
 use smallvec::SmallVec;
 
 use super::{
+    super::fingerprint::{Fingerprint, Fingerprints},
     cached_denial::{CachedDenial, unknown},
-    table::{Fingerprint, Fingerprints, Found, Table},
+    table::{Found, Table},
 };
 use crate::{
     clock::{Clock, Timestamp},

@@ -29,6 +29,8 @@ pub(super) struct CachedDenial {
     latency: u64,
     /// The time in the store's reply, by the clock of the store.
     store_time: u64,
+    /// The capacity by which the store counts.
+    limit: u64,
     remaining: u64,
     next_at: u64,
     reset_at: u64,
@@ -56,13 +58,15 @@ impl CachedDenial {
         let Standing { limit, remaining, next_after, reset_after, retry_after } = *standing;
         let full = remaining == limit;
         let ordered = 0 < next_after && next_after <= reset_after && remaining < limit;
-        if limit != quota.capacity() || !(full || ordered) {
+        // A shared store may count a leased quota in another way.
+        let capacities = [quota.capacity(), quota.counted().capacity()];
+        if !capacities.contains(&limit) || !(full || ordered) {
             return None;
         }
         let at = |wait: u64| asked_at.saturating_add(wait);
         let refused = retry_after.map(|wait| Refused { cost, free_at: at(wait) });
         let (next_at, reset_at) = (at(next_after), at(reset_after));
-        Some(Self { asked_at, latency, store_time, remaining, next_at, reset_at, refused })
+        Some(Self { asked_at, latency, store_time, limit, remaining, next_at, reset_at, refused })
     }
 
     /// Returns whether the entry is recent enough to be used at `now`.
@@ -84,8 +88,8 @@ impl CachedDenial {
     /// the entry does not imply that reply.
     #[inline]
     pub(super) fn reply(&self, quota: &Quota, cost: u64, now: u64) -> Option<ChargeReply> {
-        let limit = quota.capacity();
-        let (remaining, next_at) = self.level(quota, limit, now)?;
+        let limit = self.limit;
+        let (remaining, next_at) = self.level(quota, now)?;
         if remaining >= limit {
             return Some(unspent(cost, Standing::full(limit)));
         }
@@ -110,9 +114,9 @@ impl CachedDenial {
     /// Returns the remaining units at `now`, and the time at which the next unit returns. Returns
     /// `None` if the entry does not imply them.
     #[inline]
-    fn level(&self, quota: &Quota, limit: u64, now: u64) -> Option<(u64, u64)> {
-        if self.remaining >= limit || now >= self.reset_at {
-            return Some((limit, now));
+    fn level(&self, quota: &Quota, now: u64) -> Option<(u64, u64)> {
+        if self.remaining >= self.limit || now >= self.reset_at {
+            return Some((self.limit, now));
         }
         if now < self.next_at {
             return Some((self.remaining, self.next_at));
@@ -129,7 +133,7 @@ impl CachedDenial {
     fn free_at(&self, quota: &Quota, cost: u64, (remaining, next_at): (u64, u64)) -> Option<u64> {
         // A higher cost is never free earlier than a lower one. So if two costs are free at the
         // same time, all costs between them are free at that time as well.
-        let (mut low, mut high) = ((remaining + 1, next_at), (quota.capacity(), self.reset_at));
+        let (mut low, mut high) = ((remaining + 1, next_at), (self.limit, self.reset_at));
         if let Some(Refused { cost: known, free_at }) = self.refused {
             if (low.0..=cost).contains(&known) {
                 low = (known, free_at);
@@ -154,10 +158,10 @@ impl CachedDenial {
     /// standing shows it: its waits are then not those of the quota.
     #[inline]
     fn unit_time(&self, quota: &Quota) -> Option<u64> {
-        let Algorithm::TokenBucket { burst } = quota.algorithm() else { return None };
+        let Algorithm::TokenBucket { .. } = quota.algorithm() else { return None };
         let (window, limit) = (quota.window_micros(), quota.limit());
         let unit_time = window.is_multiple_of(limit).then(|| window / limit)?;
-        let missing = burst.saturating_sub(self.remaining + 1).saturating_mul(unit_time);
+        let missing = self.limit.saturating_sub(self.remaining + 1).saturating_mul(unit_time);
         (self.next_at.saturating_add(missing) == self.reset_at).then_some(unit_time)
     }
 }

@@ -1,17 +1,15 @@
 //! A table of bounded size, with the last denial of each key and the number of changes of the key
 //! by this process.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering},
 };
 
-use smallvec::SmallVec;
-
-use super::cached_denial::CachedDenial;
+use super::{
+    super::fingerprint::{Fingerprint, FingerprintSecret},
+    cached_denial::CachedDenial,
+};
 use crate::{policy::Charge, quota::Quota};
 
 /// A set-associative table of denials.
@@ -22,7 +20,7 @@ pub(super) struct Table {
     /// Counters of changes. Keys that share a counter void each other's entries, which sometimes
     /// costs a request to the store.
     changes: Box<[Changes]>,
-    secret: (u64, u64),
+    secret: FingerprintSecret,
 }
 
 #[derive(Debug, Default)]
@@ -38,12 +36,6 @@ struct Changes {
 const WAYS: usize = 4;
 const SETS: usize = 1 << 12;
 const CHANGE_COUNTERS: usize = 1 << 14;
-
-/// The hash of a policy and a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Fingerprint(u64, u64);
-
-pub(super) type Fingerprints = SmallVec<[Fingerprint; 2]>;
 
 #[derive(Debug)]
 struct CacheEntry {
@@ -63,21 +55,17 @@ pub(super) enum Found {
 
 impl Table {
     pub(super) fn new() -> Self {
-        let random = RandomState::new();
         Self {
             sets: (0..SETS).map(|_| Mutex::default()).collect(),
             changes: (0..CHANGE_COUNTERS).map(|_| Changes::default()).collect(),
-            secret: (random.hash_one(1), random.hash_one(2)),
+            secret: FingerprintSecret::new(),
         }
     }
 
-    /// Returns the fingerprint of the charge. Clients choose keys but not policies, so only the key
-    /// is hashed, with the policy in the hasher's secret.
+    /// Returns the fingerprint of the charge.
     #[inline]
     pub(super) fn fingerprint(&self, charge: &Charge<'_>) -> Fingerprint {
-        let (low, high) = self.secret;
-        let [low, high] = charge.key().digest_keyed([low ^ charge.policy().id(), high]);
-        Fingerprint(low, high)
+        self.secret.fingerprint(charge)
     }
 
     /// Returns the entry of a key under a quota, if it is fresh at `now` and the key has changed no

@@ -11,6 +11,8 @@
 //!   before it cannot use a unit too late. Units that are [too late](Taken::is_usable) go to
 //!   [`Stock::discard`].
 
+use std::time::Duration;
+
 use smallvec::SmallVec;
 
 use super::demand::{Demand, Expected};
@@ -28,6 +30,9 @@ pub(crate) struct Stock {
     refresh: u64,
     /// A renewal that was sent under an earlier generation is not used.
     generation: u64,
+    /// The units of a renewal that was sent under an earlier generation than this one are not
+    /// refunded either, because the store may have forgotten them.
+    refunded_since: u64,
     /// In the order in which they were asked for.
     grants: SmallVec<[Grant; MAX_GRANTS]>,
     /// The standing at the last exchange with the store.
@@ -45,7 +50,7 @@ pub(crate) struct Stock {
 pub(crate) const MAX_GRANTS: usize = 4;
 
 /// The fewest checks that are expected in a refresh time for a key to be leased.
-const MIN_CHECKS: u64 = 2;
+pub(super) const MIN_CHECKS: u64 = 2;
 
 /// The units of one reply.
 #[derive(Debug, Clone, Copy)]
@@ -103,6 +108,7 @@ impl Stock {
             quota,
             refresh,
             generation,
+            refunded_since: generation,
             grants: SmallVec::new(),
             exchange: Exchange { asked_at: now, time: Timestamp::default(), standing },
             demand: Demand::new(refresh, now),
@@ -175,7 +181,7 @@ impl Stock {
             return None;
         }
         let (least, horizon) = self.needed(expected, round_trip);
-        if cost == 0 && self.usable(now.saturating_add(horizon)) >= least {
+        if cost == 0 && self.units_at(now.saturating_add(horizon)) >= least {
             return None;
         }
         let cost = if cost == 0 { expected.mean_cost() } else { cost };
@@ -198,7 +204,8 @@ impl Stock {
     ) -> Option<Leftover> {
         let leftover = Leftover { mark: reply.mark, units: reply.units };
         if !self.end_renewal(ask) {
-            return Some(leftover).filter(|it| it.units > 0);
+            let is_counted = leftover.units > 0 && ask.generation >= self.refunded_since;
+            return Some(leftover).filter(|_| is_counted);
         }
         self.record(ask.sent_at, time, reply.standing);
         let lease = u128::from(self.quota.lease_micros_at(time)) * 1000 / 1001;
@@ -256,6 +263,20 @@ impl Stock {
         self.grants.drain(..).filter_map(|grant| grant.leftover()).collect()
     }
 
+    /// Drops all units like [`surrender_all`](Self::surrender_all). They are not refunded, because the
+    /// store is about to forget the units that the key has spent.
+    pub(crate) fn forget(&mut self, generation: u64, resume_at: u64) {
+        self.surrender_all(generation, resume_at);
+        self.refunded_since = generation;
+    }
+
+    /// Replaces the quota, and returns all units of the old one.
+    pub(crate) fn change_quota(&mut self, quota: Quota, generation: u64, now: u64) -> Leftovers {
+        let leftovers = self.surrender_all(generation, now);
+        *self = Self { refunded_since: self.refunded_since, ..Self::new(quota, generation, now) };
+        leftovers
+    }
+
     /// Returns whether the stock is empty and the key has no demand, so that nothing is lost with it.
     pub(crate) fn is_cold(&mut self, now: u64) -> bool {
         self.grants.is_empty()
@@ -264,17 +285,22 @@ impl Stock {
             && self.demand.expected(now).checks < MIN_CHECKS
     }
 
-    /// Returns whether a renewal is in flight.
+    /// Returns the time at which the renewal in flight was asked for.
     #[inline]
-    pub(crate) fn is_renewing(&self) -> bool {
-        self.renewal.is_some()
+    pub(crate) fn renewing_since(&self) -> Option<u64> {
+        self.renewal
     }
 
-    /// Returns the number of units in the stock.
+    /// Returns the time from one renewal to the next: half of the lease.
+    pub(crate) fn refresh(&self) -> Duration {
+        Duration::from_micros(self.refresh)
+    }
+
+    /// Returns the number of units that can be used at `now`.
     #[inline]
-    pub(crate) fn units(&self) -> u64 {
-        let units = self.grants.iter().filter(|it| !it.is_over).map(|it| it.units);
-        units.fold(0, u64::saturating_add)
+    pub(crate) fn units_at(&self, now: u64) -> u64 {
+        let usable = self.grants.iter().filter(|it| !it.is_over && now < it.end);
+        usable.map(|it| it.units).fold(0, u64::saturating_add)
     }
 
     /// Returns whether a grant holds `cost` units at `now`.
@@ -289,7 +315,7 @@ impl Stock {
         let Exchange { asked_at, time, standing } = self.exchange;
         let elapsed = now.saturating_sub(asked_at);
         let time = Timestamp::from_micros(time.as_micros().saturating_add(elapsed));
-        let remaining = standing.remaining.saturating_add(self.units()).min(standing.limit);
+        let remaining = standing.remaining.saturating_add(self.units_at(now)).min(standing.limit);
         // Units may have returned since. Their number is not known, so the wait for the next one
         // is the shortest possible.
         let least = u64::from(standing.next_after > 0);
@@ -305,13 +331,6 @@ impl Stock {
         let horizon = round_trip.saturating_add(round_trip / 2);
         let units = u128::from(expected.units) * u128::from(horizon) / u128::from(self.refresh);
         (u64::try_from(units).unwrap_or(u64::MAX).max(expected.mean_cost()), horizon)
-    }
-
-    /// Returns the number of units that can be used until `time`.
-    #[inline]
-    fn usable(&self, time: u64) -> u64 {
-        let usable = self.grants.iter().filter(|it| !it.is_over && time < it.end);
-        usable.map(|it| it.units).fold(0, u64::saturating_add)
     }
 
     /// Returns whether `ask` was the renewal in flight, which has now ended.

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use super::*;
 use crate::{decision::Verdict, quota::Algorithm};
 
@@ -64,10 +62,10 @@ fn asks_for_the_demand_of_a_refresh_time() {
 fn one_renewal_is_in_flight_at_a_time() {
     let mut stock = busy(10, 0);
     let ask = stock.ask(0, ROUND_TRIP, 1).expect("demand");
-    assert!(stock.is_renewing());
+    assert!(stock.renewing_since().is_some());
     assert!(stock.ask(0, ROUND_TRIP, 1).is_none());
     stock.lost(&ask);
-    assert!(!stock.is_renewing());
+    assert!(stock.renewing_since().is_none());
     assert!(stock.ask(LEASE / 2 - 1, ROUND_TRIP, 1).is_none(), "after a failure it waits");
     (0..2).for_each(|_| stock.observe(LEASE / 2, 1));
     assert!(stock.ask(LEASE / 2, ROUND_TRIP, 1).is_some());
@@ -81,7 +79,7 @@ fn units_are_usable_until_the_lease_since_the_request_has_passed_on_a_slow_clock
     assert_eq!((taken.mark, taken.units), (mark(7), 4));
     assert!(taken.is_usable(1_000 + END - 1));
     assert!(!taken.is_usable(1_000 + END));
-    assert_eq!(stock.units(), 6);
+    assert_eq!(stock.units_at(0), 6);
 }
 
 #[test]
@@ -141,11 +139,11 @@ fn units_return_to_their_grant() {
     assert_eq!(renew(&mut stock, 0, 3, 1), None);
     let taken = stock.take(3).expect("3 units");
     assert!(stock.put_back(&taken));
-    assert_eq!(stock.units(), 3);
+    assert_eq!(stock.units_at(0), 3);
     stock.take(2).expect("3 units");
     assert!(stock.refund(mark(1), 2), "by the mark of a receipt");
     assert!(!stock.refund(mark(2), 2), "of another charge");
-    assert_eq!(stock.units(), 3);
+    assert_eq!(stock.units_at(0), 3);
 }
 
 #[test]
@@ -157,7 +155,7 @@ fn late_units_go_back_to_the_store_with_their_grant() {
     assert!(!taken.is_usable(END));
     assert!(stock.discard(&taken));
     assert_eq!(stock.take(1).map(|taken| taken.mark), Some(mark(2)), "the next grant is open");
-    assert_eq!(stock.units(), 4);
+    assert_eq!(stock.units_at(0), 4);
     stock.observe(END, 1);
     assert_eq!(stock.surrender(END).as_slice(), [Leftover { mark: mark(1), units: 3 }]);
 }
@@ -174,7 +172,7 @@ fn idle_and_ended_units_are_surrendered() {
     stock.take(1).expect("8 units");
     let leftovers = stock.surrender(LEASE / 2 + END);
     assert_eq!(leftovers.as_slice(), [Leftover { mark: mark(2), units: 7 }]);
-    assert_eq!(stock.units(), 0);
+    assert_eq!(stock.units_at(0), 0);
 }
 
 #[test]
@@ -191,9 +189,31 @@ fn a_renewal_of_an_earlier_generation_goes_back() {
     let time = Timestamp::from_micros(STORE_TIME);
     let expected = Leftover { mark: mark(2), units: 9 };
     assert_eq!(stock.granted(&old, time, &reply(9, 2)), Some(expected));
-    assert!(stock.is_renewing(), "the new renewal is still in flight");
+    assert!(stock.renewing_since().is_some(), "the new renewal is still in flight");
     assert_eq!(stock.granted(&new, time, &reply(4, 3)), None);
-    assert_eq!(stock.units(), 4);
+    assert_eq!(stock.units_at(0), 4);
+}
+
+#[test]
+fn a_renewal_from_before_a_reset_does_not_go_back() {
+    let mut stock = busy(10, 0);
+    let old = stock.ask(0, ROUND_TRIP, 1).expect("demand");
+    stock.forget(2, 0);
+    assert_eq!(stock.granted(&old, Timestamp::from_micros(STORE_TIME), &reply(9, 2)), None);
+    assert_eq!(stock.units_at(0), 0);
+}
+
+#[test]
+fn units_of_an_earlier_quota_go_back() {
+    let mut stock = busy(10, 0);
+    assert_eq!(renew(&mut stock, 0, 3, 1), None);
+    let old = stock.ask(0, ROUND_TRIP, 1).expect("demand");
+    let half = Quota::per_second(500).leased(Duration::from_micros(LEASE)).expect("valid");
+    let leftovers = stock.change_quota(half, 2, 0);
+    assert_eq!(leftovers.as_slice(), [Leftover { mark: mark(1), units: 3 }]);
+    let leftover = stock.granted(&old, Timestamp::from_micros(STORE_TIME), &reply(9, 2));
+    assert_eq!(leftover, Some(Leftover { mark: mark(2), units: 9 }));
+    assert_eq!((stock.units_at(0), stock.quota()), (0, &half));
 }
 
 #[test]
@@ -203,7 +223,7 @@ fn a_fifth_grant_replaces_an_empty_one_or_the_oldest() {
     assert_eq!(renew(&mut stock, 5, 3, 5), Some(Leftover { mark: mark(1), units: 2 }));
     stock.take(2).expect("of the second");
     assert_eq!(renew(&mut stock, 6, 3, 6), None, "the second is empty");
-    assert_eq!(stock.units(), 2 + 2 + 3 + 3);
+    assert_eq!(stock.units_at(0), 2 + 2 + 3 + 3);
 }
 
 #[test]

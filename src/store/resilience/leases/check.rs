@@ -1,0 +1,318 @@
+//! A check of which some charges may be paid from stock.
+
+use std::{borrow::Cow, slice, sync::Arc};
+
+use smallvec::SmallVec;
+use tokio::sync::watch;
+
+use super::{
+    super::{
+        deadline::{self, Deadline},
+        fallback::Cause,
+        fingerprint::Fingerprint,
+        pipeline::{Origin, Stages},
+    },
+    leases::{Attempt, Joined, Leases, Payment},
+};
+use crate::{
+    clock::Timestamp,
+    decision::{ChargeReply, Mark, Source, StoreReply, Verdict},
+    error::{Error, ErrorKind},
+    policy::{Charge, Charges},
+    store::{Answer, Request},
+    telemetry,
+};
+
+/// The charges of a check, in their order: those that are paid from stock, and those of which the
+/// store is asked.
+#[derive(Debug)]
+struct Split(SmallVec<[Line; 2]>);
+
+#[derive(Debug)]
+enum Line {
+    Paid(Payment),
+    Rest {
+        is_shadow: bool,
+        /// The key, if it is busy.
+        busy: Option<Fingerprint>,
+    },
+}
+
+/// The ends of the renewals for which a check waits.
+type Waits = SmallVec<[watch::Receiver<()>; 2]>;
+
+/// The number of renewals for which a check waits at most, one after the other. The first renewal of a
+/// key that has just become busy is too small for all that wait for it, but it shows the demand.
+const MAX_WAITS: u32 = 2;
+
+/// Decides a check. The stock pays the charges that it can, and the store is asked for the others in
+/// one call. If the check is denied, the units return to the stock.
+///
+/// A check of a busy key whose stock is too small waits for the renewal of the stock.
+pub(super) fn acquire(stages: &Arc<Stages>, leases: &Leases, charges: &[Charge<'_>]) -> Answer {
+    let split = Split::new(stages, leases, charges, true);
+    match split.reply_if_paid() {
+        Some(reply) => Answer::ready(Ok(reply)),
+        None => acquire_rest(stages, leases, charges, split),
+    }
+}
+
+/// Decides a check of one charge like [`acquire`]. If the stock pays it, this does not allocate.
+///
+/// # Errors
+///
+/// Returns the answer if the stock is too small.
+#[inline]
+pub(in crate::store::resilience) fn acquire_one(
+    stages: &Arc<Stages>,
+    leases: &Leases,
+    charge: &Charge<'_>,
+) -> Result<(Timestamp, ChargeReply), Answer> {
+    match leases.pay(stages, charge, true) {
+        Attempt::Paid(payment) => {
+            telemetry::paid_from_stock();
+            Ok((payment.time, payment.reply))
+        }
+        attempt => {
+            let split = Split(SmallVec::from_iter([Line::new(charge, attempt)]));
+            Err(acquire_rest(stages, leases, slice::from_ref(charge), split))
+        }
+    }
+}
+
+/// Decides a check that the stock has not paid wholly.
+#[inline(never)]
+fn acquire_rest(
+    stages: &Arc<Stages>,
+    leases: &Leases,
+    charges: &[Charge<'_>],
+    split: Split,
+) -> Answer {
+    let deadline = || stages.deadline.and_then(Deadline::new);
+    match go_on(stages, leases, charges, split, deadline, true) {
+        Next::Decided(answer) => answer,
+        Next::Waits(waits, deadline) => {
+            let charges = charges.iter().cloned().map(Charge::into_owned).collect();
+            Answer::pending(acquire_after(Arc::clone(stages), charges, waits, deadline))
+        }
+    }
+}
+
+/// Decides a check after the renewals for which it waits.
+async fn acquire_after(
+    stages: Arc<Stages>,
+    charges: Charges<'static>,
+    mut waits: Waits,
+    deadline: Option<Deadline>,
+) -> Result<StoreReply, Error> {
+    let Some(leases) = &stages.leases else { return Err(overdue()) };
+    for round in 1.. {
+        for mut wait in waits {
+            // It is closed when the renewal ends.
+            if let Err(error) = deadline::wait_for(wait.changed(), deadline).await {
+                let request = Request::Acquire(&charges);
+                return stages.fall_back(request, Cause::Failed(error), Origin::Caller);
+            }
+        }
+        let split = Split::new(&stages, leases, &charges, false);
+        if let Some(reply) = split.reply_if_paid() {
+            return Ok(reply);
+        }
+        match go_on(&stages, leases, &charges, split, || deadline, round < MAX_WAITS) {
+            Next::Decided(answer) => return answer.await,
+            Next::Waits(more, _) => waits = more,
+        }
+    }
+    Err(overdue())
+}
+
+/// The next step of a check that the stock has not paid wholly.
+enum Next {
+    Decided(Answer),
+    /// The check waits for renewals.
+    Waits(Waits, Option<Deadline>),
+}
+
+fn go_on(
+    stages: &Arc<Stages>,
+    leases: &Leases,
+    charges: &[Charge<'_>],
+    split: Split,
+    deadline: impl FnOnce() -> Option<Deadline>,
+    may_wait: bool,
+) -> Next {
+    let rest = split.rest(charges);
+    let request = Request::Acquire(&rest);
+    // The deny cache answers without a wait, and so does the fallback while the breaker is open.
+    let watch = match stages.answer_early(request, Origin::Caller) {
+        Ok(watch) => watch,
+        Err(answer) => return Next::Decided(split.join(stages, answer)),
+    };
+    if may_wait {
+        match split.waits(stages, leases, charges) {
+            Ok(waits) if waits.is_empty() => {}
+            Ok(waits) => {
+                // Other checks may use the units meanwhile.
+                split.put_back(leases);
+                return Next::Waits(waits, deadline());
+            }
+            Err(error) => {
+                split.put_back(leases);
+                let request = Request::Acquire(charges);
+                let reply = stages.fall_back(request, Cause::Failed(error), Origin::Caller);
+                return Next::Decided(Answer::ready(reply));
+            }
+        }
+    }
+    let answer = stages.send(request, Origin::Caller, watch, deadline());
+    Next::Decided(split.join(stages, answer))
+}
+
+impl Line {
+    #[inline]
+    fn new(charge: &Charge<'_>, attempt: Attempt) -> Self {
+        match attempt {
+            Attempt::Paid(payment) => Self::Paid(payment),
+            Attempt::Short(busy) => Self::Rest { is_shadow: charge.is_shadow(), busy: Some(busy) },
+            Attempt::Cold => Self::Rest { is_shadow: charge.is_shadow(), busy: None },
+        }
+    }
+}
+
+impl Split {
+    /// Pays the charges that the stock can pay. `is_new` is false for a check that has waited, which
+    /// counts once as demand.
+    fn new(stages: &Arc<Stages>, leases: &Leases, charges: &[Charge<'_>], is_new: bool) -> Self {
+        let pay = |charge| Line::new(charge, leases.pay(stages, charge, is_new));
+        Self(charges.iter().map(pay).collect())
+    }
+
+    /// Returns the reply to the check if all of it is paid.
+    fn reply_if_paid(&self) -> Option<StoreReply> {
+        let mut time = Timestamp::default();
+        let mut charges = SmallVec::with_capacity(self.0.len());
+        for line in &self.0 {
+            let Line::Paid(payment) = line else { return None };
+            time = time.max(payment.time);
+            charges.push(payment.reply);
+        }
+        telemetry::paid_from_stock();
+        Some(StoreReply { time, source: Source::Leased, charges })
+    }
+
+    /// Returns the charges of which the store is asked.
+    fn rest<'c>(&self, charges: &'c [Charge<'c>]) -> Cow<'c, [Charge<'c>]> {
+        if !self.0.iter().any(|line| matches!(line, Line::Paid(_))) {
+            return Cow::Borrowed(charges);
+        }
+        let lines = charges.iter().zip(&self.0);
+        let rest = lines.filter(|(_, line)| matches!(line, Line::Rest { .. }));
+        Cow::Owned(rest.map(|(charge, _)| charge.clone()).collect())
+    }
+
+    /// Joins or starts the renewals of the busy keys whose stock is too small.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a renewal is overdue. The store has then not answered for longer than a
+    /// check waits, so the check does not wait for it.
+    fn waits(
+        &self,
+        stages: &Arc<Stages>,
+        leases: &Leases,
+        charges: &[Charge<'_>],
+    ) -> Result<Waits, Error> {
+        let mut waits = Waits::new();
+        for (line, charge) in self.0.iter().zip(charges) {
+            let Line::Rest { busy: Some(fingerprint), .. } = line else { continue };
+            match leases.join(stages, *fingerprint, charge) {
+                Joined::Waits(wait) => waits.push(wait),
+                Joined::Overdue => return Err(overdue()),
+                Joined::None => {}
+            }
+        }
+        Ok(waits)
+    }
+
+    /// Returns the units of the check to their stocks.
+    fn put_back(&self, leases: &Leases) {
+        for line in &self.0 {
+            if let Line::Paid(payment) = line {
+                leases.put_back(payment);
+            }
+        }
+    }
+
+    /// Joins the answer to the rest with the charges that are paid. If the future is dropped, they
+    /// stay paid, because the store may have charged the rest.
+    fn join(self, stages: &Arc<Stages>, answer: Answer) -> Answer {
+        let is_cold = |line: &Line| matches!(line, Line::Rest { busy: None, .. });
+        if self.0.iter().all(is_cold) {
+            return answer;
+        }
+        let Some(leases) = &stages.leases else { return answer };
+        let asked_at = leases.now();
+        match answer.now() {
+            Ok(reply) => Answer::ready(self.join_reply(leases, reply, asked_at)),
+            Err(answer) => {
+                let stages = Arc::clone(stages);
+                Answer::pending(async move {
+                    let reply = answer.await;
+                    let Some(leases) = &stages.leases else { return reply };
+                    self.join_reply(leases, reply, asked_at)
+                })
+            }
+        }
+    }
+
+    fn join_reply(
+        self,
+        leases: &Leases,
+        reply: Result<StoreReply, Error>,
+        asked_at: u64,
+    ) -> Result<StoreReply, Error> {
+        let reply = reply.inspect_err(|_| self.put_back(leases))?;
+        let mut rest = reply.charges.iter();
+        let is_admitted = self.0.iter().all(|line| match line {
+            Line::Paid(_) => true,
+            Line::Rest { is_shadow, .. } => {
+                let passed = rest.next().is_some_and(|it| it.verdict == Verdict::Passed);
+                passed || *is_shadow
+            }
+        });
+        if !is_admitted {
+            self.put_back(leases);
+        }
+        let mut rest = reply.charges.iter();
+        let lines = self.0.iter().filter_map(|line| match line {
+            Line::Paid(payment) if is_admitted => {
+                // A fallback cannot refund units of the shared store.
+                let is_refundable = reply.source != Source::Fallback;
+                let units = if is_refundable { payment.reply.units } else { 0 };
+                Some(ChargeReply { units, ..payment.reply })
+            }
+            Line::Paid(payment) => Some(unspent(payment)),
+            Line::Rest { busy, .. } => {
+                let charge_reply = rest.next()?;
+                if let (Some(busy), Source::Shared) = (busy, reply.source) {
+                    leases.record(*busy, asked_at, reply.time, charge_reply.standing);
+                }
+                Some(*charge_reply)
+            }
+        });
+        let charges = lines.collect();
+        Ok(StoreReply { time: reply.time, source: reply.source, charges })
+    }
+}
+
+/// Returns the reply to a charge that passes by itself, in a check that is denied.
+fn unspent(payment: &Payment) -> ChargeReply {
+    let ChargeReply { verdict, units, mut standing, .. } = payment.reply;
+    standing.remaining = standing.remaining.saturating_add(units).min(standing.limit);
+    ChargeReply { verdict, units: 0, standing, mark: Mark::default() }
+}
+
+#[cold]
+fn overdue() -> Error {
+    Error::new(ErrorKind::Unavailable, "the store has not answered the renewal of a lease in time")
+}

@@ -1,0 +1,124 @@
+//! The keeper: the task that returns units to the store.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use tokio::time::sleep;
+
+use super::{
+    super::pipeline::{Origin, Stages},
+    leases::{Leases, lock},
+};
+use crate::{
+    clock::Timestamp,
+    decision::{Receipt, Source},
+    error::Error,
+    policy::Charges,
+    store::Request,
+    telemetry,
+};
+
+/// The shortest and the longest time between two rounds of the keeper. In between it is half of the
+/// shortest refresh time of the stocks.
+const MIN_INTERVAL: Duration = Duration::from_millis(5);
+const MAX_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The longest time for which [`close`] waits for renewals in flight.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl Leases {
+    /// Starts the keeper, unless it is running. It ends when there are no more stocks.
+    #[inline]
+    pub(super) fn start_keeper(&self, stages: &Arc<Stages>) {
+        // The task holds no strong handle while it sleeps, so that the limiter can end.
+        let weak = Arc::downgrade(stages);
+        self.keeper.start(|| run(weak));
+    }
+
+    /// Collects the units that are not needed, and drops the stocks of keys without demand. Returns
+    /// the time until the next round, and `None` if no stock is left.
+    fn collect(&self) -> Option<Duration> {
+        let table = self.table()?;
+        let now = self.now();
+        let mut interval = MAX_INTERVAL;
+        table.retain(|entry| {
+            let is_current = entry.charge.quota_in_force() == *entry.stock.quota();
+            let leftovers = match is_current {
+                true => entry.stock.surrender(now),
+                false => entry.stock.surrender_all(table.next_generation(), now),
+            };
+            self.add_leftovers(entry.lines(leftovers));
+            interval = interval.min(entry.stock.refresh() / 2);
+            is_current && !entry.stock.is_cold(now)
+        });
+        (table.keys() > 0).then_some(interval.max(MIN_INTERVAL))
+    }
+
+    /// Takes all units out of all stocks.
+    fn collect_all(&self) {
+        let Some(table) = self.table() else { return };
+        let now = self.now();
+        table.retain(|entry| {
+            let leftovers = entry.stock.surrender_all(table.next_generation(), now);
+            self.add_leftovers(entry.lines(leftovers));
+            false
+        });
+    }
+
+    /// Takes the units that go back to the store, as receipts of as many lines as a check may have.
+    fn take_receipts(&self) -> Vec<Receipt> {
+        let mut lines = std::mem::take(&mut *lock(&self.leftovers)).into_iter().peekable();
+        let mut receipts = Vec::new();
+        while lines.peek().is_some() {
+            let lines = lines.by_ref().take(Charges::MAX);
+            receipts.push(Receipt::new(Timestamp::default(), Source::Shared, lines));
+        }
+        receipts
+    }
+}
+
+async fn run(stages: Weak<Stages>) {
+    loop {
+        let Some(strong) = stages.upgrade() else { return };
+        let Some(leases) = &strong.leases else { return };
+        let interval = leases.collect();
+        // Units whose refund fails come back by themselves.
+        let _ = refund_leftovers(&strong, leases).await;
+        let Some(interval) = interval else { return };
+        drop(strong);
+        sleep(interval).await;
+    }
+}
+
+/// Ends the leases of a limiter: waits for the renewals in flight, and returns all units.
+///
+/// # Errors
+///
+/// Returns the error of the last refund that failed.
+pub(in crate::store::resilience) async fn close(stages: &Arc<Stages>) -> Result<(), Error> {
+    let Some(leases) = &stages.leases else { return Ok(()) };
+    let mut renewals = leases.close();
+    let ended = async { while renewals.join_next().await.is_some() {} };
+    // Outside of a runtime with timers there are no renewals.
+    if crate::store::scheduling::runtime_with_timer().is_some() {
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, ended).await;
+    }
+    leases.collect_all();
+    refund_leftovers(stages, leases).await
+}
+
+async fn refund_leftovers(stages: &Arc<Stages>, leases: &Leases) -> Result<(), Error> {
+    let mut result = Ok(());
+    for receipt in leases.take_receipts() {
+        let request = Request::Refund(&receipt);
+        match stages.call(request, Origin::Lease, stages.deadline).await {
+            Ok(reply) => {
+                telemetry::leases_refunded(reply.charges.iter().map(|it| it.units).sum());
+            }
+            Err(error) => result = Err(error),
+        }
+    }
+    result
+}

@@ -1,0 +1,369 @@
+//! The leases of a limiter: the stocks of its busy keys, and the tasks that renew and refund them.
+
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+    atomic::{
+        AtomicBool,
+        Ordering::{Acquire, Release},
+    },
+};
+
+use tokio::{sync::watch, task::JoinSet};
+
+use super::{
+    super::{background_task::BackgroundTask, fingerprint::Fingerprint, pipeline::Stages},
+    renewal::Renewal,
+    stock::{Ask, Taken},
+    table::{Entry, Table},
+};
+use crate::{
+    clock::{Clock, Timestamp},
+    decision::{ChargeReply, ReceiptLine, Standing, StoreReply, Verdict},
+    policy::Charge,
+    store::scheduling::runtime_with_timer,
+};
+
+/// The leases of a limiter.
+#[derive(Debug)]
+pub(in crate::store::resilience) struct Leases {
+    /// Created by the first charge under a leased quota.
+    table: OnceLock<Table>,
+    clock: Arc<dyn Clock>,
+    /// The time after a reset or a block in which no renewal is sent, in microseconds.
+    pub(super) pause: u64,
+    /// True from the beginning of [`close`](Self::close) on. No renewal is started then.
+    is_closed: AtomicBool,
+    /// The renewals in flight.
+    renewals: Mutex<JoinSet<()>>,
+    /// Units on their way back to the store.
+    pub(super) leftovers: Mutex<Vec<ReceiptLine>>,
+    pub(super) keeper: BackgroundTask,
+}
+
+/// A charge that is paid from stock.
+#[derive(Debug)]
+pub(super) struct Payment {
+    pub(super) fingerprint: Fingerprint,
+    pub(super) taken: Taken,
+    pub(super) time: Timestamp,
+    pub(super) reply: ChargeReply,
+}
+
+/// The result of an attempt to pay a charge from stock.
+pub(super) enum Attempt {
+    Paid(Payment),
+    /// The key is busy, and its stock is too small.
+    Short(Fingerprint),
+    /// The charge cannot be leased, or its key is not busy.
+    Cold,
+}
+
+/// The state of the renewal of a key.
+pub(super) enum Joined {
+    /// A renewal is in flight. The receiver is closed when it has ended.
+    Waits(watch::Receiver<()>),
+    /// A renewal has been in flight for longer than a check waits.
+    Overdue,
+    /// No renewal can be sent at present.
+    None,
+}
+
+/// The response time of a store that has not answered yet, in microseconds.
+const DEFAULT_ROUND_TRIP: u64 = 1_000;
+
+/// The maximum number of receipt lines on their way to the store. Units beyond it come back by
+/// themselves when they leave the window.
+const MAX_LEFTOVERS: usize = 1 << 14;
+
+impl Leases {
+    pub(in crate::store::resilience) fn new(clock: Arc<dyn Clock>, pause: u64) -> Self {
+        Self {
+            table: OnceLock::new(),
+            clock,
+            pause,
+            is_closed: AtomicBool::new(false),
+            renewals: Mutex::default(),
+            leftovers: Mutex::default(),
+            keeper: BackgroundTask::default(),
+        }
+    }
+
+    /// Returns the table, if a charge under a leased quota has been made.
+    #[inline]
+    pub(super) fn table(&self) -> Option<&Table> {
+        self.table.get()
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.clock.now().as_micros()
+    }
+
+    /// Pays a charge from stock, and starts a renewal if little is left. `is_new` is false for a
+    /// charge that has waited for a renewal, which counts once as demand.
+    #[inline]
+    pub(super) fn pay(&self, stages: &Arc<Stages>, charge: &Charge<'_>, is_new: bool) -> Attempt {
+        if !is_leased(charge) {
+            return Attempt::Cold;
+        }
+        let table = self.table.get_or_init(Table::new);
+        let fingerprint = table.fingerprint(charge);
+        let mut entries = table.lock(fingerprint);
+        let Some(entry) = entries.find(fingerprint) else {
+            drop(entries);
+            return self.observe(stages, table, charge, fingerprint);
+        };
+        if entry.stock.quota() != charge.quota() && !self.change_quota(table, entry, charge) {
+            return Attempt::Cold;
+        }
+        let cost = charge.cost();
+        let (taken, now) = self.take(entry, cost);
+        if is_new {
+            entry.stock.observe(now, cost);
+        }
+        let Some(taken) = taken else { return Attempt::Short(fingerprint) };
+        let (time, standing) = entry.stock.standing(now);
+        let reply =
+            ChargeReply { verdict: Verdict::Passed, units: cost, standing, mark: taken.mark };
+        let ask = entry.stock.ask(now, round_trip(stages), 0);
+        let renewal = ask.map(|ask| self.begin_renewal(stages, entry, ask));
+        drop(entries);
+        if let Some(renewal) = renewal {
+            self.start(stages, renewal);
+        }
+        Attempt::Paid(Payment { fingerprint, taken, time, reply })
+    }
+
+    /// Takes units that may be used now. Also returns the time of use.
+    #[inline]
+    fn take(&self, entry: &mut Entry, cost: u64) -> (Option<Taken>, u64) {
+        loop {
+            let taken = entry.stock.take(cost);
+            // The clock is read after the units were taken: this is the time at which they are used.
+            let now = self.now();
+            match taken {
+                Some(late) if !late.is_usable(now) => drop(entry.stock.discard(&late)),
+                taken => return (taken, now),
+            };
+        }
+    }
+
+    /// Records the standing in the store's reply to a charge that was not paid from stock.
+    pub(super) fn record(
+        &self,
+        fingerprint: Fingerprint,
+        asked_at: u64,
+        time: Timestamp,
+        standing: Standing,
+    ) {
+        let Some(table) = self.table() else { return };
+        if let Some(entry) = table.lock(fingerprint).find(fingerprint) {
+            entry.stock.record(asked_at, time, standing);
+        }
+    }
+
+    /// Returns the units of a receipt's line to the stock that they were taken from. Returns `None` if
+    /// they go back to the store.
+    pub(super) fn refund(&self, line: &ReceiptLine) -> Option<ChargeReply> {
+        let (table, charge) = (self.table()?, line.charge());
+        let fingerprint = table.fingerprint(charge);
+        let mut entries = table.lock(fingerprint);
+        let entry = entries.find(fingerprint)?;
+        let is_open = entry.stock.quota() == charge.quota()
+            && line.units() > 0
+            && entry.stock.refund(line.mark(), line.units());
+        let (_, standing) = entry.stock.standing(self.now());
+        let (units, mark) = (line.units(), line.mark());
+        is_open.then_some(ChargeReply { verdict: Verdict::Passed, units, standing, mark })
+    }
+
+    /// Adds the stocks of these charges to the reply to a peek.
+    pub(super) fn add_stock(&self, charges: &[Charge<'_>], mut reply: StoreReply) -> StoreReply {
+        let Some(table) = self.table() else { return reply };
+        let now = self.now();
+        for (charge, reply) in charges.iter().zip(&mut reply.charges) {
+            let fingerprint = table.fingerprint(charge);
+            let mut entries = table.lock(fingerprint);
+            let Some(entry) = entries.find(fingerprint) else { continue };
+            let ChargeReply { verdict, standing, .. } = reply;
+            let units = entry.stock.units_at(now);
+            standing.remaining = standing.remaining.saturating_add(units).min(standing.limit);
+            if *verdict == Verdict::Refused
+                && is_leased(charge)
+                && entry.stock.holds(charge.cost(), now)
+            {
+                (*verdict, standing.retry_after) = (Verdict::Passed, None);
+            }
+        }
+        reply
+    }
+
+    /// Empties the stocks of these charges before a reset or a block is sent, and pauses their
+    /// renewals until it has arrived. Renewals in flight are not used. The units are refunded if the
+    /// store still counts them.
+    pub(super) fn withdraw(&self, charges: &[Charge<'_>], are_counted: bool) {
+        let Some(table) = self.table() else { return };
+        let resume_at = self.now().saturating_add(self.pause);
+        for charge in charges {
+            let fingerprint = table.fingerprint(charge);
+            let mut entries = table.lock(fingerprint);
+            let Some(entry) = entries.find(fingerprint) else { continue };
+            let generation = table.next_generation();
+            entry.renewal = None;
+            if are_counted {
+                let leftovers = entry.stock.surrender_all(generation, resume_at);
+                self.add_leftovers(entry.lines(leftovers));
+            } else {
+                entry.stock.forget(generation, resume_at);
+            }
+        }
+    }
+
+    /// Returns the number of keys with a stock, and the number of units in all stocks.
+    pub(in crate::store::resilience) fn held(&self) -> (usize, u64) {
+        let (mut keys, mut units) = (0, 0);
+        if let Some(table) = self.table() {
+            let now = self.now();
+            table.retain(|entry| {
+                let held = entry.stock.units_at(now);
+                keys += usize::from(held > 0);
+                units += held;
+                true
+            });
+        }
+        (keys, units)
+    }
+
+    /// Joins the renewal of a key whose stock is too small, or starts one.
+    pub(super) fn join(
+        &self,
+        stages: &Arc<Stages>,
+        fingerprint: Fingerprint,
+        charge: &Charge<'_>,
+    ) -> Joined {
+        let Some(table) = self.table() else { return Joined::None };
+        let now = self.now();
+        let mut entries = table.lock(fingerprint);
+        let Some(entry) = entries.find(fingerprint) else { return Joined::None };
+        if entry.stock.quota() != charge.quota() {
+            return Joined::None;
+        }
+        if let Some(sent_at) = entry.stock.renewing_since() {
+            let patience = stages.deadline.map_or(u64::MAX, |it| it.as_micros() as u64);
+            return match &entry.renewal {
+                Some(renewal) if now.saturating_sub(sent_at) < patience => {
+                    Joined::Waits(renewal.clone())
+                }
+                Some(_) => Joined::Overdue,
+                None => Joined::None,
+            };
+        }
+        let Some(ask) = entry.stock.ask(now, round_trip(stages), charge.cost()) else {
+            return Joined::None;
+        };
+        let renewal = self.begin_renewal(stages, entry, ask);
+        let waits = entry.renewal.clone();
+        drop(entries);
+        self.start(stages, renewal);
+        waits.map_or(Joined::None, Joined::Waits)
+    }
+
+    /// Returns units of a denied check to their stock. If their grant has left the stock meanwhile,
+    /// they come back by themselves.
+    pub(super) fn put_back(&self, payment: &Payment) {
+        let Some(table) = self.table() else { return };
+        if let Some(entry) = table.lock(payment.fingerprint).find(payment.fingerprint) {
+            entry.stock.put_back(&payment.taken);
+        }
+    }
+
+    /// Adds units that go back to the store with the next round of the keeper.
+    pub(super) fn add_leftovers(&self, lines: impl Iterator<Item = ReceiptLine>) {
+        let mut leftovers = lock(&self.leftovers);
+        let room = MAX_LEFTOVERS.saturating_sub(leftovers.len());
+        leftovers.extend(lines.take(room));
+    }
+
+    /// Stops all tasks.
+    pub(in crate::store::resilience) fn stop(&self) {
+        self.keeper.stop();
+        drop(self.close());
+    }
+
+    /// Starts no more renewals, and returns those in flight.
+    pub(super) fn close(&self) -> JoinSet<()> {
+        let mut renewals = lock(&self.renewals);
+        self.is_closed.store(true, Release);
+        std::mem::take(&mut *renewals)
+    }
+
+    /// Counts a check of a key without a stock.
+    #[inline(never)]
+    fn observe(
+        &self,
+        stages: &Arc<Stages>,
+        table: &Table,
+        charge: &Charge<'_>,
+        fingerprint: Fingerprint,
+    ) -> Attempt {
+        if self.is_closed.load(Acquire) || !table.observe(fingerprint, charge, self.now()) {
+            return Attempt::Cold;
+        }
+        self.start_keeper(stages);
+        Attempt::Short(fingerprint)
+    }
+
+    /// Replaces the quota of a stock by that of a charge, unless the charge was made under an earlier
+    /// quota than the stock. Returns whether it was replaced.
+    #[cold]
+    fn change_quota(&self, table: &Table, entry: &mut Entry, charge: &Charge<'_>) -> bool {
+        if charge.quota_in_force() != *charge.quota() {
+            return false;
+        }
+        let generation = table.next_generation();
+        let leftovers = entry.stock.change_quota(*charge.quota(), generation, self.now());
+        self.add_leftovers(entry.lines(leftovers));
+        entry.charge = charge.clone().into_owned();
+        entry.renewal = None;
+        true
+    }
+
+    /// Creates the renewal of `ask`, of which others can wait for the end.
+    fn begin_renewal(&self, stages: &Arc<Stages>, entry: &mut Entry, ask: Ask) -> Renewal {
+        let (done, receiver) = watch::channel(());
+        entry.renewal = Some(receiver);
+        Renewal::new(stages, entry, ask, done)
+    }
+
+    /// Starts the task of a renewal. Without a runtime, or after the close, the renewal is dropped,
+    /// which ends it.
+    #[inline(never)]
+    fn start(&self, stages: &Arc<Stages>, renewal: Renewal) {
+        let Some(runtime) = runtime_with_timer() else { return };
+        let mut renewals = lock(&self.renewals);
+        if !self.is_closed.load(Acquire) {
+            self.start_keeper(stages);
+            while renewals.try_join_next().is_some() {}
+            renewals.spawn_on(renewal.run(Arc::clone(stages)), &runtime);
+        }
+    }
+}
+
+/// Returns whether the units of a charge may be leased. Shadows and charges of a number of units
+/// that the store chooses are always sent to it.
+#[inline]
+fn is_leased(charge: &Charge<'_>) -> bool {
+    charge.quota().lease().is_some()
+        && charge.cost() > 0
+        && charge.max_cost() == charge.cost()
+        && !charge.is_shadow()
+}
+
+/// Returns the time from a request to its reply, in microseconds.
+#[inline]
+fn round_trip(stages: &Stages) -> u64 {
+    stages.store_times.get().map_or(DEFAULT_ROUND_TRIP, |time| time.as_micros() as u64)
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,89 @@
+//! The requests of a limiter whose charges may be under a leased quota.
+
+use std::sync::Arc;
+
+use super::{
+    super::pipeline::{Origin, Stages},
+    check,
+    leases::Leases,
+};
+use crate::{
+    decision::{ChargeReply, Receipt, ReceiptLine, Source, StoreReply},
+    error::Error,
+    policy::{Charge, Charges},
+    store::{Answer, Request},
+};
+
+/// Returns whether a charge of the request is under a leased quota.
+#[inline]
+pub(in crate::store::resilience) fn concerns(request: Request<'_>) -> bool {
+    request.charges().any(|charge| charge.quota().lease().is_some())
+}
+
+/// Executes a request of which a charge is under a leased quota.
+pub(in crate::store::resilience) fn call(
+    stages: &Arc<Stages>,
+    leases: &Leases,
+    request: Request<'_>,
+) -> Answer {
+    match request {
+        Request::Acquire(charges) => return check::acquire(stages, leases, charges),
+        Request::Peek(charges) => return peek(stages, leases, charges),
+        Request::Refund(receipt) => return refund(stages, leases, receipt),
+        // The store forgets the units that were leased.
+        Request::Reset(charges) => leases.withdraw(charges, false),
+        Request::Block(charges, _) | Request::Unblock(charges) => leases.withdraw(charges, true),
+        Request::Force(_) => {}
+    }
+    stages.call(request, Origin::Caller, stages.deadline)
+}
+
+/// Adds the stock to what the store says is free.
+fn peek(stages: &Arc<Stages>, leases: &Leases, charges: &[Charge<'_>]) -> Answer {
+    let answer = stages.call(Request::Peek(charges), Origin::Caller, stages.deadline);
+    match answer.now() {
+        Ok(reply) => Answer::ready(reply.map(|reply| leases.add_stock(charges, reply))),
+        Err(answer) => {
+            let stages = Arc::clone(stages);
+            let charges: Charges<'static> =
+                charges.iter().cloned().map(Charge::into_owned).collect();
+            Answer::pending(async move {
+                let reply = answer.await?;
+                let Some(leases) = &stages.leases else { return Ok(reply) };
+                Ok(leases.add_stock(&charges, reply))
+            })
+        }
+    }
+}
+
+/// Returns the units of a receipt to the stocks that they were taken from, if these still have the
+/// grant. The others go back to the store.
+fn refund(stages: &Arc<Stages>, leases: &Leases, receipt: &Receipt) -> Answer {
+    // The marks of a fallback are not those of the store.
+    let is_of_store = receipt.source() != Source::Fallback;
+    let local: Vec<Option<ChargeReply>> =
+        receipt.lines().iter().map(|line| leases.refund(line).filter(|_| is_of_store)).collect();
+    if local.iter().all(Option::is_none) {
+        return stages.call(Request::Refund(receipt), Origin::Caller, stages.deadline);
+    }
+    let time = receipt.time();
+    if local.iter().all(Option::is_some) {
+        let charges = local.into_iter().flatten().collect();
+        return Answer::ready(Ok(StoreReply { time, source: Source::Leased, charges }));
+    }
+    let rest = receipt.lines().iter().zip(&local).filter(|(_, reply)| reply.is_none());
+    let rest =
+        rest.map(|(line, _)| ReceiptLine::new(line.charge().clone(), line.units(), line.mark()));
+    let rest = Receipt::new(time, receipt.source(), rest);
+    let answer = stages.call(Request::Refund(&rest), Origin::Caller, stages.deadline);
+    let join = move |reply: Result<StoreReply, Error>| {
+        let reply = reply?;
+        let mut rest = reply.charges.into_iter();
+        let charges = local.into_iter().filter_map(|local| local.or_else(|| rest.next()));
+        Ok(StoreReply { charges: charges.collect(), ..reply })
+    };
+    match answer.now() {
+        Ok(reply) => Answer::ready(join(reply)),
+        Err(answer) => Answer::pending(async move { join(answer.await) }),
+    }
+}

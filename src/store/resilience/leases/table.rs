@@ -1,0 +1,144 @@
+//! The stocks of all busy keys.
+
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+};
+
+use hashbrown::HashTable;
+use tokio::sync::watch;
+
+use super::{
+    super::fingerprint::{Fingerprint, FingerprintSecret},
+    candidates::{BUSY_CHECKS, Candidates},
+    stock::{Leftovers, Stock},
+};
+use crate::{decision::ReceiptLine, policy::Charge};
+
+/// The stocks of all busy keys, in shards. An entry has a fixed size, so the maximum number of keys
+/// also bounds the bytes.
+#[derive(Debug)]
+pub(super) struct Table {
+    shards: Box<[Shard]>,
+    candidates: Candidates,
+    secret: FingerprintSecret,
+    keys: AtomicUsize,
+    generations: AtomicU64,
+}
+
+/// A shard has a cache line of its own, so that threads that use different shards do not contend.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Shard(Mutex<Entries>);
+
+/// The stocks of a shard.
+#[derive(Debug, Default)]
+pub(super) struct Entries(HashTable<Entry>);
+
+/// The stock of one key.
+#[derive(Debug)]
+pub(super) struct Entry {
+    fingerprint: Fingerprint,
+    /// A charge to the key, from which renewals and refunds are made.
+    pub(super) charge: Charge<'static>,
+    pub(super) stock: Stock,
+    /// The renewal in flight. It is closed when the renewal has ended.
+    pub(super) renewal: Option<watch::Receiver<()>>,
+}
+
+/// The maximum number of keys with a stock: about 8 MiB of them. While there are as many, the checks
+/// of other keys are sent to the store.
+const MAX_KEYS: usize = 1 << 14;
+
+const SHARDS: usize = 1 << 8;
+
+impl Table {
+    pub(super) fn new() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            candidates: Candidates::new(),
+            secret: FingerprintSecret::new(),
+            keys: AtomicUsize::new(0),
+            generations: AtomicU64::new(0),
+        }
+    }
+
+    #[inline]
+    pub(super) fn fingerprint(&self, charge: &Charge<'_>) -> Fingerprint {
+        self.secret.fingerprint(charge)
+    }
+
+    /// Locks the shard of a key.
+    #[inline]
+    pub(super) fn lock(&self, fingerprint: Fingerprint) -> MutexGuard<'_, Entries> {
+        self.lock_shard(fingerprint.1 as usize % SHARDS)
+    }
+
+    #[inline]
+    fn lock_shard(&self, number: usize) -> MutexGuard<'_, Entries> {
+        self.shards[number].0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a check of a key without a stock, and creates the stock if the key is busy. Returns
+    /// whether it is.
+    pub(super) fn observe(&self, fingerprint: Fingerprint, charge: &Charge<'_>, now: u64) -> bool {
+        let refresh = charge.quota().lease().unwrap_or_default().as_micros() as u64 / 2;
+        if !self.candidates.observe(fingerprint, now, refresh) {
+            return false;
+        }
+        let mut entries = self.lock(fingerprint);
+        if entries.find(fingerprint).is_none() {
+            if self.keys.load(Relaxed) >= MAX_KEYS {
+                return false;
+            }
+            self.keys.fetch_add(1, Relaxed);
+            let mut stock = Stock::new(*charge.quota(), self.next_generation(), now);
+            (0..BUSY_CHECKS).for_each(|_| stock.observe(now, charge.cost()));
+            let charge = charge.clone().into_owned();
+            entries.insert(Entry { fingerprint, charge, stock, renewal: None });
+        }
+        true
+    }
+
+    /// Returns a generation that no stock has had.
+    pub(super) fn next_generation(&self) -> u64 {
+        self.generations.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Returns the number of keys with a stock.
+    pub(super) fn keys(&self) -> usize {
+        self.keys.load(Relaxed)
+    }
+
+    /// Visits the stocks of all keys, and removes those for which `stays` is false.
+    pub(super) fn retain(&self, mut stays: impl FnMut(&mut Entry) -> bool) {
+        for number in 0..self.shards.len() {
+            let mut entries = self.lock_shard(number);
+            let before = entries.0.len();
+            entries.0.retain(&mut stays);
+            self.keys.fetch_sub(before - entries.0.len(), Relaxed);
+        }
+    }
+}
+
+impl Entries {
+    #[inline]
+    pub(super) fn find(&mut self, fingerprint: Fingerprint) -> Option<&mut Entry> {
+        self.0.find_mut(fingerprint.0, |entry| entry.fingerprint == fingerprint)
+    }
+
+    fn insert(&mut self, entry: Entry) {
+        self.0.insert_unique(entry.fingerprint.0, entry, |entry| entry.fingerprint.0);
+    }
+}
+
+impl Entry {
+    pub(super) fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// Returns the lines of the receipt with which these units go back to the store.
+    pub(super) fn lines(&self, leftovers: Leftovers) -> impl Iterator<Item = ReceiptLine> {
+        leftovers.into_iter().map(|it| ReceiptLine::new(self.charge.clone(), it.units, it.mark))
+    }
+}

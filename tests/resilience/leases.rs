@@ -1,0 +1,470 @@
+//! Leases: units of busy keys that a process takes in bulk and spends by itself.
+//!
+//! The store, the leases and the deny cache share one manual clock. Timers run in tokio's paused time.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use tokio::time::sleep;
+use tollgate::{
+    Charge, Charges, Decision, Limiter, ManualClock, Quota, Reserve,
+    store::{Answer, Request, Resilience, Source, Store},
+};
+
+use crate::{
+    deny_cache::START,
+    remote::{Mood, Remote},
+    support::policy,
+};
+
+/// A lease of 100 ms.
+const LEASED: &str = "1000/s leased(100ms)";
+
+/// A remote store that keeps a list of its requests.
+#[derive(Debug, Clone)]
+struct Logged {
+    remote: Remote,
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+impl Logged {
+    /// Returns the requests since the last call.
+    fn requests(&self) -> Vec<String> {
+        std::mem::take(&mut self.requests.lock().expect("no panic"))
+    }
+}
+
+impl Store for Logged {
+    fn call(&self, request: Request<'_>) -> Answer {
+        let names = |charges: &[Charge<'_>]| {
+            let names: Vec<_> = charges.iter().map(|it| it.policy().name().to_owned()).collect();
+            names.join("+")
+        };
+        let line = match request {
+            Request::Acquire(charges) => {
+                let kind = if charges.iter().any(Charge::is_lease) { "lease" } else { "acquire" };
+                format!("{kind} {}", names(charges))
+            }
+            Request::Peek(charges) => format!("peek {}", names(charges)),
+            Request::Force(charges) => format!("force {}", names(charges)),
+            Request::Refund(receipt) => {
+                format!("refund {}", receipt.lines().iter().map(|it| it.units()).sum::<u64>())
+            }
+            Request::Reset(charges) => format!("reset {}", names(charges)),
+            Request::Block(charges, _) => format!("block {}", names(charges)),
+            Request::Unblock(charges) => format!("unblock {}", names(charges)),
+            _ => "other".into(),
+        };
+        self.requests.lock().expect("no panic").push(line);
+        self.remote.call(request)
+    }
+}
+
+struct Case {
+    clock: ManualClock,
+    store: Logged,
+    limiter: Limiter,
+}
+
+impl Case {
+    fn new() -> Self {
+        Self::with(|resilience| resilience)
+    }
+
+    fn with(change: impl FnOnce(Resilience) -> Resilience) -> Self {
+        let clock = ManualClock::at(START);
+        let store = Logged { remote: Remote::new(&clock), requests: Arc::default() };
+        let resilience = change(Resilience::default().clock(clock.clone()));
+        Self { limiter: Limiter::with(store.clone(), resilience), clock, store }
+    }
+
+    /// Another process over the same store.
+    fn process(&self) -> Limiter {
+        let resilience = Resilience::default().clock(self.clock.clone());
+        Limiter::with(self.store.clone(), resilience)
+    }
+
+    async fn check<'p>(&self, charges: impl Into<Charges<'p>>) -> Decision<'p> {
+        self.limiter.check(charges).await.expect("a decision")
+    }
+
+    /// Checks until the stock pays, and forgets the requests until then.
+    async fn warm_up(&self, charge: Charge<'_>) {
+        for _ in 0..20 {
+            if self.check(charge.clone()).await.source() == Source::Leased {
+                // The renewals of these checks end.
+                sleep(Duration::from_millis(1)).await;
+                self.store.requests();
+                return;
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+        panic!("the key is not leased");
+    }
+
+    /// Returns how many units the store says are free.
+    async fn free_in_store(&self, charge: Charge<'_>) -> u64 {
+        let stranger = Limiter::with(self.store.remote.clone(), Resilience::none());
+        let decision = stranger.peek(charge).await.expect("a standing");
+        decision.binding().expect("one charge").standing().remaining()
+    }
+
+    /// Moves the clock, and lets the background tasks run.
+    async fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+        sleep(Duration::from_secs(2)).await;
+    }
+}
+
+fn remaining(decision: &Decision<'_>) -> u64 {
+    decision.binding().expect("one charge").standing().remaining()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_key_costs_few_requests() {
+    let case = Case::new();
+    let policy = policy("p", "100000/s leased(100ms)");
+    let mut leased = 0;
+    for _ in 0..10_000 {
+        let decision = case.check(policy.charge("alice", 1)).await;
+        assert!(decision.is_allowed());
+        leased += u32::from(decision.source() == Source::Leased);
+    }
+    let requests = case.store.requests().len();
+    assert!(requests < 50 && leased > 9_900, "{requests} requests, {leased} leased");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_not_busy_asks_the_store_each_time() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    for _ in 0..20 {
+        let decision = case.check(policy.charge("alice", 1)).await;
+        assert_eq!(decision.source(), Source::Shared);
+        case.clock.advance(Duration::from_millis(30));
+    }
+    assert_eq!(case.store.requests(), vec!["acquire p"; 20]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_checks_wait_for_one_renewal() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    (case.store.remote).set(Mood::Late);
+    let checks = (0..256).map(|_| case.limiter.check(policy.charge("alice", 1)));
+    let decisions = join_all(checks).await;
+    assert!(decisions.iter().all(|it| it.as_ref().is_ok_and(Decision::is_allowed)));
+    let requests = case.store.requests();
+    assert!(requests.len() <= 8, "{requests:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn units_are_not_used_after_their_lease() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    case.warm_up(policy.charge("alice", 1)).await;
+    case.store.remote.set(Mood::Down);
+    assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Leased);
+    case.clock.advance(Duration::from_millis(100));
+    assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Fallback);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_shorter_than_the_lease_is_invisible() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    for _ in 0..200 {
+        let _ = case.check(policy.charge("alice", 1)).await;
+    }
+    case.warm_up(policy.charge("alice", 1)).await;
+    case.store.remote.set(Mood::Down);
+    for _ in 0..20 {
+        assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Leased);
+        case.clock.advance(Duration::from_millis(2));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn units_of_a_lost_answer_are_never_used() {
+    let case = Case::new();
+    let policy = policy("p", "100/min leased(1s)");
+    let mut admitted = 0;
+    for round in 0..300 {
+        // Each third answer is lost: the store has charged the request.
+        case.store.remote.set(if round % 3 == 2 { Mood::Mute } else { Mood::Well });
+        let charge = policy.charge("alice", 1).with_on_failure(tollgate::OnFailure::Deny);
+        if let Ok(decision) = case.limiter.check(charge).await {
+            admitted += u32::from(decision.is_allowed());
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    case.store.remote.set(Mood::Well);
+    assert!(admitted <= 100, "{admitted} admitted");
+    assert!(admitted > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_budget_beside_a_cold_key_costs_one_request_for_the_cold_key() {
+    let case = Case::new();
+    let (client, overall) = (policy("client", "10/s"), policy("overall", LEASED));
+    case.warm_up(overall.charge("all", 1)).await;
+    for number in 0_u64..50 {
+        let check = [client.charge(number, 1), overall.charge("all", 1)];
+        assert!(case.check(check).await.is_allowed());
+    }
+    let requests = case.store.requests();
+    assert_eq!(requests.iter().filter(|it| *it == "acquire client").count(), 50, "{requests:?}");
+    assert!(requests.iter().all(|it| !it.contains('+')), "{requests:?}");
+    // All local: no request but those of renewals.
+    let both = [policy("second", LEASED), overall];
+    case.warm_up(both[0].charge("all", 1)).await;
+    let check = || both.each_ref().map(|policy| policy.charge("all", 1));
+    assert_eq!(case.check(check()).await.source(), Source::Leased);
+    assert!(case.store.requests().iter().all(|it| it.starts_with("lease")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_check_puts_the_leased_units_back() {
+    let case = Case::new();
+    let (client, overall) = (policy("client", "1/s"), policy("overall", LEASED));
+    for _ in 0..100 {
+        let _ = case.check(overall.charge("all", 1)).await;
+    }
+    case.warm_up(overall.charge("all", 1)).await;
+    assert!(case.check([client.charge("mallory", 1), overall.charge("all", 1)]).await.is_allowed());
+    let before = case.limiter.status().leased_units;
+    for without_cache in [false, true] {
+        if without_cache {
+            case.store.remote.set(Mood::Down);
+        }
+        let client = client.charge("mallory", 1).with_on_failure(tollgate::OnFailure::Deny);
+        let decision = case.limiter.check([client, overall.charge("all", 1)]).await;
+        assert!(!decision.is_ok_and(|it| it.is_allowed()));
+        assert_eq!(case.limiter.status().leased_units, before);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_returns_the_units_to_the_stock_while_the_lease_is_open() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    for _ in 0..100 {
+        let _ = case.check(policy.charge("alice", 1)).await;
+    }
+    case.warm_up(policy.charge("alice", 1)).await;
+    let before = case.limiter.status().leased_units;
+    let Reserve::Held(slot) = case.limiter.reserve(policy.charge("alice", 5)).await.unwrap() else {
+        panic!("units are free")
+    };
+    assert_eq!(case.limiter.status().leased_units, before - 5);
+    assert_eq!(slot.refund().await.unwrap(), 5);
+    assert_eq!(case.limiter.status().leased_units, before);
+    // Settled at 2: 3 units return.
+    let Reserve::Held(slot) = case.limiter.reserve(policy.charge("alice", 5)).await.unwrap() else {
+        panic!("units are free")
+    };
+    slot.settle(2).await.unwrap();
+    assert_eq!(case.limiter.status().leased_units, before - 2);
+    assert!(case.store.requests().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_after_the_lease_goes_to_the_store() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    case.warm_up(policy.charge("alice", 1)).await;
+    let slot = loop {
+        match case.limiter.reserve(policy.charge("alice", 1)).await.unwrap() {
+            Reserve::Held(slot) if slot.receipt().source() == Source::Leased => break slot,
+            _ => {}
+        }
+    };
+    case.advance(Duration::from_millis(200)).await;
+    let before = case.free_in_store(policy.charge("alice", 1)).await;
+    assert_eq!(slot.refund().await.unwrap(), 1);
+    assert_eq!(case.free_in_store(policy.charge("alice", 1)).await, before + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_units_go_back_to_the_store() {
+    let case = Case::new();
+    let policy = policy("p", "1000/min leased(100ms)");
+    let mut admitted = 0;
+    for _ in 0..100 {
+        admitted += u64::from(case.check(policy.charge("alice", 1)).await.is_allowed());
+    }
+    assert!(case.limiter.status().leased_units > 0);
+    case.advance(Duration::from_millis(60)).await;
+    let status = case.limiter.status();
+    assert_eq!((status.leased_keys, status.leased_units), (0, 0));
+    assert_eq!(case.free_in_store(policy.charge("alice", 1)).await, 1000 - admitted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_returns_everything_and_later_checks_ask_the_store() {
+    let case = Case::new();
+    let policy = policy("p", "1000/min leased(1s)");
+    let mut admitted = 0;
+    for key in ["alice", "bob"] {
+        for _ in 0..100 {
+            admitted += u64::from(case.check(policy.charge(key, 1)).await.is_allowed());
+        }
+    }
+    assert!(case.limiter.status().leased_units > 0);
+    case.limiter.close().await.unwrap();
+    let free = case.free_in_store(policy.charge("alice", 1)).await
+        + case.free_in_store(policy.charge("bob", 1)).await;
+    assert_eq!(free, 2000 - admitted);
+    for _ in 0..10 {
+        assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Shared);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_waits_for_the_renewal_in_flight() {
+    let case = Case::new();
+    let policy = policy("p", "1000/min leased(1s)");
+    case.store.remote.set(Mood::Late);
+    let checks = (0..10).map(|_| case.limiter.check(policy.charge("alice", 1)));
+    let close = async {
+        tokio::task::yield_now().await;
+        case.limiter.close().await
+    };
+    let (decisions, closed) = tokio::join!(join_all(checks), close);
+    closed.unwrap();
+    let admitted =
+        decisions.iter().filter(|it| it.as_ref().is_ok_and(Decision::is_allowed)).count();
+    let free = case.free_in_store(policy.charge("alice", 1)).await;
+    assert!(free <= 1000 - admitted as u64, "{free} free, {admitted} admitted");
+    assert_eq!(case.limiter.status().leased_units, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_and_a_block_empty_the_stock() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    let charge = || policy.charge("alice", 1);
+    case.warm_up(charge()).await;
+    case.limiter.reset(charge()).await.unwrap();
+    assert_eq!(case.limiter.status().leased_units, 0);
+    assert_eq!(case.free_in_store(charge()).await, 1000);
+
+    case.clock.advance(Duration::from_secs(1));
+    case.warm_up(charge()).await;
+    case.limiter.block(charge(), Duration::from_secs(60)).await.unwrap();
+    for _ in 0..10 {
+        assert!(!case.check(charge()).await.is_allowed(), "blocked");
+    }
+    case.limiter.unblock(charge()).await.unwrap();
+    assert!(case.check(charge()).await.is_allowed());
+    case.advance(Duration::from_millis(1)).await;
+    assert!(case.store.requests().iter().any(|it| it.starts_with("refund")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_quota_returns_the_stock_of_the_old_one() {
+    let case = Case::new();
+    let policy = policy("p", "1000/min leased(1s)");
+    let mut admitted = 0;
+    for _ in 0..100 {
+        admitted += u64::from(case.check(policy.charge("alice", 1)).await.is_allowed());
+    }
+    assert!(case.limiter.status().leased_units > 0);
+    // Also without another check of the key.
+    policy.set_quota("2000/min".parse::<Quota>().unwrap());
+    case.advance(Duration::ZERO).await;
+    assert_eq!(case.limiter.status().leased_units, 0);
+    assert_eq!(case.free_in_store(policy.charge("alice", 1)).await, 2000 - admitted);
+
+    policy.set_quota("1000/min leased(1s)".parse().unwrap());
+    for _ in 0..100 {
+        admitted += u64::from(case.check(policy.charge("alice", 1)).await.is_allowed());
+    }
+    policy.set_quota("500/min leased(2s)".parse().unwrap());
+    admitted += u64::from(case.check(policy.charge("alice", 1)).await.is_allowed());
+    case.limiter.close().await.unwrap();
+    assert_eq!(case.free_in_store(policy.charge("alice", 1)).await, 500 - admitted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn remaining_is_what_the_store_has_and_what_is_in_stock() {
+    let case = Case::new();
+    let policy = policy("p", "1000/min leased(1s)");
+    for admitted in 1..=100 {
+        let decision = case.check(policy.charge("alice", 1)).await;
+        assert!(decision.is_allowed());
+        assert_eq!(remaining(&decision), 1000 - admitted);
+        let peek = case.limiter.peek(policy.charge("alice", 1)).await.unwrap();
+        assert_eq!(remaining(&peek), 1000 - admitted);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peek_passes_if_the_stock_can_pay() {
+    let case = Case::new();
+    let policy = policy("p", "200/min leased(1s)");
+    for _ in 0..50 {
+        let _ = case.check(policy.charge("alice", 1)).await;
+    }
+    let held = case.limiter.status().leased_units;
+    assert!(held > 0);
+    // Another process takes all that is free.
+    let free = case.free_in_store(policy.charge("alice", 1)).await;
+    let other = case.process();
+    assert!(other.check(policy.charge("alice", free)).await.unwrap().is_allowed());
+    assert!(case.limiter.peek(policy.charge("alice", 1)).await.unwrap().is_allowed());
+    assert!(!case.limiter.peek(policy.charge("alice", held + 1)).await.unwrap().is_allowed());
+    assert!(case.check(policy.charge("alice", 1)).await.is_allowed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn shadows_and_batches_are_not_leased() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    case.warm_up(policy.charge("alice", 1)).await;
+    for _ in 0..10 {
+        let _ = case.check(policy.charge("alice", 1).shadow()).await;
+        let _ = case.check(policy.charge("alice", 1).up_to(3)).await;
+        let _ = case.check(policy.charge("alice", 0)).await;
+    }
+    assert_eq!(case.store.requests(), vec!["acquire p"; 30]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn four_processes_never_admit_more_than_the_limit() {
+    let case = Case::new();
+    let policy = policy("p", "1000/min leased(1s)");
+    let processes: Vec<_> = (0..4).map(|_| case.process()).collect();
+    let mut admitted = 0;
+    for round in 0..2_000 {
+        case.store.remote.set(if round % 3 == 0 { Mood::Late } else { Mood::Well });
+        let checks = processes.iter().map(|it| it.check(policy.charge("alice", 1)));
+        let decisions = join_all(checks).await;
+        admitted += decisions.iter().filter(|it| it.as_ref().unwrap().is_allowed()).count();
+        case.clock.advance(Duration::from_micros(50));
+    }
+    assert!((990..=1000).contains(&admitted), "{admitted}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_leases_each_check_asks_the_store() {
+    let case = Case::with(Resilience::without_leases);
+    let policy = policy("p", LEASED);
+    for _ in 0..20 {
+        assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Shared);
+    }
+}
+
+#[test]
+fn without_a_runtime_each_check_asks_the_store() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    for _ in 0..20 {
+        let check = case.limiter.check(policy.charge("alice", 1));
+        let decision = futures_util::FutureExt::now_or_never(check).expect("ready").unwrap();
+        assert_eq!(decision.source(), Source::Shared);
+    }
+}
