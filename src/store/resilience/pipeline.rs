@@ -90,7 +90,7 @@ impl Pipeline {
         let deny_cache =
             config.deny_cache.then(|| DenyCache::new(Arc::clone(&config.clock), max_delay));
         // A reset ends at its deadline, and may arrive later by `max_delay`.
-        let pause = u64::try_from((2 * max_delay).as_micros()).unwrap_or(u64::MAX);
+        let pause = u64::try_from(max_delay.saturating_mul(2).as_micros()).unwrap_or(u64::MAX);
         let leases = config.leases.then(|| Leases::new(config.lease_clock, pause));
         let fallback = config.fallback.map(|mut memory| {
             memory.clock = config.clock;
