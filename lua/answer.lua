@@ -14,7 +14,7 @@ elseif foreign then
   if not batch then
     return redis.error_reply('TOLLGATE ' .. key .. ' does not hold a state of this limiter')
   end
-  while string.byte(charges, charge * width - width + 2) < 4 do charge = charge + 1 end
+  while string.byte(charges, charge * width - width + 2) < 8 do charge = charge + 1 end
   for i = first, charge do reply[i + 1] = pack('<dddddddd', -1, 0, 0, 0, 0, 0, 0, 0) end
   last, check_over = charge, true
 else

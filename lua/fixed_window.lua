@@ -82,7 +82,10 @@ local used = carried and count + carried_functions.used(carried, seen) or count
 free = limit > used and limit - used or 0
 if answering then
   if not refunding then
-    if free >= needed then units = max_cost < free and max_cost or free end
+    if free >= needed then
+      units = max_cost <= cost and cost
+        or math.min(max_cost, flags % 8 >= 4 and cost + floor((free - cost) / 2) or free)
+    end
     if units > 0 then
       used, count = used - count, count + units
       -- Far beyond any limit, forced charges stop counting.

@@ -9,7 +9,7 @@ charge = charge + 1
 local key = keys[charge]
 local algorithm, flags, limit, window, parameter, cost, max_cost =
   parse('<BBddddd', charges, charge * width - width + 1)
-local shadow, same_key, is_last = flags % 2 == 1, flags % 4 >= 2, flags >= 4
+local shadow, same_key, is_last = flags % 2 == 1, flags % 4 >= 2, flags >= 8
 
 -- A branch reads the `state`, unless pass 1 has, and finds out how many units are `free`. When
 -- `answering`, it also spends or refunds, and says where the key then stands. A state that an earlier

@@ -165,7 +165,10 @@ if in_ring then
       end
     end
   elseif answering then
-    if free >= needed then units = max_cost < free and max_cost or free end
+    if free >= needed then
+      units = max_cost <= cost and cost
+        or math.min(max_cost, flags % 8 >= 4 and cost + floor((free - cost) / 2) or free)
+    end
     if units > 0 then
       -- Drop what has left.
       head, start = first, base

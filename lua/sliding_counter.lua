@@ -107,7 +107,10 @@ if carried then estimate = estimate + carried_functions.used(carried, seen) end
 free = limit > estimate and limit - estimate or 0
 if answering then
   if not refunding then
-    if free >= needed then units = max_cost < free and max_cost or free end
+    if free >= needed then
+      units = max_cost <= cost and cost
+        or math.min(max_cost, flags % 8 >= 4 and cost + floor((free - cost) / 2) or free)
+    end
     if units > 0 then
       estimate, current = estimate - current, current + units
       -- Far beyond any limit, forced charges stop counting.

@@ -98,7 +98,10 @@ end
 free = burst > debt and burst - debt or 0
 if answering then
   if not refunding then
-    if free >= needed then units = max_cost < free and max_cost or free end
+    if free >= needed then
+      units = max_cost <= cost and cost
+        or math.min(max_cost, flags % 8 >= 4 and cost + floor((free - cost) / 2) or free)
+    end
     if units > 0 then
       if rate_window ~= window then credit = mul_div(credit, window, 0, rate_window) end
       rate_limit, rate_window = limit, window

@@ -2,6 +2,7 @@
 //! instead of deriving them, and shares no code with what it judges.
 
 mod bucket;
+mod counted;
 mod log;
 mod periods;
 
@@ -11,16 +12,20 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use tollgate::{Algorithm, Quota, store::Verdict};
 
+pub(crate) use self::counted::counted;
+
 /// Which policy, which key.
 pub(crate) type Slot = (usize, usize);
 
-/// One line of a check.
+/// One line of a check. The quota is the one by which the store [counts](counted).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ask {
     pub(crate) slot: Slot,
     pub(crate) quota: Quota,
     pub(crate) cost: u64,
     pub(crate) most: u64,
+    /// Half of what is free beyond the cost is left to others.
+    pub(crate) lease: bool,
     pub(crate) shadow: bool,
 }
 
@@ -104,7 +109,9 @@ impl Oracle {
                 self.heal(now, ask.slot);
                 let verdict = self.verdict(now, ask);
                 let granted = if verdict == Verdict::Passed {
-                    ask.most.min(self.free(now, ask.slot, &ask.quota))
+                    let free = self.free(now, ask.slot, &ask.quota);
+                    let left = if ask.lease { (free - ask.cost).div_ceil(2) } else { 0 };
+                    ask.most.min(free - left)
                 } else {
                     0
                 };
@@ -315,6 +322,7 @@ fn sum(asks: &[Ask]) -> Vec<Ask> {
         if let Some(equal) = equal {
             equal.cost = equal.cost.saturating_add(ask.cost);
             equal.most = equal.most.saturating_add(ask.most);
+            equal.lease |= ask.lease;
         } else {
             summed.push(*ask);
         }

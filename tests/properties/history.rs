@@ -83,6 +83,7 @@ pub(crate) struct ChargeReply {
     pub(crate) key: usize,
     pub(crate) cost: Cost,
     pub(crate) most: Option<Cost>,
+    pub(crate) lease: bool,
     pub(crate) shadow: bool,
 }
 
@@ -106,7 +107,26 @@ pub(crate) enum Change {
     Window(Part),
     Burst(Part),
     Rate(Part, Part),
+    /// A lease for a part of the longest lease, or none.
+    Lease(Option<Part>),
     Back,
+}
+
+impl Change {
+    /// A lease stays, unless this is a change of it.
+    pub(crate) fn keeps_lease(self) -> bool {
+        !matches!(self, Self::Lease(_) | Self::Back)
+    }
+}
+
+/// The quota with such a lease, or without one if it allows none.
+pub(crate) fn leased(quota: Quota, lease: Option<Part>) -> Quota {
+    let (window, algorithm) = (quota.window(), quota.algorithm());
+    let plain = Quota::new_with_algorithm(quota.limit(), window, algorithm).expect("in bounds");
+    let longest = window.min(10 * Quota::MAX_LEASE) / 10;
+    let millis = |part: Part| part.of(longest.as_millis() as u64).max(1);
+    let lease = lease.map(|part| Duration::from_millis(millis(part)));
+    lease.and_then(|lease| plain.leased(lease).ok()).unwrap_or(plain)
 }
 
 impl Part {
@@ -142,9 +162,10 @@ fn quota(family: Family) -> BoxedStrategy<Quota> {
     };
     let longest = 400 * 86_400_000_000;
     let large = (huge / 3..=huge, prop_oneof![Just(longest), longest / 7..=longest]);
-    let rate = prop_oneof![4 => small, 2 => human, 1 => large];
-    (rate, 0..6_u8, 1..40_u16, 1..30_u64, any::<bool>())
-        .prop_filter_map("out of bounds", move |((limit, window), pick, n, burst, large)| {
+    let rate = prop_oneof![4 => small, 3 => human, 1 => large];
+    let lease = prop_oneof![Just(None), part(1).prop_map(Some)];
+    (rate, 0..6_u8, 1..40_u16, 1..30_u64, any::<bool>(), lease)
+        .prop_filter_map("out of bounds", move |((limit, window), pick, n, burst, large, lease)| {
             let algorithm = match (family, pick) {
                 (Family::Log, _) | (Family::Mixed, 0) => Algorithm::SlidingLog,
                 (Family::Buckets, _) | (Family::Mixed, 1) => {
@@ -156,7 +177,9 @@ fn quota(family: Family) -> BoxedStrategy<Quota> {
                     Algorithm::TokenBucket { burst: if large { (limit / 2).max(1) } else { burst } }
                 }
             };
-            Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm).ok()
+            let window = Duration::from_micros(window);
+            let quota = Quota::new_with_algorithm(limit, window, algorithm).ok()?;
+            Some(leased(quota, lease))
         })
         .boxed()
 }
@@ -194,12 +217,14 @@ fn moves() -> impl Strategy<Value = Move> {
 
 fn line() -> impl Strategy<Value = ChargeReply> {
     let most = prop_oneof![7 => Just(None), 1 => cost().prop_map(Some)];
-    (0..3_usize, prop_oneof![3 => Just(0), 1 => Just(1_usize)], cost(), most, 0..6_u8).prop_map(
-        |(policy, key, cost, most, shadow)| ChargeReply {
+    let key = prop_oneof![3 => Just(0), 1 => Just(1_usize)];
+    (0..3_usize, key, cost(), most, any::<bool>(), 0..6_u8).prop_map(
+        |(policy, key, cost, most, lease, shadow)| ChargeReply {
             policy,
             key,
             cost,
             most,
+            lease,
             shadow: shadow == 0,
         },
     )
@@ -229,6 +254,7 @@ fn change() -> impl Strategy<Value = Change> {
         2 => (1..40_u64).prop_map(|of| Change::Burst(Part(of, 12))),
         2 => (1..40_u64, 1..40_u64)
             .prop_map(|(limit, window)| Change::Rate(Part(limit, 12), Part(window, 12))),
+        2 => prop_oneof![Just(None), part(1).prop_map(Some)].prop_map(Change::Lease),
         2 => Just(Change::Back),
     ]
 }

@@ -46,7 +46,7 @@ impl Player<'_> {
     /// No trailing window holds more than the published bound of what was admitted under the quota
     /// in force: since the start, or since its last change.
     pub(crate) fn bounds_of(&self, index: usize) {
-        let quota = self.policies[index].quota();
+        let quota = self.quota(index);
         let since = self.changes[index].map_or(0, |change| change.admitted);
         for key in (0..2).filter(|key| !self.reset.contains(&(index, *key))) {
             let mine = self.admitted[since..].iter().filter(|it| it.slot == (index, key));
@@ -82,6 +82,8 @@ impl Player<'_> {
         tally.count_if(refused && reply.admitted, "shadow refused, check admitted");
         let more = reply.paid.iter().any(|paid| paid.units > paid.ask.cost);
         tally.count_if(more, "granted more than the cost");
+        let lease = reply.paid.iter().any(|paid| paid.ask.lease && paid.units > paid.ask.cost);
+        tally.count_if(lease, "lease granted");
         for (ask, finding) in asks.iter().zip(&reply.findings).filter(|_| asks.len() == 1) {
             let blocked = self.oracle.blocked_for(self.time, ask.slot);
             let longer = blocked > 0 && finding.retry_after.is_some_and(|wait| wait > blocked);

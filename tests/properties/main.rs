@@ -33,6 +33,7 @@ const HARD: &[&str] = &[
     "shadow beside its own charge",
     "shadow refused, check admitted",
     "granted more than the cost",
+    "lease granted",
     "burst at one instant",
     "time ran backward",
     "clock set back by more than a window",
@@ -58,6 +59,10 @@ const HARD: &[&str] = &[
     "window grown",
     "window shrunk",
     "changed twice within a window",
+    "lease begun",
+    "lease ended",
+    "lease longer",
+    "lease shorter",
     "bound proved",
     "bound proved after a change",
 ];

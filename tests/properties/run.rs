@@ -8,8 +8,8 @@ use std::{
 use tollgate::{Algorithm, Charge, Decision, Policy, Quota, Reservation, store::Verdict};
 
 use super::{
-    history::{Change, ChargeReply, Cost, History, Move, Step},
-    oracle::{Ask, Oracle, Paid, Slot},
+    history::{Change, ChargeReply, Cost, History, Move, Step, leased},
+    oracle::{Ask, Oracle, Paid, Slot, counted},
     support::{Fixture, Tally, micros, now},
 };
 
@@ -93,6 +93,11 @@ pub(crate) fn run(fixture: &Fixture, history: &History, tally: &Tally) {
 }
 
 impl Player<'_> {
+    /// The quota by which the store counts a policy.
+    pub(crate) fn quota(&self, index: usize) -> Quota {
+        counted(&self.policies[index].quota(), self.fixture.is_shared())
+    }
+
     fn step(&mut self, step: &Step) {
         match step {
             Step::Move(by) => self.travel(*by),
@@ -133,7 +138,7 @@ impl Player<'_> {
     fn forgotten(&mut self, time: u64) -> bool {
         let slots = (0..self.policies.len()).flat_map(|policy| [(policy, 0), (policy, 1)]);
         slots.into_iter().any(|slot| {
-            let quota = self.policies[slot.0].quota();
+            let quota = self.quota(slot.0);
             let mut full = |time| self.oracle.free(time, slot, &quota) == quota.capacity();
             let later = self.written.get(&slot).is_some_and(|written| *written > time);
             if full(self.time) && (later || !full(time)) {
@@ -147,8 +152,7 @@ impl Player<'_> {
     }
 
     fn travel(&mut self, by: Move) {
-        let window =
-            |policy: usize| micros(self.policies[policy % self.policies.len()].quota().window());
+        let window = |policy: usize| micros(self.quota(policy % self.policies.len()).window());
         let time = match by {
             Move::Micros(micros) => self.time + micros,
             Move::Window(policy, part) => self.time + part.of(window(policy)),
@@ -175,7 +179,7 @@ impl Player<'_> {
         let lines = lines.iter().map(|line| {
             let slot = (line.policy % self.policies.len(), line.key);
             self.look(slot);
-            let quota = self.policies[slot.0].quota();
+            let quota = self.quota(slot.0);
             let free = self.oracle.free(self.time, slot, &quota);
             let units = |cost| match cost {
                 Cost::Units(units) => units,
@@ -185,7 +189,7 @@ impl Player<'_> {
             };
             let cost = units(line.cost);
             let most = line.most.map_or(cost, units).max(cost);
-            Ask { slot, quota, cost, most, shadow: line.shadow }
+            Ask { slot, quota, cost, most, lease: line.lease, shadow: line.shadow }
         });
         lines.collect()
     }
@@ -205,11 +209,15 @@ impl Player<'_> {
         let charges = asks.iter().map(|ask| {
             let charge = match own {
                 true => {
-                    self.names[ask.slot.0].charge(key(ask.slot), ask.cost).with_quota(ask.quota)
+                    let quota = self.policies[ask.slot.0].quota();
+                    self.names[ask.slot.0].charge(key(ask.slot), ask.cost).with_quota(quota)
                 }
                 false => self.policies[ask.slot.0].charge(key(ask.slot), ask.cost),
             };
-            let charge = charge.up_to(ask.most).into_owned();
+            let charge = match ask.lease {
+                true => charge.lease_up_to(ask.most).into_owned(),
+                false => charge.up_to(ask.most).into_owned(),
+            };
             if ask.shadow { charge.shadow() } else { charge }
         });
         charges.collect()
@@ -273,11 +281,17 @@ impl Player<'_> {
                 let window = Duration::from_micros(part.of(micros(window)));
                 Quota::new_with_algorithm(limit_part.of(limit).max(1), window, algorithm)
             }
+            (Change::Lease(lease), _) => Ok(leased(old, lease)),
             (Change::Burst(_) | Change::Back, _) => Ok(self.history.quotas[index]),
         };
-        let Ok(new) = new else { return };
+        let Ok(mut new) = new else { return };
+        if let Some(lease) = old.lease().filter(|_| new.lease().is_none() && change.keeps_lease()) {
+            new = new.leased(lease).unwrap_or(new);
+        }
         self.bounds_of(index);
-        let spent = old.capacity() - self.oracle.free(self.time, (index, 0), &old);
+        let counted_old = self.quota(index);
+        let free = self.oracle.free(self.time, (index, 0), &counted_old);
+        let spent = counted_old.capacity() - free;
         let below = new.limit() < old.limit() && new.limit() < spent;
         let burst = new.limit() == old.limit() && new.window() == old.window();
         let again = new != old
@@ -293,6 +307,10 @@ impl Player<'_> {
             ("burst raised", burst && new.capacity() > old.capacity()),
             ("burst lowered", burst && new.capacity() < old.capacity()),
             ("changed twice within a window", again && spent > 0),
+            ("lease begun", old.lease().is_none() && new.lease().is_some()),
+            ("lease ended", old.lease().is_some() && new.lease().is_none()),
+            ("lease longer", old.lease().is_some() && new.lease() > old.lease()),
+            ("lease shorter", new.lease().is_some() && new.lease() < old.lease()),
         ] {
             self.tally.count_if(holds, case);
         }

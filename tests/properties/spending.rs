@@ -13,7 +13,7 @@ impl Player<'_> {
         let mut expected = 0;
         for (paid, index) in &lines {
             self.look(paid.ask.slot);
-            let quota = self.policies[paid.ask.slot.0].quota();
+            let quota = self.quota(paid.ask.slot.0);
             let given = self.oracle.refund(self.time, &quota, paid);
             self.tally.count_if(given == 0 && paid.units > 0, "refund of nothing");
             self.tally.count_if(given > 0 && given == paid.units, "refund in full");
@@ -33,7 +33,7 @@ impl Player<'_> {
             for (paid, index) in lines.iter().filter(|(paid, _)| (paid.units < units) == up) {
                 let slot = paid.ask.slot;
                 self.look(slot);
-                let quota = self.policies[slot.0].quota();
+                let quota = self.quota(slot.0);
                 let free = self.oracle.free(self.time, slot, &quota);
                 let given = self.oracle.settle(self.time, &quota, paid, units);
                 self.admitted[*index].units -= given;

@@ -9,6 +9,7 @@ use tollgate::{
 };
 
 use crate::{
+    judged::oracle::counted,
     servers::{Cluster, Server, patient},
     support::seed::{self, Random},
 };
@@ -23,6 +24,11 @@ const CASES: &[&str] = &[
     "shadow",
     "shadow beside its twin",
     "up to",
+    "lease granted",
+    "lease begun",
+    "lease ended",
+    "lease changed",
+    "leased while units are spent",
     "refund gave back",
     "refund came late",
     "settled up",
@@ -51,7 +57,10 @@ pub(crate) fn quota(random: &mut Random, algorithm: usize) -> Quota {
     let huge = random.below(4) == 0;
     let (limit, window) = match algorithm {
         Algorithm::SlidingLog | Algorithm::SlidingBuckets(_) => (limit, window),
-        _ if huge => (random.one(&[999_999_999_989, 105_001, 1_000_003]), 34_559_999_999_999),
+        _ if huge => {
+            let window = random.one(&[34_559_999_999_999, 34_000_000_000_003]);
+            (random.one(&[999_999_999_989, 105_001, 1_000_003]), window)
+        }
         _ => (limit, window),
     };
     let algorithm = match algorithm {
@@ -97,36 +106,89 @@ pub(crate) fn view(decision: &Decision<'_>) -> String {
     format!("{} {:?} {lines:?}", decision.is_allowed(), decision.time())
 }
 
+/// The quota with a lease, with another one, or with none.
+fn leased(random: &mut Random, quota: Quota) -> Quota {
+    let (window, algorithm) = (quota.window(), quota.algorithm());
+    let plain = Quota::new_with_algorithm(quota.limit(), window, algorithm).expect("in bounds");
+    let longest = window.as_millis() as u64 / 10;
+    let lease = Duration::from_millis(random.one(&[1, 2, longest / 3, longest]));
+    if random.below(3) == 0 { plain } else { plain.leased(lease).unwrap_or(plain) }
+}
+
 struct Pair {
     memory: Limiter,
     shared: Limiter,
     clock: ManualClock,
 }
 
+/// A policy of the shared store, and that of the embedded one: without a lease, under the quota by
+/// which the shared one counts.
+struct Twins {
+    ours: Policy,
+    theirs: Policy,
+}
+
+impl Twins {
+    fn new(name: &str, quota: Quota) -> Self {
+        let policy = |quota| Policy::new(name, quota).expect("a valid name");
+        Self { ours: policy(counted(&quota, true)), theirs: policy(quota) }
+    }
+
+    fn set_quota(&self, quota: Quota) {
+        self.ours.set_quota(counted(&quota, true));
+        self.theirs.set_quota(quota);
+    }
+}
+
+/// A charge to either store.
+#[derive(Debug, Clone)]
+struct Line {
+    policy: usize,
+    key: Key,
+    cost: u64,
+    most: u64,
+    lease: bool,
+    shadow: bool,
+}
+
+impl Line {
+    fn charge<'p>(&self, policy: &'p Policy) -> Charge<'p> {
+        let charge = policy.charge(self.key.clone(), self.cost);
+        let charge =
+            if self.lease { charge.lease_up_to(self.most) } else { charge.up_to(self.most) };
+        if self.shadow { charge.shadow() } else { charge }
+    }
+}
+
+fn charges<'p>(policies: &'p [Twins], lines: &[Line]) -> [Vec<Charge<'p>>; 2] {
+    let ours = lines.iter().map(|line| line.charge(&policies[line.policy].ours)).collect();
+    [ours, lines.iter().map(|line| line.charge(&policies[line.policy].theirs)).collect()]
+}
+
 impl Pair {
     /// Resets a key that has everything back.
     ///
     /// A block hides how much that is, so it is lifted meanwhile. The rest of it then begins anew.
-    async fn forget_full(&self, policy: &Policy, key: Key) {
-        let charge = || policy.charge(key, 0);
-        let blocked = self.standing(charge()).await;
-        self.memory.unblock(charge()).await.expect("unblocked");
-        self.shared.unblock(charge()).await.expect("unblocked");
-        let open = self.standing(charge()).await;
-        if open.remaining() == policy.quota().capacity() {
-            self.memory.reset(charge()).await.expect("reset");
-            self.shared.reset(charge()).await.expect("reset");
+    async fn forget_full(&self, policy: &Twins, key: Key) {
+        let (ours, theirs) = (|| policy.ours.charge(key, 0), || policy.theirs.charge(key, 0));
+        let blocked = self.standing(policy, key).await;
+        self.memory.unblock(ours()).await.expect("unblocked");
+        self.shared.unblock(theirs()).await.expect("unblocked");
+        let open = self.standing(policy, key).await;
+        if open.remaining() == policy.ours.quota().capacity() {
+            self.memory.reset(ours()).await.expect("reset");
+            self.shared.reset(theirs()).await.expect("reset");
         }
         if blocked.next_after() > open.next_after() {
-            self.memory.block(charge(), blocked.next_after()).await.expect("blocked");
-            self.shared.block(charge(), blocked.next_after()).await.expect("blocked");
+            self.memory.block(ours(), blocked.next_after()).await.expect("blocked");
+            self.shared.block(theirs(), blocked.next_after()).await.expect("blocked");
         }
     }
 
     /// Both look at the key, in case the clock has been set back.
-    async fn standing(&self, charge: Charge<'_>) -> Standing {
-        let ours = self.memory.peek(charge.clone()).await.expect("memory");
-        let theirs = self.shared.peek(charge).await.expect("redis");
+    async fn standing(&self, policy: &Twins, key: Key) -> Standing {
+        let ours = self.memory.peek(policy.ours.charge(key, 0)).await.expect("memory");
+        let theirs = self.shared.peek(policy.theirs.charge(key, 0)).await.expect("redis");
         assert_eq!(view(&ours), view(&theirs));
         *ours.outcomes().get(0).expect("an outcome").standing()
     }
@@ -137,11 +199,12 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
     let mut count = |case| *tally.entry(case).or_insert(0) += 1;
     let kinds = Algorithm::EACH.len() as u64;
     let algorithms: Vec<_> = (0..3).map(|_| random.below(kinds) as usize).collect();
-    let policies: Vec<Policy> = algorithms
+    let policies: Vec<Twins> = algorithms
         .iter()
         .enumerate()
         .map(|(index, algorithm)| {
-            Policy::new(&format!("p{index}"), quota(random, *algorithm)).expect("a valid name")
+            let quota = quota(random, *algorithm);
+            Twins::new(&format!("p{index}"), leased(random, quota))
         })
         .collect();
     let tag = format!("t{seed}");
@@ -150,7 +213,7 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
     let mut now = 1_700_000_000_000_000 + random.below(1_000_000_000);
     let mut log = Vec::new();
     for step in 0..40 {
-        let window = policies[0].quota().window().as_micros() as u64;
+        let window = policies[0].ours.quota().window().as_micros() as u64;
         now += match random.below(8) {
             0..4 => 0,
             4 => random.below(3),
@@ -173,12 +236,10 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
             }
         }
         pair.clock.set(now);
-        let charges = {
-            let random = &mut *random;
-            let mut charges: Vec<Charge<'_>> = Vec::new();
-            for _ in 0..random.one(&[1, 1, 2, 3]) {
-                let policy = &policies[random.below(3) as usize];
-                let capacity = policy.quota().capacity();
+        let lines: Vec<Line> = (0..random.one(&[1, 1, 2, 3]))
+            .map(|_| {
+                let policy = random.below(3) as usize;
+                let capacity = policies[policy].ours.quota().capacity();
                 let cost = match random.below(10) {
                     0 => 0,
                     1 => capacity,
@@ -186,37 +247,33 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
                     3 => random.below(capacity + 1),
                     _ => 1 + random.below(capacity.div_ceil(4).min(1 << 40)),
                 };
-                let mut charge = policy.charge(key(random.below(2)), cost);
-                if random.below(8) == 0 {
-                    charge = charge.up_to(cost + random.below(10));
-                }
-                if random.below(5) == 0 {
-                    charge = charge.shadow();
-                }
-                charges.push(charge);
-            }
-            charges
-        };
+                let key = key(random.below(2));
+                let most = cost + if random.below(5) == 0 { random.below(10) } else { 0 };
+                let lease = random.below(2) == 0;
+                Line { policy, key, cost, most, lease, shadow: random.below(5) == 0 }
+            })
+            .collect();
+        let [ours, theirs] = charges(&policies, &lines);
         match random.below(18) {
             16 if random.below(3) == 0 => {
                 count("unblock");
-                log.push(format!("{now} unblock {charges:?}"));
-                pair.memory.unblock(charges.clone()).await.expect("unblocked");
-                pair.shared.unblock(charges).await.expect("unblocked");
+                log.push(format!("{now} unblock {theirs:?}"));
+                pair.memory.unblock(ours).await.expect("unblocked");
+                pair.shared.unblock(theirs).await.expect("unblocked");
             }
             16 => {
                 count("block");
                 let duration =
                     Duration::from_micros(1 + random.below(2 * window)).min(Limiter::MAX_BLOCK);
-                log.push(format!("{now} block for {duration:?} {charges:?}"));
-                pair.memory.block(charges.clone(), duration).await.expect("blocked");
-                pair.shared.block(charges, duration).await.expect("blocked");
+                log.push(format!("{now} block for {duration:?} {theirs:?}"));
+                pair.memory.block(ours, duration).await.expect("blocked");
+                pair.shared.block(theirs, duration).await.expect("blocked");
             }
             17 => {
                 count("penalty");
-                log.push(format!("{now} penalty {charges:?}"));
-                let ours = pair.memory.penalize(charges.clone()).await.expect("memory");
-                let theirs = pair.shared.penalize(charges).await.expect("redis");
+                log.push(format!("{now} penalty {theirs:?}"));
+                let ours = pair.memory.penalize(ours).await.expect("memory");
+                let theirs = pair.shared.penalize(theirs).await.expect("redis");
                 let view = |allowed: &Allowed<'_>| {
                     let lines = allowed.outcomes().iter();
                     let lines = lines.map(|it| (it.verdict(), it.granted(), *it.standing()));
@@ -227,21 +284,31 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
             }
             0 | 5 => {
                 let index = random.below(3) as usize;
-                let (old, new) = (policies[index].quota(), quota(random, algorithms[index]));
+                let (old, new) = (policies[index].theirs.quota(), quota(random, algorithms[index]));
                 // Mostly near the old quota, so that much of what is spent still counts.
-                let new = if random.below(4) > 0 { near(random, old) } else { Some(new) };
+                let new = match random.below(5) {
+                    0 => Some(leased(random, new)),
+                    1 => Some(leased(random, old)),
+                    _ => near(random, old).map(|new| leased(random, new)),
+                };
                 let same = |new: &Quota| {
                     let kinds = [old, *new].map(|it| std::mem::discriminant(&it.algorithm()));
                     kinds[0] == kinds[1]
                 };
                 if let Some(new) = new.filter(same) {
                     let fixed = old.limit() == new.limit() && old.window() == new.window();
-                    let peek = policies[index].charge(key(0), 0);
-                    let left = pair.memory.peek(peek.clone()).await.expect("memory");
+                    let Twins { ours, theirs } = &policies[index];
+                    let left = pair.memory.peek(ours.charge(key(0), 0)).await.expect("memory");
                     // Both look at the key, in case the clock has been set back.
-                    let _ = pair.shared.peek(peek).await.expect("redis");
+                    let _ = pair.shared.peek(theirs.charge(key(0), 0)).await.expect("redis");
                     let left = left.outcomes().get(0).expect("an outcome").standing().remaining();
+                    let is_spent = left < ours.quota().capacity();
+                    let leases = [old.lease(), new.lease()];
                     for (case, holds) in [
+                        ("lease begun", leases[0].is_none() && leases[1].is_some()),
+                        ("lease ended", leases[0].is_some() && leases[1].is_none()),
+                        ("lease changed", leases[0] != leases[1] && !leases.contains(&None)),
+                        ("leased while units are spent", leases[0] != leases[1] && is_spent),
                         ("limit raised", new.limit() > old.limit()),
                         ("limit lowered", new.limit() < old.limit()),
                         ("window grown", new.window() > old.window()),
@@ -249,7 +316,7 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
                         ("burst raised", fixed && new.capacity() > old.capacity()),
                         ("burst lowered", fixed && new.capacity() < old.capacity()),
                         ("another quota", new != old),
-                        ("changed while units are spent", new != old && left < old.capacity()),
+                        ("changed while units are spent", new != old && is_spent),
                     ] {
                         if holds {
                             count(case);
@@ -261,9 +328,9 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
             }
             1 if random.below(3) == 0 => {
                 count("reset");
-                log.push(format!("{now} reset {charges:?}"));
-                pair.memory.reset(charges.clone()).await.expect("reset");
-                pair.shared.reset(charges).await.expect("reset");
+                log.push(format!("{now} reset {theirs:?}"));
+                pair.memory.reset(ours).await.expect("reset");
+                pair.shared.reset(theirs).await.expect("reset");
             }
             2..5 if !held.is_empty() => {
                 let (ours, theirs, spent) =
@@ -286,35 +353,35 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
             }
             _ => {
                 let peek = random.below(6) == 0;
-                log.push(format!("{now} {peek} {charges:?}"));
+                log.push(format!("{now} {peek} {theirs:?}"));
+                let wide = theirs.iter().any(|charge| {
+                    let quota = charge.quota();
+                    u128::from(quota.limit()) * quota.window().as_micros() > 1 << 53
+                });
                 let (ours, theirs) = if peek {
-                    (
-                        pair.memory.peek(charges.clone()).await,
-                        pair.shared.peek(charges.clone()).await,
-                    )
+                    (pair.memory.peek(ours).await, pair.shared.peek(theirs).await)
                 } else {
-                    (
-                        pair.memory.check(charges.clone()).await,
-                        pair.shared.check(charges.clone()).await,
-                    )
+                    (pair.memory.check(ours).await, pair.shared.check(theirs).await)
                 };
                 let (ours, theirs) = (ours.expect("memory"), theirs.expect("redis"));
                 assert_eq!(view(&ours), view(&theirs), "seed {seed:#x} step {step}: {log:#?}");
-                let twins = charges.iter().filter(|charge| charge.is_shadow()).any(|shadow| {
-                    let same =
-                        |c: &&Charge<'_>| c.key() == shadow.key() && c.policy() == shadow.policy();
-                    charges.iter().filter(same).any(|charge| !charge.is_shadow())
+                let twins = lines.iter().filter(|line| line.shadow).any(|shadow| {
+                    let same = |l: &&Line| l.key == shadow.key && l.policy == shadow.policy;
+                    lines.iter().filter(same).any(|line| !line.shadow)
                 });
-                let wide = |charge: &Charge<'_>| {
-                    let quota = charge.quota();
-                    u128::from(quota.limit()) * quota.window().as_micros() > 1 << 53
+                let more = |is_lease| {
+                    let mut outcomes = ours.outcomes().iter();
+                    outcomes.any(|it| {
+                        it.charge().is_lease() == is_lease && it.granted() > it.charge().cost()
+                    })
                 };
                 for (case, holds) in [
                     ("several charges", ours.outcomes().len() > 1),
-                    ("shadow", charges.iter().any(Charge::is_shadow)),
+                    ("shadow", lines.iter().any(|line| line.shadow)),
                     ("shadow beside its twin", twins),
-                    ("up to", ours.outcomes().iter().any(|o| o.granted() > o.charge().cost())),
-                    ("product beyond 2^53", charges.iter().any(wide)),
+                    ("up to", more(false)),
+                    ("lease granted", more(true)),
+                    ("product beyond 2^53", wide),
                 ] {
                     if holds {
                         count(case);

@@ -6,7 +6,7 @@ mod history;
 #[path = "../properties/judge.rs"]
 mod judge;
 #[path = "../oracle/mod.rs"]
-mod oracle;
+pub(crate) mod oracle;
 #[path = "../properties/penalties.rs"]
 mod penalties;
 #[path = "../properties/rollout.rs"]
@@ -49,6 +49,9 @@ fn agrees(name: &'static str, family: Family, full: u32) {
         "over capacity",
         "refund in full",
         "clock set back by more than a window",
+        "lease granted",
+        "lease begun",
+        "lease ended",
         "penalty",
         "block",
         "block extended",
@@ -68,7 +71,8 @@ fn agrees(name: &'static str, family: Family, full: u32) {
         let fixture = Fixture::new(
             Limiter::with(Waiting(store, runtime), tollgate::store::Resilience::none()),
             move |at| clock.set(at),
-        );
+        )
+        .shared();
         run::run(&fixture, &history, &tally);
         Ok(())
     });

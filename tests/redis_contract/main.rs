@@ -3,6 +3,7 @@
 
 #[path = "../redis/servers.rs"]
 mod servers;
+mod shared;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -15,6 +16,8 @@ mod blocks;
 mod changes;
 #[path = "../contract/checks.rs"]
 mod checks;
+#[path = "../contract/leases.rs"]
+mod leases;
 #[path = "../contract/own_quotas.rs"]
 mod own_quotas;
 #[path = "../contract/refunds.rs"]
@@ -40,10 +43,27 @@ use self::{
     support::Fixture,
 };
 
+/// Runs what only shared stores promise.
+macro_rules! shared_store_contract {
+    ($store:ident, $make:path) => {
+        mod $store {
+            crate::suite::promises! { $make;
+                shared: a_leased_quota_is_counted_for_longer,
+                    what_a_leased_quota_has_spent_is_refunded,
+                    a_lease_that_begins_keeps_no_old_unit_longer, a_lease_that_ends_lets_go_sooner,
+                    a_lease_of_a_bucket_moves_no_debt;
+            }
+        }
+    };
+}
+
 store_contract!(on_a_server, crate::on_one);
 store_contract!(over_a_pool, crate::pooled);
 store_contract!(behind_sentinel, crate::guarded);
 store_contract!(on_a_cluster, crate::on_several);
+
+shared_store_contract!(shared_on_a_server, crate::on_one);
+shared_store_contract!(shared_on_a_cluster, crate::on_several);
 
 /// Tests that run at the same time share servers; each has a prefix of its own.
 struct Shared<T: Servers>(Mutex<Weak<Checked<T>>>);

@@ -25,11 +25,21 @@ use tollgate::{
 pub(crate) struct Fixture {
     pub(crate) limiter: Limiter,
     set: Box<dyn Fn(u64) + Send + Sync>,
+    is_shared: bool,
 }
 
 impl Fixture {
     pub(crate) fn new(limiter: Limiter, set: impl Fn(u64) + Send + Sync + 'static) -> Self {
-        Self { limiter, set: Box::new(set) }
+        Self { limiter, set: Box::new(set), is_shared: false }
+    }
+
+    /// The store is one that several instances share.
+    pub(crate) fn shared(self) -> Self {
+        Self { is_shared: true, ..self }
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared
     }
 
     /// Sets the time, in microseconds since the epoch, also backward.

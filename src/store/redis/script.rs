@@ -180,6 +180,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "7d5d4339639cac241478693f4f83edb88ce3cf17");
+        assert_eq!(*SHA, "b1167f54053a2aaf7a439a5f001e67dc1e88c5e1");
     }
 }

@@ -52,8 +52,10 @@ const SHADOW: u8 = 1;
 /// The flag of a charge with the key of an earlier charge of its check, so that the script reads
 /// the key again.
 const SAME_KEY: u8 = 2;
+/// The flag of a charge whose units beyond the cost are a lease.
+const LEASE: u8 = 4;
 /// The flag of the last charge of a check.
-const LAST: u8 = 4;
+const LAST: u8 = 8;
 
 /// One charge of a request, as the script needs it.
 #[derive(Debug, Clone)]
@@ -61,9 +63,11 @@ pub(super) struct WireCharge {
     key_name: KeyName,
     /// The index of the charge in the caller's request.
     position: usize,
+    /// The quota by which the script [counts](Quota::counted).
     quota: Quota,
     cost: u64,
     max_cost: u64,
+    is_lease: bool,
     is_shadow: bool,
     /// The part of a spent charge that a refund needs.
     spent: Option<(Mark, Quota)>,
@@ -74,9 +78,10 @@ impl WireCharge {
         Self {
             key_name: names.name(charge),
             position,
-            quota: *charge.quota(),
+            quota: charge.quota().counted(),
             cost: charge.cost(),
             max_cost: charge.max_cost(),
+            is_lease: charge.is_lease(),
             is_shadow: charge.is_shadow(),
             spent: None,
         }
@@ -88,11 +93,12 @@ impl WireCharge {
         Self {
             key_name: names.name(charge),
             position,
-            quota: charge.quota_in_force(),
+            quota: charge.quota_in_force().counted(),
             cost: spent.units(),
             max_cost: spent.units(),
+            is_lease: false,
             is_shadow: charge.is_shadow(),
-            spent: Some((spent.mark(), *charge.quota())),
+            spent: Some((spent.mark(), charge.quota().counted())),
         }
     }
 
@@ -190,6 +196,9 @@ impl WireCheck {
             }
             if earlier.iter().any(|earlier| earlier.key_name == charge.key_name) {
                 flags |= SAME_KEY;
+            }
+            if charge.is_lease {
+                flags |= LEASE;
             }
             if index + 1 == self.charges.len() {
                 flags |= LAST;

@@ -165,16 +165,16 @@ impl DenyCache {
         let (mut refused, mut time) = (false, 0);
         let mut replies = SmallVec::new();
         for (key, charge) in lookup.keys.iter().zip(charges) {
-            let (quota, cost) = (charge.quota(), charge.cost());
-            replies.push(match self.table.find(key.fingerprint, quota, key.changes, now) {
+            let (quota, cost) = (charge.quota().counted(), charge.cost());
+            replies.push(match self.table.find(key.fingerprint, &quota, key.changes, now) {
                 Found::Denial(denial) => {
-                    let reply = denial.reply(quota, cost, now)?;
+                    let reply = denial.reply(&quota, cost, now)?;
                     refused |= !charge.is_shadow() && reply.verdict != Verdict::Passed;
                     time = time.max(denial.store_time(now));
                     reply
                 }
                 Found::Void => return None,
-                Found::Nothing => unknown(quota, cost),
+                Found::Nothing => unknown(&quota, cost),
             });
         }
         let time = Timestamp::from_micros(time);
@@ -224,7 +224,7 @@ impl DenyCache {
     ) {
         let (asked_at, store_time) = (asked_at.as_micros(), store_time.as_micros());
         let latency = self.clock.now().as_micros().saturating_sub(asked_at);
-        let quota = *charge.quota();
+        let quota = charge.quota().counted();
         let denial = CachedDenial::new(
             &quota,
             charge.cost(),
