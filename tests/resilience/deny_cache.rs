@@ -62,6 +62,34 @@ async fn a_denied_key_costs_the_store_nothing() {
     assert_eq!(remote.calls(), 3);
 }
 
+/// The cache has the standings of the store, which counts a leased quota for longer, and a lower burst.
+#[tokio::test]
+async fn a_denial_under_a_leased_quota_is_known() {
+    for (quota, capacity, wait) in [
+        ("3/s leased(100ms)", 3, 1_100),
+        ("3/s fixed-window leased(100ms)", 3, 1_000),
+        ("10/s token-bucket(4) leased(100ms)", 3, 100),
+    ] {
+        let clock = ManualClock::at(START);
+        let (limiter, remote) = cached(&clock);
+        let policy = policy("p", quota);
+        spend(&limiter, policy.charge("alice", capacity)).await;
+        for _ in 0..3 {
+            let (found, source) = denied(&limiter, policy.charge("alice", 1)).await;
+            assert_eq!(
+                (found, source),
+                (Some(Duration::from_millis(wait)), Source::Cache),
+                "{quota}"
+            );
+            let charge = policy.charge("alice", capacity + 1);
+            assert_eq!(denied(&limiter, charge).await, (None, Source::Cache), "{quota}");
+        }
+        assert_eq!(remote.calls(), 1, "{quota}");
+        clock.advance(Duration::from_millis(wait));
+        spend(&limiter, policy.charge("alice", 1)).await;
+    }
+}
+
 /// A unit each 86.4 s: from one answer it follows how long any cost waits.
 #[tokio::test]
 async fn higher_costs_wait_as_the_store_would_say() {

@@ -7,7 +7,7 @@ use std::sync::{
 };
 
 use tollgate::{
-    Error, ErrorKind, Key, ManualClock,
+    Charge, Error, ErrorKind, Key, ManualClock,
     store::{Answer, MemoryConfig, MemoryStore, Request, Source, Store},
 };
 
@@ -82,7 +82,13 @@ impl Store for Remote {
         if mood == Mood::Hangs as u8 {
             return Answer::pending(std::future::pending());
         }
-        let reply = self.0.store.call(request).now().expect("an embedded store");
+        let reply = match request {
+            Request::Acquire(charges) => self.0.store.call(Request::Acquire(&counted(charges))),
+            Request::Peek(charges) => self.0.store.call(Request::Peek(&counted(charges))),
+            Request::Force(charges) => self.0.store.call(Request::Force(&counted(charges))),
+            other => self.0.store.call(other),
+        };
+        let reply = reply.now().expect("an embedded store");
         if mood == Mood::Mute as u8 {
             return Answer::pending(std::future::pending());
         }
@@ -93,4 +99,13 @@ impl Store for Remote {
             reply.map(|reply| reply.with_source(Source::Shared))
         })
     }
+}
+
+/// A shared store counts leased quotas in its own way.
+fn counted<'c>(charges: &[Charge<'c>]) -> Vec<Charge<'c>> {
+    let counted = |charge: &Charge<'c>| match charge.quota().lease() {
+        Some(_) => charge.clone().with_quota(charge.quota().counted()),
+        None => charge.clone(),
+    };
+    charges.iter().map(counted).collect()
 }
