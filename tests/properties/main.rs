@@ -16,9 +16,12 @@ mod spending;
 mod steady;
 
 use proptest::test_runner::Config;
+use tollgate::Policy;
 
 use self::{
     history::{Family, histories},
+    oracle::counted,
+    rollout::Steps,
     support::{Tally, memory, now, seed},
 };
 
@@ -123,5 +126,41 @@ fn two_quotas_at_random_are_bounded() {
         for algorithm in tollgate::Algorithm::EACH.iter().copied() {
             rollout::run(&now(memory()), algorithm, one.seed);
         }
+    }
+}
+
+/// Instances that lease, and others.
+#[test]
+fn leases_that_begin_or_end_in_a_roll_out_are_bounded() {
+    for one in seed::histories("rollout of leases", 1_000) {
+        for algorithm in tollgate::Algorithm::EACH.iter().copied() {
+            for steps in [Steps::One, Steps::Two] {
+                rollout::run_leased(&now(memory()), algorithm, one.seed, steps);
+            }
+        }
+    }
+}
+
+/// The bound of a roll-out in one step is reached: an instance that does not lease sees units leave
+/// that another one has used just before.
+#[test]
+fn a_log_that_some_instances_lease_can_admit_twice_its_limit() {
+    for (text, expected) in [("10/10s", 20), ("10/11s", 10)] {
+        let fixture = now(memory());
+        let [leased, other] = ["10/10s leased(1s)", text]
+            .map(|text| text.parse().expect("valid"))
+            .map(|quota| Policy::new("shared", counted(&quota, true)).expect("valid"));
+        let start = 1_700_000_000_000_000;
+        fixture.set(start);
+        assert!(
+            now(fixture.limiter.check(leased.charge("alice", 10))).expect("an answer").is_allowed()
+        );
+        fixture.set(start + 10_000_000);
+        let later = now(fixture.limiter.check(other.charge("alice", 10))).expect("an answer");
+        let mut uses = vec![(start + 1_000_000, 10)];
+        if later.is_allowed() {
+            uses.push((start + 10_000_000, 10));
+        }
+        assert_eq!(support::most_in_any_window(&uses, 10_000_000), expected, "{text}");
     }
 }

@@ -25,7 +25,10 @@ use tollgate::{
     store::{Answer, RedisStore, Request, Store},
 };
 
-use self::history::{Family, histories};
+use self::{
+    history::{Family, histories},
+    rollout::Steps,
+};
 use crate::{
     servers::{Server, patient},
     support::{self, Fixture, Tally, seed},
@@ -124,6 +127,9 @@ fn two_quotas_at_random_are_bounded() {
     for one in seed::histories("rollout in Redis", 60) {
         for algorithm in tollgate::Algorithm::EACH.iter().copied() {
             rollout::run(&fixture, algorithm, one.seed);
+            for steps in [Steps::One, Steps::Two] {
+                rollout::run_leased(&fixture, algorithm, one.seed, steps);
+            }
         }
     }
 }

@@ -50,6 +50,7 @@ macro_rules! shared_store_contract {
             crate::suite::promises! { $make;
                 shared: a_leased_quota_is_counted_for_longer,
                     what_a_leased_quota_has_spent_is_refunded,
+                    a_refund_comes_in_time_until_the_lease_is_over,
                     a_lease_that_begins_keeps_no_old_unit_longer, a_lease_that_ends_lets_go_sooner,
                     a_lease_of_a_bucket_moves_no_debt;
             }

@@ -54,6 +54,25 @@ pub(crate) async fn what_a_leased_quota_has_spent_is_refunded(fixture: Fixture) 
     }
 }
 
+/// Its units still count, so they come back.
+pub(crate) async fn a_refund_comes_in_time_until_the_lease_is_over(fixture: Fixture) {
+    for algorithm in ["sliding-log", "sliding-buckets(11)"] {
+        let name = algorithm.split('(').next().expect("a name");
+        let policy = policy(name, &format!("10/10s {algorithm} leased(1s)"));
+        // An edge of the buckets, which are a second long.
+        fixture.set(START);
+        let [early, late] =
+            [3, 2].map(|units| hold(&fixture.limiter, policy.charge("alice", units)));
+        let (early, late) = (early.await, late.await);
+        fixture.set(START + 11 * SECOND - 1);
+        assert_eq!(early.refund().await.expect("an answer"), 3, "{algorithm}");
+        assert_eq!(remaining(&fixture, &policy).await, 8, "{algorithm}");
+        fixture.set(START + 12 * SECOND);
+        assert_eq!(late.refund().await.expect("an answer"), 0, "{algorithm}");
+        assert_eq!(remaining(&fixture, &policy).await, 10, "{algorithm}");
+    }
+}
+
 fn change(policy: &Policy, quota: &str) {
     policy.set_quota(quota.parse::<Quota>().expect("valid"));
 }
