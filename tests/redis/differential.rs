@@ -153,7 +153,7 @@ struct Line {
 
 impl Line {
     fn charge<'p>(&self, policy: &'p Policy) -> Charge<'p> {
-        let charge = policy.charge(self.key.clone(), self.cost);
+        let charge = policy.charge(self.key, self.cost);
         let charge =
             if self.lease { charge.lease_up_to(self.most) } else { charge.up_to(self.most) };
         if self.shadow { charge.shadow() } else { charge }

@@ -113,9 +113,7 @@ fn several() {
     agrees("mixed in Redis", Family::Mixed, 600);
 }
 
-/// Old and new instances at once.
-#[test]
-fn two_quotas_at_random_are_bounded() {
+fn server_of_rollouts() -> (Server, Fixture) {
     let server = Server::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
@@ -123,10 +121,26 @@ fn two_quotas_at_random_are_bounded() {
     let clock = ManualClock::default();
     let store = store.expect("a store").with_test_clock(clock.clone());
     let limiter = Limiter::with(Waiting(store, runtime), tollgate::store::Resilience::none());
-    let fixture = Fixture::new(limiter, move |at| clock.set(at));
+    (server, Fixture::new(limiter, move |at| clock.set(at)))
+}
+
+/// Old and new instances at once.
+#[test]
+fn two_quotas_at_random_are_bounded() {
+    let (_server, fixture) = server_of_rollouts();
     for one in seed::histories("rollout in Redis", 60) {
         for algorithm in tollgate::Algorithm::EACH.iter().copied() {
             rollout::run(&fixture, algorithm, one.seed);
+        }
+    }
+}
+
+/// Instances that lease, and others.
+#[test]
+fn leases_that_begin_or_end_in_a_roll_out_are_bounded() {
+    let (_server, fixture) = server_of_rollouts();
+    for one in seed::histories("rollout of leases in Redis", 20) {
+        for algorithm in tollgate::Algorithm::EACH.iter().copied() {
             for steps in [Steps::One, Steps::Two] {
                 rollout::run_leased(&fixture, algorithm, one.seed, steps);
             }
