@@ -11,6 +11,10 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "redis")]
+#[path = "redis/servers.rs"]
+mod servers;
+
 struct Example {
     process: Child,
     address: String,
@@ -34,7 +38,11 @@ fn program(name: &str) -> Command {
 }
 
 fn start(name: &str) -> Example {
-    let mut process = program(name).env("ADDR", "127.0.0.1:0").spawn().expect(name);
+    start_program(&mut program(name))
+}
+
+fn start_program(program: &mut Command) -> Example {
+    let mut process = program.env("ADDR", "127.0.0.1:0").spawn().expect("it is built");
     let mut line = String::new();
     BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     let address = line.strip_prefix("listening on http://").expect(&line).trim().to_owned();
@@ -69,13 +77,14 @@ impl Example {
     }
 }
 
+fn remaining(reply: &Reply) -> Option<u64> {
+    let at = reply.head.find("x-ratelimit-remaining: ")? + 23;
+    reply.head[at..].split("\r\n").next()?.parse().ok()
+}
+
 #[test]
 fn quickstart() {
     let example = start("quickstart");
-    let remaining = |reply: &Reply| {
-        let at = reply.head.find("x-ratelimit-remaining: ").map(|at| at + 23);
-        at.and_then(|at| reply.head[at..].split("\r\n").next()?.parse::<u64>().ok())
-    };
     for (path, status, left) in [
         ("/", 200, 4),
         ("/expensive", 200, 1),
@@ -111,6 +120,35 @@ fn prometheus() {
             format!(r#"tollgate_decisions_total{{policy="api",outcome="{outcome}"}} {count}"#);
         assert!(page.contains(&line), "{page}");
     }
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn hot_key_returns_its_units_when_it_is_terminated() {
+    let server = servers::Server::start();
+    let start = || {
+        let mut program = program("hot_key");
+        start_program(program.env("REDIS_URL", server.url()).env("QUOTA", "1000/h leased(60s)"))
+    };
+    let mut first = start();
+    for _ in 0..100 {
+        assert_eq!(first.get("/").status, 200);
+    }
+    assert_eq!(first.get("/batch?cost=20").status, 200);
+    // It decides by itself: most of its requests need no command.
+    let info: String = server.info("commandstats", "cmdstat_evalsha");
+    let calls =
+        info.split("calls=").nth(1).and_then(|it| it.split(',').next()?.parse::<u64>().ok());
+    assert!(calls.is_some_and(|calls| calls < 30), "{info}");
+
+    let pid = first.process.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert!(first.process.wait().unwrap().success());
+    let second = start();
+    assert_eq!(remaining(&second.get("/")), Some(1000 - 120 - 1));
+    // Another key has a quota of its own.
+    let alice = second.send("GET", "/", &[("x-api-key", "alice")], "");
+    assert_eq!(remaining(&alice), Some(999));
 }
 
 #[test]
