@@ -10,4 +10,4 @@ macro_rules! pages {
     )* };
 }
 
-pages! { algorithms keys proxies rules lookups costs blocking responses browsers streams grpc clients testing glossary }
+pages! { algorithms keys proxies rules lookups costs blocking responses browsers streams grpc clients regions testing glossary }

@@ -20,6 +20,7 @@ const ROWS: &[&[&str]] = &[
     &["store"],
     &["store/memory", "store/redis"],
     &["store/resilience"],
+    &["store/regions"],
     &["limiter"],
     &["rule"],
     &["outcome"],

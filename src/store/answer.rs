@@ -37,7 +37,6 @@ enum Readiness {
     Ready(Result<StoreReply, Error>),
     Pending(ReplyFuture),
     /// The future of a reply that is ready by the deadline of its request.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only Redis has a deadline"))]
     Timed(ReplyFuture),
     Taken,
 }
@@ -58,7 +57,6 @@ impl Answer {
 
     /// Creates the answer of a store that has to wait, and whose reply is an error if there is none
     /// by the deadline.
-    #[cfg(feature = "redis")]
     pub(crate) fn timed(
         reply: impl Future<Output = Result<StoreReply, Error>> + Send + 'static,
     ) -> Self {

@@ -3,7 +3,7 @@
 //! A [`Store`] decides checks and keeps the units that keys have spent. [`MemoryStore`] keeps them
 //! in this process, and [`RedisStore`] in Redis, shared by all instances. [`Resilience`] configures
 //! the stages between a [`Limiter`](crate::Limiter) and a remote store: deadline, circuit breaker,
-//! deny cache and fallback.
+//! deny cache and fallback. [`Regions`] shares limits between regions, each with a store of its own.
 
 mod answer;
 mod memory;
@@ -11,6 +11,7 @@ mod node_id;
 mod probe;
 #[cfg(feature = "redis")]
 mod redis;
+mod regions;
 mod resilience;
 pub(crate) mod scheduling;
 mod status;
@@ -25,6 +26,7 @@ pub(crate) use self::resilience::{Fallback, Pipeline};
 pub use self::{
     answer::Answer,
     memory::{MemoryConfig, MemoryStats, MemoryStore},
+    regions::{Regions, RegionsConfig},
     resilience::{BreakerConfig, Resilience},
     status::{BreakerStatus, Status},
     store::{Request, Store},

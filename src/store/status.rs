@@ -55,6 +55,9 @@ pub struct Status {
     pub leased_keys: usize,
     /// The number of leased units that this process holds.
     pub leased_units: u64,
+    /// The status of the home store of [`Regions`](super::Regions), and of the stages around it. The
+    /// other fields are about the store of the region.
+    pub home: Option<Box<Status>>,
 }
 
 /// The state of the circuit breaker that a [`BreakerConfig`](super::BreakerConfig) configures.
@@ -91,6 +94,7 @@ impl Status {
             not_ready: None,
             leased_keys: 0,
             leased_units: 0,
+            home: None,
         }
     }
 
@@ -122,5 +126,11 @@ impl Status {
     #[must_use]
     pub fn with_not_ready(self, reason: impl Into<String>) -> Self {
         Self { not_ready: Some(reason.into()), ..self }
+    }
+
+    /// Sets the status of the [home](Self::home) store.
+    #[must_use]
+    pub fn with_home(self, home: Self) -> Self {
+        Self { home: Some(Box::new(home)), ..self }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::{
     fmt,
+    future::ready,
+    pin::Pin,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -9,6 +11,7 @@ use std::{
 use super::{Answer, NodeId, Status};
 use crate::{
     decision::{Receipt, ReceiptLine},
+    error::Error,
     policy::Charge,
 };
 
@@ -58,6 +61,19 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         std::any::type_name::<Self>().to_owned()
     }
 
+    /// Returns whether the store protects its callers itself, with a breaker, a deny cache and leases for
+    /// each server that it calls. A limiter over it then adds only the deadline and the fallback.
+    #[doc(hidden)]
+    fn is_protected(&self) -> bool {
+        false
+    }
+
+    /// Returns the units that the store itself has leased, and leases no more.
+    #[doc(hidden)]
+    fn close(&self) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
+        Box::pin(ready(Ok(())))
+    }
+
     /// Returns the node that a charge depends on. Each node has a circuit breaker of its own. The
     /// default is a store with one node.
     #[doc(hidden)]
@@ -95,6 +111,14 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).description()
     }
 
+    fn is_protected(&self) -> bool {
+        (**self).is_protected()
+    }
+
+    fn close(&self) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
+        (**self).close()
+    }
+
     fn node(&self, charge: &Charge<'_>) -> NodeId {
         (**self).node(charge)
     }
@@ -123,6 +147,14 @@ impl<S: Store + ?Sized> Store for Box<S> {
 
     fn description(&self) -> String {
         (**self).description()
+    }
+
+    fn is_protected(&self) -> bool {
+        (**self).is_protected()
+    }
+
+    fn close(&self) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
+        (**self).close()
     }
 
     fn node(&self, charge: &Charge<'_>) -> NodeId {

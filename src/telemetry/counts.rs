@@ -136,8 +136,7 @@ pub(crate) fn fell_back() {
     metrics::counter!("tollgate_fallback_total").increment(1);
 }
 
-/// Counts a denied check over several slots of which a part stays charged.
-#[cfg(feature = "redis")]
+/// Counts a denied check over several slots, or regions, of which a part stays charged.
 pub(crate) fn undo_failed() {
     metrics::counter!("tollgate_undo_failed_total").increment(1);
 }

@@ -29,15 +29,13 @@ mod misuse;
 #[cfg(feature = "serde")]
 mod settings;
 
-#[cfg(feature = "redis")]
-pub(crate) use self::counts::undo_failed;
 pub use self::denial_events::DenialEvents;
 pub(crate) use self::{
     announcement::Announcement,
     counts::{
         breaker_made, breakers_counted, deadline_missed, denied_from_cache, describe, fell_back,
         lease_denied, lease_granted, lease_lost, leases_refunded, paid_from_stock,
-        scheduling_delayed, store_answered,
+        scheduling_delayed, store_answered, undo_failed,
     },
     denial_log::DenialLog,
     events::{breaker_changed, check_failed},

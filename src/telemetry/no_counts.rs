@@ -24,7 +24,6 @@ pub(crate) fn deadline_missed() {}
 pub(super) fn store_failed(_: ErrorKind) {}
 #[inline]
 pub(crate) fn fell_back() {}
-#[cfg(feature = "redis")]
 #[inline]
 pub(crate) fn undo_failed() {}
 #[inline]

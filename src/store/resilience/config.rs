@@ -146,6 +146,14 @@ impl Resilience {
         self
     }
 
+    /// Removes the fallback: while the store cannot answer, each check fails with an
+    /// [`Error`](crate::Error).
+    #[must_use]
+    pub fn without_fallback(mut self) -> Self {
+        self.fallback = None;
+        self
+    }
+
     /// Removes the deny cache: checks of keys that the store has just denied are sent to it as
     /// well.
     #[must_use]
@@ -169,6 +177,17 @@ impl Resilience {
         self.clock = Arc::new(clock);
         self.lease_clock = Arc::clone(&self.clock);
         self
+    }
+
+    /// Returns the longest time for which a check waits for the store, if there is one.
+    pub(crate) fn longest_wait(&self) -> Option<Duration> {
+        self.deadline
+    }
+
+    /// Sets the deadline, and with it the time after which the breaker counts a call as slow.
+    pub(crate) fn patient(mut self, deadline: Duration) -> Self {
+        self.breaker = self.breaker.map(|breaker| BreakerConfig { slow: deadline, ..breaker });
+        self.deadline(deadline)
     }
 }
 

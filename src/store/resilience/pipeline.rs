@@ -54,6 +54,9 @@ pub(crate) struct Pipeline(Arc<Stages>);
 #[derive(Debug)]
 pub(super) struct Stages {
     store: Box<dyn Store>,
+    /// True if the store has breakers, deny caches and leases of its own, so that this pipeline has none,
+    /// and does not measure it again.
+    is_protected: bool,
     /// The text of [`Resilience::description`].
     description: Box<str>,
     pub(super) deadline: Option<Duration>,
@@ -83,6 +86,11 @@ pub(super) enum Origin {
 
 impl Pipeline {
     pub(super) fn new(store: Box<dyn Store>, config: Resilience) -> Self {
+        let is_protected = store.is_protected();
+        let config = match is_protected {
+            true => config.without_breaker().without_deny_cache().without_leases(),
+            false => config,
+        };
         // A request may arrive at the store after its caller has stopped waiting, but rarely later
         // than another deadline.
         let max_delay = config.deadline.unwrap_or(Resilience::DEADLINE).saturating_mul(2);
@@ -98,6 +106,7 @@ impl Pipeline {
         });
         Self(Arc::new(Stages {
             store,
+            is_protected,
             description,
             deadline: config.deadline,
             leases,
@@ -113,11 +122,13 @@ impl Pipeline {
     /// Executes a request.
     #[inline]
     pub(crate) fn call(&self, request: Request<'_>) -> Answer {
-        // 1.
-        match &self.0.leases {
-            Some(leases) if leases::concerns(request) => leases::call(&self.0, leases, request),
-            _ => self.0.call(request, Origin::Caller, self.0.deadline),
-        }
+        self.0.call_leased(request, self.0.deadline)
+    }
+
+    /// Executes a request like [`call`](Self::call), and waits no longer than `limit`.
+    pub(crate) fn call_within(&self, request: Request<'_>, limit: Duration) -> Answer {
+        let limit = self.0.deadline.map_or(limit, |deadline| deadline.min(limit));
+        self.0.call_leased(request, Some(limit))
     }
 
     /// Decides a check with this one charge, if its quota is leased. If the stock pays it, the result
@@ -137,9 +148,11 @@ impl Pipeline {
         Some(leases::acquire_one(&self.0, self.0.leases.as_ref()?, charge))
     }
 
-    /// Ends the leases: returns the units in stock to the store, and leases no more.
+    /// Ends the leases, also those of a store with leases of its own: returns the units in stock, and
+    /// leases no more.
     pub(crate) async fn close(&self) -> Result<(), Error> {
-        leases::close(&self.0).await
+        leases::close(&self.0).await?;
+        self.0.store.close().await
     }
 
     /// Returns the fallback if it decides a check with this one charge because the breaker is open.
@@ -187,6 +200,16 @@ impl Drop for Pipeline {
 }
 
 impl Stages {
+    /// Passes a request through all steps, and waits no longer than `limit`.
+    #[inline]
+    fn call_leased(self: &Arc<Self>, request: Request<'_>, limit: Option<Duration>) -> Answer {
+        // 1.
+        match &self.leases {
+            Some(leases) if leases::concerns(request) => leases::call(self, leases, request, limit),
+            _ => self.call(request, Origin::Caller, limit),
+        }
+    }
+
     /// Passes a request through the steps after the first, and waits no longer than `limit`.
     pub(super) fn call(
         self: &Arc<Self>,
@@ -283,6 +306,7 @@ impl Stages {
         }
         if let Err(error) = &reply
             && error.is_unavailable()
+            && !self.is_protected
         {
             telemetry::store_failed(error);
         }
@@ -311,9 +335,11 @@ impl Stages {
     }
 
     /// Returns the time that the store has taken since `start`. Returns `None` if the process was
-    /// late meanwhile, because most of the time may be that of its own run queue.
+    /// late meanwhile, because most of the time may be that of its own run queue, and if the store
+    /// measures itself.
     pub(super) fn store_time(&self, start: Instant) -> Option<Duration> {
-        (!self.scheduling_delay.was_late_since(start)).then(|| start.elapsed())
+        (!self.is_protected && !self.scheduling_delay.was_late_since(start))
+            .then(|| start.elapsed())
     }
 
     /// Returns whether a breaker rejects this request in step 2.

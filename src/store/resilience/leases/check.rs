@@ -1,6 +1,6 @@
 //! A check of which some charges may be paid from stock.
 
-use std::{borrow::Cow, slice, sync::Arc};
+use std::{borrow::Cow, slice, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 use tokio::sync::watch;
@@ -48,12 +48,18 @@ const MAX_WAITS: u32 = 2;
 /// Decides a check. The stock pays the charges that it can, and the store is asked for the others in
 /// one call. If the check is denied, the units return to the stock.
 ///
-/// A check of a busy key whose stock is too small waits for the renewal of the stock.
-pub(super) fn acquire(stages: &Arc<Stages>, leases: &Leases, charges: &[Charge<'_>]) -> Answer {
+/// A check of a busy key whose stock is too small waits for the renewal of the stock. No wait is longer
+/// than `limit`.
+pub(super) fn acquire(
+    stages: &Arc<Stages>,
+    leases: &Leases,
+    charges: &[Charge<'_>],
+    limit: Option<Duration>,
+) -> Answer {
     let split = Split::new(stages, leases, charges, true);
     match split.reply_if_paid() {
         Some(reply) => Answer::ready(Ok(reply)),
-        None => acquire_rest(stages, leases, charges, split),
+        None => acquire_rest(stages, leases, charges, split, limit),
     }
 }
 
@@ -75,7 +81,8 @@ pub(in crate::store::resilience) fn acquire_one(
         }
         attempt => {
             let split = Split(SmallVec::from_iter([Line::new(charge, attempt)]));
-            Err(acquire_rest(stages, leases, slice::from_ref(charge), split))
+            let limit = stages.deadline;
+            Err(acquire_rest(stages, leases, slice::from_ref(charge), split, limit))
         }
     }
 }
@@ -87,8 +94,9 @@ fn acquire_rest(
     leases: &Leases,
     charges: &[Charge<'_>],
     split: Split,
+    limit: Option<Duration>,
 ) -> Answer {
-    let deadline = || stages.deadline.and_then(Deadline::new);
+    let deadline = || limit.and_then(Deadline::new);
     match go_on(stages, leases, charges, split, deadline, true) {
         Next::Decided(answer) => answer,
         Next::Waits(waits, deadline) => {

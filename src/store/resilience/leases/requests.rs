@@ -1,6 +1,6 @@
 //! The requests of a limiter whose charges may be under a leased quota.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     super::pipeline::{Origin, Stages},
@@ -20,27 +20,33 @@ pub(in crate::store::resilience) fn concerns(request: Request<'_>) -> bool {
     request.charges().any(|charge| charge.quota().lease().is_some())
 }
 
-/// Executes a request of which a charge is under a leased quota.
+/// Executes a request of which a charge is under a leased quota, and waits no longer than `limit`.
 pub(in crate::store::resilience) fn call(
     stages: &Arc<Stages>,
     leases: &Leases,
     request: Request<'_>,
+    limit: Option<Duration>,
 ) -> Answer {
     match request {
-        Request::Acquire(charges) => return check::acquire(stages, leases, charges),
-        Request::Peek(charges) => return peek(stages, leases, charges),
-        Request::Refund(receipt) => return refund(stages, leases, receipt),
+        Request::Acquire(charges) => return check::acquire(stages, leases, charges, limit),
+        Request::Peek(charges) => return peek(stages, leases, charges, limit),
+        Request::Refund(receipt) => return refund(stages, leases, receipt, limit),
         // The store forgets the units that were leased.
         Request::Reset(charges) => leases.withdraw(charges, false),
         Request::Block(charges, _) | Request::Unblock(charges) => leases.withdraw(charges, true),
         Request::Force(_) => {}
     }
-    stages.call(request, Origin::Caller, stages.deadline)
+    stages.call(request, Origin::Caller, limit)
 }
 
 /// Adds the stock to what the store says is free.
-fn peek(stages: &Arc<Stages>, leases: &Leases, charges: &[Charge<'_>]) -> Answer {
-    let answer = stages.call(Request::Peek(charges), Origin::Caller, stages.deadline);
+fn peek(
+    stages: &Arc<Stages>,
+    leases: &Leases,
+    charges: &[Charge<'_>],
+    limit: Option<Duration>,
+) -> Answer {
+    let answer = stages.call(Request::Peek(charges), Origin::Caller, limit);
     match answer.now() {
         Ok(reply) => Answer::ready(reply.map(|reply| leases.add_stock(charges, reply))),
         Err(answer) => {
@@ -58,13 +64,18 @@ fn peek(stages: &Arc<Stages>, leases: &Leases, charges: &[Charge<'_>]) -> Answer
 
 /// Returns the units of a receipt to the stocks that they were taken from, if these still have the
 /// grant. The others go back to the store.
-fn refund(stages: &Arc<Stages>, leases: &Leases, receipt: &Receipt) -> Answer {
+fn refund(
+    stages: &Arc<Stages>,
+    leases: &Leases,
+    receipt: &Receipt,
+    limit: Option<Duration>,
+) -> Answer {
     // The marks of a fallback are not those of the store.
     let is_of_store = receipt.source() != Source::Fallback;
     let local: Vec<Option<ChargeReply>> =
         receipt.lines().iter().map(|line| leases.refund(line).filter(|_| is_of_store)).collect();
     if local.iter().all(Option::is_none) {
-        return stages.call(Request::Refund(receipt), Origin::Caller, stages.deadline);
+        return stages.call(Request::Refund(receipt), Origin::Caller, limit);
     }
     let time = receipt.time();
     if local.iter().all(Option::is_some) {
@@ -75,7 +86,7 @@ fn refund(stages: &Arc<Stages>, leases: &Leases, receipt: &Receipt) -> Answer {
     let rest =
         rest.map(|(line, _)| ReceiptLine::new(line.charge().clone(), line.units(), line.mark()));
     let rest = Receipt::new(time, receipt.source(), rest);
-    let answer = stages.call(Request::Refund(&rest), Origin::Caller, stages.deadline);
+    let answer = stages.call(Request::Refund(&rest), Origin::Caller, limit);
     let join = move |reply: Result<StoreReply, Error>| {
         let reply = reply?;
         let mut rest = reply.charges.into_iter();

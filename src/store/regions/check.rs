@@ -1,0 +1,224 @@
+//! A check over both parts: all of its charges are admitted, or none is spent.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::{
+    line::{Line, Part},
+    stores::{Caller, Lines, Refunds, Stores, by, combine, join, late, to_the_end},
+};
+use crate::{
+    clock::Timestamp,
+    decision::{Source, StoreReply, Verdict},
+    error::{Effect, Error, ErrorKind},
+    policy::Charge,
+    store::{Answer, Request, scheduling::TimeLimit},
+};
+
+/// A check that the share does not decide alone and at once.
+///
+/// 1. The share is asked for all charges that have one.
+/// 2. The pool is asked for the charges that the share has refused, and for those without a share.
+/// 3. The share is asked for the rest, which it has not spent yet. If others have spent its units
+///    meanwhile, steps 2 and 3 are repeated for what it refuses. Each time one charge fewer is left.
+///
+/// A charge that both parts refuse denies the check, and the units of the others are refunded. While
+/// the home store does not answer, the share alone decides, and a reply that comes too late is
+/// refunded.
+///
+/// A shadow charge is decided by the part that is asked first.
+pub(super) struct Check {
+    stores: Arc<Stores>,
+    lines: Lines,
+    limit: Option<TimeLimit>,
+    /// The time of the regional store, or of the home store if only that has replied.
+    time: Timestamp,
+    source: Option<Source>,
+}
+
+/// The positions of the charges that one call asks a part for.
+type Positions = SmallVec<[usize; 4]>;
+
+/// The result of one call to one part.
+enum Asked {
+    /// The part has spent all charges that it was asked for.
+    Admitted,
+    /// The part has spent nothing.
+    Denied,
+    Failed(Error),
+    /// The pool has not answered by the deadline.
+    Late(Answer, Positions),
+}
+
+impl Check {
+    pub(super) fn new(
+        stores: &Arc<Stores>,
+        charges: &[Charge<'_>],
+        limit: Option<TimeLimit>,
+    ) -> Self {
+        let (stores, lines) = (Arc::clone(stores), stores.lines(charges));
+        Self { stores, lines, limit, time: Timestamp::default(), source: None }
+    }
+
+    /// Decides the check. `first` is the answer of the share to all charges that have one, if it has
+    /// been asked.
+    pub(super) async fn decide(mut self, first: Option<Answer>) -> Result<StoreReply, Error> {
+        // The regional store spends all or nothing, so no task is needed before it has answered,
+        // unless it is asked for some of the charges only.
+        if self.positions(Part::Pool).is_empty() {
+            return match self.begin(first).await? {
+                Some(reply) => Ok(reply),
+                None => to_the_end(|caller| self.finish(caller)).await,
+            };
+        }
+        let work = |caller: Caller| async move {
+            match self.begin(first).await.transpose() {
+                Some(reply) => caller.send(reply),
+                None => self.finish(caller).await,
+            }
+        };
+        to_the_end(work).await
+    }
+
+    /// Asks the share for all charges that have one. Returns the reply if this decides the check.
+    async fn begin(&mut self, first: Option<Answer>) -> Result<Option<StoreReply>, Error> {
+        let asked = self.positions(Part::Share);
+        if !asked.is_empty() {
+            let answer = first.unwrap_or_else(|| self.send(Part::Share, &asked));
+            let reply = answer.await?;
+            if !self.record(Part::Share, &asked, reply)? && !self.move_refused() {
+                return Ok(Some(self.reply()));
+            }
+        }
+        Ok(self.next_part().is_none().then(|| self.reply()))
+    }
+
+    /// Asks the parts that have not decided yet, and sends the reply to the caller.
+    async fn finish(mut self, caller: Caller) {
+        while let Some(part) = self.next_part() {
+            match self.ask(part).await {
+                Asked::Admitted => {}
+                Asked::Denied if part == Part::Share && self.move_refused() => {}
+                Asked::Denied => {
+                    let refunds = self.take_back();
+                    caller.send(Ok(self.reply()));
+                    return refunds.finish().await;
+                }
+                Asked::Failed(_) | Asked::Late(..) if !self.binds(part) => self.settle(part),
+                Asked::Failed(error) => return self.fail(part, error, caller).await,
+                Asked::Late(answer, asked) => {
+                    self.fail(Part::Pool, late(), caller).await;
+                    // Units that are granted after the decision are not used.
+                    if let Ok(reply) = answer.await
+                        && self.record(Part::Pool, &asked, reply).is_ok_and(|admitted| admitted)
+                    {
+                        self.take_back().finish().await;
+                    }
+                    return;
+                }
+            }
+        }
+        caller.send(Ok(self.reply()));
+    }
+
+    /// Ends the check after a part has failed. If the share has replied to all charges that the pool
+    /// should have decided, it denies them. Otherwise the check fails.
+    async fn fail(&mut self, part: Part, error: Error, caller: Caller) {
+        let mut waiting = self.lines.iter().filter(|line| line.binds(Part::Pool));
+        let share_decides = part == Part::Pool && waiting.all(Line::share_has_replied);
+        let mut refunds = self.take_back();
+        if share_decides {
+            self.source = Some(Source::Region);
+            caller.send(Ok(self.reply()));
+        } else {
+            let before = refunds.wait(self.limit).await;
+            let effect = combine(before, error.effect());
+            caller.send(Err(error.with_effect(effect)));
+        }
+        refunds.finish().await;
+    }
+
+    /// Asks a part for all charges that wait for it.
+    async fn ask(&mut self, part: Part) -> Asked {
+        let asked = self.positions(part);
+        let answer = self.send(part, &asked);
+        // The regional store answers by the deadline, and its error says whether it was asked.
+        let limit = self.limit.filter(|_| part == Part::Pool);
+        let reply = match by(limit, answer).await {
+            Err(answer) => return Asked::Late(answer, asked),
+            Ok(reply) => reply.and_then(|reply| self.record(part, &asked, reply)),
+        };
+        match reply {
+            Ok(true) => Asked::Admitted,
+            Ok(false) => Asked::Denied,
+            Err(error) => Asked::Failed(error),
+        }
+    }
+
+    fn send(&self, part: Part, asked: &[usize]) -> Answer {
+        let charges = asked.iter().filter_map(|index| self.lines[*index].charge_on(part));
+        let charges: SmallVec<[Charge<'_>; 4]> = charges.collect();
+        self.stores.call(part, Request::Acquire(&charges), self.limit)
+    }
+
+    /// Keeps the reply of a part. Returns whether the part has spent the charges.
+    fn record(&mut self, part: Part, asked: &[usize], reply: StoreReply) -> Result<bool, Error> {
+        if reply.charges.len() != asked.len() {
+            let message = "the store has not replied to each charge of a region";
+            return Err(Error::new(ErrorKind::Protocol, message).with_effect(Effect::Unknown));
+        }
+        if part == Part::Share || self.time == Timestamp::default() {
+            self.time = reply.time;
+        }
+        self.source = Some(join(self.source, reply.source));
+        let mut is_admitted = true;
+        for (index, charge_reply) in asked.iter().zip(reply.charges) {
+            let line = &mut self.lines[*index];
+            is_admitted &= line.charge.is_shadow() || charge_reply.verdict == Verdict::Passed;
+            line.record(part, charge_reply);
+        }
+        if is_admitted {
+            asked.iter().for_each(|index| self.lines[*index].settle(part));
+        }
+        Ok(is_admitted)
+    }
+
+    /// Passes the charges that the share has refused on to the pool. Returns false if it cannot pay one
+    /// of them either, so that the check is denied.
+    fn move_refused(&mut self) -> bool {
+        let refused = self.lines.iter_mut().filter(|line| line.is_refused_by_share());
+        refused.fold(true, |all, line| all & line.move_to_pool())
+    }
+
+    /// Returns the part to ask next. The pool is asked first, because it denies more often than the
+    /// share has spent meanwhile what it had left, and a denial then leaves nothing to refund.
+    fn next_part(&self) -> Option<Part> {
+        let waits = |part: &Part| self.lines.iter().any(|line| line.waits_for(*part));
+        [Part::Pool, Part::Share].into_iter().find(waits)
+    }
+
+    /// Returns whether a charge that can deny the check waits for this part.
+    fn binds(&self, part: Part) -> bool {
+        self.lines.iter().any(|line| line.binds(part))
+    }
+
+    /// Ends the charges that wait for this part.
+    fn settle(&mut self, part: Part) {
+        let waiting = self.lines.iter_mut().filter(|line| line.waits_for(part));
+        waiting.for_each(|line| line.settle(part));
+    }
+
+    fn positions(&self, part: Part) -> Positions {
+        (0..self.lines.len()).filter(|index| self.lines[*index].waits_for(part)).collect()
+    }
+
+    fn take_back(&mut self) -> Refunds {
+        self.stores.take_back(&mut self.lines, self.time)
+    }
+
+    fn reply(&self) -> StoreReply {
+        let charges = self.lines.iter().map(Line::reply);
+        StoreReply::new(self.time, self.source.unwrap_or(Source::Shared), charges)
+    }
+}
