@@ -27,3 +27,6 @@ pub(super) use self::{
     leases::Leases,
     requests::{call, concerns},
 };
+
+#[cfg(test)]
+mod model;

@@ -76,7 +76,7 @@ struct Exchange {
 pub(crate) struct Taken {
     pub(crate) mark: Mark,
     pub(crate) units: u64,
-    end: u64,
+    pub(crate) end: u64,
     generation: u64,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Taken {
 pub(crate) struct Ask {
     pub(crate) cost: u64,
     pub(crate) max: u64,
-    sent_at: u64,
+    pub(crate) sent_at: u64,
     generation: u64,
 }
 

@@ -1,0 +1,213 @@
+//! The steps of a check: stock, deny cache, renewal, store.
+
+use std::mem;
+
+use super::{
+    super::stock::Taken,
+    cases::Case,
+    checker::Use,
+    fleet::{Call, Fleet, PaidBy, Receipt, Step},
+    plan::Mutant,
+    process::{CachedDenial, Process},
+    shared::Reply,
+};
+use crate::{
+    clock::Timestamp,
+    decision::{ChargeReply, Mark, Standing, Verdict},
+    quota::Quota,
+};
+
+/// The longest time for which the deny cache answers, in microseconds.
+const MAX_CACHED_MICROS: u64 = 1_000_000;
+
+impl Fleet<'_> {
+    pub(super) fn arrives(&mut self, number: usize) {
+        let gap = self.gap(number);
+        self.after(gap, number, Step::Arrives);
+        let faults = self.plan.faults;
+        if self.happens(faults.crashed) {
+            self.cases.count_if(self.holds_units(number), Case::CrashedWithStock);
+            return self.processes[number].restart(self.now);
+        }
+        if self.happens(faults.frozen) {
+            return self.freezes(number);
+        }
+        let cost = 1 + self.random.below(self.plan.max_cost);
+        self.totals.checks[number] += 1;
+        let now = self.local(number);
+        self.processes[number].stock.observe(now, cost);
+        self.check(number, cost, false);
+    }
+
+    fn check(&mut self, number: usize, cost: u64, waited: bool) {
+        if !self.plan.members[number].leases {
+            return self.without_stock(number, cost, true);
+        }
+        if self.plan.mutant == Some(Mutant::ReadsClockFirst) {
+            let read = self.local(number);
+            match self.pause(number) {
+                0 => self.takes_after(number, read, cost, waited),
+                pause => self.after(pause, number, Step::TakesAfter { read, cost, waited }),
+            }
+            return;
+        }
+        match self.processes[number].stock.take(cost) {
+            None => self.without_stock(number, cost, waited),
+            Some(taken) => {
+                self.renews(number, 0);
+                match self.pause(number) {
+                    0 => self.reads(number, &taken, waited),
+                    pause => self.after(pause, number, Step::Reads { taken, waited }),
+                }
+            }
+        }
+    }
+
+    pub(super) fn reads(&mut self, number: usize, taken: &Taken, waited: bool) {
+        let now = self.local(number);
+        if taken.is_usable(now) {
+            return self.uses_stock(number, taken);
+        }
+        self.cases.count(Case::TakenTooLate);
+        self.discards(number, taken);
+        self.without_stock(number, taken.units, waited);
+    }
+
+    pub(super) fn takes_after(&mut self, number: usize, read: u64, cost: u64, waited: bool) {
+        match self.processes[number].stock.take(cost) {
+            Some(taken) if taken.is_usable(read) => self.uses_stock(number, &taken),
+            Some(taken) => {
+                self.discards(number, &taken);
+                self.without_stock(number, cost, waited);
+            }
+            None => self.without_stock(number, cost, waited),
+        }
+        self.renews(number, 0);
+    }
+
+    fn discards(&mut self, number: usize, taken: &Taken) {
+        let process = &mut self.processes[number];
+        let quota = process.quota;
+        if !process.stock.discard(taken) {
+            let call = Call::Refund { units: taken.units, mark: taken.mark, of: None };
+            self.send(number, call, quota);
+        }
+    }
+
+    fn uses_stock(&mut self, number: usize, taken: &Taken) {
+        if self.happens(self.plan.faults.put_back) {
+            self.cases.count(Case::PutBack);
+            let pause = self.pause(number);
+            return self.after(pause, number, Step::PutsBack(*taken));
+        }
+        self.counts_use(number, taken);
+        self.admits(number, taken.units, PaidBy::Lease(*taken));
+    }
+
+    /// Decides a check that found no units in the stock.
+    fn without_stock(&mut self, number: usize, cost: u64, waited: bool) {
+        let now = self.local(number);
+        let process = &self.processes[number];
+        if process.denial.until > now && cost >= process.denial.cost {
+            return;
+        }
+        if !waited {
+            self.renews(number, cost);
+            let process = &mut self.processes[number];
+            if process.stock.renewing_since().is_some() {
+                process.waiting.push(cost);
+                return;
+            }
+        }
+        let quota = self.processes[number].quota;
+        self.send(number, Call::Check { cost, sent_at: now }, quota);
+    }
+
+    /// Starts a renewal if the stock is low.
+    fn renews(&mut self, number: usize, cost: u64) {
+        let now = self.local(number);
+        let process = &mut self.processes[number];
+        if let Some(ask) = process.stock.ask(now, process.round_trip, cost) {
+            let quota = process.quota;
+            self.send(number, Call::Lease(ask), quota);
+        }
+    }
+
+    pub(super) fn answered(&mut self, number: usize, call: Call, quota: Quota, reply: &Reply) {
+        let now = self.local(number);
+        let Reply { time, units, mark, standing } = *reply;
+        let process = &mut self.processes[number];
+        let (cost, sent_at) = match call {
+            Call::Lease(ask) => (ask.cost, ask.sent_at),
+            Call::Check { cost, sent_at } => (cost, sent_at),
+            Call::Refund { .. } => return,
+        };
+        process.round_trip -= process.round_trip / 8;
+        process.round_trip += now.saturating_sub(sent_at) / 8;
+        if let (0, Some(wait)) = (units, standing.retry_after) {
+            let until = sent_at + wait.min(MAX_CACHED_MICROS);
+            process.denial = CachedDenial { cost, until };
+        }
+        match call {
+            Call::Lease(ask) if units == 0 => process.stock.denied(&ask, time, standing),
+            Call::Lease(ask) => {
+                let time = self.time_of_grant(time, &quota);
+                self.counts_grant((sent_at, now), time, &quota);
+                let reply = ChargeReply::new(Verdict::Passed, units, standing, mark);
+                let leftover = self.processes[number].stock.granted(&ask, time, &reply);
+                let leftovers = leftover.into_iter().collect();
+                self.returns(number, leftovers, quota);
+            }
+            Call::Check { .. } => {
+                if units > 0 {
+                    // The store decided between the call and its return: at its own time.
+                    self.admits_at(time.as_micros(), number, units, PaidBy::Check(mark));
+                }
+                return;
+            }
+            Call::Refund { .. } => {}
+        }
+        self.wakes(number);
+    }
+
+    pub(super) fn timed_out(&mut self, number: usize, call: Call) {
+        let Call::Lease(ask) = call else { return };
+        if self.plan.mutant == Some(Mutant::UsesLostAnswer) {
+            let standing = Standing::full(ask.max);
+            let reply = ChargeReply::new(Verdict::Passed, ask.max, standing, Mark::default());
+            let time = Timestamp::from_micros(self.now);
+            let _ = self.processes[number].stock.granted(&ask, time, &reply);
+        } else {
+            self.processes[number].stock.lost(&ask);
+        }
+        self.wakes(number);
+    }
+
+    /// Continues the checks that wait for the renewal.
+    pub(super) fn wakes(&mut self, number: usize) {
+        let waiting = mem::take(&mut self.processes[number].waiting);
+        self.cases.count_if(waiting.len() > 1, Case::Shared);
+        for cost in waiting {
+            self.check(number, cost, true);
+        }
+    }
+
+    fn admits(&mut self, number: usize, units: u64, paid_by: PaidBy) {
+        self.admits_at(self.now, number, units, paid_by);
+    }
+
+    fn admits_at(&mut self, time: u64, number: usize, units: u64, paid_by: PaidBy) {
+        self.totals.admitted[number] += 1;
+        self.totals.units[number] += units;
+        if !self.plan.is_judged {
+            return;
+        }
+        let Process { life, quota, .. } = &self.processes[number];
+        self.uses.push(Use { time, units });
+        self.receipts.push(Receipt { life: *life, quota: *quota, paid_by });
+        if self.happens(self.plan.faults.refunded) {
+            let pause = self.up_to_two_leases();
+            self.after(pause, number, Step::Refunds(self.uses.len() - 1));
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Random plans. They keep the key saturated, because a bound is in danger only then.
+
+use std::time::Duration;
+
+use super::{
+    checker::Bound,
+    fleet::lease_micros,
+    plan::{Demand, Faults, Member, Mutant, Plan, Suspended},
+};
+use crate::{
+    quota::{Algorithm, Quota},
+    seed::Random,
+};
+
+/// The algorithms in the order of [`Algorithm::EACH`], with random parameters.
+fn algorithm(random: &mut Random, number: usize, limit: u64, in_lease: u64) -> Algorithm {
+    match Algorithm::EACH[number] {
+        Algorithm::SlidingBuckets(_) => Algorithm::SlidingBuckets(1 + random.below(12) as u16),
+        Algorithm::TokenBucket { .. } => {
+            let more = random.one(&[limit, limit / 8]);
+            Algorithm::TokenBucket { burst: in_lease + 1 + random.below(1 + more) }
+        }
+        other => other,
+    }
+}
+
+fn quota(random: &mut Random, number: usize, limit: u64, window: u64, lease: u64) -> Quota {
+    let in_lease = (limit * lease).div_ceil(window);
+    let algorithm = algorithm(random, number, limit, in_lease);
+    let window = Duration::from_millis(window);
+    let quota = Quota::new_with_algorithm(limit, window, algorithm).expect("a valid quota");
+    quota.leased(Duration::from_millis(lease)).expect("a valid lease")
+}
+
+fn lease_of(random: &mut Random, window: u64) -> u64 {
+    (window / random.one(&[10, 10, 10, 12, 20])).max(1)
+}
+
+/// Returns the plan of a seed, for the algorithm of this number in [`Algorithm::EACH`].
+pub(super) fn plan(seed: u64, number: usize, mutant: Option<Mutant>) -> Plan {
+    let random = &mut Random(seed ^ 0x5851_f42d_4c95_7f2d);
+    let window = 500 + 10 * random.below(60);
+    let lease = lease_of(random, window);
+    // In an ambush the first process takes units and uses them late. Then the others use all they get.
+    let is_ambush = random.below(3) == 0 || mutant.is_some();
+    let (count, checks) = match is_ambush {
+        true => (3 + random.below(3), 32),
+        false => (1 + random.below(5), random.one(&[2, 4, 8, 16])),
+    };
+    let limit = match is_ambush {
+        true if number == 3 => 40 + random.below(80 * count),
+        true => 8 + random.below(16 * count),
+        // A part of the checks that arrive in a window.
+        false => count * checks * window / lease * random.one(&[4, 8, 15, 30, 90]) / 50,
+    };
+    let limit = limit.max(4);
+    let first = quota(random, number, limit, window, lease);
+
+    let micros = window * 1000;
+    let edge = 1_000_000 * micros;
+    // Much happens at the edges of periods.
+    let before = [0, random.below(lease * 1000), random.below(micros)];
+    let start = edge - random.one(&before);
+    let end = match is_ambush {
+        true => start + micros + 3000 * lease,
+        false => start + micros * random.one(&[3, 3, 4]),
+    };
+    let change = (!is_ambush && random.below(3) == 0).then(|| {
+        let limit = (limit * random.one(&[50, 80, 100, 150, 300]) / 100).max(1);
+        let window = window * random.one(&[100, 100, 100, 200, 130]) / 100;
+        let lease = [lease.min(window / 10), lease_of(random, window)][random.below(2) as usize];
+        (quota(random, number, limit, window, lease), start + random.below(micros))
+    });
+    let suspended = random.one(&[0, 30, 300]);
+    let ambush_at = lease * 500 + random.below(lease * 700);
+    let direct_percent = if is_ambush { random.one(&[0, 50, 100]) } else { 10 };
+    let members = (0..count).map(|number| {
+        let skew_ppb = match random.below(4) {
+            0 => -900_000,
+            1 => 900_000,
+            _ => random.below(1_800_000) as i64 - 900_000,
+        };
+        let is_slow = number == 0 && mutant == Some(Mutant::SlowClock);
+        let (lease, is_late) = (lease * 1000, is_ambush && number == 0);
+        let cycle = micros - lease / 2 + random.below(lease);
+        let short = lease / 2 + random.below(lease);
+        let often = (lease / 2 / checks).max(1);
+        let mut demand = Demand {
+            mean_gap: random.one(&[often, often, lease / 2, lease]),
+            delay: 0,
+            active: random.one(&[cycle, cycle / 2, cycle / 4, short]),
+            idle: 0,
+        };
+        demand.idle = cycle - demand.active;
+        if is_ambush {
+            let delay = if is_late { 0 } else { ambush_at };
+            let active = if is_late { 2 * short } else { 10 * micros };
+            demand = Demand { mean_gap: often, delay, active, idle: 10 * micros };
+        }
+        Member {
+            skew_ppb: if is_slow { -200_000_000 } else { skew_ppb },
+            leases: is_late || random.below(100) >= direct_percent,
+            demand,
+            suspended: match is_ambush {
+                true => Suspended { per_mille: 950 * u64::from(is_late), pause: (500, 1300) },
+                false => Suspended { per_mille: suspended, pause: (0, 2000) },
+            },
+        }
+    });
+    let members = members.collect();
+    let slow = lease * 1000 / 8;
+    let is_log = number < 2;
+    Plan {
+        seed,
+        quota: first,
+        change,
+        start,
+        end,
+        members,
+        max_cost: if is_ambush { 1 } else { random.one(&[1, 1, 3]) },
+        way: random.one(&[(100, 1_000), (100, 1_000), (slow / 4, slow)]),
+        faults: Faults {
+            lost: random.one(&[0, 5, 100]),
+            delayed: random.one(&[0, 20, 200]),
+            refunded: random.one(&[0, 50, 300]),
+            put_back: random.one(&[0, 0, 50]),
+            crashed: random.one(&[0, 0, 8]),
+            frozen: random.one(&[0, 0, 8]),
+        },
+        is_judged: true,
+        mutant: mutant.filter(|it| *it != Mutant::CountsWithoutLease || is_log || number == 3),
+    }
+}
+
+/// Returns the bound that is published for a quota.
+fn published(quota: &Quota) -> u64 {
+    let limit = quota.limit();
+    match quota.algorithm() {
+        Algorithm::SlidingLog | Algorithm::SlidingBuckets(_) => limit,
+        Algorithm::SlidingCounter => 2 * limit - 1,
+        Algorithm::TokenBucket { burst } => burst + limit,
+        Algorithm::FixedWindow => 2 * limit,
+    }
+}
+
+/// Returns the bounds of a history in which the last process changed its quota at `changed_at`.
+pub(super) fn bounds(plan: &Plan, changed_at: u64) -> Vec<Bound> {
+    let (old, from) = (&plan.quota, 0);
+    let always = |quota: &Quota, from| Bound {
+        units: published(quota),
+        window: quota.window_micros(),
+        from,
+    };
+    let Some((new, _)) = plan.change.as_ref().filter(|_| changed_at > 0) else {
+        return vec![always(old, from)];
+    };
+    let limit = old.limit().max(new.limit());
+    let lease = lease_micros(old).max(lease_micros(new));
+    let (old_window, new_window) = (old.window_micros(), new.window_micros());
+    let window = old_window.min(new_window);
+    let around = match (old.algorithm(), new.algorithm()) {
+        (Algorithm::TokenBucket { .. }, _) => {
+            let burst = old.counted().capacity().max(new.counted().capacity());
+            let refill = |it: &Quota| (it.limit() * (window + lease)).div_ceil(it.window_micros());
+            Bound { units: burst + refill(old).max(refill(new)), window, from }
+        }
+        (Algorithm::FixedWindow | Algorithm::SlidingCounter, _) => {
+            let periods = match old_window.max(new_window) {
+                longer if longer == window => 2,
+                longer if longer % window == 0 => 4,
+                _ => 6,
+            };
+            Bound { units: periods * limit, window, from }
+        }
+        _ => {
+            let counted = old.counted().window_micros().min(new.counted().window_micros());
+            Bound { units: limit, window: counted - lease, from }
+        }
+    };
+    // By then, no call and no lease of the old quota is under way.
+    vec![around, always(new, changed_at + 5 * lease)]
+}

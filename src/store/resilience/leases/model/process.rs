@@ -1,0 +1,73 @@
+//! One process of the model: its clock, its stock, and the checks that wait for a renewal.
+
+use super::super::stock::{Leftovers, Stock};
+use crate::quota::Quota;
+
+/// A clock that runs at a rate of its own.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SkewedClock {
+    pub(super) origin: u64,
+    /// The rate less 1, in units of 10^-9.
+    pub(super) skew_ppb: i64,
+}
+
+impl SkewedClock {
+    /// Returns the reading of the clock at a time of the store.
+    pub(super) fn read(self, now: u64) -> u64 {
+        let skew = i128::from(now) * i128::from(self.skew_ppb) / 1_000_000_000;
+        (i128::from(self.origin) + i128::from(now) + skew) as u64
+    }
+}
+
+/// A denial that the process remembers, as the deny cache does.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct CachedDenial {
+    pub(super) cost: u64,
+    pub(super) until: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) clock: SkewedClock,
+    pub(super) quota: Quota,
+    pub(super) stock: Stock,
+    /// The number of crashes. Whatever belongs to an earlier life is dropped.
+    pub(super) life: u32,
+    pub(super) generation: u64,
+    pub(super) frozen_until: u64,
+    /// The costs of the checks that wait for the renewal.
+    pub(super) waiting: Vec<u64>,
+    pub(super) denial: CachedDenial,
+    /// The moving average of the times of the store.
+    pub(super) round_trip: u64,
+}
+
+impl Process {
+    pub(super) fn new(clock: SkewedClock, quota: Quota, now: u64) -> Self {
+        Self {
+            clock,
+            quota,
+            stock: Stock::new(quota, 0, clock.read(now)),
+            life: 0,
+            generation: 0,
+            frozen_until: 0,
+            waiting: Vec::new(),
+            denial: CachedDenial::default(),
+            round_trip: 1_000,
+        }
+    }
+
+    /// Begins a new life with the same clock and quota.
+    pub(super) fn restart(&mut self, now: u64) {
+        let Self { clock, quota, life, .. } = *self;
+        *self = Self { life: life + 1, ..Self::new(clock, quota, now) };
+    }
+
+    /// Replaces the quota, and returns the units of the old one.
+    pub(super) fn change(&mut self, quota: Quota, now: u64) -> Leftovers {
+        self.quota = quota;
+        self.generation += 1;
+        self.denial = CachedDenial::default();
+        self.stock.change_quota(quota, self.generation, self.clock.read(now))
+    }
+}

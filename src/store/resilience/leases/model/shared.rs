@@ -1,0 +1,69 @@
+//! The store that all processes of the model share: one key, counted by the crate's own algorithms.
+
+use crate::{
+    algorithm::{KeyState, MemoryBudget, Refund},
+    clock::Timestamp,
+    decision::{Mark, Standing},
+    quota::Quota,
+};
+
+#[derive(Debug)]
+struct Unlimited;
+
+impl MemoryBudget for Unlimited {
+    fn allows(&self, _: usize) -> bool {
+        true
+    }
+
+    fn resized(&self, _: usize, _: usize) {}
+}
+
+/// A charge that a process sends to the store.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WireCharge {
+    pub(super) quota: Quota,
+    pub(super) cost: u64,
+    /// The most units of a lease, 0 if the charge is none.
+    pub(super) lease_up_to: u64,
+}
+
+/// The answer of the store.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reply {
+    pub(super) time: Timestamp,
+    /// 0 if the charge was denied.
+    pub(super) units: u64,
+    pub(super) mark: Mark,
+    pub(super) standing: Standing,
+}
+
+pub(super) struct Shared {
+    state: KeyState,
+    /// The quota by which a charge counts.
+    counted: fn(&Quota) -> Quota,
+}
+
+impl Shared {
+    pub(super) fn new(quota: &Quota, counted: fn(&Quota) -> Quota) -> Self {
+        Self { state: KeyState::new(quota.algorithm()), counted }
+    }
+
+    pub(super) fn acquire(&mut self, now: u64, charge: &WireCharge) -> Reply {
+        let time = Timestamp::from_micros(now);
+        let affordable = |free: u64| match free.checked_sub(charge.cost) {
+            None => 0,
+            Some(rest) => charge.cost.max(charge.lease_up_to.min(charge.cost + rest / 2)),
+        };
+        let quota = (self.counted)(&charge.quota);
+        let (units, mark, standing) =
+            self.state.spend(&quota, time, charge.cost, affordable, &Unlimited);
+        Reply { time, units, mark, standing }
+    }
+
+    /// Returns the number of units that still counted.
+    pub(super) fn refund(&mut self, now: u64, quota: &Quota, units: u64, mark: Mark) -> u64 {
+        let quota = (self.counted)(quota);
+        let refund = Refund { quota, units, mark };
+        self.state.refund(&quota, Timestamp::from_micros(now), &refund)
+    }
+}

@@ -1,0 +1,207 @@
+//! The utilisation of a limit by a fleet that leases, beside one whose checks all ask the store, in
+//! virtual time.
+//!
+//! `cargo test --release --all-features --lib leases::model::utilisation -- --ignored --nocapture`
+//! prints the tables.
+
+use std::time::Duration;
+
+use super::{
+    fleet::{Fleet, Totals},
+    plan::{Demand, Faults, Member, Plan, Suspended},
+};
+use crate::quota::Quota;
+
+/// One cell of the table.
+#[derive(Debug, Clone)]
+struct Setting {
+    quota: Quota,
+    /// The part of the demand of each process.
+    shares: Vec<f64>,
+    /// The demand of all processes in relation to the limit.
+    load: f64,
+    leases: bool,
+}
+
+/// The figures of a run, each for one second.
+#[derive(Debug, Clone)]
+struct Figures {
+    checks: f64,
+    admitted: f64,
+    calls: f64,
+    /// The units that each process was admitted.
+    units: Vec<f64>,
+}
+
+impl Figures {
+    fn denied_percent(&self) -> f64 {
+        100.0 * (self.checks - self.admitted) / self.checks
+    }
+}
+
+/// Runs a setting for several windows after a warm-up. A call to the store takes 1 ms.
+fn run(setting: &Setting) -> Figures {
+    let quota = setting.quota;
+    let (window, counted) = (quota.window_micros(), quota.counted().window_micros());
+    let windows = if window > 10_000_000 { 3 } else { 12 };
+    let rate = quota.limit() as f64 / window as f64 * setting.load;
+    let members = setting.shares.iter().map(|share| Member {
+        skew_ppb: 0,
+        leases: setting.leases,
+        demand: Demand {
+            mean_gap: (1.0 / (rate * share)) as u64,
+            delay: 0,
+            active: u64::MAX / 2,
+            idle: 0,
+        },
+        suspended: Suspended { per_mille: 0, pause: (0, 1) },
+    });
+    let start = 1_000_000 * window;
+    let measured = start + 2 * counted;
+    let end = measured + windows * counted;
+    let plan = Plan {
+        seed: 1,
+        quota,
+        change: None,
+        start,
+        end,
+        members: members.collect(),
+        max_cost: 1,
+        way: (450, 550),
+        faults: Faults::default(),
+        is_judged: false,
+        mutant: None,
+    };
+    let mut fleet = Fleet::new(&plan);
+    fleet.run_until(measured);
+    let before = fleet.totals.clone();
+    fleet.run_until(end);
+    let per_second = |count: fn(&Totals) -> u64| {
+        let more = count(&fleet.totals) - count(&before);
+        more as f64 * 1e6 / (end - measured) as f64
+    };
+    let units = fleet.totals.units.iter().zip(&before.units);
+    Figures {
+        checks: per_second(|it| it.checks.iter().sum()),
+        admitted: per_second(|it| it.admitted.iter().sum()),
+        calls: per_second(|it| it.calls.iter().sum()),
+        units: units.map(|(all, before)| (all - before) as f64).collect(),
+    }
+}
+
+/// Returns the parts of the demand: equal, or those of Zipf's law.
+fn shares(holders: usize, is_zipf: bool) -> Vec<f64> {
+    let weights = (1..=holders).map(|rank| if is_zipf { 1.0 / rank as f64 } else { 1.0 });
+    let sum: f64 = weights.clone().sum();
+    weights.map(|weight| weight / sum).collect()
+}
+
+fn quota(text: &str, lease: u64) -> Quota {
+    let quota: Quota = text.parse().expect("a quota");
+    quota.leased(Duration::from_millis(lease)).expect("a lease")
+}
+
+/// The quotas, each with a long and a short lease in milliseconds.
+const QUOTAS: &[(&str, [u64; 2])] = &[
+    ("100/s", [100, 20]),
+    ("1000/s", [100, 20]),
+    ("10000/s", [100, 20]),
+    ("100000/s", [100, 20]),
+    ("20000/min", [500, 100]),
+];
+
+#[derive(Debug)]
+struct Row {
+    saturated: (Figures, Figures, Figures),
+    steady: (Figures, Figures),
+}
+
+fn row(quota: Quota, holders: usize, is_zipf: bool) -> Row {
+    let without = quota.to_string();
+    let without = without.split(" leased").next().expect("some").parse().expect("a quota");
+    let setting = |load, leases| Setting { quota, shares: shares(holders, is_zipf), load, leases };
+    let saturated = |leases| setting(1.5, leases);
+    Row {
+        saturated: (
+            run(&saturated(true)),
+            run(&saturated(false)),
+            run(&Setting { quota: without, ..saturated(false) }),
+        ),
+        steady: (run(&setting(0.9, true)), run(&setting(0.9, false))),
+    }
+}
+
+fn print(name: &str, quota: Quota, holders: usize, is_zipf: bool) -> Row {
+    let row = row(quota, holders, is_zipf);
+    let (ours, direct, unleased) = &row.saturated;
+    let (steady, steady_direct) = &row.steady;
+    println!(
+        "| `{name}` | {holders} | {} | {:.1}% | {:.1}% | {:.0} | {:.0} | {:.2}% | {:.2}% | {:.0} | {:.0} |",
+        if is_zipf { "Zipf" } else { "even" },
+        100.0 * ours.admitted / direct.admitted,
+        100.0 * ours.admitted / unleased.admitted,
+        ours.calls,
+        direct.calls,
+        steady.denied_percent(),
+        steady_direct.denied_percent(),
+        steady.calls,
+        steady_direct.calls,
+    );
+    row
+}
+
+fn heading() {
+    println!(
+        "| quota | processes | demand | of direct | of direct, no lease | calls/s | direct calls/s | denied at 0.9 | direct | calls/s at 0.9 | direct |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+}
+
+/// Not a test of its own: prints the tables.
+#[test]
+#[ignore = "prints tables, for some minutes"]
+fn tables() {
+    heading();
+    for (text, leases) in QUOTAS {
+        for lease in leases {
+            for holders in [2, 10, 50] {
+                for is_zipf in [false, true] {
+                    print(
+                        &format!("{text} leased({lease}ms)"),
+                        quota(text, *lease),
+                        holders,
+                        is_zipf,
+                    );
+                }
+            }
+        }
+    }
+    println!();
+    heading();
+    for algorithm in [
+        "sliding-log",
+        "sliding-buckets(60)",
+        "sliding-counter",
+        "token-bucket(1000)",
+        "fixed-window",
+    ] {
+        let text = format!("1000/s {algorithm}");
+        print(&text, quota(&text, 100), 10, false);
+    }
+    println!("\n| processes of demand 1, 2, 4 and 8 | leased | direct |\n|---|---|---|");
+    for load in [1.5, 4.0] {
+        let shares: Vec<f64> = [1.0, 2.0, 4.0, 8.0].map(|weight| weight / 15.0).to_vec();
+        let setting =
+            |leases| Setting { quota: quota("1000/s", 100), shares: shares.clone(), load, leases };
+        let text = |figures: Figures| {
+            let sum: f64 = figures.units.iter().sum();
+            let parts = figures.units.iter().map(|units| format!("{:.1}%", 100.0 * units / sum));
+            parts.collect::<Vec<_>>().join(", ")
+        };
+        println!(
+            "| {load} times the limit | {} | {} |",
+            text(run(&setting(true))),
+            text(run(&setting(false)))
+        );
+    }
+}
