@@ -157,7 +157,8 @@ impl Quota {
     /// A lease saves the way to the store: a process asks it once for many checks of a busy key. The
     /// bound of the [`Algorithm`] stays the same in every window. In return, a shared store counts
     /// units for longer, or a lower burst: see [`counted`](Self::counted). An embedded store ignores
-    /// the lease.
+    /// the lease. Units are leased only from a store that
+    /// [counts leases](crate::store::Store::counts_leases).
     ///
     /// All processes that share a store should use the same lease. The text of a leased quota is such
     /// as `60000/min leased(500ms)`.
@@ -212,8 +213,9 @@ impl Quota {
     /// window were counted in a time that is longer by `l`, and in that time the quota returned here
     /// allows no more than the bound of this quota. It has no lease.
     ///
-    /// [`RedisStore`](crate::store::RedisStore) counts so. A [`Store`](crate::store::Store) that
-    /// several processes share has to, for all checks of a leased quota.
+    /// [`RedisStore`](crate::store::RedisStore) counts all checks of a leased quota so, whether they lease
+    /// units or not. A [`Store`](crate::store::Store) of your own that several processes share does the
+    /// same, and then returns true from [`counts_leases`](crate::store::Store::counts_leases).
     ///
     /// ```
     /// use tollgate::Quota;

@@ -48,6 +48,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// Returns whether the store counts each charge by [`Quota::counted`](crate::Quota::counted), so that
+    /// a [leased](crate::Quota::leased) quota holds while a process uses its units later. If not, no
+    /// units are leased. A store that wraps another store returns what that store returns. The default
+    /// is false.
+    fn counts_leases(&self) -> bool {
+        false
+    }
+
     /// Returns the [`Status`] of the store. A store that wraps another store returns the status of
     /// that store, with the parts that it adds. The default is a status without any part.
     fn status(&self) -> Status {
@@ -103,6 +111,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).is_embedded()
     }
 
+    fn counts_leases(&self) -> bool {
+        (**self).counts_leases()
+    }
+
     fn status(&self) -> Status {
         (**self).status()
     }
@@ -139,6 +151,10 @@ impl<S: Store + ?Sized> Store for Box<S> {
 
     fn is_embedded(&self) -> bool {
         (**self).is_embedded()
+    }
+
+    fn counts_leases(&self) -> bool {
+        (**self).counts_leases()
     }
 
     fn status(&self) -> Status {

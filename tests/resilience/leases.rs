@@ -38,6 +38,10 @@ impl Logged {
 }
 
 impl Store for Logged {
+    fn counts_leases(&self) -> bool {
+        self.remote.counts_leases()
+    }
+
     fn call(&self, request: Request<'_>) -> Answer {
         let names = |charges: &[Charge<'_>]| {
             let names: Vec<_> = charges.iter().map(|it| it.policy().name().to_owned()).collect();
@@ -467,4 +471,27 @@ fn without_a_runtime_each_check_asks_the_store() {
         let decision = futures_util::FutureExt::now_or_never(check).expect("ready").unwrap();
         assert_eq!(decision.source(), Source::Shared);
     }
+}
+
+/// A store whose author has not thought of leases.
+#[derive(Debug)]
+struct Unaware(Logged);
+
+impl Store for Unaware {
+    fn call(&self, request: Request<'_>) -> Answer {
+        self.0.call(request)
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_count_leases_is_asked_for_each_check() {
+    let Case { clock, store, .. } = Case::new();
+    let resilience = Resilience::default().clock(clock.clone());
+    let limiter = Limiter::with(Unaware(store.clone()), resilience);
+    let policy = policy("p", LEASED);
+    for _ in 0..50 {
+        assert!(limiter.check(policy.charge("alice", 1)).await.expect("an answer").is_allowed());
+        clock.advance(Duration::from_millis(1));
+    }
+    assert_eq!(store.requests(), ["acquire p"; 50]);
 }

@@ -59,6 +59,10 @@ impl Remote {
 }
 
 impl Store for Remote {
+    fn counts_leases(&self) -> bool {
+        true
+    }
+
     fn call(&self, request: Request<'_>) -> Answer {
         let is = |key: &str| match request {
             Request::Acquire(charges) | Request::Peek(charges) | Request::Force(charges) => {

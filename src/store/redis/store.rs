@@ -373,6 +373,10 @@ impl Store for RedisStore {
         self.execute(request, Some(TimeLimit::at(deadline.into())))
     }
 
+    fn counts_leases(&self) -> bool {
+        true
+    }
+
     fn status(&self) -> Status {
         match self.0.startup.as_ref().and_then(Startup::failure) {
             Some(error) => Status::new().with_not_ready(error.to_string()),

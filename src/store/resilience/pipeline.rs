@@ -99,7 +99,8 @@ impl Pipeline {
             config.deny_cache.then(|| DenyCache::new(Arc::clone(&config.clock), max_delay));
         // A reset ends at its deadline, and may arrive later by `max_delay`.
         let pause = u64::try_from(max_delay.saturating_mul(2).as_micros()).unwrap_or(u64::MAX);
-        let leases = config.leases.then(|| Leases::new(config.lease_clock, pause));
+        let leases = (config.leases && store.counts_leases())
+            .then(|| Leases::new(config.lease_clock, pause));
         let fallback = config.fallback.map(|mut memory| {
             memory.clock = config.clock;
             Fallback::new(memory, config.instances)
