@@ -1,81 +1,24 @@
 //! Starts each example and sends it real requests.
 #![cfg(feature = "axum")]
 
-use std::{
-    env,
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-    thread,
-    time::Duration,
-};
+#[path = "support/example.rs"]
+mod example;
 
 #[cfg(feature = "redis")]
 #[path = "redis/servers.rs"]
 mod servers;
 
-struct Example {
-    process: Child,
-    address: String,
-}
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    process::Stdio,
+    thread,
+    time::Duration,
+};
 
-impl Drop for Example {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// Returns the command of an example. Cargo builds examples beside the directory of the tests.
-fn program(name: &str) -> Command {
-    let mut path: PathBuf = env::current_exe().unwrap();
-    path.pop();
-    path.pop();
-    let mut command = Command::new(path.join("examples").join(name));
-    command.env_remove("REDIS_URL").stdout(Stdio::piped());
-    command
-}
-
-fn start(name: &str) -> Example {
-    start_program(&mut program(name))
-}
-
-fn start_program(program: &mut Command) -> Example {
-    let mut process = program.env("ADDR", "127.0.0.1:0").spawn().expect("it is built");
-    let mut line = String::new();
-    BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    let address = line.strip_prefix("listening on http://").expect(&line).trim().to_owned();
-    Example { process, address }
-}
-
-struct Reply {
-    status: u16,
-    head: String,
-    body: String,
-}
-
-impl Example {
-    fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Reply {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let mut text = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
-        for (name, value) in headers {
-            text += &format!("{name}: {value}\r\n");
-        }
-        text += &format!("content-length: {}\r\n\r\n{body}", body.len());
-        stream.write_all(text.as_bytes()).unwrap();
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).unwrap();
-        let (head, body) = reply.split_once("\r\n\r\n").expect(&reply);
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Reply { status, head: head.to_lowercase(), body: body.to_owned() }
-    }
-
-    fn get(&self, path: &str) -> Reply {
-        self.send("GET", path, &[], "")
-    }
-}
+#[cfg(feature = "redis")]
+use example::start_program;
+use example::{Example, Reply, program, start};
 
 fn remaining(reply: &Reply) -> Option<u64> {
     let at = reply.head.find("x-ratelimit-remaining: ")? + 23;
@@ -142,7 +85,7 @@ fn hot_key_returns_its_units_when_it_is_terminated() {
     assert!(calls.is_some_and(|calls| calls < 30), "{info}");
 
     let pid = first.process.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert!(first.process.wait().unwrap().success());
     let second = start();
     assert_eq!(remaining(&second.get("/")), Some(1000 - 120 - 1));
@@ -158,15 +101,6 @@ fn boundary() {
     assert!(output.status.success());
     assert!(text.contains("fixed-window         50 + 50 = 100 units"), "{text}");
     assert!(text.contains("sliding-log          50 + 0 = 50 units"), "{text}");
-}
-
-#[test]
-fn reqwest() {
-    let output = program("reqwest").output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success());
-    // Without pauses, the service denies four of them.
-    assert_eq!(text.matches("200 OK, hello").count(), 7, "{text}");
 }
 
 #[test]
@@ -293,26 +227,6 @@ fn customers() {
         thread::sleep(Duration::from_millis(50));
     }
     assert!(ask("globex-key").head.contains("x-ratelimit-limit: 50"));
-}
-
-#[cfg(feature = "tonic")]
-#[tokio::test]
-async fn grpc() {
-    use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
-
-    let example = start("grpc");
-    let url = format!("http://{}", example.address);
-    let channel = tonic::transport::Channel::from_shared(url).unwrap().connect().await.unwrap();
-    let mut client = HealthClient::new(channel);
-    let question = HealthCheckRequest { service: "demo".into() };
-    for _ in 0..3 {
-        assert_eq!(client.check(question.clone()).await.unwrap().into_inner().status, 1);
-    }
-    assert_eq!(example.get("/").status, 200);
-    assert_eq!(example.get("/").status, 200);
-    assert_eq!(example.get("/").status, 429);
-    let status = client.check(question).await.unwrap_err();
-    assert_eq!(status.code(), tonic::Code::ResourceExhausted);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::{
 
 use axum::{Router, body::Body, extract::Request, response::Response, routing::get};
 use bytes::Bytes;
-use common_http::{http1, http2, serve};
+use common_http::{http1, serve};
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
 use http_body_util::BodyExt;
@@ -94,8 +94,6 @@ async fn bytes_are_settled_when_the_body_ends() {
     let address = serve(app).await;
     assert_eq!(http1(address).await.get("/").await.status, 200);
     settles_at(&limiter, &bytes, 880).await;
-    assert_eq!(http2(address).await.get("/").await.status, 200);
-    settles_at(&limiter, &bytes, 760).await;
 }
 
 /// HEAD makes the same work as GET, so it costs the same.
@@ -171,7 +169,7 @@ async fn tallies_are_settled_when_the_body_ends_or_the_client_disconnects() {
     let address = serve(app).await;
     assert_eq!(http1(address).await.get("/?30").await.body.len(), 150);
     settles_at(&limiter, &units, 970).await;
-    assert_eq!(http2(address).await.get("/?130").await.body.len(), 650);
+    assert_eq!(http1(address).await.get("/?130").await.body.len(), 650);
     settles_at(&limiter, &units, 840).await;
 
     let mut client = http1(address).await;
@@ -227,34 +225,6 @@ async fn a_panic_fails_its_request_and_the_server_lives() {
     assert_eq!(http1(address).await.get("/length").await.status, 200);
     assert_eq!(http1(address).await.get("/").await.status, 200);
     let _ = panic::take_hook();
-}
-
-#[tokio::test]
-async fn keep_alive_and_many_streams_of_one_connection() {
-    let rule = Rule::new(policy("calls", "5/min"), by::peer_ip());
-    let app = Router::new()
-        .route("/", get(|| async { "ok" }))
-        .layer(RateLimitLayer::new(Limiter::in_memory(), rule));
-    let address = serve(app).await;
-    let mut client = http1(address).await;
-    let mut statuses = Vec::new();
-    for _ in 0..3 {
-        statuses.push(client.get("/").await.status);
-    }
-    let streams = http2(address).await;
-    let asks = (0..6).map(|_| {
-        let mut stream = streams.clone();
-        async move { stream.get("/").await.status }
-    });
-    statuses.extend(futures_util::future::join_all(asks).await);
-    statuses.sort_unstable();
-    assert_eq!(statuses, [200, 200, 200, 200, 200, 429, 429, 429, 429]);
-    // A denial with its body leaves the connection good.
-    for _ in 0..3 {
-        let reply = client.get("/").await;
-        assert_eq!(reply.status, 429);
-        assert!(reply.body.starts_with(b"{\"type\""));
-    }
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Limits gRPC and HTTP with one budget: `cargo run --example grpc`.
+//! Limits gRPC and HTTP with one budget: `cargo run --features tonic --example grpc`.
 //!
 //! The server offers tonic's health service and `GET /` on one port. Each client may send 5 requests
 //! in any 10 seconds over both protocols together. A gRPC client over the limit receives

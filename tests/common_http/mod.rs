@@ -1,4 +1,4 @@
-//! An axum server on a free port, and clients for HTTP/1.1 and HTTP/2.
+//! An axum server on a free port, and a client for HTTP/1.1.
 
 mod serve;
 
@@ -7,30 +7,14 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Empty};
-use hyper::{
-    body::Incoming,
-    client::conn::{http1, http2},
-};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::{body::Incoming, client::conn::http1};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 pub(crate) use self::serve::serve;
 
 /// A connection of a client.
-pub(crate) enum Client {
-    Http1(http1::SendRequest<Empty<Bytes>>),
-    Http2(http2::SendRequest<Empty<Bytes>>),
-}
-
-/// Returns another stream of the same HTTP/2 connection.
-impl Clone for Client {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Http1(_) => panic!("HTTP/1.1 has one stream"),
-            Self::Http2(sender) => Self::Http2(sender.clone()),
-        }
-    }
-}
+pub(crate) struct Client(http1::SendRequest<Empty<Bytes>>);
 
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -42,14 +26,7 @@ pub(crate) async fn http1(address: SocketAddr) -> Client {
     let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
     let (sender, connection) = http1::handshake(io).await.unwrap();
     tokio::spawn(connection);
-    Client::Http1(sender)
-}
-
-pub(crate) async fn http2(address: SocketAddr) -> Client {
-    let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
-    let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
-    tokio::spawn(connection);
-    Client::Http2(sender)
+    Client(sender)
 }
 
 impl Client {
@@ -80,17 +57,10 @@ impl Client {
         path: &str,
         headers: &[(&str, &str)],
     ) -> Result<Response<Incoming>, hyper::Error> {
-        let mut request = match self {
-            Self::Http1(_) => Request::get(path).header("host", "localhost"),
-            Self::Http2(_) => Request::get(format!("http://localhost{path}")),
-        };
+        let mut request = Request::get(path).header("host", "localhost");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request.body(Empty::new()).unwrap();
-        match self {
-            Self::Http1(sender) => sender.send_request(request).await,
-            Self::Http2(sender) => sender.send_request(request).await,
-        }
+        self.0.send_request(request.body(Empty::new()).unwrap()).await
     }
 }

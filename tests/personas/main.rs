@@ -1,5 +1,5 @@
 //! Programs as users write them, asked real requests over a loopback connection. What needs
-//! tower_governor is a test of benches/peers.
+//! tower_governor is a test of benches/peers, and what needs tonic or `reqwest` one of tests/heavy.
 
 #[cfg(feature = "axum")]
 mod app_test;
@@ -9,11 +9,7 @@ mod async_tiers;
 #[allow(dead_code, reason = "no persona needs all of it")]
 #[path = "../common_http/mod.rs"]
 mod common_http;
-#[cfg(all(feature = "axum", feature = "tonic"))]
-mod grpc;
 #[cfg(feature = "axum")]
 mod login;
 #[cfg(feature = "axum")]
 mod nested;
-#[cfg(feature = "axum")]
-mod reqwest;

@@ -21,17 +21,18 @@ use crate::{
 /// A JSON body with the wait and the name of the policy:
 ///
 /// ```
-/// use axum::Json;
+/// use http::header::CONTENT_TYPE;
 /// use serde_json::json;
 /// # use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
 /// # let rule = Rule::new(Policy::new("p", Quota::per_minute(60))?, by::header("x-api-key"));
 /// let layer = RateLimitLayer::new(Limiter::in_memory(), rule).on_denied(|rejection, _parts| {
 ///     let binding = rejection.denied().and_then(|denied| denied.binding());
-///     Json(json!({
+///     let body = json!({
 ///         "error": rejection.status().as_u16(),
 ///         "retry_after": rejection.retry_after_seconds(),
 ///         "policy": binding.map(|outcome| outcome.policy().name()),
-///     }))
+///     });
+///     ([(CONTENT_TYPE, "application/json")], body.to_string())
 /// });
 /// # Ok::<(), tollgate::Error>(())
 /// ```

@@ -1,8 +1,14 @@
 //! A tonic service with limits for single methods and for keys in the metadata, served by tonic and
 //! by axum.
+#![cfg(feature = "tonic")]
+
+#[allow(dead_code, reason = "this test needs one client")]
+#[path = "../../common_http/mod.rs"]
+mod common_http;
 
 use std::net::SocketAddr;
 
+use common_http::{http1, serve};
 use tokio::net::TcpListener;
 use tollgate::{Limiter, Policy, RateLimitLayer, Rule, by, route};
 use tonic::{
@@ -15,8 +21,6 @@ use tonic_health::{
     pb::{HealthCheckRequest, health_client::HealthClient},
     server::health_reporter,
 };
-
-use crate::common_http::{http1, serve};
 
 /// The ways of serving tonic.
 #[derive(Debug, Clone, Copy)]

@@ -1,5 +1,5 @@
 //! Denials over real HTTP: no cache may store one, and gRPC statuses go to gRPC requests alone.
-#![cfg(feature = "axum")]
+#![cfg(feature = "tonic")]
 
 use std::net::SocketAddr;
 

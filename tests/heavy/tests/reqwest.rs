@@ -1,4 +1,5 @@
 //! A job that mirrors the issues of a forge with `reqwest`, and keeps to what the forge answers.
+#![cfg(feature = "reqwest")]
 
 use std::{
     sync::{Arc, Mutex},

@@ -1,7 +1,7 @@
 //! gRPC: a real tonic server and client, HTTP on the same budget, and the bytes of a denial.
-#![cfg(all(feature = "axum", feature = "tonic"))]
+#![cfg(feature = "tonic")]
 
-#[path = "common_http/serve.rs"]
+#[path = "../../common_http/serve.rs"]
 mod serve;
 
 use std::{convert::Infallible, net::SocketAddr, time::Duration};
