@@ -1,13 +1,19 @@
 #![doc = include_str!("../docs/links.md")]
 #![doc = include_str!("../docs/guide.md")]
 
-/// Declares an empty module for each page in `docs/guide`, with the page as its documentation.
+/// Declares an empty module for each page in `docs/guide`, with the page as its documentation. A page
+/// with a picture names the file that defines it.
 macro_rules! pages {
-    ($($page:ident)*) => { $(
+    ($($(#[$pictures:meta])? $page:ident)*) => { $(
+        $(#[$pictures])?
         #[doc = include_str!("../docs/links.md")]
         #[doc = include_str!(concat!("../docs/guide/", stringify!($page), ".md"))]
         pub mod $page {}
     )* };
 }
 
-pages! { algorithms keys proxies rules lookups costs blocking responses browsers streams grpc clients regions testing glossary }
+pages! {
+    algorithms keys proxies rules lookups costs
+    #[doc = include_str!("../docs/pictures/links.md")] leases
+    blocking responses browsers streams grpc clients regions testing glossary
+}

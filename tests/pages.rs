@@ -117,10 +117,10 @@ fn links_to_files_have_a_target_in_rustdoc() {
 }
 
 #[test]
-fn rustdoc_has_the_pictures_of_the_readme() {
+fn rustdoc_has_the_pictures() {
     let links = fs::read_to_string("docs/pictures/links.md").expect("the pictures");
     let pictures = definitions(&links);
-    assert_eq!(pictures.len(), 2);
+    assert_eq!(pictures.len(), 3);
     for (label, data) in pictures {
         let name = label.strip_prefix("picture/").expect("a picture");
         let picture = fs::read(format!("docs/pictures/{name}.svg")).expect("a picture");

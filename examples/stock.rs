@@ -1,0 +1,114 @@
+//! Records the stock of an instance: `cargo run --features redis --example stock`.
+//!
+//! Two instances of a service share 600 units in 10 s, with a lease of 500 ms. The clients of the first
+//! ask for 100 units a second, with a pause of one second. Those of the second ask for 50 units a second
+//! without a pause. Each line is 20 ms: the units in the stock of the first instance and the units that
+//! Redis has left, both at the end of it, and the units that the first instance has admitted and denied.
+//!
+//! The example needs `redis-server`. It starts one of its own, on a free port.
+
+use std::{
+    error::Error,
+    net::TcpListener,
+    ops::Range,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use tokio::time::{Instant, interval_at, sleep, sleep_until};
+use tollgate::{Decision, Limiter, Policy, store::RedisStore};
+
+const LENGTH: Duration = Duration::from_millis(6_500);
+const PAUSE: Range<Duration> = Duration::from_secs(2)..Duration::from_secs(3);
+const LINE: Duration = Duration::from_millis(20);
+const KEY: &str = "everybody";
+
+/// The units that an instance has admitted and denied.
+#[derive(Debug, Default)]
+struct Counts {
+    admitted: AtomicU64,
+    denied: AtomicU64,
+}
+
+/// A Redis server, which is killed at the end of the scope.
+struct Redis(Child);
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let mut command = Command::new("redis-server");
+    command.args(["--port", &port.to_string(), "--save", "", "--bind", "127.0.0.1"]);
+    let _redis = Redis(command.stdout(Stdio::null()).spawn()?);
+    let policy = Policy::new("api", "600/10s leased(500ms)".parse()?)?;
+
+    // A service has one limiter a process. Here, two limiters stand for two processes. The third one
+    // has no stock, so it sees what Redis has left.
+    let connect = || RedisStore::connect_lazy(&format!("redis://127.0.0.1:{port}/"));
+    let [first, second, observer] =
+        [Limiter::new(connect()?), Limiter::new(connect()?), Limiter::new(connect()?)];
+    while [&first, &second, &observer].iter().any(|it| it.status().not_ready.is_some()) {
+        sleep(Duration::from_millis(10)).await;
+    }
+
+    let counts = Arc::new(Counts::default());
+    let begin = Instant::now();
+    let every = Duration::from_millis;
+    tokio::spawn(load(second, policy.clone(), begin, every(20), None, Arc::default()));
+    tokio::spawn(load(
+        first.clone(),
+        policy.clone(),
+        begin,
+        every(10),
+        Some(PAUSE),
+        counts.clone(),
+    ));
+
+    println!("milliseconds,stock,free,admitted,denied");
+    for number in 1..=(LENGTH.as_millis() / LINE.as_millis()) as u32 {
+        sleep_until(begin + number * LINE).await;
+        let peek = observer.peek(policy.charge(KEY, 0)).await?;
+        let free = peek.binding().map_or(0, |outcome| outcome.standing().remaining());
+        let stock = first.status().leased_units;
+        let (admitted, denied) = (counts.admitted.swap(0, Relaxed), counts.denied.swap(0, Relaxed));
+        println!("{},{stock},{free},{admitted},{denied}", number * LINE.as_millis() as u32);
+    }
+    first.close().await?;
+    Ok(())
+}
+
+/// Asks `limiter` for a unit in the middle of each `interval`, except in the pause.
+async fn load(
+    limiter: Limiter,
+    policy: Policy,
+    begin: Instant,
+    interval: Duration,
+    pause: Option<Range<Duration>>,
+    counts: Arc<Counts>,
+) {
+    let mut ticks = interval_at(begin + interval / 2, interval);
+    loop {
+        let due = ticks.tick().await - begin;
+        if pause.as_ref().is_some_and(|pause| pause.contains(&due)) {
+            continue;
+        }
+        let (limiter, policy, counts) = (limiter.clone(), policy.clone(), counts.clone());
+        tokio::spawn(async move {
+            let count = match limiter.check(policy.charge(KEY, 1)).await {
+                Ok(Decision::Allowed(_)) => &counts.admitted,
+                _ => &counts.denied,
+            };
+            count.fetch_add(1, Relaxed);
+        });
+    }
+}
