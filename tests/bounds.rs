@@ -394,9 +394,10 @@ fn quotas() -> impl Strategy<Value = Quota> {
         (1..9_000_u64).prop_map(|millis| millis * 1_000),
     ];
     let limit = prop_oneof![1..=MAX_LOGGED, 1..=MAX_LIMIT, 1..100_u64];
-    (limit, window, select(Algorithm::EACH), 1..=1_000_u16, 1..=MAX_LIMIT).prop_filter_map(
+    let lease = proptest::option::of(1..=1_000_u64);
+    (limit, window, select(Algorithm::EACH), 1..=1_000_u16, 1..=MAX_LIMIT, lease).prop_filter_map(
         "out of bounds",
-        |(limit, window, pick, n, burst)| {
+        |(limit, window, pick, n, burst, lease)| {
             let algorithm = match pick {
                 Algorithm::SlidingBuckets(_) => Algorithm::SlidingBuckets(n),
                 Algorithm::TokenBucket { .. } => {
@@ -404,7 +405,12 @@ fn quotas() -> impl Strategy<Value = Quota> {
                 }
                 other => other,
             };
-            Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm).ok()
+            let quota = Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm);
+            // Up to a tenth of the window.
+            let longest = (window / 10_000).min(3_600_000);
+            let lease = lease.map(|part| Duration::from_millis(longest * part / 1_000));
+            let quota = quota.ok()?;
+            Some(lease.and_then(|lease| quota.leased(lease).ok()).unwrap_or(quota))
         },
     )
 }
@@ -415,13 +421,17 @@ fn a_quota_is_what_its_text_says() {
     seed::property(name, ProptestConfig::with_cases(2_000), quotas(), |quota| {
         let text = quota.to_string();
         prop_assert_eq!(text.parse::<Quota>().expect("parses"), quota, "{}", text);
+        // A store counts by a quota that is valid as well.
+        let counted = quota.counted().to_string();
+        prop_assert_eq!(counted.parse::<Quota>().expect("parses"), quota.counted(), "{}", text);
         Ok(())
     });
 }
 
 #[test]
 fn no_text_makes_the_parser_panic() {
-    let texts = "[0-9]{0,22}/?[0-9]{0,21}[a-zé]{0,4}( [a-z-]{0,15}(\\([0-9]{0,6}\\))?)?";
+    let texts = "[0-9]{0,22}/?[0-9]{0,21}[a-zé]{0,4}( [a-z-]{0,15}(\\([0-9]{0,6}\\))?)?\
+                 ( leased\\([0-9]{0,21}[a-zé]{0,4}\\)?)?";
     let name = "no_text_makes_the_parser_panic";
     seed::property(name, ProptestConfig::with_cases(2_000), texts, |text| {
         let _ = text.parse::<Quota>();
