@@ -29,4 +29,20 @@ impl Mark {
     pub const fn parts(self) -> [u64; 3] {
         [self.0, self.1, self.2]
     }
+
+    /// Returns the mark of the first units of a charge, without the last `units` of them. The second
+    /// number of this mark is the debt of a token bucket after the charge. Debts are paid in their
+    /// order, so the mark shows how much of them is paid before the first units.
+    #[inline]
+    pub(crate) const fn before(self, units: u64) -> Self {
+        Self(self.0, self.1.saturating_sub(units), self.2)
+    }
+
+    /// Returns whether this mark is that of a part of a charge of `units` units with the mark `whole`.
+    pub(crate) const fn is_within(self, whole: Self, units: u64) -> bool {
+        self.0 == whole.0
+            && self.2 == whole.2
+            && self.1 <= whole.1
+            && self.1 > whole.1.saturating_sub(units)
+    }
 }

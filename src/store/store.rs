@@ -82,6 +82,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         Box::pin(ready(Ok(())))
     }
 
+    /// Returns whether the [`Mark`](crate::Mark) of a charge to a token bucket has the debt after the
+    /// charge as its second number, so that the mark of a part of the charge can be computed.
+    #[doc(hidden)]
+    fn has_debt_marks(&self) -> bool {
+        false
+    }
+
     /// Returns the node that a charge depends on. Each node has a circuit breaker of its own. The
     /// default is a store with one node.
     #[doc(hidden)]
@@ -131,6 +138,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).close()
     }
 
+    fn has_debt_marks(&self) -> bool {
+        (**self).has_debt_marks()
+    }
+
     fn node(&self, charge: &Charge<'_>) -> NodeId {
         (**self).node(charge)
     }
@@ -171,6 +182,10 @@ impl<S: Store + ?Sized> Store for Box<S> {
 
     fn close(&self) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
         (**self).close()
+    }
+
+    fn has_debt_marks(&self) -> bool {
+        (**self).has_debt_marks()
     }
 
     fn node(&self, charge: &Charge<'_>) -> NodeId {

@@ -65,6 +65,10 @@ impl Store for Logged {
         self.requests.lock().expect("no panic").push(line);
         self.remote.call(request)
     }
+
+    fn has_debt_marks(&self) -> bool {
+        true
+    }
 }
 
 struct Case {
@@ -290,6 +294,33 @@ async fn a_refund_after_the_lease_goes_to_the_store() {
     let before = case.free_in_store(policy.charge("alice", 1)).await;
     assert_eq!(slot.refund().await.unwrap(), 1);
     assert_eq!(case.free_in_store(policy.charge("alice", 1)).await, before + 1);
+}
+
+/// 200 requests of 1 unit are charged at one time. 100 ms later, 100 units of debt are paid, and 500
+/// other units are charged. A refund of all requests gives back only the debt that is left of them.
+#[tokio::test(start_paused = true)]
+async fn refunds_under_a_token_bucket_give_back_no_paid_debt() {
+    let case = Case::new();
+    let policy = policy("p", "1000/s token-bucket(1000) leased(100ms)");
+    let charge = |cost| policy.charge("alice", cost);
+    let mut slots = Vec::new();
+    while slots.len() < 200 {
+        match case.limiter.reserve(charge(1)).await.unwrap() {
+            Reserve::Held(slot) => slots.push(slot),
+            Reserve::Denied(denied) => panic!("{denied:?}"),
+        }
+    }
+    case.advance(Duration::from_millis(100)).await;
+    let stranger = Limiter::with(case.store.remote.clone(), Resilience::none());
+    assert!(stranger.check(charge(500)).await.unwrap().is_allowed());
+    let free = case.free_in_store(charge(1)).await;
+    let mut refunded = 0;
+    for slot in slots {
+        refunded += slot.refund().await.unwrap();
+    }
+    // 100 of the 200 are paid.
+    assert!((95..=100).contains(&refunded), "{refunded} refunded");
+    assert_eq!(case.free_in_store(charge(1)).await, free + refunded);
 }
 
 #[tokio::test(start_paused = true)]

@@ -240,6 +240,10 @@ impl Store for MemoryStore {
         Status::new().with_memory(self.stats())
     }
 
+    fn has_debt_marks(&self) -> bool {
+        true
+    }
+
     fn description(&self) -> String {
         let (keys, bytes) = self.usage.bounds();
         format!("memory ({})", size::text(keys, bytes))

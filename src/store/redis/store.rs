@@ -388,6 +388,10 @@ impl Store for RedisStore {
         self.0.description.to_string()
     }
 
+    fn has_debt_marks(&self) -> bool {
+        true
+    }
+
     fn node(&self, charge: &Charge<'_>) -> NodeId {
         match self.0.batcher.backend() {
             Backend::Server(..) => NodeId::ONLY,

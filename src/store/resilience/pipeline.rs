@@ -61,6 +61,8 @@ pub(super) struct Stages {
     description: Box<str>,
     pub(super) deadline: Option<Duration>,
     pub(super) leases: Option<Leases>,
+    /// Whether the store [marks](Store::has_debt_marks) charges to token buckets with their debt.
+    pub(super) has_debt_marks: bool,
     breakers: Option<Breakers>,
     deny_cache: Option<DenyCache>,
     fallback: Option<Fallback>,
@@ -106,6 +108,7 @@ impl Pipeline {
             Fallback::new(memory, config.instances)
         });
         Self(Arc::new(Stages {
+            has_debt_marks: store.has_debt_marks(),
             store,
             is_protected,
             description,

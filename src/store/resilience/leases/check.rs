@@ -301,11 +301,11 @@ impl Split {
             }
             Line::Paid(payment) => Some(unspent(payment)),
             Line::Rest { busy, .. } => {
-                let charge_reply = rest.next()?;
+                let mut charge_reply = *rest.next()?;
                 if let (Some(busy), Source::Shared) = (busy, reply.source) {
-                    leases.record(*busy, asked_at, reply.time, charge_reply.standing);
+                    leases.record(*busy, asked_at, reply.time, &mut charge_reply);
                 }
-                Some(*charge_reply)
+                Some(charge_reply)
             }
         });
         let charges = lines.collect();

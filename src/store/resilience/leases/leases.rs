@@ -18,8 +18,9 @@ use super::{
 };
 use crate::{
     clock::{Clock, Timestamp},
-    decision::{ChargeReply, ReceiptLine, Standing, StoreReply, Verdict},
+    decision::{ChargeReply, ReceiptLine, StoreReply, Verdict},
     policy::Charge,
+    quota::Algorithm,
     store::scheduling::runtime_with_timer,
 };
 
@@ -112,7 +113,8 @@ impl Leases {
             drop(entries);
             return self.observe(stages, table, charge, fingerprint);
         };
-        if entry.stock.quota() != charge.quota() && !self.change_quota(table, entry, charge) {
+        if entry.stock.quota() != charge.quota() && !self.change_quota(stages, table, entry, charge)
+        {
             return Attempt::Cold;
         }
         let cost = charge.cost();
@@ -147,17 +149,21 @@ impl Leases {
         }
     }
 
-    /// Records the standing in the store's reply to a charge that was not paid from stock.
+    /// Records the store's reply to a charge that was not paid from stock, and adds the stock to it if
+    /// the charge has passed.
     pub(super) fn record(
         &self,
         fingerprint: Fingerprint,
         asked_at: u64,
         time: Timestamp,
-        standing: Standing,
+        reply: &mut ChargeReply,
     ) {
         let Some(table) = self.table() else { return };
-        if let Some(entry) = table.lock(fingerprint).find(fingerprint) {
-            entry.stock.record(asked_at, time, standing);
+        let mut entries = table.lock(fingerprint);
+        let Some(entry) = entries.find(fingerprint) else { return };
+        entry.stock.record(asked_at, time, reply.standing);
+        if reply.verdict == Verdict::Passed {
+            reply.standing = entry.stock.standing(asked_at).1;
         }
     }
 
@@ -305,7 +311,9 @@ impl Leases {
         charge: &Charge<'_>,
         fingerprint: Fingerprint,
     ) -> Attempt {
-        if self.is_closed.load(Acquire) || !table.observe(fingerprint, charge, self.now()) {
+        let (now, has_debt_marks) = (self.now(), has_debt_marks(stages, charge));
+        if self.is_closed.load(Acquire) || !table.observe(fingerprint, charge, now, has_debt_marks)
+        {
             return Attempt::Cold;
         }
         self.start_keeper(stages);
@@ -315,12 +323,19 @@ impl Leases {
     /// Replaces the quota of a stock by that of a charge, unless the charge was made under an earlier
     /// quota than the stock. Returns whether it was replaced.
     #[cold]
-    fn change_quota(&self, table: &Table, entry: &mut Entry, charge: &Charge<'_>) -> bool {
+    fn change_quota(
+        &self,
+        stages: &Stages,
+        table: &Table,
+        entry: &mut Entry,
+        charge: &Charge<'_>,
+    ) -> bool {
         if charge.quota_in_force() != *charge.quota() {
             return false;
         }
         let generation = table.next_generation();
         let leftovers = entry.stock.change_quota(*charge.quota(), generation, self.now());
+        entry.stock.set_debt_marks(has_debt_marks(stages, charge));
         self.add_leftovers(entry.lines(leftovers));
         entry.charge = charge.clone().into_owned();
         entry.renewal = None;
@@ -348,14 +363,20 @@ impl Leases {
     }
 }
 
-/// Returns whether the units of a charge may be leased. Shadows and charges of a number of units
-/// that the store chooses are always sent to it.
+/// Returns whether the units of a charge may be leased. Shadows, charges of a number of units that the
+/// store chooses, and charges that can never pass are always sent to it.
 #[inline]
 fn is_leased(charge: &Charge<'_>) -> bool {
     charge.quota().lease().is_some()
         && charge.cost() > 0
         && charge.max_cost() == charge.cost()
+        && charge.cost() <= charge.quota().capacity()
         && !charge.is_shadow()
+}
+
+/// Returns whether the store marks a charge with the debt of a token bucket.
+fn has_debt_marks(stages: &Stages, charge: &Charge<'_>) -> bool {
+    stages.has_debt_marks && matches!(charge.quota().algorithm(), Algorithm::TokenBucket { .. })
 }
 
 /// Returns the time from a request to its reply, in microseconds.

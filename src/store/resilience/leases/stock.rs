@@ -33,6 +33,8 @@ pub(crate) struct Stock {
     /// The units of a renewal that was sent under an earlier generation than this one are not
     /// refunded either, because the store may have forgotten them.
     refunded_since: u64,
+    /// True if the second number of a mark is the debt of a token bucket after the charge.
+    has_debt_marks: bool,
     /// In the order in which they were asked for.
     grants: SmallVec<[Grant; MAX_GRANTS]>,
     /// The standing at the last exchange with the store.
@@ -56,6 +58,9 @@ pub(super) const MIN_CHECKS: u64 = 2;
 #[derive(Debug, Clone, Copy)]
 struct Grant {
     mark: Mark,
+    /// The number of units that the store has granted.
+    granted: u64,
+    /// The units that are left.
     units: u64,
     /// The units may be used before this time.
     end: u64,
@@ -70,8 +75,8 @@ struct Exchange {
     standing: Standing,
 }
 
-/// Units that a check has taken from a stock. All of them are from one grant, so that a receipt
-/// with the mark of that grant refunds them exactly.
+/// Units that a check has taken from a stock. All of them are from one grant, so that a receipt with
+/// their mark refunds them exactly.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
     pub(crate) mark: Mark,
@@ -85,6 +90,8 @@ pub(crate) struct Taken {
 pub(crate) struct Ask {
     pub(crate) cost: u64,
     pub(crate) max: u64,
+    /// The mean cost of a check of the key.
+    mean_cost: u64,
     pub(crate) sent_at: u64,
     generation: u64,
 }
@@ -109,6 +116,7 @@ impl Stock {
             refresh,
             generation,
             refunded_since: generation,
+            has_debt_marks: false,
             grants: SmallVec::new(),
             exchange: Exchange { asked_at: now, time: Timestamp::default(), standing },
             demand: Demand::new(refresh, now),
@@ -116,6 +124,11 @@ impl Stock {
             next_ask_at: 0,
             last_check: now,
         }
+    }
+
+    /// Sets whether the marks of this quota are [debts](Mark::before). The default is that they are not.
+    pub(crate) fn set_debt_marks(&mut self, has_debt_marks: bool) {
+        self.has_debt_marks = has_debt_marks;
     }
 
     /// Returns the quota of the units.
@@ -139,7 +152,11 @@ impl Stock {
     pub(crate) fn take(&mut self, cost: u64) -> Option<Taken> {
         let grant = self.grants.iter_mut().find(|it| it.units >= cost && !it.is_over)?;
         grant.units -= cost;
-        let Grant { mark, end, .. } = *grant;
+        let Grant { mut mark, units, end, .. } = *grant;
+        if self.has_debt_marks {
+            // The units were charged before those that are left.
+            mark = mark.before(units);
+        }
         Some(Taken { mark, units: cost, end, generation: self.generation })
     }
 
@@ -152,8 +169,12 @@ impl Stock {
     /// Returns the units of a receipt to the grant with its mark. Returns `false` if there is none.
     /// They go back to the store then.
     pub(crate) fn refund(&mut self, mark: Mark, units: u64) -> bool {
-        let grant = self.grants.iter_mut().find(|grant| grant.mark == mark);
-        grant.map(|grant| grant.units += units).is_some()
+        let has_debt_marks = self.has_debt_marks;
+        let is_of = |grant: &&mut Grant| {
+            grant.mark == mark || has_debt_marks && mark.is_within(grant.mark, grant.granted)
+        };
+        let grant = self.grants.iter_mut().find(is_of);
+        grant.map(|grant| grant.units = grant.units.saturating_add(units)).is_some()
     }
 
     /// Returns units that were taken too late, and ends their grant. They go back to the store with
@@ -184,10 +205,11 @@ impl Stock {
         if cost == 0 && self.units_at(now.saturating_add(horizon)) >= least {
             return None;
         }
-        let cost = if cost == 0 { expected.mean_cost() } else { cost };
+        let mean_cost = expected.mean_cost();
+        let cost = if cost == 0 { mean_cost } else { cost };
         self.renewal = Some(now);
-        let max = expected.units.max(cost);
-        Some(Ask { cost, max, sent_at: now, generation: self.generation })
+        let (max, generation) = (expected.units.max(cost), self.generation);
+        Some(Ask { cost, max, mean_cost, sent_at: now, generation })
     }
 
     /// Adds the units of a renewal to the stock. Returns the units that go back to the store at once:
@@ -212,16 +234,19 @@ impl Stock {
         let end = ask.sent_at.saturating_add(lease as u64);
         let pushed_out = self.make_room();
         let Leftover { mark, units } = leftover;
-        self.grants.push(Grant { mark, units, end, is_over: false });
+        self.grants.push(Grant { mark, granted: units, units, end, is_over: false });
         pushed_out
     }
 
-    /// Ends a renewal that the store has denied. The next one is sent when a unit returns.
+    /// Ends a renewal that the store has denied. If the store has too few units for a usual check, the
+    /// next renewal is sent when a unit returns.
     pub(crate) fn denied(&mut self, ask: &Ask, time: Timestamp, standing: Standing) {
         if self.end_renewal(ask) {
             self.record(ask.sent_at, time, standing);
-            let wait = standing.next_after.min(self.refresh);
-            self.next_ask_at = ask.sent_at.saturating_add(wait);
+            if standing.remaining < ask.mean_cost {
+                let wait = standing.next_after.min(self.refresh);
+                self.next_ask_at = ask.sent_at.saturating_add(wait);
+            }
         }
     }
 

@@ -146,6 +146,25 @@ fn units_return_to_their_grant() {
     assert_eq!(stock.units_at(0), 3);
 }
 
+/// A token bucket whose debt is 50 after a grant of 10 units: they are the units 41 to 50.
+#[test]
+fn under_a_token_bucket_the_mark_shows_which_units_of_the_grant_were_taken() {
+    let mut stock = busy(10, 0);
+    stock.set_debt_marks(true);
+    let ask = stock.ask(0, ROUND_TRIP, 1).expect("demand");
+    let grant = ChargeReply { mark: Mark::new([7, 50, 3]), ..reply(10, 0) };
+    assert_eq!(stock.granted(&ask, Timestamp::from_micros(STORE_TIME), &grant), None);
+    let marks = [4, 1].map(|cost| stock.take(cost).map(|taken| taken.mark.parts()));
+    assert_eq!(marks, [Some([7, 44, 3]), Some([7, 45, 3])]);
+    for other in [[7, 40, 3], [7, 51, 3], [6, 45, 3], [7, 45, 2]] {
+        assert!(!stock.refund(Mark::new(other), 1), "{other:?} is of another charge");
+    }
+    assert!(stock.refund(Mark::new([7, 45, 3]), 1));
+    stock.observe(END, 1);
+    let leftovers = stock.surrender(END);
+    assert_eq!(leftovers.as_slice(), [Leftover { mark: Mark::new([7, 50, 3]), units: 6 }]);
+}
+
 #[test]
 fn late_units_go_back_to_the_store_with_their_grant() {
     let mut stock = busy(10, 0);
@@ -230,9 +249,13 @@ fn a_fifth_grant_replaces_an_empty_one_or_the_oldest() {
 fn after_a_denial_it_asks_when_a_unit_returns() {
     let mut stock = busy(10, 0);
     let ask = stock.ask(0, ROUND_TRIP, 1).expect("demand");
-    stock.denied(&ask, Timestamp::from_micros(STORE_TIME), reply(0, 0).standing);
+    let empty = Standing { remaining: 0, ..reply(0, 0).standing };
+    stock.denied(&ask, Timestamp::from_micros(STORE_TIME), empty);
     assert!(stock.ask(4_999, ROUND_TRIP, 1).is_none());
-    assert!(stock.ask(5_000, ROUND_TRIP, 1).is_some());
+    let ask = stock.ask(5_000, ROUND_TRIP, 701).expect("a unit has returned");
+    // 700 units are free, which was too little for this check alone.
+    stock.denied(&ask, Timestamp::from_micros(STORE_TIME), reply(0, 0).standing);
+    assert!(stock.ask(5_001, ROUND_TRIP, 1).is_some());
 }
 
 #[test]

@@ -81,7 +81,13 @@ impl Table {
 
     /// Counts a check of a key without a stock, and creates the stock if the key is busy. Returns
     /// whether it is.
-    pub(super) fn observe(&self, fingerprint: Fingerprint, charge: &Charge<'_>, now: u64) -> bool {
+    pub(super) fn observe(
+        &self,
+        fingerprint: Fingerprint,
+        charge: &Charge<'_>,
+        now: u64,
+        has_debt_marks: bool,
+    ) -> bool {
         let refresh = charge.quota().lease().unwrap_or_default().as_micros() as u64 / 2;
         if !self.candidates.observe(fingerprint, now, refresh) {
             return false;
@@ -93,6 +99,7 @@ impl Table {
             }
             self.keys.fetch_add(1, Relaxed);
             let mut stock = Stock::new(*charge.quota(), self.next_generation(), now);
+            stock.set_debt_marks(has_debt_marks);
             (0..BUSY_CHECKS).for_each(|_| stock.observe(now, charge.cost()));
             let charge = charge.clone().into_owned();
             entries.insert(Entry { fingerprint, charge, stock, renewal: None });
