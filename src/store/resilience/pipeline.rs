@@ -61,7 +61,7 @@ pub(super) struct Stages {
     description: Box<str>,
     pub(super) deadline: Option<Duration>,
     pub(super) leases: Option<Leases>,
-    /// Whether the store [marks](Store::has_debt_marks) charges to token buckets with their debt.
+    /// True if the store [marks](Store::has_debt_marks) charges to token buckets with their debt.
     pub(super) has_debt_marks: bool,
     breakers: Option<Breakers>,
     deny_cache: Option<DenyCache>,

@@ -5,6 +5,7 @@
 //! | `requests` | the requests of a limiter: read this first |
 //! | `check` | a check: the stock pays what it can, and the store is asked for the rest |
 //! | `leases` | the stocks of all keys, and the attempts to pay from them |
+//! | `stocks` | the other changes of the stocks: refunds, resets, the standings of peeks |
 //! | `stock`, `demand` | the state machine of one key, without a clock and without I/O |
 //! | `table`, `candidates` | the stocks of the busy keys, and the search for busy keys |
 //! | `renewal` | the task that asks the store for more units |
@@ -19,6 +20,7 @@ mod leases;
 mod renewal;
 mod requests;
 mod stock;
+mod stocks;
 mod table;
 
 pub(super) use self::{

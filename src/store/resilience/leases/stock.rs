@@ -354,8 +354,8 @@ impl Stock {
     #[inline]
     fn needed(&self, expected: Expected, round_trip: u64) -> (u64, u64) {
         let horizon = round_trip.saturating_add(round_trip / 2);
-        let units = u128::from(expected.units) * u128::from(horizon) / u128::from(self.refresh);
-        (u64::try_from(units).unwrap_or(u64::MAX).max(expected.mean_cost()), horizon)
+        let units = expected.units.saturating_mul(horizon) / self.refresh;
+        (units.max(expected.mean_cost()), horizon)
     }
 
     /// Returns whether `ask` was the renewal in flight, which has now ended.

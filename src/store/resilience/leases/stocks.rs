@@ -1,0 +1,112 @@
+//! Changes of the stocks by requests, apart from payments.
+
+use super::{
+    super::fingerprint::Fingerprint,
+    leases::{Leases, Payment, is_leased},
+};
+use crate::{
+    clock::Timestamp,
+    decision::{ChargeReply, ReceiptLine, StoreReply, Verdict},
+    policy::Charge,
+};
+
+impl Leases {
+    /// Returns units of a denied check to their stock. If their grant has left the stock meanwhile,
+    /// they come back by themselves.
+    pub(super) fn put_back(&self, payment: &Payment) {
+        let Some(table) = self.table() else { return };
+        if let Some(entry) = table.lock(payment.fingerprint).find(payment.fingerprint) {
+            entry.stock.put_back(&payment.taken);
+        }
+    }
+
+    /// Records the store's reply to a charge that was not paid from stock, and adds the stock to it if
+    /// the charge has passed.
+    pub(super) fn record(
+        &self,
+        fingerprint: Fingerprint,
+        asked_at: u64,
+        time: Timestamp,
+        reply: &mut ChargeReply,
+    ) {
+        let Some(table) = self.table() else { return };
+        let mut entries = table.lock(fingerprint);
+        let Some(entry) = entries.find(fingerprint) else { return };
+        entry.stock.record(asked_at, time, reply.standing);
+        if reply.verdict == Verdict::Passed {
+            reply.standing = entry.stock.standing(asked_at).1;
+        }
+    }
+
+    /// Returns the units of a receipt's line to the stock that they were taken from. Returns `None` if
+    /// they go back to the store.
+    pub(super) fn refund(&self, line: &ReceiptLine) -> Option<ChargeReply> {
+        let (table, charge) = (self.table()?, line.charge());
+        let fingerprint = table.fingerprint(charge);
+        let mut entries = table.lock(fingerprint);
+        let entry = entries.find(fingerprint)?;
+        let is_open = entry.stock.quota() == charge.quota()
+            && line.units() > 0
+            && entry.stock.refund(line.mark(), line.units());
+        let (_, standing) = entry.stock.standing(self.now());
+        let (units, mark) = (line.units(), line.mark());
+        is_open.then_some(ChargeReply { verdict: Verdict::Passed, units, standing, mark })
+    }
+
+    /// Adds the stocks of these charges to the reply to a peek.
+    pub(super) fn add_stock(&self, charges: &[Charge<'_>], mut reply: StoreReply) -> StoreReply {
+        let Some(table) = self.table() else { return reply };
+        let now = self.now();
+        for (charge, reply) in charges.iter().zip(&mut reply.charges) {
+            let fingerprint = table.fingerprint(charge);
+            let mut entries = table.lock(fingerprint);
+            let Some(entry) = entries.find(fingerprint) else { continue };
+            let ChargeReply { verdict, standing, .. } = reply;
+            let units = entry.stock.units_at(now);
+            standing.remaining = standing.remaining.saturating_add(units).min(standing.limit);
+            if *verdict == Verdict::Refused
+                && is_leased(charge)
+                && entry.stock.holds(charge.cost(), now)
+            {
+                (*verdict, standing.retry_after) = (Verdict::Passed, None);
+            }
+        }
+        reply
+    }
+
+    /// Empties the stocks of these charges before a reset or a block is sent, and pauses their
+    /// renewals until it has arrived. Renewals in flight are not used. The units are refunded if the
+    /// store still counts them.
+    pub(super) fn withdraw(&self, charges: &[Charge<'_>], are_counted: bool) {
+        let Some(table) = self.table() else { return };
+        let resume_at = self.now().saturating_add(self.pause);
+        for charge in charges {
+            let fingerprint = table.fingerprint(charge);
+            let mut entries = table.lock(fingerprint);
+            let Some(entry) = entries.find(fingerprint) else { continue };
+            let generation = table.next_generation();
+            entry.renewal = None;
+            if are_counted {
+                let leftovers = entry.stock.surrender_all(generation, resume_at);
+                self.add_leftovers(entry.lines(leftovers));
+            } else {
+                entry.stock.forget(generation, resume_at);
+            }
+        }
+    }
+
+    /// Returns the number of keys with a stock, and the number of units in all stocks.
+    pub(in crate::store::resilience) fn held(&self) -> (usize, u64) {
+        let (mut keys, mut units) = (0, 0);
+        if let Some(table) = self.table() {
+            let now = self.now();
+            table.retain(|entry| {
+                let held = entry.stock.units_at(now);
+                keys += usize::from(held > 0);
+                units += held;
+                true
+            });
+        }
+        (keys, units)
+    }
+}
