@@ -10,6 +10,7 @@ mod faults;
 mod frozen;
 mod hostile;
 mod judged;
+mod leased_checks;
 mod nagle;
 mod no_runtime;
 mod nodes;

@@ -1,0 +1,164 @@
+//! Leased quotas over real servers: the commands that they cost, and the units that they admit.
+//!
+//! The tests run on real time, with leases that outlast them.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use futures_util::future::join_all;
+use tollgate::{
+    Decision, Limiter, Policy,
+    store::{RedisStore, Resilience, Source},
+};
+
+use crate::{
+    policy,
+    servers::{Cluster, Server, patient},
+};
+
+/// Returns a limiter with leases, whose deadline a busy machine does not reach.
+fn patient_limiter(store: RedisStore) -> Limiter {
+    Limiter::with(store, Resilience::default().deadline(std::time::Duration::from_secs(30)))
+}
+
+async fn limiter(server: &Server) -> Limiter {
+    patient_limiter(RedisStore::connect_with(&server.url(), patient()).await.expect("a store"))
+}
+
+/// The number of checks, renewals and refunds that a server has executed.
+fn commands(server: &Server) -> u64 {
+    let info = server.info("commandstats", "cmdstat_evalsha");
+    let calls = info.split("calls=").nth(1).and_then(|it| it.split(',').next());
+    calls.and_then(|it| it.parse().ok()).unwrap_or(0)
+}
+
+/// Runs `tasks` tasks that check until they are denied, for at most `checks` times each. Returns the
+/// number of admitted checks.
+async fn spend(limiter: &Limiter, policy: &Policy, tasks: usize, checks: usize) -> u64 {
+    let admitted = Arc::new(AtomicU64::new(0));
+    let tasks = (0..tasks).map(|_| {
+        let (limiter, policy, admitted) = (limiter.clone(), policy.clone(), Arc::clone(&admitted));
+        tokio::spawn(async move {
+            for _ in 0..checks {
+                match limiter.check(policy.charge("everybody", 1)).await.expect("an answer") {
+                    Decision::Allowed(_) => admitted.fetch_add(1, Relaxed),
+                    Decision::Denied(_) => break,
+                };
+            }
+        })
+    });
+    join_all(tasks.collect::<Vec<_>>()).await.into_iter().for_each(|it| it.expect("no panic"));
+    admitted.load(Relaxed)
+}
+
+async fn remaining(limiter: &Limiter, policy: &Policy) -> u64 {
+    let decision = limiter.peek(policy.charge("everybody", 1)).await.expect("an answer");
+    decision.binding().expect("one charge").standing().remaining()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hot_key_costs_few_commands() {
+    let server = Server::start();
+    let limiter = limiter(&server).await;
+    for quota in [
+        "100000000/h token-bucket(10000000) leased(60s)",
+        "100000000/h fixed-window leased(60s)",
+        "100000000/h sliding-counter leased(60s)",
+    ] {
+        let policy = policy("hot", quota);
+        limiter.reset(policy.charge("everybody", 1)).await.expect("an answer");
+        let before = commands(&server);
+        assert_eq!(spend(&limiter, &policy, 64, 1_000).await, 64_000);
+        let commands = commands(&server) - before;
+        assert!(commands < 300, "{quota}: {commands} commands for 64,000 checks");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn four_limiters_share_exactly_the_limit() {
+    let server = Server::start();
+    for (name, quota) in [
+        ("log", "1000/h leased(60s)"),
+        ("buckets", "1000/h sliding-buckets(10) leased(60s)"),
+        ("window", "1000/300day fixed-window leased(60s)"),
+        ("counter", "1000/300day sliding-counter leased(60s)"),
+        // 17 of its units are kept for the minute of a lease.
+        ("bucket", "1000/h token-bucket(1000) leased(60s)"),
+    ] {
+        let policy = policy(name, quota);
+        let mut limiters = Vec::new();
+        for _ in 0..4 {
+            limiters.push(limiter(&server).await);
+        }
+        let mut admitted = 0;
+        // Units that one limiter holds when the others are denied are used in the next round.
+        for _ in 0..20 {
+            let spends = limiters.iter().map(|it| spend(it, &policy, 8, 1_000));
+            admitted += join_all(spends).await.iter().sum::<u64>();
+        }
+        assert!((970..=1000).contains(&admitted), "{quota}: {admitted} admitted");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn close_gives_everything_back() {
+    let server = Server::start();
+    let stranger = Limiter::with(
+        RedisStore::connect_with(&server.url(), patient()).await.expect("a store"),
+        Resilience::none(),
+    );
+    for quota in [
+        "10000/h leased(60s)",
+        "10000/h sliding-buckets(10) leased(60s)",
+        "10000/300day fixed-window leased(60s)",
+        "10000/300day sliding-counter leased(60s)",
+        // No unit returns during the test.
+        "10000/300day token-bucket(10000) leased(60s)",
+    ] {
+        let policy = policy("closed", quota);
+        let limiter = limiter(&server).await;
+        let admitted = spend(&limiter, &policy, 8, 100).await;
+        assert_eq!(admitted, 800);
+        assert!(limiter.status().leased_units > 0, "{quota}");
+        let limit = remaining(&limiter, &policy).await + admitted;
+        limiter.close().await.expect("an answer");
+        assert_eq!(limiter.status().leased_units, 0);
+        assert_eq!(remaining(&stranger, &policy).await, limit - admitted, "{quota}");
+        let decision = limiter.check(policy.charge("everybody", 1)).await.expect("an answer");
+        assert_eq!(decision.source(), Source::Shared);
+    }
+}
+
+/// "client" and "overall" are on different nodes of the cluster.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hot_budget_beside_a_cold_client_costs_one_command_on_the_slot_of_the_client() {
+    let cluster = Cluster::start();
+    let store = RedisStore::cluster_with(cluster.urls(), patient()).await.expect("a store");
+    let limiter = patient_limiter(store);
+    let client = policy("client", "10/h");
+    let overall = policy("overall", "100000000/h token-bucket(10000000) leased(60s)");
+    let counts = || -> Vec<u64> { cluster.nodes.iter().map(commands).collect() };
+
+    // The node of the budget is the one that its renewals go to.
+    let before = counts();
+    spend(&limiter, &overall, 8, 1_000).await;
+    let after = counts();
+    let home = (0..3).max_by_key(|node| after[*node] - before[*node]).expect("three");
+    let start = counts();
+    let mut from_stock = 0;
+    for number in 0_u64..300 {
+        let charges = [client.charge(number, 1), overall.charge("everybody", 1)];
+        assert!(limiter.check(charges).await.expect("an answer").is_allowed());
+        let alone = limiter.check(overall.charge("everybody", 1)).await.expect("an answer");
+        from_stock += u32::from(alone.source() == Source::Leased);
+    }
+    let end = counts();
+    let others: u64 = (0..3).filter(|it| *it != home).map(|it| end[it] - start[it]).sum();
+    let all: u64 = (0..3).map(|it| end[it] - start[it]).sum();
+    // About a third of the clients are on the node of the budget.
+    assert!((100..300).contains(&others), "{others} commands on the other nodes");
+    assert!((300..320).contains(&all), "{all} commands for 300 clients and some renewals");
+    assert!(from_stock > 290, "{from_stock} of 300 checks of the budget alone are from stock");
+}
