@@ -13,17 +13,17 @@ use crate::{
 
 /// The charges that layers have made to a request, in its extensions.
 #[derive(Debug, Clone, Default)]
-struct Charged(Arc<Vec<Line>>);
+struct Charged(Arc<Vec<ChargedLine>>);
 
 /// The key and the policy of a charge, and the limiter that decides it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Line {
+struct ChargedLine {
     limiter: usize,
     policy: u64,
     key: Key,
 }
 
-impl Line {
+impl ChargedLine {
     fn new(limiter: &Limiter, charge: &Charge<'_>) -> Self {
         Self { limiter: limiter.id(), policy: charge.policy().id(), key: *charge.key() }
     }
@@ -58,7 +58,7 @@ fn observe_lines(
     let mut charged = parts.extensions.get::<Charged>().cloned().unwrap_or_default();
     // A shadow charge denies nothing, so a second charge of the same key does no harm.
     for charge in charges.iter().filter(|charge| !charge.is_shadow() && charge.cost() > 0) {
-        let line = Line::new(limiter, charge);
+        let line = ChargedLine::new(limiter, charge);
         if charged.0.contains(&line) {
             requests.end();
             telemetry::charged_twice(charge.policy().name());

@@ -23,7 +23,7 @@ pub(crate) fn charge() -> Option<Charge<'static>> {
 
 /// The maximum number of random keys that are tried to find one that depends on a given node. For a
 /// node of a cluster with a thousandth of the slots, this fails once in 20,000 times.
-const MAX_KEYS: usize = 10_000;
+const MAX_PROBE_KEYS: usize = 10_000;
 
 /// Returns the charge of a probe: 1 unit for a random key that depends on `node`. Returns `None` if
 /// no such key was found.
@@ -31,6 +31,6 @@ const MAX_KEYS: usize = 10_000;
 /// A probe is a [`Force`](super::Request::Force) of this charge. It takes the same path through the
 /// store as a check, and writes, so it also fails if the store answers but cannot write.
 pub(crate) fn charge_on(store: &(impl Store + ?Sized), node: NodeId) -> Option<Charge<'static>> {
-    let mut charges = (0..MAX_KEYS).filter_map(|_| charge());
+    let mut charges = (0..MAX_PROBE_KEYS).filter_map(|_| charge());
     if node == NodeId::ONLY { charges.next() } else { charges.find(|it| store.node(it) == node) }
 }

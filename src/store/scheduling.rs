@@ -120,7 +120,7 @@ impl TimeLimit {
         let Self { mut at, period } = self;
         let late = (period / LATE_FRACTION).max(MIN_LATE);
         for _ in 0..MAX_EXTENSIONS {
-            let mut turn = Turn::start();
+            let mut turn = QueuedTurn::start();
             let is_backlogged = match first(future.as_mut(), &mut turn).await {
                 Ok(output) => return Ok(output),
                 Err(delay) => delay.is_backlogged,
@@ -142,7 +142,10 @@ impl TimeLimit {
 
 /// Waits for `future` and `turn`, and returns the output of the first one. If both are ready, it is
 /// that of `future`.
-async fn first<F: Future>(mut future: Pin<&mut F>, turn: &mut Turn) -> Result<F::Output, Delay> {
+async fn first<F: Future>(
+    mut future: Pin<&mut F>,
+    turn: &mut QueuedTurn,
+) -> Result<F::Output, Delay> {
     poll_fn(|cx| match future.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Ok(output)),
         Poll::Pending => Pin::new(&mut *turn).poll(cx).map(Err),
@@ -156,9 +159,9 @@ async fn first<F: Future>(mut future: Pin<&mut F>, turn: &mut Turn) -> Result<F:
 /// A task for which a reply has arrived meanwhile has then been polled, unless it is in the global
 /// queue of a runtime with several threads.
 #[derive(Debug)]
-pub(crate) struct Turn(JoinHandle<Delay>);
+pub(crate) struct QueuedTurn(JoinHandle<Delay>);
 
-/// The delay that a [`Turn`] has found.
+/// The delay that a [`QueuedTurn`] has found.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Delay {
     /// The time that the turn took: microseconds if the runtime is idle.
@@ -168,7 +171,7 @@ pub(crate) struct Delay {
     pub(crate) is_backlogged: bool,
 }
 
-impl Turn {
+impl QueuedTurn {
     /// Starts the task. The caller is in a tokio runtime.
     pub(crate) fn start() -> Self {
         let start = Instant::now();
@@ -182,7 +185,7 @@ impl Turn {
     }
 }
 
-impl Future for Turn {
+impl Future for QueuedTurn {
     type Output = Delay;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Delay> {
@@ -191,7 +194,7 @@ impl Future for Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for QueuedTurn {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -316,7 +319,7 @@ mod tests {
                 }
             });
         }
-        assert!(Turn::start().await.time >= 50 * work);
-        assert!(Turn::start().await.time < 50 * work);
+        assert!(QueuedTurn::start().await.time >= 50 * work);
+        assert!(QueuedTurn::start().await.time < 50 * work);
     }
 }

@@ -51,7 +51,8 @@ pub struct Status {
     /// its last attempt to start, or that the first attempt has not ended. `None` once the store has
     /// started, and for all other stores.
     pub not_ready: Option<String>,
-    /// The number of keys of which this process holds [leased](crate::Quota::leased) units.
+    /// The number of keys of which this process holds [leased](crate::Quota::leased) units. The limiter
+    /// counts them, so a store has no setter for them.
     pub leased_keys: usize,
     /// The number of leased units that this process holds.
     pub leased_units: u64,
@@ -102,6 +103,12 @@ impl Status {
     #[must_use]
     pub fn with_breaker(self, breaker: BreakerStatus) -> Self {
         Self { breaker: Some(breaker), ..self }
+    }
+
+    /// Sets the number of [breakers](Self::open_breakers) that are open or half-open.
+    #[must_use]
+    pub fn with_open_breakers(self, open_breakers: usize) -> Self {
+        Self { open_breakers, ..self }
     }
 
     /// Sets the [`latency`](Self::latency).

@@ -22,11 +22,11 @@ pub enum DenialEvents {
 
 /// The current choice, which all threads share.
 #[derive(Debug, Default)]
-pub(super) struct Mode {
+pub(super) struct EventChoice {
     all: AtomicBool,
 }
 
-impl Mode {
+impl EventChoice {
     pub(super) fn set(&self, events: DenialEvents) {
         self.all.store(events == DenialEvents::All, Relaxed);
     }

@@ -7,15 +7,15 @@ use std::sync::{
 
 use tokio::time::Instant;
 
-use super::denial_events::{DenialEvents, Mode};
+use super::denial_events::{DenialEvents, EventChoice};
 use crate::{decision::Outcome, random};
 
 /// The shortest time between two events for one key under one policy.
 const INTERVAL_MILLIS: u32 = 1_000;
 
-/// The table has `SETS` sets of `WAYS` entries. A key under a policy belongs to one set.
-const SETS: usize = 256;
-const WAYS: usize = 4;
+/// The table has `TABLE_SETS` sets of `SET_ENTRIES` entries. A key under a policy belongs to one set.
+const TABLE_SETS: usize = 256;
+const SET_ENTRIES: usize = 4;
 
 /// The times of the last events of a limiter, by key and policy, in a table of fixed size without
 /// locks.
@@ -29,27 +29,27 @@ const WAYS: usize = 4;
 /// Threads that report the same key at the same moment may, in rare cases, both emit an event.
 #[derive(Debug, Default)]
 pub(crate) struct DenialLog {
-    mode: Mode,
+    mode: EventChoice,
     /// Created for the first denial that may be reported.
-    table: OnceLock<Box<Table>>,
+    table: OnceLock<Box<DenialTable>>,
 }
 
 #[derive(Debug)]
-struct Table {
+struct DenialTable {
     secrets: [u64; 2],
     origin: Instant,
-    sets: [Set; SETS],
+    sets: [Set; TABLE_SETS],
 }
 
 #[derive(Debug, Default)]
 struct Set {
-    entries: [Entry; WAYS],
+    entries: [LoggedDenial; SET_ENTRIES],
     /// Denials that were not reported, of keys of this set that had no entry.
     others: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+struct LoggedDenial {
     /// The tag of the key and policy in the upper half, the time of the event in milliseconds in
     /// the lower half. 0 if the entry was never used.
     ///
@@ -93,7 +93,7 @@ impl DenialLog {
     }
 }
 
-impl Default for Table {
+impl Default for DenialTable {
     fn default() -> Self {
         Self {
             secrets: [random::number(), random::number()],
@@ -103,9 +103,9 @@ impl Default for Table {
     }
 }
 
-impl Table {
+impl DenialTable {
     fn admit(&self, hash: u64, now: u32) -> Option<Suppressed> {
-        let set = &self.sets[hash as usize % SETS];
+        let set = &self.sets[hash as usize % TABLE_SETS];
         let tag = (hash >> 32) as u32;
         let stamp = u64::from(tag) << 32 | u64::from(now);
         // Another thread may have read the clock later, but arrived here earlier.
@@ -140,7 +140,7 @@ impl Table {
     }
 }
 
-impl Entry {
+impl LoggedDenial {
     /// Replaces the stamp, and returns false if another thread has replaced it before.
     fn replace(&self, before: u64, after: u64) -> bool {
         self.stamp.compare_exchange(before, after, Relaxed, Relaxed).is_ok()
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn one_event_an_interval_with_the_count_of_the_others() {
-        let table = Table::default();
+        let table = DenialTable::default();
         assert_eq!(table.admit(7, START), same(0));
         for denial in 0..1_000 {
             assert_eq!(table.admit(7, START + denial % 1_000), None);
@@ -178,7 +178,7 @@ mod tests {
     /// once.
     #[test]
     fn a_flood_of_keys_is_bounded() {
-        let table = Table::default();
+        let table = DenialTable::default();
         let denials = 100_000_u64;
         let mut counted = 0;
         for number in 0..denials {
@@ -190,16 +190,20 @@ mod tests {
         let entries = || table.sets.iter().flat_map(|set| &set.entries);
         let waiting: u64 = table.sets.iter().map(|set| set.others.load(Relaxed)).sum();
         let in_entries: u32 = entries().map(|entry| entry.suppressed.load(Relaxed)).sum();
-        assert_eq!(entries().filter(|it| it.stamp.load(Relaxed) != 0).count(), SETS * WAYS);
+        assert_eq!(
+            entries().filter(|it| it.stamp.load(Relaxed) != 0).count(),
+            TABLE_SETS * SET_ENTRIES
+        );
         assert_eq!(counted + waiting + u64::from(in_entries), denials);
         // Later events have the counts.
-        let later = (0..SETS as u64).filter_map(|set| table.admit(set | 5 << 32, START + 5_000));
+        let later =
+            (0..TABLE_SETS as u64).filter_map(|set| table.admit(set | 5 << 32, START + 5_000));
         assert!(later.map(|it| it.others).sum::<u64>() >= waiting);
     }
 
     #[test]
     fn threads_share_the_table() {
-        let table = Table::default();
+        let table = DenialTable::default();
         let counted: u64 = std::thread::scope(|scope| {
             let work = |_| {
                 let table = &table;

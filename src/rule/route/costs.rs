@@ -4,13 +4,13 @@ use std::{collections::HashMap, panic::Location};
 
 use http::request::Parts;
 
-use super::{entry::Entry, has_other_spelling, names::Names};
+use super::{entry::RouteEntry, has_other_spelling, names::Names};
 use crate::telemetry::RouteWatch;
 
 /// The costs of routes in units.
 #[derive(Debug)]
 pub(crate) struct Costs {
-    entries: Vec<(Entry, u64)>,
+    entries: Vec<(RouteEntry, u64)>,
     /// The indices of the entries with a path. Those with a method come first, because they take
     /// precedence over those for any method.
     by_path: HashMap<Box<str>, Vec<usize>>,
@@ -29,7 +29,7 @@ impl Costs {
         // A closure would not pass on the location of the caller, so this is a loop.
         let mut entries = Vec::new();
         for (text, cost) in costs {
-            entries.push((Entry::parse(text), cost));
+            entries.push((RouteEntry::parse(text), cost));
         }
         let mut by_path: HashMap<_, Vec<usize>> = HashMap::new();
         for (index, (entry, _)) in entries.iter().enumerate() {

@@ -3,13 +3,13 @@
 use http::{Method, request::Parts};
 
 use super::{
-    names::{Name, Names},
+    names::{Names, RequestName},
     spelling::{self, normal},
 };
 
 /// A route: a method, if it names one, and a path or a pattern.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct RouteEntry {
     /// The text as the application wrote it.
     pub(super) text: Box<str>,
     pub(super) method: Option<Method>,
@@ -23,7 +23,7 @@ pub(super) struct Entry {
     is_normal: bool,
 }
 
-impl Entry {
+impl RouteEntry {
     /// Parses `"POST /login"`, or `"/login"` for any method.
     ///
     /// # Panics
@@ -102,7 +102,7 @@ impl Entry {
 
     /// Returns whether the path matches a name.
     #[inline]
-    pub(super) fn is(&self, name: Name<'_>) -> bool {
+    pub(super) fn is(&self, name: RequestName<'_>) -> bool {
         // A client may write `{id}` into its path.
         let is_comparable = !(name.is_path && self.is_pattern);
         is_comparable

@@ -4,7 +4,7 @@ use std::{panic::Location, sync::Arc};
 
 use http::request::Parts;
 
-use super::{entry::Entry, names::matched};
+use super::{entry::RouteEntry, names::matched};
 use crate::telemetry::RouteWatch;
 
 /// Returns whether a request is for this route: `"POST /login"`, or `"/login"` for any method.
@@ -31,7 +31,7 @@ use crate::telemetry::RouteWatch;
 /// upper case, and the path must begin with a slash and have no query.
 #[track_caller]
 pub fn is(route: &str) -> impl Fn(&Parts) -> bool + Clone + Send + Sync + 'static {
-    matching(Entry::parse(route), "route::is")
+    matching(RouteEntry::parse(route), "route::is")
 }
 
 /// Returns whether a request is for this gRPC method, `"package.Service/Method"`, or for one of the
@@ -56,12 +56,12 @@ pub fn is(route: &str) -> impl Fn(&Parts) -> bool + Clone + Send + Sync + 'stati
 /// Panics if `method` has another form, because it would match no request.
 #[track_caller]
 pub fn grpc(method: &str) -> impl Fn(&Parts) -> bool + Clone + Send + Sync + 'static {
-    matching(Entry::parse_grpc(method), "route::grpc")
+    matching(RouteEntry::parse_grpc(method), "route::grpc")
 }
 
 #[track_caller]
 fn matching(
-    entry: Entry,
+    entry: RouteEntry,
     used_by: &'static str,
 ) -> impl Fn(&Parts) -> bool + Clone + Send + Sync + 'static {
     let watch = RouteWatch::new(used_by, Location::caller(), [&*entry.text]);

@@ -35,7 +35,7 @@ pub(super) struct Names<'p> {
 
 /// One of the names of a request.
 #[derive(Clone, Copy)]
-pub(super) struct Name<'p> {
+pub(super) struct RequestName<'p> {
     pub(super) text: &'p str,
     /// True for a path, which the client has written.
     pub(super) is_path: bool,
@@ -63,10 +63,10 @@ impl<'p> Names<'p> {
 
     /// Returns the names, the most specific one first.
     #[inline]
-    pub(super) fn each(&self) -> impl Iterator<Item = Name<'p>> {
+    pub(super) fn each(&self) -> impl Iterator<Item = RequestName<'p>> {
         let names = [self.path, self.inner_path, self.pattern, self.inner_pattern];
         let name = |(index, text): (usize, Option<&'p str>)| {
-            Some(Name { text: text?, is_path: index < 2 })
+            Some(RequestName { text: text?, is_path: index < 2 })
         };
         names.into_iter().enumerate().filter_map(name)
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{MemoryStore, decide::Replies, eviction::NewKeys, rank::Rank, shard::Entry};
+use super::{MemoryStore, decide::Replies, eviction::NewKeys, rank::Rank, shard::ShardEntry};
 use crate::{
     algorithm::{Block, KeyState},
     clock::Timestamp,
@@ -53,7 +53,7 @@ impl MemoryStore {
     }
 }
 
-fn reply(charge: &Charge<'_>, entry: &mut Entry, now: Timestamp) -> ChargeReply {
+fn reply(charge: &Charge<'_>, entry: &mut ShardEntry, now: Timestamp) -> ChargeReply {
     let standing = entry.state.standing(charge.quota(), now, 0);
     entry.rank = Rank::new(&standing, now);
     passed(standing)

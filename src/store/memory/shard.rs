@@ -18,7 +18,7 @@ use crate::{
 };
 
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct ShardEntry {
     id: EntryId,
     pub(super) rank: Rank,
     pub(super) state: KeyState,
@@ -26,12 +26,12 @@ pub(super) struct Entry {
 
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    entries: Vec<Entry>,
+    entries: Vec<ShardEntry>,
     index: Index,
 }
 
 /// The maximum number of keys in a shard. Chance never brings so many together.
-const MAX_KEYS: usize = u16::MAX as usize;
+const MAX_SHARD_KEYS: usize = u16::MAX as usize;
 
 /// The number of entries that a new key checks for expiry.
 const SWEEP_ENTRIES: usize = 2;
@@ -77,7 +77,7 @@ impl Shard {
         self.entries.len()
     }
 
-    pub(super) fn entry(&mut self, position: usize) -> &mut Entry {
+    pub(super) fn entry(&mut self, position: usize) -> &mut ShardEntry {
         &mut self.entries[position]
     }
 
@@ -88,7 +88,7 @@ impl Shard {
             // Grows in small steps, so that little memory is unused (`benches/memory.rs`).
             self.entries.reserve_exact(position / 16 + 1);
         }
-        self.entries.push(Entry { id, rank: Rank::default(), state });
+        self.entries.push(ShardEntry { id, rank: Rank::default(), state });
         self.index.put(position, id, |at| self.entries[at].id);
         usage.resize(before, self.bytes() + self.entries[position].state.heap_bytes());
         usage.add_key();
@@ -141,7 +141,7 @@ impl Shard {
         places[SPENT] = if is_above_half { u32::MAX } else { 0 };
         let candidates = sample(start, len).filter(|&at| !keep.contains(&self.entries[at].id));
         let order = |&position: &usize| {
-            let Entry { rank, state, .. } = &self.entries[position];
+            let ShardEntry { rank, state, .. } = &self.entries[position];
             let class = rank.class();
             let is_live = now < state.expires_at();
             (is_live, Reverse(places[class]), class, rank.checked_at())
@@ -162,8 +162,8 @@ impl Shard {
     /// in other shards.
     pub(super) fn fits(&self, new_keys: usize, usage: &Usage, expected: usize) -> bool {
         let unused = self.entries.capacity() - self.entries.len();
-        let growth = if unused >= new_keys { 0 } else { new_keys * 2 * size_of::<Entry>() };
-        self.entries.len() + new_keys <= MAX_KEYS
+        let growth = if unused >= new_keys { 0 } else { new_keys * 2 * size_of::<ShardEntry>() };
+        self.entries.len() + new_keys <= MAX_SHARD_KEYS
             && usage.allows(growth)
             && usage.has_room_for_keys(expected + new_keys)
     }
@@ -181,7 +181,7 @@ impl Shard {
 
     /// Returns the size of the entries and the index in bytes.
     fn bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>() + self.index.bytes()
+        self.entries.capacity() * size_of::<ShardEntry>() + self.index.bytes()
     }
 }
 

@@ -36,14 +36,14 @@ const MAX_RETRY_DELAY: Duration = Duration::from_millis(250);
 pub(super) struct Startup {
     trial: Trial,
     starting: SingleFlight,
-    progress: Arc<Progress>,
+    progress: Arc<StartProgress>,
     /// The time of the first attempt.
     started: OnceLock<Instant>,
     /// The time for which calls without a deadline wait for the first connection.
     connect_timeout: Duration,
 }
 
-struct Progress {
+struct StartProgress {
     is_ready: AtomicBool,
     state: watch::Sender<State>,
 }
@@ -60,7 +60,7 @@ impl Startup {
     /// Creates the start of a store, and begins it if this is called in a tokio runtime. Otherwise
     /// the first call begins it.
     pub(super) fn new(trial: Trial, connect_timeout: Duration) -> Self {
-        let progress = Progress {
+        let progress = StartProgress {
             is_ready: AtomicBool::new(false),
             state: watch::Sender::new(State::Starting),
         };
@@ -120,7 +120,7 @@ impl Startup {
 }
 
 /// Connects and runs the trial until it succeeds.
-async fn start(trial: Trial, progress: Arc<Progress>) -> Result<(), Failure> {
+async fn start(trial: Trial, progress: Arc<StartProgress>) -> Result<(), Failure> {
     while let Err(failure) = trial.run().await {
         telemetry::store_failed(&failure.clone().into());
         progress.state.send_replace(State::Failed(failure));

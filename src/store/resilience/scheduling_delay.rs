@@ -12,7 +12,7 @@ use tokio::{runtime::Handle, time::Instant};
 
 use super::moving_average::MovingAverage;
 use crate::{
-    store::scheduling::{Delay, Turn},
+    store::scheduling::{Delay, QueuedTurn},
     telemetry,
 };
 
@@ -69,7 +69,7 @@ impl SchedulingDelay {
             return;
         }
         self.0.last_start.store(now, Ordering::Relaxed);
-        let (running, turn) = (RunningGuard(Arc::clone(&self.0)), Turn::start());
+        let (running, turn) = (MeasuringGuard(Arc::clone(&self.0)), QueuedTurn::start());
         // The task ends after one turn of the runtime.
         runtime.spawn(async move { running.0.record(turn.await) });
     }
@@ -114,9 +114,9 @@ fn micros(duration: Duration) -> u64 {
 }
 
 /// A guard that ends a measurement, also if the runtime drops its task.
-struct RunningGuard(Arc<Measured>);
+struct MeasuringGuard(Arc<Measured>);
 
-impl Drop for RunningGuard {
+impl Drop for MeasuringGuard {
     fn drop(&mut self) {
         self.0.running_since.store(0, Ordering::Release);
     }

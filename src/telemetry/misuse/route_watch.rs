@@ -20,13 +20,13 @@ pub(crate) struct RouteWatch {
     requests: FirstRequests,
     used_by: &'static str,
     at: &'static Location<'static>,
-    routes: Box<[Watched]>,
+    routes: Box<[WatchedRoute]>,
     /// Routes that axum has matched, never paths of clients.
     seen: Mutex<Vec<Box<str>>>,
 }
 
 #[derive(Debug)]
-struct Watched {
+struct WatchedRoute {
     text: Box<str>,
     has_matched: AtomicBool,
 }
@@ -38,7 +38,7 @@ impl RouteWatch {
         at: &'static Location<'static>,
         routes: impl IntoIterator<Item = &'t str>,
     ) -> Self {
-        let watched = |text: &str| Watched { text: text.into(), has_matched: false.into() };
+        let watched = |text: &str| WatchedRoute { text: text.into(), has_matched: false.into() };
         let routes: Box<[_]> = routes.into_iter().map(watched).collect();
         let requests = FirstRequests::default();
         if routes.is_empty() {
@@ -91,7 +91,7 @@ impl RouteWatch {
         }
     }
 
-    fn unmatched(&self) -> impl Iterator<Item = &Watched> {
+    fn unmatched(&self) -> impl Iterator<Item = &WatchedRoute> {
         self.routes.iter().filter(|route| !route.has_matched.load(Relaxed))
     }
 }

@@ -12,7 +12,7 @@ use super::{BreakerConfig, CallOutcome, Permit, SharedBreaker, state_counts::Sta
 use crate::store::{BreakerStatus, NodeId, Request, Status, Store};
 
 /// The maximum number of nodes with a breaker of their own. Further nodes share one.
-const MAX_NODES: usize = 2_000;
+const MAX_BREAKERS: usize = 2_000;
 
 /// The circuit breakers of a store, one for each of its [nodes](NodeId).
 ///
@@ -23,7 +23,7 @@ pub(in crate::store::resilience) struct Breakers {
     config: BreakerConfig,
     /// The breaker of [`NodeId::ONLY`], which is the only one unless the store has several nodes.
     only: Arc<SharedBreaker>,
-    /// At most [`MAX_NODES`].
+    /// At most [`MAX_BREAKERS`].
     others: RwLock<HashMap<NodeId, Arc<SharedBreaker>>>,
     states: Arc<StateCounts>,
 }
@@ -154,7 +154,7 @@ impl Breakers {
         let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
         // A new node is rare, and usually replaces one that has left.
         others.retain(|other, _| *other == node || store.has_node(*other));
-        if others.len() >= MAX_NODES {
+        if others.len() >= MAX_BREAKERS {
             return Arc::clone(&self.only);
         }
         let new = || Arc::new(SharedBreaker::new(self.config, node, &self.states));

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::{
     super::fingerprint::{Fingerprint, Fingerprints},
     cached_denial::{CachedDenial, unknown},
-    table::{Found, Table},
+    table::{CacheTable, Found},
 };
 use crate::{
     clock::{Clock, Timestamp},
@@ -21,7 +21,7 @@ use crate::{
 /// A cache of the store's denials, which the pipeline asks before it calls the store.
 #[derive(Debug)]
 pub(in crate::store::resilience) struct DenyCache {
-    table: Table,
+    table: CacheTable,
     clock: Arc<dyn Clock>,
     /// The longest time between the end of a caller's wait and the arrival of its request at the
     /// store, in microseconds.
@@ -63,7 +63,7 @@ impl DenyCache {
     /// callers have stopped waiting.
     pub(in crate::store::resilience) fn new(clock: Arc<dyn Clock>, max_delay: Duration) -> Self {
         let max_delay = u64::try_from(max_delay.as_micros()).unwrap_or(u64::MAX);
-        Self { table: Table::new(), clock, max_delay }
+        Self { table: CacheTable::new(), clock, max_delay }
     }
 
     /// Looks up a request before it is sent.

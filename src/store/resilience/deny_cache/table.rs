@@ -14,7 +14,7 @@ use crate::{policy::Charge, quota::Quota};
 
 /// A set-associative table of denials.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct CacheTable {
     /// Each key belongs to one set. A new entry replaces the oldest entry of a full set.
     sets: Box<[Mutex<[Option<CacheEntry>; WAYS]>]>,
     /// Counters of changes. Keys that share a counter void each other's entries, which sometimes
@@ -53,7 +53,7 @@ pub(super) enum Found {
     Nothing,
 }
 
-impl Table {
+impl CacheTable {
     pub(super) fn new() -> Self {
         Self {
             sets: (0..SETS).map(|_| Mutex::default()).collect(),
