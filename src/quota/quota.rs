@@ -158,7 +158,8 @@ impl Quota {
     /// bound of the [`Algorithm`] stays the same in every window. In return, a shared store counts
     /// units for longer, or a lower burst: see [`counted`](Self::counted). An embedded store ignores
     /// the lease. Units are leased only from a store that
-    /// [counts leases](crate::store::Store::counts_leases).
+    /// [counts leases](crate::store::Store::counts_leases). The [guide](crate::guide::leases) says when to
+    /// lease, and for how long.
     ///
     /// All processes that share a store should use the same lease. The text of a leased quota is such
     /// as `60000/min leased(500ms)`.

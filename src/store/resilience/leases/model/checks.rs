@@ -20,6 +20,9 @@ use crate::{
 /// The longest time for which the deny cache answers, in microseconds.
 const MAX_CACHED_MICROS: u64 = 1_000_000;
 
+/// The number of renewals for which a check waits at most.
+const MAX_WAITS: u32 = 2;
+
 impl Fleet<'_> {
     pub(super) fn arrives(&mut self, number: usize) {
         let gap = self.gap(number);
@@ -36,51 +39,51 @@ impl Fleet<'_> {
         self.totals.checks[number] += 1;
         let now = self.local(number);
         self.processes[number].stock.observe(now, cost);
-        self.check(number, cost, false);
+        self.check(number, cost, 0);
     }
 
-    fn check(&mut self, number: usize, cost: u64, waited: bool) {
+    fn check(&mut self, number: usize, cost: u64, waits: u32) {
         if !self.plan.members[number].leases {
-            return self.without_stock(number, cost, true);
+            return self.without_stock(number, cost, MAX_WAITS);
         }
         if self.plan.mutant == Some(Mutant::ReadsClockFirst) {
             let read = self.local(number);
             match self.pause(number) {
-                0 => self.takes_after(number, read, cost, waited),
-                pause => self.after(pause, number, Step::TakesAfter { read, cost, waited }),
+                0 => self.takes_after(number, read, cost, waits),
+                pause => self.after(pause, number, Step::TakesAfter { read, cost, waits }),
             }
             return;
         }
         match self.processes[number].stock.take(cost) {
-            None => self.without_stock(number, cost, waited),
+            None => self.without_stock(number, cost, waits),
             Some(taken) => {
                 self.renews(number, 0);
                 match self.pause(number) {
-                    0 => self.reads(number, &taken, waited),
-                    pause => self.after(pause, number, Step::Reads { taken, waited }),
+                    0 => self.reads(number, &taken, waits),
+                    pause => self.after(pause, number, Step::Reads { taken, waits }),
                 }
             }
         }
     }
 
-    pub(super) fn reads(&mut self, number: usize, taken: &Taken, waited: bool) {
+    pub(super) fn reads(&mut self, number: usize, taken: &Taken, waits: u32) {
         let now = self.local(number);
         if taken.is_usable(now) {
             return self.uses_stock(number, taken);
         }
         self.cases.count(Case::TakenTooLate);
         self.discards(number, taken);
-        self.without_stock(number, taken.units, waited);
+        self.without_stock(number, taken.units, waits);
     }
 
-    pub(super) fn takes_after(&mut self, number: usize, read: u64, cost: u64, waited: bool) {
+    pub(super) fn takes_after(&mut self, number: usize, read: u64, cost: u64, waits: u32) {
         match self.processes[number].stock.take(cost) {
             Some(taken) if taken.is_usable(read) => self.uses_stock(number, &taken),
             Some(taken) => {
                 self.discards(number, &taken);
-                self.without_stock(number, cost, waited);
+                self.without_stock(number, cost, waits);
             }
-            None => self.without_stock(number, cost, waited),
+            None => self.without_stock(number, cost, waits),
         }
         self.renews(number, 0);
     }
@@ -105,17 +108,17 @@ impl Fleet<'_> {
     }
 
     /// Decides a check that found no units in the stock.
-    fn without_stock(&mut self, number: usize, cost: u64, waited: bool) {
+    fn without_stock(&mut self, number: usize, cost: u64, waits: u32) {
         let now = self.local(number);
         let process = &self.processes[number];
         if process.denial.until > now && cost >= process.denial.cost {
             return;
         }
-        if !waited {
+        if waits < MAX_WAITS {
             self.renews(number, cost);
             let process = &mut self.processes[number];
             if process.stock.renewing_since().is_some() {
-                process.waiting.push(cost);
+                process.waiting.push((cost, waits + 1));
                 return;
             }
         }
@@ -187,8 +190,8 @@ impl Fleet<'_> {
     pub(super) fn wakes(&mut self, number: usize) {
         let waiting = mem::take(&mut self.processes[number].waiting);
         self.cases.count_if(waiting.len() > 1, Case::Shared);
-        for cost in waiting {
-            self.check(number, cost, true);
+        for (cost, waits) in waiting {
+            self.check(number, cost, waits);
         }
     }
 

@@ -41,13 +41,13 @@ pub(super) enum Step {
     /// The check reads the clock after it took units.
     Reads {
         taken: Taken,
-        waited: bool,
+        waits: u32,
     },
     /// The check of a mutant takes units after it read the clock.
     TakesAfter {
         read: u64,
         cost: u64,
-        waited: bool,
+        waits: u32,
     },
     /// The check returns its units, because another charge denied it.
     PutsBack(Taken),
@@ -126,6 +126,8 @@ pub(super) struct Totals {
 pub(super) struct Fleet<'p> {
     pub(super) plan: &'p Plan,
     pub(super) random: Random,
+    /// The demand has numbers of its own: it is the same whether a fleet leases or not.
+    arrivals: Random,
     pub(super) now: u64,
     events: BinaryHeap<Reverse<Event>>,
     numbers: u64,
@@ -166,6 +168,7 @@ impl<'p> Fleet<'p> {
         let mut fleet = Self {
             plan,
             random,
+            arrivals: Random(!plan.seed),
             now: plan.start,
             events: BinaryHeap::new(),
             numbers: 0,
@@ -225,9 +228,9 @@ impl<'p> Fleet<'p> {
                     }
                 }
                 _ if is_stale => {}
-                Step::Reads { taken, waited } => self.reads(number, &taken, waited),
-                Step::TakesAfter { read, cost, waited } => {
-                    self.takes_after(number, read, cost, waited);
+                Step::Reads { taken, waits } => self.reads(number, &taken, waits),
+                Step::TakesAfter { read, cost, waits } => {
+                    self.takes_after(number, read, cost, waits);
                 }
                 Step::PutsBack(taken) => self.puts_back(number, &taken),
                 Step::Answered { call, quota, reply } => {
@@ -300,8 +303,11 @@ impl<'p> Fleet<'p> {
     /// Returns the time until the next check of a process.
     pub(super) fn gap(&mut self, number: usize) -> u64 {
         let demand = self.plan.members[number].demand;
-        let uniform = (self.random.number() >> 11) as f64 / (1_u64 << 53) as f64;
-        let gap = (-(1.0 - uniform).ln() * demand.mean_gap as f64) as u64;
+        let uniform = (self.arrivals.number() >> 11) as f64 / (1_u64 << 53) as f64;
+        // What is lost by rounding is in the next gap.
+        let exact = demand.mean_gap * -(1.0 - uniform).ln() + self.processes[number].rounded_off;
+        let gap = exact as u64;
+        self.processes[number].rounded_off = exact - gap as f64;
         let cycle = demand.active + demand.idle;
         let since_start = self.now + gap - self.plan.start;
         let Some(active_for) = since_start.checked_sub(demand.delay) else {

@@ -84,9 +84,9 @@ pub(super) fn plan(seed: u64, number: usize, mutant: Option<Mutant>) -> Plan {
         let (lease, is_late) = (lease * 1000, is_ambush && number == 0);
         let cycle = micros - lease / 2 + random.below(lease);
         let short = lease / 2 + random.below(lease);
-        let often = (lease / 2 / checks).max(1);
+        let often = lease as f64 / 2.0 / checks as f64;
         let mut demand = Demand {
-            mean_gap: random.one(&[often, often, lease / 2, lease]),
+            mean_gap: random.one(&[often, often, lease as f64 / 2.0, lease as f64]),
             delay: 0,
             active: random.one(&[cycle, cycle / 2, cycle / 4, short]),
             idle: 0,

@@ -21,7 +21,7 @@ pub(super) enum Mutant {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Demand {
     /// The mean time between two checks in microseconds, while there is demand.
-    pub(super) mean_gap: u64,
+    pub(super) mean_gap: f64,
     /// The time in microseconds before the first check, and then the times for which there is demand,
     /// and none, and so on.
     pub(super) delay: u64,

@@ -35,11 +35,13 @@ pub(super) struct Process {
     pub(super) life: u32,
     pub(super) generation: u64,
     pub(super) frozen_until: u64,
-    /// The costs of the checks that wait for the renewal.
-    pub(super) waiting: Vec<u64>,
+    /// The checks that wait for the renewal: the cost of each, and the number of its waits.
+    pub(super) waiting: Vec<(u64, u32)>,
     pub(super) denial: CachedDenial,
     /// The moving average of the times of the store.
     pub(super) round_trip: u64,
+    /// The part of a microsecond that the times between its checks have lost.
+    pub(super) rounded_off: f64,
 }
 
 impl Process {
@@ -54,6 +56,7 @@ impl Process {
             waiting: Vec::new(),
             denial: CachedDenial::default(),
             round_trip: 1_000,
+            rounded_off: 0.0,
         }
     }
 

@@ -21,6 +21,8 @@ struct Setting {
     /// The demand of all processes in relation to the limit.
     load: f64,
     leases: bool,
+    /// The number of windows that are measured.
+    windows: u64,
 }
 
 /// The figures of a run, each for one second.
@@ -39,26 +41,20 @@ impl Figures {
     }
 }
 
-/// Runs a setting for several windows after a warm-up. A call to the store takes 1 ms.
+/// Runs a setting for its windows after a warm-up. A call to the store takes 1 ms.
 fn run(setting: &Setting) -> Figures {
     let quota = setting.quota;
     let (window, counted) = (quota.window_micros(), quota.counted().window_micros());
-    let windows = if window > 10_000_000 { 3 } else { 12 };
     let rate = quota.limit() as f64 / window as f64 * setting.load;
     let members = setting.shares.iter().map(|share| Member {
         skew_ppb: 0,
         leases: setting.leases,
-        demand: Demand {
-            mean_gap: (1.0 / (rate * share)) as u64,
-            delay: 0,
-            active: u64::MAX / 2,
-            idle: 0,
-        },
+        demand: Demand { mean_gap: 1.0 / (rate * share), delay: 0, active: u64::MAX / 2, idle: 0 },
         suspended: Suspended { per_mille: 0, pause: (0, 1) },
     });
     let start = 1_000_000 * window;
     let measured = start + 2 * counted;
-    let end = measured + windows * counted;
+    let end = measured + setting.windows * counted;
     let plan = Plan {
         seed: 1,
         quota,
@@ -110,6 +106,9 @@ const QUOTAS: &[(&str, [u64; 2])] = &[
     ("20000/min", [500, 100]),
 ];
 
+const ALGORITHMS: [&str; 5] =
+    ["sliding-log", "sliding-buckets(60)", "sliding-counter", "token-bucket(1000)", "fixed-window"];
+
 #[derive(Debug)]
 struct Row {
     saturated: (Figures, Figures, Figures),
@@ -119,7 +118,13 @@ struct Row {
 fn row(quota: Quota, holders: usize, is_zipf: bool) -> Row {
     let without = quota.to_string();
     let without = without.split(" leased").next().expect("some").parse().expect("a quota");
-    let setting = |load, leases| Setting { quota, shares: shares(holders, is_zipf), load, leases };
+    let windows = match quota.limit() {
+        ..=1_000 => 100,
+        1_001..=10_000 => 20,
+        _ => 5,
+    };
+    let shares = shares(holders, is_zipf);
+    let setting = |load, leases| Setting { quota, shares: shares.clone(), load, leases, windows };
     let saturated = |leases| setting(1.5, leases);
     Row {
         saturated: (
@@ -131,10 +136,9 @@ fn row(quota: Quota, holders: usize, is_zipf: bool) -> Row {
     }
 }
 
-fn print(name: &str, quota: Quota, holders: usize, is_zipf: bool) -> Row {
-    let row = row(quota, holders, is_zipf);
-    let (ours, direct, unleased) = &row.saturated;
-    let (steady, steady_direct) = &row.steady;
+fn print(name: &str, quota: Quota, holders: usize, is_zipf: bool) {
+    let Row { saturated: (ours, direct, unleased), steady: (steady, steady_direct) } =
+        row(quota, holders, is_zipf);
     println!(
         "| `{name}` | {holders} | {} | {:.1}% | {:.1}% | {:.0} | {:.0} | {:.2}% | {:.2}% | {:.0} | {:.0} |",
         if is_zipf { "Zipf" } else { "even" },
@@ -147,7 +151,6 @@ fn print(name: &str, quota: Quota, holders: usize, is_zipf: bool) -> Row {
         steady.calls,
         steady_direct.calls,
     );
-    row
 }
 
 fn heading() {
@@ -178,21 +181,16 @@ fn tables() {
     }
     println!();
     heading();
-    for algorithm in [
-        "sliding-log",
-        "sliding-buckets(60)",
-        "sliding-counter",
-        "token-bucket(1000)",
-        "fixed-window",
-    ] {
+    for algorithm in ALGORITHMS {
         let text = format!("1000/s {algorithm}");
         print(&text, quota(&text, 100), 10, false);
     }
     println!("\n| processes of demand 1, 2, 4 and 8 | leased | direct |\n|---|---|---|");
     for load in [1.5, 4.0] {
         let shares: Vec<f64> = [1.0, 2.0, 4.0, 8.0].map(|weight| weight / 15.0).to_vec();
+        let (quota, shares) = (quota("1000/s", 100), shares.clone());
         let setting =
-            |leases| Setting { quota: quota("1000/s", 100), shares: shares.clone(), load, leases };
+            |leases| Setting { quota, shares: shares.clone(), load, leases, windows: 100 };
         let text = |figures: Figures| {
             let sum: f64 = figures.units.iter().sum();
             let parts = figures.units.iter().map(|units| format!("{:.1}%", 100.0 * units / sum));
@@ -204,4 +202,31 @@ fn tables() {
             text(run(&setting(false)))
         );
     }
+}
+
+/// Returns the figures of ten processes that lease, and of ten that do not, under the same demand.
+fn ten(quota: &Quota, is_zipf: bool, load: f64) -> (Figures, Figures) {
+    let setting =
+        |leases| Setting { quota: *quota, shares: shares(10, is_zipf), load, leases, windows: 10 };
+    (run(&setting(true)), run(&setting(false)))
+}
+
+#[test]
+fn a_saturated_limit_is_used_as_well_as_without_leases() {
+    for algorithm in ALGORITHMS {
+        let quota = quota(&format!("1000/s {algorithm}"), 100);
+        for is_zipf in [false, true] {
+            let (ours, direct) = ten(&quota, is_zipf, 1.5);
+            let part = ours.admitted / direct.admitted;
+            assert!(part >= 0.95, "{quota}: {part} of {direct:?}");
+        }
+    }
+}
+
+#[test]
+fn nine_tenths_of_a_limit_are_denied_no_more_than_without_leases() {
+    let quota = quota("10000/s", 20);
+    let (ours, direct) = ten(&quota, true, 0.9);
+    let (ours, direct) = (ours.denied_percent(), direct.denied_percent());
+    assert!(ours <= direct + 0.1, "{ours}% and {direct}%");
 }
