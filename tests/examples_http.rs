@@ -94,6 +94,51 @@ fn hot_key_returns_its_units_when_it_is_terminated() {
     assert_eq!(remaining(&alice), Some(999));
 }
 
+/// Sends requests to a region until none is admitted any more, and returns the number of those admitted.
+#[cfg(feature = "redis")]
+fn drain(region: &Example) -> u32 {
+    let (mut admitted, mut denied) = (0, 0);
+    while denied < 30 {
+        match region.get("/").status {
+            200 => (admitted, denied) = (admitted + 1, 0),
+            429 => denied += 1,
+            status => panic!("{status}"),
+        }
+    }
+    admitted
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn regions_share_a_quota() {
+    let [east, west] = [(); 2].map(|()| servers::Server::start());
+    let mut home = servers::Server::start();
+    let start = |region: &servers::Server, home: &servers::Server, delay: &str, quota: &str| {
+        let mut program = program("regions");
+        program.env("REGION_REDIS_URL", region.url()).env("HOME_REDIS_URL", home.url());
+        start_program(program.env("HOME_DELAY", delay).env("QUOTA", quota))
+    };
+    // Shares of 35, and a pool of 30.
+    let [first, second] = [&east, &west].map(|region| start(region, &home, "0ms", "100/h"));
+    let reply = first.get("/");
+    assert!(reply.head.contains("ratelimit-policy: \"everywhere\";q=100;w=3600"), "{}", reply.head);
+    assert_eq!(1 + drain(&first), 65);
+    assert_eq!(drain(&second), 35);
+
+    // The home is too far away to be waited for, so its units are leased.
+    let [east, west] = [(); 2].map(|()| servers::Server::start());
+    let quota = "2000/h leased(60s)";
+    let [first, second] = [&east, &west].map(|region| start(region, &home, "100ms", quota));
+    let (first, second) = (drain(&first), drain(&second));
+    assert!(first > 700, "{first}: more than its share");
+    assert!(second > 500 && first + second <= 2000, "{first} + {second}");
+
+    // Without its home, a region starts, and has its share.
+    home.kill();
+    let alone = servers::Server::start();
+    assert_eq!(drain(&start(&alone, &home, "0ms", "100/h")), 35);
+}
+
 #[test]
 fn boundary() {
     let output = program("boundary").output().unwrap();

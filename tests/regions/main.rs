@@ -2,7 +2,17 @@
 
 mod checks;
 mod failures;
+mod leases;
+#[cfg(feature = "redis")]
+#[path = "../redis/proxy.rs"]
+#[allow(dead_code, reason = "each test target uses a part")]
+mod proxy;
+#[cfg(feature = "redis")]
+mod real;
 mod requests;
+#[cfg(feature = "redis")]
+#[path = "../redis/servers.rs"]
+mod servers;
 #[path = "../support/mod.rs"]
 mod support;
 mod union;

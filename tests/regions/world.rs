@@ -93,7 +93,31 @@ impl Remote {
     }
 }
 
+impl Remote {
+    /// Counts leased quotas as a shared store does. Refunds are not converted, so leased quotas of
+    /// tests are those that are counted as they are.
+    fn count(&self, request: Request<'_>) -> Answer {
+        let counted = |charges: &[Charge<'_>]| -> Vec<Charge<'static>> {
+            let counted = |charge: &Charge<'_>| {
+                let counted = charge.quota().counted();
+                charge.clone().with_quota(counted).into_owned()
+            };
+            charges.iter().map(counted).collect()
+        };
+        match request {
+            Request::Acquire(charges) => self.0.store.call(Request::Acquire(&counted(charges))),
+            Request::Peek(charges) => self.0.store.call(Request::Peek(&counted(charges))),
+            Request::Force(charges) => self.0.store.call(Request::Force(&counted(charges))),
+            other => self.0.store.call(other),
+        }
+    }
+}
+
 impl Store for Remote {
+    fn counts_leases(&self) -> bool {
+        true
+    }
+
     fn call(&self, request: Request<'_>) -> Answer {
         match request {
             Request::Acquire(_) => self.0.checks.fetch_add(1, SeqCst),
@@ -110,7 +134,7 @@ impl Store for Remote {
         if mood == Mood::Gone as u8 {
             return Answer::pending(std::future::pending());
         }
-        let reply = self.0.store.call(request).now().expect("an embedded store");
+        let reply = self.count(request).now().expect("an embedded store");
         if mood == Mood::Mute as u8 {
             return Answer::pending(std::future::pending());
         }

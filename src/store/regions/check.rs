@@ -34,7 +34,9 @@ pub(super) struct Check {
     limit: Option<TimeLimit>,
     /// The time of the regional store, or of the home store if only that has replied.
     time: Timestamp,
-    source: Option<Source>,
+    /// The source of the units, and that of the denials of a part.
+    paid: Option<Source>,
+    denied: Option<Source>,
 }
 
 /// The positions of the charges that one call asks a part for.
@@ -58,7 +60,7 @@ impl Check {
         limit: Option<TimeLimit>,
     ) -> Self {
         let (stores, lines) = (Arc::clone(stores), stores.lines(charges));
-        Self { stores, lines, limit, time: Timestamp::default(), source: None }
+        Self { stores, lines, limit, time: Timestamp::default(), paid: None, denied: None }
     }
 
     /// Decides the check. `first` is the answer of the share to all charges that have one, if it has
@@ -129,7 +131,7 @@ impl Check {
         let share_decides = part == Part::Pool && waiting.all(Line::share_has_replied);
         let mut refunds = self.take_back();
         if share_decides {
-            self.source = Some(Source::Region);
+            self.denied = Some(Source::Region);
             caller.send(Ok(self.reply()));
         } else {
             let before = refunds.wait(self.limit).await;
@@ -171,13 +173,14 @@ impl Check {
         if part == Part::Share || self.time == Timestamp::default() {
             self.time = reply.time;
         }
-        self.source = Some(join(self.source, reply.source));
         let mut is_admitted = true;
         for (index, charge_reply) in asked.iter().zip(reply.charges) {
             let line = &mut self.lines[*index];
             is_admitted &= line.charge.is_shadow() || charge_reply.verdict == Verdict::Passed;
             line.record(part, charge_reply);
         }
+        let source = if is_admitted { &mut self.paid } else { &mut self.denied };
+        *source = Some(join(*source, reply.source));
         if is_admitted {
             asked.iter().for_each(|index| self.lines[*index].settle(part));
         }
@@ -218,7 +221,9 @@ impl Check {
     }
 
     fn reply(&self) -> StoreReply {
+        let is_admitted = self.lines.iter().all(Line::is_settled);
+        let source = if is_admitted { self.paid } else { self.denied };
         let charges = self.lines.iter().map(Line::reply);
-        StoreReply::new(self.time, self.source.unwrap_or(Source::Shared), charges)
+        StoreReply::new(self.time, source.unwrap_or(Source::Shared), charges)
     }
 }

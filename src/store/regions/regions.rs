@@ -146,6 +146,7 @@ impl Store for Regions {
         self.description.to_string()
     }
 
+    // `counts_leases` stays false: each part is leased by itself, and not the two together.
     fn is_protected(&self) -> bool {
         true
     }
