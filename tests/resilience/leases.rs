@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tollgate::{
     Charge, Charges, Decision, Limiter, ManualClock, Quota, Reserve,
     store::{Answer, Request, Resilience, Source, Store},
@@ -28,6 +28,8 @@ const LEASED: &str = "1000/s leased(100ms)";
 struct Logged {
     remote: Remote,
     requests: Arc<Mutex<Vec<String>>>,
+    /// The time that an answer takes.
+    delay: Arc<Mutex<Duration>>,
 }
 
 impl Logged {
@@ -63,7 +65,15 @@ impl Store for Logged {
             _ => "other".into(),
         };
         self.requests.lock().expect("no panic").push(line);
-        self.remote.call(request)
+        let answer = self.remote.call(request);
+        let delay = *self.delay.lock().expect("no panic");
+        if delay.is_zero() {
+            return answer;
+        }
+        Answer::pending(async move {
+            sleep(delay).await;
+            answer.await
+        })
     }
 
     fn has_debt_marks(&self) -> bool {
@@ -84,7 +94,8 @@ impl Case {
 
     fn with(change: impl FnOnce(Resilience) -> Resilience) -> Self {
         let clock = ManualClock::at(START);
-        let store = Logged { remote: Remote::new(&clock), requests: Arc::default() };
+        let store =
+            Logged { remote: Remote::new(&clock), requests: Arc::default(), delay: Arc::default() };
         let resilience = change(Resilience::default().clock(clock.clone()));
         Self { limiter: Limiter::with(store.clone(), resilience), clock, store }
     }
@@ -294,6 +305,47 @@ async fn a_refund_after_the_lease_goes_to_the_store() {
     let before = case.free_in_store(policy.charge("alice", 1)).await;
     assert_eq!(slot.refund().await.unwrap(), 1);
     assert_eq!(case.free_in_store(policy.charge("alice", 1)).await, before + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_waits_no_longer_than_its_deadline_and_the_late_answer_still_counts() {
+    let case = Case::with(|resilience| resilience.deadline(Duration::from_millis(50)));
+    let policy = policy("p", "1000/min leased(1s)");
+    case.warm_up(policy.charge("alice", 1)).await;
+    *case.store.delay.lock().unwrap() = Duration::from_millis(200);
+    let take = async || {
+        let start = Instant::now();
+        let source = case.check(policy.charge("alice", 1)).await.source();
+        (source, start.elapsed())
+    };
+    // The stock is used up, and the renewal that was sent meanwhile takes 200 ms.
+    let (source, waited) = loop {
+        let (source, waited) = take().await;
+        if source != Source::Leased {
+            break (source, waited);
+        }
+        assert!(waited.is_zero(), "{waited:?}");
+    };
+    assert_eq!(source, Source::Fallback);
+    assert!(
+        waited >= Duration::from_millis(48) && waited <= Duration::from_millis(60),
+        "{waited:?}"
+    );
+    case.clock.advance(Duration::from_millis(50));
+    let (source, waited) = take().await;
+    assert_eq!(source, Source::Fallback);
+    assert!(waited.is_zero(), "the renewal is overdue, so it does not wait: {waited:?}");
+    sleep(Duration::from_millis(200)).await;
+    assert_eq!(take().await.0, Source::Leased);
+}
+
+#[tokio::test(start_paused = true)]
+async fn until_ready_uses_the_stock() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    case.warm_up(policy.charge("alice", 1)).await;
+    let ready = case.limiter.until_ready(policy.charge("alice", 1), Duration::from_secs(1)).await;
+    assert_eq!(ready.unwrap().source(), Source::Leased);
 }
 
 /// 200 requests of 1 unit are charged at one time. 100 ms later, 100 units of debt are paid, and 500
