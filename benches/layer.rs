@@ -13,7 +13,7 @@ use std::{
 };
 
 use axum::body::Body;
-use http::{Request, Response, request::Parts};
+use http::{Request, Response, Version, request::Parts};
 use support::{Bar, compare_rounds, heading, measuring, ready, row, time};
 use tollgate::{Headers, Key, Limiter, Policy, RateLimitLayer, Reset, Rule};
 use tower::{Layer, Service};
@@ -123,13 +123,14 @@ where
     })
 }
 
-/// As [`run`], for requests of a content type.
+/// As [`run`], for requests of gRPC, if the content type is that of gRPC.
 fn run_as<S, RB>(content_type: &'static str, service: &mut S) -> f64
 where
     S: Service<Request<Body>, Response = Response<RB>>,
 {
     time(CALLS, &mut || {
-        let request = Request::get("/")
+        let request = Request::post("/")
+            .version(Version::HTTP_2)
             .header("x-forwarded-for", "203.0.113.7")
             .header("content-type", content_type);
         let request = request.body(Body::empty()).unwrap();
