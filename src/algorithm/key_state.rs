@@ -80,9 +80,12 @@ macro_rules! states {
                 affordable: impl Fn(u64) -> u64,
                 budget: &dyn MemoryBudget,
             ) -> (u64, Mark, Standing) {
-                self.heal(now);
                 match self {
-                    $(Self::$name(state) => spend(state, quota, now, cost, affordable, budget),)+
+                    // Each arm heals its own state, so that a check branches on the algorithm once.
+                    $(Self::$name(state) => {
+                        state.heal(now);
+                        spend(state, quota, now, cost, affordable, budget)
+                    })+
                     Self::Blocked(_) => self.spend_blocked(quota, now, cost, &affordable, budget),
                 }
             }
@@ -186,6 +189,7 @@ impl KeyState {
         affordable: &dyn Fn(u64) -> u64,
         budget: &dyn MemoryBudget,
     ) -> (u64, Mark, Standing) {
+        self.heal(now);
         let Self::Blocked(key) = self else {
             return self.spend(quota, now, cost, affordable, budget);
         };
