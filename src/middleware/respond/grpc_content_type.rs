@@ -3,14 +3,10 @@
 use http::{HeaderValue, Method, Version, header::CONTENT_TYPE, request::Parts};
 
 /// The content types of responses, in lower case. A response never repeats the text of the client.
-const GRPC: [&str; 3] = ["application/grpc", "application/grpc+proto", "application/grpc+json"];
-const GRPC_WEB: [&str; 5] = [
-    "application/grpc-web",
-    "application/grpc-web+proto",
-    "application/grpc-web+json",
-    "application/grpc-web-text",
-    "application/grpc-web-text+proto",
-];
+const BASES: [&str; 3] = ["application/grpc", "application/grpc-web", "application/grpc-web-text"];
+const GRPC_FORMATS: [&str; 2] = ["application/grpc+proto", "application/grpc+json"];
+const GRPC_WEB_FORMATS: [&str; 3] =
+    ["application/grpc-web+proto", "application/grpc-web+json", "application/grpc-web-text+proto"];
 
 /// Returns the content type of the response to a gRPC or gRPC-Web request, and `None` for any other
 /// request.
@@ -27,15 +23,17 @@ pub(super) fn of_response(parts: &Parts) -> Option<HeaderValue> {
     let mut values = parts.headers.get_all(CONTENT_TYPE).iter();
     let (Some(value), None) = (values.next(), values.next()) else { return None };
     let media_type = value.as_bytes().split(|byte| *byte == b';').next()?.trim_ascii();
-    let registered: &[&'static str] = match base(media_type)? {
+    let base = base(media_type)?;
+    let with_format: &[&'static str] = match base {
         "application/grpc" if parts.version < Version::HTTP_2 => return None,
-        "application/grpc" => &GRPC,
-        _ => &GRPC_WEB,
+        "application/grpc" => &GRPC_FORMATS,
+        _ => &GRPC_WEB_FORMATS,
     };
-    let same = registered.iter().find(|known| media_type.eq_ignore_ascii_case(known.as_bytes()));
+    let has_format = media_type.len() > base.len();
+    let same = |known: &&&str| has_format && media_type.eq_ignore_ascii_case(known.as_bytes());
     // The response has no messages, so their format has no effect. A client with an unknown format gets
     // the content type without a format.
-    let content_type = same.copied().or_else(|| base(media_type))?;
+    let content_type = with_format.iter().find(same).copied().unwrap_or(base);
     Some(HeaderValue::from_static(content_type))
 }
 
@@ -43,8 +41,7 @@ pub(super) fn of_response(parts: &Parts) -> Option<HeaderValue> {
 fn base(media_type: &[u8]) -> Option<&'static str> {
     let plus = media_type.iter().position(|byte| *byte == b'+');
     let (base, format) = media_type.split_at(plus.unwrap_or(media_type.len()));
-    let bases = ["application/grpc", "application/grpc-web", "application/grpc-web-text"];
-    let found = bases.into_iter().find(|known| base.eq_ignore_ascii_case(known.as_bytes()))?;
+    let found = BASES.into_iter().find(|known| base.eq_ignore_ascii_case(known.as_bytes()))?;
     let in_format = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
     (format != b"+" && format.iter().skip(1).all(in_format)).then_some(found)
 }
