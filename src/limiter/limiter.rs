@@ -228,7 +228,7 @@ impl Limiter {
     /// without this call, its units come back by themselves when they leave the window. Without leased
     /// quotas there is nothing to return.
     ///
-    /// It waits for requests in flight, but no longer than 2 s, and then for the store.
+    /// It waits up to 2 s for requests in flight, and then up to 2 s for the store.
     ///
     /// # Errors
     ///

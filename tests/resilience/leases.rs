@@ -376,6 +376,31 @@ async fn refunds_under_a_token_bucket_give_back_no_paid_debt() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refund_of_units_that_were_not_leased_leaves_the_stock_alone() {
+    let case = Case::new();
+    // All charges of a period have the same mark.
+    let policy = policy("p", "1000/min fixed-window leased(100ms)");
+    case.warm_up(policy.charge("alice", 1)).await;
+    let held = case.limiter.status().leased_units;
+    let free = case.free_in_store(policy.charge("alice", 1)).await;
+    let penalty = case.limiter.penalize(policy.charge("alice", 50)).await.unwrap();
+    assert_eq!(case.limiter.hold(penalty.into_receipt()).refund().await.unwrap(), 50);
+    assert_eq!(case.limiter.status().leased_units, held, "the penalty was not taken from stock");
+    assert_eq!(case.free_in_store(policy.charge("alice", 1)).await, free);
+
+    case.store.remote.set(Mood::Down);
+    let slot = loop {
+        match case.limiter.reserve(policy.charge("alice", 1)).await.unwrap() {
+            Reserve::Held(slot) if slot.receipt().source() == Source::Fallback => break slot,
+            _ => {}
+        }
+    };
+    assert_eq!(case.limiter.status().leased_units, 0);
+    assert_eq!(slot.refund().await.unwrap(), 1);
+    assert_eq!(case.limiter.status().leased_units, 0, "the fallback has the unit");
+}
+
+#[tokio::test(start_paused = true)]
 async fn idle_units_go_back_to_the_store() {
     let case = Case::new();
     let policy = policy("p", "1000/min leased(100ms)");
@@ -427,6 +452,71 @@ async fn close_waits_for_the_renewal_in_flight() {
     let free = case.free_in_store(policy.charge("alice", 1)).await;
     assert!(free <= 1000 - admitted as u64, "{free} free, {admitted} admitted");
     assert_eq!(case.limiter.status().leased_units, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_ends_although_the_store_does_not_answer() {
+    let case = Case::with(|resilience| resilience.deadline(Duration::from_secs(10)));
+    let policy = policy("p", "1000/min leased(1s)");
+    for key in 0..100 {
+        for _ in 0..10 {
+            let _ = case.check(policy.charge(key.to_string(), 1)).await;
+        }
+    }
+    assert!(case.limiter.status().leased_units > 0);
+    case.store.remote.set(Mood::Hangs);
+    let start = tokio::time::Instant::now();
+    assert!(case.limiter.close().await.unwrap_err().is_unavailable());
+    assert!(start.elapsed() <= Duration::from_secs(4), "{:?}", start.elapsed());
+    assert_eq!(case.limiter.status().leased_units, 0);
+    case.limiter.close().await.expect("nothing is left to return");
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_waits_for_a_refund_in_flight() {
+    let case = Case::new();
+    let policy = policy("p", "1000/min leased(100ms)");
+    for _ in 0..100 {
+        let _ = case.check(policy.charge("alice", 1)).await;
+    }
+    case.store.remote.set(Mood::Hangs);
+    // The keeper returns idle units.
+    case.clock.advance(Duration::from_millis(60));
+    case.store.requests();
+    while !case.store.requests().iter().any(|it| it.starts_with("refund")) {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let start = tokio::time::Instant::now();
+    case.limiter.close().await.expect("nothing is left to return");
+    assert!(start.elapsed() >= Duration::from_millis(10), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_renewal_on_a_runtime_that_is_not_running_does_not_stop_the_checks_of_others() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().start_paused(true).build().expect("a runtime")
+    };
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    // This check starts a renewal, and its runtime does not run it.
+    let stopped = runtime();
+    stopped.block_on(async {
+        for _ in 0..10 {
+            let check = case.limiter.check(policy.charge("alice", 1));
+            let _ = futures_util::FutureExt::now_or_never(check);
+        }
+    });
+    runtime().block_on(async {
+        for _ in 0..10 {
+            case.clock.advance(Duration::from_secs(1));
+            for _ in 0..10 {
+                let source = case.check(policy.charge("alice", 1)).await.source();
+                assert_ne!(source, Source::Fallback, "the store answers");
+            }
+        }
+    });
+    drop(stopped);
 }
 
 #[tokio::test(start_paused = true)]

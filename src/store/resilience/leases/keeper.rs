@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::{
     super::pipeline::{Origin, Stages},
@@ -14,9 +14,9 @@ use super::{
 use crate::{
     clock::Timestamp,
     decision::{Receipt, Source},
-    error::Error,
+    error::{Effect, Error, ErrorKind},
     policy::Charges,
-    store::Request,
+    store::{Request, scheduling::runtime_with_timer},
     telemetry,
 };
 
@@ -25,7 +25,7 @@ use crate::{
 const MIN_INTERVAL: Duration = Duration::from_millis(5);
 const MAX_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The longest time for which [`close`] waits for renewals in flight.
+/// The longest time for which [`close`] waits for renewals in flight, and then for its refunds.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Leases {
@@ -38,9 +38,9 @@ impl Leases {
     }
 
     /// Collects the units that are not needed, and drops the stocks of keys without demand. Returns
-    /// the time until the next round, and `None` if no stock is left.
-    fn collect(&self) -> Option<Duration> {
-        let table = self.table()?;
+    /// the time until the next round.
+    fn collect(&self) -> Duration {
+        let Some(table) = self.table() else { return MAX_INTERVAL };
         let now = self.now();
         let mut interval = MAX_INTERVAL;
         table.retain(|entry| {
@@ -53,7 +53,7 @@ impl Leases {
             interval = interval.min(entry.stock.refresh() / 2);
             is_current && !entry.stock.is_cold(now)
         });
-        (table.keys() > 0).then_some(interval.max(MIN_INTERVAL))
+        interval.max(MIN_INTERVAL)
     }
 
     /// Takes all units out of all stocks.
@@ -86,7 +86,10 @@ async fn run(stages: Weak<Stages>) {
         let interval = leases.collect();
         // Units whose refund fails come back by themselves.
         let _ = refund_leftovers(&strong, leases).await;
-        let Some(interval) = interval else { return };
+        // A key may have become busy during the refunds, without a start of another keeper.
+        if leases.table().is_none_or(|table| table.keys() == 0) {
+            return;
+        }
         drop(strong);
         sleep(interval).await;
     }
@@ -96,20 +99,28 @@ async fn run(stages: Weak<Stages>) {
 ///
 /// # Errors
 ///
-/// Returns the error of the last refund that failed.
+/// Returns the error of the last refund that failed, or an error if the store does not answer the
+/// refunds in time.
 pub(in crate::store::resilience) async fn close(stages: &Arc<Stages>) -> Result<(), Error> {
     let Some(leases) = &stages.leases else { return Ok(()) };
     let mut renewals = leases.close();
     let ended = async { while renewals.join_next().await.is_some() {} };
     // Outside of a runtime with timers there are no renewals.
-    if crate::store::scheduling::runtime_with_timer().is_some() {
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, ended).await;
+    let has_timer = runtime_with_timer().is_some();
+    if has_timer {
+        let _ = timeout(CLOSE_TIMEOUT, ended).await;
     }
     leases.collect_all();
-    refund_leftovers(stages, leases).await
+    let refunds = refund_leftovers(stages, leases);
+    match has_timer {
+        true => timeout(CLOSE_TIMEOUT, refunds).await.unwrap_or_else(|_| Err(not_returned())),
+        false => refunds.await,
+    }
 }
 
 async fn refund_leftovers(stages: &Arc<Stages>, leases: &Leases) -> Result<(), Error> {
+    // The close waits for the refunds that the keeper has begun.
+    let _turn = leases.refunds.lock().await;
     let mut result = Ok(());
     for receipt in leases.take_receipts() {
         let request = Request::Refund(&receipt);
@@ -121,4 +132,10 @@ async fn refund_leftovers(stages: &Arc<Stages>, leases: &Leases) -> Result<(), E
         }
     }
     result
+}
+
+#[cold]
+fn not_returned() -> Error {
+    let message = format!("the store did not take back all leased units within {CLOSE_TIMEOUT:?}");
+    Error::new(ErrorKind::Unavailable, message).with_effect(Effect::Unknown)
 }

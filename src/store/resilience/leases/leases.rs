@@ -38,6 +38,8 @@ pub(in crate::store::resilience) struct Leases {
     renewals: Mutex<JoinSet<()>>,
     /// Units on their way back to the store.
     pub(super) leftovers: Mutex<Vec<ReceiptLine>>,
+    /// Locked while units are refunded.
+    pub(super) refunds: tokio::sync::Mutex<()>,
     pub(super) keeper: BackgroundTask,
 }
 
@@ -85,6 +87,7 @@ impl Leases {
             is_closed: AtomicBool::new(false),
             renewals: Mutex::default(),
             leftovers: Mutex::default(),
+            refunds: tokio::sync::Mutex::default(),
             keeper: BackgroundTask::default(),
         }
     }
@@ -163,7 +166,7 @@ impl Leases {
         if entry.stock.quota() != charge.quota() {
             return Joined::None;
         }
-        if let Some(sent_at) = entry.stock.renewing_since() {
+        if let Some(sent_at) = entry.stock.renewing_since(now) {
             let patience = stages.deadline.map_or(u64::MAX, |it| it.as_micros() as u64);
             return match &entry.renewal {
                 Some(renewal) if now.saturating_sub(sent_at) < patience => {

@@ -70,10 +70,14 @@ fn refund(
     receipt: &Receipt,
     limit: Option<Duration>,
 ) -> Answer {
-    // The marks of a fallback are not those of the store.
-    let is_of_store = receipt.source() != Source::Fallback;
+    // The mark alone does not show that units are from a stock: all charges of a period may have the
+    // same one, also forced charges and those of the fallback. So the units of a check that was not
+    // paid wholly from stock go to the store, which also refunds the units of a grant.
+    if receipt.source() != Source::Leased {
+        return stages.call(Request::Refund(receipt), Origin::Caller, limit);
+    }
     let local: Vec<Option<ChargeReply>> =
-        receipt.lines().iter().map(|line| leases.refund(line).filter(|_| is_of_store)).collect();
+        receipt.lines().iter().map(|line| leases.refund(line)).collect();
     if local.iter().all(Option::is_none) {
         return stages.call(Request::Refund(receipt), Origin::Caller, limit);
     }

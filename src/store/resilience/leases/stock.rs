@@ -54,6 +54,9 @@ pub(crate) const MAX_GRANTS: usize = 4;
 /// The fewest checks that are expected in a refresh time for a key to be leased.
 pub(super) const MIN_CHECKS: u64 = 2;
 
+/// The longest time without a renewal after one whose reply was lost, in microseconds.
+const MAX_BACKOFF: u64 = 1_000_000;
+
 /// The units of one reply.
 #[derive(Debug, Clone, Copy)]
 struct Grant {
@@ -194,7 +197,7 @@ impl Stock {
     /// renewal, and 0 if none waits. `round_trip` is the time from a request to its reply.
     #[inline]
     pub(crate) fn ask(&mut self, now: u64, round_trip: u64, cost: u64) -> Option<Ask> {
-        if self.renewal.is_some() || now < self.next_ask_at {
+        if self.renewing_since(now).is_some() || now < self.next_ask_at {
             return None;
         }
         let expected = self.demand.expected(now);
@@ -253,7 +256,7 @@ impl Stock {
     /// Ends a renewal without a reply. The store may have granted units, which are never used.
     pub(crate) fn lost(&mut self, ask: &Ask) {
         if self.end_renewal(ask) {
-            self.next_ask_at = ask.sent_at.saturating_add(self.refresh);
+            self.next_ask_at = ask.sent_at.saturating_add(self.refresh.min(MAX_BACKOFF));
         }
     }
 
@@ -305,15 +308,18 @@ impl Stock {
     /// Returns whether the stock is empty and the key has no demand, so that nothing is lost with it.
     pub(crate) fn is_cold(&mut self, now: u64) -> bool {
         self.grants.is_empty()
-            && self.renewal.is_none()
+            && self.renewing_since(now).is_none()
             && now >= self.next_ask_at
             && self.demand.expected(now).checks < MIN_CHECKS
     }
 
     /// Returns the time at which the renewal in flight was asked for.
+    ///
+    /// A renewal that takes as long as the lease is not waited for: its units could not be used. Its
+    /// task may be on a runtime that is not running.
     #[inline]
-    pub(crate) fn renewing_since(&self) -> Option<u64> {
-        self.renewal
+    pub(crate) fn renewing_since(&self, now: u64) -> Option<u64> {
+        self.renewal.filter(|sent_at| now.saturating_sub(*sent_at) < 2 * self.refresh)
     }
 
     /// Returns the time from one renewal to the next: half of the lease.

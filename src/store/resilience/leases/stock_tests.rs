@@ -62,13 +62,28 @@ fn asks_for_the_demand_of_a_refresh_time() {
 fn one_renewal_is_in_flight_at_a_time() {
     let mut stock = busy(10, 0);
     let ask = stock.ask(0, ROUND_TRIP, 1).expect("demand");
-    assert!(stock.renewing_since().is_some());
+    assert!(stock.renewing_since(0).is_some());
     assert!(stock.ask(0, ROUND_TRIP, 1).is_none());
     stock.lost(&ask);
-    assert!(stock.renewing_since().is_none());
+    assert!(stock.renewing_since(0).is_none());
     assert!(stock.ask(LEASE / 2 - 1, ROUND_TRIP, 1).is_none(), "after a failure it waits");
     (0..2).for_each(|_| stock.observe(LEASE / 2, 1));
     assert!(stock.ask(LEASE / 2, ROUND_TRIP, 1).is_some());
+}
+
+#[test]
+fn a_renewal_that_is_in_flight_for_as_long_as_the_lease_is_not_waited_for() {
+    let mut stock = busy(10, 0);
+    let stuck = stock.ask(0, ROUND_TRIP, 1).expect("demand");
+    (0..10).for_each(|_| stock.observe(LEASE - 1, 1));
+    assert!(stock.ask(LEASE - 1, ROUND_TRIP, 1).is_none());
+    assert!(stock.renewing_since(LEASE).is_none());
+    let next = stock.ask(LEASE, ROUND_TRIP, 1).expect("demand");
+    let time = Timestamp::from_micros(STORE_TIME);
+    let expected = Leftover { mark: mark(1), units: 9 };
+    assert_eq!(stock.granted(&stuck, time, &reply(9, 1)), Some(expected), "it goes back");
+    assert_eq!(stock.granted(&next, time, &reply(4, 2)), None);
+    assert_eq!(stock.units_at(LEASE), 4);
 }
 
 #[test]
@@ -208,7 +223,7 @@ fn a_renewal_of_an_earlier_generation_goes_back() {
     let time = Timestamp::from_micros(STORE_TIME);
     let expected = Leftover { mark: mark(2), units: 9 };
     assert_eq!(stock.granted(&old, time, &reply(9, 2)), Some(expected));
-    assert!(stock.renewing_since().is_some(), "the new renewal is still in flight");
+    assert!(stock.renewing_since(500).is_some(), "the new renewal is still in flight");
     assert_eq!(stock.granted(&new, time, &reply(4, 3)), None);
     assert_eq!(stock.units_at(0), 4);
 }

@@ -117,7 +117,7 @@ impl Fleet<'_> {
         if waits < MAX_WAITS {
             self.renews(number, cost);
             let process = &mut self.processes[number];
-            if process.stock.renewing_since().is_some() {
+            if process.stock.renewing_since(now).is_some() {
                 process.waiting.push((cost, waits + 1));
                 return;
             }
