@@ -1,0 +1,92 @@
+//! A process that leases.
+
+use std::{
+    env,
+    fs::File,
+    io::Write,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use rustix::time::{ClockId, clock_gettime};
+use tokio::{task::JoinSet, time::sleep};
+use tollgate::{
+    Decision, Limiter, Policy,
+    store::{RedisStore, Resilience, Source},
+};
+
+use crate::{
+    processes::end_of_input,
+    servers::patient,
+    support::{policy, seed::Random},
+};
+
+pub(crate) const URL: &str = "TOLLGATE_LEASES_URL";
+pub(crate) const FILE: &str = "TOLLGATE_LEASES_FILE";
+
+/// The quotas, and the most units in a window of a second.
+pub(crate) const QUOTAS: [(&str, u64); 3] = [
+    ("60000/s leased(100ms)", 60_000),
+    ("30000/s token-bucket(9000) leased(50ms)", 39_000),
+    ("30000/s fixed-window leased(100ms)", 60_000),
+];
+
+const TASKS: u64 = 8;
+
+/// The bytes of a record: the number of the quota, the stamps before and after, the units.
+pub(crate) const RECORD: usize = 4 * 8;
+
+/// The clock that all processes share, in microseconds.
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Boottime);
+    time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
+}
+
+/// Not a test of its own: checks until the standard input ends, and writes each use to a file.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn role() {
+    let (Ok(url), Ok(file)) = (env::var(URL), env::var(FILE)) else { return };
+    let config = patient().max_log_entries(60_000);
+    let store = RedisStore::connect_with(&url, config).await.expect("a store");
+    let limiter = Limiter::with(store, Resilience::default().without_fallback());
+    let uses = Arc::new(File::create(file).expect("a file"));
+    let from_stock = Arc::new(AtomicU64::new(0));
+    println!("started");
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let random = Random(u64::from(std::process::id()) << 8 | task);
+        let (limiter, uses) = (limiter.clone(), Arc::clone(&uses));
+        tasks.spawn(check(limiter, random, uses, Arc::clone(&from_stock)));
+    }
+    end_of_input().await;
+    tasks.shutdown().await;
+    let _ = limiter.close().await;
+    println!("from stock {}", from_stock.load(Relaxed));
+}
+
+async fn check(limiter: Limiter, mut random: Random, uses: Arc<File>, from_stock: Arc<AtomicU64>) {
+    let policies: Vec<Policy> = (0..)
+        .zip(QUOTAS)
+        .map(|(number, (quota, _))| policy(&format!("q{number}"), quota))
+        .collect();
+    loop {
+        for _ in 0..4 {
+            let number = random.below(4).saturating_sub(1);
+            let cost = 1 + random.below(19);
+            let charge = policies[number as usize].charge("everybody", cost);
+            let before = now();
+            let decision = limiter.check(charge).await;
+            let after = now();
+            // Without a fallback, a check of which Redis says nothing is an error.
+            if let Ok(Decision::Allowed(allowed)) = decision {
+                let record = [number, before, after, cost].map(u64::to_le_bytes).concat();
+                (&*uses).write_all(&record).expect("written");
+                from_stock.fetch_add(u64::from(allowed.source() == Source::Leased), Relaxed);
+            }
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+}
