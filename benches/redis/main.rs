@@ -4,6 +4,7 @@
 //! Ratios are what to read: absolute figures are those of the machine.
 
 mod latency;
+mod leases;
 mod server;
 mod server_time;
 mod three_policies;
@@ -28,6 +29,10 @@ fn main() {
         }
         if wants("throughput") {
             throughput::run(seconds.unwrap_or(1.0)).await;
+        }
+        if wants("leases") {
+            // In a task, as a service runs its checks.
+            tokio::spawn(leases::run(seconds.unwrap_or(1.0))).await.expect("no panic");
         }
         if wants("server-time") {
             server_time::run().await;
