@@ -1,16 +1,16 @@
 //! A check that goes alone allocates at most four times between `Limiter::check` and the bytes on
-//! the wire.
+//! the wire. A check that leased units pay does not allocate.
 
 #[path = "redis/servers.rs"]
 mod servers;
 
-use std::{alloc::System, pin::pin};
+use std::{alloc::System, pin::pin, time::Duration};
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tokio::task::yield_now;
 use tollgate::{
     Charges, Limiter, Policy,
-    store::{RedisStore, Resilience},
+    store::{RedisStore, Resilience, Source},
 };
 
 use servers::Server;
@@ -37,9 +37,27 @@ async fn allocations_until_sent<'p>(limiter: &Limiter, charges: impl Fn() -> Cha
     counts[counts.len() / 2]
 }
 
+/// Returns how many of 1000 checks that leased units pay allocate. Some of them start a renewal.
+async fn allocating_checks_from_stock(limiter: &Limiter, policy: &Policy) -> usize {
+    let mut allocating = 0;
+    let mut from_stock = 0;
+    while from_stock < 1_000 {
+        let region = Region::new(ALLOCATOR);
+        let decision = limiter.check(policy.charge("alice", 1)).await.expect("an answer");
+        let allocations = region.change().allocations;
+        if decision.source() == Source::Leased {
+            from_stock += 1;
+            allocating += usize::from(allocations > 0);
+        }
+        // The tasks of the renewals and of the connection run.
+        yield_now().await;
+    }
+    allocating
+}
+
 /// One test, because the allocator counts those of all threads.
 #[tokio::test]
-async fn a_check_that_goes_alone_allocates_at_most_four_times() {
+async fn checks_allocate_seldom() {
     let server = Server::start();
     let policies: Vec<Policy> = ["first", "second", "third"]
         .map(|name| Policy::new(name, "1000000/s token-bucket(1000000)".parse().unwrap()).unwrap())
@@ -60,4 +78,12 @@ async fn a_check_that_goes_alone_allocates_at_most_four_times() {
         assert!(one <= 4, "{name}: {one} allocations for one charge");
         assert!(three <= limit_for_three, "{name}: {three} allocations for three charges");
     }
+
+    let leased = "100000000/h token-bucket(10000000) leased(60s)".parse().unwrap();
+    let leased = Policy::new("leased", leased).unwrap();
+    let patient = Resilience::default().deadline(Duration::from_secs(30)).without_breaker();
+    let limiter = Limiter::with(store, patient);
+    let allocating = allocating_checks_from_stock(&limiter, &leased).await;
+    eprintln!("{allocating} of 1000 checks from stock allocate");
+    assert!(allocating < 50, "{allocating} of 1000 checks from stock allocate");
 }
