@@ -2,10 +2,13 @@
 
 use std::{
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use tokio::{task::JoinSet, time::sleep};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 use tollgate::{
     Algorithm, Decision, Limiter, Policy,
     store::{RedisConfig, RedisStore, Regions, RegionsConfig, Resilience},
