@@ -35,6 +35,9 @@ const PROCESSES: usize = 6;
 const DISTANT: usize = 0;
 const FROZEN: usize = 1;
 
+/// A change of the processes in the course of a run.
+type Event = Box<dyn FnOnce(&mut Vec<Role>)>;
+
 /// `TOLLGATE_LEASES_SECONDS` sets the length of the run. More than 5 million units need 60 s.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_window_holds_more_than_its_bound() {
@@ -57,7 +60,7 @@ async fn no_window_holds_more_than_its_bound() {
     let passed = |tenths: u32| move || begin.elapsed() >= length * tenths / 10;
     // Its leases end while it is frozen.
     let frozen = roles[FROZEN].pid();
-    let mut plan: Vec<(_, Box<dyn FnOnce(&mut Vec<Role>)>)> = vec![
+    let mut plan: Vec<(_, Event)> = vec![
         (passed(9), Box::new(|_| {})),
         (passed(7), Box::new(|roles| drop(roles.pop()))),
         (passed(6), Box::new(move |_| signal("-CONT", frozen))),
