@@ -1,10 +1,10 @@
 //! The functions of `denial_log.rs`, for builds without the feature `tracing`.
 
-use super::denial_events::{DenialEvents, Mode};
+use super::denial_events::{DenialEvents, EventChoice};
 
 #[derive(Debug, Default)]
 pub(crate) struct DenialLog {
-    mode: Mode,
+    mode: EventChoice,
 }
 
 impl DenialLog {

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 pub(crate) use self::serve::serve;
 
 /// A connection of a client.
-pub(crate) struct Client(http1::SendRequest<Empty<Bytes>>);
+pub(crate) struct Client(pub(crate) http1::SendRequest<Empty<Bytes>>);
 
 pub(crate) struct Reply {
     pub(crate) status: u16,

@@ -37,7 +37,7 @@ async fn connect(from: [u8; 4], to: SocketAddr) -> Client {
     let io = TokioIo::new(socket.connect(to).await.unwrap());
     let (sender, connection) = http1::handshake(io).await.unwrap();
     tokio::spawn(connection);
-    Client::Http1(sender)
+    Client(sender)
 }
 
 /// Returns the replies to seven requests of one client, and then to one of another.
