@@ -13,12 +13,14 @@ pub(super) fn validate(lease: Duration, quota: &Quota) -> Result<(), Error> {
     }
     let (longest, reason) = longest(quota);
     if longest < Duration::from_millis(1) {
-        let allowed = format_args!("none for {quota} ({reason})");
-        return Err(Error::invalid("lease", lease, allowed));
+        return Err(Error::invalid("lease", lease, format_args!("none for {quota} ({reason})")));
     }
     if lease.is_zero() || lease > longest {
-        let allowed = format_args!("1 ms to {longest:?} for {quota} ({reason})");
-        return Err(Error::invalid("lease", lease, allowed));
+        return Err(Error::invalid(
+            "lease",
+            lease,
+            format_args!("1 ms to {longest:?} for {quota} ({reason})"),
+        ));
     }
     if !lease.subsec_nanos().is_multiple_of(1_000_000) {
         return Err(Error::invalid("lease", lease, "a whole number of milliseconds"));

@@ -36,6 +36,8 @@ pub(super) struct Check {
     time: Timestamp,
     /// The source of the units, and that of the denials of a part.
     paid: Option<Source>,
+    /// The source of the reply by which each part has spent units.
+    sources: [Source; 2],
     denied: Option<Source>,
 }
 
@@ -60,7 +62,15 @@ impl Check {
         limit: Option<TimeLimit>,
     ) -> Self {
         let (stores, lines) = (Arc::clone(stores), stores.lines(charges));
-        Self { stores, lines, limit, time: Timestamp::default(), paid: None, denied: None }
+        Self {
+            stores,
+            lines,
+            limit,
+            time: Timestamp::default(),
+            paid: None,
+            sources: [Source::Shared; 2],
+            denied: None,
+        }
     }
 
     /// Decides the check. `first` is the answer of the share to all charges that have one, if it has
@@ -182,6 +192,7 @@ impl Check {
         let source = if is_admitted { &mut self.paid } else { &mut self.denied };
         *source = Some(join(*source, reply.source));
         if is_admitted {
+            self.sources[part as usize] = reply.source;
             asked.iter().for_each(|index| self.lines[*index].settle(part));
         }
         Ok(is_admitted)
@@ -217,7 +228,7 @@ impl Check {
     }
 
     fn take_back(&mut self) -> Refunds {
-        self.stores.take_back(&mut self.lines, self.time)
+        self.stores.take_back(&mut self.lines, self.time, self.sources)
     }
 
     fn reply(&self) -> StoreReply {

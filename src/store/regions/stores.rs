@@ -67,8 +67,14 @@ impl Stores {
     }
 
     /// Starts the refund of the units that a check has spent and that is not admitted. Each refund is
-    /// tried once, because a second try might refund twice.
-    pub(super) fn take_back(&self, lines: &mut [Line], time: Timestamp) -> Refunds {
+    /// tried once, because a second try might refund twice. `sources` has the source of each part's
+    /// reply, so that leased units go back to the stock.
+    pub(super) fn take_back(
+        &self,
+        lines: &mut [Line],
+        time: Timestamp,
+        sources: [Source; 2],
+    ) -> Refunds {
         let mut spent: [SmallVec<[ReceiptLine; 1]>; 2] = Default::default();
         for line in lines {
             let Some((part, reply)) = line.take_back() else { continue };
@@ -77,7 +83,7 @@ impl Stores {
         }
         let [share, pool] = spent;
         let start = |(part, lines): (Part, SmallVec<[ReceiptLine; 1]>)| {
-            let receipt = Receipt::new(time, Source::Shared, lines);
+            let receipt = Receipt::new(time, sources[part as usize], lines);
             self.call(part, Request::Refund(&receipt), None)
         };
         let parts = [(Part::Share, share), (Part::Pool, pool)];
