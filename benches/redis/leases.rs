@@ -58,7 +58,9 @@ async fn hot(seconds: f64, keys: u64, bar: f64) {
     let options = redis::AsyncConnectionConfig::new().set_response_timeout(None);
     let client = server.client();
     let raw = client.get_multiplexed_async_connection_with_config(&options).await;
-    let raw = raw.expect("a connection");
+    let mut raw = raw.expect("a connection");
+    let script = Script::new(SCRIPT);
+    script.prepare_invoke().load_async(&mut raw).await.expect("loaded");
     for key in 0..keys {
         assert!(limiter.check(policy.charge(key, 1)).await.expect("an answer").is_allowed());
     }
@@ -72,7 +74,7 @@ async fn hot(seconds: f64, keys: u64, bar: f64) {
             }
         }
     };
-    let script: Arc<str> = Script::new(SCRIPT).get_hash().into();
+    let script: Arc<str> = script.get_hash().into();
     let calls = move |key: u64| {
         let (mut raw, script) = (raw.clone(), Arc::clone(&script));
         async move { evalsha(&mut raw, &script, key).await }
