@@ -105,97 +105,58 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-impl<S: Store + ?Sized> Store for Arc<S> {
-    fn call(&self, request: Request<'_>) -> Answer {
-        (**self).call(request)
-    }
+/// Implements [`Store`] for a pointer to a store.
+macro_rules! store_by_pointer {
+    ($($pointer:ident),+) => {
+        $(impl<S: Store + ?Sized> Store for $pointer<S> {
+            fn call(&self, request: Request<'_>) -> Answer {
+                (**self).call(request)
+            }
 
-    fn call_by(&self, request: Request<'_>, deadline: Instant) -> Answer {
-        (**self).call_by(request, deadline)
-    }
+            fn call_by(&self, request: Request<'_>, deadline: Instant) -> Answer {
+                (**self).call_by(request, deadline)
+            }
 
-    fn is_embedded(&self) -> bool {
-        (**self).is_embedded()
-    }
+            fn is_embedded(&self) -> bool {
+                (**self).is_embedded()
+            }
 
-    fn counts_leases(&self) -> bool {
-        (**self).counts_leases()
-    }
+            fn counts_leases(&self) -> bool {
+                (**self).counts_leases()
+            }
 
-    fn status(&self) -> Status {
-        (**self).status()
-    }
+            fn status(&self) -> Status {
+                (**self).status()
+            }
 
-    fn description(&self) -> String {
-        (**self).description()
-    }
+            fn description(&self) -> String {
+                (**self).description()
+            }
 
-    fn is_protected(&self) -> bool {
-        (**self).is_protected()
-    }
+            fn is_protected(&self) -> bool {
+                (**self).is_protected()
+            }
 
-    fn close(&self) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
-        (**self).close()
-    }
+            fn close(&self) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
+                (**self).close()
+            }
 
-    fn has_debt_marks(&self) -> bool {
-        (**self).has_debt_marks()
-    }
+            fn has_debt_marks(&self) -> bool {
+                (**self).has_debt_marks()
+            }
 
-    fn node(&self, charge: &Charge<'_>) -> NodeId {
-        (**self).node(charge)
-    }
+            fn node(&self, charge: &Charge<'_>) -> NodeId {
+                (**self).node(charge)
+            }
 
-    fn has_node(&self, node: NodeId) -> bool {
-        (**self).has_node(node)
-    }
+            fn has_node(&self, node: NodeId) -> bool {
+                (**self).has_node(node)
+            }
+        })+
+    };
 }
 
-impl<S: Store + ?Sized> Store for Box<S> {
-    fn call(&self, request: Request<'_>) -> Answer {
-        (**self).call(request)
-    }
-
-    fn call_by(&self, request: Request<'_>, deadline: Instant) -> Answer {
-        (**self).call_by(request, deadline)
-    }
-
-    fn is_embedded(&self) -> bool {
-        (**self).is_embedded()
-    }
-
-    fn counts_leases(&self) -> bool {
-        (**self).counts_leases()
-    }
-
-    fn status(&self) -> Status {
-        (**self).status()
-    }
-
-    fn description(&self) -> String {
-        (**self).description()
-    }
-
-    fn is_protected(&self) -> bool {
-        (**self).is_protected()
-    }
-
-    fn close(&self) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
-        (**self).close()
-    }
-
-    fn has_debt_marks(&self) -> bool {
-        (**self).has_debt_marks()
-    }
-
-    fn node(&self, charge: &Charge<'_>) -> NodeId {
-        (**self).node(charge)
-    }
-
-    fn has_node(&self, node: NodeId) -> bool {
-        (**self).has_node(node)
-    }
-}
+store_by_pointer!(Arc, Box);
 
 /// A request to a [`Store`].
 ///

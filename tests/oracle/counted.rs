@@ -18,7 +18,7 @@ pub(crate) fn counted(quota: &Quota, is_shared: bool) -> Quota {
                 *burst = u64::try_from(left.to_integer()).expect("at least 1 unit");
             }
             Algorithm::SlidingCounter | Algorithm::FixedWindow => {}
-            other => unimplemented!("{other:?}"),
+            other => panic!("the oracle does not know {other:?}"),
         }
     }
     Quota::new_with_algorithm(limit, window, algorithm).expect("in bounds")

@@ -309,7 +309,7 @@ impl Oracle {
             Algorithm::SlidingCounter => Box::new(periods::Periods::new(true)),
             Algorithm::TokenBucket { .. } => Box::<bucket::Bucket>::default(),
             Algorithm::FixedWindow => Box::new(periods::Periods::new(false)),
-            other => unimplemented!("{other:?}"),
+            other => panic!("the oracle does not know {other:?}"),
         })
     }
 }
