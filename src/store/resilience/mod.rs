@@ -9,7 +9,7 @@
 //! | deadline | `deadline` |
 //! | circuit breaker | `breaker/` |
 //! | deny cache | `deny_cache/` |
-//! | fallback | `fallback`, `backlog`, `replay` |
+//! | fallback | `fallback`, `backlog`, `recovery`, `replay` |
 
 mod background_task;
 mod backlog;
@@ -24,6 +24,7 @@ mod leases;
 mod moving_average;
 mod owned_request;
 mod pipeline;
+mod recovery;
 mod replay;
 mod scheduling_delay;
 #[cfg(feature = "serde")]

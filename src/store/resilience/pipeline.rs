@@ -2,30 +2,27 @@
 
 use std::{slice, sync::Arc, time::Duration};
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::{
     Resilience,
     background_task::BackgroundTask,
-    breaker::{
-        Breakers, CallOutcome, NodePermit, Permits, Rejected, SharedBreaker, prober, prober::Probed,
-    },
+    breaker::{Breakers, CallOutcome, NodePermit, Permits, Rejected, SharedBreaker, prober},
     deadline::{self, Deadline},
     deny_cache::{DenyCache, Watch},
     fallback::{Cause, Fallback},
     leases::{self, Leases},
     moving_average::MovingAverage,
     owned_request::{OwnedRequest, charges_of_check},
-    replay,
     scheduling_delay::SchedulingDelay,
     store_call::{Sending, StoreCall},
 };
 use crate::{
     clock::Timestamp,
     decision::{ChargeReply, Source, StoreReply},
-    error::{Error, ErrorKind},
+    error::Error,
     policy::Charge,
-    store::{Answer, NodeId, Request, Status, Store, probe},
+    store::{Answer, NodeId, Request, Status, Store},
     telemetry,
 };
 
@@ -53,7 +50,7 @@ pub(crate) struct Pipeline(Arc<Stages>);
 
 #[derive(Debug)]
 pub(super) struct Stages {
-    store: Box<dyn Store>,
+    pub(super) store: Box<dyn Store>,
     /// True if the store has breakers, deny caches and leases of its own, so that this pipeline has none,
     /// and does not measure it again.
     is_protected: bool,
@@ -63,17 +60,13 @@ pub(super) struct Stages {
     pub(super) leases: Option<Leases>,
     /// True if the store [marks](Store::has_debt_marks) charges to token buckets with their debt.
     pub(super) has_debt_marks: bool,
-    breakers: Option<Breakers>,
+    pub(super) breakers: Option<Breakers>,
     deny_cache: Option<DenyCache>,
-    fallback: Option<Fallback>,
-    replay: BackgroundTask,
+    pub(super) fallback: Option<Fallback>,
+    pub(super) replay: BackgroundTask,
     pub(super) store_times: MovingAverage,
-    scheduling_delay: SchedulingDelay,
+    pub(super) scheduling_delay: SchedulingDelay,
 }
-
-/// The time between two rounds of a replay while the store refuses entries of the backlog. The
-/// rounds end, because an entry is dropped when its units no longer count.
-const REPLAY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The origin of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -391,60 +384,6 @@ impl Stages {
             Some(fallback) if origin == Origin::Caller => fallback.execute(request, cause),
             _ => Err(cause.into_error()),
         }
-    }
-
-    #[inline]
-    fn start_replay(self: &Arc<Self>) {
-        if let Some(fallback) = &self.fallback
-            && !fallback.backlog().is_empty()
-        {
-            // The task holds no strong handle while it sleeps, so that the limiter can end.
-            let weak = Arc::downgrade(self);
-            self.replay.start(|| async move {
-                while let Some(stages) = weak.upgrade() {
-                    if stages.replay_backlog().await {
-                        return;
-                    }
-                    drop(stages);
-                    sleep(REPLAY_INTERVAL).await;
-                }
-            });
-        }
-    }
-
-    async fn replay_backlog(self: &Arc<Self>) -> bool {
-        let Some(fallback) = &self.fallback else { return true };
-        let has_nodes = self.breakers.as_ref().is_some_and(Breakers::has_nodes);
-        let send = |charges: &[Charge<'_>]| {
-            self.call(Request::Force(charges), Origin::Replay, self.deadline)
-        };
-        replay::replay(fallback, has_nodes, send).await
-    }
-}
-
-impl Probed for Stages {
-    fn probe(&self, node: NodeId, deadline: Instant) -> Option<Answer> {
-        let store = &*self.store;
-        if self.breakers.as_ref().is_none_or(|breakers| breakers.remove_if_gone(store, node)) {
-            return None;
-        }
-        self.scheduling_delay.measure();
-        Some(match probe::charge_on(store, node) {
-            Some(charge) => store.call_by(Request::Force(&[charge]), deadline.into_std()),
-            None => Answer::ready(Err(Error::new(ErrorKind::Unavailable, "no key for the probe"))),
-        })
-    }
-
-    fn probe_time(&self, start: Instant) -> Option<Duration> {
-        self.store_time(start)
-    }
-
-    fn probe_timeout(&self) -> Option<Duration> {
-        self.deadline
-    }
-
-    fn on_recovery(self: &Arc<Self>) {
-        self.start_replay();
     }
 }
 
