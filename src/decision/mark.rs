@@ -38,6 +38,11 @@ impl Mark {
         Self(self.0, self.1.saturating_sub(units), self.2)
     }
 
+    /// Returns the mark of the same charge to a token bucket that has a debt of `debt` units after it.
+    pub(crate) const fn with_debt(self, debt: u64) -> Self {
+        Self(self.0, debt, self.2)
+    }
+
     /// Returns whether this mark is that of a part of a charge of `units` units with the mark `whole`.
     pub(crate) const fn is_within(self, whole: Self, units: u64) -> bool {
         self.0 == whole.0

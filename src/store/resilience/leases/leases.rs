@@ -12,8 +12,9 @@ use tokio::{sync::watch, task::JoinSet};
 
 use super::{
     super::{background_task::BackgroundTask, fingerprint::Fingerprint, pipeline::Stages},
+    grant::Taken,
     renewal::Renewal,
-    stock::{Ask, Taken},
+    stock::Ask,
     table::{Entry, Table},
 };
 use crate::{

@@ -6,7 +6,7 @@
 //! | `check` | a check: the stock pays what it can, and the store is asked for the rest |
 //! | `leases` | the stocks of all keys, and the attempts to pay from them |
 //! | `stocks` | the other changes of the stocks: refunds, resets, the standings of peeks |
-//! | `stock`, `demand` | the state machine of one key, without a clock and without I/O |
+//! | `stock`, `grant`, `demand` | the state machine of one key, without a clock and without I/O |
 //! | `table`, `candidates` | the stocks of the busy keys, and the search for busy keys |
 //! | `renewal` | the task that asks the store for more units |
 //! | `keeper` | the task that returns units to the store, and the close |
@@ -14,6 +14,7 @@
 mod candidates;
 mod check;
 mod demand;
+mod grant;
 mod keeper;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod leases;

@@ -15,7 +15,10 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::demand::{Demand, Expected};
+use super::{
+    demand::{Demand, Expected},
+    grant::{Grant, Leftover, Leftovers, MAX_GRANTS, Taken},
+};
 use crate::{
     clock::Timestamp,
     decision::{ChargeReply, Mark, Standing},
@@ -48,44 +51,17 @@ pub(crate) struct Stock {
     last_check: u64,
 }
 
-/// The maximum number of grants in a stock.
-pub(crate) const MAX_GRANTS: usize = 4;
-
 /// The fewest checks that are expected in a refresh time for a key to be leased.
 pub(super) const MIN_CHECKS: u64 = 2;
 
 /// The longest time without a renewal after one whose reply was lost, in microseconds.
 const MAX_BACKOFF: u64 = 1_000_000;
 
-/// The units of one reply.
-#[derive(Debug, Clone, Copy)]
-struct Grant {
-    mark: Mark,
-    /// The number of units that the store has granted.
-    granted: u64,
-    /// The units that are left.
-    units: u64,
-    /// The units may be used before this time.
-    end: u64,
-    /// A unit was found to be late, so no more units are taken.
-    is_over: bool,
-}
-
 #[derive(Debug, Clone, Copy)]
 struct Exchange {
     asked_at: u64,
     time: Timestamp,
     standing: Standing,
-}
-
-/// Units that a check has taken from a stock. All of them are from one grant, so that a receipt with
-/// their mark refunds them exactly.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Taken {
-    pub(crate) mark: Mark,
-    pub(crate) units: u64,
-    pub(crate) end: u64,
-    generation: u64,
 }
 
 /// A renewal to send: a charge of at least `cost` and at most `max` units.
@@ -98,15 +74,6 @@ pub(crate) struct Ask {
     pub(crate) sent_at: u64,
     generation: u64,
 }
-
-/// Units that go back to the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Leftover {
-    pub(crate) mark: Mark,
-    pub(crate) units: u64,
-}
-
-pub(crate) type Leftovers = SmallVec<[Leftover; MAX_GRANTS]>;
 
 impl Stock {
     /// Creates an empty stock for a leased quota. No two stocks of a key have the same `generation`.
@@ -154,12 +121,7 @@ impl Stock {
     #[inline]
     pub(crate) fn take(&mut self, cost: u64) -> Option<Taken> {
         let grant = self.grants.iter_mut().find(|it| it.units >= cost && !it.is_over)?;
-        grant.units -= cost;
-        let Grant { mut mark, units, end, .. } = *grant;
-        if self.has_debt_marks {
-            // The units were charged before those that are left.
-            mark = mark.before(units);
-        }
+        let (mark, end) = (grant.take(cost), grant.end);
         Some(Taken { mark, units: cost, end, generation: self.generation })
     }
 
@@ -172,11 +134,7 @@ impl Stock {
     /// Returns the units of a receipt to the grant with its mark. Returns `false` if there is none.
     /// They go back to the store then.
     pub(crate) fn refund(&mut self, mark: Mark, units: u64) -> bool {
-        let has_debt_marks = self.has_debt_marks;
-        let is_of = |grant: &&mut Grant| {
-            grant.mark == mark || has_debt_marks && mark.is_within(grant.mark, grant.granted)
-        };
-        let grant = self.grants.iter_mut().find(is_of);
+        let grant = self.grants.iter_mut().find(|grant| grant.is_of(mark));
         grant.map(|grant| grant.units = grant.units.saturating_add(units)).is_some()
     }
 
@@ -227,17 +185,21 @@ impl Stock {
         time: Timestamp,
         reply: &ChargeReply,
     ) -> Option<Leftover> {
-        let leftover = Leftover { mark: reply.mark, units: reply.units };
+        let lease = u128::from(self.quota.lease_micros_at(time)) * 1000 / 1001;
+        let grant = Grant {
+            mark: reply.mark,
+            has_debt_mark: self.has_debt_marks,
+            granted: reply.units,
+            units: reply.units,
+            end: ask.sent_at.saturating_add(lease as u64),
+            is_over: false,
+        };
         if !self.end_renewal(ask) {
-            let is_counted = leftover.units > 0 && ask.generation >= self.refunded_since;
-            return Some(leftover).filter(|_| is_counted);
+            return grant.leftover().filter(|_| ask.generation >= self.refunded_since);
         }
         self.record(ask.sent_at, time, reply.standing);
-        let lease = u128::from(self.quota.lease_micros_at(time)) * 1000 / 1001;
-        let end = ask.sent_at.saturating_add(lease as u64);
         let pushed_out = self.make_room();
-        let Leftover { mark, units } = leftover;
-        self.grants.push(Grant { mark, granted: units, units, end, is_over: false });
+        self.grants.push(grant);
         pushed_out
     }
 
@@ -380,21 +342,6 @@ impl Stock {
         }
         let position = self.grants.iter().position(|grant| grant.units == 0).unwrap_or(0);
         self.grants.remove(position).leftover()
-    }
-}
-
-impl Grant {
-    fn leftover(&self) -> Option<Leftover> {
-        let Self { mark, units, .. } = *self;
-        (units > 0).then_some(Leftover { mark, units })
-    }
-}
-
-impl Taken {
-    /// Returns whether the units may be used at `now`, which is read after they were taken.
-    #[inline]
-    pub(crate) fn is_usable(&self, now: u64) -> bool {
-        now < self.end
     }
 }
 

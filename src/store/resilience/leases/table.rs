@@ -11,7 +11,8 @@ use tokio::sync::watch;
 use super::{
     super::fingerprint::{Fingerprint, FingerprintSecret},
     candidates::{BUSY_CHECKS, Candidates},
-    stock::{Leftovers, Stock},
+    grant::Leftovers,
+    stock::Stock,
 };
 use crate::{decision::ReceiptLine, policy::Charge};
 

@@ -3,7 +3,7 @@
 use std::mem;
 
 use super::{
-    super::stock::Taken,
+    super::grant::Taken,
     cases::Case,
     checker::Use,
     fleet::{Call, Fleet, PaidBy, Receipt, Step},

@@ -1,7 +1,7 @@
 //! The steps beside the checks: refunds, timers, crashes, pauses and changes of the quota.
 
 use super::{
-    super::stock::{Leftovers, Taken},
+    super::grant::{Leftovers, Taken},
     cases::Case,
     fleet::{Call, Fleet, PaidBy, Step, lease_micros},
     plan::Mutant,

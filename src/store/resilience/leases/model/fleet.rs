@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    super::stock::{Ask, Taken},
+    super::{grant::Taken, stock::Ask},
     cases::{Case, Cases},
     checker::Use,
     plan::{Mutant, Plan, Suspended},

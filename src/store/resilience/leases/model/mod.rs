@@ -15,6 +15,7 @@ mod checks;
 mod faults;
 mod fleet;
 mod generator;
+mod leftovers;
 mod plan;
 mod process;
 mod shared;

@@ -1,7 +1,7 @@
 //! One process of the model: its clock, its stock, and the checks that wait for a renewal.
 
-use super::super::stock::{Leftovers, Stock};
-use crate::quota::Quota;
+use super::super::{grant::Leftovers, stock::Stock};
+use crate::quota::{Algorithm, Quota};
 
 /// A clock that runs at a rate of its own.
 #[derive(Debug, Clone, Copy)]
@@ -46,10 +46,12 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn new(clock: SkewedClock, quota: Quota, now: u64) -> Self {
+        let mut stock = Stock::new(quota, 0, clock.read(now));
+        stock.set_debt_marks(has_debt_marks(&quota));
         Self {
             clock,
             quota,
-            stock: Stock::new(quota, 0, clock.read(now)),
+            stock,
             life: 0,
             generation: 0,
             frozen_until: 0,
@@ -71,6 +73,12 @@ impl Process {
         self.quota = quota;
         self.generation += 1;
         self.denial = CachedDenial::default();
-        self.stock.change_quota(quota, self.generation, self.clock.read(now))
+        let leftovers = self.stock.change_quota(quota, self.generation, self.clock.read(now));
+        self.stock.set_debt_marks(has_debt_marks(&quota));
+        leftovers
     }
+}
+
+fn has_debt_marks(quota: &Quota) -> bool {
+    matches!(quota.algorithm(), Algorithm::TokenBucket { .. })
 }
