@@ -31,7 +31,7 @@ impl Oracle {
     }
 }
 
-/// What is left of a lease, and the time of its charge by the holder's clock.
+/// An open lease, and the mark of its charge.
 struct Outstanding {
     stock: Stock,
     whole: Mark,
