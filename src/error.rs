@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, error::Error as StdError, fmt};
 
-type Source = Box<dyn StdError + Send + Sync>;
+type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// The error of a value that is out of range, or of a check that could not be decided.
 ///
@@ -21,7 +21,7 @@ pub struct Error(Box<ErrorFields>);
 struct ErrorFields {
     kind: ErrorKind,
     message: Cow<'static, str>,
-    source: Option<Source>,
+    source: Option<BoxError>,
     effect: Effect,
     place: Cow<'static, str>,
     /// The number of the store's node that failed, if the request depended on several.
@@ -130,7 +130,7 @@ impl Error {
 
     /// Returns the same error with a [`source`](StdError::source).
     #[must_use]
-    pub fn with_source(mut self, source: impl Into<Source>) -> Self {
+    pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
         self.0.source = Some(source.into());
         self
     }

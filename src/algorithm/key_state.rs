@@ -275,23 +275,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::seed;
+    use crate::{algorithm::UnlimitedMemory, seed};
 
     /// Every key in memory takes this space, whatever its algorithm.
     #[test]
     fn a_state_takes_48_bytes() {
         assert_eq!(size_of::<KeyState>(), 48);
-    }
-
-    #[derive(Debug)]
-    struct Unlimited;
-
-    impl MemoryBudget for Unlimited {
-        fn allows(&self, _: usize) -> bool {
-            true
-        }
-
-        fn resized(&self, _: usize, _: usize) {}
     }
 
     #[test]
@@ -312,7 +301,7 @@ mod tests {
             let since = Timestamp::from_micros(1_000_000 + since);
             let now = Timestamp::from_micros(since.as_micros() + by);
             let mut state = KeyState::new(algorithm);
-            let _ = state.spend(&quota, since, units, |_| units, &Unlimited);
+            let _ = state.spend(&quota, since, units, |_| units, &UnlimitedMemory);
             let counts = outstanding_of(&quota, 1, units, since, now);
             let free = quota.capacity().saturating_sub(counts);
             prop_assert_eq!(state.free(&quota, now), free);

@@ -26,5 +26,7 @@ pub(crate) use block::Block;
 #[cfg(feature = "redis")]
 pub(crate) use block::block_micros;
 pub(crate) use key_state::{KeyState, outstanding_of};
+#[cfg(test)]
+pub(crate) use state_machine::UnlimitedMemory;
 pub(crate) use state_machine::{MemoryBudget, Refund};
 use state_machine::{Snapshot, StateMachine};

@@ -57,8 +57,8 @@ impl fmt::Display for DurationText {
 
 impl<'de> Deserialize<'de> for DurationText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl Visitor<'_> for Text {
+        struct DurationVisitor;
+        impl Visitor<'_> for DurationVisitor {
             type Value = DurationText;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -70,7 +70,7 @@ impl<'de> Deserialize<'de> for DurationText {
                 parsed.ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
             }
         }
-        deserializer.deserialize_str(Text)
+        deserializer.deserialize_str(DurationVisitor)
     }
 }
 

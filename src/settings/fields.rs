@@ -27,8 +27,8 @@ macro_rules! fields {
                 D: serde_core::Deserializer<'de>,
             {
                 const FIELDS: &[&str] = &[$(stringify!($field)),+];
-                struct Map;
-                impl<'de> serde_core::de::Visitor<'de> for Map {
+                struct FieldsVisitor;
+                impl<'de> serde_core::de::Visitor<'de> for FieldsVisitor {
                     type Value = $type;
 
                     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -61,7 +61,7 @@ macro_rules! fields {
                         Ok(settings)
                     }
                 }
-                deserializer.deserialize_struct(stringify!($type), FIELDS, Map)
+                deserializer.deserialize_struct(stringify!($type), FIELDS, FieldsVisitor)
             }
         }
     };

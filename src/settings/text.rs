@@ -16,8 +16,8 @@ macro_rules! names {
             where
                 D: serde_core::Deserializer<'de>,
             {
-                struct Name;
-                impl serde_core::de::Visitor<'_> for Name {
+                struct NameVisitor;
+                impl serde_core::de::Visitor<'_> for NameVisitor {
                     type Value = $type;
 
                     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -31,7 +31,7 @@ macro_rules! names {
                         }
                     }
                 }
-                deserializer.deserialize_str(Name)
+                deserializer.deserialize_str(NameVisitor)
             }
         }
 
@@ -57,8 +57,8 @@ macro_rules! parsed_text {
             where
                 D: serde_core::Deserializer<'de>,
             {
-                struct Text;
-                impl serde_core::de::Visitor<'_> for Text {
+                struct TextVisitor;
+                impl serde_core::de::Visitor<'_> for TextVisitor {
                     type Value = $type;
 
                     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -70,7 +70,7 @@ macro_rules! parsed_text {
                         parsed.map_err(E::custom)
                     }
                 }
-                deserializer.deserialize_str(Text)
+                deserializer.deserialize_str(TextVisitor)
             }
         }
     };

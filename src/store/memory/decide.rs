@@ -8,7 +8,7 @@ use super::{
     eviction::NewKeys,
     locked::{Location, LockedShards},
     rank::Rank,
-    shard::Shard,
+    shard::MemoryShard,
     usage::Usage,
 };
 use crate::{
@@ -129,7 +129,7 @@ fn available(charge: &Charge<'_>, free: u64) -> u64 {
 
 /// Returns the standing of the key without spending anything.
 fn peek(
-    shard: &mut Shard,
+    shard: &mut MemoryShard,
     charge: &Charge<'_>,
     location: &Location,
     now: Timestamp,
@@ -146,7 +146,7 @@ fn peek(
 /// Spends the charge, unless too few units are free or it costs nothing.
 #[inline(always)]
 fn spend(
-    shard: &mut Shard,
+    shard: &mut MemoryShard,
     usage: &Usage,
     charge: &Charge<'_>,
     location: &Location,

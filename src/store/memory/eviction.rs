@@ -5,7 +5,7 @@ use std::sync::{MutexGuard, TryLockError};
 use super::{
     MemoryStore,
     entry_id::EntryId,
-    shard::{Eviction, Shard},
+    shard::{Eviction, MemoryShard},
 };
 use crate::clock::Timestamp;
 
@@ -34,7 +34,7 @@ impl MemoryStore {
     /// have to stay or are in shards that are in use, the store holds more than its maximum until the
     /// next new key comes.
     #[cold]
-    pub(super) fn make_room(&self, own: &mut Shard, new: NewKeys<'_>) {
+    pub(super) fn make_room(&self, own: &mut MemoryShard, new: NewKeys<'_>) {
         own.sweep(new.start(), new.now, new.keep, &self.usage);
         if self.fits(own, &new) {
             return;
@@ -51,7 +51,7 @@ impl MemoryStore {
     }
 
     /// Evicts entries of the shard of the new keys until these fit. Returns whether they do.
-    fn evict_own(&self, own: &mut Shard, new: &NewKeys<'_>, eviction: Eviction) -> bool {
+    fn evict_own(&self, own: &mut MemoryShard, new: &NewKeys<'_>, eviction: Eviction) -> bool {
         while self.evict(own, new, eviction) {
             if self.fits(own, new) {
                 return true;
@@ -62,7 +62,13 @@ impl MemoryStore {
 
     /// Evicts entries of other shards, each as long as it holds more than `len`, until the new keys
     /// fit. Returns whether they do.
-    fn evict_others(&self, own: &Shard, new: &NewKeys<'_>, eviction: Eviction, len: usize) -> bool {
+    fn evict_others(
+        &self,
+        own: &MemoryShard,
+        new: &NewKeys<'_>,
+        eviction: Eviction,
+        len: usize,
+    ) -> bool {
         for step in 1..=MAX_OTHER_SHARDS {
             let Some(mut other) = self.try_lock(new.shard + step) else { continue };
             while other.len() > len && self.evict(&mut other, new, eviction) {
@@ -74,17 +80,17 @@ impl MemoryStore {
         false
     }
 
-    fn evict(&self, shard: &mut Shard, new: &NewKeys<'_>, eviction: Eviction) -> bool {
+    fn evict(&self, shard: &mut MemoryShard, new: &NewKeys<'_>, eviction: Eviction) -> bool {
         shard.evict(eviction, new.start(), new.now, new.keep, &self.usage)
     }
 
-    fn fits(&self, own: &Shard, new: &NewKeys<'_>) -> bool {
+    fn fits(&self, own: &MemoryShard, new: &NewKeys<'_>) -> bool {
         own.fits(new.count, &self.usage, new.elsewhere)
     }
 
     /// Locks another shard, unless it is in use: waiting for it while another shard is locked could
     /// deadlock.
-    fn try_lock(&self, number: usize) -> Option<MutexGuard<'_, Shard>> {
+    fn try_lock(&self, number: usize) -> Option<MutexGuard<'_, MemoryShard>> {
         match self.shards[number & (self.shards.len() - 1)].0.try_lock() {
             Ok(shard) => Some(shard),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),

@@ -9,7 +9,7 @@ use super::{
     decide::{Mode, spends},
     entry_id::EntryId,
     eviction::NewKeys,
-    shard::Shard,
+    shard::MemoryShard,
 };
 use crate::{clock::Timestamp, policy::Charge};
 
@@ -27,7 +27,7 @@ pub(super) struct Location {
 /// deadlock.
 pub(super) struct LockedShards<'s> {
     store: &'s MemoryStore,
-    shards: SmallVec<[(usize, MutexGuard<'s, Shard>); 4]>,
+    shards: SmallVec<[(usize, MutexGuard<'s, MemoryShard>); 4]>,
 }
 
 pub(super) type Locations = SmallVec<[Location; 4]>;
@@ -35,7 +35,7 @@ pub(super) type Locations = SmallVec<[Location; 4]>;
 impl Location {
     /// Returns the location of an entry in the only shard that is locked.
     #[inline]
-    pub(super) fn in_shard(shard: &Shard, id: EntryId) -> Self {
+    pub(super) fn in_shard(shard: &MemoryShard, id: EntryId) -> Self {
         Self { id, shard: 0, position: shard.position(id) }
     }
 }
@@ -71,7 +71,7 @@ impl<'s> LockedShards<'s> {
         (locked, locations)
     }
 
-    /// Returns the [time](Shard::time) at which a request judges these entries.
+    /// Returns the [time](MemoryShard::time) at which a request judges these entries.
     pub(super) fn time(&self, locations: &[Location], now: Timestamp) -> Timestamp {
         locations.iter().fold(now, |now, location| {
             let shard = &self.shards[location.shard].1;
@@ -79,7 +79,7 @@ impl<'s> LockedShards<'s> {
         })
     }
 
-    pub(super) fn shard(&mut self, location: &Location) -> &mut Shard {
+    pub(super) fn shard(&mut self, location: &Location) -> &mut MemoryShard {
         &mut self.shards[location.shard].1
     }
 

@@ -25,7 +25,7 @@ pub(super) struct ShardEntry {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Shard {
+pub(super) struct MemoryShard {
     entries: Vec<ShardEntry>,
     index: Index,
 }
@@ -47,7 +47,7 @@ pub(super) enum Eviction {
     Any,
 }
 
-impl Shard {
+impl MemoryShard {
     #[inline]
     pub(super) fn position(&self, id: EntryId) -> Option<usize> {
         let entries = self.entries.as_slice();
@@ -198,7 +198,7 @@ mod tests {
     /// Uses more entries than have a tag, and many whose tags and hashes are equal.
     #[test]
     fn finds_every_key_that_is_there_and_no_other() {
-        let (mut shard, usage) = (Shard::default(), Usage::new(1_000, usize::MAX));
+        let (mut shard, usage) = (MemoryShard::default(), Usage::new(1_000, usize::MAX));
         // Mixes numbers like a hash, so that keys come and go at all fill levels.
         let mix = |number: u64| number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let id = |number: u64| EntryId {

@@ -7,7 +7,7 @@ use super::{
     decide::{Mode, Replies},
     entry_id::{EntryId, HashSecret},
     rank::Rank,
-    shard::Shard,
+    shard::MemoryShard,
     size,
     usage::Usage,
 };
@@ -90,7 +90,7 @@ pub struct MemoryStore {
 /// not contend for a line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(super) struct AlignedShard(pub(super) Mutex<Shard>);
+pub(super) struct AlignedShard(pub(super) Mutex<MemoryShard>);
 
 const _: () = assert!(size_of::<AlignedShard>() == 64);
 
@@ -184,7 +184,7 @@ impl MemoryStore {
     /// Locks a shard. A panic under the lock leaves no incomplete change behind, so a poisoned lock
     /// is used like any other.
     #[inline]
-    pub(super) fn lock(&self, number: usize) -> MutexGuard<'_, Shard> {
+    pub(super) fn lock(&self, number: usize) -> MutexGuard<'_, MemoryShard> {
         self.shards[number].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

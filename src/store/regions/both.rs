@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{
-    line::{Line, Part},
+    divided_line::{DividedLine, Part},
     stores::{Lines, Stores, by, combine, join, late},
 };
 use crate::{
@@ -105,7 +105,7 @@ impl Both {
             }
         }
         let source = if is_region_alone { Some(Source::Region) } else { source };
-        let charges = self.lines.iter().map(Line::reply);
+        let charges = self.lines.iter().map(DividedLine::reply);
         Ok(StoreReply::new(time.unwrap_or_default(), source.unwrap_or(Source::Shared), charges))
     }
 

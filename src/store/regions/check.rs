@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::{
-    line::{Line, Part},
+    divided_line::{DividedLine, Part},
     stores::{Caller, Lines, Refunds, Stores, by, combine, join, late, to_the_end},
 };
 use crate::{
@@ -28,7 +28,7 @@ use crate::{
 /// refunded.
 ///
 /// A shadow charge is decided by the part that is asked first.
-pub(super) struct Check {
+pub(super) struct DividedCheck {
     stores: Arc<Stores>,
     lines: Lines,
     limit: Option<TimeLimit>,
@@ -55,7 +55,7 @@ enum Asked {
     Late(Answer, Positions),
 }
 
-impl Check {
+impl DividedCheck {
     pub(super) fn new(
         stores: &Arc<Stores>,
         charges: &[Charge<'_>],
@@ -138,7 +138,7 @@ impl Check {
     /// should have decided, it denies them. Otherwise the check fails.
     async fn fail(&mut self, part: Part, error: Error, caller: Caller) {
         let mut waiting = self.lines.iter().filter(|line| line.binds(Part::Pool));
-        let share_decides = part == Part::Pool && waiting.all(Line::share_has_replied);
+        let share_decides = part == Part::Pool && waiting.all(DividedLine::share_has_replied);
         let mut refunds = self.take_back();
         if share_decides {
             self.denied = Some(Source::Region);
@@ -232,9 +232,9 @@ impl Check {
     }
 
     fn reply(&self) -> StoreReply {
-        let is_admitted = self.lines.iter().all(Line::is_settled);
+        let is_admitted = self.lines.iter().all(DividedLine::is_settled);
         let source = if is_admitted { self.paid } else { self.denied };
-        let charges = self.lines.iter().map(Line::reply);
+        let charges = self.lines.iter().map(DividedLine::reply);
         StoreReply::new(self.time, source.unwrap_or(Source::Shared), charges)
     }
 }

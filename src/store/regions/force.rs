@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::{
-    line::{Line, Part},
+    divided_line::{DividedLine, Part},
     stores::{Lines, Stores, by, combine, join, late, to_the_end},
 };
 use crate::{
@@ -47,7 +47,7 @@ impl Force {
         to_the_end(|caller| async move {
             let result = self.run().await;
             caller.send(result.map(|()| {
-                let charges = self.lines.iter().map(Line::reply);
+                let charges = self.lines.iter().map(DividedLine::reply);
                 StoreReply::new(self.time, self.source.unwrap_or(Source::Shared), charges)
             }));
         })
@@ -56,7 +56,7 @@ impl Force {
 
     async fn run(&mut self) -> Result<(), Error> {
         self.ask(Part::Share, Beyond::No).await?;
-        let is_unpaid = |line: &Line| !line.is_settled();
+        let is_unpaid = |line: &DividedLine| !line.is_settled();
         let before = match self.lines.iter().all(is_unpaid) {
             true => Effect::None,
             false => Effect::Applied,
@@ -77,7 +77,7 @@ impl Force {
 
     /// Asks a part to spend the charges that are unpaid.
     async fn ask(&mut self, part: Part, beyond: Beyond) -> Result<(), Error> {
-        let is_asked = |line: &Line| !line.is_settled() && line.quota(part).is_some();
+        let is_asked = |line: &DividedLine| !line.is_settled() && line.quota(part).is_some();
         let charges = self.lines.iter().filter(|line| is_asked(line)).filter_map(|line| {
             let charge = line.charge_on(part)?.with_cost(line.charge.cost());
             // A shadow is spent if it passes by itself, and does not deny the others.

@@ -23,7 +23,7 @@
 //! | file | content |
 //! |---|---|
 //! | `shares` | the arithmetic |
-//! | `line` | one charge, and the replies of its parts |
+//! | `divided_line` | one charge, and the replies of its parts |
 //! | `stores` | the two pipelines, and the waits for them |
 //! | `check` | a check over both parts |
 //! | `force` | charges beyond the limit |
@@ -32,8 +32,8 @@
 mod both;
 mod check;
 mod config;
+mod divided_line;
 mod force;
-mod line;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod regions;
 mod shares;

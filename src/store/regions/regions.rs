@@ -4,7 +4,10 @@ use std::{pin::Pin, sync::Arc, time::Instant};
 
 use smallvec::SmallVec;
 
-use super::{RegionsConfig, both::Both, check::Check, force::Force, line::Part, stores::Stores};
+use super::{
+    RegionsConfig, both::Both, check::DividedCheck, divided_line::Part, force::Force,
+    stores::Stores,
+};
 use crate::{
     decision::{StoreReply, Verdict},
     error::Error,
@@ -125,7 +128,7 @@ impl Regions {
                 Err(answer) => first = Some(answer),
             }
         }
-        answer(limit, Check::new(&self.stores, charges, limit).decide(first))
+        answer(limit, DividedCheck::new(&self.stores, charges, limit).decide(first))
     }
 }
 

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    line::{Line, Part},
+    divided_line::{DividedLine, Part},
     shares::Shares,
 };
 use crate::{
@@ -31,15 +31,15 @@ pub(super) struct Stores {
     pub(super) deadline: Option<Duration>,
 }
 
-pub(super) type Lines = SmallVec<[Line; 1]>;
+pub(super) type Lines = SmallVec<[DividedLine; 1]>;
 
 impl Stores {
     pub(super) fn lines(&self, charges: &[Charge<'_>]) -> Lines {
         charges.iter().map(|charge| self.line(charge)).collect()
     }
 
-    pub(super) fn line(&self, charge: &Charge<'_>) -> Line {
-        Line::new(charge, self.shares.divide(charge.quota()))
+    pub(super) fn line(&self, charge: &Charge<'_>) -> DividedLine {
+        DividedLine::new(charge, self.shares.divide(charge.quota()))
     }
 
     /// Returns the end of a wait that begins now, if the caller has set none.
@@ -71,7 +71,7 @@ impl Stores {
     /// reply, so that leased units go back to the stock.
     pub(super) fn take_back(
         &self,
-        lines: &mut [Line],
+        lines: &mut [DividedLine],
         time: Timestamp,
         sources: [Source; 2],
     ) -> Refunds {

@@ -9,7 +9,7 @@ use super::{
     background_task::BackgroundTask,
     breaker::{Breakers, CallOutcome, NodePermit, Permits, Rejected, SharedBreaker, prober},
     deadline::{self, Deadline},
-    deny_cache::{DenyCache, Watch},
+    deny_cache::{DenyCache, TrackedRequest},
     fallback::{Cause, Fallback},
     leases::{self, Leases},
     moving_average::MovingAverage,
@@ -227,7 +227,7 @@ impl Stages {
             _ => {}
         }
         match self.answer_early(request, origin) {
-            Ok(watch) => self.send(request, origin, watch, limit.and_then(Deadline::new)),
+            Ok(tracked) => self.send(request, origin, tracked, limit.and_then(Deadline::new)),
             Err(answer) => answer,
         }
     }
@@ -237,22 +237,22 @@ impl Stages {
         &self,
         request: Request<'_>,
         origin: Origin,
-    ) -> Result<Watch, Answer> {
+    ) -> Result<TrackedRequest, Answer> {
         // 2.
         if self.is_rejected(request) {
             return Err(Answer::ready(self.fall_back(request, Cause::Rejected, origin)));
         }
         // 3.
-        let Some(deny_cache) = &self.deny_cache else { return Ok(Watch::default()) };
+        let Some(deny_cache) = &self.deny_cache else { return Ok(TrackedRequest::default()) };
         deny_cache.begin(request).map_err(|denial| Answer::ready(Ok(denial)))
     }
 
-    /// Sends a request to the store. The deny cache has begun the `watch`.
+    /// Sends a request to the store. The deny cache has begun to track it as `tracked`.
     pub(super) fn send(
         self: &Arc<Self>,
         request: Request<'_>,
         origin: Origin,
-        watch: Watch,
+        tracked: TrackedRequest,
         deadline: Option<Deadline>,
     ) -> Answer {
         // 4.
@@ -261,7 +261,7 @@ impl Stages {
             return Answer::ready(self.fall_back(request, Cause::Rejected, origin));
         };
         // 5.
-        let mut sending = Sending { stages: self, request, unrecorded: Some((watch, permits)) };
+        let mut sending = Sending { stages: self, request, unrecorded: Some((tracked, permits)) };
         let answer = deadline::send(&*self.store, request, deadline).now();
         let unrecorded = sending.unrecorded.take();
         match answer {
@@ -288,7 +288,7 @@ impl Stages {
     pub(super) fn finish(
         self: &Arc<Self>,
         request: Option<Request<'_>>,
-        (watch, permits): (Watch, Permits),
+        (tracked, permits): (TrackedRequest, Permits),
         (reply, time): (Result<StoreReply, Error>, Option<Duration>),
         origin: Origin,
     ) -> Result<StoreReply, Error> {
@@ -299,7 +299,7 @@ impl Stages {
             _ => breaker.judge(&reply, time),
         });
         if let Some(cache) = &self.deny_cache {
-            cache.record(watch, charges_of_check(request), &reply);
+            cache.record(tracked, charges_of_check(request), &reply);
         }
         if let Err(error) = &reply
             && error.is_unavailable()
@@ -322,12 +322,12 @@ impl Stages {
     pub(super) fn abandon(
         self: &Arc<Self>,
         request: Option<Request<'_>>,
-        (watch, permits): (Watch, Permits),
+        (tracked, permits): (TrackedRequest, Permits),
         time: Option<Duration>,
     ) {
         self.record(permits, |breaker| breaker.judge_abandoned(time));
         if let Some(cache) = &self.deny_cache {
-            cache.abandon(watch, charges_of_check(request));
+            cache.abandon(tracked, charges_of_check(request));
         }
     }
 

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     breaker::Permits,
-    deny_cache::Watch,
+    deny_cache::TrackedRequest,
     owned_request::OwnedRequest,
     pipeline::{Origin, Stages},
 };
@@ -17,7 +17,7 @@ pub(super) struct Sending<'s> {
     pub(super) stages: &'s Arc<Stages>,
     pub(super) request: Request<'s>,
     /// `None` when the store has returned.
-    pub(super) unrecorded: Option<(Watch, Permits)>,
+    pub(super) unrecorded: Option<(TrackedRequest, Permits)>,
 }
 
 impl Drop for Sending<'_> {
@@ -36,7 +36,7 @@ pub(super) struct StoreCall {
     pub(super) start: Instant,
     /// The handles with which the deny cache and the breaker record the outcome. `None` once they
     /// have.
-    pub(super) unrecorded: Option<(Watch, Permits)>,
+    pub(super) unrecorded: Option<(TrackedRequest, Permits)>,
 }
 
 impl StoreCall {

@@ -29,7 +29,7 @@ fn config() -> BreakerConfig {
 }
 
 /// A call in flight: its number, permission and start.
-type CallInFlight = (u64, Permission, u64);
+type ModelCall = (u64, Permission, u64);
 
 #[derive(Default)]
 struct Model {
@@ -72,7 +72,7 @@ impl Model {
         (now < since + RAMP).then(|| 1 + successes().count())
     }
 
-    fn record(&mut self, now: u64, call: CallInFlight, outcome: CallOutcome) {
+    fn record(&mut self, now: u64, call: ModelCall, outcome: CallOutcome) {
         let (number, _, start) = call;
         if self.probe == Some(number) {
             self.probe = None;
@@ -159,7 +159,7 @@ fn agrees_with_a_list_of_all_calls() {
     seed::property("breaker", ProptestConfig::with_cases(500), steps(), |steps| {
         let (mut breaker, mut model) = (Breaker::new(config()), Model::default());
         // The machine tells calls apart by their start, so nothing starts when a probe ends.
-        let (mut now, mut calls, mut number) = (1, Vec::<CallInFlight>::new(), 0);
+        let (mut now, mut calls, mut number) = (1, Vec::<ModelCall>::new(), 0);
         for step in steps {
             let time = Duration::from_millis(now);
             number += 1;

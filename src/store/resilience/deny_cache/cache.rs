@@ -30,14 +30,12 @@ pub(in crate::store::resilience) struct DenyCache {
 
 /// A request in flight. [`DenyCache::record`] or [`DenyCache::abandon`] ends it.
 #[derive(Debug, Default)]
-pub(in crate::store::resilience) struct Watch(Watched);
-
-#[derive(Debug, Default)]
-enum Watched {
+pub(in crate::store::resilience) enum TrackedRequest {
+    /// A request that changes nothing, and whose reply is not kept.
     #[default]
-    Nothing,
+    Untracked,
     /// A check, whose reply may be kept.
-    Check(Lookup),
+    Check(SentCheck),
     /// A request that changes these keys. The replies to checks that are sent or answered before it
     /// has ended are not kept.
     Change(Fingerprints),
@@ -45,14 +43,14 @@ enum Watched {
 
 /// The state of the cache just before a check is sent.
 #[derive(Debug)]
-struct Lookup {
+pub(in crate::store::resilience) struct SentCheck {
     time: Timestamp,
     /// One for each charge, in their order.
-    keys: SmallVec<[LookupKey; 2]>,
+    keys: SmallVec<[CheckedKey; 2]>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct LookupKey {
+struct CheckedKey {
     fingerprint: Fingerprint,
     /// The number of changes of the key before the check.
     changes: u64,
@@ -74,19 +72,19 @@ impl DenyCache {
     pub(in crate::store::resilience) fn begin(
         &self,
         request: Request<'_>,
-    ) -> Result<Watch, StoreReply> {
+    ) -> Result<TrackedRequest, StoreReply> {
         match request {
             Request::Acquire(charges) => {
-                let lookup = self.look_up(charges);
-                match self.denial(&lookup, charges) {
+                let check = self.look_up(charges);
+                match self.denial(&check, charges) {
                     Some(reply) => {
                         telemetry::denied_from_cache();
                         Err(reply)
                     }
-                    None => Ok(Watch(Watched::Check(lookup))),
+                    None => Ok(TrackedRequest::Check(check)),
                 }
             }
-            Request::Peek(_) => Ok(Watch::default()),
+            Request::Peek(_) => Ok(TrackedRequest::Untracked),
             Request::Force(charges)
             | Request::Reset(charges)
             | Request::Block(charges, _)
@@ -101,70 +99,77 @@ impl DenyCache {
     /// requests.
     pub(in crate::store::resilience) fn record(
         &self,
-        watch: Watch,
+        request: TrackedRequest,
         charges: &[Charge<'_>],
         reply: &Result<StoreReply, Error>,
     ) {
-        match (watch.0, reply) {
-            (Watched::Check(lookup), Ok(reply)) => self.record_check(&lookup, charges, reply),
-            (Watched::Change(keys), Ok(_)) => keys.into_iter().for_each(|key| {
+        match (request, reply) {
+            (TrackedRequest::Check(check), Ok(reply)) => self.record_check(&check, charges, reply),
+            (TrackedRequest::Change(keys), Ok(_)) => keys.into_iter().for_each(|key| {
                 self.table.change(key);
             }),
             // The store has not applied the request, and will not apply it later.
             (_, Err(error)) if error.effect() == Effect::None => {}
-            (watched, Err(_)) => self.abandon(Watch(watched), charges),
-            (Watched::Nothing, Ok(_)) => {}
+            (request, Err(_)) => self.abandon(request, charges),
+            (TrackedRequest::Untracked, Ok(_)) => {}
         }
     }
 
     /// Ends a request without a reply. The store may or may not have applied it.
-    pub(in crate::store::resilience) fn abandon(&self, watch: Watch, charges: &[Charge<'_>]) {
-        match watch.0 {
-            Watched::Nothing => {}
-            Watched::Check(lookup) => {
+    pub(in crate::store::resilience) fn abandon(
+        &self,
+        request: TrackedRequest,
+        charges: &[Charge<'_>],
+    ) {
+        match request {
+            TrackedRequest::Untracked => {}
+            TrackedRequest::Check(check) => {
                 // If the cache shows that the store denies the check, nothing was spent, and the
                 // entries stay. Otherwise clients that disconnect would void the entry of a key
                 // again and again.
                 if self.denial(&self.look_up(charges), charges).is_none() {
-                    lookup.keys.iter().for_each(|key| {
+                    check.keys.iter().for_each(|key| {
                         self.table.change(key.fingerprint);
                     });
                 }
             }
-            Watched::Change(keys) => {
+            TrackedRequest::Change(keys) => {
                 let until = self.clock.now().as_micros().saturating_add(self.max_delay);
                 keys.into_iter().for_each(|key| self.table.change_until(key, until));
             }
         }
     }
 
-    fn begin_change<'c>(&self, charges: impl IntoIterator<Item = &'c Charge<'c>>) -> Watch {
+    fn begin_change<'c>(
+        &self,
+        charges: impl IntoIterator<Item = &'c Charge<'c>>,
+    ) -> TrackedRequest {
         let keys = charges.into_iter().map(|charge| {
             let fingerprint = self.table.fingerprint(charge);
             self.table.change(fingerprint);
             fingerprint
         });
-        Watch(Watched::Change(keys.collect()))
+        TrackedRequest::Change(keys.collect())
     }
 
     #[inline]
-    fn look_up(&self, charges: &[Charge<'_>]) -> Lookup {
+    fn look_up(&self, charges: &[Charge<'_>]) -> SentCheck {
         let keys = charges.iter().map(|charge| {
             let fingerprint = self.table.fingerprint(charge);
-            LookupKey { fingerprint, changes: self.table.changes(fingerprint) }
+            CheckedKey { fingerprint, changes: self.table.changes(fingerprint) }
         });
         // The time is read after the changes, so that no wait begins before them.
-        Lookup { keys: keys.collect(), time: self.clock.now() }
+        SentCheck { keys: keys.collect(), time: self.clock.now() }
     }
 
     /// Returns the denial of a check, if the cache shows that at least one of its charges is
     /// refused.
     #[inline]
-    fn denial(&self, lookup: &Lookup, charges: &[Charge<'_>]) -> Option<StoreReply> {
-        let now = lookup.time.as_micros();
+    fn denial(&self, check: &SentCheck, charges: &[Charge<'_>]) -> Option<StoreReply> {
+        let now = check.time.as_micros();
         let (mut refused, mut time) = (false, 0);
         let mut replies = SmallVec::new();
-        for (key, charge) in lookup.keys.iter().zip(charges) {
+        for (key, charge) in check.keys.iter().zip(charges) {
             let (quota, cost) = (charge.quota().counted(), charge.cost());
             replies.push(match self.table.find(key.fingerprint, &quota, key.changes, now) {
                 Found::Denial(denial) => {
@@ -181,14 +186,14 @@ impl DenyCache {
         refused.then_some(StoreReply { time, source: Source::Cache, charges: replies })
     }
 
-    fn record_check(&self, lookup: &Lookup, charges: &[Charge<'_>], reply: &StoreReply) {
-        if reply.source != Source::Shared || reply.charges.len() != lookup.keys.len() {
+    fn record_check(&self, check: &SentCheck, charges: &[Charge<'_>], reply: &StoreReply) {
+        if reply.source != Source::Shared || reply.charges.len() != check.keys.len() {
             // The reply of a fallback says nothing about the keys in the shared store.
-            return lookup.keys.iter().for_each(|key| {
+            return check.keys.iter().for_each(|key| {
                 self.table.change(key.fingerprint);
             });
         }
-        let lines = || lookup.keys.iter().zip(charges).zip(&reply.charges);
+        let lines = || check.keys.iter().zip(charges).zip(&reply.charges);
         let admitted = lines()
             .all(|((_, charge), reply)| charge.is_shadow() || reply.verdict == Verdict::Passed);
         for ((key, charge), charge_reply) in lines() {
@@ -200,7 +205,7 @@ impl DenyCache {
             // reach their limit, and need no entry.
             let is_denial = !admitted || charge_reply.standing.remaining < charge.cost();
             if let (Some(changes), true) = (changes, is_denial) {
-                self.keep(lookup.time, key, changes, charge, charge_reply, reply.time);
+                self.keep(check.time, key, changes, charge, charge_reply, reply.time);
             }
         }
     }
@@ -208,7 +213,7 @@ impl DenyCache {
     /// Counts the change of a key by a check that spent units, which voids the entry of the key.
     /// Returns the new number of changes if there was no other change since the check was sent, so
     /// that the reply to the check can be kept.
-    fn change_by_check(&self, key: &LookupKey) -> Option<u64> {
+    fn change_by_check(&self, key: &CheckedKey) -> Option<u64> {
         let before = self.table.change(key.fingerprint);
         (before == key.changes).then_some(before + 1)
     }
@@ -216,7 +221,7 @@ impl DenyCache {
     fn keep(
         &self,
         asked_at: Timestamp,
-        key: &LookupKey,
+        key: &CheckedKey,
         changes: u64,
         charge: &Charge<'_>,
         reply: &ChargeReply,

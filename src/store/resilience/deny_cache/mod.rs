@@ -12,4 +12,4 @@ mod cache;
 mod cached_denial;
 mod table;
 
-pub(super) use self::cache::{DenyCache, Watch};
+pub(super) use self::cache::{DenyCache, TrackedRequest};

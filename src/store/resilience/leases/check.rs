@@ -26,10 +26,10 @@ use crate::{
 /// The charges of a check, in their order: those that are paid from stock, and those of which the
 /// store is asked.
 #[derive(Debug)]
-struct Split(SmallVec<[Line; 2]>);
+struct Split(SmallVec<[SplitLine; 2]>);
 
 #[derive(Debug)]
-enum Line {
+enum SplitLine {
     Paid(Payment),
     Rest {
         is_shadow: bool,
@@ -80,7 +80,7 @@ pub(in crate::store::resilience) fn acquire_one(
             Ok((payment.time, payment.reply))
         }
         attempt => {
-            let split = Split(SmallVec::from_iter([Line::new(charge, attempt)]));
+            let split = Split(SmallVec::from_iter([SplitLine::new(charge, attempt)]));
             let limit = stages.deadline;
             Err(acquire_rest(stages, leases, slice::from_ref(charge), split, limit))
         }
@@ -152,8 +152,8 @@ fn go_on(
     let rest = split.rest(charges);
     let request = Request::Acquire(&rest);
     // The deny cache answers without a wait, and so does the fallback while the breaker is open.
-    let watch = match stages.answer_early(request, Origin::Caller) {
-        Ok(watch) => watch,
+    let tracked = match stages.answer_early(request, Origin::Caller) {
+        Ok(tracked) => tracked,
         Err(answer) => return Next::Decided(split.join(stages, answer)),
     };
     if may_wait {
@@ -172,11 +172,11 @@ fn go_on(
             }
         }
     }
-    let answer = stages.send(request, Origin::Caller, watch, deadline());
+    let answer = stages.send(request, Origin::Caller, tracked, deadline());
     Next::Decided(split.join(stages, answer))
 }
 
-impl Line {
+impl SplitLine {
     #[inline]
     fn new(charge: &Charge<'_>, attempt: Attempt) -> Self {
         match attempt {
@@ -191,7 +191,7 @@ impl Split {
     /// Pays the charges that the stock can pay. `is_new` is false for a check that has waited, which
     /// counts once as demand.
     fn new(stages: &Arc<Stages>, leases: &Leases, charges: &[Charge<'_>], is_new: bool) -> Self {
-        let pay = |charge| Line::new(charge, leases.pay(stages, charge, is_new));
+        let pay = |charge| SplitLine::new(charge, leases.pay(stages, charge, is_new));
         Self(charges.iter().map(pay).collect())
     }
 
@@ -200,7 +200,7 @@ impl Split {
         let mut time = Timestamp::default();
         let mut charges = SmallVec::with_capacity(self.0.len());
         for line in &self.0 {
-            let Line::Paid(payment) = line else { return None };
+            let SplitLine::Paid(payment) = line else { return None };
             time = time.max(payment.time);
             charges.push(payment.reply);
         }
@@ -210,11 +210,11 @@ impl Split {
 
     /// Returns the charges of which the store is asked.
     fn rest<'c>(&self, charges: &'c [Charge<'c>]) -> Cow<'c, [Charge<'c>]> {
-        if !self.0.iter().any(|line| matches!(line, Line::Paid(_))) {
+        if !self.0.iter().any(|line| matches!(line, SplitLine::Paid(_))) {
             return Cow::Borrowed(charges);
         }
         let lines = charges.iter().zip(&self.0);
-        let rest = lines.filter(|(_, line)| matches!(line, Line::Rest { .. }));
+        let rest = lines.filter(|(_, line)| matches!(line, SplitLine::Rest { .. }));
         Cow::Owned(rest.map(|(charge, _)| charge.clone()).collect())
     }
 
@@ -232,7 +232,7 @@ impl Split {
     ) -> Result<Waits, Error> {
         let mut waits = Waits::new();
         for (line, charge) in self.0.iter().zip(charges) {
-            let Line::Rest { busy: Some(fingerprint), .. } = line else { continue };
+            let SplitLine::Rest { busy: Some(fingerprint), .. } = line else { continue };
             match leases.join(stages, *fingerprint, charge) {
                 Joined::Waits(wait) => waits.push(wait),
                 Joined::Overdue => return Err(overdue()),
@@ -245,7 +245,7 @@ impl Split {
     /// Returns the units of the check to their stocks.
     fn put_back(&self, leases: &Leases) {
         for line in &self.0 {
-            if let Line::Paid(payment) = line {
+            if let SplitLine::Paid(payment) = line {
                 leases.put_back(payment);
             }
         }
@@ -254,7 +254,7 @@ impl Split {
     /// Joins the answer to the rest with the charges that are paid. If the future is dropped, they
     /// stay paid, because the store may have charged the rest.
     fn join(self, stages: &Arc<Stages>, answer: Answer) -> Answer {
-        let is_cold = |line: &Line| matches!(line, Line::Rest { busy: None, .. });
+        let is_cold = |line: &SplitLine| matches!(line, SplitLine::Rest { busy: None, .. });
         if self.0.iter().all(is_cold) {
             return answer;
         }
@@ -282,8 +282,8 @@ impl Split {
         let reply = reply.inspect_err(|_| self.put_back(leases))?;
         let mut rest = reply.charges.iter();
         let is_admitted = self.0.iter().all(|line| match line {
-            Line::Paid(_) => true,
-            Line::Rest { is_shadow, .. } => {
+            SplitLine::Paid(_) => true,
+            SplitLine::Rest { is_shadow, .. } => {
                 let passed = rest.next().is_some_and(|it| it.verdict == Verdict::Passed);
                 passed || *is_shadow
             }
@@ -293,14 +293,14 @@ impl Split {
         }
         let mut rest = reply.charges.iter();
         let lines = self.0.iter().filter_map(|line| match line {
-            Line::Paid(payment) if is_admitted => {
+            SplitLine::Paid(payment) if is_admitted => {
                 // A fallback cannot refund units of the shared store.
                 let is_refundable = reply.source != Source::Fallback;
                 let units = if is_refundable { payment.reply.units } else { 0 };
                 Some(ChargeReply { units, ..payment.reply })
             }
-            Line::Paid(payment) => Some(unspent(payment)),
-            Line::Rest { busy, .. } => {
+            SplitLine::Paid(payment) => Some(unspent(payment)),
+            SplitLine::Rest { busy, .. } => {
                 let mut charge_reply = *rest.next()?;
                 if let (Some(busy), Source::Shared) = (busy, reply.source) {
                     leases.record(*busy, asked_at, reply.time, &mut charge_reply);

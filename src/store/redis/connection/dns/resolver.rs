@@ -34,18 +34,18 @@ const MAX_HOSTS: usize = 256;
 pub(in crate::store::redis) struct Resolver(Arc<ResolverShared>);
 
 struct ResolverShared {
-    look_up: Box<LookUp>,
+    look_up: Box<ResolveFn>,
     state: Mutex<ResolverState>,
 }
 
 /// A function that blocks until the addresses of a host are found. Their port is 0.
-type LookUp = dyn Fn(&str) -> io::Result<Addresses> + Send + Sync;
+type ResolveFn = dyn Fn(&str) -> io::Result<Addresses> + Send + Sync;
 
 type Addresses = Arc<[SocketAddr]>;
 
 /// The result of a lookup. An error is kept as its kind and message, because [`io::Error`] cannot
 /// be cloned for all waiting tasks.
-type LookupResult = Result<Addresses, (io::ErrorKind, String)>;
+type ResolveResult = Result<Addresses, (io::ErrorKind, String)>;
 
 #[derive(Default)]
 struct ResolverState {
@@ -57,7 +57,7 @@ struct ResolverState {
 
 #[derive(Default)]
 struct Host {
-    result: watch::Sender<Option<LookupResult>>,
+    result: watch::Sender<Option<ResolveResult>>,
     /// The addresses that the last successful lookup found.
     known: Option<Addresses>,
     /// The start of the first lookup since the last result.

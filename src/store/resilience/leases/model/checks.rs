@@ -6,9 +6,9 @@ use super::{
     super::grant::Taken,
     cases::Case,
     checker::Use,
-    fleet::{Call, Fleet, PaidBy, Receipt, Step},
+    fleet::{Call, Fleet, PaidBy, Step, UseReceipt},
     plan::Mutant,
-    process::{CachedDenial, Process},
+    process::{KnownDenial, Process},
     shared::Reply,
 };
 use crate::{
@@ -43,7 +43,7 @@ impl Fleet<'_> {
     }
 
     fn check(&mut self, number: usize, cost: u64, waits: u32) {
-        if !self.plan.members[number].leases {
+        if !self.plan.processes[number].leases {
             return self.without_stock(number, cost, MAX_WAITS);
         }
         if self.plan.mutant == Some(Mutant::ReadsClockFirst) {
@@ -149,7 +149,7 @@ impl Fleet<'_> {
         process.round_trip += now.saturating_sub(sent_at) / 8;
         if let (0, Some(wait)) = (units, standing.retry_after) {
             let until = sent_at + wait.min(MAX_CACHED_MICROS);
-            process.denial = CachedDenial { cost, until };
+            process.denial = KnownDenial { cost, until };
         }
         match call {
             Call::Lease(ask) if units == 0 => process.stock.denied(&ask, time, standing),
@@ -207,7 +207,7 @@ impl Fleet<'_> {
         }
         let Process { life, quota, .. } = &self.processes[number];
         self.uses.push(Use { time, units });
-        self.receipts.push(Receipt { life: *life, quota: *quota, paid_by });
+        self.receipts.push(UseReceipt { life: *life, quota: *quota, paid_by });
         if self.happens(self.plan.faults.refunded) {
             let pause = self.up_to_two_leases();
             self.after(pause, number, Step::Refunds(self.uses.len() - 1));

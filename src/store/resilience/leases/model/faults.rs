@@ -117,7 +117,7 @@ impl Fleet<'_> {
 
     pub(super) fn counts_use(&mut self, number: usize, taken: &Taken) {
         let now = self.local(number);
-        let member = self.plan.members[number];
+        let process = self.plan.processes[number];
         let quota = self.processes[number].quota;
         let lease = lease_micros(&quota);
         self.cases.count_if(taken.end.saturating_sub(now) <= lease / 20, Case::UsedAtEnd);
@@ -126,7 +126,7 @@ impl Fleet<'_> {
         let window = quota.window_micros();
         let rest = window - self.now % window;
         self.cases.count_if(is_windowed && rest <= window / 100, Case::UsedAtEdge);
-        self.cases.count_if(member.skew_ppb > 800_000, Case::FastClock);
-        self.cases.count_if(member.skew_ppb < -800_000, Case::SlowClock);
+        self.cases.count_if(process.skew_ppb > 800_000, Case::FastClock);
+        self.cases.count_if(process.skew_ppb < -800_000, Case::SlowClock);
     }
 }

@@ -10,9 +10,9 @@ use super::{
     super::{grant::Taken, stock::Ask},
     cases::{Case, Cases},
     checker::Use,
-    plan::{Mutant, Plan, Suspended},
+    plan::{Mutant, Plan, ProcessPlan, Suspended},
     process::{Process, SkewedClock},
-    shared::{Reply, Shared, WireCharge},
+    shared::{Reply, SentCharge, Shared},
 };
 use crate::{decision::Mark, quota::Quota, seed::Random};
 
@@ -106,7 +106,7 @@ pub(super) enum PaidBy {
 
 /// A use, with what its caller needs for a refund.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Receipt {
+pub(super) struct UseReceipt {
     pub(super) life: u32,
     pub(super) quota: Quota,
     pub(super) paid_by: PaidBy,
@@ -126,7 +126,8 @@ pub(super) struct Totals {
 pub(super) struct Fleet<'p> {
     pub(super) plan: &'p Plan,
     pub(super) random: Random,
-    /// The demand has numbers of its own: it is the same whether a fleet leases or not.
+    /// The workloads have random numbers of their own: a fleet that leases has the same checks as one
+    /// that does not.
     arrivals: Random,
     pub(super) now: u64,
     events: BinaryHeap<Reverse<Event>>,
@@ -135,7 +136,7 @@ pub(super) struct Fleet<'p> {
     pub(super) processes: Vec<Process>,
     /// The uses, and the receipt of each.
     pub(super) uses: Vec<Use>,
-    pub(super) receipts: Vec<Receipt>,
+    pub(super) receipts: Vec<UseReceipt>,
     pub(super) totals: Totals,
     pub(super) cases: Cases,
     /// The time at which the last process changed its quota.
@@ -158,11 +159,11 @@ impl<'p> Fleet<'p> {
             _ => Quota::counted,
         };
         let mut random = Random(plan.seed);
-        let process = |member: &super::plan::Member| {
-            let clock = SkewedClock { origin: random.below(1 << 40), skew_ppb: member.skew_ppb };
+        let start = |process: &ProcessPlan| {
+            let clock = SkewedClock { origin: random.below(1 << 40), skew_ppb: process.skew_ppb };
             Process::new(clock, plan.quota, plan.start)
         };
-        let processes: Vec<_> = plan.members.iter().map(process).collect();
+        let processes: Vec<_> = plan.processes.iter().map(start).collect();
         let count = processes.len();
         let zeros = || vec![0; count];
         let mut fleet = Self {
@@ -184,7 +185,7 @@ impl<'p> Fleet<'p> {
         for process in 0..count {
             let (first, tick) = (fleet.gap(process), fleet.random.below(lease));
             fleet.after(first, process, Step::Arrives);
-            if plan.members[process].leases {
+            if plan.processes[process].leases {
                 fleet.after(tick, process, Step::Ticks);
             }
             if let Some((quota, at)) = plan.change {
@@ -287,7 +288,7 @@ impl<'p> Fleet<'p> {
                 return None;
             }
         };
-        let charge = WireCharge { quota: *quota, cost, lease_up_to };
+        let charge = SentCharge { quota: *quota, cost, lease_up_to };
         let reply = self.shared.acquire(self.now, &charge);
         if lease_up_to > 0 {
             self.cases.count_if(reply.units == 0, Case::Denied);
@@ -302,25 +303,25 @@ impl<'p> Fleet<'p> {
 
     /// Returns the time until the next check of a process.
     pub(super) fn gap(&mut self, number: usize) -> u64 {
-        let demand = self.plan.members[number].demand;
+        let workload = self.plan.processes[number].workload;
         let uniform = (self.arrivals.number() >> 11) as f64 / (1_u64 << 53) as f64;
         // What is lost by rounding is in the next gap.
-        let exact = demand.mean_gap * -(1.0 - uniform).ln() + self.processes[number].rounded_off;
+        let exact = workload.mean_gap * -(1.0 - uniform).ln() + self.processes[number].rounded_off;
         let gap = exact as u64;
         self.processes[number].rounded_off = exact - gap as f64;
-        let cycle = demand.active + demand.idle;
+        let cycle = workload.active + workload.idle;
         let since_start = self.now + gap - self.plan.start;
-        let Some(active_for) = since_start.checked_sub(demand.delay) else {
-            return gap + demand.delay - since_start;
+        let Some(active_for) = since_start.checked_sub(workload.delay) else {
+            return gap + workload.delay - since_start;
         };
         let in_cycle = active_for % cycle;
-        if in_cycle < demand.active { gap } else { gap + cycle - in_cycle }
+        if in_cycle < workload.active { gap } else { gap + cycle - in_cycle }
     }
 
     /// Returns the time for which a task is suspended, mostly 0.
     pub(super) fn pause(&mut self, number: usize) -> u64 {
         let Suspended { per_mille, pause: (shortest, longest) } =
-            self.plan.members[number].suspended;
+            self.plan.processes[number].suspended;
         if !self.happens(per_mille) {
             return 0;
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     checker::Bound,
     fleet::lease_micros,
-    plan::{Demand, Faults, Member, Mutant, Plan, Suspended},
+    plan::{Faults, Mutant, Plan, ProcessPlan, Suspended, Workload},
 };
 use crate::{
     quota::{Algorithm, Quota},
@@ -74,7 +74,7 @@ pub(super) fn plan(seed: u64, number: usize, mutant: Option<Mutant>) -> Plan {
     let suspended = random.one(&[0, 30, 300]);
     let ambush_at = lease * 500 + random.below(lease * 700);
     let direct_percent = if is_ambush { random.one(&[0, 50, 100]) } else { 10 };
-    let members = (0..count).map(|number| {
+    let processes = (0..count).map(|number| {
         let skew_ppb = match random.below(4) {
             0 => -900_000,
             1 => 900_000,
@@ -85,29 +85,29 @@ pub(super) fn plan(seed: u64, number: usize, mutant: Option<Mutant>) -> Plan {
         let cycle = micros - lease / 2 + random.below(lease);
         let short = lease / 2 + random.below(lease);
         let often = lease as f64 / 2.0 / checks as f64;
-        let mut demand = Demand {
+        let mut workload = Workload {
             mean_gap: random.one(&[often, often, lease as f64 / 2.0, lease as f64]),
             delay: 0,
             active: random.one(&[cycle, cycle / 2, cycle / 4, short]),
             idle: 0,
         };
-        demand.idle = cycle - demand.active;
+        workload.idle = cycle - workload.active;
         if is_ambush {
             let delay = if is_late { 0 } else { ambush_at };
             let active = if is_late { 2 * short } else { 10 * micros };
-            demand = Demand { mean_gap: often, delay, active, idle: 10 * micros };
+            workload = Workload { mean_gap: often, delay, active, idle: 10 * micros };
         }
-        Member {
+        ProcessPlan {
             skew_ppb: if is_slow { -200_000_000 } else { skew_ppb },
             leases: is_late || random.below(100) >= direct_percent,
-            demand,
+            workload,
             suspended: match is_ambush {
                 true => Suspended { per_mille: 950 * u64::from(is_late), pause: (500, 1300) },
                 false => Suspended { per_mille: suspended, pause: (0, 2000) },
             },
         }
     });
-    let members = members.collect();
+    let processes = processes.collect();
     let slow = lease * 1000 / 8;
     let is_log = number < 2;
     Plan {
@@ -116,7 +116,7 @@ pub(super) fn plan(seed: u64, number: usize, mutant: Option<Mutant>) -> Plan {
         change,
         start,
         end,
-        members,
+        processes,
         max_cost: if is_ambush { 1 } else { random.one(&[1, 1, 3]) },
         way: random.one(&[(100, 1_000), (100, 1_000), (slow / 4, slow)]),
         faults: Faults {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{
     super::{grant::Leftover, stock::Stock},
-    shared::{Shared, WireCharge},
+    shared::{SentCharge, Shared},
 };
 use crate::{
     decision::{ChargeReply, Mark, Verdict},
@@ -69,7 +69,7 @@ fn run(seed: u64, is_mutant: bool, reached: &mut Reached) -> Result<(), String> 
             let cost = 1 + random.below(demand);
             let Some(ask) = stock.ask(now, 1, cost) else { continue };
             let (cost, lease_up_to) = (ask.cost, ask.max);
-            let reply = shared.acquire(now, &WireCharge { quota, cost, lease_up_to });
+            let reply = shared.acquire(now, &SentCharge { quota, cost, lease_up_to });
             if reply.units == 0 {
                 continue;
             }
@@ -92,7 +92,7 @@ fn run(seed: u64, is_mutant: bool, reached: &mut Reached) -> Result<(), String> 
                 }
             }
         }
-        let probe = WireCharge { quota, cost: u64::MAX >> 16, lease_up_to: 0 };
+        let probe = SentCharge { quota, cost: u64::MAX >> 16, lease_up_to: 0 };
         let free = shared.acquire(now, &probe).standing.remaining;
         let most = oracle.free(limit, window, burst, now);
         if free > most {

@@ -1,4 +1,4 @@
-//! The plan of a history: quotas, processes, demand and faults.
+//! The plan of a history: quotas, processes, workloads and faults.
 
 use crate::quota::Quota;
 
@@ -17,9 +17,9 @@ pub(super) enum Mutant {
     SlowClock,
 }
 
-/// The demand of one process.
+/// The checks of one process over time.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Demand {
+pub(super) struct Workload {
     /// The mean time between two checks in microseconds, while there is demand.
     pub(super) mean_gap: f64,
     /// The time in microseconds before the first check, and then the times for which there is demand,
@@ -31,11 +31,11 @@ pub(super) struct Demand {
 
 /// One process.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Member {
+pub(super) struct ProcessPlan {
     /// The rate of its clock less 1, in units of 10^-9.
     pub(super) skew_ppb: i64,
     pub(super) leases: bool,
-    pub(super) demand: Demand,
+    pub(super) workload: Workload,
     pub(super) suspended: Suspended,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Plan {
     pub(super) change: Option<(Quota, u64)>,
     pub(super) start: u64,
     pub(super) end: u64,
-    pub(super) members: Vec<Member>,
+    pub(super) processes: Vec<ProcessPlan>,
     pub(super) max_cost: u64,
     /// The shortest and the longest way to the store or back, in microseconds.
     pub(super) way: (u64, u64),

@@ -21,7 +21,7 @@ impl SkewedClock {
 
 /// A denial that the process remembers, as the deny cache does.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct CachedDenial {
+pub(super) struct KnownDenial {
     pub(super) cost: u64,
     pub(super) until: u64,
 }
@@ -37,7 +37,7 @@ pub(super) struct Process {
     pub(super) frozen_until: u64,
     /// The checks that wait for the renewal: the cost of each, and the number of its waits.
     pub(super) waiting: Vec<(u64, u32)>,
-    pub(super) denial: CachedDenial,
+    pub(super) denial: KnownDenial,
     /// The moving average of the times of the store.
     pub(super) round_trip: u64,
     /// The part of a microsecond that the times between its checks have lost.
@@ -56,7 +56,7 @@ impl Process {
             generation: 0,
             frozen_until: 0,
             waiting: Vec::new(),
-            denial: CachedDenial::default(),
+            denial: KnownDenial::default(),
             round_trip: 1_000,
             rounded_off: 0.0,
         }
@@ -72,7 +72,7 @@ impl Process {
     pub(super) fn change(&mut self, quota: Quota, now: u64) -> Leftovers {
         self.quota = quota;
         self.generation += 1;
-        self.denial = CachedDenial::default();
+        self.denial = KnownDenial::default();
         let leftovers = self.stock.change_quota(quota, self.generation, self.clock.read(now));
         self.stock.set_debt_marks(has_debt_marks(&quota));
         leftovers

@@ -1,26 +1,15 @@
 //! The store that all processes of the model share: one key, counted by the crate's own algorithms.
 
 use crate::{
-    algorithm::{KeyState, MemoryBudget, Refund},
+    algorithm::{KeyState, Refund, UnlimitedMemory},
     clock::Timestamp,
     decision::{Mark, Standing},
     quota::Quota,
 };
 
-#[derive(Debug)]
-struct Unlimited;
-
-impl MemoryBudget for Unlimited {
-    fn allows(&self, _: usize) -> bool {
-        true
-    }
-
-    fn resized(&self, _: usize, _: usize) {}
-}
-
 /// A charge that a process sends to the store.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct WireCharge {
+pub(super) struct SentCharge {
     pub(super) quota: Quota,
     pub(super) cost: u64,
     /// The most units of a lease, 0 if the charge is none.
@@ -48,7 +37,7 @@ impl Shared {
         Self { state: KeyState::new(quota.algorithm()), counted }
     }
 
-    pub(super) fn acquire(&mut self, now: u64, charge: &WireCharge) -> Reply {
+    pub(super) fn acquire(&mut self, now: u64, charge: &SentCharge) -> Reply {
         let time = Timestamp::from_micros(now);
         let affordable = |free: u64| match free.checked_sub(charge.cost) {
             None => 0,
@@ -56,7 +45,7 @@ impl Shared {
         };
         let quota = (self.counted)(&charge.quota);
         let (units, mark, standing) =
-            self.state.spend(&quota, time, charge.cost, affordable, &Unlimited);
+            self.state.spend(&quota, time, charge.cost, affordable, &UnlimitedMemory);
         Reply { time, units, mark, standing }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{
     fleet::{Fleet, Totals},
-    plan::{Demand, Faults, Member, Plan, Suspended},
+    plan::{Faults, Plan, ProcessPlan, Suspended, Workload},
 };
 use crate::quota::Quota;
 
@@ -46,10 +46,15 @@ fn run(setting: &Setting) -> Figures {
     let quota = setting.quota;
     let (window, counted) = (quota.window_micros(), quota.counted().window_micros());
     let rate = quota.limit() as f64 / window as f64 * setting.load;
-    let members = setting.shares.iter().map(|share| Member {
+    let processes = setting.shares.iter().map(|share| ProcessPlan {
         skew_ppb: 0,
         leases: setting.leases,
-        demand: Demand { mean_gap: 1.0 / (rate * share), delay: 0, active: u64::MAX / 2, idle: 0 },
+        workload: Workload {
+            mean_gap: 1.0 / (rate * share),
+            delay: 0,
+            active: u64::MAX / 2,
+            idle: 0,
+        },
         suspended: Suspended { per_mille: 0, pause: (0, 1) },
     });
     let start = 1_000_000 * window;
@@ -61,7 +66,7 @@ fn run(setting: &Setting) -> Figures {
         change: None,
         start,
         end,
-        members: members.collect(),
+        processes: processes.collect(),
         max_cost: 1,
         way: (450, 550),
         faults: Faults::default(),
@@ -110,12 +115,12 @@ const ALGORITHMS: [&str; 5] =
     ["sliding-log", "sliding-buckets(60)", "sliding-counter", "token-bucket(1000)", "fixed-window"];
 
 #[derive(Debug)]
-struct Row {
+struct UtilisationRow {
     saturated: (Figures, Figures, Figures),
     steady: (Figures, Figures),
 }
 
-fn row(quota: Quota, holders: usize, is_zipf: bool) -> Row {
+fn row(quota: Quota, holders: usize, is_zipf: bool) -> UtilisationRow {
     let without = quota.to_string();
     let without = without.split(" leased").next().expect("some").parse().expect("a quota");
     let windows = match quota.limit() {
@@ -126,7 +131,7 @@ fn row(quota: Quota, holders: usize, is_zipf: bool) -> Row {
     let shares = shares(holders, is_zipf);
     let setting = |load, leases| Setting { quota, shares: shares.clone(), load, leases, windows };
     let saturated = |leases| setting(1.5, leases);
-    Row {
+    UtilisationRow {
         saturated: (
             run(&saturated(true)),
             run(&saturated(false)),
@@ -137,7 +142,7 @@ fn row(quota: Quota, holders: usize, is_zipf: bool) -> Row {
 }
 
 fn print(name: &str, quota: Quota, holders: usize, is_zipf: bool) {
-    let Row { saturated: (ours, direct, unleased), steady: (steady, steady_direct) } =
+    let UtilisationRow { saturated: (ours, direct, unleased), steady: (steady, steady_direct) } =
         row(quota, holders, is_zipf);
     println!(
         "| `{name}` | {holders} | {} | {:.1}% | {:.1}% | {:.0} | {:.0} | {:.2}% | {:.2}% | {:.0} | {:.0} |",

@@ -24,7 +24,7 @@ const UNKNOWN_WAIT_MICROS: u64 = 1_000_000;
 
 /// One charge, its parts, and their latest replies.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct DividedLine {
     pub(super) charge: Charge<'static>,
     parts: Parts,
     /// The part that is asked next.
@@ -51,7 +51,7 @@ impl Part {
     }
 }
 
-impl Line {
+impl DividedLine {
     pub(super) fn new(charge: &Charge<'_>, parts: Parts) -> Self {
         let turn = if parts.share.is_some() { Part::Share } else { Part::Pool };
         let charge = charge.clone().into_owned();
