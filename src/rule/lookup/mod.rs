@@ -4,9 +4,11 @@
 //!
 //! 1. `request`: starts the lookups of the rules that apply to it, and stores their results in its
 //!    extensions;
-//! 2. `lookup`: makes the key of the lookup, and answers from the cache or waits for a load;
+//! 2. `state`: makes the key of the lookup, and answers from the cache or waits for a load;
 //! 3. `rows`: the cache of rows and of keys without a row;
 //! 4. `loads`: runs the loads, at most one for each key at a time.
+//!
+//! `lookup` is the handle of applications: its settings, and the closures over rows.
 
 mod loads;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
@@ -14,6 +16,7 @@ mod lookup;
 mod request;
 mod rows;
 mod settings;
+mod state;
 
 pub use self::lookup::Lookup;
 pub(crate) use self::request::{Lookups, PendingLookups};

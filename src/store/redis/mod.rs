@@ -5,6 +5,7 @@ mod batch;
 mod batch_call;
 mod cluster;
 mod config;
+mod connect;
 mod connection;
 mod departure;
 mod error;

@@ -1,7 +1,7 @@
 //! The stages between a limiter and a remote store that may be slow, unreachable or overloaded.
 //!
-//! [`Pipeline`] passes each request through the stages, so read `pipeline.rs` first. Each of the
-//! other files is one stage, or a part of one:
+//! [`Pipeline`] passes each request through the stages, so read `pipeline.rs` and `stages.rs` first.
+//! Each of the other files is one stage, or a part of one:
 //!
 //! | stage | files |
 //! |---|---|
@@ -29,6 +29,7 @@ mod replay;
 mod scheduling_delay;
 #[cfg(feature = "serde")]
 mod settings;
+mod stages;
 mod store_call;
 
 pub use self::{breaker::BreakerConfig, config::Resilience};

@@ -6,8 +6,8 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     breaker::{Breakers, prober::Probed},
-    pipeline::{Origin, Stages},
     replay,
+    stages::{Origin, Stages},
 };
 use crate::{
     error::{Error, ErrorKind},

@@ -8,7 +8,7 @@ use super::{
     breaker::Permits,
     deny_cache::TrackedRequest,
     owned_request::OwnedRequest,
-    pipeline::{Origin, Stages},
+    stages::{Origin, Stages},
 };
 use crate::{decision::StoreReply, error::Error, store::Request, telemetry};
 

@@ -10,7 +10,7 @@ use super::{
         deadline::{self, Deadline},
         fallback::Cause,
         fingerprint::Fingerprint,
-        pipeline::{Origin, Stages},
+        stages::{Origin, Stages},
     },
     leases::{Attempt, Joined, Leases, Payment},
 };

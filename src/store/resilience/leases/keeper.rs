@@ -8,7 +8,7 @@ use std::{
 use tokio::time::{sleep, timeout};
 
 use super::{
-    super::pipeline::{Origin, Stages},
+    super::stages::{Origin, Stages},
     leases::{Leases, lock},
 };
 use crate::{

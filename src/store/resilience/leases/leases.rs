@@ -11,7 +11,7 @@ use std::sync::{
 use tokio::{sync::watch, task::JoinSet};
 
 use super::{
-    super::{background_task::BackgroundTask, fingerprint::Fingerprint, pipeline::Stages},
+    super::{background_task::BackgroundTask, fingerprint::Fingerprint, stages::Stages},
     grant::Taken,
     renewal::Renewal,
     stock::Ask,

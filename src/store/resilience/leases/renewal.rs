@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::{
     super::{
         fingerprint::Fingerprint,
-        pipeline::{Origin, Stages},
+        stages::{Origin, Stages},
     },
     stock::Ask,
     table::Entry,

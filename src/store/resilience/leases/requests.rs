@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    super::pipeline::{Origin, Stages},
+    super::stages::{Origin, Stages},
     check,
     leases::Leases,
 };

@@ -3,7 +3,8 @@
 use super::{
     super::grant::{Leftovers, Taken},
     cases::Case,
-    fleet::{Call, Fleet, PaidBy, Step, lease_micros},
+    event::{Call, Step},
+    fleet::{Fleet, PaidBy, lease_micros},
     plan::Mutant,
 };
 use crate::{

@@ -1,15 +1,13 @@
 //! Several processes on one key of a store, in virtual time: events in their order, each of which
 //! does what a step of the lease layer does.
 
-use std::{
-    cmp::{Ordering, Reverse},
-    collections::BinaryHeap,
-};
+use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::{
-    super::{grant::Taken, stock::Ask},
+    super::grant::Taken,
     cases::{Case, Cases},
     checker::Use,
+    event::{Call, Event, Step},
     plan::{Mutant, Plan, ProcessPlan, Suspended},
     process::{Process, SkewedClock},
     shared::{Reply, SentCharge, Shared},
@@ -18,84 +16,6 @@ use crate::{decision::Mark, quota::Quota, seed::Random};
 
 /// The time in microseconds for which a check waits for the store.
 const CHECK_TIMEOUT_MICROS: u64 = 50_000;
-
-/// A call to the store.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Call {
-    Lease(Ask),
-    Check {
-        cost: u64,
-        sent_at: u64,
-    },
-    /// `of` is the use whose caller refunds it.
-    Refund {
-        units: u64,
-        mark: Mark,
-        of: Option<usize>,
-    },
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Step {
-    Arrives,
-    /// The check reads the clock after it took units.
-    Reads {
-        taken: Taken,
-        waits: u32,
-    },
-    /// The check of a mutant takes units after it read the clock.
-    TakesAfter {
-        read: u64,
-        cost: u64,
-        waits: u32,
-    },
-    /// The check returns its units, because another charge denied it.
-    PutsBack(Taken),
-    /// The call arrives at the store. The answer arrives after this time, if it is not lost.
-    AtStore {
-        call: Call,
-        quota: Quota,
-        answer_after: Option<u64>,
-    },
-    Answered {
-        call: Call,
-        quota: Quota,
-        reply: Reply,
-    },
-    TimedOut(Call),
-    Refunds(usize),
-    Changes(Quota),
-    Ticks,
-}
-
-#[derive(Debug)]
-struct Event {
-    at: u64,
-    number: u64,
-    process: usize,
-    life: u32,
-    step: Step,
-}
-
-impl PartialEq for Event {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Event {}
-
-impl PartialOrd for Event {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Event {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
-    }
-}
 
 /// The charge that paid for a use.
 #[derive(Debug, Clone, Copy)]

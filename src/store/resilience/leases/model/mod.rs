@@ -12,6 +12,7 @@
 mod cases;
 mod checker;
 mod checks;
+mod event;
 mod faults;
 mod fleet;
 mod generator;
