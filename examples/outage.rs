@@ -6,13 +6,12 @@
 //!
 //! The example needs `redis-server`. It starts one of its own, on a free port.
 
-use std::{
-    error::Error,
-    net::TcpListener,
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+#[path = "support/redis_server.rs"]
+mod redis_server;
 
+use std::{error::Error, time::Duration};
+
+use redis_server::RedisServer;
 use tokio::{
     sync::mpsc::{UnboundedSender, unbounded_channel},
     time::{Instant, interval, sleep, sleep_until},
@@ -40,28 +39,10 @@ struct Line {
     longest_wait: Duration,
 }
 
-/// A Redis server, which is killed at the end of the scope.
-struct Redis(Child);
-
-impl Redis {
-    fn start(port: u16) -> std::io::Result<Self> {
-        let mut command = Command::new("redis-server");
-        command.args(["--port", &port.to_string(), "--save", "", "--bind", "127.0.0.1"]);
-        Ok(Self(command.stdout(Stdio::null()).spawn()?))
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let redis = Redis::start(port)?;
+    let port = redis_server::free_port()?;
+    let redis = RedisServer::start(port)?;
     let url = format!("redis://127.0.0.1:{port}/");
     let policy = Policy::new("api", "200/s token-bucket(20)".parse()?)?;
 
@@ -85,7 +66,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     sleep_until(begin + Duration::from_secs(3)).await;
     drop(redis);
     sleep_until(begin + Duration::from_secs(6)).await;
-    let _redis = Redis::start(port)?;
+    let _redis = RedisServer::start(port)?;
 
     let mut lines = vec![Line::default(); (LENGTH.as_millis() / LINE.as_millis()) as usize];
     while let Some(checked) = results.recv().await {

@@ -7,11 +7,12 @@
 //!
 //! The example needs `redis-server`. It starts one of its own, on a free port.
 
+#[path = "support/redis_server.rs"]
+mod redis_server;
+
 use std::{
     error::Error,
-    net::TcpListener,
     ops::Range,
-    process::{Child, Command, Stdio},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -19,6 +20,7 @@ use std::{
     time::Duration,
 };
 
+use redis_server::RedisServer;
 use tokio::time::{Instant, interval_at, sleep, sleep_until};
 use tollgate::{Decision, Limiter, Policy, store::RedisStore};
 
@@ -34,22 +36,10 @@ struct Counts {
     denied: AtomicU64,
 }
 
-/// A Redis server, which is killed at the end of the scope.
-struct Redis(Child);
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let mut command = Command::new("redis-server");
-    command.args(["--port", &port.to_string(), "--save", "", "--bind", "127.0.0.1"]);
-    let _redis = Redis(command.stdout(Stdio::null()).spawn()?);
+    let port = redis_server::free_port()?;
+    let _redis = RedisServer::start(port)?;
     let policy = Policy::new("api", "600/10s leased(500ms)".parse()?)?;
 
     // A service has one limiter a process. Here, two limiters stand for two processes. The third one

@@ -49,6 +49,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn micros(duration: Duration) -> u64 {
+/// Returns a duration in whole microseconds, at most [`u64::MAX`].
+pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::{
+    clock::micros,
     decision::{Denied, Standing},
     random,
 };
@@ -29,8 +30,7 @@ pub(in crate::middleware) fn with_jitter(seconds: u64, jitter: Duration) -> u64 
 
 /// Returns a random time of up to `jitter`, in microseconds.
 pub(in crate::middleware) fn random_part(jitter: Duration) -> Duration {
-    let micros = u64::try_from(jitter.as_micros()).unwrap_or(u64::MAX);
-    Duration::from_micros(random_up_to(micros))
+    Duration::from_micros(random_up_to(micros(jitter)))
 }
 
 fn random_up_to(max: u64) -> u64 {

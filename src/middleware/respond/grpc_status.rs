@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, header::CONTENT_TYPE};
 
 use super::{caching, grpc_details, violations::violations};
 use crate::{
+    clock::micros,
     decision::Denied,
     middleware::headers::{
         number,
@@ -47,8 +48,8 @@ impl GrpcStatus {
                 ["the cost exceeds what the quota can ever hold", "", ""]
             }
             Some(wait) => {
-                let micros = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
-                ["quota exceeded; retry in ", digits.format(whole_seconds(micros)), " s"]
+                let seconds = whole_seconds(micros(wait));
+                ["quota exceeded; retry in ", digits.format(seconds), " s"]
             }
             None => ["quota exceeded", "", ""],
         };

@@ -14,7 +14,7 @@ use super::{
     stages::Stages,
 };
 use crate::{
-    clock::Timestamp,
+    clock::{Timestamp, micros},
     decision::ChargeReply,
     error::Error,
     policy::Charge,
@@ -57,7 +57,7 @@ impl Pipeline {
         let deny_cache =
             config.deny_cache.then(|| DenyCache::new(Arc::clone(&config.clock), max_delay));
         // A reset ends at its deadline, and may arrive later by `max_delay`.
-        let pause = u64::try_from(max_delay.saturating_mul(2).as_micros()).unwrap_or(u64::MAX);
+        let pause = micros(max_delay.saturating_mul(2));
         let leases = (config.leases && store.counts_leases())
             .then(|| Leases::new(config.lease_clock, pause));
         let fallback = config.fallback.map(|mut memory| {

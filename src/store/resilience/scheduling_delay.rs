@@ -12,6 +12,7 @@ use tokio::{runtime::Handle, time::Instant};
 
 use super::moving_average::MovingAverage;
 use crate::{
+    clock::micros,
     store::scheduling::{Delay, QueuedTurn},
     telemetry,
 };
@@ -107,10 +108,6 @@ impl Measured {
     fn micros(&self, time: Instant) -> u64 {
         micros(time.saturating_duration_since(self.origin)).max(1)
     }
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// A guard that ends a measurement, also if the runtime drops its task.

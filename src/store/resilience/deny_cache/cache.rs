@@ -10,7 +10,7 @@ use super::{
     table::{CacheTable, Found},
 };
 use crate::{
-    clock::{Clock, Timestamp},
+    clock::{Clock, Timestamp, micros},
     decision::{ChargeReply, Source, StoreReply, Verdict},
     error::{Effect, Error},
     policy::Charge,
@@ -60,8 +60,7 @@ impl DenyCache {
     /// Creates a cache for a store at which requests arrive no later than `max_delay` after their
     /// callers have stopped waiting.
     pub(in crate::store::resilience) fn new(clock: Arc<dyn Clock>, max_delay: Duration) -> Self {
-        let max_delay = u64::try_from(max_delay.as_micros()).unwrap_or(u64::MAX);
-        Self { table: CacheTable::new(), clock, max_delay }
+        Self { table: CacheTable::new(), clock, max_delay: micros(max_delay) }
     }
 
     /// Looks up a request before it is sent.

@@ -18,7 +18,7 @@ use super::{
     table::{Entry, Table},
 };
 use crate::{
-    clock::{Clock, Timestamp},
+    clock::{Clock, Timestamp, micros},
     decision::{ChargeReply, ReceiptLine, Verdict},
     policy::Charge,
     quota::Algorithm,
@@ -168,7 +168,7 @@ impl Leases {
             return Joined::None;
         }
         if let Some(sent_at) = entry.stock.renewing_since(now) {
-            let patience = stages.deadline.map_or(u64::MAX, |it| it.as_micros() as u64);
+            let patience = stages.deadline.map_or(u64::MAX, micros);
             return match &entry.renewal {
                 Some(renewal) if now.saturating_sub(sent_at) < patience => {
                     Joined::Waits(renewal.clone())
