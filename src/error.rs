@@ -181,7 +181,7 @@ impl Error {
         !matches!(self.kind(), Invalid | QueueFull | Deadline)
     }
 
-    /// Returns what the failed request may have done to the store.
+    /// Returns the effect that the failed request may have had on the store.
     #[must_use]
     pub fn effect(&self) -> Effect {
         self.0.effect

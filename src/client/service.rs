@@ -97,14 +97,15 @@ impl PaceLayer {
         }
         let enforced = || charges.iter().filter(|charge| !charge.is_shadow());
         let denies_on_failure = enforced().any(|charge| charge.on_failure() == OnFailure::Deny);
-        let first = enforced().next().map(|charge| charge.policy().clone());
+        let first_policy = enforced().next().map(|charge| charge.policy().clone());
         let gate = |deadline| self.pauses.wait(call, deadline);
-        let decision = match self.max_wait.is_zero() {
-            true => match gate(Instant::now()).await {
+        let decision = if self.max_wait.is_zero() {
+            match gate(Instant::now()).await {
                 Ok(()) => self.limiter.check(charges).await.map_err(NotReady::Error),
                 Err(paused) => Err(paused),
-            },
-            false => self.limiter.until_ready_after(charges, self.max_wait, gate).await,
+            }
+        } else {
+            self.limiter.until_ready_after(charges, self.max_wait, gate).await
         };
         match decision {
             Ok(Decision::Denied(denied)) => Err(PaceError::Denied {
@@ -115,7 +116,7 @@ impl PaceLayer {
             }),
             Ok(allowed) => Ok(Some(allowed)),
             Err(NotReady::Paused(wait)) => Err(PaceError::Denied {
-                policy: first.as_ref().map_or("", |policy| policy.name()).to_owned(),
+                policy: first_policy.as_ref().map_or("", |policy| policy.name()).to_owned(),
                 retry_after: Some(wait),
                 over_capacity: false,
                 by_upstream: true,

@@ -27,7 +27,7 @@ impl<'p> Allowed<'p> {
         self.0.time
     }
 
-    /// Returns which store decided.
+    /// Returns the kind of store that decided.
     #[must_use]
     pub fn source(&self) -> Source {
         self.0.source

@@ -144,7 +144,7 @@ impl<'p> Decision<'p> {
         self.details().time
     }
 
-    /// Returns which store decided.
+    /// Returns the kind of store that decided.
     #[must_use]
     pub fn source(&self) -> Source {
         self.details().source

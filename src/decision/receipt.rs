@@ -58,7 +58,7 @@ impl Receipt {
         self.time
     }
 
-    /// Returns which store was charged.
+    /// Returns the kind of store that was charged.
     #[must_use]
     pub fn source(&self) -> Source {
         self.source
@@ -114,7 +114,7 @@ impl ReceiptLine {
         self.units
     }
 
-    /// Returns what the store needs to refund the units.
+    /// Returns the mark, which the store needs to refund the units.
     #[must_use]
     pub fn mark(&self) -> Mark {
         self.mark

@@ -96,7 +96,7 @@ where
 
     /// # Panics
     ///
-    /// If polled again after it was ready.
+    /// Panics if polled again after it was ready.
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;

@@ -15,7 +15,7 @@ use crate::{
 pub(crate) struct Rules {
     rules: Vec<Rule>,
     /// True if a rule needs a lookup.
-    resolve: bool,
+    need_rows: bool,
 }
 
 /// The rules of a layer that apply to one request, as bits. They are found once, because the closures of
@@ -23,9 +23,11 @@ pub(crate) struct Rules {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ApplicableRules(u32);
 
+const _: () = assert!(Charges::MAX <= u32::BITS as usize, "one bit for each rule");
+
 impl Rules {
     pub(crate) fn new(rule: Rule) -> Self {
-        Self { resolve: rule.resolves(), rules: vec![rule] }
+        Self { need_rows: rule.resolves(), rules: vec![rule] }
     }
 
     /// Adds a rule.
@@ -34,8 +36,8 @@ impl Rules {
     ///
     /// Panics if there are already [`Charges::MAX`] rules.
     pub(crate) fn push(&mut self, rule: Rule) {
-        assert!(self.rules.len() < Charges::MAX, "a layer has at most 32 rules");
-        self.resolve |= rule.resolves();
+        assert!(self.rules.len() < Charges::MAX, "a layer has at most {} rules", Charges::MAX);
+        self.need_rows |= rule.resolves();
         self.rules.push(rule);
     }
 
@@ -44,14 +46,14 @@ impl Rules {
         self.rules = self.rules.drain(..).map(Rule::shadow).collect();
     }
 
-    /// Returns which rules apply to a request.
+    /// Finds the rules that apply to a request.
     #[inline]
     pub(crate) fn applicable(&self, parts: &Parts) -> ApplicableRules {
         let bit = |(index, rule): (usize, &Rule)| u32::from(rule.applies_to(parts)) << index;
         ApplicableRules(self.rules.iter().enumerate().map(bit).sum())
     }
 
-    /// Returns the rules that apply to a request.
+    /// Returns the rules that were found to apply to a request.
     #[inline]
     pub(crate) fn select(&self, applicable: ApplicableRules) -> impl Iterator<Item = &Rule> {
         let applies = move |index: usize| applicable.0 >> index & 1 == 1;
@@ -69,7 +71,7 @@ impl Rules {
         applicable: ApplicableRules,
         parts: &mut Parts,
     ) -> Option<PendingLookups> {
-        if self.resolve { self.start_lookups(applicable, parts) } else { None }
+        if self.need_rows { self.start_lookups(applicable, parts) } else { None }
     }
 
     /// Checks that the rows of a request were loaded, as far as the rules that apply to it require it.
@@ -84,7 +86,7 @@ impl Rules {
         applicable: ApplicableRules,
         parts: &Parts,
     ) -> Result<(), Error> {
-        if self.resolve && self.select(applicable).any(|rule| rule.denies_without_row(parts)) {
+        if self.need_rows && self.select(applicable).any(|rule| rule.denies_without_row(parts)) {
             return Err(not_loaded());
         }
         Ok(())

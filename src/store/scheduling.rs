@@ -104,7 +104,7 @@ impl TimeLimit {
     ///
     /// # Errors
     ///
-    /// If `future` is not ready at the end of the wait.
+    /// Returns an error if `future` is not ready at the end of the wait.
     pub(crate) async fn wait<F: Future>(
         self,
         mut future: Pin<&mut F>,

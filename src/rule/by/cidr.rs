@@ -17,7 +17,7 @@ impl Cidrs {
     ///
     /// # Errors
     ///
-    /// If an item is neither an address nor the first address of a range.
+    /// Returns an error if an item is neither an address nor the first address of a range.
     pub(super) fn parse(ranges: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, Error> {
         let mut cidrs = Self::default();
         for range in ranges {

@@ -65,7 +65,8 @@ impl Backend {
     ///
     /// # Errors
     ///
-    /// If the server, or every node of the cluster, cannot be reached or refuses the connection.
+    /// Returns an error if the server, or every node of the cluster, cannot be reached or refuses the
+    /// connection.
     pub(super) async fn connect(&self) -> Result<(), Failure> {
         match self {
             Self::Server(pool, _) => pool.warm_up().await,
@@ -92,7 +93,7 @@ impl Backend {
     ///
     /// # Errors
     ///
-    /// If no connection to the server that has the slot can be opened.
+    /// Returns an error if no connection to the server that has the slot can be opened.
     pub(super) async fn ready(&self, slot: u16) -> Result<(), Failure> {
         match self {
             Self::Server(pool, _) => pool.ready().await,

@@ -61,7 +61,7 @@ impl Batcher {
     ///
     /// # Errors
     ///
-    /// If the call of the check fails, or its reply is not valid.
+    /// Returns an error if the call of the check fails, or its reply is not valid.
     pub(super) async fn run(
         &self,
         slot: u16,

@@ -192,7 +192,8 @@ impl RedisConfig {
     ///
     /// # Errors
     ///
-    /// If a value is not allowed. The error names the field, the value and the allowed range.
+    /// Returns an error if a value is not allowed. The error names the field, the value and the allowed
+    /// range.
     pub(super) fn validate(&self) -> Result<(), Error> {
         let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
         if !(1..=64).contains(&self.prefix.len()) || !self.prefix.bytes().all(is_allowed) {

@@ -41,7 +41,7 @@ impl Batcher {
     ///
     /// # Errors
     ///
-    /// If a call fails. The error's [`effect`](Error::effect) is that of the whole request.
+    /// Returns an error if a call fails. The error's [`effect`](Error::effect) is that of the whole request.
     pub(super) async fn execute(
         &self,
         check: &WireCheck,

@@ -126,7 +126,7 @@ impl ScriptLoader {
     ///
     /// # Errors
     ///
-    /// If the call fails for another reason than a missing script.
+    /// Returns an error if the call fails for another reason than a missing script.
     pub(super) async fn run<T, F>(
         &self,
         departure: &Departure,

@@ -93,7 +93,7 @@ impl Startup {
     ///
     /// # Errors
     ///
-    /// If the last attempt has failed, or the first one takes too long.
+    /// Returns an error if the last attempt has failed, or the first one takes too long.
     pub(super) async fn ready(&self, deadline: Option<Instant>) -> Result<(), Failure> {
         let started = self.begin();
         let until = match deadline {

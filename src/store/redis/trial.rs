@@ -51,7 +51,7 @@ impl Trial {
     ///
     /// # Errors
     ///
-    /// If no server can be reached, or one of them refuses a command.
+    /// Returns an error if no server can be reached, or one of them refuses a command.
     pub(super) async fn run(&self) -> Result<(), TrialFailure> {
         let backend = self.batcher.backend();
         backend.connect().await.map_err(|failure| self.failure(0, failure))?;

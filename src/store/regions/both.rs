@@ -79,7 +79,7 @@ impl Both {
     ///
     /// # Errors
     ///
-    /// If a part fails. A peek fails only if a charge is left of which no part has replied.
+    /// Returns an error if a part fails. A peek fails only if a charge is left of which no part has replied.
     pub(super) async fn wait(mut self) -> Result<StoreReply, Error> {
         let share = wait_for(&mut self.share, None).await;
         let pool = wait_for(&mut self.pool, self.limit).await;

@@ -55,7 +55,7 @@ pub(super) fn send(store: &dyn Store, request: Request<'_>, deadline: Option<Dea
 ///
 /// # Errors
 ///
-/// If `future` is not ready by the deadline.
+/// Returns an error if `future` is not ready by the deadline.
 pub(super) async fn wait_for<F: Future>(
     future: F,
     deadline: Option<Deadline>,

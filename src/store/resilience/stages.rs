@@ -205,7 +205,7 @@ impl Stages {
     /// Returns whether a breaker rejects this request in step 2.
     #[inline]
     pub(super) fn is_rejected(&self, request: Request<'_>) -> bool {
-        self.breakers.as_ref().is_some_and(|breakers| breakers.reject(&*self.store, request))
+        self.breakers.as_ref().is_some_and(|breakers| breakers.rejects(&*self.store, request))
     }
 
     /// Requests the permits of step 4. Without breakers, every request goes through without one.

@@ -39,7 +39,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// If the request fails or the reply is not valid.
+    /// Returns an error if the request fails or the reply is not valid.
     pub(super) async fn slot_ranges(&self) -> Result<Vec<SlotRange>, Failure> {
         let parse = |value| slots::is_slots_reply(&value).then_some(value);
         let reply = self.pool.send(&cluster_slots(), &Departure::default(), parse).await?;
@@ -51,7 +51,7 @@ impl Node {
 ///
 /// # Errors
 ///
-/// If connecting fails, the request fails, or the reply is not valid.
+/// Returns an error if connecting fails, the request fails, or the reply is not valid.
 pub(super) async fn slot_ranges_of_seed(
     seed: &ServerConnector,
 ) -> Result<Vec<SlotRange>, RedisError> {

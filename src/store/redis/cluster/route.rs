@@ -41,7 +41,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// If no URL is given, or one is not valid.
+    /// Returns an error if no URL is given, or one is not valid.
     pub(in crate::store::redis) fn new(
         seeds: &[String],
         config: &RedisConfig,
@@ -57,7 +57,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// If no node answers.
+    /// Returns an error if no node answers.
     pub(in crate::store::redis) async fn refresh(&self) -> Result<(), Failure> {
         self.refresh.run(|| Arc::clone(&self.topology).refresh()).await
     }
@@ -100,7 +100,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// If no node has the slot, or no connection to it can be opened.
+    /// Returns an error if no node has the slot, or no connection to it can be opened.
     pub(in crate::store::redis) async fn ready(&self, slot: u16) -> Result<(), Failure> {
         let node = self.owner(slot).await?;
         match node.pool.ready().await {
@@ -120,7 +120,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// If the call fails, or is still redirected after the response timeout.
+    /// Returns an error if the call fails, or is still redirected after the response timeout.
     pub(in crate::store::redis) async fn run<C: Borrow<WireCheck>>(
         &self,
         slot: u16,

@@ -26,7 +26,7 @@ pub(super) fn is_slots_reply(value: &Value) -> bool {
 ///
 /// # Errors
 ///
-/// If the reply is not valid.
+/// Returns an error if the reply is not valid.
 pub(super) fn parse(reply: Value, replying_host: &str) -> Result<Vec<SlotRange>, RedisError> {
     let ranges: Vec<Vec<Value>> = from_redis_value(reply)?;
     ranges.into_iter().filter_map(|range| parse_range(range, replying_host).transpose()).collect()
@@ -52,7 +52,7 @@ fn parse_range(range: Vec<Value>, replying_host: &str) -> Result<Option<SlotRang
 ///
 /// # Errors
 ///
-/// If the port is not a number from 0 to 65535.
+/// Returns an error if the port is not a number from 0 to 65535.
 pub(super) fn parse_address(
     address: &str,
     replying_host: &str,

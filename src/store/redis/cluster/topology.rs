@@ -64,7 +64,7 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// If no URL is given, or one is not valid.
+    /// Returns an error if no URL is given, or one is not valid.
     pub(super) fn new(seeds: &[String], config: &RedisConfig) -> Result<Self, RedisError> {
         if seeds.is_empty() {
             return Err((ErrorKind::InvalidClientConfig, "no node is given").into());
@@ -116,7 +116,7 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// If the address is not valid.
+    /// Returns an error if the address is not valid.
     pub(super) fn redirect_target(
         &self,
         redirecting: &Node,
@@ -136,7 +136,8 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// If no node replies with any slots within the connect timeout plus the response timeout.
+    /// Returns an error if no node replies with any slots within the connect timeout plus the response
+    /// timeout.
     pub(super) async fn refresh(self: Arc<Self>) -> Result<(), Failure> {
         let mut replies = self.ask_all();
         let (mut best, mut covered, mut failure) = (Vec::new(), 0, None);

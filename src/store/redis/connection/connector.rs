@@ -22,7 +22,7 @@ impl Connector {
     ///
     /// # Errors
     ///
-    /// If the server cannot be reached or refuses the connection.
+    /// Returns an error if the server cannot be reached or refuses the connection.
     pub(super) async fn connect(self: Arc<Self>) -> Result<Connection, RedisError> {
         match &*self {
             Self::Server(server) => server.connect().await,

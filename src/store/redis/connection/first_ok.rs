@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 ///
 /// # Errors
 ///
-/// If all attempts fail. The error is that of the last attempt to which a server answered, or else
-/// that of the first attempt that failed.
+/// Returns an error if all attempts fail. The error is that of the last attempt to which a server answered,
+/// or else that of the first attempt that failed.
 pub(super) async fn first_ok<T: 'static>(
     mut attempts: JoinSet<Result<T, RedisError>>,
 ) -> Result<T, RedisError> {

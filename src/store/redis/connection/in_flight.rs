@@ -36,7 +36,7 @@ impl<'p> InFlight<'p> {
     ///
     /// # Errors
     ///
-    /// If there is no reply, if it is an error, or if it may belong to another request.
+    /// Returns an error if there is no reply, if it is an error, or if it may belong to another request.
     pub(super) fn finish<T>(
         mut self,
         reply: Result<Value, RedisError>,

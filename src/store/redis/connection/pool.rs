@@ -54,7 +54,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// If one of them cannot be opened.
+    /// Returns an error if one of them cannot be opened.
     pub(in crate::store::redis) async fn warm_up(&self) -> Result<(), Failure> {
         for slot in &self.slots {
             slot.connect().await?;
@@ -70,8 +70,8 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// If no connection can be opened, if there is no reply in time, or if the reply is an error or
-    /// not valid.
+    /// Returns an error if no connection can be opened, if there is no reply in time, or if the reply is an
+    /// error or not valid.
     pub(in crate::store::redis) async fn send<T>(
         &self,
         command: &Cmd,
@@ -108,7 +108,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// If none can be opened.
+    /// Returns an error if none can be opened.
     pub(in crate::store::redis) async fn ready(&self) -> Result<(), Failure> {
         if self.slots.iter().any(|slot| slot.connection().is_some()) {
             return Ok(());

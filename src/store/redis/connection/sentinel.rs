@@ -29,7 +29,7 @@ impl SentinelConnector {
     ///
     /// # Errors
     ///
-    /// If no sentinel is given, or a URL is not valid.
+    /// Returns an error if no sentinel is given, or a URL is not valid.
     pub(in crate::store::redis) fn new(
         sentinels: &[String],
         primary: &str,
@@ -66,7 +66,7 @@ impl SentinelConnector {
     ///
     /// # Errors
     ///
-    /// If no sentinel answers, or none names a server that agrees that it is the primary.
+    /// Returns an error if no sentinel answers, or none names a server that agrees that it is the primary.
     pub(super) async fn connect(&self) -> Result<Connection, RedisError> {
         let mut attempts = JoinSet::new();
         for sentinel in &self.sentinels {

@@ -34,7 +34,7 @@ impl ServerConnector {
     ///
     /// # Errors
     ///
-    /// If the URL is not valid, or needs TLS and this crate was built without `redis-tls`.
+    /// Returns an error if the URL is not valid, or needs TLS and this crate was built without `redis-tls`.
     pub(in crate::store::redis) fn from_url(
         url: &str,
         config: &RedisConfig,
@@ -108,7 +108,7 @@ impl ServerConnector {
     ///
     /// # Errors
     ///
-    /// If the server cannot be reached or refuses the connection.
+    /// Returns an error if the server cannot be reached or refuses the connection.
     pub(in crate::store::redis) async fn connect(&self) -> Result<Connection, RedisError> {
         let liveness = Arc::new(Liveness::default());
         let watched = Arc::clone(&liveness);

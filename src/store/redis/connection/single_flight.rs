@@ -69,7 +69,8 @@ impl SingleFlight {
     ///
     /// # Errors
     ///
-    /// If the operation fails, or has failed and its backoff is not over, or if the runtime ends.
+    /// Returns an error if the operation fails, or has failed and its backoff is not over, or if the runtime
+    /// ends.
     pub(in crate::store::redis) async fn run<F>(
         &self,
         operation: impl FnOnce() -> F,

@@ -50,7 +50,7 @@ impl Slot {
     ///
     /// # Errors
     ///
-    /// If connecting fails or takes longer than the connect timeout, or has failed recently.
+    /// Returns an error if connecting fails or takes longer than the connect timeout, or has failed recently.
     pub(super) async fn connect(&self) -> Result<Arc<Connection>, Failure> {
         self.connecting.run(|| self.replace_connection()).await?;
         self.connection().ok_or_else(|| {

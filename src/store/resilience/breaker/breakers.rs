@@ -49,7 +49,7 @@ impl Breakers {
     /// Returns whether a breaker of this request certainly rejects it. Takes no lock while all
     /// breakers are closed.
     #[inline]
-    pub(in crate::store::resilience) fn reject(
+    pub(in crate::store::resilience) fn rejects(
         &self,
         store: &dyn Store,
         request: Request<'_>,
@@ -65,7 +65,7 @@ impl Breakers {
     ///
     /// # Errors
     ///
-    /// If a breaker rejects the request.
+    /// Returns [`Rejected`] if a breaker rejects the request.
     pub(in crate::store::resilience) fn try_acquire(
         &self,
         store: &dyn Store,

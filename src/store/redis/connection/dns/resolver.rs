@@ -95,7 +95,8 @@ impl Resolver {
     ///
     /// # Errors
     ///
-    /// If the name server says that there is no such host, or does not answer within [`MAX_WAIT`].
+    /// Returns an error if the name server says that there is no such host, or does not answer within
+    /// [`MAX_WAIT`].
     async fn addresses(&self, host: &str) -> io::Result<Addresses> {
         let give_up_at = Instant::now() + MAX_WAIT;
         let mut results = self.lock().host(host)?.result.subscribe();
@@ -188,7 +189,7 @@ impl ResolverState {
     ///
     /// # Errors
     ///
-    /// If the table is full and tasks wait for the addresses of all its hosts.
+    /// Returns an error if the table is full and tasks wait for the addresses of all its hosts.
     fn host(&mut self, name: &str) -> io::Result<&mut Host> {
         if self.hosts.len() >= MAX_HOSTS && !self.hosts.contains_key(name) {
             let idle = self.hosts.iter().filter(|(_, host)| host.result.is_closed());
