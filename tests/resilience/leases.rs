@@ -177,7 +177,8 @@ async fn many_checks_wait_for_one_renewal() {
     let decisions = join_all(checks).await;
     assert!(decisions.iter().all(|it| it.as_ref().is_ok_and(Decision::is_allowed)));
     let requests = case.store.requests();
-    assert!(requests.len() <= 8, "{requests:?}");
+    // The first 15 checks of a key ask the store themselves.
+    assert!((16..=24).contains(&requests.len()), "{requests:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -440,7 +441,7 @@ async fn close_waits_for_the_renewal_in_flight() {
     let case = Case::new();
     let policy = policy("p", "1000/min leased(1s)");
     case.store.remote.set(Mood::Late);
-    let checks = (0..10).map(|_| case.limiter.check(policy.charge("alice", 1)));
+    let checks = (0..30).map(|_| case.limiter.check(policy.charge("alice", 1)));
     let close = async {
         tokio::task::yield_now().await;
         case.limiter.close().await
@@ -459,7 +460,7 @@ async fn close_ends_although_the_store_does_not_answer() {
     let case = Case::with(|resilience| resilience.deadline(Duration::from_secs(10)));
     let policy = policy("p", "1000/min leased(1s)");
     for key in 0..100 {
-        for _ in 0..10 {
+        for _ in 0..30 {
             let _ = case.check(policy.charge(key.to_string(), 1)).await;
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::super::fingerprint::Fingerprint;
+use super::{super::fingerprint::Fingerprint, demand::MIN_CHECKS};
 
 /// The recent checks of keys that are not leased. A key costs no more than one slot, and a key that
 /// comes to the slot of another one replaces it.
@@ -16,9 +16,9 @@ pub(super) struct Candidates(Box<[AtomicU64]>);
 /// The number of slots: 128 KiB of them.
 const SLOTS: usize = 1 << 14;
 
-/// The number of checks within a refresh time that make a key busy: one more than is
-/// [expected](super::stock::MIN_CHECKS) after the first.
-pub(super) const BUSY_CHECKS: u64 = super::stock::MIN_CHECKS + 1;
+/// The number of checks within a refresh time from which on the demand of a key is measured: one more
+/// than a [leased](MIN_CHECKS) key has on average.
+pub(super) const BUSY_CHECKS: u64 = MIN_CHECKS + 1;
 
 impl Candidates {
     pub(super) fn new() -> Self {
@@ -46,10 +46,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_busy_after_two_more_checks_within_the_refresh_time() {
+    fn a_key_is_busy_after_four_more_checks_within_the_refresh_time() {
         let candidates = Candidates::new();
         let key = Fingerprint(5, 7 << 40);
-        for (now, is_busy) in [(0, false), (50, false), (101, false), (150, false), (201, true)] {
+        for (now, is_busy) in [
+            (0, false),
+            (50, false),
+            (101, false),
+            (120, false),
+            (150, false),
+            (160, false),
+            (201, true),
+        ] {
             assert_eq!(candidates.observe(key, now, 100), is_busy, "at {now}");
         }
         assert!(!candidates.observe(key, 202, 100), "counted anew");

@@ -31,6 +31,14 @@ pub(super) struct Expected {
 /// The scale of the fixed-point numbers.
 const SCALE: u64 = 256;
 
+/// The fewest checks in an interval, on average, for a key to be leased. A lease then costs the store
+/// at most a quarter of the commands that the checks would cost.
+pub(super) const MIN_CHECKS: u64 = 4;
+
+/// The number of checks in one interval by which a key is leased before its average shows the demand:
+/// so many that they are not a random burst of a key with little demand.
+pub(super) const BURST_CHECKS: u64 = 16;
+
 impl Demand {
     /// Creates the demand of a key that has not been checked. `interval` is in microseconds and at
     /// least 1.
@@ -41,9 +49,7 @@ impl Demand {
     /// Counts a check that costs `cost` units, whether it is admitted or denied.
     #[inline]
     pub(super) fn observe(&mut self, now: u64, cost: u64) {
-        if now.saturating_sub(self.start) >= self.interval {
-            self.begin_interval(now);
-        }
+        self.advance(now);
         self.current.checks = self.current.checks.saturating_add(SCALE);
         self.current.units = self.current.units.saturating_add(cost.saturating_mul(SCALE));
     }
@@ -52,15 +58,34 @@ impl Demand {
     /// current interval if it is higher already.
     #[inline]
     pub(super) fn expected(&mut self, now: u64) -> Expected {
-        if now.saturating_sub(self.start) >= self.interval {
-            self.begin_interval(now);
-        }
+        self.advance(now);
         let higher = |average: u64, current: u64| average.max(current).div_ceil(SCALE);
         let Self { average, current, .. } = self;
         // Rounded up for units, so that the demand of a check is at least its cost.
         Expected {
             checks: average.checks.max(current.checks) / SCALE,
             units: higher(average.units, current.units),
+        }
+    }
+
+    /// Returns whether the key has so much demand that it is leased.
+    #[inline]
+    pub(super) fn is_busy(&mut self, now: u64) -> bool {
+        self.advance(now);
+        self.average.checks >= MIN_CHECKS * SCALE || self.current.checks >= BURST_CHECKS * SCALE
+    }
+
+    /// Returns whether the key has so little demand that it will not be leased soon.
+    pub(super) fn is_cold(&mut self, now: u64) -> bool {
+        self.advance(now);
+        // The average is half of the demand after the first interval.
+        self.average.checks.max(self.current.checks) < MIN_CHECKS * SCALE / 2
+    }
+
+    #[inline]
+    fn advance(&mut self, now: u64) {
+        if now.saturating_sub(self.start) >= self.interval {
+            self.begin_interval(now);
         }
     }
 
@@ -109,8 +134,24 @@ mod tests {
     #[test]
     fn a_burst_counts_at_once() {
         let mut demand = Demand::new(100, 0);
-        (0..50).for_each(|_| demand.observe(5, 2));
+        (0..15).for_each(|_| demand.observe(5, 2));
+        assert!(!demand.is_busy(5));
+        (0..35).for_each(|_| demand.observe(5, 2));
+        assert!(demand.is_busy(5));
         assert_eq!(demand.expected(5), Expected { checks: 50, units: 100 });
+    }
+
+    #[test]
+    fn a_steady_demand_is_busy_from_four_checks_in_an_interval_on() {
+        for (count, is_busy) in [(3, false), (5, true)] {
+            let mut demand = Demand::new(100, 0);
+            run(&mut demand, (0, 2_000), count, 1);
+            assert_eq!(demand.is_busy(2_000), is_busy, "{count}");
+            assert!(!demand.is_cold(2_000), "{count}");
+        }
+        let mut demand = Demand::new(100, 0);
+        run(&mut demand, (0, 2_000), 1, 1);
+        assert!(demand.is_cold(2_000));
     }
 
     #[test]

@@ -51,9 +51,6 @@ pub(crate) struct Stock {
     last_check: u64,
 }
 
-/// The fewest checks that are expected in a refresh time for a key to be leased.
-pub(super) const MIN_CHECKS: u64 = 2;
-
 /// The longest time without a renewal after one whose reply was lost, in microseconds.
 const MAX_BACKOFF: u64 = 1_000_000;
 
@@ -158,10 +155,10 @@ impl Stock {
         if self.renewing_since(now).is_some() || now < self.next_ask_at {
             return None;
         }
-        let expected = self.demand.expected(now);
-        if expected.checks < MIN_CHECKS || round_trip >= 2 * self.refresh {
+        if !self.demand.is_busy(now) || round_trip >= 2 * self.refresh {
             return None;
         }
+        let expected = self.demand.expected(now);
         let (least, horizon) = self.needed(expected, round_trip);
         if cost == 0 && self.units_at(now.saturating_add(horizon)) >= least {
             return None;
@@ -204,12 +201,13 @@ impl Stock {
     }
 
     /// Ends a renewal that the store has denied. If the store has too few units for a usual check, the
-    /// next renewal is sent when a unit returns.
+    /// next renewal is sent when a unit returns, and not before a quarter of the refresh time has
+    /// passed: by then several units may have returned. Until then, checks ask the store one by one.
     pub(crate) fn denied(&mut self, ask: &Ask, time: Timestamp, standing: Standing) {
         if self.end_renewal(ask) {
             self.record(ask.sent_at, time, standing);
             if standing.remaining < ask.mean_cost {
-                let wait = standing.next_after.min(self.refresh);
+                let wait = standing.next_after.max(self.refresh / 4).min(self.refresh);
                 self.next_ask_at = ask.sent_at.saturating_add(wait);
             }
         }
@@ -272,7 +270,7 @@ impl Stock {
         self.grants.is_empty()
             && self.renewing_since(now).is_none()
             && now >= self.next_ask_at
-            && self.demand.expected(now).checks < MIN_CHECKS
+            && self.demand.is_cold(now)
     }
 
     /// Returns the time at which the renewal in flight was asked for.

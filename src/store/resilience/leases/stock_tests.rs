@@ -41,10 +41,10 @@ fn renew(stock: &mut Stock, now: u64, units: u64, number: u64) -> Option<Leftove
 }
 
 #[test]
-fn a_key_is_leased_from_two_expected_checks_on() {
-    assert!(busy(1, 0).ask(0, ROUND_TRIP, 1).is_none());
-    let ask = busy(2, 0).ask(0, ROUND_TRIP, 1).expect("demand");
-    assert_eq!((ask.cost, ask.max), (1, 2));
+fn a_key_is_leased_from_a_burst_of_sixteen_checks_on() {
+    assert!(busy(15, 0).ask(0, ROUND_TRIP, 1).is_none());
+    let ask = busy(16, 0).ask(0, ROUND_TRIP, 1).expect("demand");
+    assert_eq!((ask.cost, ask.max), (1, 16));
 }
 
 #[test]
@@ -60,22 +60,22 @@ fn asks_for_the_demand_of_a_refresh_time() {
 
 #[test]
 fn one_renewal_is_in_flight_at_a_time() {
-    let mut stock = busy(10, 0);
+    let mut stock = busy(20, 0);
     let ask = stock.ask(0, ROUND_TRIP, 1).expect("demand");
     assert!(stock.renewing_since(0).is_some());
     assert!(stock.ask(0, ROUND_TRIP, 1).is_none());
     stock.lost(&ask);
     assert!(stock.renewing_since(0).is_none());
     assert!(stock.ask(LEASE / 2 - 1, ROUND_TRIP, 1).is_none(), "after a failure it waits");
-    (0..2).for_each(|_| stock.observe(LEASE / 2, 1));
+    (0..20).for_each(|_| stock.observe(LEASE / 2, 1));
     assert!(stock.ask(LEASE / 2, ROUND_TRIP, 1).is_some());
 }
 
 #[test]
 fn a_renewal_that_is_in_flight_for_as_long_as_the_lease_is_not_waited_for() {
-    let mut stock = busy(10, 0);
+    let mut stock = busy(20, 0);
     let stuck = stock.ask(0, ROUND_TRIP, 1).expect("demand");
-    (0..10).for_each(|_| stock.observe(LEASE - 1, 1));
+    (0..20).for_each(|_| stock.observe(LEASE - 1, 1));
     assert!(stock.ask(LEASE - 1, ROUND_TRIP, 1).is_none());
     assert!(stock.renewing_since(LEASE).is_none());
     let next = stock.ask(LEASE, ROUND_TRIP, 1).expect("demand");
@@ -88,7 +88,7 @@ fn a_renewal_that_is_in_flight_for_as_long_as_the_lease_is_not_waited_for() {
 
 #[test]
 fn units_are_usable_until_the_lease_since_the_request_has_passed_on_a_slow_clock() {
-    let mut stock = busy(10, 1_000);
+    let mut stock = busy(20, 1_000);
     assert_eq!(renew(&mut stock, 1_000, 10, 7), None);
     let taken = stock.take(4).expect("10 units");
     assert_eq!((taken.mark, taken.units), (mark(7), 4));
@@ -102,7 +102,7 @@ fn a_lease_ends_with_the_period_under_a_fixed_window() {
     let quota = Quota::new_with_algorithm(100, Duration::from_secs(1), Algorithm::FixedWindow);
     let quota = quota.and_then(|quota| quota.leased(Duration::from_millis(100))).expect("valid");
     let mut stock = Stock::new(quota, 1, 0);
-    (0..10).for_each(|_| stock.observe(0, 1));
+    (0..20).for_each(|_| stock.observe(0, 1));
     let ask = stock.ask(0, ROUND_TRIP, 1).expect("demand");
     // 2.002 ms before the period ends.
     let time = Timestamp::from_micros(STORE_TIME + 1_000_000 - 2_002);
@@ -113,7 +113,7 @@ fn a_lease_ends_with_the_period_under_a_fixed_window() {
 
 #[test]
 fn a_charge_is_paid_from_one_grant() {
-    let mut stock = busy(10, 0);
+    let mut stock = busy(20, 0);
     assert_eq!(renew(&mut stock, 0, 3, 1), None);
     assert_eq!(renew(&mut stock, 1, 5, 2), None);
     assert_eq!(stock.take(4).map(|taken| taken.mark), Some(mark(2)));
@@ -150,7 +150,7 @@ fn a_store_that_is_as_slow_as_the_lease_is_long_is_not_asked_for_one() {
 
 #[test]
 fn units_return_to_their_grant() {
-    let mut stock = busy(10, 0);
+    let mut stock = busy(20, 0);
     assert_eq!(renew(&mut stock, 0, 3, 1), None);
     let taken = stock.take(3).expect("3 units");
     assert!(stock.put_back(&taken));
@@ -164,7 +164,7 @@ fn units_return_to_their_grant() {
 /// A token bucket whose debt is 50 after a grant of 10 units: they are the units 41 to 50.
 #[test]
 fn under_a_token_bucket_the_mark_shows_which_units_of_the_grant_were_taken() {
-    let mut stock = busy(10, 0);
+    let mut stock = busy(20, 0);
     stock.set_debt_marks(true);
     let ask = stock.ask(0, ROUND_TRIP, 1).expect("demand");
     let grant = ChargeReply { mark: Mark::new([7, 50, 3]), ..reply(10, 0) };
@@ -182,7 +182,7 @@ fn under_a_token_bucket_the_mark_shows_which_units_of_the_grant_were_taken() {
 
 #[test]
 fn late_units_go_back_to_the_store_with_their_grant() {
-    let mut stock = busy(10, 0);
+    let mut stock = busy(20, 0);
     assert_eq!(renew(&mut stock, 0, 3, 1), None);
     assert_eq!(renew(&mut stock, 50, 5, 2), None);
     let taken = stock.take(1).expect("3 units");
@@ -196,11 +196,11 @@ fn late_units_go_back_to_the_store_with_their_grant() {
 
 #[test]
 fn idle_and_ended_units_are_surrendered() {
-    let mut stock = busy(10, 0);
+    let mut stock = busy(20, 0);
     assert_eq!(renew(&mut stock, 0, 3, 1), None);
     assert!(stock.surrender(LEASE / 2 - 1).is_empty());
     assert_eq!(stock.surrender(LEASE / 2).as_slice(), [Leftover { mark: mark(1), units: 3 }]);
-    (0..10).for_each(|_| stock.observe(LEASE / 2, 1));
+    (0..20).for_each(|_| stock.observe(LEASE / 2, 1));
     assert_eq!(renew(&mut stock, LEASE / 2, 8, 2), None);
     stock.observe(LEASE / 2 + END, 1);
     stock.take(1).expect("8 units");
@@ -211,7 +211,7 @@ fn idle_and_ended_units_are_surrendered() {
 
 #[test]
 fn a_renewal_of_an_earlier_generation_goes_back() {
-    let mut stock = busy(10, 0);
+    let mut stock = busy(20, 0);
     assert_eq!(renew(&mut stock, 0, 3, 1), None);
     let taken = stock.take(1).expect("3 units");
     let old = stock.ask(0, ROUND_TRIP, 1).expect("demand");
@@ -230,7 +230,7 @@ fn a_renewal_of_an_earlier_generation_goes_back() {
 
 #[test]
 fn a_renewal_from_before_a_reset_does_not_go_back() {
-    let mut stock = busy(10, 0);
+    let mut stock = busy(20, 0);
     let old = stock.ask(0, ROUND_TRIP, 1).expect("demand");
     stock.forget(2, 0);
     assert_eq!(stock.granted(&old, Timestamp::from_micros(STORE_TIME), &reply(9, 2)), None);
@@ -239,7 +239,7 @@ fn a_renewal_from_before_a_reset_does_not_go_back() {
 
 #[test]
 fn units_of_an_earlier_quota_go_back() {
-    let mut stock = busy(10, 0);
+    let mut stock = busy(20, 0);
     assert_eq!(renew(&mut stock, 0, 3, 1), None);
     let old = stock.ask(0, ROUND_TRIP, 1).expect("demand");
     let half = Quota::per_second(500).leased(Duration::from_micros(LEASE)).expect("valid");
@@ -252,7 +252,7 @@ fn units_of_an_earlier_quota_go_back() {
 
 #[test]
 fn a_fifth_grant_replaces_an_empty_one_or_the_oldest() {
-    let mut stock = busy(10, 0);
+    let mut stock = busy(20, 0);
     (1..=4).for_each(|number| assert_eq!(renew(&mut stock, number, 2, number), None));
     assert_eq!(renew(&mut stock, 5, 3, 5), Some(Leftover { mark: mark(1), units: 2 }));
     stock.take(2).expect("of the second");
@@ -261,21 +261,24 @@ fn a_fifth_grant_replaces_an_empty_one_or_the_oldest() {
 }
 
 #[test]
-fn after_a_denial_it_asks_when_a_unit_returns() {
-    let mut stock = busy(10, 0);
-    let ask = stock.ask(0, ROUND_TRIP, 1).expect("demand");
-    let empty = Standing { remaining: 0, ..reply(0, 0).standing };
-    stock.denied(&ask, Timestamp::from_micros(STORE_TIME), empty);
-    assert!(stock.ask(4_999, ROUND_TRIP, 1).is_none());
-    let ask = stock.ask(5_000, ROUND_TRIP, 701).expect("a unit has returned");
-    // 700 units are free, which was too little for this check alone.
-    stock.denied(&ask, Timestamp::from_micros(STORE_TIME), reply(0, 0).standing);
-    assert!(stock.ask(5_001, ROUND_TRIP, 1).is_some());
+fn after_a_denial_it_asks_when_units_have_returned() {
+    // Not before a quarter of half the lease has passed.
+    for (next_after, wait) in [(5_000, LEASE / 8), (20_000, 20_000)] {
+        let mut stock = busy(20, 0);
+        let ask = stock.ask(0, ROUND_TRIP, 1).expect("demand");
+        let empty = Standing { remaining: 0, next_after, ..reply(0, 0).standing };
+        stock.denied(&ask, Timestamp::from_micros(STORE_TIME), empty);
+        assert!(stock.ask(wait - 1, ROUND_TRIP, 1).is_none());
+        let ask = stock.ask(wait, ROUND_TRIP, 701).expect("a unit has returned");
+        // 700 units are free, which was too little for this check alone.
+        stock.denied(&ask, Timestamp::from_micros(STORE_TIME), reply(0, 0).standing);
+        assert!(stock.ask(wait + 1, ROUND_TRIP, 1).is_some());
+    }
 }
 
 #[test]
 fn the_standing_has_what_is_free_and_the_stock() {
-    let mut stock = busy(10, 1_000);
+    let mut stock = busy(20, 1_000);
     assert_eq!(renew(&mut stock, 1_000, 10, 1), None);
     stock.take(4).expect("10 units");
     let (time, standing) = stock.standing(3_000);
@@ -288,7 +291,7 @@ fn the_standing_has_what_is_free_and_the_stock() {
 
 #[test]
 fn a_stock_is_cold_when_it_is_empty_and_the_demand_has_ceased() {
-    let mut stock = busy(10, 0);
+    let mut stock = busy(20, 0);
     assert!(!stock.is_cold(0));
     assert_eq!(renew(&mut stock, 0, 10, 1), None);
     assert!(!stock.is_cold(10 * LEASE), "it holds units");

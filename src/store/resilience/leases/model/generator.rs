@@ -41,14 +41,17 @@ pub(super) fn plan(seed: u64, number: usize, mutant: Option<Mutant>) -> Plan {
     let random = &mut Random(seed ^ 0x5851_f42d_4c95_7f2d);
     let window = 500 + 10 * random.below(60);
     let lease = lease_of(random, window);
+    // A lease gives up little of a bucket, so an ambush on a bucket has no faults, and much demand.
+    let is_clean = number == 3 && mutant == Some(Mutant::CountsWithoutLease);
     // In an ambush the first process takes units and uses them late. Then the others use all they get.
     let is_ambush = random.below(3) == 0 || mutant.is_some();
     let (count, checks) = match is_ambush {
-        true => (3 + random.below(3), 32),
+        true => (3 + random.below(3), 64),
         false => (1 + random.below(5), random.one(&[2, 4, 8, 16])),
     };
     let limit = match is_ambush {
-        true if number == 3 => 40 + random.below(80 * count),
+        true if is_clean => 1_000 + random.below(2_000),
+        true if number == 3 => 80 + random.below(160 * count),
         true => 8 + random.below(16 * count),
         // A part of the checks that arrive in a window.
         false => count * checks * window / lease * random.one(&[4, 8, 15, 30, 90]) / 50,
@@ -72,7 +75,7 @@ pub(super) fn plan(seed: u64, number: usize, mutant: Option<Mutant>) -> Plan {
         (quota(random, number, limit, window, lease), start + random.below(micros))
     });
     let suspended = random.one(&[0, 30, 300]);
-    let ambush_at = lease * 500 + random.below(lease * 700);
+    let ambush_at = lease * 500 + random.below(lease * if is_clean { 100 } else { 700 });
     let direct_percent = if is_ambush { random.one(&[0, 50, 100]) } else { 10 };
     let processes = (0..count).map(|number| {
         let skew_ppb = match random.below(4) {
@@ -94,7 +97,11 @@ pub(super) fn plan(seed: u64, number: usize, mutant: Option<Mutant>) -> Plan {
         workload.idle = cycle - workload.active;
         if is_ambush {
             let delay = if is_late { 0 } else { ambush_at };
-            let active = if is_late { 2 * short } else { 10 * micros };
+            let (active, often) = match is_clean {
+                true if is_late => (lease / 8, often / 16.0),
+                _ if is_late => (2 * short, often),
+                _ => (10 * micros, often),
+            };
             workload = Workload { mean_gap: often, delay, active, idle: 10 * micros };
         }
         ProcessPlan {
@@ -102,6 +109,9 @@ pub(super) fn plan(seed: u64, number: usize, mutant: Option<Mutant>) -> Plan {
             leases: is_late || random.below(100) >= direct_percent,
             workload,
             suspended: match is_ambush {
+                true if is_clean => {
+                    Suspended { per_mille: 1000 * u64::from(is_late), pause: (600, 850) }
+                }
                 true => Suspended { per_mille: 950 * u64::from(is_late), pause: (500, 1300) },
                 false => Suspended { per_mille: suspended, pause: (0, 2000) },
             },
@@ -110,6 +120,14 @@ pub(super) fn plan(seed: u64, number: usize, mutant: Option<Mutant>) -> Plan {
     let processes = processes.collect();
     let slow = lease * 1000 / 8;
     let is_log = number < 2;
+    let faults = Faults {
+        lost: random.one(&[0, 5, 100]),
+        delayed: random.one(&[0, 20, 200]),
+        refunded: random.one(&[0, 50, 300]),
+        put_back: random.one(&[0, 0, 50]),
+        crashed: random.one(&[0, 0, 8]),
+        frozen: random.one(&[0, 0, 8]),
+    };
     Plan {
         seed,
         quota: first,
@@ -119,14 +137,7 @@ pub(super) fn plan(seed: u64, number: usize, mutant: Option<Mutant>) -> Plan {
         processes,
         max_cost: if is_ambush { 1 } else { random.one(&[1, 1, 3]) },
         way: random.one(&[(100, 1_000), (100, 1_000), (slow / 4, slow)]),
-        faults: Faults {
-            lost: random.one(&[0, 5, 100]),
-            delayed: random.one(&[0, 20, 200]),
-            refunded: random.one(&[0, 50, 300]),
-            put_back: random.one(&[0, 0, 50]),
-            crashed: random.one(&[0, 0, 8]),
-            frozen: random.one(&[0, 0, 8]),
-        },
+        faults: if is_clean { Faults::default() } else { faults },
         is_judged: true,
         mutant: mutant.filter(|it| *it != Mutant::CountsWithoutLease || is_log || number == 3),
     }

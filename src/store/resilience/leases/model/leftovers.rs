@@ -60,11 +60,11 @@ fn run(seed: u64, is_mutant: bool, reached: &mut Reached) -> Result<(), String> 
     let (mut oracle, mut held) = (Oracle::default(), Vec::<Outstanding>::new());
     let mut now = 1_000_000_000;
     for step in 0..60 {
-        now += random.one(&[0, 0, 1]) * random.below(lease * 500);
+        now += random.one(&[0, 0, 1]) * random.below(lease * 1000);
         if held.is_empty() || held.len() < 5 && random.below(2) == 0 {
             let mut stock = Stock::new(quota, step, now);
             stock.set_debt_marks(true);
-            let demand = 1 + random.below(burst);
+            let demand = 16 + random.below(burst);
             (0..demand).for_each(|_| stock.observe(now, 1));
             let cost = 1 + random.below(demand);
             let Some(ask) = stock.ask(now, 1, cost) else { continue };
