@@ -43,25 +43,29 @@ macro_rules! states {
                 }
             }
 
-            /// Returns the units that can be charged at once.
-            pub(crate) fn free(&mut self, quota: &Quota, now: Timestamp) -> u64 {
-                self.heal(now);
+            /// Returns whether `units` can be charged at once.
+            #[inline]
+            pub(crate) fn affords(&mut self, quota: &Quota, now: Timestamp, units: u64) -> bool {
                 match self {
-                    $(Self::$name(state) => state.snapshot(quota, now).free(),)+
-                    Self::Blocked(key) => key.free(quota, now),
+                    $(Self::$name(state) => {
+                        state.heal(now);
+                        state.affords(quota, now, units)
+                    })+
+                    Self::Blocked(key) => key.affords(quota, now, units),
                 }
             }
 
             /// Returns where the key stands, and how long a charge of `units` has to wait.
+            #[inline]
             pub(crate) fn standing(
                 &mut self,
                 quota: &Quota,
                 now: Timestamp,
                 units: u64,
             ) -> Standing {
-                self.heal(now);
                 match self {
                     $(Self::$name(state) => {
+                        state.heal(now);
                         standing(state, &state.snapshot(quota, now), quota, units)
                     })+
                     Self::Blocked(key) => key.standing(quota, now, units),
@@ -215,12 +219,17 @@ impl BlockedKey {
     }
 
     #[cold]
-    fn free(&mut self, quota: &Quota, now: Timestamp) -> u64 {
-        if self.block.is_in_force(now) { 0 } else { self.state.free(quota, now) }
+    fn affords(&mut self, quota: &Quota, now: Timestamp, units: u64) -> bool {
+        self.block.heal(now);
+        match self.block.is_in_force(now) {
+            true => units == 0,
+            false => self.state.affords(quota, now, units),
+        }
     }
 
     #[cold]
     fn standing(&mut self, quota: &Quota, now: Timestamp, units: u64) -> Standing {
+        self.block.heal(now);
         let standing = self.state.standing(quota, now, units);
         if self.block.is_in_force(now) {
             self.block.restrict(standing, now, units)
@@ -272,6 +281,8 @@ fn standing<M: StateMachine>(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -283,28 +294,70 @@ mod tests {
         assert_eq!(size_of::<KeyState>(), 48);
     }
 
-    #[test]
-    fn outstanding_of_a_lone_charge_is_what_a_fresh_state_says() {
-        let algorithms = prop_oneof![
+    fn algorithms() -> impl Strategy<Value = Algorithm> {
+        prop_oneof![
             Just(Algorithm::SlidingLog),
             (1..7_u16).prop_map(Algorithm::SlidingBuckets),
             Just(Algorithm::SlidingCounter),
             (1..40_u64).prop_map(|burst| Algorithm::TokenBucket { burst }),
             Just(Algorithm::FixedWindow),
-        ];
-        let cases = (algorithms, 1..30_u64, 1..50_u64, 0..5_000_u64, 0..50_000_u64);
+        ]
+    }
+
+    fn quota(limit: u64, algorithm: Algorithm) -> Quota {
+        Quota::new_with_algorithm(limit, Duration::from_millis(1), algorithm).unwrap()
+    }
+
+    #[test]
+    fn a_state_affords_what_remains_also_under_another_quota() {
+        let charges = prop::collection::vec((0..50_u64, 0..900_u64), 0..8);
+        let changes = (1..40_u64, 1..60_u64);
+        let cases = (algorithms(), 1..60_u64, charges, changes, any::<bool>());
+        seed::property("affords", ProptestConfig::default(), cases, |case| {
+            let (algorithm, limit, charges, (burst, new_limit), is_blocked) = case;
+            let mut state = KeyState::new(algorithm);
+            let mut now = Timestamp::from_micros(1_000_000);
+            for (units, by) in charges {
+                now = Timestamp::from_micros(now.as_micros() + by);
+                let affordable = |free: u64| units.min(free);
+                let _ =
+                    state.spend(&quota(limit, algorithm), now, units, affordable, &UnlimitedMemory);
+            }
+            if is_blocked {
+                let block = Block::new(now, Duration::from_micros(500));
+                state.block(block, now, &UnlimitedMemory);
+            }
+            let changed = match algorithm {
+                Algorithm::TokenBucket { .. } => Algorithm::TokenBucket { burst },
+                other => other,
+            };
+            for (by, units) in
+                (0..1_000).step_by(100).flat_map(|by| [(by, 0), (by, 1), (by, burst)])
+            {
+                let now = Timestamp::from_micros(now.as_micros() + by);
+                for quota in [quota(limit, algorithm), quota(new_limit, changed)] {
+                    let remaining = state.standing(&quota, now, 0).remaining;
+                    prop_assert_eq!(state.affords(&quota, now, units), units <= remaining);
+                }
+            }
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn outstanding_of_a_lone_charge_is_what_a_fresh_state_says() {
+        let cases = (algorithms(), 1..30_u64, 1..50_u64, 0..5_000_u64, 0..50_000_u64);
         let name = "outstanding_of";
         seed::property(name, ProptestConfig::default(), cases, |case| {
             let (algorithm, limit, units, since, by) = case;
-            let window = std::time::Duration::from_millis(1);
-            let quota = Quota::new_with_algorithm(limit, window, algorithm).unwrap();
+            let quota = quota(limit, algorithm);
             let since = Timestamp::from_micros(1_000_000 + since);
             let now = Timestamp::from_micros(since.as_micros() + by);
             let mut state = KeyState::new(algorithm);
             let _ = state.spend(&quota, since, units, |_| units, &UnlimitedMemory);
             let counts = outstanding_of(&quota, 1, units, since, now);
             let free = quota.capacity().saturating_sub(counts);
-            prop_assert_eq!(state.free(&quota, now), free);
+            prop_assert_eq!(state.standing(&quota, now, 0).remaining, free);
             Ok(())
         });
     }

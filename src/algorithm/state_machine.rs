@@ -59,6 +59,12 @@ pub(crate) trait StateMachine: Default {
     /// charge, the clock ran backward, and the state is judged as of that charge.
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> Self::Snapshot;
 
+    /// Returns whether `units` are free at `now` under `quota`.
+    #[inline]
+    fn affords(&self, quota: &Quota, now: Timestamp, units: u64) -> bool {
+        units <= self.snapshot(quota, now).free()
+    }
+
     /// Returns the shortest wait in microseconds until `units` are free if nothing else is charged,
     /// 0 if they are. `units` is at most the capacity of the quota.
     fn wait(&self, snapshot: &Self::Snapshot, units: u64) -> u64;

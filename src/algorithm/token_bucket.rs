@@ -84,6 +84,14 @@ impl StateMachine for TokenBucket {
         Bucket { limit, window, burst, debt, credit, rate_limit, rate_window, now, ahead }
     }
 
+    /// Debt only shrinks with time, so a charge that the debt at the last charge leaves room for needs no
+    /// multiplication and division.
+    #[inline]
+    fn affords(&self, quota: &Quota, now: Timestamp, units: u64) -> bool {
+        units <= quota.capacity().saturating_sub(self.debt)
+            || units <= self.snapshot(quota, now).free()
+    }
+
     #[inline]
     fn wait(&self, bucket: &Bucket, units: u64) -> u64 {
         let debt = bucket.burst - units;

@@ -53,23 +53,25 @@ pub(super) struct Details<'p> {
 }
 
 impl<'p> Decision<'p> {
-    /// Joins charges with the reply of the store.
+    /// Joins charges, which it takes out of `charges`, with the reply of the store.
     ///
     /// # Errors
     ///
     /// Returns an error if the reply does not have a line for each charge.
     #[inline]
-    pub(crate) fn new(charges: Charges<'p>, reply: StoreReply) -> Result<Self, Error> {
+    pub(crate) fn new(charges: &mut Charges<'p>, reply: StoreReply) -> Result<Self, Error> {
         let StoreReply { time, source, charges: replies } = reply;
         if replies.len() != charges.len() {
             return Err(wrong_length());
         }
-        let outcomes = Outcomes::new(&charges, &replies);
+        let outcomes = Outcomes::new(charges, &replies);
         Ok(if outcomes.are_admitted() {
             let binding = outcomes.tightest();
+            let charges = mem::take(charges);
             Self::Allowed(Allowed(Details { charges, time, source, binding, replies }))
         } else {
             let binding = outcomes.longest_wait();
+            let charges = mem::take(charges);
             Self::Denied(Denied(Details { charges, time, source, binding, replies }))
         })
     }

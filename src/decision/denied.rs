@@ -68,7 +68,7 @@ mod tests {
     /// Decides one charge for each verdict and wait.
     fn decide(lines: &[(Verdict, Option<u64>)], expect: impl FnOnce(&Decision<'_>)) {
         let policy = Policy::new("policy", Quota::per_second(10)).unwrap();
-        let charges: Charges<'_> =
+        let mut charges: Charges<'_> =
             (0..lines.len() as u64).map(|key| policy.charge(key, 1)).collect();
         let charges_of_reply = lines.iter().map(|&(verdict, retry_after)| ChargeReply {
             verdict,
@@ -81,7 +81,7 @@ mod tests {
             source: Source::Shared,
             charges: charges_of_reply.collect(),
         };
-        expect(&Decision::new(charges, reply).unwrap());
+        expect(&Decision::new(&mut charges, reply).unwrap());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The future of a check.
 
 use std::{
-    fmt, mem,
+    fmt,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -192,9 +192,11 @@ fn decide<'p>(
     charges: &mut Charges<'p>,
     reply: StoreReply,
 ) -> Result<Decision<'p>, Error> {
-    let decision = Decision::new(mem::take(charges), reply)?;
-    limiter.report(&decision);
-    Ok(decision)
+    let decision = Decision::new(charges, reply);
+    if let Ok(decision) = &decision {
+        limiter.report(decision);
+    }
+    decision
 }
 
 impl fmt::Debug for Check<'_, '_> {

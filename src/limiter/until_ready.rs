@@ -31,7 +31,7 @@ impl Limiter {
         let decision = loop {
             gate(deadline).await?;
             let reply = self.begin(&charges).await?;
-            let wait = match Decision::new(charges.clone(), reply)? {
+            let wait = match Decision::new(&mut charges.clone(), reply)? {
                 Decision::Denied(denied) => match denied.retry_after() {
                     Some(wait) if Instant::now() + wait <= deadline => wait,
                     _ => break Decision::Denied(denied),

@@ -200,13 +200,13 @@ impl Decider {
     /// Decides a request with the reply of the store.
     fn judge(
         &self,
-        charges: Charges<'_>,
+        mut charges: Charges<'_>,
         hooks: ResponseHooks,
         reply: Result<StoreReply, Error>,
         parts: &mut Parts,
     ) -> Admission {
         let policy = FailurePolicy::of(&charges);
-        match reply.and_then(|reply| Decision::new(charges, reply)) {
+        match reply.and_then(|reply| Decision::new(&mut charges, reply)) {
             Ok(decision) => self.admit(&decision, hooks, parts),
             Err(error) => self.fail(policy, &error, parts),
         }

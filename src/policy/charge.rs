@@ -188,6 +188,7 @@ impl<'p> Charge<'p> {
 
     /// Returns whether both charges have the same policy, key and shadow flag, so that they are
     /// decided as one.
+    #[inline]
     pub(crate) fn is_same_line(&self, other: &Self) -> bool {
         self.policy == other.policy && self.shadow == other.shadow && self.key == other.key
     }

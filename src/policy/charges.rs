@@ -161,6 +161,7 @@ impl<'p> Deref for Charges<'p> {
     }
 }
 
+#[inline]
 fn all_differ(charges: &[Charge<'_>]) -> bool {
     let mut others = charges;
     while let [charge, rest @ ..] = others {

@@ -270,6 +270,11 @@ impl Quota {
         Algorithm::from_parts(self.algorithm as u8, self.algorithm >> 8)
     }
 
+    /// Returns the number of the algorithm.
+    pub(crate) const fn algorithm_number(&self) -> u8 {
+        self.algorithm as u8
+    }
+
     /// Returns the number of units that a key can spend at once when it has spent nothing: the burst of a token
     /// bucket, the limit elsewhere.
     #[must_use]

@@ -33,7 +33,7 @@ impl MemoryStore {
     pub(super) fn decide(&self, charges: &[Charge<'_>], now: Timestamp, mode: Mode) -> Replies {
         match charges {
             [charge] => SmallVec::from_buf([self.decide_one(charge, now, mode)]),
-            _ => self.decide_several(charges, now, mode),
+            _ => Replies::from_vec(self.decide_several(charges, now, mode)),
         }
     }
 
@@ -72,36 +72,48 @@ impl MemoryStore {
         spend(&mut shard, &self.usage, charge, &location, now, mode)
     }
 
+    /// Decides several charges. `benches/check.rs` (three policies in one check) measures this.
+    ///
+    /// Each reply is written to its place in the vector as soon as it is known. A reply that was first
+    /// kept on the stack, because it may come from [`peek`] or [`spend`], would be copied with wider loads
+    /// than the stores that wrote it, which stall the processor.
     #[inline(never)]
-    fn decide_several(&self, charges: &[Charge<'_>], now: Timestamp, mode: Mode) -> Replies {
-        let (mut locked, mut locations) = LockedShards::lock(self, charges);
-        let now = locked.time(&locations, now);
-        let admitted = mode == Mode::Force || locked.admit(charges, &locations, now);
+    fn decide_several(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        mode: Mode,
+    ) -> Vec<ChargeReply> {
+        let mut locked = LockedShards::new(self);
+        locked.lock(charges);
+        let now = locked.time(now);
+        let admitted = mode == Mode::Force || locked.admit(charges, now);
         if admitted && mode != Mode::Peek {
             // Only charges that spend need room.
-            locked.make_room(charges, &mut locations, now, mode);
+            locked.make_room(charges, now, mode);
         }
+        let (shards, locations) = locked.entries();
+        let lines = || charges.iter().zip(locations);
         let mut replies = Vec::with_capacity(charges.len());
-        let lines = || charges.iter().zip(&locations);
         for (charge, location) in lines() {
-            let shard = locked.shard(location);
-            replies.push(if mode == Mode::Peek || !admitted || charge.is_shadow() {
-                peek(shard, charge, location, now)
+            let shard = &mut shards[location.shard].guard;
+            if mode == Mode::Peek || !admitted || charge.is_shadow() {
+                replies.push(peek(shard, charge, location, now));
             } else {
-                spend(shard, &self.usage, charge, location, now, mode)
-            });
+                replies.push(spend(shard, &self.usage, charge, location, now, mode));
+            }
         }
         if mode == Mode::Peek || !admitted || !charges.iter().any(Charge::is_shadow) {
-            return Replies::from_vec(replies);
+            return replies;
         }
         // Shadows are spent last, so that they see the key as the other charges leave it.
         for ((charge, location), reply) in lines().zip(&mut replies) {
             if charge.is_shadow() {
-                let shard = locked.shard(location);
+                let shard = &mut shards[location.shard].guard;
                 *reply = spend(shard, &self.usage, charge, location, now, mode);
             }
         }
-        Replies::from_vec(replies)
+        replies
     }
 }
 
@@ -128,6 +140,7 @@ fn available(charge: &Charge<'_>, free: u64) -> u64 {
 }
 
 /// Returns the standing of the key without spending anything.
+#[inline(always)]
 fn peek(
     shard: &mut MemoryShard,
     charge: &Charge<'_>,
@@ -153,21 +166,37 @@ fn spend(
     now: Timestamp,
     mode: Mode,
 ) -> ChargeReply {
-    let quota = charge.quota();
-    // An earlier charge of this check may have created the entry.
-    let position = match location.position.or_else(|| shard.position(location.id)) {
+    let position = match location.position {
         Some(position) => position,
-        None if spends(charge, mode) => {
-            shard.insert(location.id, KeyState::new(quota.algorithm()), usage)
-        }
-        None => return unspent(charge, Standing::full(quota.capacity())),
+        None => match new_entry(shard, usage, charge, location, mode) {
+            Some(position) => position,
+            None => return unspent(charge, Standing::full(charge.quota().capacity())),
+        },
     };
     let entry = shard.entry(position);
     let affordable = |free| affordable(charge, mode, free);
-    let (units, mark, standing) = entry.state.spend(quota, now, charge.cost(), affordable, usage);
+    let (units, mark, standing) =
+        entry.state.spend(charge.quota(), now, charge.cost(), affordable, usage);
     entry.rank = Rank::new(&standing, now);
     let verdict = if units > 0 { Verdict::Passed } else { verdict(charge, &standing) };
     ChargeReply { verdict, units, standing, mark }
+}
+
+/// Returns the position of an entry that was not there when the shards were locked, or `None` if the
+/// charge needs none because it spends nothing.
+#[inline(never)]
+fn new_entry(
+    shard: &mut MemoryShard,
+    usage: &Usage,
+    charge: &Charge<'_>,
+    location: &Location,
+    mode: Mode,
+) -> Option<usize> {
+    // An earlier charge of this check may have created the entry.
+    shard.position(location.id).or_else(|| {
+        let state = || KeyState::new(charge.quota().algorithm());
+        spends(charge, mode).then(|| shard.insert(location.id, state(), usage))
+    })
 }
 
 #[inline]

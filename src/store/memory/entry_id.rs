@@ -57,7 +57,7 @@ impl KeyHash {
     #[inline]
     pub(super) fn entry(self, charge: &Charge<'_>) -> EntryId {
         let KeyHash([low, high]) = self;
-        let algorithm = u64::from(charge.quota().algorithm().number());
+        let algorithm = u64::from(charge.quota().algorithm_number());
         EntryId { low: low ^ charge.policy().id() ^ algorithm, high }
     }
 }

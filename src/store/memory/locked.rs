@@ -18,19 +18,25 @@ use crate::{clock::Timestamp, policy::Charge};
 pub(super) struct Location {
     pub(super) id: EntryId,
     /// The index among the locked shards.
-    shard: usize,
+    pub(super) shard: usize,
     /// `None` for a key without an entry: it has spent nothing before this check.
     pub(super) position: Option<usize>,
 }
 
-/// The shards of a check. They are locked in the order of their numbers, so that checks cannot
-/// deadlock.
+/// The shards of a check, and the places of its entries. The shards are locked in the order of their
+/// numbers, so that checks cannot deadlock.
 pub(super) struct LockedShards<'s> {
     store: &'s MemoryStore,
-    shards: SmallVec<[(usize, MutexGuard<'s, MemoryShard>); 4]>,
+    shards: SmallVec<[LockedShard<'s>; 4]>,
+    /// Has an element for each charge.
+    locations: SmallVec<[Location; 4]>,
 }
 
-pub(super) type Locations = SmallVec<[Location; 4]>;
+/// A locked shard, and its number.
+pub(super) struct LockedShard<'s> {
+    number: usize,
+    pub(super) guard: MutexGuard<'s, MemoryShard>,
+}
 
 impl Location {
     /// Returns the location of an entry in the only shard that is locked.
@@ -41,11 +47,19 @@ impl Location {
 }
 
 impl<'s> LockedShards<'s> {
+    /// Creates a value without shards. [`lock`](Self::lock) fills it in place, because moving it would
+    /// cost as much as the lookup of an entry.
+    #[inline]
+    pub(super) fn new(store: &'s MemoryStore) -> Self {
+        Self { store, shards: SmallVec::new(), locations: SmallVec::new() }
+    }
+
     /// Locks the shards of all charges, and locates their entries.
-    pub(super) fn lock(store: &'s MemoryStore, charges: &[Charge<'_>]) -> (Self, Locations) {
-        let mut locations = Locations::with_capacity(charges.len());
+    #[inline]
+    pub(super) fn lock(&mut self, charges: &[Charge<'_>]) {
         let mut numbers = SmallVec::<[usize; 4]>::new();
         let mut hashed = None;
+        let store = self.store;
         for charge in charges {
             // Several policies for one key are common: the key is hashed once.
             let hash = match hashed {
@@ -58,88 +72,94 @@ impl<'s> LockedShards<'s> {
             if numbers.last() != Some(&number) {
                 numbers.push(number);
             }
-            locations.push(Location { id, shard: 0, position: None });
+            self.locations.push(Location { id, shard: 0, position: None });
         }
         numbers.sort_unstable();
         numbers.dedup();
-        let mut shards = SmallVec::new();
-        for number in numbers {
-            shards.push((number, store.lock(number)));
+        for &number in &numbers {
+            self.shards.push(LockedShard { number, guard: store.lock(number) });
         }
-        let locked = Self { store, shards };
-        locked.locate(&mut locations);
-        (locked, locations)
+        self.locate();
     }
 
     /// Returns the [time](MemoryShard::time) at which a request judges these entries.
-    pub(super) fn time(&self, locations: &[Location], now: Timestamp) -> Timestamp {
-        locations.iter().fold(now, |now, location| {
-            let shard = &self.shards[location.shard].1;
+    #[inline]
+    pub(super) fn time(&self, now: Timestamp) -> Timestamp {
+        self.locations.iter().fold(now, |now, location| {
+            let shard = &self.shards[location.shard].guard;
             shard.time(location.position, now, &*self.store.clock)
         })
     }
 
-    pub(super) fn shard(&mut self, location: &Location) -> &mut MemoryShard {
-        &mut self.shards[location.shard].1
+    /// Returns the locked shards, and the location of the entry of each charge.
+    #[inline]
+    pub(super) fn entries(&mut self) -> (&mut [LockedShard<'s>], &[Location]) {
+        (&mut self.shards, &self.locations)
     }
 
     /// Returns whether every charge that is not a shadow passes.
-    pub(super) fn admit(
-        &mut self,
-        charges: &[Charge<'_>],
-        locations: &[Location],
-        now: Timestamp,
-    ) -> bool {
+    #[inline]
+    pub(super) fn admit(&mut self, charges: &[Charge<'_>], now: Timestamp) -> bool {
+        let (shards, locations) = self.entries();
         charges.iter().zip(locations).all(|(charge, location)| {
-            let shard = &mut self.shards[location.shard].1;
-            let free = match location.position {
-                Some(position) => shard.entry(position).state.free(charge.quota(), now),
-                None => charge.quota().capacity(),
+            let passes = match location.position {
+                Some(position) => {
+                    let state = &mut shards[location.shard].guard.entry(position).state;
+                    state.affords(charge.quota(), now, charge.cost())
+                }
+                None => charge.cost() <= charge.quota().capacity(),
             };
-            charge.is_shadow() || charge.cost() <= free
+            passes || charge.is_shadow()
         })
     }
 
     /// Makes room for the keys without an entry that will spend.
-    pub(super) fn make_room(
-        &mut self,
-        charges: &[Charge<'_>],
-        locations: &mut [Location],
-        now: Timestamp,
-        mode: Mode,
-    ) {
-        let is_new = |charge: &Charge<'_>, location: &Location| {
-            location.position.is_none() && spends(charge, mode)
-        };
-        if !charges.iter().zip(&*locations).any(|(charge, location)| is_new(charge, location)) {
-            return;
+    #[inline]
+    pub(super) fn make_room(&mut self, charges: &[Charge<'_>], now: Timestamp, mode: Mode) {
+        let mut lines = charges.iter().zip(&self.locations);
+        if lines.any(|(charge, location)| is_new(charge, location, mode)) {
+            self.make_room_for_some(charges, now, mode);
         }
-        let ids: SmallVec<[EntryId; 4]> = locations.iter().map(|location| location.id).collect();
+    }
+
+    #[inline(never)]
+    fn make_room_for_some(&mut self, charges: &[Charge<'_>], now: Timestamp, mode: Mode) {
+        let ids: SmallVec<[EntryId; 4]> = self.locations.iter().map(|at| at.id).collect();
         let mut elsewhere = 0;
-        for (index, (number, shard)) in self.shards.iter_mut().enumerate() {
-            let charges = charges.iter().zip(&*locations);
-            let count = charges
-                .filter(|(charge, location)| location.shard == index && is_new(charge, location))
+        for (index, LockedShard { number, guard }) in self.shards.iter_mut().enumerate() {
+            let lines = charges.iter().zip(&self.locations);
+            let count = lines
+                .filter(|(charge, location)| {
+                    location.shard == index && is_new(charge, location, mode)
+                })
                 .count();
             if count > 0 {
                 let new = NewKeys { shard: *number, count, elsewhere, keep: &ids, now };
-                self.store.make_room(shard, new);
+                self.store.make_room(guard, new);
                 elsewhere += count;
             }
         }
         // Evictions have changed positions.
-        self.locate(locations);
+        self.locate();
     }
 
     /// Looks up the shard and the position of each entry.
-    fn locate(&self, locations: &mut [Location]) {
-        for location in locations {
-            if self.shards.len() > 1 {
+    #[inline]
+    fn locate(&mut self) {
+        let shards = &*self.shards;
+        for location in &mut self.locations {
+            if shards.len() > 1 {
                 let number = self.store.shard_of(location.id);
-                let found = self.shards.binary_search_by_key(&number, |(number, _)| *number);
+                let found = shards.binary_search_by_key(&number, |shard| shard.number);
                 location.shard = found.unwrap_or_default();
             }
-            location.position = self.shards[location.shard].1.position(location.id);
+            location.position = shards[location.shard].guard.position(location.id);
         }
     }
+}
+
+/// Returns whether the charge needs an entry that is not there yet.
+#[inline]
+fn is_new(charge: &Charge<'_>, location: &Location, mode: Mode) -> bool {
+    location.position.is_none() && spends(charge, mode)
 }
