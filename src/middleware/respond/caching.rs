@@ -2,12 +2,14 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::CACHE_CONTROL};
 
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
 /// Forbids caches to store a response.
 ///
 /// RFC 6585, section 4, requires this for 429. The other denials hold for a short time as well, and a
 /// gRPC status is in a 200 response, which caches may store by default.
 pub(super) fn forbid(headers: &mut HeaderMap) {
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(CACHE_CONTROL, NO_STORE);
 }
 
 /// Removes headers that some caches follow instead of `Cache-Control`: `CDN-Cache-Control` and the

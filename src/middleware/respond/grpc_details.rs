@@ -28,11 +28,7 @@ pub(super) fn encode<'a>(
     if let Some(wait) = wait {
         push_retry_info(&mut status, wait);
     }
-    let failure = quota_failure(violations);
-    if !failure.is_empty() {
-        push_any(&mut status, QUOTA_FAILURE, failure.len());
-        status.extend_from_slice(&failure);
-    }
+    push_quota_failure(&mut status, violations);
     status
 }
 
@@ -46,9 +42,20 @@ fn push_retry_info(status: &mut Vec<u8>, wait: Duration) {
     push_integer(status, 2, nanos);
 }
 
-/// Encodes QuotaFailure { violations = 1: [Violation { subject = 1, description = 2 }] }.
-fn quota_failure<'a>(violations: impl Iterator<Item = Outcome<'a>>) -> Vec<u8> {
-    let mut failure = Vec::with_capacity(160);
+/// Appends QuotaFailure { violations = 1: [Violation { subject = 1, description = 2 }] } as a detail,
+/// unless there are no violations.
+fn push_quota_failure<'a>(status: &mut Vec<u8>, violations: impl Iterator<Item = Outcome<'a>>) {
+    let start = status.len();
+    push_violations(status, violations);
+    let length = status.len() - start;
+    if length > 0 {
+        // What states the length of the violations comes before them.
+        push_any(status, QUOTA_FAILURE, length);
+        status[start..].rotate_left(length);
+    }
+}
+
+fn push_violations<'a>(failure: &mut Vec<u8>, violations: impl Iterator<Item = Outcome<'a>>) {
     let mut digits = [itoa::Buffer::new(); 3];
     for outcome in violations.take(MAX_VIOLATIONS) {
         let standing = outcome.standing();
@@ -63,12 +70,11 @@ fn quota_failure<'a>(violations: impl Iterator<Item = Outcome<'a>>) -> Vec<u8> {
             limit.format(standing.limit),
         ];
         let length = description.iter().map(|part| part.len()).sum();
-        push_header(&mut failure, 1, bytes_size(subject.len()) + bytes_size(length));
-        push_bytes(&mut failure, 1, subject);
-        push_header(&mut failure, 2, length);
+        push_header(failure, 1, bytes_size(subject.len()) + bytes_size(length));
+        push_bytes(failure, 1, subject);
+        push_header(failure, 2, length);
         description.iter().for_each(|part| failure.extend_from_slice(part.as_bytes()));
     }
-    failure
 }
 
 /// Appends an Any to the details of a status, up to its value of `length` bytes. `prefix` holds its
