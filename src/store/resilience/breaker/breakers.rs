@@ -54,7 +54,11 @@ impl Breakers {
         store: &dyn Store,
         request: Request<'_>,
     ) -> bool {
-        self.states.any() && self.of(store, request).iter().any(|it| it.rejects_all())
+        self.states.any()
+            && request.charges().any(|charge| match store.node(charge) {
+                NodeId::ONLY => self.only.rejects_all(),
+                node => self.get(store, node).rejects_all(),
+            })
     }
 
     /// Requests a permit from the breaker of each node that the request depends on. If a breaker

@@ -150,7 +150,7 @@ impl Stock {
     ///
     /// `now` is read before the request is sent. `cost` is that of a check that waits for the
     /// renewal, and 0 if none waits. `round_trip` is the time from a request to its reply.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ask(&mut self, now: u64, round_trip: u64, cost: u64) -> Option<Ask> {
         if self.renewing_since(now).is_some() || now < self.next_ask_at {
             return None;
@@ -159,15 +159,19 @@ impl Stock {
             return None;
         }
         let expected = self.demand.expected(now);
-        let (least, horizon) = self.needed(expected, round_trip);
-        if cost == 0 && self.units_at(now.saturating_add(horizon)) >= least {
+        if cost == 0 && self.lasts(now, expected, round_trip) {
             return None;
         }
+        Some(self.begin_renewal(now, expected, cost))
+    }
+
+    #[inline(never)]
+    fn begin_renewal(&mut self, now: u64, expected: Expected, cost: u64) -> Ask {
         let mean_cost = expected.mean_cost();
         let cost = if cost == 0 { mean_cost } else { cost };
         self.renewal = Some(now);
         let (max, generation) = (expected.units.max(cost), self.generation);
-        Some(Ask { cost, max, mean_cost, sent_at: now, generation })
+        Ask { cost, max, mean_cost, sent_at: now, generation }
     }
 
     /// Adds the units of a renewal to the stock. Returns the units that go back to the store at once:
@@ -315,13 +319,17 @@ impl Stock {
         (time, Standing { remaining, next_after, reset_after, retry_after: None, ..standing })
     }
 
-    /// Returns the fewest units that last until the reply to a renewal arrives, with a margin of half a
-    /// round trip, and that time. One check is always provided for.
+    /// Returns whether the stock lasts until the reply to a renewal arrives, with a margin of half a
+    /// round trip, and for one check in any case.
+    ///
+    /// Each check from stock asks this, so nothing is divided.
     #[inline]
-    fn needed(&self, expected: Expected, round_trip: u64) -> (u64, u64) {
+    fn lasts(&self, now: u64, expected: Expected, round_trip: u64) -> bool {
         let horizon = round_trip.saturating_add(round_trip / 2);
-        let units = expected.units.saturating_mul(horizon) / self.refresh;
-        (units.max(expected.mean_cost()), horizon)
+        let units = self.units_at(now.saturating_add(horizon));
+        let needed = expected.units.saturating_mul(horizon);
+        needed < units.saturating_add(1).saturating_mul(self.refresh)
+            && expected.units.max(1) <= units.saturating_mul(expected.checks.max(1))
     }
 
     /// Returns whether `ask` was the renewal in flight, which has now ended.
