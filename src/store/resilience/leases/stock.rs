@@ -45,8 +45,10 @@ pub(crate) struct Stock {
     demand: Demand,
     /// The time at which the renewal in flight was asked for.
     renewal: Option<u64>,
-    /// No renewal is sent before this time.
+    /// No renewal is sent before this time, after one that was denied or lost.
     next_ask_at: u64,
+    /// No renewal is sent before this time, after the units were [surrendered](Self::surrender_all).
+    resume_at: u64,
     /// The time of the last check that was observed.
     last_check: u64,
 }
@@ -89,6 +91,7 @@ impl Stock {
             demand: Demand::new(refresh, now),
             renewal: None,
             next_ask_at: 0,
+            resume_at: 0,
             last_check: now,
         }
     }
@@ -152,7 +155,7 @@ impl Stock {
     /// renewal, and 0 if none waits. `round_trip` is the time from a request to its reply.
     #[inline(always)]
     pub(crate) fn ask(&mut self, now: u64, round_trip: u64, cost: u64) -> Option<Ask> {
-        if self.renewing_since(now).is_some() || now < self.next_ask_at {
+        if self.renewing_since(now).is_some() || now < self.next_ask_at.max(self.resume_at) {
             return None;
         }
         if !self.demand.is_busy(now) || round_trip >= 2 * self.refresh {
@@ -251,7 +254,8 @@ impl Stock {
     pub(crate) fn surrender_all(&mut self, generation: u64, resume_at: u64) -> Leftovers {
         self.generation = generation;
         self.renewal = None;
-        self.next_ask_at = resume_at;
+        self.next_ask_at = 0;
+        self.resume_at = self.resume_at.max(resume_at);
         self.grants.drain(..).filter_map(|grant| grant.leftover()).collect()
     }
 
@@ -265,7 +269,8 @@ impl Stock {
     /// Replaces the quota, and returns all units of the old one.
     pub(crate) fn change_quota(&mut self, quota: Quota, generation: u64, now: u64) -> Leftovers {
         let leftovers = self.surrender_all(generation, now);
-        *self = Self { refunded_since: self.refunded_since, ..Self::new(quota, generation, now) };
+        let Self { refunded_since, resume_at, .. } = *self;
+        *self = Self { refunded_since, resume_at, ..Self::new(quota, generation, now) };
         leftovers
     }
 
@@ -273,7 +278,7 @@ impl Stock {
     pub(crate) fn is_cold(&mut self, now: u64) -> bool {
         self.grants.is_empty()
             && self.renewing_since(now).is_none()
-            && now >= self.next_ask_at
+            && now >= self.next_ask_at.max(self.resume_at)
             && self.demand.is_cold(now)
     }
 

@@ -210,6 +210,20 @@ fn idle_and_ended_units_are_surrendered() {
 }
 
 #[test]
+fn the_pause_after_a_reset_outlasts_a_change_of_the_quota() {
+    let mut stock = busy(20, 0);
+    assert_eq!(renew(&mut stock, 0, 3, 1), None);
+    stock.forget(2, 500);
+    assert!(stock.change_quota(Quota::per_second(500), 3, 100).is_empty());
+    let quota = quota();
+    assert!(stock.change_quota(quota, 4, 100).is_empty());
+    (0..20).for_each(|_| stock.observe(100, 1));
+    assert!(stock.ask(499, ROUND_TRIP, 1).is_none());
+    assert!(!stock.is_cold(499));
+    assert!(stock.ask(500, ROUND_TRIP, 1).is_some());
+}
+
+#[test]
 fn a_renewal_of_an_earlier_generation_goes_back() {
     let mut stock = busy(20, 0);
     assert_eq!(renew(&mut stock, 0, 3, 1), None);
