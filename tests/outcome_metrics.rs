@@ -1,13 +1,21 @@
 //! Counters and histograms through the `metrics` facade.
 #![cfg(feature = "metrics")]
 
-use std::{collections::BTreeSet, fs, path::Path, sync::Mutex};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use tollgate::{
     Error, ErrorKind, Limiter, OnFailure, Policy, Reserve,
-    store::{Answer, Request, Resilience, Store},
+    store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Source, Store},
 };
 
 #[derive(Debug)]
@@ -90,6 +98,89 @@ fn checks_that_fall_back_are_counted() {
         found.map(|(_, _, _, value)| value)
     };
     assert_eq!(count("tollgate_fallback_total"), Some(DebugValue::Counter(3)));
+}
+
+/// A memory store that passes for a shared one, and can fail.
+#[derive(Debug)]
+struct Shared {
+    memory: MemoryStore,
+    is_down: AtomicBool,
+}
+
+impl Store for Shared {
+    fn call(&self, request: Request<'_>) -> Answer {
+        if self.is_down.load(Ordering::Relaxed) {
+            return Answer::ready(Err(Error::new(ErrorKind::Unavailable, "down")));
+        }
+        let reply = self.memory.call(request).now().expect("ready");
+        Answer::ready(reply.map(|reply| reply.with_source(Source::Shared)))
+    }
+
+    fn counts_leases(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn leases_are_counted() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let memory = MemoryStore::new(MemoryConfig::default());
+    let store = Arc::new(Shared { memory, is_down: AtomicBool::new(false) });
+    let mut leased_checks = 0;
+    let (granted, spent) = metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let limiter =
+                Limiter::with(Arc::clone(&store), Resilience::default().without_breaker());
+            let policy = |name, quota: &str| Policy::new(name, quota.parse().unwrap()).unwrap();
+            let (roomy, small) = (
+                policy("roomy", "600000/h leased(1m)"),
+                policy("small", "20/h fixed-window leased(1m)"),
+            );
+            for policy in [&roomy, &small] {
+                for _ in 0..200 {
+                    let decision = limiter.check(policy.charge("a", 1)).await.unwrap();
+                    leased_checks += u64::from(decision.source() == Source::Leased);
+                    tokio::task::yield_now().await;
+                }
+            }
+            let before = limiter.status().leased_units;
+            store.is_down.store(true, Ordering::Relaxed);
+            for _ in 0..before + 50 {
+                let decision = limiter.check(roomy.charge("a", 1)).await.unwrap();
+                leased_checks += u64::from(decision.source() == Source::Leased);
+                tokio::task::yield_now().await;
+            }
+            store.is_down.store(false, Ordering::Relaxed);
+            let new = policy("new", "600000/h token-bucket(600000) leased(1m)");
+            for _ in 0..100 {
+                let decision = limiter.check(new.charge("a", 1)).await.unwrap();
+                leased_checks += u64::from(decision.source() == Source::Leased);
+                tokio::task::yield_now().await;
+            }
+            let held = limiter.status().leased_units;
+            limiter.close().await.unwrap();
+            (held, leased_checks)
+        })
+    });
+    let mut counts = BTreeMap::new();
+    for (key, .., value) in snapshotter.snapshot().into_vec() {
+        if let DebugValue::Counter(count) = value {
+            let labels = key.key().labels().map(|label| label.value());
+            let name: Vec<_> = [key.key().name()].into_iter().chain(labels).collect();
+            counts.insert(name.join(" "), count);
+        }
+    }
+    let count = |name: &str| counts.get(name).copied().unwrap_or(0);
+    assert_eq!(count("tollgate_leased_checks_total"), spent, "{counts:?}");
+    assert!(spent > 300, "{spent}");
+    assert_eq!(count("tollgate_leased_units_total"), spent + granted, "{counts:?}");
+    assert!(granted > 0);
+    assert_eq!(count("tollgate_lease_refunds_total"), granted, "{counts:?}");
+    for result in ["granted", "denied", "lost"] {
+        assert!(count(&format!("tollgate_lease_renewals_total {result}")) > 0, "{counts:?}");
+    }
 }
 
 /// A breaker that has never changed is closed, and says so; another one does not say so for it.
