@@ -19,6 +19,7 @@ const TASKS: usize = 256;
 /// The script, as `src/store/redis/script.rs` joins it.
 pub(crate) const SCRIPT: &str = concat!(
     include_str!("../../lua/prelude.lua"),
+    include_str!("../../lua/trial.lua"),
     include_str!("../../lua/carried.lua"),
     "while true do\n",
     include_str!("../../lua/next_charge.lua"),

@@ -28,10 +28,12 @@ pub(crate) const URL: &str = "TOLLGATE_LEASES_URL";
 pub(crate) const FILE: &str = "TOLLGATE_LEASES_FILE";
 
 /// The quotas, and the most units in a window of a second.
-pub(crate) const QUOTAS: [(&str, u64); 3] = [
+pub(crate) const QUOTAS: [(&str, u64); 5] = [
     ("60000/s leased(100ms)", 60_000),
     ("30000/s token-bucket(9000) leased(50ms)", 39_000),
     ("30000/s fixed-window leased(100ms)", 60_000),
+    ("30000/s sliding-counter leased(100ms)", 59_999),
+    ("30000/s sliding-buckets(20) leased(100ms)", 30_000),
 ];
 
 const TASKS: u64 = 8;
@@ -74,7 +76,7 @@ async fn check(limiter: Limiter, mut random: Random, uses: Arc<File>, from_stock
         .collect();
     loop {
         for _ in 0..4 {
-            let number = random.below(4).saturating_sub(1);
+            let number = random.below(6).saturating_sub(1);
             let cost = 1 + random.below(19);
             let charge = policies[number as usize].charge("everybody", cost);
             let before = now();

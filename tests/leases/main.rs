@@ -81,7 +81,7 @@ async fn no_window_holds_more_than_its_bound() {
     let uses: Vec<_> = (0..PROCESSES).map(|process| read(&file(process), &mut judges)).collect();
     eprintln!("{from_stock} checks from stock; uses of each process: {uses:?}");
     assert!(uses.iter().all(|count| *count > 100), "each process was admitted: {uses:?}");
-    assert!(from_stock > uses.iter().sum::<u64>() / 4, "most checks are decided from stock");
+    assert!(from_stock > uses.iter().sum::<u64>() / 4, "many checks are decided from stock");
     let mut total = 0;
     for ((text, bound), judge) in QUOTAS.iter().zip(judges) {
         let (units, fullest) = judge.fullest_window(1_000_000);
@@ -91,6 +91,7 @@ async fn no_window_holds_more_than_its_bound() {
     }
     eprintln!("{total} units in {length:?}");
     assert!(total > 5_000 * length.as_secs(), "the limits were made use of");
+    assert!(length < Duration::from_secs(60) || total > 5_000_000, "a long run is a large one");
     server.assert_all_keys_expire();
 }
 

@@ -543,6 +543,20 @@ async fn a_reset_and_a_block_empty_the_stock() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_without_a_stock_is_not_leased_while_its_reset_may_be_under_way() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    case.limiter.reset(policy.charge("alice", 1)).await.unwrap();
+    for _ in 0..40 {
+        assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Shared);
+    }
+    assert_eq!(case.limiter.status().leased_units, 0);
+    // Four times the deadline of 50 ms.
+    case.clock.advance(Duration::from_millis(200));
+    case.warm_up(policy.charge("alice", 1)).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_new_quota_returns_the_stock_of_the_old_one() {
     let case = Case::new();
     let policy = policy("p", "1000/min leased(1s)");

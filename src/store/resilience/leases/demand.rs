@@ -22,17 +22,14 @@ struct Count {
 }
 
 /// The demand that is expected in one interval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Expected {
-    pub(super) checks: u64,
-    pub(super) units: u64,
-}
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Expected(Count);
 
 /// The scale of the fixed-point numbers.
 const SCALE: u64 = 256;
 
-/// The fewest checks in an interval, on average, for a key to be leased. A lease then costs the store
-/// at most a quarter of the commands that the checks would cost.
+/// The fewest checks in an interval, on average, for a key to be leased. A renewal then takes the place
+/// of several checks.
 pub(super) const MIN_CHECKS: u64 = 4;
 
 /// The number of checks in one interval by which a key is leased before its average shows the demand:
@@ -59,13 +56,8 @@ impl Demand {
     #[inline]
     pub(super) fn expected(&mut self, now: u64) -> Expected {
         self.advance(now);
-        let higher = |average: u64, current: u64| average.max(current).div_ceil(SCALE);
-        let Self { average, current, .. } = self;
-        // Rounded up for units, so that the demand of a check is at least its cost.
-        Expected {
-            checks: average.checks.max(current.checks) / SCALE,
-            units: higher(average.units, current.units),
-        }
+        let Self { average, current, .. } = *self;
+        Expected(if current.units > average.units { current } else { average })
     }
 
     /// Returns whether the key has so much demand that it is leased.
@@ -93,7 +85,10 @@ impl Demand {
         let elapsed = (now - self.start) / self.interval;
         let idle = (elapsed - 1).min(63);
         let Self { average, current, .. } = self;
-        let mean = |average: u64, current: u64| (average / 2 + current / 2) >> idle;
+        // Rounded up, so that the average reaches a steady demand.
+        let mean = |average: u64, current: u64| {
+            (average / 2 + current / 2 + (average % 2).max(current % 2)) >> idle
+        };
         *average = Count {
             checks: mean(average.checks, current.checks),
             units: mean(average.units, current.units),
@@ -104,9 +99,21 @@ impl Demand {
 }
 
 impl Expected {
-    /// Returns the mean cost of a check, at least 1.
+    /// Returns the number of units, rounded up.
+    #[inline]
+    pub(super) fn units(self) -> u64 {
+        self.0.units.div_ceil(SCALE)
+    }
+
+    /// Returns the mean cost of a check, rounded up, at least 1.
     pub(super) fn mean_cost(self) -> u64 {
-        self.units.div_ceil(self.checks.max(1)).max(1)
+        self.0.units.div_ceil(self.0.checks.max(1)).max(1)
+    }
+
+    /// Returns whether the mean cost of a check is at most `units`. Divides nothing.
+    #[inline]
+    pub(super) fn costs_at_most(self, units: u64) -> bool {
+        self.0.units.max(1) <= units.saturating_mul(self.0.checks.max(1))
     }
 }
 
@@ -125,10 +132,21 @@ mod tests {
     fn follows_a_steady_rate() {
         let mut demand = Demand::new(100, 0);
         run(&mut demand, (0, 2_000), 10, 3);
-        let Expected { checks, units } = demand.expected(2_000);
-        assert!((9..=10).contains(&checks), "{checks}");
-        assert!((29..=30).contains(&units), "{units}");
-        assert_eq!(demand.expected(2_000).mean_cost(), 4);
+        assert_eq!(demand.expected(2_000).units(), 30);
+        assert_eq!(demand.expected(2_000).mean_cost(), 3);
+    }
+
+    #[test]
+    fn the_mean_cost_of_equal_checks_is_their_cost() {
+        for (count, cost) in [(5, 1), (50, 1), (7, 100), (333, 12_345)] {
+            let mut demand = Demand::new(1_000_000, 0);
+            for interval in 0..20 {
+                (0..count).for_each(|it| demand.observe(interval * 1_000_000 + it, cost));
+                let expected = demand.expected(interval * 1_000_000 + count);
+                assert_eq!(expected.mean_cost(), cost, "{count} checks, interval {interval}");
+                assert!(expected.costs_at_most(cost) && !expected.costs_at_most(cost - 1));
+            }
+        }
     }
 
     #[test]
@@ -138,12 +156,12 @@ mod tests {
         assert!(!demand.is_busy(5));
         (0..35).for_each(|_| demand.observe(5, 2));
         assert!(demand.is_busy(5));
-        assert_eq!(demand.expected(5), Expected { checks: 50, units: 100 });
+        assert_eq!((demand.expected(5).units(), demand.expected(5).mean_cost()), (100, 2));
     }
 
     #[test]
     fn a_steady_demand_is_busy_from_four_checks_in_an_interval_on() {
-        for (count, is_busy) in [(3, false), (5, true)] {
+        for (count, is_busy) in [(3, false), (4, true)] {
             let mut demand = Demand::new(100, 0);
             run(&mut demand, (0, 2_000), count, 1);
             assert_eq!(demand.is_busy(2_000), is_busy, "{count}");
@@ -158,8 +176,8 @@ mod tests {
     fn halves_in_each_idle_interval() {
         let mut demand = Demand::new(100, 0);
         run(&mut demand, (0, 2_000), 16, 1);
-        assert_eq!(demand.expected(2_100).checks, 7);
-        assert_eq!(demand.expected(2_300).checks, 1);
-        assert_eq!(demand.expected(1_000_000), Expected { checks: 0, units: 0 });
+        assert_eq!(demand.expected(2_100).units(), 8);
+        assert_eq!(demand.expected(2_300).units(), 2);
+        assert_eq!(demand.expected(1_000_000).units(), 0);
     }
 }

@@ -51,7 +51,7 @@ impl Leases {
             };
             self.add_leftovers(entry.lines(leftovers));
             interval = interval.min(entry.stock.refresh() / 2);
-            is_current && !entry.stock.is_cold(now)
+            !entry.stock.is_cold(now)
         });
         interval.max(MIN_INTERVAL)
     }

@@ -99,6 +99,12 @@ impl Leases {
         self.table.get()
     }
 
+    /// Returns the table.
+    #[inline]
+    pub(super) fn table_or_new(&self) -> &Table {
+        self.table.get_or_init(Table::new)
+    }
+
     pub(super) fn now(&self) -> u64 {
         self.clock.now().as_micros()
     }
@@ -110,7 +116,7 @@ impl Leases {
         if !is_leased(charge) {
             return Attempt::Cold;
         }
-        let table = self.table.get_or_init(Table::new);
+        let table = self.table_or_new();
         let fingerprint = table.fingerprint(charge);
         let mut entries = table.lock(fingerprint);
         let Some(entry) = entries.find(fingerprint) else {
@@ -280,7 +286,7 @@ pub(super) fn is_leased(charge: &Charge<'_>) -> bool {
 }
 
 /// Returns whether the store marks a charge with the debt of a token bucket.
-fn has_debt_marks(stages: &Stages, charge: &Charge<'_>) -> bool {
+pub(super) fn has_debt_marks(stages: &Stages, charge: &Charge<'_>) -> bool {
     stages.has_debt_marks && matches!(charge.quota().algorithm(), Algorithm::TokenBucket { .. })
 }
 

@@ -32,8 +32,10 @@ pub(in crate::store::resilience) fn call(
         Request::Peek(charges) => return peek(stages, leases, charges, limit),
         Request::Refund(receipt) => return refund(stages, leases, receipt, limit),
         // The store forgets the units that were leased.
-        Request::Reset(charges) => leases.withdraw(charges, false),
-        Request::Block(charges, _) | Request::Unblock(charges) => leases.withdraw(charges, true),
+        Request::Reset(charges) => leases.withdraw(stages, charges, false),
+        Request::Block(charges, _) | Request::Unblock(charges) => {
+            leases.withdraw(stages, charges, true)
+        }
         Request::Force(_) => {}
     }
     stages.call(request, Origin::Caller, limit)
@@ -46,9 +48,10 @@ fn peek(
     charges: &[Charge<'_>],
     limit: Option<Duration>,
 ) -> Answer {
+    let before = leases.units(charges);
     let answer = stages.call(Request::Peek(charges), Origin::Caller, limit);
     match answer.now() {
-        Ok(reply) => Answer::ready(reply.map(|reply| leases.add_stock(charges, reply))),
+        Ok(reply) => Answer::ready(reply.map(|reply| leases.add_stock(charges, &before, reply))),
         Err(answer) => {
             let stages = Arc::clone(stages);
             let charges: Charges<'static> =
@@ -56,7 +59,7 @@ fn peek(
             Answer::pending(async move {
                 let reply = answer.await?;
                 let Some(leases) = &stages.leases else { return Ok(reply) };
-                Ok(leases.add_stock(&charges, reply))
+                Ok(leases.add_stock(&charges, &before, reply))
             })
         }
     }

@@ -29,6 +29,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Stock {
     quota: Quota,
+    /// The most units that the store can ever grant.
+    capacity: u64,
     /// The time from one renewal to the next: half of the lease.
     refresh: u64,
     /// A renewal that was sent under an earlier generation is not used.
@@ -72,6 +74,7 @@ pub(crate) struct Ask {
     mean_cost: u64,
     pub(crate) sent_at: u64,
     generation: u64,
+    has_debt_marks: bool,
 }
 
 impl Stock {
@@ -82,6 +85,7 @@ impl Stock {
         let standing = Standing::full(quota.capacity());
         Self {
             quota,
+            capacity: quota.counted().capacity(),
             refresh,
             generation,
             refunded_since: generation,
@@ -158,7 +162,7 @@ impl Stock {
         if self.renewing_since(now).is_some() || now < self.next_ask_at.max(self.resume_at) {
             return None;
         }
-        if !self.demand.is_busy(now) || round_trip >= 2 * self.refresh {
+        if !self.demand.is_busy(now) || round_trip >= 2 * self.refresh || cost > self.capacity {
             return None;
         }
         let expected = self.demand.expected(now);
@@ -170,11 +174,17 @@ impl Stock {
 
     #[inline(never)]
     fn begin_renewal(&mut self, now: u64, expected: Expected, cost: u64) -> Ask {
-        let mean_cost = expected.mean_cost();
+        let mean_cost = expected.mean_cost().min(self.capacity);
         let cost = if cost == 0 { mean_cost } else { cost };
         self.renewal = Some(now);
-        let (max, generation) = (expected.units.max(cost), self.generation);
-        Ask { cost, max, mean_cost, sent_at: now, generation }
+        Ask {
+            cost,
+            max: expected.units().max(cost),
+            mean_cost,
+            sent_at: now,
+            generation: self.generation,
+            has_debt_marks: self.has_debt_marks,
+        }
     }
 
     /// Adds the units of a renewal to the stock. Returns the units that go back to the store at once:
@@ -192,7 +202,7 @@ impl Stock {
         let lease = u128::from(self.quota.lease_micros_at(time)) * 1000 / 1001;
         let grant = Grant {
             mark: reply.mark,
-            has_debt_mark: self.has_debt_marks,
+            has_debt_mark: ask.has_debt_marks,
             granted: reply.units,
             units: reply.units,
             end: ask.sent_at.saturating_add(lease as u64),
@@ -332,9 +342,9 @@ impl Stock {
     fn lasts(&self, now: u64, expected: Expected, round_trip: u64) -> bool {
         let horizon = round_trip.saturating_add(round_trip / 2);
         let units = self.units_at(now.saturating_add(horizon));
-        let needed = expected.units.saturating_mul(horizon);
+        let needed = expected.units().saturating_mul(horizon);
         needed < units.saturating_add(1).saturating_mul(self.refresh)
-            && expected.units.max(1) <= units.saturating_mul(expected.checks.max(1))
+            && expected.costs_at_most(units)
     }
 
     /// Returns whether `ask` was the renewal in flight, which has now ended.

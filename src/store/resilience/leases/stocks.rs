@@ -1,8 +1,12 @@
 //! Changes of the stocks by requests, apart from payments.
 
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
 use super::{
-    super::fingerprint::Fingerprint,
-    leases::{Leases, Payment, is_leased},
+    super::{fingerprint::Fingerprint, stages::Stages},
+    leases::{Leases, Payment, has_debt_marks, is_leased},
 };
 use crate::{
     clock::Timestamp,
@@ -53,16 +57,35 @@ impl Leases {
         is_open.then_some(ChargeReply { verdict: Verdict::Passed, units, standing, mark })
     }
 
-    /// Adds the stocks of these charges to the reply to a peek.
-    pub(super) fn add_stock(&self, charges: &[Charge<'_>], mut reply: StoreReply) -> StoreReply {
+    /// Returns the units in the stock of each charge.
+    pub(super) fn units(&self, charges: &[Charge<'_>]) -> SmallVec<[u64; 2]> {
+        let now = self.now();
+        let units = |charge| {
+            let table = self.table()?;
+            let fingerprint = table.fingerprint(charge);
+            let mut entries = table.lock(fingerprint);
+            Some(entries.find(fingerprint)?.stock.units_at(now))
+        };
+        charges.iter().map(|charge| units(charge).unwrap_or(0)).collect()
+    }
+
+    /// Adds the stocks of these charges to the reply to a peek. `before` are the
+    /// [units](Self::units) in the stocks before the peek was sent: those of a renewal that was granted
+    /// meanwhile may be in the reply as well.
+    pub(super) fn add_stock(
+        &self,
+        charges: &[Charge<'_>],
+        before: &[u64],
+        mut reply: StoreReply,
+    ) -> StoreReply {
         let Some(table) = self.table() else { return reply };
         let now = self.now();
-        for (charge, reply) in charges.iter().zip(&mut reply.charges) {
+        for ((charge, before), reply) in charges.iter().zip(before).zip(&mut reply.charges) {
             let fingerprint = table.fingerprint(charge);
             let mut entries = table.lock(fingerprint);
             let Some(entry) = entries.find(fingerprint) else { continue };
             let ChargeReply { verdict, standing, .. } = reply;
-            let units = entry.stock.units_at(now);
+            let units = entry.stock.units_at(now).min(*before);
             standing.remaining = standing.remaining.saturating_add(units).min(standing.limit);
             if *verdict == Verdict::Refused
                 && is_leased(charge)
@@ -77,12 +100,20 @@ impl Leases {
     /// Empties the stocks of these charges before a reset or a block is sent, and pauses their
     /// renewals until it has arrived. Renewals in flight are not used. The units are refunded if the
     /// store still counts them.
-    pub(super) fn withdraw(&self, charges: &[Charge<'_>], are_counted: bool) {
-        let Some(table) = self.table() else { return };
-        let resume_at = self.now().saturating_add(self.pause);
-        for charge in charges {
+    ///
+    /// A key without a stock gets one, so that it is not leased either while the request is under way.
+    pub(super) fn withdraw(&self, stages: &Arc<Stages>, charges: &[Charge<'_>], are_counted: bool) {
+        let now = self.now();
+        let resume_at = now.saturating_add(self.pause);
+        for charge in charges.iter().filter(|charge| charge.quota().lease().is_some()) {
+            let table = self.table_or_new();
             let fingerprint = table.fingerprint(charge);
             let mut entries = table.lock(fingerprint);
+            if entries.find(fingerprint).is_none() {
+                self.start_keeper(stages);
+                let has_debt_marks = has_debt_marks(stages, charge);
+                table.insert(&mut entries, fingerprint, charge, now, has_debt_marks);
+            }
             let Some(entry) = entries.find(fingerprint) else { continue };
             let generation = table.next_generation();
             entry.renewal = None;

@@ -94,18 +94,33 @@ impl Table {
             return false;
         }
         let mut entries = self.lock(fingerprint);
-        if entries.find(fingerprint).is_none() {
-            if self.keys.load(Relaxed) >= MAX_KEYS {
-                return false;
-            }
-            self.keys.fetch_add(1, Relaxed);
-            let mut stock = Stock::new(*charge.quota(), self.next_generation(), now);
-            stock.set_debt_marks(has_debt_marks);
-            (0..BUSY_CHECKS).for_each(|_| stock.observe(now, charge.cost()));
-            let charge = charge.clone().into_owned();
-            entries.insert(Entry { fingerprint, charge, stock, renewal: None });
+        if entries.find(fingerprint).is_some() {
+            return true;
         }
-        true
+        let entry = self.insert(&mut entries, fingerprint, charge, now, has_debt_marks);
+        entry
+            .map(|it| (0..BUSY_CHECKS).for_each(|_| it.stock.observe(now, charge.cost())))
+            .is_some()
+    }
+
+    /// Creates the empty stock of a key that has none, unless the table is full.
+    pub(super) fn insert<'e>(
+        &self,
+        entries: &'e mut Entries,
+        fingerprint: Fingerprint,
+        charge: &Charge<'_>,
+        now: u64,
+        has_debt_marks: bool,
+    ) -> Option<&'e mut Entry> {
+        if self.keys.load(Relaxed) >= MAX_KEYS {
+            return None;
+        }
+        self.keys.fetch_add(1, Relaxed);
+        let mut stock = Stock::new(*charge.quota(), self.next_generation(), now);
+        stock.set_debt_marks(has_debt_marks);
+        let charge = charge.clone().into_owned();
+        entries.insert(Entry { fingerprint, charge, stock, renewal: None });
+        entries.find(fingerprint)
     }
 
     /// Returns a generation that no stock has had.

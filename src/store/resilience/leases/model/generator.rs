@@ -47,7 +47,7 @@ pub(super) fn plan(seed: u64, number: usize, mutant: Option<Mutant>) -> Plan {
     let is_ambush = random.below(3) == 0 || mutant.is_some();
     let (count, checks) = match is_ambush {
         true => (3 + random.below(3), 64),
-        false => (1 + random.below(5), random.one(&[2, 4, 8, 16])),
+        false => (1 + random.below(5), random.one(&[6, 8, 16, 32])),
     };
     let limit = match is_ambush {
         true if is_clean => 1_000 + random.below(2_000),

@@ -228,11 +228,23 @@ fn a_saturated_limit_is_used_as_well_as_without_leases() {
             assert!(part >= 0.95, "{quota}: {part} of {direct:?}");
         }
     }
+    // The tables also have 100,000 a second.
+    for (text, leases) in QUOTAS.iter().filter(|(text, _)| *text != "100000/s") {
+        for holders in [2, 50] {
+            let quota = quota(text, leases[0]);
+            let admitted = |leases| {
+                let shares = shares(holders, false);
+                run(&Setting { quota, shares, load: 1.5, leases, windows: 2 }).admitted
+            };
+            let part = admitted(true) / admitted(false);
+            assert!(part >= 0.95, "{quota}, {holders} processes: {part}");
+        }
+    }
 }
 
 #[test]
 fn nine_tenths_of_a_limit_are_denied_no_more_than_without_leases() {
-    // The last two would be leased for less than 4 checks in half a lease.
+    // In the last two, a process makes less than 4 checks in half a lease. It does not lease the key.
     for (text, lease, holders) in
         [("10000/s", 20, 10), ("1000/s", 100, 10), ("1000/s", 100, 50), ("100/s", 100, 10)]
     {
