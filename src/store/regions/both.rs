@@ -100,7 +100,7 @@ impl Both {
             for (index, charge_reply) in sent.positions.iter().zip(reply.charges) {
                 self.lines[*index].record(sent.part, charge_reply);
                 if charge_reply.units > 0 {
-                    self.lines[*index].settle(sent.part);
+                    self.lines[*index].decide(sent.part);
                 }
             }
         }

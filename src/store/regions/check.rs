@@ -117,7 +117,9 @@ impl DividedCheck {
                     caller.send(Ok(self.reply()));
                     return refunds.finish().await;
                 }
-                Asked::Failed(_) | Asked::Late(..) if !self.binds(part) => self.settle(part),
+                Asked::Failed(_) | Asked::Late(..) if !self.binds(part) => {
+                    self.decide_waiting(part)
+                }
                 Asked::Failed(error) => return self.fail(part, error, caller).await,
                 Asked::Late(answer, asked) => {
                     self.fail(Part::Pool, late(), caller).await;
@@ -193,7 +195,7 @@ impl DividedCheck {
         *source = Some(join(*source, reply.source));
         if is_admitted {
             self.sources[part as usize] = reply.source;
-            asked.iter().for_each(|index| self.lines[*index].settle(part));
+            asked.iter().for_each(|index| self.lines[*index].decide(part));
         }
         Ok(is_admitted)
     }
@@ -218,9 +220,9 @@ impl DividedCheck {
     }
 
     /// Ends the charges that wait for this part.
-    fn settle(&mut self, part: Part) {
+    fn decide_waiting(&mut self, part: Part) {
         let waiting = self.lines.iter_mut().filter(|line| line.waits_for(part));
-        waiting.for_each(|line| line.settle(part));
+        waiting.for_each(|line| line.decide(part));
     }
 
     fn positions(&self, part: Part) -> Positions {
@@ -232,7 +234,7 @@ impl DividedCheck {
     }
 
     fn reply(&self) -> StoreReply {
-        let is_admitted = self.lines.iter().all(DividedLine::is_settled);
+        let is_admitted = self.lines.iter().all(DividedLine::is_decided);
         let source = if is_admitted { self.paid } else { self.denied };
         let charges = self.lines.iter().map(DividedLine::reply);
         StoreReply::new(self.time, source.unwrap_or(Source::Shared), charges)

@@ -85,12 +85,12 @@ impl DividedLine {
     }
 
     /// Ends the charge: this part has decided it.
-    pub(super) fn settle(&mut self, part: Part) {
+    pub(super) fn decide(&mut self, part: Part) {
         self.paid_by = Some(part);
     }
 
     /// Returns whether a part has decided the charge.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_decided(&self) -> bool {
         self.paid_by.is_some()
     }
 
@@ -126,7 +126,8 @@ impl DividedLine {
             Part::Pool => self.pool.as_mut()?,
         };
         let spent = *reply;
-        reply.standing.remaining += spent.units;
+        let Standing { limit, remaining, .. } = &mut reply.standing;
+        *remaining = remaining.saturating_add(spent.units).min(*limit);
         reply.units = 0;
         (spent.units > 0).then_some((part, spent))
     }

@@ -56,7 +56,7 @@ impl Force {
 
     async fn run(&mut self) -> Result<(), Error> {
         self.ask(Part::Share, Beyond::No).await?;
-        let is_unpaid = |line: &DividedLine| !line.is_settled();
+        let is_unpaid = |line: &DividedLine| !line.is_decided();
         let before = match self.lines.iter().all(is_unpaid) {
             true => Effect::None,
             false => Effect::Applied,
@@ -77,7 +77,7 @@ impl Force {
 
     /// Asks a part to spend the charges that are unpaid.
     async fn ask(&mut self, part: Part, beyond: Beyond) -> Result<(), Error> {
-        let is_asked = |line: &DividedLine| !line.is_settled() && line.quota(part).is_some();
+        let is_asked = |line: &DividedLine| !line.is_decided() && line.quota(part).is_some();
         let charges = self.lines.iter().filter(|line| is_asked(line)).filter_map(|line| {
             let charge = line.charge_on(part)?.with_cost(line.charge.cost());
             // A shadow is spent if it passes by itself, and does not deny the others.
@@ -103,7 +103,7 @@ impl Force {
         for (line, charge_reply) in asked.zip(reply.charges) {
             line.record(part, charge_reply);
             if beyond == Beyond::Yes || charge_reply.verdict == Verdict::Passed {
-                line.settle(part);
+                line.decide(part);
             }
         }
         Ok(())

@@ -25,8 +25,9 @@ use crate::{
 ///
 /// [`call`](Self::call) passes a request through these steps:
 ///
-/// 1. The stock of [leased](Leases) units pays the charges that it can. Only the others go on. If a
-///    busy key has no stock, the check waits for the renewal of the stock.
+/// 1. The stock of [leased](Leases) units pays the charges that it can. Only the others go on. If the
+///    stock of a busy key is too small, and neither step 2 nor step 3 decides, the check waits for the
+///    renewal of the stock.
 /// 2. If the [breaker](Breakers) of a node that the request depends on is open, the
 ///    [fallback](Fallback) decides.
 /// 3. If the [deny cache](DenyCache) implies that the store denies the check, the cache answers.
