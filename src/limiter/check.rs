@@ -188,6 +188,8 @@ fn check_in_fallback<'p>(
 }
 
 /// Decides a check of one charge that leased units have paid.
+///
+/// Like [`check_in_memory`], the common case borrows nothing of the decision before it is moved.
 #[inline(never)]
 fn pay_with_leased<'p>(
     limiter: &Limiter,
@@ -195,10 +197,21 @@ fn pay_with_leased<'p>(
     time: Timestamp,
     reply: ChargeReply,
 ) -> Result<Decision<'p>, Error> {
-    let decision = Decision::of_one(charges, false, time, Source::Leased, reply);
     if telemetry::reports_decisions() {
-        limiter.report(&decision);
+        return pay_and_report(limiter, charges, time, reply);
     }
+    Ok(Decision::of_one(charges, false, time, Source::Leased, reply))
+}
+
+#[inline(never)]
+fn pay_and_report<'p>(
+    limiter: &Limiter,
+    charges: &mut Charges<'p>,
+    time: Timestamp,
+    reply: ChargeReply,
+) -> Result<Decision<'p>, Error> {
+    let decision = Decision::of_one(charges, false, time, Source::Leased, reply);
+    limiter.report(&decision);
     Ok(decision)
 }
 

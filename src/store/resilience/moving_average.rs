@@ -28,10 +28,18 @@ impl MovingAverage {
 
     /// Returns the average, if anything has been recorded.
     pub(super) fn get(&self) -> Option<Duration> {
-        match self.average.load(Ordering::Relaxed) {
-            0 => None,
-            nanos => Some(Duration::from_nanos(nanos)),
-        }
+        self.nanos().map(Duration::from_nanos)
+    }
+
+    /// Returns the average in microseconds, rounded down, if anything has been recorded.
+    #[inline]
+    pub(super) fn micros(&self) -> Option<u64> {
+        self.nanos().map(|nanos| nanos / 1000)
+    }
+
+    #[inline]
+    fn nanos(&self) -> Option<u64> {
+        Some(self.average.load(Ordering::Relaxed)).filter(|nanos| *nanos > 0)
     }
 }
 

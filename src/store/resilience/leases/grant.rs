@@ -51,6 +51,12 @@ impl Grant {
         if self.has_debt_mark { self.mark.before(self.units) } else { self.mark }
     }
 
+    /// Returns whether units of the grant can be used at `now`.
+    #[inline]
+    pub(super) fn is_open(&self, now: u64) -> bool {
+        !self.is_over && now < self.end
+    }
+
     /// Returns whether units with this mark are of the grant.
     pub(super) fn is_of(&self, mark: Mark) -> bool {
         self.mark == mark || self.has_debt_mark && mark.is_within(self.mark, self.granted)

@@ -293,7 +293,7 @@ pub(super) fn has_debt_marks(stages: &Stages, charge: &Charge<'_>) -> bool {
 /// Returns the time from a request to its reply, in microseconds.
 #[inline]
 fn round_trip(stages: &Stages) -> u64 {
-    stages.store_times.get().map_or(DEFAULT_ROUND_TRIP, |time| time.as_micros() as u64)
+    stages.store_times.micros().unwrap_or(DEFAULT_ROUND_TRIP)
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -309,13 +309,13 @@ impl Stock {
     /// Returns the number of units that can be used at `now`.
     #[inline]
     pub(crate) fn units_at(&self, now: u64) -> u64 {
-        let usable = self.grants.iter().filter(|it| !it.is_over && now < it.end);
+        let usable = self.grants.iter().filter(|it| it.is_open(now));
         usable.map(|it| it.units).fold(0, u64::saturating_add)
     }
 
     /// Returns whether a grant holds `cost` units at `now`.
     pub(crate) fn holds(&self, cost: u64, now: u64) -> bool {
-        self.grants.iter().any(|it| it.units >= cost && !it.is_over && now < it.end)
+        self.grants.iter().any(|it| it.units >= cost && it.is_open(now))
     }
 
     /// Returns the time of the store, and the standing of the key for this process: the units that
@@ -338,7 +338,7 @@ impl Stock {
     /// round trip, and for one check in any case.
     ///
     /// Each check from stock asks this, so nothing is divided.
-    #[inline]
+    #[inline(always)]
     fn lasts(&self, now: u64, expected: Expected, round_trip: u64) -> bool {
         let horizon = round_trip.saturating_add(round_trip / 2);
         let units = self.units_at(now.saturating_add(horizon));
