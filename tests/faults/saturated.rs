@@ -9,6 +9,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
+    thread::{self, JoinHandle},
     time::Duration,
 };
 
@@ -207,23 +208,70 @@ async fn run(
     (figures, waits)
 }
 
+/// The longest time that a healthy Redis takes for a request of another process.
+const HEALTHY: Duration = Duration::from_millis(25);
+
+/// A thread of this process that asks Redis every few milliseconds, to see how healthy it is.
+struct Pings {
+    ends: Arc<AtomicBool>,
+    longest: JoinHandle<Duration>,
+}
+
+impl Pings {
+    fn start(url: &str) -> Self {
+        let client = redis::Client::open(url).expect("an address");
+        let mut connection = client.get_connection().expect("a connection");
+        let ends = Arc::new(AtomicBool::new(false));
+        let thread_ends = Arc::clone(&ends);
+        let longest = thread::spawn(move || {
+            let mut longest = Duration::ZERO;
+            while !thread_ends.load(SeqCst) {
+                let start = Instant::now();
+                redis::cmd("PING").exec(&mut connection).expect("an answer");
+                longest = longest.max(start.elapsed());
+                thread::sleep(Duration::from_millis(2));
+            }
+            longest
+        });
+        Self { ends, longest }
+    }
+
+    /// Returns the longest time that a request took.
+    fn end(self) -> Duration {
+        self.ends.store(true, SeqCst);
+        self.longest.join().expect("no panic")
+    }
+}
+
 const PLENTY: &str = "1000000/s token-bucket(1000000)";
 const FEW: &str = "100/h token-bucket(100)";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_process_does_not_blame_a_healthy_redis() {
     let redis = Server::start();
-    let (mut blamed, mut rows) = (Vec::new(), Vec::new());
+    let (mut blamed, mut rows, mut repeats) = (Vec::new(), Vec::new(), 3);
     for threads in ["1", "current"] {
         let (_, control) = run(CONTROL, threads, "none", PLENTY).await;
         for (on_failure, quota, limit) in
             [("deny", PLENTY, 1_000_000), ("local", PLENTY, 1_000_000), ("allow", FEW, 100)]
         {
-            redis.ask::<()>("FLUSHALL");
-            let (figures, waits) = run(&redis.url(), threads, on_failure, quota).await;
+            let (figures, waits, is_blamed) = loop {
+                redis.ask::<()>("FLUSHALL");
+                let pings = Pings::start(&redis.url());
+                let (figures, waits) = run(&redis.url(), threads, on_failure, quota).await;
+                let longest = pings.end();
+                let is_blamed = figures.opened
+                    || figures.count(|what| what.starts_with("503")) > 0
+                    || figures.count(|what| what.ends_with("fallback")) > 0
+                    || on_failure == "allow" && figures.admitted > 100;
+                // Other tests may have taken Redis its processor. It was not healthy then.
+                if !is_blamed || longest <= HEALTHY || repeats == 0 {
+                    break (figures, waits, is_blamed);
+                }
+                repeats -= 1;
+                eprintln!("measured: saturated: again, because a PING took {longest:?}");
+            };
             let unavailable = figures.count(|what| what.starts_with("503"));
-            let fallback = figures.count(|what| what.ends_with("fallback"));
-            let is_over = on_failure == "allow" && figures.admitted > 100;
             let runtime = if threads == "1" { "1 worker thread" } else { "current thread" };
             rows.push(FaultRow {
                 fault: format!("application: overloaded, {runtime}, on failure {on_failure}"),
@@ -234,7 +282,7 @@ async fn a_late_process_does_not_blame_a_healthy_redis() {
                 bound: limit * KEYS,
                 recovery: None,
             });
-            if figures.opened || unavailable > 0 || fallback > 0 || is_over {
+            if is_blamed {
                 blamed.push((threads, on_failure, figures));
             }
         }
