@@ -221,6 +221,7 @@ impl Pings {
     fn start(url: &str) -> Self {
         let client = redis::Client::open(url).expect("an address");
         let mut connection = client.get_connection().expect("a connection");
+        connection.set_read_timeout(Some(LASTS)).expect("a valid timeout");
         let ends = Arc::new(AtomicBool::new(false));
         let thread_ends = Arc::clone(&ends);
         let longest = thread::spawn(move || {

@@ -64,9 +64,9 @@ impl Grant {
 
     /// Returns the units that are left, if there are any.
     ///
-    /// Under a token bucket, their mark is that of a charge to a bucket that was full. So the store
-    /// takes it that its refill has paid off this grant first, and returns no unit a second time: other
-    /// refunds may have removed the debts before this one, of which the store keeps no record.
+    /// Under a token bucket, the store has no record of other refunds. They may have removed the debts
+    /// before this one, so that the refill has paid off this grant first. The mark of the units assumes
+    /// it: it is that of a charge to a full bucket. So no unit comes back that has refilled since.
     pub(super) fn leftover(&self) -> Option<Leftover> {
         let Self { mark, has_debt_mark, granted, units, .. } = *self;
         let mark = if has_debt_mark { mark.with_debt(granted) } else { mark };

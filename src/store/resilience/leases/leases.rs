@@ -200,6 +200,11 @@ impl Leases {
         leftovers.extend(lines.take(room));
     }
 
+    /// Returns whether no more renewals are started.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Acquire)
+    }
+
     /// Stops all tasks.
     pub(in crate::store::resilience) fn stop(&self) {
         self.keeper.stop();
@@ -223,8 +228,7 @@ impl Leases {
         fingerprint: Fingerprint,
     ) -> Attempt {
         let (now, has_debt_marks) = (self.now(), has_debt_marks(stages, charge));
-        if self.is_closed.load(Acquire) || !table.observe(fingerprint, charge, now, has_debt_marks)
-        {
+        if self.is_closed() || !table.observe(fingerprint, charge, now, has_debt_marks) {
             return Attempt::Cold;
         }
         self.start_keeper(stages);
@@ -266,7 +270,7 @@ impl Leases {
     fn start(&self, stages: &Arc<Stages>, renewal: Renewal) {
         let Some(runtime) = runtime_with_timer() else { return };
         let mut renewals = lock(&self.renewals);
-        if !self.is_closed.load(Acquire) {
+        if !self.is_closed() {
             self.start_keeper(stages);
             while renewals.try_join_next().is_some() {}
             renewals.spawn_on(renewal.run(Arc::clone(stages)), &runtime);

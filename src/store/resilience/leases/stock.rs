@@ -47,9 +47,10 @@ pub(crate) struct Stock {
     demand: Demand,
     /// The time at which the renewal in flight was asked for.
     renewal: Option<u64>,
-    /// No renewal is sent before this time, after one that was denied or lost.
+    /// No renewal is sent before this time. It is set when a renewal was denied or lost.
     next_ask_at: u64,
-    /// No renewal is sent before this time, after the units were [surrendered](Self::surrender_all).
+    /// No renewal is sent before this time. It is set when the units are
+    /// [surrendered](Self::surrender_all).
     resume_at: u64,
     /// The time of the last check that was observed.
     last_check: u64,

@@ -101,7 +101,7 @@ impl Leases {
     /// renewals until it has arrived. Renewals in flight are not used. The units are refunded if the
     /// store still counts them.
     ///
-    /// A key without a stock gets one, so that it is not leased either while the request is under way.
+    /// A key without a stock gets an empty one, which is paused as well.
     pub(super) fn withdraw(&self, stages: &Arc<Stages>, charges: &[Charge<'_>], are_counted: bool) {
         let now = self.now();
         let resume_at = now.saturating_add(self.pause);
@@ -109,7 +109,7 @@ impl Leases {
             let table = self.table_or_new();
             let fingerprint = table.fingerprint(charge);
             let mut entries = table.lock(fingerprint);
-            if entries.find(fingerprint).is_none() {
+            if entries.find(fingerprint).is_none() && !self.is_closed() {
                 self.start_keeper(stages);
                 let has_debt_marks = has_debt_marks(stages, charge);
                 table.insert(&mut entries, fingerprint, charge, now, has_debt_marks);
