@@ -12,6 +12,7 @@ use crate::{
 /// The memory store is not behind a pointer, so that a check of it is compiled as one function, and
 /// its reply is written where the [`Decision`](crate::Decision) needs it (`benches/check.rs`).
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "each limiter has one, on the heap")]
 pub(super) enum LimiterStore {
     Memory(MemoryStore),
     /// Another embedded store, which needs no protection.

@@ -20,7 +20,13 @@ pub struct MemoryStats {
 }
 
 /// The counters behind [`MemoryStats`], and the bounds of the store.
+///
+/// They change when a key is added or removed, or a log grows. Each check reads other fields of the
+/// store, so the counters have a pair of cache lines of their own: some processors fetch lines in pairs.
+/// On a shared line, threads that add keys would halve the speed of the checks of others
+/// (`benches/scaling.rs`).
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct Usage {
     keys: AtomicUsize,
     max_keys: usize,
