@@ -22,7 +22,7 @@ use http_body_util::BodyExt;
 use tollgate::{
     Decided, Error, ErrorKind, Identity, Limiter, OnFailure, Policy, RateLimitLayer, Rule, Tally,
     by,
-    store::{Answer, Request as Asked, Resilience, Store},
+    store::{Answer, MemoryConfig, MemoryStore, Request as Asked, Resilience, Store},
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -94,6 +94,59 @@ async fn bytes_are_settled_when_the_body_ends() {
     let address = serve(app).await;
     assert_eq!(http1(address).await.get("/").await.status, 200);
     settles_at(&limiter, &bytes, 880).await;
+}
+
+/// An enforced rule would have stopped the requests that the full shadow refuses, so their cost is
+/// not charged.
+#[tokio::test]
+async fn a_refused_shadow_is_not_settled() {
+    let (limiter, units) = (Limiter::in_memory(), policy("units", "100/min"));
+    let rule = Rule::new(units.clone(), by::constant("all")).shadow().settle_tally();
+    let layer = RateLimitLayer::new(limiter.clone(), rule);
+    let handler = || async {
+        let tally = Tally::new();
+        tally.add(60);
+        let mut response = Response::new(Body::empty());
+        response.extensions_mut().insert(tally);
+        response
+    };
+    let app = Router::new().route("/", get(handler)).layer(layer);
+    for _ in 0..5 {
+        let request = Request::get("/").body(Body::empty()).unwrap();
+        app.clone().oneshot(request).await.unwrap().into_body().collect().await.unwrap();
+    }
+    units.set_quota("1000/min".parse().unwrap());
+    assert_eq!(left(&limiter, &units).await, 880, "two requests passed");
+}
+
+/// A store in memory that counts its calls.
+#[derive(Debug)]
+struct Counted(MemoryStore, Arc<AtomicUsize>);
+
+impl Store for Counted {
+    fn call(&self, request: Asked<'_>) -> Answer {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        self.0.call(request)
+    }
+}
+
+/// A refund or a settlement of nothing costs no round trip before the response.
+#[tokio::test]
+async fn a_refused_shadow_sends_no_request_after_its_check() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let store = Counted(MemoryStore::new(MemoryConfig::default()), Arc::clone(&calls));
+    let limiter = Limiter::with(store, Resilience::none());
+    let rule = || Rule::new(policy("full", "1/min"), by::constant("all")).shadow();
+    let full = limiter.check(policy("full", "1/min").charge("all", 1)).await.unwrap();
+    assert!(full.is_allowed());
+    for rule in [rule().refund_if(|_| true), rule().cost_of_body(|_| 10)] {
+        let layer = RateLimitLayer::new(limiter.clone(), rule);
+        let app = Router::new().route("/", get(|| async { "ok" })).layer(layer);
+        let before = calls.load(Ordering::SeqCst);
+        let request = Request::get("/").body(Body::empty()).unwrap();
+        app.oneshot(request).await.unwrap().into_body().collect().await.unwrap();
+        assert_eq!(calls.load(Ordering::SeqCst) - before, 1, "the check alone");
+    }
 }
 
 /// HEAD makes the same work as GET, so it costs the same.

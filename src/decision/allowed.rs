@@ -40,7 +40,7 @@ impl<'p> Allowed<'p> {
         let lines = charges
             .into_iter()
             .zip(&replies)
-            .map(|(charge, reply)| ReceiptLine::new(charge.into_owned(), reply.units, reply.mark));
+            .filter_map(|(charge, reply)| ReceiptLine::of_reply(charge, reply, u64::MAX));
         Receipt::new(time, source, lines)
     }
 }

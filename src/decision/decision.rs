@@ -160,12 +160,13 @@ impl<'p> Decision<'p> {
         }
     }
 
-    /// Returns a receipt for at most `units` units of the charge at `position`.
+    /// Returns a receipt for at most `units` units of the charge at `position`. It has no line if
+    /// the charge was not made.
     pub(crate) fn receipt(&self, position: usize, units: u64) -> Receipt {
         let Details { charges, replies, .. } = self.details();
-        let line = charges.get(position).zip(replies.get(position)).map(|(charge, reply)| {
-            ReceiptLine::new(charge.clone().into_owned(), units.min(reply.units), reply.mark)
-        });
+        let line = charges.get(position).zip(replies.get(position));
+        let line =
+            line.and_then(|(charge, reply)| ReceiptLine::of_reply(charge.clone(), reply, units));
         Receipt::new(self.time(), self.source(), line)
     }
 

@@ -2,10 +2,15 @@
 
 use smallvec::SmallVec;
 
-use super::{Mark, Source};
+use super::{ChargeReply, Mark, Source};
 use crate::{clock::Timestamp, policy::Charge};
 
 /// The receipt of an admitted check, which a refund or a settlement needs.
+///
+/// It has a line for each charge that was made. A [shadow](crate::Charge::shadow) that did not pass
+/// was not made, nor was a charge that passed because of [`OnFailure::Allow`](crate::OnFailure) while
+/// the store could not answer: neither is refunded or settled. A charge of 0 units that passes is
+/// made, so that its whole cost can be settled later.
 ///
 /// It can be used once, so it cannot be cloned. [`Allowed::into_receipt`](crate::Allowed) creates
 /// it, and [`Limiter::hold`](crate::Limiter::hold) turns it into a
@@ -64,10 +69,15 @@ impl Receipt {
         self.source
     }
 
-    /// Returns a line for each charge.
+    /// Returns a line for each charge that was made, in their order.
     #[must_use]
     pub fn lines(&self) -> &[ReceiptLine] {
         &self.lines
+    }
+
+    /// Returns the number of units that were spent, over all lines.
+    pub(crate) fn units(&self) -> u64 {
+        self.lines.iter().fold(0, |sum, line| sum.saturating_add(line.units))
     }
 
     /// Returns the same receipt, against one of `parts` equal parts of the quotas.
@@ -100,6 +110,17 @@ impl Receipt {
 impl ReceiptLine {
     pub(crate) fn new(charge: Charge<'static>, units: u64, mark: Mark) -> Self {
         Self { charge, units, mark }
+    }
+
+    /// Creates the line of a charge in an admitted check, for at most `max_units` of its units.
+    /// Returns `None` if the charge was not made.
+    pub(super) fn of_reply(
+        charge: Charge<'_>,
+        reply: &ChargeReply,
+        max_units: u64,
+    ) -> Option<Self> {
+        let is_made = reply.units > 0 || charge.cost() == 0;
+        is_made.then(|| Self::new(charge.into_owned(), reply.units.min(max_units), reply.mark))
     }
 
     /// Returns the charge.

@@ -75,19 +75,26 @@ impl Reservation {
     ///
     /// Units that have come back by themselves are not refunded again. Units that were admitted while
     /// the shared store could not answer stay charged if that store may count them by now (see
-    /// [`resilience`](crate::resilience)).
+    /// [`resilience`](crate::resilience)). If there is nothing to refund, no request is sent.
     ///
     /// # Errors
     ///
     /// Returns an error if the store cannot answer. Its [`effect`](Error::effect) tells whether the
     /// units may have been refunded.
     pub async fn refund(self) -> Result<u64, Error> {
-        let reply = self.limiter.refund(&self.receipt).await?;
+        let (refund, _) = self.receipt.settle(0);
+        if refund.lines().is_empty() {
+            return Ok(0);
+        }
+        let reply = self.limiter.refund(&refund).await?;
         Ok(reply.charges.iter().map(|charge| charge.units).sum())
     }
 
-    /// Changes the cost of every charge to `units`: refunds the rest, or charges the difference, even
-    /// beyond the limit.
+    /// Changes the cost of every charge of the [receipt](Self::receipt) to `units`: refunds the rest,
+    /// or charges the difference, even beyond the limit.
+    ///
+    /// A charge that was not made, such as a shadow that did not pass, is not in the receipt, and is
+    /// not charged.
     ///
     /// # Errors
     ///

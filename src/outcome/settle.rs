@@ -38,7 +38,8 @@ pub(crate) type SettlementFuture = Pin<Box<dyn Future<Output = Settled> + Send>>
 
 impl Settlement {
     /// Refunds the charges whose [`Rule::refund_if`](crate::Rule::refund_if) accepts the head of
-    /// the response, and collects those that the end of the body settles. `size` is the size of the
+    /// the response, and collects those that the end of the body settles. Charges that were not made,
+    /// such as shadows that did not pass, are neither refunded nor settled. `size` is the size of the
     /// body, as far as it is known.
     pub(crate) fn at_head(self, head: &Parts, size: &SizeHint) -> SettlementFuture {
         let Self { limiter, mut decision, hooks } = self;
@@ -65,11 +66,17 @@ impl Settlement {
                 },
             };
             let receipt = decision.receipt(hook.charge, hook.cost);
-            held.push((limiter.hold(receipt), final_cost));
+            if !receipt.lines().is_empty() {
+                held.push((limiter.hold(receipt), final_cost));
+            }
         }
         Box::pin(async move {
             for ResponseHook { charge, cost, .. } in refunds {
                 let receipt = decision.receipt(charge, cost);
+                // No request is sent to refund nothing: the response waits for it.
+                if receipt.units() == 0 {
+                    continue;
+                }
                 // If the store cannot answer, the charge stays.
                 if let Ok(reply) = limiter.refund(&receipt).await
                     && let Some(refunded) = reply.charges.first()

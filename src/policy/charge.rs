@@ -115,7 +115,8 @@ impl<'p> Charge<'p> {
 
     /// Makes this a shadow charge, which is decided and reported but never denies a check.
     ///
-    /// Its units are spent only if it passes and the check is admitted.
+    /// Its units are spent only if it passes and the check is admitted. Otherwise the charge is not
+    /// made: it is not in the [`Receipt`](crate::Receipt), so it is neither refunded nor settled.
     #[must_use]
     pub fn shadow(mut self) -> Self {
         self.shadow = true;

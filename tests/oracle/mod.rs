@@ -57,6 +57,12 @@ pub(crate) struct Paid {
     trace: Trace,
 }
 
+impl Paid {
+    pub(crate) fn is_charged(&self) -> bool {
+        self.units > 0 || self.ask.cost == 0
+    }
+}
+
 /// How a model recognises a request again.
 #[derive(Debug, Clone)]
 pub(crate) struct Trace {
@@ -144,22 +150,23 @@ impl Oracle {
 
     /// Gives back what a line still weighs under the quota in force.
     pub(crate) fn refund(&mut self, now: u64, quota: &Quota, paid: &Paid) -> u64 {
-        self.heal(now, paid.ask.slot);
         if paid.units == 0 {
             return 0;
         }
+        self.heal(now, paid.ask.slot);
         let given = self.model(paid.ask.slot, quota).refund(quota, now, paid);
         assert!(given <= paid.units);
         given
     }
 
-    /// Makes a line cost `units` under the quota in force; says how many were given back.
+    /// Makes a line cost `units` under the quota in force; says how many were given back. A line that
+    /// should have cost something and was not charged, as a shadow that did not pass, stays so.
     pub(crate) fn settle(&mut self, now: u64, quota: &Quota, paid: &Paid, units: u64) -> u64 {
         if paid.units > units {
             let back = Paid { units: paid.units - units, ..paid.clone() };
             return self.refund(now, quota, &back);
         }
-        if paid.units == units {
+        if paid.units == units || !paid.is_charged() {
             return 0;
         }
         self.heal(now, paid.ask.slot);

@@ -11,12 +11,13 @@ impl Player<'_> {
     pub(crate) fn refund(&mut self, which: usize) {
         let Some((held, lines)) = self.take_held(which) else { return };
         let mut expected = 0;
-        for (paid, index) in &lines {
+        // The store is not asked to refund nothing.
+        for (paid, index) in lines.iter().filter(|(paid, _)| paid.units > 0) {
             self.look(paid.ask.slot);
             let quota = self.quota(paid.ask.slot.0);
             let given = self.oracle.refund(self.time, &quota, paid);
-            self.tally.count_if(given == 0 && paid.units > 0, "refund of nothing");
-            self.tally.count_if(given > 0 && given == paid.units, "refund in full");
+            self.tally.count_if(given == 0, "refund of nothing");
+            self.tally.count_if(given == paid.units, "refund in full");
             self.tally.count_if(given > 0 && given < paid.units, "refund in part");
             self.admitted[*index].units -= given;
             self.write(paid.ask.slot, given);
@@ -30,7 +31,8 @@ impl Player<'_> {
         let units = factor.of(lines.iter().map(|(paid, _)| paid.units).max().unwrap_or(0).max(2));
         // What comes back does so before anything is charged.
         for up in [false, true] {
-            for (paid, index) in lines.iter().filter(|(paid, _)| (paid.units < units) == up) {
+            let charged = lines.iter().filter(|(paid, _)| paid.is_charged());
+            for (paid, index) in charged.filter(|(paid, _)| (paid.units < units) == up) {
                 let slot = paid.ask.slot;
                 self.look(slot);
                 let quota = self.quota(slot.0);

@@ -7,7 +7,7 @@ use tokio::{
     task::yield_now,
 };
 use tollgate::{
-    Effect, Policy,
+    Effect, OnFailure, Policy,
     store::{Resilience, Source},
 };
 
@@ -170,6 +170,34 @@ async fn a_settlement_may_exceed_the_share() {
         let _ = bench.check(policy.charge("probe", 0)).await;
         let_tasks_run().await;
         assert_eq!(bench.left(&policy, "alice").await, 39, "{quota}");
+    }
+}
+
+/// The requests that pass without a charge in an outage have no cost after it either.
+#[tokio::test(start_paused = true)]
+async fn a_charge_that_was_not_made_is_not_settled() {
+    let bench = without_breaker();
+    let policy = policy("p", "100/h");
+    let allowed = || policy.charge("alice", 1).with_on_failure(OnFailure::Allow);
+    bench.remote.set(Mood::Down);
+    let in_outage = bench.hold(allowed()).await;
+    let after_it = bench.hold(allowed()).await;
+    assert!(in_outage.receipt().lines().is_empty());
+    in_outage.settle(11).await.expect("nothing to settle");
+    bench.heal(&policy).await;
+    let calls = bench.remote.calls();
+    after_it.settle(11).await.expect("nothing to settle");
+    assert_eq!(bench.remote.calls(), calls, "no request for nothing");
+    assert_eq!(bench.left(&policy, "alice").await, 100);
+
+    // A charge that the store has made is settled during an outage, unless it is a shadow.
+    for (charge, left) in [(allowed(), 89), (policy.charge("bob", 1).shadow(), 99)] {
+        let key = if charge.is_shadow() { "bob" } else { "alice" };
+        let held = bench.hold(charge).await;
+        bench.remote.set(Mood::Down);
+        held.settle(11).await.expect("in the backlog");
+        bench.heal(&policy).await;
+        assert_eq!(bench.left(&policy, key).await, left, "{key}");
     }
 }
 

@@ -152,7 +152,7 @@ impl Fallback {
     }
 
     /// Charges units beyond the limit in this process, and later in the store unless it may have
-    /// done so already.
+    /// done so already or the charge is a shadow.
     fn force(&self, charges: &[Charge<'_>], cause: Cause) -> Result<StoreReply, Error> {
         let shares: SmallVec<[Charge<'_>; 4]> =
             charges.iter().map(|charge| charge.share(self.instances)).collect();
@@ -160,7 +160,7 @@ impl Fallback {
         if !cause.was_not_applied() {
             return Err(cause.into_error());
         }
-        for charge in charges {
+        for charge in charges.iter().filter(|charge| !charge.is_shadow()) {
             self.backlog.add(self.local.name(charge), charge, charge.cost(), reply.time);
         }
         Ok(StoreReply { source: Source::Fallback, ..reply })
