@@ -136,9 +136,9 @@ async fn a_refused_shadow_sends_no_request_after_its_check() {
     let calls = Arc::new(AtomicUsize::new(0));
     let store = Counted(MemoryStore::new(MemoryConfig::default()), Arc::clone(&calls));
     let limiter = Limiter::with(store, Resilience::none());
-    let rule = || Rule::new(policy("full", "1/min"), by::constant("all")).shadow();
-    let full = limiter.check(policy("full", "1/min").charge("all", 1)).await.unwrap();
-    assert!(full.is_allowed());
+    let full = policy("full", "1/min");
+    assert!(limiter.check(full.charge("all", 1)).await.unwrap().is_allowed());
+    let rule = || Rule::new(full.clone(), by::constant("all")).shadow();
     for rule in [rule().refund_if(|_| true), rule().cost_of_body(|_| 10)] {
         let layer = RateLimitLayer::new(limiter.clone(), rule);
         let app = Router::new().route("/", get(|| async { "ok" })).layer(layer);
