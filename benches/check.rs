@@ -167,7 +167,7 @@ fn three_at_once(keys: &[String]) {
     }
 }
 
-/// How much of it is the clock: the same with clocks that stand still.
+/// Measures the same with clocks that stand still. The difference is the cost of the clock.
 fn without_clock(keys: &[String]) {
     for (what, quota) in quotas_of_the_bucket() {
         let clock = ManualClock::at(1_700_000_000_000_000);

@@ -58,7 +58,7 @@ fn compare_with_control(quota: Quota, count: usize) -> Comparison {
     compare_rounds(ROUNDS, ours, control)
 }
 
-/// What a thread works on.
+/// One side of a comparison, as a thread runs it.
 struct Side {
     limiter: Limiter,
     policy: Policy,

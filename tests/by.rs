@@ -198,7 +198,7 @@ mod routes {
 
     use super::*;
 
-    /// What an extractor says inside of a real router.
+    /// Returns the identity that an extractor finds inside of a real router.
     async fn seen(
         ask: impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static,
         path: &str,

@@ -1,4 +1,4 @@
-//! Who the client is, behind proxies and in front of liars.
+//! The address of the client: behind proxies, and with forged headers.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -177,8 +177,8 @@ fn while_a_thread_moves_the_time() {
     assert!((500..=510).contains(&total), "{total} units in 51 periods of 10");
 }
 
-/// Checks over several keys, in an order of each thread's own: nobody waits in a circle, and what
-/// the keys have spent is what the admitted checks have spent.
+/// Each thread checks several keys in an order of its own. The threads do not deadlock, and the keys
+/// have spent the units of the admitted checks.
 #[test]
 fn checks_of_several_keys_in_any_order() {
     let fixture = now(memory());
@@ -304,7 +304,7 @@ fn futures_dropped_at_every_await_admit_no_more() {
                 let before = (left(&first), left(&second));
                 let decision = drop_after(polls, limiter.check(both()));
                 let spent = (before.0 - left(&first), before.1 - left(&second));
-                // All or nothing, also of what nobody waits for any more.
+                // All or nothing, also for a check that was dropped.
                 assert!(spent == (0, 0) || spent == (3, 2), "{spent:?}");
                 let allowed = decision.is_some_and(|it| it.expect("an answer").is_allowed());
                 assert!(!allowed || spent == (3, 2));
@@ -323,9 +323,9 @@ fn futures_dropped_at_every_await_admit_no_more() {
     }
 }
 
-/// What is given back by a future that is dropped at any point is given back once at most.
+/// A refund is applied at most once, at whichever `await` its future is dropped.
 #[test]
-fn refunds_dropped_at_every_await_give_back_once() {
+fn refunds_dropped_at_every_await_are_applied_once() {
     const POLLS: u32 = 3;
     for kind in KINDS {
         let clock = ManualClock::at(1_700_000_000_000_000);

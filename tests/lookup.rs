@@ -48,7 +48,7 @@ struct Customer {
     limit: Option<Quota>,
 }
 
-/// What a load does.
+/// The behaviour of a load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Mood {
     Well,

@@ -10,7 +10,7 @@ use std::{
 };
 
 use support::{
-    Tally, Watched, micros, most_in_any_window, now, policy,
+    CaseCounts, Watched, micros, most_in_any_window, now, policy,
     seed::{self, Random},
 };
 use tollgate::{
@@ -334,7 +334,7 @@ fn bytes_are_bounded() {
         }
         assert!(most <= max_bytes + TOLERANCE, "{most} bytes of {max_bytes}");
         assert!(most > max_bytes / 2, "{most} bytes of {max_bytes}: the test filled nothing");
-        // Given back when it has expired and others come.
+        // The memory of expired keys is reused for new ones.
         bounded.clock.advance(Duration::from_secs(7_200));
         for key in 0..150 {
             let _ = bounded.check(&policy, 1_000 + key, 1);
@@ -450,9 +450,10 @@ impl Model {
         (allowed, limit - used)
     }
 
-    /// Of the class with the most entries, the new key's among them, the one checked first; of equal
-    /// classes, the one that has spent least. More than half of all is too much for the class that has
-    /// spent everything, and less is not.
+    /// Returns the entry to evict: the one of the largest class whose last check is the longest ago.
+    /// The new key counts as a member of its class. Of two classes of equal size, the one that has
+    /// spent less is taken. The class of spent keys comes first if it has more than half of all
+    /// entries, and last otherwise.
     fn victim(&self) -> usize {
         let size = |class| {
             let members = self.entries.iter().filter(|entry| entry.class == class);
@@ -474,7 +475,7 @@ impl Model {
 #[test]
 fn the_largest_share_class_gives_up_the_entry_that_was_checked_first() {
     let seed = seed::seed("the_largest_share_class");
-    let tally = Tally::expecting(&["allowed", "denied", "forgotten", "over capacity"]);
+    let tally = CaseCounts::expecting(&["allowed", "denied", "forgotten", "over capacity"]);
     for places in [1, 2, 3, 8, 15, 31] {
         let mut random = Random(seed.wrapping_add(places as u64));
         let bounded = Bounded::keys(places);

@@ -22,7 +22,7 @@ use http_body_util::BodyExt;
 use tollgate::{
     Decided, Error, ErrorKind, Identity, Limiter, OnFailure, Policy, RateLimitLayer, Rule, Tally,
     by,
-    store::{Answer, MemoryConfig, MemoryStore, Request as Asked, Resilience, Store},
+    store::{Answer, MemoryConfig, MemoryStore, Request as StoreRequest, Resilience, Store},
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -50,9 +50,9 @@ async fn settles_at(limiter: &Limiter, policy: &Policy, expected: u64) {
 async fn failed_logins_are_limited_under_concurrency() {
     for _ in 0..10 {
         let guesses = Arc::new(AtomicUsize::new(0));
-        let tallied_handler = Arc::clone(&guesses);
+        let counted = Arc::clone(&guesses);
         let handler = move || async move {
-            tallied_handler.fetch_add(1, Ordering::SeqCst);
+            counted.fetch_add(1, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(10)).await;
             StatusCode::UNAUTHORIZED
         };
@@ -124,7 +124,7 @@ async fn a_refused_shadow_is_not_settled() {
 struct Counted(MemoryStore, Arc<AtomicUsize>);
 
 impl Store for Counted {
-    fn call(&self, request: Asked<'_>) -> Answer {
+    fn call(&self, request: StoreRequest<'_>) -> Answer {
         self.1.fetch_add(1, Ordering::SeqCst);
         self.0.call(request)
     }
@@ -192,8 +192,8 @@ async fn head_costs_as_much_as_get() {
     settles_at(&limiter, &bytes, 958).await;
 }
 
-/// `n` units, one at a time; each is tallied_handler when it is sent.
-async fn tallied_handler(request: Request) -> Response {
+/// Sends `n` units, one at a time, and tallies each when it is sent.
+async fn tallying(request: Request) -> Response {
     let n: u64 = request.uri().query().unwrap().parse().unwrap();
     let tally = Tally::new();
     let count = tally.clone();
@@ -216,7 +216,7 @@ async fn tallies_are_settled_when_the_body_ends_or_the_client_disconnects() {
     let rule = Rule::new(units.clone(), by::constant("all")).cost(|_| 100).settle_tally();
     let layer = RateLimitLayer::new(limiter.clone(), rule);
     let app = Router::new()
-        .route("/", get(tallied_handler))
+        .route("/", get(tallying))
         .route("/plain", get(|| async { "no tally" }))
         .layer(layer);
     let address = serve(app).await;
@@ -357,7 +357,7 @@ async fn handlers_see_that_nothing_was_decided() {
     #[derive(Debug)]
     struct Down;
     impl Store for Down {
-        fn call(&self, _: Asked<'_>) -> Answer {
+        fn call(&self, _: StoreRequest<'_>) -> Answer {
             Answer::ready(Err(Error::new(ErrorKind::Unavailable, "down")))
         }
     }

@@ -1,4 +1,4 @@
-//! What operators see: events of denials, and no key or address in the clear.
+//! Events of denials, without any key or address in the clear.
 #![cfg(all(feature = "tracing", feature = "metrics"))]
 
 use std::convert::Infallible;

@@ -25,7 +25,7 @@ const TOKENS: [&str; 20] = [
     "%6", "health", "%68ealth", "x",
 ];
 
-/// What closures say about a request.
+/// The results of the closures for a request.
 #[derive(Debug, Clone, Copy, Default)]
 struct Said {
     is_file: bool,

@@ -89,14 +89,14 @@ async fn the_cause_of_each_failure_is_logged() {
                 assert!(event.contains(part), "{part} is not in: {event}");
             }
         }
-        // The events tell how many failures went unsaid: all but those after the last event.
+        // Each event has the number of failures since the last event that were not reported.
         let count = |event: &String| -> u64 {
             let rest = event.split("suppressed=").nth(1).expect("a count");
             rest.split(' ').next().and_then(|it| it.parse().ok()).expect("a number")
         };
-        let told = events.iter().map(count).sum::<u64>() + events.len() as u64;
+        let reported = events.iter().map(count).sum::<u64>() + events.len() as u64;
         let errors = counted(&snapshotter, "out_of_memory");
-        assert!(told > 5 && told <= errors, "{told} of {errors}");
+        assert!(reported > 5 && reported <= errors, "{reported} of {errors}");
 
         server.kill();
         check_for(&limiter, &policy, on_failure, 2 * second).await;

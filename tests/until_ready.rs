@@ -156,7 +156,8 @@ async fn who_gives_up_holds_nobody_up() {
     assert!(start.elapsed() < Duration::from_millis(1_100), "{:?}", start.elapsed());
 }
 
-/// As many as may wait do, the next one is told so, and each that leaves makes room.
+/// At most [`Limiter::MAX_WAITING`] tasks wait. The next one gets an error, and a task that leaves
+/// makes room for another one.
 #[tokio::test(start_paused = true)]
 async fn no_more_than_the_most_wait() {
     let (limiter, policy) = (limiter(), policy("p", "1/h"));

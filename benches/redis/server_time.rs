@@ -1,4 +1,4 @@
-//! What a check costs the server, by its own statistics.
+//! The cost of a check on the server, by the statistics of the server.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tollgate::{
 
 use crate::server::Server;
 
-/// What one would write for one algorithm alone: time, state, decision, state, answer.
+/// A script for one algorithm alone: reads the time and the state, decides, writes, answers.
 const FIXED_WINDOW: &str = r"
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -244,7 +244,7 @@ pub(crate) async fn run() {
     worst(&bench).await;
 }
 
-/// Of the slow log: number, time, microseconds, command, client, name.
+/// An entry of the slow log: number, time, microseconds, command, client, name.
 type Entry = (u64, u64, u64, Vec<Vec<u8>>, Value, Value);
 
 /// The slowest single calls on a log of 10,000 entries.

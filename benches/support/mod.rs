@@ -1,8 +1,8 @@
-//! What the benchmarks share: two sides timed in turns, and one row of the table for each pair.
+//! Support for the benchmarks: times two sides in turns, and prints one row for each pair.
 //!
 //! A machine's speed drifts by more than the differences of interest. So both sides run in short
-//! rounds, one right after the other and in alternating order, and what is reported is the median
-//! of the rounds' ratios.
+//! rounds, one right after the other and in alternating order, and the report is the median of the
+//! rounds' ratios.
 #![allow(dead_code, reason = "each benchmark uses a part")]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -15,10 +15,10 @@ use std::{
 
 pub(crate) mod keys;
 
-/// How long one side runs in one round.
+/// The time for which one side runs in one round.
 const ROUND: Duration = Duration::from_millis(2);
 
-/// What many rounds came to: medians, and the quartiles of the ratio.
+/// The result of many rounds: medians, and the quartiles of the ratio.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Comparison {
     pub(crate) ours: f64,
@@ -27,7 +27,7 @@ pub(crate) struct Comparison {
     pub(crate) quartiles: (f64, f64),
 }
 
-/// What a ratio is held against.
+/// The bar for a ratio.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Bar {
     AtMost(f64),
@@ -87,7 +87,7 @@ pub(crate) fn figure(what: &str, unit: &str, value: f64, bar: Bar) {
     println!("{what:<58} {value:>8.1} {:>8} {unit:<6} {:>20} {bar:>7} {verdict}", "-", "");
 }
 
-/// Prints what the columns are.
+/// Prints the title and the names of the columns.
 pub(crate) fn heading(title: &str) {
     println!("\n{title}");
     println!(
@@ -96,7 +96,7 @@ pub(crate) fn heading(title: &str) {
     );
 }
 
-/// Whether Cargo asked for measurements, and not only whether the benchmark runs.
+/// Returns whether Cargo asked for measurements: `cargo test` runs each benchmark once, too.
 pub(crate) fn measuring() -> bool {
     std::env::args().any(|argument| argument == "--bench")
 }
@@ -119,7 +119,7 @@ pub(crate) fn time(calls: u64, call: &mut impl FnMut()) -> f64 {
     start.elapsed().as_nanos() as f64 / calls as f64
 }
 
-/// How many calls fill a round, after a warm-up.
+/// Returns the number of calls that fill a round, after a warm-up.
 fn calls(call: &mut impl FnMut()) -> u64 {
     let mut calls = 1;
     loop {

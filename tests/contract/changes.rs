@@ -204,7 +204,7 @@ pub(crate) async fn an_open_bucket_ends_under_a_wider_window(fixture: Fixture) {
     assert_eq!(remaining(&fixture, &policy).await, 4, "nothing was charged under the other window");
 }
 
-/// A store that finds a charge by the end of its bucket alone would give back units of another one.
+/// A store that finds a charge by the end of its bucket alone would refund units of another one.
 pub(crate) async fn a_refund_after_an_open_bucket_has_ended_finds_its_own_units(fixture: Fixture) {
     fixture.set(HOUR_START);
     let policy = policy("p", "10/100s sliding-buckets(1)");

@@ -1,4 +1,4 @@
-//! What an embedded store promises beside the contract of all stores.
+//! The promises of an embedded store beside the contract of all stores.
 
 use crate::{leases::counts, support::Fixture};
 

@@ -1,4 +1,4 @@
-//! What every store promises, and one line for each store that does.
+//! The contract of every store, and one line for each store that is held to it.
 
 #[path = "../support/mod.rs"]
 mod support;

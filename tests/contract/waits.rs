@@ -123,7 +123,7 @@ pub(crate) async fn a_clock_is_set_back_beyond_a_window(fixture: Fixture) {
     }
 }
 
-/// What is charged at an earlier time than the last charge, in the period before, counts beside it.
+/// A charge at an earlier time than the last one, in the previous period, counts beside it.
 pub(crate) async fn a_charge_while_time_runs_backward_counts(fixture: Fixture) {
     for policy in &each_algorithm(10) {
         for time in [START, START - 1] {

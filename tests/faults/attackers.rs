@@ -20,16 +20,16 @@ use tollgate::{
 
 use crate::{ALONE, figures::Waits, processes::Role, servers::Server};
 
-/// How often one key is tried.
+/// The number of requests with one key.
 const TRIES: u64 = 100_000;
-/// How many keys are tried once.
+/// The number of keys with one request each.
 const KEYS: u64 = 1_000_000;
-/// Of so many keys one is tried until it is denied: more than there are places for denials.
+/// One key of this many is tried until it is denied. These keys are more than the deny cache holds.
 const AGAIN: u64 = 32;
 const TASKS: u64 = 64;
-/// What is owed to Redis at most, in keys.
+/// The maximum number of keys in the backlog of charges for Redis.
 const MAX_BACKLOG: u64 = 100_000;
-/// What this process may grow by, in MiB: the fallback, the denials, what is owed, and the rest.
+/// The allowed growth of this process, in MiB: the fallback, the deny cache, the backlog, the rest.
 const ROOM: u64 = 64 + 3 + 40 + 21;
 
 const ATTACKED: &str = "TOLLGATE_TEST_ATTACKED";
@@ -56,7 +56,7 @@ async fn attacked() {
         assert!(grown <= ROOM, "{grown} MiB");
         grown
     };
-    let told = |what: &str, figures: String| {
+    let report = |what: &str, figures: String| {
         let (others, control) = (others.waited(), control.waited());
         let grown = grown();
         eprintln!(
@@ -72,12 +72,12 @@ async fn attacked() {
     let start = Instant::now();
     hammer(&limiter).await;
     let (took, calls) = (start.elapsed(), self::calls(&redis).saturating_sub(others.asked()));
-    told(&format!("one key {TRIES} times in {took:.1?}"), format!("{calls} commands"));
-    // What was admitted, a question a second, and what a busy machine adds.
+    report(&format!("one key {TRIES} times in {took:.1?}"), format!("{calls} commands"));
+    // The admitted checks, two calls a second, and some more on a busy machine.
     assert!(calls <= 5 + 2 * took.as_secs() + 20, "{calls} commands");
 
-    // Redis hears of each key once, of what is denied once more, and of what was decided here when
-    // it is settled, each key in a call of its own.
+    // Each key costs Redis one call, a denied key one more, and a key that was decided in this process
+    // one more for its settlement.
     redis.ask::<()>("CONFIG RESETSTAT");
     let start = Instant::now();
     let here = attack(&limiter, 0..KEYS).await;
@@ -85,23 +85,23 @@ async fn attacked() {
     let (calls, asked) = (self::calls(&redis), others.asked());
     let each = (used(&redis) - there) / keys(&redis);
     let figures = format!("{calls} commands, {each} bytes a key in Redis, {here} decided here");
-    told(&format!("{KEYS} hostile keys in {took:.0?}"), figures);
+    report(&format!("{KEYS} hostile keys in {took:.0?}"), figures);
     assert!(calls <= KEYS + KEYS / AGAIN * 2 + asked + here + 100, "{calls}");
     assert!(each <= 300, "{each} bytes a key");
 
-    // This process remembers no more of them than it has room for.
+    // The backlog of this process stays within its capacity.
     redis.kill();
     let start = Instant::now();
     let keys_here = 2 * MAX_BACKLOG;
     let here = attack(&limiter, KEYS..KEYS + keys_here).await;
     assert!(here >= keys_here, "Redis is down");
     let took = start.elapsed();
-    told(
+    report(
         &format!("{keys_here} hostile keys in {took:.0?}, no Redis"),
         format!("{here} decided here"),
     );
 
-    // And charges what it remembers when Redis is back.
+    // When Redis is back, the backlog is charged.
     redis.run();
     let start = Instant::now();
     while keys(&redis) < MAX_BACKLOG * 9 / 10 {
@@ -109,7 +109,7 @@ async fn attacked() {
         sleep(Duration::from_millis(50)).await;
     }
     let took = start.elapsed();
-    told("Redis is back", format!("{} keys settled after {took:.1?}", keys(&redis)));
+    report("Redis is back", format!("{} keys settled after {took:.1?}", keys(&redis)));
     let keyspace = redis.info("keyspace", "db0");
     let number = |name| keyspace.split(',').find_map(|part| part.strip_prefix(name));
     assert_eq!(number("keys="), number("expires="), "every key expires: {keyspace}");
@@ -187,7 +187,7 @@ impl Others {
         self.waits.lock().expect("no panic").len() as u64
     }
 
-    /// How long they waited since the last time.
+    /// Returns the waits of the others since the last call.
     fn waited(&self) -> Waits {
         Waits::of(std::mem::take(&mut *self.waits.lock().expect("no panic")))
     }
@@ -218,7 +218,7 @@ fn keys(redis: &Server) -> u64 {
     redis.ask("DBSIZE")
 }
 
-/// How often the script was called.
+/// Returns the number of calls of the script.
 fn calls(redis: &Server) -> u64 {
     let calls = redis.info("commandstats", "cmdstat_evalsha");
     let calls = calls.strip_prefix("calls=").and_then(|rest| rest.split(',').next());

@@ -42,7 +42,7 @@ async fn a_node_killed_and_started_again() {
             until("the node takes requests", || is_up(node));
         };
         let what = "cluster: 1 of 3 nodes killed, restart without data";
-        Stage::new(what, store).loses_data().bear(kill, start).await
+        Stage::new(what, store).loses_data().run(kill, start).await
     })
     .await;
 }
@@ -66,7 +66,7 @@ async fn a_node_stopped_and_continued() {
             until("the cluster is up", || cluster.nodes.iter().all(is_up));
         };
         let what = "cluster: 1 of 3 nodes stopped and continued (SIGSTOP)";
-        Stage::new(what, store(&cluster)).bear(stop, go_on).await
+        Stage::new(what, store(&cluster)).run(stop, go_on).await
     })
     .await;
 }
@@ -88,7 +88,7 @@ async fn a_replica_promoted() {
             until("the replica is promoted", || replica.is_primary() && is_up(replica));
         };
         let what = "cluster: 1 of 3 primaries killed, its replica promoted";
-        Stage::new(what, store).bear(kill, promoted).await
+        Stage::new(what, store).run(kill, promoted).await
     })
     .await;
 }

@@ -74,7 +74,7 @@ async fn round_trip_of(millis: u64) {
         let url = relay(server.port, Duration::from_millis(millis)).await;
         let what = format!("network: round trip of {millis:>2} ms");
         let nothing = async |_: &_| ();
-        Stage::new(&what, url).goes_unnoticed().bear(nothing, nothing).await
+        Stage::new(&what, url).goes_unnoticed().run(nothing, nothing).await
     })
     .await;
 }

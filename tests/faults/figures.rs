@@ -1,4 +1,4 @@
-//! What the samples of a run come to.
+//! The figures of a run, computed from its samples.
 
 use std::{fmt, time::Duration};
 
@@ -8,7 +8,7 @@ use crate::{
     support::fault_row::FaultRow,
 };
 
-/// How long requests took.
+/// Quantiles of the durations of requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Waits {
     pub(crate) p50: Duration,
@@ -33,14 +33,14 @@ impl fmt::Display for Waits {
     }
 }
 
-/// One fault, and how it was borne. Times of the run are in microseconds since the epoch.
+/// The effects of one fault. Times of the run are in microseconds since the epoch.
 pub(crate) struct Figures {
     /// The same figures as a row of the table of faults.
     pub(crate) row: FaultRow,
     pub(crate) requests: usize,
     pub(crate) server: Waits,
     pub(crate) control: Waits,
-    /// Requests that were told of the fault: no answer, or one that blames the server.
+    /// Requests that failed because of the fault: no answer, or one with a server error.
     pub(crate) errors: usize,
     pub(crate) admitted: u64,
     /// Checks decided without Redis.

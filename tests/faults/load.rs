@@ -29,10 +29,10 @@ pub(crate) const KEYS: u64 = 8;
 
 const TARGETS: &str = "TOLLGATE_TEST_TARGETS";
 
-/// What became of one request.
+/// The result of one request.
 #[derive(Debug, Clone)]
 pub(crate) struct Sample {
-    /// When it was due, in microseconds since the epoch.
+    /// The time at which the request was due, in microseconds since the epoch.
     pub(crate) due: u64,
     /// From then until the end of the response.
     pub(crate) took: Duration,
@@ -103,7 +103,7 @@ impl Client {
             let answer = timeout(Duration::from_secs(10), self.ask()).await;
             let (status, source) = answer.ok().flatten().unwrap_or_else(|| {
                 self.sender = None;
-                (0, "nobody".to_owned())
+                (0, "none".to_owned())
             });
             let key = self.key;
             samples.push(Sample { due: epoch, took: due.elapsed(), key, status, source });
@@ -124,7 +124,7 @@ impl Client {
         let (head, body) = response.await.ok()?.into_parts();
         body.collect().await.ok()?;
         let source = head.headers.get("x-source").and_then(|it| it.to_str().ok());
-        Some((head.status.as_u16(), source.unwrap_or("nobody").to_owned()))
+        Some((head.status.as_u16(), source.unwrap_or("none").to_owned()))
     }
 }
 
@@ -139,7 +139,7 @@ impl Loading {
         Self(role)
     }
 
-    /// What became of the requests to the server and to the control, in the order of time.
+    /// Ends the load. Returns the samples of the server and of the control, in the order of time.
     pub(crate) fn end(self) -> [Vec<Sample>; 2] {
         let mut samples = [Vec::new(), Vec::new()];
         for (server, sample) in self.0.end().lines().filter_map(Sample::read) {

@@ -34,7 +34,7 @@ async fn lost(percent: u32) {
         .stdout(Stdio::null())
         .status();
     let status = status.expect("unshare runs");
-    assert!(status.success(), "packet loss was not measured, or was not borne: {status}");
+    assert!(status.success(), "packet loss was not measured, or broke a promise: {status}");
 }
 
 /// Not a test of its own: what the process in the namespace does.
@@ -55,7 +55,7 @@ async fn in_namespace() {
             ));
         };
         let lose_nothing = async |_: &_| firewall("delete table inet loss");
-        Stage::new(&what, server.url()).bear(lose, lose_nothing).await
+        Stage::new(&what, server.url()).run(lose, lose_nothing).await
     })
     .await;
 }

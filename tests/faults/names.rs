@@ -22,9 +22,9 @@ struct NameServer {
     address: PathBuf,
 }
 
-/// Where Redis is, as a rule.
+/// The address at which Redis listens normally.
 const USUAL: &str = "127.0.0.1";
-/// Where Redis can also be reached, through a [`Relay`].
+/// A second address of the same Redis, through a [`Relay`].
 const OTHER: &str = "127.0.0.2";
 
 impl NameServer {
@@ -102,7 +102,7 @@ async fn assert_survives(what: &str, hangs_for: Duration, environment: &[(&str, 
             assert_eq!(reply.expect("in time").status, 200);
             names.answer(USUAL);
         };
-        Stage::new(what, store).in_environment(&environment).bear(begin, end).await
+        Stage::new(what, store).in_environment(&environment).run(begin, end).await
     })
     .await;
 }

@@ -25,7 +25,7 @@ async fn asleep() {
             }));
         };
         let wake = async |_: &_| asleep.take().expect("it sleeps").join().expect("it slept");
-        Stage::new("Redis: DEBUG SLEEP 1", server.url()).bear(sleep, wake).await
+        Stage::new("Redis: DEBUG SLEEP 1", server.url()).run(sleep, wake).await
     })
     .await;
 }
@@ -37,7 +37,7 @@ async fn out_of_memory() {
         server.ask::<()>("CONFIG SET maxmemory-policy noeviction");
         let fill = async |_: &_| server.ask::<()>("CONFIG SET maxmemory 1");
         let empty = async |_: &_| server.ask::<()>("CONFIG SET maxmemory 0");
-        Stage::new("Redis: out of memory", server.url()).bear(fill, empty).await
+        Stage::new("Redis: out of memory", server.url()).run(fill, empty).await
     })
     .await;
 }
@@ -48,7 +48,7 @@ async fn made_a_replica() {
         let server = Server::start();
         let demote = async |_: &_| server.ask::<()>("REPLICAOF 127.0.0.1 1");
         let promote = async |_: &_| server.ask::<()>("REPLICAOF NO ONE");
-        Stage::new("Redis: made a read-only replica", server.url()).bear(demote, promote).await
+        Stage::new("Redis: made a read-only replica", server.url()).run(demote, promote).await
     })
     .await;
 }
@@ -67,7 +67,7 @@ async fn disk_full() {
             server.limit_files("unlimited");
             server.until_wrote("ok");
         };
-        Stage::new("Redis: disk full", server.url()).bear(fill, empty).await
+        Stage::new("Redis: disk full", server.url()).run(fill, empty).await
     })
     .await;
 }
@@ -81,7 +81,7 @@ async fn promoted() {
         let promoted = async |_: &_| until("the replica is promoted", || replica.is_primary());
         let kill = async |_: &_| primary.borrow_mut().kill();
         let store = format!("sentinel {} {}", Guarded::NAME, sentinel.url());
-        Stage::new("Sentinel: primary killed, replica promoted", store).bear(kill, promoted).await
+        Stage::new("Sentinel: primary killed, replica promoted", store).run(kill, promoted).await
     })
     .await;
 }
@@ -96,7 +96,7 @@ async fn connections_lost_far_away() {
             let _: i64 = server.ask("CLIENT KILL TYPE normal SKIPME yes");
         };
         let stage = Stage::new("network: connections lost, connecting takes 120 ms", proxy.url());
-        stage.bear(kill, async |_: &_| ()).await
+        stage.run(kill, async |_: &_| ()).await
     })
     .await;
 }

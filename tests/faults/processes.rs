@@ -31,7 +31,7 @@ impl Role {
         self.child.id()
     }
 
-    /// What it says after this word, at the beginning of a line.
+    /// Reads lines up to one that begins with `word`, and returns the rest of that line.
     pub(crate) fn says(&mut self, word: &str) -> String {
         for line in self.output.by_ref().lines() {
             let line = line.expect("text");
@@ -42,7 +42,7 @@ impl Role {
         panic!("it ended and never said {word:?}");
     }
 
-    /// Tells it to end, and returns what it has to say.
+    /// Closes the input of the process, waits until it ends, and returns the rest of its output.
     pub(crate) fn end(mut self) -> String {
         drop(self.input.take());
         let mut text = String::new();

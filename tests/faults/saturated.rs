@@ -129,7 +129,7 @@ async fn saturating_load() {
                 let reply = client.get_with("/", &[("x-api-key", &key)]).await;
                 waits.lock().unwrap().push(start.elapsed());
                 let source = reply.headers.get("x-source").and_then(|it| it.to_str().ok());
-                let source = source.unwrap_or("nobody");
+                let source = source.unwrap_or("none");
                 let mut counts = counts.lock().unwrap();
                 *counts.entry(format!("{} {source}", reply.status)).or_default() += 1;
                 if reply.status == 200 {
@@ -153,7 +153,7 @@ async fn saturating_load() {
     }
 }
 
-/// What the clients and the server say after a run.
+/// The counts of the clients and of the server after a run.
 #[derive(Debug)]
 struct Figures {
     /// By status and source.

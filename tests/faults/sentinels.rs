@@ -34,7 +34,7 @@ async fn no_quorum() {
             until("the replica is promoted", || guarded.replica.is_primary());
         };
         let what = "Sentinel: primary and 2 of 3 sentinels stopped, sentinels continued";
-        let figures = Stage::new(what, store(&guarded)).bear(begin, end).await;
+        let figures = Stage::new(what, store(&guarded)).run(begin, end).await;
         signal("-CONT", &[&guarded.primary]);
         figures
     })
@@ -54,12 +54,12 @@ async fn an_old_primary_comes_back_with_its_sentinel() {
         };
         let end = async |_: &_| signal("-CONT", &apart);
         let what = "Sentinel: old primary and 1 of 3 sentinels back after a failover";
-        Stage::new(what, store(&guarded)).loses_data().bear(begin, end).await
+        Stage::new(what, store(&guarded)).loses_data().run(begin, end).await
     })
     .await;
 }
 
-/// A fourth sentinel has not heard of the failover, and names the dead primary for as long as the test
+/// A fourth sentinel does not know of the failover, and names the dead primary for as long as the test
 /// lasts. It is the first that the store asks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sentinel_keeps_naming_a_dead_primary() {
@@ -77,7 +77,7 @@ async fn a_sentinel_keeps_naming_a_dead_primary() {
             assert_eq!(port, primary.borrow().port, "it names the old primary");
         };
         let what = "Sentinel: primary killed, 1 of 4 sentinels keeps naming it";
-        Stage::new(what, format!("sentinel {} {urls}", Guarded::NAME)).bear(begin, end).await
+        Stage::new(what, format!("sentinel {} {urls}", Guarded::NAME)).run(begin, end).await
     })
     .await;
 }

@@ -17,7 +17,7 @@ use crate::{
 
 /// Units of each key; the window is long, so that what is admitted twice shows.
 pub(crate) const LIMIT: u64 = 100;
-/// Of so many instances this server is one: while Redis is gone it enforces this part of the limit.
+/// The number of instances. While Redis is gone, the server enforces one part of this many.
 pub(crate) const INSTANCES: u32 = 2;
 
 const STORE: &str = "TOLLGATE_TEST_STORE";
@@ -83,7 +83,7 @@ async fn limited(app: Router, store: &str) -> Router {
     app.layer(map_response(show_source)).route("/blocking", get(blocking))
 }
 
-/// What every application does somewhere, to read a file or to find a name.
+/// Handles a request with a blocking task, as applications do to read a file or to resolve a name.
 async fn blocking() -> &'static str {
     tokio::task::spawn_blocking(|| "done").await.expect("no panic")
 }
@@ -95,7 +95,7 @@ pub(crate) async fn show_source(mut response: Response) -> Response {
         Some(Source::Shared) => "shared",
         Some(Source::Fallback) => "fallback",
         Some(Source::Cache) => "cache",
-        _ => "nobody",
+        _ => "none",
     };
     response.headers_mut().insert("x-source", http::HeaderValue::from_static(source));
     response

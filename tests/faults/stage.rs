@@ -7,14 +7,14 @@ use tollgate::{Clock, SystemClock};
 
 use crate::{ALONE, figures::Figures, load::Loading, server::Serving};
 
-/// What stands and falls during one run.
+/// The setup of one run: a server, its store, and the expected effect of the fault.
 pub(crate) struct Stage<'a> {
     what: &'a str,
-    /// What the server connects to.
+    /// The address of the store of the server.
     store: String,
-    /// Of the server's process.
+    /// Environment variables of the server's process.
     environment: Vec<(&'a str, &'a str)>,
-    /// How often the data of Redis begins anew.
+    /// The number of times that Redis starts without data, the first start included.
     lives: u64,
     /// Redis decides every check all the same.
     is_unnoticed: bool,
@@ -38,14 +38,14 @@ impl<'a> Stage<'a> {
         self
     }
 
-    /// What happens is no fault: a check that Redis has not decided misses a bar.
+    /// Expects no effect: each check that Redis has not decided misses a bar.
     pub(crate) fn goes_unnoticed(mut self) -> Self {
         self.is_unnoticed = true;
         self
     }
 
     /// Injects a fault for a second under load. `end` returns when Redis can serve again.
-    pub(crate) async fn bear(
+    pub(crate) async fn run(
         self,
         begin: impl AsyncFnOnce(&Serving),
         end: impl AsyncFnOnce(&Serving),
@@ -67,8 +67,8 @@ impl<'a> Stage<'a> {
         figures.is_unnoticed = is_unnoticed;
         eprintln!("measured: {what}: {figures}");
 
-        // Of a busy machine, too: who waits longer hears nothing else.
-        assert_eq!(figures.errors, 0, "{what}: clients hear nothing of it");
+        // Also on a busy machine: a client may wait longer, but gets no error.
+        assert_eq!(figures.errors, 0, "{what}: clients see no error");
         assert_eq!(figures.wrong, 0, "{what}: beyond the bound");
         figures
     }

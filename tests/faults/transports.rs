@@ -31,7 +31,7 @@ async fn killed(over: Transport) {
         let what = format!("{}: kill -9, restart without data", part(over));
         let stage = Stage::new(&what, url).in_environment(&environment).loses_data();
         let kill = async |_: &_| route.borrow_mut().redis.kill();
-        stage.bear(kill, async |_: &_| route.borrow_mut().redis.run()).await
+        stage.run(kill, async |_: &_| route.borrow_mut().redis.run()).await
     })
     .await;
 }
@@ -43,7 +43,7 @@ async fn stopped(over: Transport) {
         let what = format!("{}: SIGSTOP, SIGCONT", part(over));
         let stage = Stage::new(&what, route.url()).in_environment(&environment);
         let stop = async |_: &_| signal(route.redis.pid(), "-STOP");
-        stage.bear(stop, async |_: &_| signal(route.redis.pid(), "-CONT")).await
+        stage.run(stop, async |_: &_| signal(route.redis.pid(), "-CONT")).await
     })
     .await;
 }
@@ -64,7 +64,7 @@ async fn spoilt(over: Transport, how: Spoil) {
         let (proxy, url) = route.proxy().await;
         let stage = Stage::new(&what, url).in_environment(&environment);
         let spoil = async |_: &Serving| proxy.spoil(how);
-        stage.bear(spoil, async |_: &Serving| proxy.spoil(Spoil::Nothing)).await
+        stage.run(spoil, async |_: &Serving| proxy.spoil(Spoil::Nothing)).await
     })
     .await;
 }

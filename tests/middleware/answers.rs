@@ -131,7 +131,7 @@ async fn exempt_requests_are_neither_charged_nor_marked() {
             text(service.ready().await.unwrap().call(admin).await.unwrap()).await;
         assert_eq!((status, headers.contains_key("ratelimit")), (200, false));
     }
-    // Whom nobody can name shares one key: never unlimited.
+    // All requests without an identity share one key, so they are limited.
     assert_eq!([ask!(service, "/").0, ask!(service, "/").0], [200, 429]);
 }
 
@@ -214,7 +214,8 @@ async fn on_failure_decides_when_the_store_cannot_answer() {
     assert_eq!(ask!(both, "/").0, 503);
 }
 
-/// A quota that the store cannot keep is a mistake of the program: loud, and nobody is unlimited.
+/// A quota that the store cannot keep is a mistake of the program. The request is rejected, also with
+/// [`OnFailure::Allow`].
 #[tokio::test]
 async fn a_check_that_the_store_rejects_is_rejected() {
     let rule = |name| rule(name, "1/min").with_on_failure(OnFailure::Allow);
@@ -276,7 +277,7 @@ fn debug_shows_no_keys() {
     assert!(!format!("{:?}", Key::from("secret-token")).contains("secret"));
 }
 
-/// Of a body in several frames each counts, and a store that answers later is settled by a task.
+/// Each frame of a body is counted, and with a store that answers later a task settles.
 #[tokio::test]
 async fn every_frame_is_counted_and_a_remote_store_settles() {
     let limiter = Limiter::new(PendingStore(tollgate::store::MemoryStore::new(Default::default())));

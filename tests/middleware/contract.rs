@@ -23,8 +23,8 @@ use tower::{
 
 use crate::{PendingStore, get, limiter, policy, rule};
 
-/// A service that must be ready when it is called, and whose clones are not: readiness is a permit
-/// that is taken in `poll_ready` and given back by a call or a drop.
+/// A service that must be ready when it is called, and whose clones are not. Readiness is a permit
+/// that `poll_ready` takes, and that a call or a drop releases.
 #[derive(Debug)]
 struct Strict {
     ready: bool,
@@ -91,7 +91,7 @@ async fn the_service_that_was_ready_is_the_one_that_is_called() {
     let permits = Arc::clone(&strict.permits);
     let mut service = RateLimitLayer::new(limiter().0, rule("p", "2/min")).layer(strict);
     assert_eq!(statuses(&mut service, 4).await, [200, 200, 429, 429]);
-    assert_eq!(permits.load(SeqCst), 0, "a denial gives back what readiness held");
+    assert_eq!(permits.load(SeqCst), 0, "a denial releases the permit of readiness");
 }
 
 #[tokio::test]

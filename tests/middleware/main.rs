@@ -85,5 +85,5 @@ impl Store for RejectingStore {
     }
 }
 
-/// What happened, in order.
+/// The events of a test, in order.
 pub(crate) type Log = Arc<Mutex<VecDeque<String>>>;

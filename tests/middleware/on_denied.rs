@@ -87,7 +87,7 @@ async fn the_status_of_the_application_is_kept() {
     }
 }
 
-/// What the closure reads is what the client reads.
+/// The closure reads the same values as the client.
 #[tokio::test]
 async fn the_rejection_is_what_the_response_says() {
     use RejectionKind::{OverCapacity, OverQuota, Unavailable};

@@ -11,7 +11,7 @@ const LONGEST: u64 = 2 * 400 * 86_400 * 1_000_000;
 #[derive(Debug, Clone)]
 pub(super) struct Bucket {
     debt: BigRational,
-    /// When the last charge left this debt, and under which rate.
+    /// The time of the last charge, which left this debt.
     changed: u64,
     rate: Option<Rate>,
 }

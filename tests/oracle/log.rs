@@ -15,9 +15,9 @@ pub(super) struct Log {
 /// Everything that was charged in one bucket, or at one time.
 #[derive(Debug, Clone)]
 struct Request {
-    /// When its bucket ends.
+    /// The end of the request's bucket.
     time: i128,
-    /// For how long it counts: the shortest window since it was charged.
+    /// The time for which the request counts: the shortest window since it was charged.
     life: i128,
     units: u64,
 }
@@ -31,8 +31,8 @@ fn end(quota: &Quota, time: u64) -> i128 {
 }
 
 impl Log {
-    /// When a request leaves: by its life, or by the quota's window, under which it was made no later
-    /// than the last one.
+    /// Returns the time from which a request counts no more: the end of its life. If the window has
+    /// changed, it is at most one window after the last charge.
     fn leaves(&self, request: &Request, quota: &Quota) -> i128 {
         let window = i128::from(micros(quota));
         let leaves = request.time + request.life.min(window);
@@ -43,7 +43,7 @@ impl Log {
         }
     }
 
-    /// When the bucket that is open ends if the window changes.
+    /// Returns the end of the open bucket if the window changes.
     fn latest(&self, quota: &Quota) -> i128 {
         if micros(quota) > self.window {
             i128::from(self.changed)

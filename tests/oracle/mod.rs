@@ -14,30 +14,30 @@ use tollgate::{Algorithm, Quota, store::Verdict};
 
 pub(crate) use self::counted::counted;
 
-/// Which policy, which key.
-pub(crate) type Slot = (usize, usize);
+/// A policy and a key, by their numbers.
+pub(crate) type Entry = (usize, usize);
 
-/// One line of a check. The quota is the one by which the store [counts](counted).
+/// One charge of a check. The quota is the one by which the store [counts](counted).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ask {
-    pub(crate) slot: Slot,
+    pub(crate) entry: Entry,
     pub(crate) quota: Quota,
     pub(crate) cost: u64,
     pub(crate) most: u64,
-    /// Half of what is free beyond the cost is left to others.
+    /// Leaves half of the units that are free beyond the cost to others.
     pub(crate) lease: bool,
     pub(crate) shadow: bool,
 }
 
-/// What a check should come to.
+/// The expected result of a check.
 #[derive(Debug, Clone)]
-pub(crate) struct StoreReply {
+pub(crate) struct ExpectedReply {
     pub(crate) admitted: bool,
     pub(crate) findings: Vec<Finding>,
     pub(crate) paid: Vec<Paid>,
 }
 
-/// What one line of a check should come to.
+/// The expected result of one charge of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub(crate) verdict: Verdict,
@@ -49,7 +49,7 @@ pub(crate) struct Finding {
     pub(crate) retry_after: Option<u64>,
 }
 
-/// What one line of an admitted check has spent.
+/// The units that one charge of an admitted check has spent.
 #[derive(Debug, Clone)]
 pub(crate) struct Paid {
     pub(crate) ask: Ask,
@@ -63,7 +63,7 @@ impl Paid {
     }
 }
 
-/// How a model recognises a request again.
+/// The data by which a model finds a request again.
 #[derive(Debug, Clone)]
 pub(crate) struct Trace {
     /// The time that the request was charged at, or its place in a log.
@@ -72,7 +72,7 @@ pub(crate) struct Trace {
     debt: BigRational,
 }
 
-/// How one algorithm is meant to count.
+/// The expected counting of one algorithm.
 trait Model: std::fmt::Debug {
     /// Units free at a time, which may lie before the last change.
     fn free(&self, quota: &Quota, now: u64) -> u64;
@@ -87,8 +87,8 @@ trait Model: std::fmt::Debug {
 /// Every standing there is.
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
-    models: HashMap<Slot, Box<dyn Model>>,
-    blocks: HashMap<Slot, Block>,
+    models: HashMap<Entry, Box<dyn Model>>,
+    blocks: HashMap<Entry, Block>,
 }
 
 /// No unit of a key is free before `end`.
@@ -99,9 +99,9 @@ struct Block {
 }
 
 impl Oracle {
-    pub(crate) fn check(&mut self, now: u64, asks: &[Ask]) -> StoreReply {
+    pub(crate) fn check(&mut self, now: u64, asks: &[Ask]) -> ExpectedReply {
         let asks = sum(asks);
-        asks.iter().for_each(|ask| self.heal(now, ask.slot));
+        asks.iter().for_each(|ask| self.heal(now, ask.entry));
         let binding = asks.iter().filter(|ask| !ask.shadow);
         if binding.clone().any(|ask| self.verdict(now, ask) != Verdict::Passed) {
             return self.peek(now, &asks);
@@ -112,10 +112,10 @@ impl Oracle {
             for (index, ask) in asks.iter().enumerate().filter(|(_, ask)| ask.shadow == shadow) {
                 // A charge of this check may have stored a shorter window, from which the clock is
                 // then set back.
-                self.heal(now, ask.slot);
+                self.heal(now, ask.entry);
                 let verdict = self.verdict(now, ask);
                 let granted = if verdict == Verdict::Passed {
-                    let free = self.free(now, ask.slot, &ask.quota);
+                    let free = self.free(now, ask.entry, &ask.quota);
                     let left = if ask.lease { (free - ask.cost).div_ceil(2) } else { 0 };
                     ask.most.min(free - left)
                 } else {
@@ -126,17 +126,17 @@ impl Oracle {
                 findings[index] = Some(Finding { verdict, granted, ..finding });
             }
         }
-        StoreReply {
+        ExpectedReply {
             admitted: true,
             findings: findings.into_iter().flatten().collect(),
             paid: paid.into_iter().flatten().collect(),
         }
     }
 
-    /// What a check would find, and nothing is spent.
-    pub(crate) fn peek(&mut self, now: u64, asks: &[Ask]) -> StoreReply {
+    /// Returns the result that a check would have, and spends nothing.
+    pub(crate) fn peek(&mut self, now: u64, asks: &[Ask]) -> ExpectedReply {
         let asks = sum(asks);
-        asks.iter().for_each(|ask| self.heal(now, ask.slot));
+        asks.iter().for_each(|ask| self.heal(now, ask.entry));
         let findings = asks.iter().map(|ask| {
             let verdict = self.verdict(now, ask);
             self.standing(now, ask, verdict)
@@ -145,22 +145,22 @@ impl Oracle {
         let passed =
             |(ask, finding): (&Ask, &Finding)| ask.shadow || finding.verdict == Verdict::Passed;
         let admitted = asks.iter().zip(&findings).all(passed);
-        StoreReply { admitted, findings, paid: Vec::new() }
+        ExpectedReply { admitted, findings, paid: Vec::new() }
     }
 
-    /// Gives back what a line still weighs under the quota in force.
+    /// Refunds the units of a charge that still count under the quota in force.
     pub(crate) fn refund(&mut self, now: u64, quota: &Quota, paid: &Paid) -> u64 {
         if paid.units == 0 {
             return 0;
         }
-        self.heal(now, paid.ask.slot);
-        let given = self.model(paid.ask.slot, quota).refund(quota, now, paid);
+        self.heal(now, paid.ask.entry);
+        let given = self.model(paid.ask.entry, quota).refund(quota, now, paid);
         assert!(given <= paid.units);
         given
     }
 
-    /// Makes a line cost `units` under the quota in force; says how many were given back. A line that
-    /// should have cost something and was not charged, as a shadow that did not pass, stays so.
+    /// Makes a charge cost `units` under the quota in force. Returns the number of units refunded. A charge
+    /// with a cost that was not made, such as a shadow that did not pass, stays so.
     pub(crate) fn settle(&mut self, now: u64, quota: &Quota, paid: &Paid, units: u64) -> u64 {
         if paid.units > units {
             let back = Paid { units: paid.units - units, ..paid.clone() };
@@ -169,53 +169,53 @@ impl Oracle {
         if paid.units == units || !paid.is_charged() {
             return 0;
         }
-        self.heal(now, paid.ask.slot);
+        self.heal(now, paid.ask.entry);
         self.spend(now, &Ask { quota: *quota, ..paid.ask }, units - paid.units);
         0
     }
 
-    pub(crate) fn reset(&mut self, slot: Slot) {
-        self.models.remove(&slot);
-        self.blocks.remove(&slot);
+    pub(crate) fn reset(&mut self, entry: Entry) {
+        self.models.remove(&entry);
+        self.blocks.remove(&entry);
     }
 
     /// Spends units whether they are free or not.
     pub(crate) fn penalize(&mut self, now: u64, ask: &Ask) -> (Finding, Paid) {
-        self.heal(now, ask.slot);
+        self.heal(now, ask.entry);
         let paid = self.spend(now, ask, ask.cost);
         let finding = self.standing(now, ask, Verdict::Passed);
         (Finding { granted: ask.cost, ..finding }, paid)
     }
 
     /// The later end of two blocks counts.
-    pub(crate) fn block(&mut self, now: u64, slot: Slot, duration: u64) {
-        self.heal(now, slot);
+    pub(crate) fn block(&mut self, now: u64, entry: Entry, duration: u64) {
+        self.heal(now, entry);
         let new = Block { end: now + duration, duration };
-        let block = self.blocks.entry(slot).or_insert(new);
+        let block = self.blocks.entry(entry).or_insert(new);
         if new.end > block.end {
             *block = new;
         }
     }
 
-    pub(crate) fn unblock(&mut self, now: u64, slot: Slot) {
-        self.heal(now, slot);
-        self.blocks.remove(&slot);
+    pub(crate) fn unblock(&mut self, now: u64, entry: Entry) {
+        self.heal(now, entry);
+        self.blocks.remove(&entry);
     }
 
-    /// How long a key stays blocked, without a look at it.
-    pub(crate) fn blocked_for(&self, now: u64, slot: Slot) -> u64 {
+    /// Returns the time for which a key stays blocked. Does not heal the key.
+    pub(crate) fn blocked_for(&self, now: u64, entry: Entry) -> u64 {
         let rest = |block: &Block| block.end.saturating_sub(now).min(block.duration);
-        self.blocks.get(&slot).map_or(0, rest)
+        self.blocks.get(&entry).map_or(0, rest)
     }
 
     /// The shortest wait until `units` are free, by trying: `free` never shrinks with time.
-    pub(crate) fn wait(&mut self, now: u64, slot: Slot, quota: &Quota, units: u64) -> u64 {
-        let blocked = if units > 0 { self.blocked_for(now, slot) } else { 0 };
-        self.wait_for_units(now, slot, quota, units).max(blocked)
+    pub(crate) fn wait(&mut self, now: u64, entry: Entry, quota: &Quota, units: u64) -> u64 {
+        let blocked = if units > 0 { self.blocked_for(now, entry) } else { 0 };
+        self.wait_for_units(now, entry, quota, units).max(blocked)
     }
 
-    fn wait_for_units(&mut self, now: u64, slot: Slot, quota: &Quota, units: u64) -> u64 {
-        let model = self.model(slot, quota);
+    fn wait_for_units(&mut self, now: u64, entry: Entry, quota: &Quota, units: u64) -> u64 {
+        let model = self.model(entry, quota);
         let enough = |time: u64| model.free(quota, time) >= units;
         if enough(now) {
             return 0;
@@ -242,31 +242,32 @@ impl Oracle {
         panic!("{units} units are never free under {quota} in {model:?}");
     }
 
-    /// What is free, without a look at the key that would heal it.
-    pub(crate) fn free(&mut self, now: u64, slot: Slot, quota: &Quota) -> u64 {
-        if self.blocked_for(now, slot) > 0 {
+    /// Returns the free units of a key. Does not heal the key.
+    pub(crate) fn free(&mut self, now: u64, entry: Entry, quota: &Quota) -> u64 {
+        if self.blocked_for(now, entry) > 0 {
             return 0;
         }
-        self.free_behind_block(now, slot, quota)
+        self.free_behind_block(now, entry, quota)
     }
 
-    /// What the algorithm would leave free if the key were not blocked.
-    pub(crate) fn free_behind_block(&mut self, now: u64, slot: Slot, quota: &Quota) -> u64 {
-        let model = self.model(slot, quota);
+    /// Returns the units that would be free if the key were not blocked.
+    pub(crate) fn free_behind_block(&mut self, now: u64, entry: Entry, quota: &Quota) -> u64 {
+        let model = self.model(entry, quota);
         model.healed(now).as_ref().unwrap_or(model).free(quota, now)
     }
 
-    /// Whether the last charge of a key is later than `now` by more than its window.
-    pub(crate) fn is_ahead(&self, now: u64, slot: Slot) -> bool {
-        self.models.get(&slot).is_some_and(|model| model.healed(now).is_some())
+    /// Returns whether the last charge of a key is later than `now` by more than its window.
+    pub(crate) fn is_ahead(&self, now: u64, entry: Entry) -> bool {
+        self.models.get(&entry).is_some_and(|model| model.healed(now).is_some())
     }
 
-    /// Looks at a key at a time from which the clock may have been set back.
-    fn heal(&mut self, now: u64, slot: Slot) {
-        if let Some(block) = self.blocks.get_mut(&slot) {
+    /// Heals a key: if the clock was set back by more than a window, its charges and its block move to
+    /// `now`.
+    fn heal(&mut self, now: u64, entry: Entry) {
+        if let Some(block) = self.blocks.get_mut(&entry) {
             block.end = block.end.min(now + block.duration);
         }
-        if let Some(model) = self.models.get_mut(&slot)
+        if let Some(model) = self.models.get_mut(&entry)
             && let Some(healed) = model.healed(now)
         {
             *model = healed;
@@ -276,7 +277,7 @@ impl Oracle {
     fn verdict(&mut self, now: u64, ask: &Ask) -> Verdict {
         if ask.cost > ask.quota.capacity() {
             Verdict::OverCapacity
-        } else if ask.cost <= self.free(now, ask.slot, &ask.quota) {
+        } else if ask.cost <= self.free(now, ask.entry, &ask.quota) {
             Verdict::Passed
         } else {
             Verdict::Refused
@@ -285,8 +286,8 @@ impl Oracle {
 
     fn standing(&mut self, now: u64, ask: &Ask, verdict: Verdict) -> Finding {
         let capacity = ask.quota.capacity();
-        let remaining = self.free(now, ask.slot, &ask.quota);
-        let mut wait = |units| self.wait(now, ask.slot, &ask.quota, units);
+        let remaining = self.free(now, ask.entry, &ask.quota);
+        let mut wait = |units| self.wait(now, ask.entry, &ask.quota, units);
         Finding {
             verdict,
             granted: 0,
@@ -302,16 +303,16 @@ impl Oracle {
         let mut trace = Trace { time: now, debt: rational(0) };
         if units > 0 {
             // A block that has ended is forgotten with the next charge.
-            if self.blocked_for(now, ask.slot) == 0 {
-                self.blocks.remove(&ask.slot);
+            if self.blocked_for(now, ask.entry) == 0 {
+                self.blocks.remove(&ask.entry);
             }
-            trace = self.model(ask.slot, &ask.quota).spend(&ask.quota, now, units);
+            trace = self.model(ask.entry, &ask.quota).spend(&ask.quota, now, units);
         }
         Paid { ask: *ask, units, trace }
     }
 
-    fn model(&mut self, slot: Slot, quota: &Quota) -> &mut Box<dyn Model> {
-        self.models.entry(slot).or_insert_with(|| match quota.algorithm() {
+    fn model(&mut self, entry: Entry, quota: &Quota) -> &mut Box<dyn Model> {
+        self.models.entry(entry).or_insert_with(|| match quota.algorithm() {
             Algorithm::SlidingLog | Algorithm::SlidingBuckets(_) => Box::<log::Log>::default(),
             Algorithm::SlidingCounter => Box::new(periods::Periods::new(true)),
             Algorithm::TokenBucket { .. } => Box::<bucket::Bucket>::default(),
@@ -321,11 +322,11 @@ impl Oracle {
     }
 }
 
-/// Equal lines become one.
+/// Adds equal charges up.
 fn sum(asks: &[Ask]) -> Vec<Ask> {
     let mut summed: Vec<Ask> = Vec::new();
     for ask in asks {
-        let equal = summed.iter_mut().find(|it| it.slot == ask.slot && it.shadow == ask.shadow);
+        let equal = summed.iter_mut().find(|it| it.entry == ask.entry && it.shadow == ask.shadow);
         if let Some(equal) = equal {
             equal.cost = equal.cost.saturating_add(ask.cost);
             equal.most = equal.most.saturating_add(ask.most);

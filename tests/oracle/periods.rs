@@ -9,7 +9,7 @@ use super::{Model, Paid, Trace, micros, rational, whole};
 
 #[derive(Debug, Clone)]
 pub(super) struct Periods {
-    /// Whether a period fades out over the next one, or ends at once.
+    /// True if a period fades out over the next one, false if it ends at once.
     sliding: bool,
     requests: Vec<Request>,
     /// The time and the window of the last charge.
@@ -43,7 +43,7 @@ struct Request {
     /// The window under which it was made, and the rule of its period.
     window: u64,
     own: Rule,
-    /// Of the windows that came later, the rule that lets go of everything first.
+    /// The rule of a later window under which the units are gone first.
     later: Option<Rule>,
 }
 

@@ -35,7 +35,7 @@ struct Tenant {
 
 type Tenants = Lookup<String, Tenant>;
 
-/// What the service knows of the database: an asynchronous query that can fail.
+/// A database as the service uses it: an asynchronous query that can fail.
 #[derive(Clone, Default)]
 struct Database {
     tenants: Arc<Mutex<HashMap<String, Tenant>>>,

@@ -30,12 +30,12 @@ pub(crate) struct History {
 pub(crate) enum Step {
     Move(Move),
     Check {
-        lines: Vec<ChargeReply>,
+        lines: Vec<PlannedCharge>,
         repeat: u8,
         keep: bool,
     },
     Peek {
-        lines: Vec<ChargeReply>,
+        lines: Vec<PlannedCharge>,
     },
     Refund {
         which: usize,
@@ -45,18 +45,18 @@ pub(crate) enum Step {
         factor: Part,
     },
     Reset {
-        line: ChargeReply,
+        line: PlannedCharge,
     },
     Penalize {
-        line: ChargeReply,
+        line: PlannedCharge,
     },
     /// For a part of the window of the line's policy.
     Block {
-        line: ChargeReply,
+        line: PlannedCharge,
         part: Part,
     },
     Unblock {
-        line: ChargeReply,
+        line: PlannedCharge,
     },
     Change {
         policy: usize,
@@ -64,7 +64,7 @@ pub(crate) enum Step {
     },
 }
 
-/// Where the time goes.
+/// A change of the time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Move {
     Micros(u64),
@@ -78,7 +78,7 @@ pub(crate) enum Move {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ChargeReply {
+pub(crate) struct PlannedCharge {
     pub(crate) policy: usize,
     pub(crate) key: usize,
     pub(crate) cost: Cost,
@@ -92,7 +92,7 @@ pub(crate) enum Cost {
     Units(u64),
     /// Part of the capacity.
     Part(Part),
-    /// What is free, and so many more.
+    /// The free units, plus this number.
     Free(i64),
     Over(u64),
 }
@@ -215,11 +215,11 @@ fn moves() -> impl Strategy<Value = Move> {
     ]
 }
 
-fn line() -> impl Strategy<Value = ChargeReply> {
+fn line() -> impl Strategy<Value = PlannedCharge> {
     let most = prop_oneof![7 => Just(None), 1 => cost().prop_map(Some)];
     let key = prop_oneof![3 => Just(0), 1 => Just(1_usize)];
     (0..3_usize, key, cost(), most, any::<bool>(), 0..6_u8).prop_map(
-        |(policy, key, cost, most, lease, shadow)| ChargeReply {
+        |(policy, key, cost, most, lease, shadow)| PlannedCharge {
             policy,
             key,
             cost,

@@ -1,9 +1,9 @@
-//! What must be true of every decision, and of all of them together.
+//! Properties of every decision, and of all decisions together.
 
 use tollgate::{Algorithm, Decision, store::Verdict};
 
 use super::{
-    oracle::{Ask, Finding, StoreReply},
+    oracle::{Ask, ExpectedReply, Finding},
     run::Player,
     support::{micros, most_in_any_window},
 };
@@ -24,7 +24,7 @@ impl Player<'_> {
         }
     }
 
-    pub(crate) fn compare(&self, decision: &Decision<'_>, expected: &StoreReply) {
+    pub(crate) fn compare(&self, decision: &Decision<'_>, expected: &ExpectedReply) {
         let found = decision.outcomes().iter().map(|outcome| {
             let standing = outcome.standing();
             Finding {
@@ -49,7 +49,7 @@ impl Player<'_> {
         let quota = self.quota(index);
         let since = self.changes[index].map_or(0, |change| change.admitted);
         for key in (0..2).filter(|key| !self.reset.contains(&(index, *key))) {
-            let mine = self.admitted[since..].iter().filter(|it| it.slot == (index, key));
+            let mine = self.admitted[since..].iter().filter(|it| it.entry == (index, key));
             let spent: Vec<_> = mine.map(|it| (it.time, it.units)).collect();
             let most = most_in_any_window(&spent, micros(quota.window()));
             let limit = u128::from(quota.limit());
@@ -65,7 +65,7 @@ impl Player<'_> {
         }
     }
 
-    pub(crate) fn count(&self, asks: &[Ask], reply: &StoreReply) {
+    pub(crate) fn count(&self, asks: &[Ask], reply: &ExpectedReply) {
         let tally = self.tally;
         tally.count(if reply.admitted { "admitted" } else { "denied" });
         let mut findings = reply.findings.iter();
@@ -75,7 +75,7 @@ impl Player<'_> {
         tally.count_if(asks.len() > 1, "several charges");
         tally.count_if(reply.findings.len() < asks.len(), "the same policy and key twice");
         let pairs = asks.iter().any(|one| {
-            asks.iter().any(|other| one.slot == other.slot && one.shadow != other.shadow)
+            asks.iter().any(|other| one.entry == other.entry && one.shadow != other.shadow)
         });
         tally.count_if(pairs && reply.admitted, "shadow beside its own charge");
         let refused = findings.any(|it| it.verdict == Verdict::Refused);
@@ -85,7 +85,7 @@ impl Player<'_> {
         let lease = reply.paid.iter().any(|paid| paid.ask.lease && paid.units > paid.ask.cost);
         tally.count_if(lease, "lease granted");
         for (ask, finding) in asks.iter().zip(&reply.findings).filter(|_| asks.len() == 1) {
-            let blocked = self.oracle.blocked_for(self.time, ask.slot);
+            let blocked = self.oracle.blocked_for(self.time, ask.entry);
             let longer = blocked > 0 && finding.retry_after.is_some_and(|wait| wait > blocked);
             tally.count_if(longer, "block that ended before its algorithm's wait");
         }

@@ -22,10 +22,10 @@ use self::{
     history::{Family, histories},
     oracle::counted,
     rollout::Steps,
-    support::{Tally, memory, now, seed},
+    support::{CaseCounts, memory, now, seed},
 };
 
-/// What histories under any algorithm must reach.
+/// Situations that the histories of any algorithm must reach.
 const HARD: &[&str] = &[
     "admitted",
     "denied",
@@ -76,7 +76,7 @@ fn agrees(name: &'static str, family: Family, full: u32) {
         Family::Bucket | Family::Mixed => &["burst raised", "burst lowered", "refund in part"],
         _ => &[],
     };
-    let tally = Tally::expecting(&[HARD, bucket].concat());
+    let tally = CaseCounts::expecting(&[HARD, bucket].concat());
     // Few histories are run to see one of them again.
     let cases = std::env::var("TOLLGATE_HISTORIES").ok().and_then(|it| it.parse().ok());
     let config =

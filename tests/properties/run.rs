@@ -8,32 +8,32 @@ use std::{
 use tollgate::{Algorithm, Charge, Decision, Policy, Quota, Reservation, store::Verdict};
 
 use super::{
-    history::{Change, ChargeReply, Cost, History, Move, Step, leased},
-    oracle::{Ask, Oracle, Paid, Slot, counted},
-    support::{Fixture, Tally, micros, now},
+    history::{Change, Cost, History, Move, PlannedCharge, Step, leased},
+    oracle::{Ask, Entry, Oracle, Paid, counted},
+    support::{CaseCounts, Fixture, micros, now},
 };
 
-/// Admitted units, less what was given back: what the bounds speak of.
+/// Admitted units, less the refunded ones. The bounds hold for these.
 #[derive(Debug)]
 pub(crate) struct Admitted {
-    pub(crate) slot: Slot,
+    pub(crate) entry: Entry,
     pub(crate) time: u64,
     pub(crate) units: u64,
 }
 
-/// When a quota changed, and how many entries `admitted` then had.
+/// The time at which a quota changed, and the number of entries that `admitted` had then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Changed {
     pub(crate) time: u64,
     pub(crate) admitted: usize,
 }
 
-/// What can be refunded or settled: each line with its place in `admitted`.
+/// A reservation that can be refunded or settled: each charge with its place in `admitted`.
 pub(crate) type Held = (Reservation, Vec<(Paid, usize)>);
 
 pub(crate) struct Player<'a> {
     pub(crate) fixture: &'a Fixture,
-    pub(crate) tally: &'a Tally,
+    pub(crate) tally: &'a CaseCounts,
     pub(crate) history: &'a History,
     pub(crate) policies: Vec<Policy>,
     /// Policies with the same names, whose quotas never change. Charges bring their own along.
@@ -44,18 +44,18 @@ pub(crate) struct Player<'a> {
     pub(crate) time: u64,
     pub(crate) latest: u64,
     pub(crate) last_wait: u64,
-    /// When the last denial said that its check would be admitted.
+    /// The time from which the last denied check would be admitted, by its `retry_after`.
     pub(crate) due: u64,
     pub(crate) held: Vec<Held>,
     pub(crate) admitted: Vec<Admitted>,
     /// A key is judged no earlier than it was last changed.
-    pub(crate) changed: HashMap<Slot, u64>,
-    /// When it was last charged or given back to.
-    pub(crate) written: HashMap<Slot, u64>,
-    pub(crate) reset: HashSet<Slot>,
+    pub(crate) changed: HashMap<Entry, u64>,
+    /// The time of the last charge or refund of each entry.
+    pub(crate) written: HashMap<Entry, u64>,
+    pub(crate) reset: HashSet<Entry>,
 }
 
-pub(crate) fn run(fixture: &Fixture, history: &History, tally: &Tally) {
+pub(crate) fn run(fixture: &Fixture, history: &History, tally: &CaseCounts) {
     let names = ["first", "second", "third"];
     let policies = history.quotas.iter().zip(names);
     let policies: Vec<_> =
@@ -116,13 +116,13 @@ impl Player<'_> {
             Step::Refund { which } => self.refund(*which),
             Step::Settle { which, factor } => self.settle(*which, *factor),
             Step::Reset { line } => {
-                let slot = (line.policy % self.policies.len(), line.key);
-                let charge = self.policies[slot.0].charge(key(slot), 1);
+                let entry = (line.policy % self.policies.len(), line.key);
+                let charge = self.policies[entry.0].charge(key(entry), 1);
                 now(self.fixture.limiter.reset(charge)).expect("the store answers");
-                self.oracle.reset(slot);
-                self.reset.insert(slot);
-                // What is forgotten is not given back as well.
-                let other = |(paid, _): &(Paid, usize)| paid.ask.slot != slot;
+                self.oracle.reset(entry);
+                self.reset.insert(entry);
+                // Charges that the reset has cleared are not refunded as well.
+                let other = |(paid, _): &(Paid, usize)| paid.ask.entry != entry;
                 self.held.retain(|(_, lines)| lines.iter().all(other));
                 self.tally.count("reset");
             }
@@ -133,20 +133,20 @@ impl Player<'_> {
         }
     }
 
-    /// Whether a key that has everything back now was changed after `time`, or would not have it
-    /// then. A store may have dropped such a key, and with it what it knew of later times.
+    /// Returns whether a store may have dropped a key, and with it the times after `time`: the key is
+    /// full now, and was changed after `time` or was not full at `time`.
     fn forgotten(&mut self, time: u64) -> bool {
-        let slots = (0..self.policies.len()).flat_map(|policy| [(policy, 0), (policy, 1)]);
-        slots.into_iter().any(|slot| {
-            let quota = self.quota(slot.0);
-            let mut full = |time| self.oracle.free(time, slot, &quota) == quota.capacity();
-            let later = self.written.get(&slot).is_some_and(|written| *written > time);
+        let entries = (0..self.policies.len()).flat_map(|policy| [(policy, 0), (policy, 1)]);
+        entries.into_iter().any(|entry| {
+            let quota = self.quota(entry.0);
+            let mut full = |time| self.oracle.free(time, entry, &quota) == quota.capacity();
+            let later = self.written.get(&entry).is_some_and(|written| *written > time);
             if full(self.time) && (later || !full(time)) {
                 return true;
             }
             // A key that is blocked now may have been dropped before its block.
             let mut spent =
-                |time| self.oracle.free_behind_block(time, slot, &quota) < quota.capacity();
+                |time| self.oracle.free_behind_block(time, entry, &quota) < quota.capacity();
             !spent(self.time) && spent(time)
         })
     }
@@ -175,12 +175,12 @@ impl Player<'_> {
         self.fixture.set(self.time);
     }
 
-    pub(crate) fn asks(&mut self, lines: &[ChargeReply]) -> Vec<Ask> {
+    pub(crate) fn asks(&mut self, lines: &[PlannedCharge]) -> Vec<Ask> {
         let lines = lines.iter().map(|line| {
-            let slot = (line.policy % self.policies.len(), line.key);
-            self.look(slot);
-            let quota = self.quota(slot.0);
-            let free = self.oracle.free(self.time, slot, &quota);
+            let entry = (line.policy % self.policies.len(), line.key);
+            self.look(entry);
+            let quota = self.quota(entry.0);
+            let free = self.oracle.free(self.time, entry, &quota);
             let units = |cost| match cost {
                 Cost::Units(units) => units,
                 Cost::Part(part) => part.of(quota.capacity()),
@@ -189,17 +189,17 @@ impl Player<'_> {
             };
             let cost = units(line.cost);
             let most = line.most.map_or(cost, units).max(cost);
-            Ask { slot, quota, cost, most, lease: line.lease, shadow: line.shadow }
+            Ask { entry, quota, cost, most, lease: line.lease, shadow: line.shadow }
         });
         lines.collect()
     }
 
     /// A key whose last charge is too far ahead is dated anew. What it admitted before was admitted by
     /// another clock.
-    pub(crate) fn look(&mut self, slot: Slot) {
-        if self.oracle.is_ahead(self.time, slot) {
+    pub(crate) fn look(&mut self, entry: Entry) {
+        if self.oracle.is_ahead(self.time, entry) {
             self.tally.count("clock set back by more than a window");
-            self.reset.insert(slot);
+            self.reset.insert(entry);
         }
     }
 
@@ -209,10 +209,10 @@ impl Player<'_> {
         let charges = asks.iter().map(|ask| {
             let charge = match own {
                 true => {
-                    let quota = self.policies[ask.slot.0].quota();
-                    self.names[ask.slot.0].charge(key(ask.slot), ask.cost).with_quota(quota)
+                    let quota = self.policies[ask.entry.0].quota();
+                    self.names[ask.entry.0].charge(key(ask.entry), ask.cost).with_quota(quota)
                 }
-                false => self.policies[ask.slot.0].charge(key(ask.slot), ask.cost),
+                false => self.policies[ask.entry.0].charge(key(ask.entry), ask.cost),
             };
             let charge = match ask.lease {
                 true => charge.lease_up_to(ask.most).into_owned(),
@@ -321,6 +321,6 @@ impl Player<'_> {
     }
 }
 
-pub(crate) fn key(slot: Slot) -> &'static str {
-    ["alice", "bob"][slot.1]
+pub(crate) fn key(entry: Entry) -> &'static str {
+    ["alice", "bob"][entry.1]
 }

@@ -1,8 +1,8 @@
-//! Who has spent what and when, and refunds and settlements of it.
+//! The units spent by each key with their times, and their refunds and settlements.
 
 use super::{
     history::Part,
-    oracle::{Paid, Slot},
+    oracle::{Entry, Paid},
     run::{Admitted, Held, Player},
     support::now,
 };
@@ -13,17 +13,17 @@ impl Player<'_> {
         let mut expected = 0;
         // The store is not asked to refund nothing.
         for (paid, index) in lines.iter().filter(|(paid, _)| paid.units > 0) {
-            self.look(paid.ask.slot);
-            let quota = self.quota(paid.ask.slot.0);
+            self.look(paid.ask.entry);
+            let quota = self.quota(paid.ask.entry.0);
             let given = self.oracle.refund(self.time, &quota, paid);
             self.tally.count_if(given == 0, "refund of nothing");
             self.tally.count_if(given == paid.units, "refund in full");
             self.tally.count_if(given > 0 && given < paid.units, "refund in part");
             self.admitted[*index].units -= given;
-            self.write(paid.ask.slot, given);
+            self.write(paid.ask.entry, given);
             expected += given;
         }
-        assert_eq!(now(held.refund()).expect("the store answers"), expected, "units given back");
+        assert_eq!(now(held.refund()).expect("the store answers"), expected, "units refunded");
     }
 
     pub(crate) fn settle(&mut self, which: usize, factor: Part) {
@@ -33,16 +33,16 @@ impl Player<'_> {
         for up in [false, true] {
             let charged = lines.iter().filter(|(paid, _)| paid.is_charged());
             for (paid, index) in charged.filter(|(paid, _)| (paid.units < units) == up) {
-                let slot = paid.ask.slot;
-                self.look(slot);
-                let quota = self.quota(slot.0);
-                let free = self.oracle.free(self.time, slot, &quota);
+                let entry = paid.ask.entry;
+                self.look(entry);
+                let quota = self.quota(entry.0);
+                let free = self.oracle.free(self.time, entry, &quota);
                 let given = self.oracle.settle(self.time, &quota, paid, units);
                 self.admitted[*index].units -= given;
                 if up {
-                    self.charged(slot, units);
+                    self.charged(entry, units);
                 } else {
-                    self.write(slot, given);
+                    self.write(entry, given);
                 }
                 self.tally.count(if up { "settle upward" } else { "settle downward" });
                 let beyond = up && units - paid.units > free;
@@ -60,27 +60,27 @@ impl Player<'_> {
     pub(crate) fn admit(&mut self, paid: Vec<Paid>) -> Vec<(Paid, usize)> {
         let mut lines = Vec::new();
         for paid in paid {
-            let (slot, units) = (paid.ask.slot, paid.units);
-            let time = self.charged(slot, units);
+            let (entry, units) = (paid.ask.entry, paid.units);
+            let time = self.charged(entry, units);
             lines.push((paid, self.admitted.len()));
-            self.admitted.push(Admitted { slot, time, units });
+            self.admitted.push(Admitted { entry, time, units });
         }
         lines
     }
 
     /// A charge; the time at which the key was judged.
-    pub(crate) fn charged(&mut self, slot: Slot, units: u64) -> u64 {
-        let changed = self.changed.entry(slot).or_default();
+    pub(crate) fn charged(&mut self, entry: Entry, units: u64) -> u64 {
+        let changed = self.changed.entry(entry).or_default();
         if units > 0 {
             *changed = self.time.max(*changed);
         }
         let judged = *changed;
-        self.write(slot, units);
+        self.write(entry, units);
         judged
     }
 
-    fn write(&mut self, slot: Slot, units: u64) {
-        let written = self.written.entry(slot).or_default();
+    fn write(&mut self, entry: Entry, units: u64) {
+        let written = self.written.entry(entry).or_default();
         if units > 0 {
             *written = self.time.max(*written);
         }

@@ -340,7 +340,7 @@ async fn a_call_that_hangs_delays_no_other_check() {
         tokio::time::timeout(Duration::from_millis(50), check)
     };
     let hasty = join_all((0..30).map(hasty)).await;
-    assert!(hasty.iter().all(Result::is_err), "the server answers nobody");
+    assert!(hasty.iter().all(Result::is_err), "the server does not answer");
     for _ in 0..100 {
         if alive() <= most {
             break;

@@ -14,7 +14,7 @@ use crate::{
     support::seed::{self, Random},
 };
 
-type Tally = BTreeMap<&'static str, u64>;
+type Counts = BTreeMap<&'static str, u64>;
 
 const CASES: &[&str] = &[
     "allowed",
@@ -29,7 +29,7 @@ const CASES: &[&str] = &[
     "lease ended",
     "lease changed",
     "leased while units are spent",
-    "refund gave back",
+    "refunded",
     "refund came late",
     "settled up",
     "limit raised",
@@ -142,7 +142,7 @@ impl Twins {
 
 /// A charge to either store.
 #[derive(Debug, Clone)]
-struct Line {
+struct PlannedCharge {
     policy: usize,
     key: Key,
     cost: u64,
@@ -151,7 +151,7 @@ struct Line {
     shadow: bool,
 }
 
-impl Line {
+impl PlannedCharge {
     fn charge<'p>(&self, policy: &'p Policy) -> Charge<'p> {
         let charge = policy.charge(self.key, self.cost);
         let charge =
@@ -160,7 +160,7 @@ impl Line {
     }
 }
 
-fn charges<'p>(policies: &'p [Twins], lines: &[Line]) -> [Vec<Charge<'p>>; 2] {
+fn charges<'p>(policies: &'p [Twins], lines: &[PlannedCharge]) -> [Vec<Charge<'p>>; 2] {
     let ours = lines.iter().map(|line| line.charge(&policies[line.policy].ours)).collect();
     [ours, lines.iter().map(|line| line.charge(&policies[line.policy].theirs)).collect()]
 }
@@ -202,7 +202,7 @@ impl Pair {
     }
 }
 
-async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
+async fn history(pair: &Pair, seed: u64, tally: &mut Counts) {
     let random = &mut Random(seed);
     let mut count = |case| *tally.entry(case).or_insert(0) += 1;
     let kinds = Algorithm::EACH.len() as u64;
@@ -244,7 +244,7 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
             }
         }
         pair.clock.set(now);
-        let lines: Vec<Line> = (0..random.one(&[1, 1, 2, 3]))
+        let lines: Vec<PlannedCharge> = (0..random.one(&[1, 1, 2, 3]))
             .map(|_| {
                 let policy = random.below(3) as usize;
                 let capacity = policies[policy].ours.quota().capacity();
@@ -258,7 +258,7 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
                 let key = key(random.below(2));
                 let most = cost + if random.below(5) == 0 { random.below(10) } else { 0 };
                 let lease = random.below(2) == 0;
-                Line { policy, key, cost, most, lease, shadow: random.below(5) == 0 }
+                PlannedCharge { policy, key, cost, most, lease, shadow: random.below(5) == 0 }
             })
             .collect();
         let [ours, theirs] = charges(&policies, &lines);
@@ -343,7 +343,7 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
             2..5 if !held.is_empty() => {
                 let (ours, theirs, spent) =
                     held.swap_remove(random.below(held.len() as u64) as usize);
-                log.push(format!("{now} give back {ours:?}"));
+                log.push(format!("{now} refund {ours:?}"));
                 let (ours, theirs) = (pair.memory.hold(ours), pair.shared.hold(theirs));
                 if random.below(4) == 0 {
                     let units = random.below(spent + 3);
@@ -355,7 +355,7 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
                 } else {
                     let (ours, theirs) = (ours.refund().await, theirs.refund().await);
                     let (ours, theirs) = (ours.expect("refund"), theirs.expect("refund"));
-                    count(if ours > 0 { "refund gave back" } else { "refund came late" });
+                    count(if ours > 0 { "refunded" } else { "refund came late" });
                     assert_eq!(ours, theirs, "seed {seed:#x} step {step}: {log:#?}");
                 }
             }
@@ -374,7 +374,8 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
                 let (ours, theirs) = (ours.expect("memory"), theirs.expect("redis"));
                 assert_eq!(view(&ours), view(&theirs), "seed {seed:#x} step {step}: {log:#?}");
                 let twins = lines.iter().filter(|line| line.shadow).any(|shadow| {
-                    let same = |l: &&Line| l.key == shadow.key && l.policy == shadow.policy;
+                    let same =
+                        |l: &&PlannedCharge| l.key == shadow.key && l.policy == shadow.policy;
                     lines.iter().filter(same).any(|line| !line.shadow)
                 });
                 let more = |is_lease| {
@@ -416,7 +417,7 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Tally) {
 
 async fn compare(shared: RedisStore, histories: u64, test: &str) {
     let pair = Pair::new(shared);
-    let mut tally = Tally::new();
+    let mut tally = Counts::new();
     for one in seed::histories(test, histories) {
         history(&pair, one.seed, &mut tally).await;
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, and what is said about it: nothing is charged, and nothing overwritten.
+//! Errors of Redis: each is reported, nothing is charged, and nothing is overwritten.
 
 use std::{
     io::{Read, Write},
@@ -52,7 +52,7 @@ async fn addresses_that_are_not() {
         assert_says(&error, ErrorKind::Invalid, "redis://");
     }
     let url = format!("redis://127.0.0.1:{}/", free_port());
-    let error = RedisStore::connect(&url).await.expect_err("nobody there");
+    let error = RedisStore::connect(&url).await.expect_err("no server there");
     assert_says(&error, ErrorKind::Unavailable, "check that it runs");
     let config = RedisConfig::default().prefix("a{b");
     let error = RedisStore::connect_with(&url, config).await.expect_err("braces");

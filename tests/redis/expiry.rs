@@ -1,4 +1,4 @@
-//! How long the server keeps a key, by its own clock.
+//! The TTL of each key, by the clock of the server.
 
 use std::time::Duration;
 

@@ -186,7 +186,7 @@ async fn one_key_does_not_open_the_breaker() {
     }
 }
 
-/// Two windows in turn under one policy name, more often than any `shift` of times could bear. The
+/// Two windows in turn under one policy name, more often than the `shift` of the times has room for. The
 /// state does not grow, the key expires within the longer window, and the checks keep working.
 #[tokio::test]
 async fn windows_that_alternate_add_nothing() {

@@ -31,7 +31,7 @@ use self::{
 };
 use crate::{
     servers::{Server, patient},
-    support::{self, Fixture, Tally, seed},
+    support::{self, CaseCounts, Fixture, seed},
 };
 
 /// Waits for each answer, for tests that do not.
@@ -46,7 +46,7 @@ impl Store for Waiting {
 
 fn agrees(name: &'static str, family: Family, full: u32) {
     let server = Server::start();
-    let tally = Tally::expecting(&[
+    let tally = CaseCounts::expecting(&[
         "admitted",
         "denied",
         "over capacity",

@@ -36,7 +36,7 @@ pub(crate) fn policy(name: &str, quota: &str) -> Policy {
     Policy::new(name, quota.parse::<Quota>().expect("a valid quota")).expect("a valid name")
 }
 
-/// Whether one unit is admitted.
+/// Returns whether one unit is admitted.
 pub(crate) async fn admits(limiter: &Limiter, policy: &Policy, key: &str) -> bool {
     match limiter.check(policy.charge(key, 1)).await.expect("an answer") {
         Decision::Allowed(_) => true,

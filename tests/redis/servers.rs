@@ -178,7 +178,8 @@ impl Server {
         until(&format!("writing is {how}"), wrote);
     }
 
-    /// Whether it has been promoted: a sentinel that promotes a server also cuts its connections.
+    /// Returns whether the server has been promoted. A sentinel that promotes a server also cuts its
+    /// connections.
     pub(crate) fn is_primary(&self) -> bool {
         self.try_ask::<String>("INFO replication").is_ok_and(|info| info.contains("role:master"))
     }

@@ -71,7 +71,7 @@ async fn a_check_outlives_its_store_until_its_call_ends() {
     eventually("it has ended", async || tasks() == before).await;
 }
 
-/// What one node has denied stays denied when another cannot say where its keys stand.
+/// A check that one node has denied stays denied if another node cannot report its standings.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_denial_outlives_another_node() {
     let mut cluster = Cluster::start();

@@ -163,7 +163,7 @@ async fn the_first_check_waits_for_the_connection() {
     panic!("the first check never waits");
 }
 
-/// What the trial refuses is kept, and heals without a restart.
+/// An error of the check at the start is kept in the status, and ends without a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn rights_that_are_granted_later() {
     let server = Server::start();

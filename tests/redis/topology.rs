@@ -31,7 +31,7 @@ async fn a_cluster_works() {
             assert_eq!(decision.is_allowed(), expected, "{number} {other}");
             assert_eq!(decision.outcomes().len(), 2);
             let spent = decision.outcomes().get(0).expect("an outcome").standing().remaining();
-            assert_eq!(spent, 10 - (number + 1).min(2), "what was spent was given back");
+            assert_eq!(spent, 10 - (number + 1).min(2), "the spent units were refunded");
         }
     }
     // With a tag they share a slot, so it is one call.
@@ -121,7 +121,7 @@ async fn nodes_that_were_taken_out_are_forgotten() {
     let give = |slot: usize, to: &Server| {
         let id: String = to.ask("CLUSTER MYID");
         for node in all() {
-            // One whose last slot was taken has become a replica, and is told nothing.
+            // A node without slots has become a replica, and does not accept the command.
             until("it has the slot", || {
                 node.info("replication", "role") == "slave"
                     || node.try_ask::<()>(&format!("CLUSTER SETSLOT {slot} NODE {id}")).is_ok()
@@ -226,8 +226,8 @@ async fn nodes_that_leave_out_their_address() {
     ask_all().await;
 }
 
-/// When a node is gone, the other nodes are asked for the slots in an interval, and not by each
-/// request.
+/// While a node is gone, the client asks the other nodes for the slots once per interval, and not for
+/// each request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_are_asked_for_the_slots_in_an_interval() {
     let mut cluster = Cluster::start();
@@ -258,8 +258,8 @@ async fn nodes_are_asked_for_the_slots_in_an_interval() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sentinel_promotes_a_replica_under_load() {
     let mut guarded = Guarded::start();
-    let nobody = format!("redis://127.0.0.1:{}/", free_port());
-    let sentinels = [nobody, guarded.sentinel.url()];
+    let unused = format!("redis://127.0.0.1:{}/", free_port());
+    let sentinels = [unused, guarded.sentinel.url()];
     let unknown = RedisStore::sentinel(sentinels.clone(), "unknown").await;
     assert!(unknown.is_err());
     let store = RedisStore::sentinel(sentinels, Guarded::NAME).await.expect("a store");

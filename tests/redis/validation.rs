@@ -1,5 +1,5 @@
-//! States in which one number is out of its bounds, which nobody could have reached: each is foreign,
-//! and stays as it is. The state beside it, whose number is in bounds, is decided.
+//! States with one number out of its bounds, which no script has written. Each is an error, and stays
+//! as it is. A state whose number is just in bounds is decided.
 
 use tollgate::{
     ErrorKind, Limiter, ManualClock, Policy,

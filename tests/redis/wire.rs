@@ -1,4 +1,4 @@
-//! What goes over the wire and what stays in the database.
+//! The bytes on the wire, and the keys in the database.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! What every store promises, asked of the shared one: on a server, over a pool, behind Sentinel and
-//! on a cluster.
+//! The contract of every store, tested with the shared one: on a server, over a pool, behind Sentinel
+//! and on a cluster.
 
 #[path = "../redis/servers.rs"]
 mod servers;

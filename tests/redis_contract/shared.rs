@@ -1,4 +1,4 @@
-//! What a shared store promises beside the contract of all stores.
+//! The promises of a shared store beside the contract of all stores.
 
 use tollgate::{Policy, Quota};
 

@@ -156,7 +156,7 @@ async fn a_settlement_without_effect_is_replayed() {
     assert_eq!(bench.left(&policy, "alice").await, 89);
 }
 
-/// What is settled is charged whatever an instance's share is.
+/// A settlement is charged in full, also if it exceeds the share of an instance.
 #[tokio::test(start_paused = true)]
 async fn a_settlement_may_exceed_the_share() {
     for quota in ["100/h", "100/h fixed-window", "1/s token-bucket(100)"] {
@@ -231,7 +231,7 @@ async fn a_refund_after_the_replay_returns_nothing() {
     bench.remote.set(Mood::Down);
     let (held, other) =
         (bench.hold(policy.charge("alice", 4)).await, bench.hold(policy.charge("alice", 3)).await);
-    assert_eq!(other.refund().await.expect("given back here"), 3);
+    assert_eq!(other.refund().await.expect("refunded here"), 3);
     bench.heal(&policy).await;
     assert_eq!(bench.left(&policy, "alice").await, 6);
     assert_eq!(held.refund().await.expect("it is known"), 0);
@@ -261,12 +261,12 @@ async fn a_refund_of_a_shadow_leaves_the_backlog() {
     bench.remote.set(Mood::Down);
     assert!(bench.check(policy.charge("alice", 4)).await.is_allowed());
     let shadow = bench.hold(policy.charge("alice", 4).shadow()).await;
-    assert_eq!(shadow.refund().await.expect("given back here"), 4);
+    assert_eq!(shadow.refund().await.expect("refunded here"), 4);
     bench.heal(&policy).await;
     assert_eq!(bench.left(&policy, "alice").await, 6);
 }
 
-/// Of what was admitted, as much is charged as would count now if the store had decided it.
+/// The replay charges those units that would still count if the store had admitted them itself.
 #[tokio::test(start_paused = true)]
 async fn the_replay_charges_what_still_counts() {
     // How much is admitted, when; how long that is ago when the store is back; what counts then.

@@ -1,4 +1,4 @@
-//! What counts as a failure of the store.
+//! Results of calls that the breaker counts as failures of the store.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn a_pause_counts_as_one_consecutive_failure() {
         bench.remote.set(Mood::Well);
         for _ in 0..20 {
             let decision = bench.check(policy.charge("alice", 1)).await;
-            assert_eq!(decision.source(), Source::Shared, "it was a moment");
+            assert_eq!(decision.source(), Source::Shared, "the pause is over");
         }
     }
 }
@@ -117,6 +117,6 @@ async fn refunds_are_not_limited_during_recovery() {
     bench.remote.set(Mood::Well);
     bench.until_probed().await;
     for slot in held {
-        assert_eq!(slot.refund().await.expect("given back"), 2);
+        assert_eq!(slot.refund().await.expect("refunded"), 2);
     }
 }

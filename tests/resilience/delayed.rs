@@ -1,5 +1,5 @@
-//! A remote store whose resets arrive when their answer is awaited or given up, and not before; or
-//! later still.
+//! A remote store with slow resets. A reset arrives when its answer is awaited or dropped, or still
+//! later.
 
 use std::{
     future::Future,
@@ -18,7 +18,7 @@ use crate::remote::Remote;
 #[derive(Debug, Clone)]
 pub(crate) struct DelayedResets {
     remote: Remote,
-    /// Resets that were given up and have not arrived, if they do so only when told.
+    /// Resets that were dropped and have not arrived yet, if they wait for [`arrive`](Self::arrive).
     late: Option<Arc<Mutex<Vec<Charges<'static>>>>>,
 }
 
@@ -27,12 +27,12 @@ impl DelayedResets {
         Self { remote: Remote::new(clock), late: None }
     }
 
-    /// What is given up arrives when told.
+    /// Creates a store in which dropped requests arrive with the next call of [`arrive`](Self::arrive).
     pub(crate) fn late(clock: &ManualClock) -> Self {
         Self { late: Some(Arc::default()), ..Self::new(clock) }
     }
 
-    /// What was given up arrives.
+    /// Lets all dropped requests arrive.
     pub(crate) fn arrive(&self) {
         let late = self.late.as_ref().expect("a late store");
         for charges in late.lock().unwrap().drain(..) {
@@ -49,11 +49,11 @@ impl Store for DelayedResets {
     fn call(&self, request: Request<'_>) -> Answer {
         let Request::Reset(charges) = request else { return self.remote.call(request) };
         let charges = charges.iter().cloned().map(Charge::into_owned).collect();
-        Answer::pending(Reset { store: self.clone(), state: State::Sent(charges) })
+        Answer::pending(DelayedReset { store: self.clone(), state: State::Sent(charges) })
     }
 }
 
-struct Reset {
+struct DelayedReset {
     store: DelayedResets,
     state: State,
 }
@@ -65,7 +65,7 @@ enum State {
     Done,
 }
 
-impl Reset {
+impl DelayedReset {
     fn arrive(&mut self) {
         if let State::Sent(charges) | State::UnderWay(charges) = &self.state {
             self.state = State::Arrived(self.store.remote.call(Request::Reset(charges)));
@@ -73,7 +73,7 @@ impl Reset {
     }
 }
 
-impl Future for Reset {
+impl Future for DelayedReset {
     type Output = Result<StoreReply, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -93,7 +93,7 @@ impl Future for Reset {
     }
 }
 
-impl Drop for Reset {
+impl Drop for DelayedReset {
     fn drop(&mut self) {
         match (&self.state, &self.store.late) {
             (State::Sent(charges) | State::UnderWay(charges), Some(late)) => {

@@ -266,7 +266,7 @@ async fn without_deny_cache_each_check_is_sent() {
     assert_eq!(remote.calls(), 10);
 }
 
-/// A denial that is on its way when units are given back is not remembered.
+/// A denial that is in flight during a refund is not cached.
 #[tokio::test]
 async fn a_denial_in_flight_does_not_outlive_a_refund() {
     let clock = ManualClock::at(START);
@@ -285,7 +285,7 @@ async fn a_denial_in_flight_does_not_outlive_a_refund() {
     assert!(decision.is_allowed(), "{decision:?}");
 }
 
-/// A reset that nobody waits for any more may be done later than a check that came after it.
+/// A reset whose future was dropped may be executed later than a check that was sent after it.
 #[tokio::test]
 async fn a_denial_does_not_outlive_an_abandoned_change() {
     for given_up in [true, false] {
@@ -308,7 +308,7 @@ async fn a_denial_does_not_outlive_an_abandoned_change() {
     }
 }
 
-/// It may arrive even after a check that came when it had been given up.
+/// A dropped reset may arrive even after a check that was sent later.
 #[tokio::test]
 async fn a_denial_does_not_outlive_a_change_that_arrives_late() {
     let patient = Resilience::default().deadline(Duration::from_millis(300));
@@ -325,14 +325,14 @@ async fn a_denial_does_not_outlive_a_change_that_arrives_late() {
         assert_eq!(denied(&limiter, policy.charge("alice", 1)).await.1, Source::Shared);
         remote.arrive();
         spend(&limiter, policy.charge("alice", 1)).await;
-        // Afterwards what is heard is remembered.
+        // From then on denials are cached.
         clock.advance(Duration::from_millis(1));
         assert_eq!(denied(&limiter, policy.charge("alice", 1)).await.1, Source::Shared);
         assert_eq!(denied(&limiter, policy.charge("alice", 1)).await.1, Source::Cache);
     }
 }
 
-/// What a check has spent counts, also if nobody waited for its answer.
+/// The units of a check count, also if the check was dropped before its answer came.
 #[tokio::test]
 async fn an_abandoned_check_voids_the_entry() {
     let clock = ManualClock::at(START);

@@ -12,11 +12,11 @@ use crate::{
     delayed::DelayedResets,
     deny_cache::START,
     remote::{Mood, Remote},
-    support::{Tally, seed},
+    support::{CaseCounts, seed},
 };
 
 #[derive(Debug, Clone)]
-struct Line {
+struct PlannedCharge {
     policy: usize,
     key: usize,
     cost: u64,
@@ -25,16 +25,16 @@ struct Line {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Check(Vec<Line>, Fate),
+    Check(Vec<PlannedCharge>, Fate),
     Advance(u64),
     Settle(u64, Fate),
     Reset(usize, usize, Fate),
     Block(usize, usize, u64),
     Unblock(usize, usize),
     Quota(usize, u64, u64),
-    /// A change is asked for, then a check; time passes; the change arrives or is given up; then the
-    /// check is known_denials.
-    Meanwhile(Change, Vec<Line>, u64, bool),
+    /// A change is sent, then a check. Time passes, and the change arrives or is dropped. Then the check
+    /// is answered.
+    Meanwhile(Change, Vec<PlannedCharge>, u64, bool),
 }
 
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ enum Change {
     Reset(usize, usize),
 }
 
-/// What becomes of an answer.
+/// The fate of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Received,
@@ -54,10 +54,10 @@ enum Fate {
 const POLICIES: usize = 2;
 const KEYS: usize = 3;
 
-fn lines() -> impl Strategy<Value = Vec<Line>> {
+fn lines() -> impl Strategy<Value = Vec<PlannedCharge>> {
     let cost = prop_oneof![8 => 1..4_u64, 3 => 4..9_u64, 1 => Just(0), 2 => 9..14_u64];
     let line = (0..POLICIES, 0..KEYS, cost, prop::bool::weighted(0.15))
-        .prop_map(|(policy, key, cost, shadow)| Line { policy, key, cost, shadow });
+        .prop_map(|(policy, key, cost, shadow)| PlannedCharge { policy, key, cost, shadow });
     prop_oneof![3 => prop::collection::vec(line.clone(), 1), 2 => prop::collection::vec(line, 2..4)]
 }
 
@@ -100,7 +100,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 #[test]
 fn decisions_equal_those_of_the_store() {
-    let tally = Tally::expecting(&[
+    let tally = CaseCounts::expecting(&[
         "answered from the cache",
         "answered from the cache, a higher cost than any before",
         "answered from the cache, several charges, all known",
@@ -113,7 +113,7 @@ fn decisions_equal_those_of_the_store() {
         "asked, and admitted",
         "a check abandoned",
         "refunded while denied",
-        "given back abandoned while denied",
+        "refund abandoned while denied",
         "reset while denied",
         "reset abandoned while denied",
         "a check during a change that was abandoned",
@@ -136,7 +136,7 @@ fn decisions_equal_those_of_the_store() {
     tally.report("deny cache");
 }
 
-/// Two limiters that live through the same, one with a deny cache and one without.
+/// Two limiters that run the same steps, one with a deny cache and one without.
 struct Play<'t> {
     algorithm: Algorithm,
     policies: [Policy; POLICIES],
@@ -145,15 +145,15 @@ struct Play<'t> {
     without: Limiter,
     store: DelayedResets,
     held: Vec<[Reservation; 2]>,
-    /// When the store was last known_denials to deny a check with this key.
+    /// The last denial by the store for each policy and key.
     known_denials: HashMap<(usize, usize), KnownDenial>,
-    /// Until then a change that was abandoned may arrive, and nothing may be remembered.
+    /// The time until which an abandoned change may still arrive. No denial is cached before it.
     doubt: u64,
     /// The longest time that a reply has taken so far. A wait from the cache ends at most that much
     /// later.
     latency: Duration,
     denied: bool,
-    tally: &'t Tally,
+    tally: &'t CaseCounts,
 }
 
 struct KnownDenial {
@@ -163,7 +163,7 @@ struct KnownDenial {
 }
 
 impl<'t> Play<'t> {
-    fn new(algorithm: Algorithm, tally: &'t Tally) -> Self {
+    fn new(algorithm: Algorithm, tally: &'t CaseCounts) -> Self {
         let clock = ManualClock::at(START);
         let store = DelayedResets::new(&clock);
         let with = Limiter::with(store.clone(), Resilience::default().clock(clock.clone()));
@@ -226,7 +226,7 @@ impl<'t> Play<'t> {
                 let Some([ours, theirs]) = self.held.pop() else { return };
                 match fate {
                     Fate::Abandoned => {
-                        self.tally.count_if(self.denied, "given back abandoned while denied");
+                        self.tally.count_if(self.denied, "refund abandoned while denied");
                         self.abandoned(ours.refund()).await;
                         self.doubt = self.now() + 100_000;
                         theirs.refund().await.unwrap();
@@ -293,7 +293,7 @@ impl<'t> Play<'t> {
     async fn meanwhile(
         &mut self,
         change: impl Future<Output = ()>,
-        lines: &[Line],
+        lines: &[PlannedCharge],
         time: u64,
         is_abandoned: bool,
         theirs: &Decision<'_>,
@@ -352,23 +352,29 @@ impl<'t> Play<'t> {
         }
     }
 
-    fn same(&mut self, lines: &[Line], ours: &Decision<'_>, theirs: &Decision<'_>) {
+    fn same(&mut self, lines: &[PlannedCharge], ours: &Decision<'_>, theirs: &Decision<'_>) {
         self.compare(self.now(), lines, ours, theirs);
         self.learn(ours);
     }
 
-    /// The decisions agree in everything but who decided. Only a charge of whose key nothing was
-    /// known_denials for a second may be told as if it had spent nothing, where another is refused.
-    fn compare(&mut self, asked: u64, lines: &[Line], ours: &Decision<'_>, theirs: &Decision<'_>) {
+    /// Checks that two decisions are equal but for their source. One difference is allowed: if the
+    /// cache refuses another charge of the check, a key without a denial in the last second may be
+    /// reported as one that has spent nothing.
+    fn compare(
+        &mut self,
+        asked: u64,
+        lines: &[PlannedCharge],
+        ours: &Decision<'_>,
+        theirs: &Decision<'_>,
+    ) {
         let cached = ours.source() == Source::Cache;
         let latency = if cached { self.latency } else { Duration::ZERO };
         assert_eq!(ours.is_allowed(), theirs.is_allowed());
         assert_eq!((ours.time(), ours.outcomes().len()), (theirs.time(), theirs.outcomes().len()));
         let (mut all_known, mut refused) = (true, false);
         for (ours, theirs) in ours.outcomes().iter().zip(theirs.outcomes()) {
-            let lately = self
-                .known_denials(&ours)
-                .is_some_and(|known_denials| asked < known_denials.time + 1_000_000);
+            let lately =
+                self.last_denial(&ours).is_some_and(|denial| asked < denial.time + 1_000_000);
             let known = agree(&ours, &theirs, latency);
             if lately || !cached || lines.len() == 1 {
                 let (ours, theirs) = (parts(&ours), parts(&theirs));
@@ -379,14 +385,14 @@ impl<'t> Play<'t> {
                 let over = cost > capacity;
                 let verdict = if over { Verdict::OverCapacity } else { Verdict::Passed };
                 let zero = Duration::ZERO;
-                let unheard = (verdict, 0, capacity, capacity, zero, zero, None);
-                assert_eq!(parts(&ours), unheard);
+                let unspent = (verdict, 0, capacity, capacity, zero, zero, None);
+                assert_eq!(parts(&ours), unspent);
             }
             all_known &= known;
             refused |= known && ours.verdict() != Verdict::Passed && !ours.charge().is_shadow();
         }
         if cached {
-            assert!(refused, "not by what it does not know");
+            assert!(refused, "a cached denial needs a known denial");
         }
         if all_known {
             let wait = |decision: &Decision<'_>| match decision {
@@ -402,8 +408,7 @@ impl<'t> Play<'t> {
         let tally = self.tally;
         let (cached, several) = (ours.source() == Source::Cache, ours.outcomes().len() > 1);
         let is_higher = ours.outcomes().iter().any(|it| {
-            let highest_cost =
-                self.known_denials(&it).map(|known_denials| known_denials.highest_cost);
+            let highest_cost = self.last_denial(&it).map(|denial| denial.highest_cost);
             it.verdict() == Verdict::Refused
                 && highest_cost.is_some_and(|most| most < it.charge().cost())
         });
@@ -417,9 +422,8 @@ impl<'t> Play<'t> {
             return;
         }
         let returned = |it: Outcome<'_>| {
-            self.known_denials(&it).is_some_and(|known_denials| {
-                it.verdict() == Verdict::Refused
-                    && asked >= known_denials.time + known_denials.next_after
+            self.last_denial(&it).is_some_and(|denial| {
+                it.verdict() == Verdict::Refused && asked >= denial.time + denial.next_after
             })
         };
         let over = |it: Outcome<'_>| it.verdict() == Verdict::OverCapacity;
@@ -449,13 +453,12 @@ impl<'t> Play<'t> {
         }
         for outcome in ours.outcomes() {
             let next_after = outcome.standing().next_after().as_micros() as u64;
-            let known_denials =
-                KnownDenial { time, next_after, highest_cost: outcome.charge().cost() };
-            self.known_denials.insert(self.place(&outcome), known_denials);
+            let denial = KnownDenial { time, next_after, highest_cost: outcome.charge().cost() };
+            self.known_denials.insert(self.place(&outcome), denial);
         }
     }
 
-    fn known_denials(&self, outcome: &Outcome<'_>) -> Option<&KnownDenial> {
+    fn last_denial(&self, outcome: &Outcome<'_>) -> Option<&KnownDenial> {
         self.known_denials.get(&self.place(outcome))
     }
 
@@ -466,8 +469,8 @@ impl<'t> Play<'t> {
     }
 }
 
-fn charges<'p>(policies: &'p [Policy], lines: &[Line]) -> Vec<Charge<'p>> {
-    let charge = |line: &Line| {
+fn charges<'p>(policies: &'p [Policy], lines: &[PlannedCharge]) -> Vec<Charge<'p>> {
+    let charge = |line: &PlannedCharge| {
         let charge = policies[line.policy].charge(line.key as u64, line.cost);
         if line.shadow { charge.shadow() } else { charge }
     };

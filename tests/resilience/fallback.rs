@@ -49,7 +49,7 @@ impl Bench {
         advance(time).await;
     }
 
-    /// What is left of a key in the store.
+    /// Returns the remaining units of a key in the store.
     pub(crate) async fn left(&self, policy: &Policy, key: &str) -> u64 {
         let peek = self.limiter.peek(policy.charge(key, 0)).await.expect("it falls back");
         assert_eq!(peek.source(), Source::Shared);
@@ -314,7 +314,7 @@ async fn refunded_units_of_an_outage_are_not_charged() {
             panic!("4 are kept of 10")
         };
         if !kept {
-            held.refund().await.expect("given back here");
+            held.refund().await.expect("refunded here");
         }
     }
     bench.heal(&policy).await;

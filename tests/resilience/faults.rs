@@ -20,7 +20,7 @@ use crate::{
     support::policy,
 };
 
-/// What one check came to.
+/// The result of one check.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     took: Duration,
@@ -73,7 +73,7 @@ fn signal(pid: &str, signal: &str) {
     assert!(Command::new("kill").args([signal, pid]).status().expect("kill runs").success());
 }
 
-/// What was refused has certainly not been done; of what was not answered nobody knows.
+/// After an error of Redis the effect is none. After a timeout the effect is unknown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn errors_say_whether_something_may_have_been_done() {
     let server = Server::start();

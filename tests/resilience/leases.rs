@@ -350,9 +350,9 @@ async fn until_ready_uses_the_stock() {
 }
 
 /// 200 requests of 1 unit are charged at one time. 100 ms later, 100 units of debt are paid, and 500
-/// other units are charged. A refund of all requests gives back only the debt that is left of them.
+/// other units are charged. A refund of all requests covers only the debt that is left of them.
 #[tokio::test(start_paused = true)]
-async fn refunds_under_a_token_bucket_give_back_no_paid_debt() {
+async fn refunds_under_a_token_bucket_leave_paid_debt_out() {
     let case = Case::new();
     let policy = policy("p", "1000/s token-bucket(1000) leased(100ms)");
     let charge = |cost| policy.charge("alice", cost);

@@ -33,7 +33,7 @@ struct Odd {
     remote: Remote,
     probes: Arc<AtomicU64>,
     probe: Reaction,
-    /// Whether calls other than probes panic.
+    /// True if calls other than probes panic.
     panics: Arc<AtomicBool>,
 }
 

@@ -1,4 +1,4 @@
-//! What stands between a client and a server, and can spoil what passes.
+//! A proxy between a client and a server that can spoil replies.
 
 use std::{
     io,
@@ -17,20 +17,20 @@ use tokio::{
     time::sleep,
 };
 
-/// What becomes of the server's replies.
+/// A fault in the replies of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Spoil {
     Nothing,
-    /// They come 200 ms late.
+    /// Replies come 200 ms late.
     Delay,
-    /// They never come, nor does any other on the same connection: it is half open.
+    /// No reply comes on this connection any more: it is half open.
     Swallow,
-    /// The connection ends in their stead.
+    /// The connection is closed instead of a reply.
     Cut,
-    /// Half of one comes, and then the connection ends.
+    /// Half of a reply comes, and then the connection is closed.
     Truncate,
-    /// Every digit is another.
+    /// Every digit of a reply is changed.
     Corrupt,
 }
 
@@ -113,7 +113,7 @@ impl Listener {
     }
 }
 
-/// Where the server listens.
+/// The address of the server.
 enum Upstream {
     Port(u16),
     Socket(PathBuf),

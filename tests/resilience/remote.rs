@@ -26,20 +26,20 @@ struct Inner {
     calls: AtomicU64,
 }
 
-/// How the store is.
+/// The behaviour of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Mood {
     Well,
-    /// As well, and has nothing foreign any more.
+    /// As [`Well`](Self::Well), and the store has none of the units of other processes any more.
     Clean,
-    /// Has decided when it is asked, and says so a poll later.
+    /// Decides at once, and answers one poll later.
     Late,
     /// Answers with an error.
     Down,
-    /// Never answers, and does nothing.
+    /// Does nothing, and never answers.
     Hangs,
-    /// Does what it is asked, and never answers.
+    /// Executes each request, and never answers.
     Mute,
 }
 

@@ -6,18 +6,18 @@ use std::{io::Write, time::Duration};
 /// The deadline of a check, and what timers and a calm machine add.
 const BAR: Duration = Duration::from_millis(55);
 
-/// How a process bears one fault. [`print`](Self::print) prints the row past the capture of the test
+/// The effects of one fault on a process. [`print`](Self::print) prints the row past the capture of the test
 /// harness, for `./scripts/faults` to collect.
 #[derive(Debug, Clone)]
 pub(crate) struct FaultRow {
     /// The part that fails and how, such as `Redis: SIGKILL, then a restart without data`. The table
     /// is sorted by it.
     pub(crate) fault: String,
-    /// How long each request took.
+    /// The duration of each request.
     pub(crate) waits: Vec<Duration>,
-    /// How long the requests took that were sent at the same time and needed no limiter.
+    /// The durations of the requests that were sent at the same time and needed no limiter.
     pub(crate) control: Vec<Duration>,
-    /// Requests without an answer, or with one that blames the server.
+    /// Requests without an answer, or with a server error.
     pub(crate) errors: usize,
     pub(crate) admitted: u64,
     /// The most units that may be admitted, as docs/resilience.md says.

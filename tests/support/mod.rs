@@ -81,9 +81,9 @@ pub(crate) async fn hold(limiter: &Limiter, charge: tollgate::Charge<'_>) -> Res
 
 /// Counts how often a test reached each of the cases that it must reach.
 #[derive(Debug, Default)]
-pub(crate) struct Tally(Mutex<BTreeMap<&'static str, u64>>);
+pub(crate) struct CaseCounts(Mutex<BTreeMap<&'static str, u64>>);
 
-impl Tally {
+impl CaseCounts {
     pub(crate) fn expecting(cases: &[&'static str]) -> Self {
         Self(Mutex::new(cases.iter().map(|case| (*case, 0)).collect()))
     }

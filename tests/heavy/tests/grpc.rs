@@ -219,8 +219,7 @@ async fn readiness_and_calls_of_one_clone() {
     }
 }
 
-/// What the bytes say, at a time that is known: to the nanosecond in RetryInfo, in whole
-/// milliseconds rounded up in the pushback.
+/// RetryInfo has the wait to the nanosecond, and the pushback has it in milliseconds, rounded up.
 #[tokio::test]
 async fn the_wait_is_exact() {
     // Of names of several lengths some make details that base64 would pad.
