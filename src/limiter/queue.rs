@@ -19,9 +19,10 @@ use crate::{
 };
 
 /// The id of a policy, and a key.
-type LineId = (u64, Key);
-/// The line of tasks that wait for one key. A tokio mutex is fair: the first task in is the first out.
-type Line = Arc<FairMutex<()>>;
+type KeyQueueId = (u64, Key);
+/// The queue of the tasks that wait for one key. A tokio mutex is fair: the first task in is the first
+/// out.
+type KeyQueue = Arc<FairMutex<()>>;
 
 #[derive(Debug)]
 pub(super) struct Queue {
@@ -32,13 +33,13 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Waiting {
     tasks: usize,
-    lines: HashMap<LineId, Line>,
+    queues: HashMap<KeyQueueId, KeyQueue>,
 }
 
-/// The membership of a task in the line of each of its keys, and the lines whose first task it is.
+/// The place of a task in the queue of each of its keys, and the queues whose first task it is.
 pub(super) struct Turn<'q> {
     queue: &'q Queue,
-    lines: Vec<(LineId, Line)>,
+    queues: Vec<(KeyQueueId, KeyQueue)>,
     acquired: Vec<OwnedMutexGuard<()>>,
 }
 
@@ -47,19 +48,19 @@ impl Queue {
         Self { waiting: Mutex::default(), max_tasks }
     }
 
-    /// Waits until the task is the first in the lines of all its keys.
+    /// Waits until the task is the first in the queues of all its keys.
     pub(super) async fn turn(
         &self,
         charges: &Charges<'_>,
         deadline: Instant,
     ) -> Result<Turn<'_>, Error> {
         let mut turn = self.enter(charges)?;
-        // All tasks acquire lines in the same order, so that they cannot deadlock.
-        for index in 0..turn.lines.len() {
-            let line = Arc::clone(&turn.lines[index].1);
-            let guard = match Arc::clone(&line).try_lock_owned() {
+        // All tasks acquire queues in the same order, so that they cannot deadlock.
+        for index in 0..turn.queues.len() {
+            let queue = Arc::clone(&turn.queues[index].1);
+            let guard = match Arc::clone(&queue).try_lock_owned() {
                 Ok(guard) => guard,
-                Err(_) => wait_for(line, deadline).await?,
+                Err(_) => wait_for(queue, deadline).await?,
             };
             turn.acquired.push(guard);
         }
@@ -67,7 +68,7 @@ impl Queue {
     }
 
     fn enter(&self, charges: &Charges<'_>) -> Result<Turn<'_>, Error> {
-        let mut ids: Vec<LineId> =
+        let mut ids: Vec<KeyQueueId> =
             charges.iter().map(|charge| (charge.policy().id(), *charge.key())).collect();
         ids.sort_unstable();
         ids.dedup();
@@ -77,9 +78,9 @@ impl Queue {
             return Err(Error::new(ErrorKind::QueueFull, message));
         }
         waiting.tasks += 1;
-        let lines =
-            ids.into_iter().map(|id| (id, Arc::clone(waiting.lines.entry(id).or_default())));
-        Ok(Turn { queue: self, lines: lines.collect(), acquired: Vec::new() })
+        let queues =
+            ids.into_iter().map(|id| (id, Arc::clone(waiting.queues.entry(id).or_default())));
+        Ok(Turn { queue: self, queues: queues.collect(), acquired: Vec::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -87,9 +88,9 @@ impl Queue {
     }
 }
 
-async fn wait_for(line: Line, deadline: Instant) -> Result<OwnedMutexGuard<()>, Error> {
+async fn wait_for(queue: KeyQueue, deadline: Instant) -> Result<OwnedMutexGuard<()>, Error> {
     require_timer()?;
-    timeout_at(deadline, line.lock_owned()).await.map_err(|_| {
+    timeout_at(deadline, queue.lock_owned()).await.map_err(|_| {
         let message = "other tasks waited for the same key until the deadline";
         Error::new(ErrorKind::Deadline, message)
     })
@@ -106,12 +107,12 @@ impl Drop for Turn<'_> {
         self.acquired.clear();
         let mut waiting = self.queue.lock();
         waiting.tasks -= 1;
-        for (id, line) in self.lines.drain(..) {
-            drop(line);
-            // Tasks enter a line under the lock that is held here. If the map holds the only
-            // reference, no task is in the line.
-            if waiting.lines.get(&id).is_some_and(|line| Arc::strong_count(line) == 1) {
-                waiting.lines.remove(&id);
+        for (id, queue) in self.queues.drain(..) {
+            drop(queue);
+            // Tasks enter a queue under the lock that is held here. If the map holds the only
+            // reference, no task is in the queue.
+            if waiting.queues.get(&id).is_some_and(|queue| Arc::strong_count(queue) == 1) {
+                waiting.queues.remove(&id);
             }
         }
     }

@@ -7,8 +7,8 @@ use tokio::time::Instant;
 use super::{limiter::Limiter, queue::require_timer};
 use crate::{decision::Decision, error::Error, policy::Charges};
 
-/// The longest time that a task waits, so that its deadline can be computed.
-const MAX_WAIT: Duration = Duration::from_secs(86_400 * 365);
+/// The maximum of `within`, so that a deadline can be computed.
+const MAX_WITHIN: Duration = Duration::from_secs(86_400 * 365);
 
 impl Limiter {
     /// Waits like [`until_ready`](Self::until_ready), and awaits `gate` before each check, when it is
@@ -26,7 +26,7 @@ impl Limiter {
         F: Future<Output = Result<(), E>>,
     {
         charges.validate()?;
-        let deadline = Instant::now() + within.min(MAX_WAIT);
+        let deadline = Instant::now() + within.min(MAX_WITHIN);
         let _turn = self.0.queue.turn(&charges, deadline).await?;
         let decision = loop {
             gate(deadline).await?;

@@ -13,7 +13,7 @@ use super::settings::Settings;
 use crate::{random, store::scheduling::saturating_add};
 
 /// The time after a failed load in which the key is not loaded again.
-pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const FAILED_LOAD_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct Rows<Q, T> {
     rows: Cache<Q, Row<T>>,
@@ -82,8 +82,9 @@ impl<Q: Hash + Eq + Clone, T> Rows<Q, T> {
     pub(super) fn get(&self, key: &Q, now: Instant) -> Cached<T> {
         if let Some(Row { value: row, loaded_at, failed_at }) = self.rows.get(key) {
             let age = now.saturating_duration_since(loaded_at);
-            let may_retry =
-                |failed_at: Instant| now.saturating_duration_since(failed_at) >= RETRY_INTERVAL;
+            let may_retry = |failed_at: Instant| {
+                now.saturating_duration_since(failed_at) >= FAILED_LOAD_INTERVAL
+            };
             let is_due = failed_at.is_none_or(may_retry);
             if age < self.time_to_live {
                 // Rows that are in use are loaded again before they expire, in the last quarter of
@@ -126,7 +127,8 @@ impl<Q: Hash + Eq + Clone, T> Rows<Q, T> {
         match self.rows.peek(&key) {
             Some(row) => self.rows.insert(key, Row { failed_at: Some(now), ..row }),
             None => {
-                self.absences.insert(self.digest(&key), Absence::Failed(now + RETRY_INTERVAL));
+                self.absences
+                    .insert(self.digest(&key), Absence::Failed(now + FAILED_LOAD_INTERVAL));
             }
         }
     }

@@ -111,9 +111,9 @@ impl Backend {
             Self::Server(pool, loader) => {
                 let send = |by: ScriptBy| async move {
                     let command = call.encode(by);
-                    pool.send(&command, call.departure(), |value| call.parse(&value)).await
+                    pool.send(&command, call.sent_flag(), |value| call.parse(&value)).await
                 };
-                loader.run(call.departure(), send).await
+                loader.run(call.sent_flag(), send).await
             }
             Self::Cluster(cluster) => cluster.run(slot, call).await,
         }

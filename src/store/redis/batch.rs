@@ -21,10 +21,10 @@ use tokio::{
 use super::{
     backend::Backend,
     batch_call::BatchCall,
-    departure::Departure,
     error::Failure,
     reply::CheckReply,
     script::ScriptCall,
+    sent_flag::SentFlag,
     slot_queue::{BatchOutcome, MAX_BATCH_WAIT, PendingCheck, SlotQueue},
     wire::{Operation, WireCheck},
 };
@@ -68,11 +68,11 @@ impl Batcher {
         operation: Operation,
         check: &WireCheck,
         test_time: Option<u64>,
-        departure: &Departure,
+        sent_flag: &SentFlag,
     ) -> Result<CheckReply, Failure> {
         let mut in_flight = None;
         if self.0.is_batching && operation == Operation::Acquire {
-            match self.start(slot, check, test_time, departure) {
+            match self.start(slot, check, test_time, sent_flag) {
                 Start::Alone(call) => in_flight = Some(call),
                 Start::Queued(queued) => match queued.outcome().await {
                     BatchOutcome::Decided(result) => return result,
@@ -80,7 +80,7 @@ impl Batcher {
                 },
             }
         }
-        let call = ScriptCall::new(operation, slice::from_ref(check), test_time, departure);
+        let call = ScriptCall::new(operation, slice::from_ref(check), test_time, sent_flag);
         let result = self.0.backend.run(slot, &call).await;
         drop(in_flight);
         result?.pop().flatten().ok_or(Failure::NotOurs)
@@ -92,7 +92,7 @@ impl Batcher {
         slot: u16,
         check: &WireCheck,
         test_time: Option<u64>,
-        departure: &'a Departure,
+        sent_flag: &'a SentFlag,
     ) -> Start<'a> {
         let now = Instant::now();
         let mut queues = self.lock();
@@ -112,7 +112,7 @@ impl Batcher {
             drop(queues);
             self.spawn_batch(slot);
         }
-        Start::Queued(QueuedCheck { batcher: self, slot, id, departure, outcome: Some(receiver) })
+        Start::Queued(QueuedCheck { batcher: self, slot, id, sent_flag, outcome: Some(receiver) })
     }
 
     /// Sends a batch, because the call in flight takes too long. If one is about to be sent, another
@@ -173,7 +173,7 @@ struct QueuedCheck<'a> {
     batcher: &'a Batcher,
     slot: u16,
     id: u64,
-    departure: &'a Departure,
+    sent_flag: &'a SentFlag,
     /// `None` once the outcome is known.
     outcome: Option<oneshot::Receiver<BatchOutcome>>,
 }
@@ -196,7 +196,7 @@ impl QueuedCheck<'_> {
 impl Drop for QueuedCheck<'_> {
     fn drop(&mut self) {
         if self.outcome.is_some() && !self.batcher.remove(self.slot, self.id) {
-            self.departure.depart();
+            self.sent_flag.mark_sent();
         }
     }
 }

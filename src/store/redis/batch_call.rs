@@ -10,10 +10,10 @@ use tokio::sync::oneshot;
 
 use super::{
     batch::CallInFlight,
-    departure::Departure,
     error::Failure,
     reply::CallReply,
     script::ScriptCall,
+    sent_flag::SentFlag,
     slot_queue::{BatchOutcome, PendingCheck},
     wire::Operation,
 };
@@ -44,8 +44,8 @@ impl BatchCall {
             drop(self);
             return send_all(outcomes, || BatchOutcome::Decided(Err(failure.clone())));
         }
-        let departure = Departure::default();
-        let call = ScriptCall::new(Operation::Acquire, &checks, test_time, &departure);
+        let sent_flag = SentFlag::default();
+        let call = ScriptCall::new(Operation::Acquire, &checks, test_time, &sent_flag);
         let reply = pin!(batcher.backend().run(slot, &call));
         let (result, outcomes) = WhileAwaited { call: reply, outcomes }.await;
         // This drop ends the call in flight, so the next batch is sent before the outcomes are.

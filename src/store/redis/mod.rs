@@ -7,12 +7,12 @@ mod cluster;
 mod config;
 mod connect;
 mod connection;
-mod departure;
 mod error;
 mod key_name;
 mod multi_slot;
 mod reply;
 mod script;
+mod sent_flag;
 mod server_error;
 #[cfg(feature = "serde")]
 mod settings;

@@ -10,9 +10,9 @@ use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
     batch::Batcher,
-    departure::Departure,
     error::Failure,
     reply::CheckReply,
+    sent_flag::SentFlag,
     wire::{Operation, WireCharge, WireCheck},
 };
 use crate::{
@@ -90,16 +90,16 @@ impl Batcher {
         check: &WireCheck,
         CallOptions { operation, deadline, test_time }: CallOptions,
     ) -> Result<CheckReply, Failure> {
-        let departure = Departure::default();
+        let sent_flag = SentFlag::default();
         let in_time = {
-            let mut call = pin!(self.run(slot, operation, check, test_time, &departure));
+            let mut call = pin!(self.run(slot, operation, check, test_time, &sent_flag));
             match deadline {
                 None => Ok(call.await),
                 Some(deadline) => deadline.wait(call.as_mut()).await,
             }
         };
-        // The call has been dropped, so a request that has not departed is never sent.
-        in_time.unwrap_or_else(|_| Err(Failure::TimedOut(departure.effect())))
+        // The call has been dropped, so a request that has not been sent is never sent.
+        in_time.unwrap_or_else(|_| Err(Failure::TimedOut(sent_flag.effect())))
     }
 }
 

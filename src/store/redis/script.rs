@@ -11,9 +11,9 @@ use std::{
 use redis::{Script, Value};
 
 use super::{
-    departure::Departure,
     error::Failure,
     reply::{self, CallReply},
+    sent_flag::SentFlag,
     spare_command::SpareCommand,
     wire::{self, Operation, WireCheck},
 };
@@ -69,7 +69,7 @@ pub(super) struct ScriptCall<'c, C> {
     checks: &'c [C],
     /// The time that a test has set, in microseconds since the Unix epoch.
     test_time: Option<u64>,
-    departure: &'c Departure,
+    sent_flag: &'c SentFlag,
 }
 
 impl<'c, C: Borrow<WireCheck>> ScriptCall<'c, C> {
@@ -77,9 +77,9 @@ impl<'c, C: Borrow<WireCheck>> ScriptCall<'c, C> {
         operation: Operation,
         checks: &'c [C],
         test_time: Option<u64>,
-        departure: &'c Departure,
+        sent_flag: &'c SentFlag,
     ) -> Self {
-        Self { operation, checks, test_time, departure }
+        Self { operation, checks, test_time, sent_flag }
     }
 
     /// Returns whether several checks share the call.
@@ -87,8 +87,8 @@ impl<'c, C: Borrow<WireCheck>> ScriptCall<'c, C> {
         self.checks.len() > 1
     }
 
-    pub(super) fn departure(&self) -> &'c Departure {
-        self.departure
+    pub(super) fn sent_flag(&self) -> &'c SentFlag {
+        self.sent_flag
     }
 
     /// Encodes the call as a command.
@@ -129,7 +129,7 @@ impl ScriptLoader {
     /// Returns an error if the call fails for another reason than a missing script.
     pub(super) async fn run<T, F>(
         &self,
-        departure: &Departure,
+        sent_flag: &SentFlag,
         send: impl Fn(ScriptBy) -> F,
     ) -> Result<T, Failure>
     where
@@ -140,7 +140,7 @@ impl ScriptLoader {
         if !is_missing(&result) {
             return result;
         }
-        departure.rejected();
+        sent_flag.mark_unsent();
         let is_first = !self.is_loading.swap(true, Ordering::AcqRel);
         let _loading = is_first.then(|| LoadingGuard(&self.is_loading));
         if !is_first {
@@ -148,7 +148,7 @@ impl ScriptLoader {
             if !is_missing(&result) {
                 return result;
             }
-            departure.rejected();
+            sent_flag.mark_unsent();
         }
         send(ScriptBy::Text).await
     }

@@ -8,10 +8,10 @@ use tokio::task::JoinSet;
 use super::{
     backend::Backend,
     batch::Batcher,
-    departure::Departure,
     error::Failure,
     key_name::{self, KeyNames},
     script::ScriptCall,
+    sent_flag::SentFlag,
     wire::{Operation, WireCharge, WireCheck},
 };
 use crate::{error::Error, store::probe};
@@ -85,8 +85,8 @@ impl Trial {
 
     /// Runs the script for these scratch keys, on the server that has the slot.
     async fn try_keys(&self, slot: u16, keys: ScratchKeys) -> Result<(), TrialFailure> {
-        let (check, departure) = (WireCheck::new(keys), Departure::default());
-        let call = ScriptCall::new(Operation::Trial, slice::from_ref(&check), None, &departure);
+        let (check, sent_flag) = (WireCheck::new(keys), SentFlag::default());
+        let call = ScriptCall::new(Operation::Trial, slice::from_ref(&check), None, &sent_flag);
         let result = self.batcher.backend().run(slot, &call).await;
         result.map(drop).map_err(|failure| self.failure(slot, failure))
     }

@@ -60,8 +60,8 @@ impl Both {
         let send = |part| {
             let (mut positions, mut paid) = (SmallVec::new(), SmallVec::<[ReceiptLine; 1]>::new());
             for (index, (line, spent)) in lines.iter().zip(receipt.lines()).enumerate() {
-                let (payer, mark) = Part::of(spent.mark());
-                if let (true, Some(charge)) = (payer == part, line.charge_on(part)) {
+                let (spent_on, mark) = Part::of(spent.mark());
+                if let (true, Some(charge)) = (spent_on == part, line.charge_on(part)) {
                     positions.push(index);
                     paid.push(ReceiptLine::new(charge, spent.units(), mark));
                 }

@@ -41,12 +41,12 @@ pub(super) struct DividedCheck {
     denied: Option<Source>,
 }
 
-/// The positions of the charges that one call asks a part for.
+/// The positions of the charges in one call to a part.
 type Positions = SmallVec<[usize; 4]>;
 
 /// The result of one call to one part.
-enum Asked {
-    /// The part has spent all charges that it was asked for.
+enum PartOutcome {
+    /// The part has spent all charges of the call.
     Admitted,
     /// The part has spent nothing.
     Denied,
@@ -110,24 +110,24 @@ impl DividedCheck {
     async fn finish(mut self, caller: Caller) {
         while let Some(part) = self.next_part() {
             match self.ask(part).await {
-                Asked::Admitted => {}
-                Asked::Denied if part == Part::Share && self.move_refused() => {}
-                Asked::Denied => {
-                    let refunds = self.take_back();
+                PartOutcome::Admitted => {}
+                PartOutcome::Denied if part == Part::Share && self.move_refused() => {}
+                PartOutcome::Denied => {
+                    let refunds = self.undo();
                     caller.send(Ok(self.reply()));
                     return refunds.finish().await;
                 }
-                Asked::Failed(_) | Asked::Late(..) if !self.binds(part) => {
+                PartOutcome::Failed(_) | PartOutcome::Late(..) if !self.binds(part) => {
                     self.decide_waiting(part)
                 }
-                Asked::Failed(error) => return self.fail(part, error, caller).await,
-                Asked::Late(answer, asked) => {
+                PartOutcome::Failed(error) => return self.fail(part, error, caller).await,
+                PartOutcome::Late(answer, asked) => {
                     self.fail(Part::Pool, late(), caller).await;
                     // Units that are granted after the decision are not used.
                     if let Ok(reply) = answer.await
                         && self.record(Part::Pool, &asked, reply).is_ok_and(|admitted| admitted)
                     {
-                        self.take_back().finish().await;
+                        self.undo().finish().await;
                     }
                     return;
                 }
@@ -141,7 +141,7 @@ impl DividedCheck {
     async fn fail(&mut self, part: Part, error: Error, caller: Caller) {
         let mut waiting = self.lines.iter().filter(|line| line.binds(Part::Pool));
         let share_decides = part == Part::Pool && waiting.all(DividedLine::share_has_replied);
-        let mut refunds = self.take_back();
+        let mut refunds = self.undo();
         if share_decides {
             self.denied = Some(Source::Region);
             caller.send(Ok(self.reply()));
@@ -154,19 +154,19 @@ impl DividedCheck {
     }
 
     /// Asks a part for all charges that wait for it.
-    async fn ask(&mut self, part: Part) -> Asked {
+    async fn ask(&mut self, part: Part) -> PartOutcome {
         let asked = self.positions(part);
         let answer = self.send(part, &asked);
         // The regional store answers by the deadline, and its error says whether it was asked.
         let limit = self.limit.filter(|_| part == Part::Pool);
         let reply = match by(limit, answer).await {
-            Err(answer) => return Asked::Late(answer, asked),
+            Err(answer) => return PartOutcome::Late(answer, asked),
             Ok(reply) => reply.and_then(|reply| self.record(part, &asked, reply)),
         };
         match reply {
-            Ok(true) => Asked::Admitted,
-            Ok(false) => Asked::Denied,
-            Err(error) => Asked::Failed(error),
+            Ok(true) => PartOutcome::Admitted,
+            Ok(false) => PartOutcome::Denied,
+            Err(error) => PartOutcome::Failed(error),
         }
     }
 
@@ -229,8 +229,8 @@ impl DividedCheck {
         (0..self.lines.len()).filter(|index| self.lines[*index].waits_for(part)).collect()
     }
 
-    fn take_back(&mut self) -> Refunds {
-        self.stores.take_back(&mut self.lines, self.time, self.sources)
+    fn undo(&mut self) -> Refunds {
+        self.stores.undo(&mut self.lines, self.time, self.sources)
     }
 
     fn reply(&self) -> StoreReply {

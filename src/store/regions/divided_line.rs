@@ -5,6 +5,7 @@ use crate::{
     decision::{ChargeReply, Mark, Standing, Verdict},
     policy::Charge,
     quota::Quota,
+    store::resilience::UNKNOWN_WAIT_MICROS,
 };
 
 /// One of the two stores that may pay a charge.
@@ -18,9 +19,6 @@ pub(super) enum Part {
 
 /// The bit of a mark that says that the pool has paid. The numbers of a store's own marks are lower.
 const PAID_BY_POOL: u64 = 1 << 63;
-
-/// The wait in a denial if the real wait is not known, in microseconds.
-const UNKNOWN_WAIT_MICROS: u64 = 1_000_000;
 
 /// One charge, its parts, and their latest replies.
 #[derive(Debug)]
@@ -117,9 +115,9 @@ impl DividedLine {
         self.parts.pool.is_some_and(|pool| self.charge.cost() <= pool.capacity())
     }
 
-    /// Takes back the units of a check that is not admitted. Returns the part that has spent them, and
-    /// its reply.
-    pub(super) fn take_back(&mut self) -> Option<(Part, ChargeReply)> {
+    /// Removes the units of a check that is not admitted from the reply. Returns the part that has spent
+    /// them, and its reply, for their refund.
+    pub(super) fn undo(&mut self) -> Option<(Part, ChargeReply)> {
         let part = self.paid_by.take()?;
         let reply = match part {
             Part::Share => self.share.as_mut()?,

@@ -69,7 +69,7 @@ impl Stores {
     /// Starts the refund of the units that a check has spent and that is not admitted. Each refund is
     /// tried once, because a second try might refund twice. `sources` has the source of each part's
     /// reply, so that leased units go back to the stock.
-    pub(super) fn take_back(
+    pub(super) fn undo(
         &self,
         lines: &mut [DividedLine],
         time: Timestamp,
@@ -77,7 +77,7 @@ impl Stores {
     ) -> Refunds {
         let mut spent: [SmallVec<[ReceiptLine; 1]>; 2] = Default::default();
         for line in lines {
-            let Some((part, reply)) = line.take_back() else { continue };
+            let Some((part, reply)) = line.undo() else { continue };
             let Some(charge) = line.charge_on(part) else { continue };
             spent[part as usize].push(ReceiptLine::new(charge, reply.units, reply.mark));
         }

@@ -179,8 +179,8 @@ impl Backlog {
         None
     }
 
-    /// Puts back an entry that was not charged to the store.
-    pub(super) fn put_back(&self, entry: BacklogEntry) {
+    /// Adds an entry again that was not charged to the store.
+    pub(super) fn add_again(&self, entry: BacklogEntry) {
         self.add_between(entry.name, &entry.charge, entry.units, (entry.first, entry.last));
     }
 
@@ -232,7 +232,7 @@ mod tests {
         Add(u64, u64),
         Remove(u64, u64),
         Take,
-        PutBack,
+        AddAgain,
         Pass(u64),
     }
 
@@ -243,7 +243,7 @@ mod tests {
             6 => (name(), 1..4_u64).prop_map(|(name, units)| BacklogStep::Add(name, units)),
             3 => (name(), 1..6_u64).prop_map(|(name, units)| BacklogStep::Remove(name, units)),
             3 => Just(BacklogStep::Take),
-            1 => Just(BacklogStep::PutBack),
+            1 => Just(BacklogStep::AddAgain),
             1 => (0..2 * SECOND / 3).prop_map(BacklogStep::Pass),
         ];
         prop::collection::vec(step, 1..200)
@@ -295,11 +295,11 @@ mod tests {
                         };
                         model.retain(|name, entry| now < entry.1 + SECOND || there(name));
                     }
-                    BacklogStep::PutBack => {
+                    BacklogStep::AddAgain => {
                         for (name, entry) in out.drain(..) {
                             let there = model.entry(name).or_default();
                             *there = (there.0 + entry.units, there.1.max(entry.last.as_micros()));
-                            backlog.put_back(entry);
+                            backlog.add_again(entry);
                         }
                     }
                     BacklogStep::Pass(by) => now += by,

@@ -38,7 +38,7 @@ pub(super) enum Cause {
 }
 
 /// The wait in a denial if the real wait is not known, in microseconds.
-const UNKNOWN_WAIT_MICROS: u64 = 1_000_000;
+pub(crate) const UNKNOWN_WAIT_MICROS: u64 = 1_000_000;
 
 impl Fallback {
     pub(super) fn new(memory: MemoryConfig, instances: u32) -> Self {

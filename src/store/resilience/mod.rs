@@ -33,4 +33,7 @@ mod stages;
 mod store_call;
 
 pub use self::{breaker::BreakerConfig, config::Resilience};
-pub(crate) use self::{fallback::Fallback, pipeline::Pipeline};
+pub(crate) use self::{
+    fallback::{Fallback, UNKNOWN_WAIT_MICROS},
+    pipeline::Pipeline,
+};

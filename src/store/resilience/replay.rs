@@ -89,7 +89,7 @@ impl<'b> Round<'b> {
 impl Drop for Round<'_> {
     fn drop(&mut self) {
         for entry in self.refused.drain(..) {
-            self.backlog.put_back(entry);
+            self.backlog.add_again(entry);
         }
     }
 }

@@ -8,9 +8,9 @@ use crate::store::{
     redis::{
         RedisConfig,
         connection::{Connector, Pool, ServerConnector},
-        departure::Departure,
         error::Failure,
         script::ScriptLoader,
+        sent_flag::SentFlag,
     },
 };
 
@@ -42,7 +42,7 @@ impl Node {
     /// Returns an error if the request fails or the reply is not valid.
     pub(super) async fn slot_ranges(&self) -> Result<Vec<SlotRange>, Failure> {
         let parse = |value| slots::is_slots_reply(&value).then_some(value);
-        let reply = self.pool.send(&cluster_slots(), &Departure::default(), parse).await?;
+        let reply = self.pool.send(&cluster_slots(), &SentFlag::default(), parse).await?;
         slots::parse(reply, &self.host).map_err(Failure::ServerError)
     }
 }

@@ -137,7 +137,7 @@ impl Cluster {
             let result = run_on(&node, call, is_asking).await;
             let Err(failure) = result else { return result };
             if failure.effect() == Effect::None {
-                call.departure().rejected();
+                call.sent_flag().mark_unsent();
             }
             let target = |address: &str| {
                 self.topology.redirect_target(&node, address).map_err(Failure::ServerError)
@@ -215,15 +215,15 @@ async fn run_on<C: Borrow<WireCheck>>(
     is_asking: bool,
 ) -> Result<CallReply, Failure> {
     let send = |by: ScriptBy| async move {
-        let (command, departure) = (call.encode(by), call.departure());
+        let (command, sent_flag) = (call.encode(by), call.sent_flag());
         let parse = |value: Value| call.parse(&value);
         if is_asking {
-            node.pool.send_asking(&command, departure, parse).await
+            node.pool.send_asking(&command, sent_flag, parse).await
         } else {
-            node.pool.send(&command, departure, parse).await
+            node.pool.send(&command, sent_flag, parse).await
         }
     };
-    node.script_loader.run(call.departure(), send).await
+    node.script_loader.run(call.sent_flag(), send).await
 }
 
 fn no_owner() -> Failure {

@@ -5,7 +5,7 @@ use std::io;
 use redis::{RedisError, Value};
 
 use super::{Connection, Slot};
-use crate::store::redis::{departure::Departure, error::Failure};
+use crate::store::redis::{error::Failure, sent_flag::SentFlag};
 
 /// A request that waits for its reply. Its result updates the state of the connection.
 ///
@@ -24,9 +24,9 @@ impl<'p> InFlight<'p> {
         slots: &'p [Slot],
         slot: &'p Slot,
         connection: &'p Connection,
-        departure: &Departure,
+        sent_flag: &SentFlag,
     ) -> Self {
-        departure.depart();
+        sent_flag.mark_sent();
         Self { slots, slot, connection, is_answered: false }
     }
 

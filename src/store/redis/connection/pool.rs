@@ -14,7 +14,7 @@ use redis::{Cmd, RedisError, Value};
 
 use super::{Connection, Connector, InFlight, Slot};
 use crate::store::{
-    redis::{RedisConfig, departure::Departure, error::Failure},
+    redis::{RedisConfig, error::Failure, sent_flag::SentFlag},
     scheduling::TimeLimit,
 };
 
@@ -75,12 +75,12 @@ impl Pool {
     pub(in crate::store::redis) async fn send<T>(
         &self,
         command: &Cmd,
-        departure: &Departure,
+        sent_flag: &SentFlag,
         parse: impl FnOnce(Value) -> Option<T>,
     ) -> Result<T, Failure> {
         let (slot, connection) = self.next_connection().await?;
         let mut redis = connection.redis.clone();
-        let in_flight = InFlight::start(&self.slots, slot, &connection, departure);
+        let in_flight = InFlight::start(&self.slots, slot, &connection, sent_flag);
         let reply = self.in_time(redis.send_packed_command(command)).await;
         in_flight.finish(reply, parse)
     }
@@ -90,7 +90,7 @@ impl Pool {
     pub(in crate::store::redis) async fn send_asking<T>(
         &self,
         command: &Cmd,
-        departure: &Departure,
+        sent_flag: &SentFlag,
         parse: impl FnOnce(Value) -> Option<T>,
     ) -> Result<T, Failure> {
         let (slot, connection) = self.next_connection().await?;
@@ -98,7 +98,7 @@ impl Pool {
         let mut pipeline = redis::pipe();
         pipeline.cmd("ASKING");
         pipeline.add_command(command.clone());
-        let in_flight = InFlight::start(&self.slots, slot, &connection, departure);
+        let in_flight = InFlight::start(&self.slots, slot, &connection, sent_flag);
         let replies = self.in_time(redis.send_packed_commands(&pipeline, 0, 2)).await;
         let reply = replies.map(|replies| replies.into_iter().next_back().unwrap_or(Value::Nil));
         in_flight.finish(reply, parse)

@@ -161,11 +161,11 @@ fn go_on(
             Ok(waits) if waits.is_empty() => {}
             Ok(waits) => {
                 // Other checks may use the units meanwhile.
-                split.put_back(leases);
+                split.undo(leases);
                 return Next::Waits(waits, deadline());
             }
             Err(error) => {
-                split.put_back(leases);
+                split.undo(leases);
                 let request = Request::Acquire(charges);
                 let reply = stages.fall_back(request, Cause::Failed(error), Origin::Caller);
                 return Next::Decided(Answer::ready(reply));
@@ -242,11 +242,11 @@ impl Split {
         Ok(waits)
     }
 
-    /// Returns the units of the check to their stocks.
-    fn put_back(&self, leases: &Leases) {
+    /// Puts the units of the check into the stocks that they were taken from.
+    fn undo(&self, leases: &Leases) {
         for line in &self.0 {
             if let SplitLine::Paid(payment) = line {
-                leases.put_back(payment);
+                leases.undo(payment);
             }
         }
     }
@@ -279,7 +279,7 @@ impl Split {
         reply: Result<StoreReply, Error>,
         asked_at: u64,
     ) -> Result<StoreReply, Error> {
-        let reply = reply.inspect_err(|_| self.put_back(leases))?;
+        let reply = reply.inspect_err(|_| self.undo(leases))?;
         let mut rest = reply.charges.iter();
         let is_admitted = self.0.iter().all(|line| match line {
             SplitLine::Paid(_) => true,
@@ -289,7 +289,7 @@ impl Split {
             }
         });
         if !is_admitted {
-            self.put_back(leases);
+            self.undo(leases);
         }
         let mut rest = reply.charges.iter();
         let lines = self.0.iter().filter_map(|line| match line {

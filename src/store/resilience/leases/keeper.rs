@@ -46,8 +46,8 @@ impl Leases {
         table.retain(|entry| {
             let is_current = entry.charge.quota_in_force() == *entry.stock.quota();
             let leftovers = match is_current {
-                true => entry.stock.surrender(now),
-                false => entry.stock.surrender_all(table.next_generation(), now),
+                true => entry.stock.take_leftovers(now),
+                false => entry.stock.take_all(table.next_generation(), now),
             };
             self.add_leftovers(entry.lines(leftovers));
             interval = interval.min(entry.stock.refresh() / 2);
@@ -61,7 +61,7 @@ impl Leases {
         let Some(table) = self.table() else { return };
         let now = self.now();
         table.retain(|entry| {
-            let leftovers = entry.stock.surrender_all(table.next_generation(), now);
+            let leftovers = entry.stock.take_all(table.next_generation(), now);
             self.add_leftovers(entry.lines(leftovers));
             false
         });
@@ -136,6 +136,6 @@ async fn refund_leftovers(stages: &Arc<Stages>, leases: &Leases) -> Result<(), E
 
 #[cold]
 fn not_returned() -> Error {
-    let message = format!("the store did not take back all leased units within {CLOSE_TIMEOUT:?}");
+    let message = format!("the store did not refund all leased units within {CLOSE_TIMEOUT:?}");
     Error::new(ErrorKind::Unavailable, message).with_effect(Effect::Unknown)
 }

@@ -14,7 +14,7 @@ use super::{
     super::{background_task::BackgroundTask, fingerprint::Fingerprint, stages::Stages},
     grant::Taken,
     renewal::Renewal,
-    stock::Ask,
+    stock::RenewalRequest,
     table::{Entry, Table},
 };
 use crate::{
@@ -73,7 +73,7 @@ pub(super) enum Joined {
 }
 
 /// The response time of a store that has not answered yet, in microseconds.
-const DEFAULT_ROUND_TRIP: u64 = 1_000;
+const DEFAULT_ROUND_TRIP_MICROS: u64 = 1_000;
 
 /// The maximum number of receipt lines on their way to the store. Units beyond it come back by
 /// themselves when they leave the window.
@@ -136,8 +136,8 @@ impl Leases {
         let (time, standing) = entry.stock.standing(now);
         let reply =
             ChargeReply { verdict: Verdict::Passed, units: cost, standing, mark: taken.mark };
-        let ask = entry.stock.ask(now, round_trip(stages), 0);
-        let renewal = ask.map(|ask| self.begin_renewal(stages, entry, ask));
+        let request = entry.stock.next_renewal(now, round_trip(stages), 0);
+        let renewal = request.map(|request| self.begin_renewal(stages, entry, request));
         drop(entries);
         if let Some(renewal) = renewal {
             self.start(stages, renewal);
@@ -183,10 +183,10 @@ impl Leases {
                 None => Joined::None,
             };
         }
-        let Some(ask) = entry.stock.ask(now, round_trip(stages), charge.cost()) else {
+        let Some(request) = entry.stock.next_renewal(now, round_trip(stages), charge.cost()) else {
             return Joined::None;
         };
-        let renewal = self.begin_renewal(stages, entry, ask);
+        let renewal = self.begin_renewal(stages, entry, request);
         let waits = entry.renewal.clone();
         drop(entries);
         self.start(stages, renewal);
@@ -257,11 +257,16 @@ impl Leases {
         true
     }
 
-    /// Creates the renewal of `ask`, of which others can wait for the end.
-    fn begin_renewal(&self, stages: &Arc<Stages>, entry: &mut Entry, ask: Ask) -> Renewal {
+    /// Creates the renewal for a request. Other tasks can wait for its end.
+    fn begin_renewal(
+        &self,
+        stages: &Arc<Stages>,
+        entry: &mut Entry,
+        request: RenewalRequest,
+    ) -> Renewal {
         let (done, receiver) = watch::channel(());
         entry.renewal = Some(receiver);
-        Renewal::new(stages, entry, ask, done)
+        Renewal::new(stages, entry, request, done)
     }
 
     /// Starts the task of a renewal. Without a runtime, or after the close, the renewal is dropped,
@@ -297,7 +302,7 @@ pub(super) fn has_debt_marks(stages: &Stages, charge: &Charge<'_>) -> bool {
 /// Returns the time from a request to its reply, in microseconds.
 #[inline]
 fn round_trip(stages: &Stages) -> u64 {
-    stages.store_times.micros().unwrap_or(DEFAULT_ROUND_TRIP)
+    stages.store_times.micros().unwrap_or(DEFAULT_ROUND_TRIP_MICROS)
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

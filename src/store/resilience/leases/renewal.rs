@@ -13,7 +13,7 @@ use super::{
         fingerprint::Fingerprint,
         stages::{Origin, Stages},
     },
-    stock::Ask,
+    stock::RenewalRequest,
     table::Entry,
 };
 use crate::{
@@ -31,30 +31,36 @@ pub(super) struct Renewal {
     fingerprint: Fingerprint,
     charge: Charge<'static>,
     /// `None` once the stock has received the result.
-    ask: Option<Ask>,
+    request: Option<RenewalRequest>,
     /// Dropped last, so that the checks that wait find the result in the stock.
     _done: watch::Sender<()>,
 }
 
 /// The longest time for which a renewal waits for the store.
-const MAX_WAIT: Duration = Duration::from_secs(10);
+const RENEWAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Renewal {
     pub(super) fn new(
         stages: &Arc<Stages>,
         entry: &Entry,
-        ask: Ask,
+        request: RenewalRequest,
         done: watch::Sender<()>,
     ) -> Self {
-        let charge = entry.charge.leasing(ask.cost, ask.max);
+        let charge = entry.charge.leasing(request.cost, request.max);
         let fingerprint = entry.fingerprint();
-        Self { stages: Arc::downgrade(stages), fingerprint, charge, ask: Some(ask), _done: done }
+        Self {
+            stages: Arc::downgrade(stages),
+            fingerprint,
+            charge,
+            request: Some(request),
+            _done: done,
+        }
     }
 
     /// Sends the renewal, and waits for the store for as long as the units could still be used.
     pub(super) async fn run(mut self, stages: Arc<Stages>) {
         let lease = self.charge.quota().lease().unwrap_or_default();
-        let limit = Some(lease.min(MAX_WAIT));
+        let limit = Some(lease.min(RENEWAL_TIMEOUT));
         let request = Request::Acquire(slice::from_ref(&self.charge));
         let reply = stages.call(request, Origin::Lease, limit).await;
         self.end(&stages, Some(reply));
@@ -62,7 +68,7 @@ impl Renewal {
 
     /// Gives the result to the stock.
     fn end(&mut self, stages: &Stages, reply: Option<Result<StoreReply, Error>>) {
-        let Some(ask) = self.ask.take() else { return };
+        let Some(request) = self.request.take() else { return };
         let Some(leases) = &stages.leases else { return };
         let reply = reply.and_then(Result::ok);
         let charge_reply =
@@ -73,16 +79,16 @@ impl Renewal {
         let leftover = match (entry, charge_reply) {
             (Some(entry), Some((time, reply))) if reply.units > 0 => {
                 telemetry::lease_granted(reply.units);
-                entry.stock.granted(&ask, time, &reply)
+                entry.stock.granted(&request, time, &reply)
             }
             (Some(entry), Some((time, reply))) if reply.verdict != Verdict::Passed => {
                 telemetry::lease_denied();
-                entry.stock.denied(&ask, time, reply.standing);
+                entry.stock.denied(&request, time, reply.standing);
                 None
             }
             (Some(entry), _) => {
                 telemetry::lease_lost();
-                entry.stock.lost(&ask);
+                entry.stock.lost(&request);
                 None
             }
             // Units without a stock come back by themselves.

@@ -5,7 +5,7 @@
 //!
 //! The order of the calls is part of the bound:
 //!
-//! - The clock is read before a request is sent. This time is the `now` of [`Stock::ask`], and the
+//! - The clock is read before a request is sent. This time is the `now` of [`Stock::next_renewal`], and the
 //!   lease begins there, so it ends no later than the store allows.
 //! - The clock is read after [`Stock::take`]. A unit is used at that time, so a task that was stopped
 //!   before it cannot use a unit too late. Units that are [too late](Taken::is_usable) go to
@@ -48,27 +48,26 @@ pub(crate) struct Stock {
     /// The time at which the renewal in flight was asked for.
     renewal: Option<u64>,
     /// No renewal is sent before this time. It is set when a renewal was denied or lost.
-    next_ask_at: u64,
-    /// No renewal is sent before this time. It is set when the units are
-    /// [surrendered](Self::surrender_all).
+    next_renewal_at: u64,
+    /// No renewal is sent before this time. It is set when [all units are taken](Self::take_all).
     resume_at: u64,
     /// The time of the last check that was observed.
     last_check: u64,
 }
 
-/// The longest time without a renewal after one whose reply was lost, in microseconds.
-const MAX_BACKOFF: u64 = 1_000_000;
+/// The maximum time without a renewal after one whose reply was lost, in microseconds.
+const MAX_BACKOFF_MICROS: u64 = 1_000_000;
 
 #[derive(Debug, Clone, Copy)]
 struct Exchange {
-    asked_at: u64,
+    sent_at: u64,
     time: Timestamp,
     standing: Standing,
 }
 
 /// A renewal to send: a charge of at least `cost` and at most `max` units.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ask {
+pub(crate) struct RenewalRequest {
     pub(crate) cost: u64,
     pub(crate) max: u64,
     /// The mean cost of a check of the key.
@@ -92,10 +91,10 @@ impl Stock {
             refunded_since: generation,
             has_debt_marks: false,
             grants: SmallVec::new(),
-            exchange: Exchange { asked_at: now, time: Timestamp::default(), standing },
+            exchange: Exchange { sent_at: now, time: Timestamp::default(), standing },
             demand: Demand::new(refresh, now),
             renewal: None,
-            next_ask_at: 0,
+            next_renewal_at: 0,
             resume_at: 0,
             last_check: now,
         }
@@ -130,23 +129,23 @@ impl Stock {
         Some(Taken { mark, units: cost, end, generation: self.generation })
     }
 
-    /// Returns the units to the stock, because the check that took them is denied. Returns `false` if
-    /// their grant has left the stock. They go back to the store then.
-    pub(crate) fn put_back(&mut self, taken: &Taken) -> bool {
+    /// Puts the units into the stock again, because the check that took them is denied. Returns `false`
+    /// if their grant has left the stock. The store has to refund them then.
+    pub(crate) fn undo(&mut self, taken: &Taken) -> bool {
         taken.generation == self.generation && self.refund(taken.mark, taken.units)
     }
 
-    /// Returns the units of a receipt to the grant with its mark. Returns `false` if there is none.
-    /// They go back to the store then.
+    /// Refunds the units of a receipt to the grant with its mark. Returns `false` if there is none. The
+    /// store has to refund them then.
     pub(crate) fn refund(&mut self, mark: Mark, units: u64) -> bool {
         let grant = self.grants.iter_mut().find(|grant| grant.is_of(mark));
         grant.map(|grant| grant.units = grant.units.saturating_add(units)).is_some()
     }
 
-    /// Returns units that were taken too late, and ends their grant. They go back to the store with
-    /// the next [leftovers](Self::surrender).
+    /// Puts units that were taken too late into their grant, and ends it. They are refunded to the store
+    /// with the next [leftovers](Self::take_leftovers).
     pub(crate) fn discard(&mut self, taken: &Taken) -> bool {
-        if !self.put_back(taken) {
+        if !self.undo(taken) {
             return false;
         }
         let late = self.grants.iter_mut().filter(|grant| grant.end <= taken.end);
@@ -159,8 +158,13 @@ impl Stock {
     /// `now` is read before the request is sent. `cost` is that of a check that waits for the
     /// renewal, and 0 if none waits. `round_trip` is the time from a request to its reply.
     #[inline(always)]
-    pub(crate) fn ask(&mut self, now: u64, round_trip: u64, cost: u64) -> Option<Ask> {
-        if self.renewing_since(now).is_some() || now < self.next_ask_at.max(self.resume_at) {
+    pub(crate) fn next_renewal(
+        &mut self,
+        now: u64,
+        round_trip: u64,
+        cost: u64,
+    ) -> Option<RenewalRequest> {
+        if self.renewing_since(now).is_some() || now < self.next_renewal_at.max(self.resume_at) {
             return None;
         }
         if !self.demand.is_busy(now) || round_trip >= 2 * self.refresh || cost > self.capacity {
@@ -174,11 +178,11 @@ impl Stock {
     }
 
     #[inline(never)]
-    fn begin_renewal(&mut self, now: u64, expected: Expected, cost: u64) -> Ask {
+    fn begin_renewal(&mut self, now: u64, expected: Expected, cost: u64) -> RenewalRequest {
         let mean_cost = expected.mean_cost().min(self.capacity);
         let cost = if cost == 0 { mean_cost } else { cost };
         self.renewal = Some(now);
-        Ask {
+        RenewalRequest {
             cost,
             max: expected.units().max(cost),
             mean_cost,
@@ -188,7 +192,7 @@ impl Stock {
         }
     }
 
-    /// Adds the units of a renewal to the stock. Returns the units that go back to the store at once:
+    /// Adds the units of a renewal to the stock. Returns the units to refund to the store at once:
     /// those of a renewal of an earlier generation, or of a grant that has to make room.
     ///
     /// The lease is shortened by a thousandth, because the clocks of two machines may differ in rate
@@ -196,23 +200,23 @@ impl Stock {
     #[must_use]
     pub(crate) fn granted(
         &mut self,
-        ask: &Ask,
+        request: &RenewalRequest,
         time: Timestamp,
         reply: &ChargeReply,
     ) -> Option<Leftover> {
         let lease = u128::from(self.quota.lease_micros_at(time)) * 1000 / 1001;
         let grant = Grant {
             mark: reply.mark,
-            has_debt_mark: ask.has_debt_marks,
+            has_debt_mark: request.has_debt_marks,
             granted: reply.units,
             units: reply.units,
-            end: ask.sent_at.saturating_add(lease as u64),
+            end: request.sent_at.saturating_add(lease as u64),
             is_over: false,
         };
-        if !self.end_renewal(ask) {
-            return grant.leftover().filter(|_| ask.generation >= self.refunded_since);
+        if !self.end_renewal(request) {
+            return grant.leftover().filter(|_| request.generation >= self.refunded_since);
         }
-        self.record(ask.sent_at, time, reply.standing);
+        self.record(request.sent_at, time, reply.standing);
         let pushed_out = self.make_room();
         self.grants.push(grant);
         pushed_out
@@ -221,33 +225,34 @@ impl Stock {
     /// Ends a renewal that the store has denied. If the store has too few units for a usual check, the
     /// next renewal is sent when a unit returns, and not before a quarter of the refresh time has
     /// passed: by then several units may have returned. Until then, checks ask the store one by one.
-    pub(crate) fn denied(&mut self, ask: &Ask, time: Timestamp, standing: Standing) {
-        if self.end_renewal(ask) {
-            self.record(ask.sent_at, time, standing);
-            if standing.remaining < ask.mean_cost {
+    pub(crate) fn denied(&mut self, request: &RenewalRequest, time: Timestamp, standing: Standing) {
+        if self.end_renewal(request) {
+            self.record(request.sent_at, time, standing);
+            if standing.remaining < request.mean_cost {
                 let wait = standing.next_after.max(self.refresh / 4).min(self.refresh);
-                self.next_ask_at = ask.sent_at.saturating_add(wait);
+                self.next_renewal_at = request.sent_at.saturating_add(wait);
             }
         }
     }
 
     /// Ends a renewal without a reply. The store may have granted units, which are never used.
-    pub(crate) fn lost(&mut self, ask: &Ask) {
-        if self.end_renewal(ask) {
-            self.next_ask_at = ask.sent_at.saturating_add(self.refresh.min(MAX_BACKOFF));
+    pub(crate) fn lost(&mut self, request: &RenewalRequest) {
+        if self.end_renewal(request) {
+            self.next_renewal_at =
+                request.sent_at.saturating_add(self.refresh.min(MAX_BACKOFF_MICROS));
         }
     }
 
-    /// Records the standing in a reply to a request that was sent at `asked_at`.
-    pub(crate) fn record(&mut self, asked_at: u64, time: Timestamp, standing: Standing) {
-        if asked_at >= self.exchange.asked_at {
-            self.exchange = Exchange { asked_at, time, standing };
+    /// Records the standing in a reply to a request that was sent at `sent_at`.
+    pub(crate) fn record(&mut self, sent_at: u64, time: Timestamp, standing: Standing) {
+        if sent_at >= self.exchange.sent_at {
+            self.exchange = Exchange { sent_at, time, standing };
         }
     }
 
-    /// Returns the units that cannot be used, or that are not needed: those of grants that have ended,
-    /// and all units if the key was not checked for a refresh time.
-    pub(crate) fn surrender(&mut self, now: u64) -> Leftovers {
+    /// Takes the units that cannot be used, or that are not needed: those of grants that have ended, and
+    /// all units if the key was not checked for a refresh time.
+    pub(crate) fn take_leftovers(&mut self, now: u64) -> Leftovers {
         let is_idle = now.saturating_sub(self.last_check) >= self.refresh;
         let mut leftovers = Leftovers::new();
         self.grants.retain(|grant| {
@@ -260,26 +265,26 @@ impl Stock {
         leftovers
     }
 
-    /// Returns all units, and begins a new generation: grants that were asked for before are not
-    /// used. No renewal is sent before `resume_at`.
-    pub(crate) fn surrender_all(&mut self, generation: u64, resume_at: u64) -> Leftovers {
+    /// Takes all units, and begins a new generation: grants that were requested before are not used.
+    /// No renewal is sent before `resume_at`.
+    pub(crate) fn take_all(&mut self, generation: u64, resume_at: u64) -> Leftovers {
         self.generation = generation;
         self.renewal = None;
-        self.next_ask_at = 0;
+        self.next_renewal_at = 0;
         self.resume_at = self.resume_at.max(resume_at);
         self.grants.drain(..).filter_map(|grant| grant.leftover()).collect()
     }
 
-    /// Drops all units like [`surrender_all`](Self::surrender_all). They are not refunded, because the
+    /// Drops all units like [`take_all`](Self::take_all). They are not refunded, because the
     /// store is about to forget the units that the key has spent.
     pub(crate) fn forget(&mut self, generation: u64, resume_at: u64) {
-        self.surrender_all(generation, resume_at);
+        self.take_all(generation, resume_at);
         self.refunded_since = generation;
     }
 
     /// Replaces the quota, and returns all units of the old one.
     pub(crate) fn change_quota(&mut self, quota: Quota, generation: u64, now: u64) -> Leftovers {
-        let leftovers = self.surrender_all(generation, now);
+        let leftovers = self.take_all(generation, now);
         let Self { refunded_since, resume_at, .. } = *self;
         *self = Self { refunded_since, resume_at, ..Self::new(quota, generation, now) };
         leftovers
@@ -289,7 +294,7 @@ impl Stock {
     pub(crate) fn is_cold(&mut self, now: u64) -> bool {
         self.grants.is_empty()
             && self.renewing_since(now).is_none()
-            && now >= self.next_ask_at.max(self.resume_at)
+            && now >= self.next_renewal_at.max(self.resume_at)
             && self.demand.is_cold(now)
     }
 
@@ -323,8 +328,8 @@ impl Stock {
     /// were free at the last exchange, and those of the stock.
     #[inline]
     pub(crate) fn standing(&self, now: u64) -> (Timestamp, Standing) {
-        let Exchange { asked_at, time, standing } = self.exchange;
-        let elapsed = now.saturating_sub(asked_at);
+        let Exchange { sent_at, time, standing } = self.exchange;
+        let elapsed = now.saturating_sub(sent_at);
         let time = Timestamp::from_micros(time.as_micros().saturating_add(elapsed));
         let remaining = standing.remaining.saturating_add(self.units_at(now)).min(standing.limit);
         // Units may have returned since. Their number is not known, so the wait for the next one
@@ -348,9 +353,10 @@ impl Stock {
             && expected.costs_at_most(units)
     }
 
-    /// Returns whether `ask` was the renewal in flight, which has now ended.
-    fn end_renewal(&mut self, ask: &Ask) -> bool {
-        let is_current = ask.generation == self.generation && self.renewal == Some(ask.sent_at);
+    /// Ends a renewal. Returns whether it was the one in flight.
+    fn end_renewal(&mut self, request: &RenewalRequest) -> bool {
+        let is_current =
+            request.generation == self.generation && self.renewal == Some(request.sent_at);
         if is_current {
             self.renewal = None;
         }

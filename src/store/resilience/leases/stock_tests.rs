@@ -36,14 +36,14 @@ fn reply(units: u64, number: u64) -> ChargeReply {
 
 /// Asks at `now`, and receives `units` under mark `number`.
 fn renew(stock: &mut Stock, now: u64, units: u64, number: u64) -> Option<Leftover> {
-    let ask = stock.ask(now, ROUND_TRIP, 1).expect("the key has demand");
+    let ask = stock.next_renewal(now, ROUND_TRIP, 1).expect("the key has demand");
     stock.granted(&ask, Timestamp::from_micros(STORE_TIME), &reply(units, number))
 }
 
 #[test]
 fn a_key_is_leased_from_a_burst_of_sixteen_checks_on() {
-    assert!(busy(15, 0).ask(0, ROUND_TRIP, 1).is_none());
-    let ask = busy(16, 0).ask(0, ROUND_TRIP, 1).expect("demand");
+    assert!(busy(15, 0).next_renewal(0, ROUND_TRIP, 1).is_none());
+    let ask = busy(16, 0).next_renewal(0, ROUND_TRIP, 1).expect("demand");
     assert_eq!((ask.cost, ask.max), (1, 16));
 }
 
@@ -53,7 +53,7 @@ fn asks_for_the_demand_of_a_refresh_time() {
     // 10 checks of 3 units in each half of the lease.
     (0..200).for_each(|check| stock.observe(check * LEASE / 20, 3));
     let now = 200 * LEASE / 20;
-    let ask = stock.ask(now, ROUND_TRIP, 5).expect("demand");
+    let ask = stock.next_renewal(now, ROUND_TRIP, 5).expect("demand");
     assert_eq!(ask.cost, 5);
     assert!((29..=30).contains(&ask.max), "{ask:?}");
 }
@@ -61,24 +61,24 @@ fn asks_for_the_demand_of_a_refresh_time() {
 #[test]
 fn one_renewal_is_in_flight_at_a_time() {
     let mut stock = busy(20, 0);
-    let ask = stock.ask(0, ROUND_TRIP, 1).expect("demand");
+    let ask = stock.next_renewal(0, ROUND_TRIP, 1).expect("demand");
     assert!(stock.renewing_since(0).is_some());
-    assert!(stock.ask(0, ROUND_TRIP, 1).is_none());
+    assert!(stock.next_renewal(0, ROUND_TRIP, 1).is_none());
     stock.lost(&ask);
     assert!(stock.renewing_since(0).is_none());
-    assert!(stock.ask(LEASE / 2 - 1, ROUND_TRIP, 1).is_none(), "after a failure it waits");
+    assert!(stock.next_renewal(LEASE / 2 - 1, ROUND_TRIP, 1).is_none(), "after a failure it waits");
     (0..20).for_each(|_| stock.observe(LEASE / 2, 1));
-    assert!(stock.ask(LEASE / 2, ROUND_TRIP, 1).is_some());
+    assert!(stock.next_renewal(LEASE / 2, ROUND_TRIP, 1).is_some());
 }
 
 #[test]
 fn a_renewal_that_is_in_flight_for_as_long_as_the_lease_is_not_waited_for() {
     let mut stock = busy(20, 0);
-    let stuck = stock.ask(0, ROUND_TRIP, 1).expect("demand");
+    let stuck = stock.next_renewal(0, ROUND_TRIP, 1).expect("demand");
     (0..20).for_each(|_| stock.observe(LEASE - 1, 1));
-    assert!(stock.ask(LEASE - 1, ROUND_TRIP, 1).is_none());
+    assert!(stock.next_renewal(LEASE - 1, ROUND_TRIP, 1).is_none());
     assert!(stock.renewing_since(LEASE).is_none());
-    let next = stock.ask(LEASE, ROUND_TRIP, 1).expect("demand");
+    let next = stock.next_renewal(LEASE, ROUND_TRIP, 1).expect("demand");
     let time = Timestamp::from_micros(STORE_TIME);
     let expected = Leftover { mark: mark(1), units: 9 };
     assert_eq!(stock.granted(&stuck, time, &reply(9, 1)), Some(expected), "it goes back");
@@ -103,7 +103,7 @@ fn a_lease_ends_with_the_period_under_a_fixed_window() {
     let quota = quota.and_then(|quota| quota.leased(Duration::from_millis(100))).expect("valid");
     let mut stock = Stock::new(quota, 1, 0);
     (0..20).for_each(|_| stock.observe(0, 1));
-    let ask = stock.ask(0, ROUND_TRIP, 1).expect("demand");
+    let ask = stock.next_renewal(0, ROUND_TRIP, 1).expect("demand");
     // 2.002 ms before the period ends.
     let time = Timestamp::from_micros(STORE_TIME + 1_000_000 - 2_002);
     assert_eq!(stock.granted(&ask, time, &reply(10, 1)), None);
@@ -125,12 +125,12 @@ fn a_charge_is_paid_from_one_grant() {
 fn a_renewal_is_sent_before_the_stock_is_empty() {
     let mut stock = busy(100, 0);
     assert_eq!(renew(&mut stock, 0, 100, 1), None);
-    assert!(stock.ask(0, ROUND_TRIP, 0).is_none());
+    assert!(stock.next_renewal(0, ROUND_TRIP, 0).is_none());
     // 1.5 round trips need 3 of the 100 units that half a lease needs.
     stock.take(97).expect("100 units");
-    assert!(stock.ask(0, ROUND_TRIP, 0).is_none());
+    assert!(stock.next_renewal(0, ROUND_TRIP, 0).is_none());
     stock.take(1).expect("3 units");
-    let ask = stock.ask(0, ROUND_TRIP, 0).expect("2 units do not last");
+    let ask = stock.next_renewal(0, ROUND_TRIP, 0).expect("2 units do not last");
     assert_eq!((ask.cost, ask.max), (1, 100));
 }
 
@@ -140,12 +140,12 @@ fn units_that_end_before_the_reply_arrives_do_not_count() {
     assert_eq!(renew(&mut stock, 0, 1_000, 1), None);
     let late = END - ROUND_TRIP;
     (0..100).for_each(|_| stock.observe(late, 1));
-    assert!(stock.ask(late, ROUND_TRIP, 0).is_some());
+    assert!(stock.next_renewal(late, ROUND_TRIP, 0).is_some());
 }
 
 #[test]
 fn a_store_that_is_as_slow_as_the_lease_is_long_is_not_asked_for_one() {
-    assert!(busy(100, 0).ask(0, LEASE, 1).is_none());
+    assert!(busy(100, 0).next_renewal(0, LEASE, 1).is_none());
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn units_return_to_their_grant() {
     let mut stock = busy(20, 0);
     assert_eq!(renew(&mut stock, 0, 3, 1), None);
     let taken = stock.take(3).expect("3 units");
-    assert!(stock.put_back(&taken));
+    assert!(stock.undo(&taken));
     assert_eq!(stock.units_at(0), 3);
     stock.take(2).expect("3 units");
     assert!(stock.refund(mark(1), 2), "by the mark of a receipt");
@@ -166,7 +166,7 @@ fn units_return_to_their_grant() {
 fn under_a_token_bucket_the_mark_shows_which_units_of_the_grant_were_taken() {
     let mut stock = busy(20, 0);
     stock.set_debt_marks(true);
-    let ask = stock.ask(0, ROUND_TRIP, 1).expect("demand");
+    let ask = stock.next_renewal(0, ROUND_TRIP, 1).expect("demand");
     let grant = ChargeReply { mark: Mark::new([7, 50, 3]), ..reply(10, 0) };
     assert_eq!(stock.granted(&ask, Timestamp::from_micros(STORE_TIME), &grant), None);
     let marks = [4, 1].map(|cost| stock.take(cost).map(|taken| taken.mark.parts()));
@@ -176,7 +176,7 @@ fn under_a_token_bucket_the_mark_shows_which_units_of_the_grant_were_taken() {
     }
     assert!(stock.refund(Mark::new([7, 45, 3]), 1));
     stock.observe(END, 1);
-    let leftovers = stock.surrender(END);
+    let leftovers = stock.take_leftovers(END);
     assert_eq!(leftovers.as_slice(), [Leftover { mark: Mark::new([7, 10, 3]), units: 6 }]);
 }
 
@@ -191,20 +191,20 @@ fn late_units_go_back_to_the_store_with_their_grant() {
     assert_eq!(stock.take(1).map(|taken| taken.mark), Some(mark(2)), "the next grant is open");
     assert_eq!(stock.units_at(0), 4);
     stock.observe(END, 1);
-    assert_eq!(stock.surrender(END).as_slice(), [Leftover { mark: mark(1), units: 3 }]);
+    assert_eq!(stock.take_leftovers(END).as_slice(), [Leftover { mark: mark(1), units: 3 }]);
 }
 
 #[test]
-fn idle_and_ended_units_are_surrendered() {
+fn idle_and_ended_units_are_leftovers() {
     let mut stock = busy(20, 0);
     assert_eq!(renew(&mut stock, 0, 3, 1), None);
-    assert!(stock.surrender(LEASE / 2 - 1).is_empty());
-    assert_eq!(stock.surrender(LEASE / 2).as_slice(), [Leftover { mark: mark(1), units: 3 }]);
+    assert!(stock.take_leftovers(LEASE / 2 - 1).is_empty());
+    assert_eq!(stock.take_leftovers(LEASE / 2).as_slice(), [Leftover { mark: mark(1), units: 3 }]);
     (0..20).for_each(|_| stock.observe(LEASE / 2, 1));
     assert_eq!(renew(&mut stock, LEASE / 2, 8, 2), None);
     stock.observe(LEASE / 2 + END, 1);
     stock.take(1).expect("8 units");
-    let leftovers = stock.surrender(LEASE / 2 + END);
+    let leftovers = stock.take_leftovers(LEASE / 2 + END);
     assert_eq!(leftovers.as_slice(), [Leftover { mark: mark(2), units: 7 }]);
     assert_eq!(stock.units_at(0), 0);
 }
@@ -218,9 +218,9 @@ fn the_pause_after_a_reset_outlasts_a_change_of_the_quota() {
     let quota = quota();
     assert!(stock.change_quota(quota, 4, 100).is_empty());
     (0..20).for_each(|_| stock.observe(100, 1));
-    assert!(stock.ask(499, ROUND_TRIP, 1).is_none());
+    assert!(stock.next_renewal(499, ROUND_TRIP, 1).is_none());
     assert!(!stock.is_cold(499));
-    assert!(stock.ask(500, ROUND_TRIP, 1).is_some());
+    assert!(stock.next_renewal(500, ROUND_TRIP, 1).is_some());
 }
 
 #[test]
@@ -228,12 +228,12 @@ fn a_renewal_of_an_earlier_generation_goes_back() {
     let mut stock = busy(20, 0);
     assert_eq!(renew(&mut stock, 0, 3, 1), None);
     let taken = stock.take(1).expect("3 units");
-    let old = stock.ask(0, ROUND_TRIP, 1).expect("demand");
-    let leftovers = stock.surrender_all(2, 500);
+    let old = stock.next_renewal(0, ROUND_TRIP, 1).expect("demand");
+    let leftovers = stock.take_all(2, 500);
     assert_eq!(leftovers.as_slice(), [Leftover { mark: mark(1), units: 2 }]);
-    assert!(!stock.put_back(&taken), "the grant has left");
-    assert!(stock.ask(499, ROUND_TRIP, 1).is_none(), "it waits for the change");
-    let new = stock.ask(500, ROUND_TRIP, 1).expect("demand");
+    assert!(!stock.undo(&taken), "the grant has left");
+    assert!(stock.next_renewal(499, ROUND_TRIP, 1).is_none(), "it waits for the change");
+    let new = stock.next_renewal(500, ROUND_TRIP, 1).expect("demand");
     let time = Timestamp::from_micros(STORE_TIME);
     let expected = Leftover { mark: mark(2), units: 9 };
     assert_eq!(stock.granted(&old, time, &reply(9, 2)), Some(expected));
@@ -245,7 +245,7 @@ fn a_renewal_of_an_earlier_generation_goes_back() {
 #[test]
 fn a_renewal_from_before_a_reset_does_not_go_back() {
     let mut stock = busy(20, 0);
-    let old = stock.ask(0, ROUND_TRIP, 1).expect("demand");
+    let old = stock.next_renewal(0, ROUND_TRIP, 1).expect("demand");
     stock.forget(2, 0);
     assert_eq!(stock.granted(&old, Timestamp::from_micros(STORE_TIME), &reply(9, 2)), None);
     assert_eq!(stock.units_at(0), 0);
@@ -255,7 +255,7 @@ fn a_renewal_from_before_a_reset_does_not_go_back() {
 fn units_of_an_earlier_quota_go_back() {
     let mut stock = busy(20, 0);
     assert_eq!(renew(&mut stock, 0, 3, 1), None);
-    let old = stock.ask(0, ROUND_TRIP, 1).expect("demand");
+    let old = stock.next_renewal(0, ROUND_TRIP, 1).expect("demand");
     let half = Quota::per_second(500).leased(Duration::from_micros(LEASE)).expect("valid");
     let leftovers = stock.change_quota(half, 2, 0);
     assert_eq!(leftovers.as_slice(), [Leftover { mark: mark(1), units: 3 }]);
@@ -279,14 +279,14 @@ fn after_a_denial_it_asks_when_units_have_returned() {
     // Not before a quarter of half the lease has passed.
     for (next_after, wait) in [(5_000, LEASE / 8), (20_000, 20_000)] {
         let mut stock = busy(20, 0);
-        let ask = stock.ask(0, ROUND_TRIP, 1).expect("demand");
+        let ask = stock.next_renewal(0, ROUND_TRIP, 1).expect("demand");
         let empty = Standing { remaining: 0, next_after, ..reply(0, 0).standing };
         stock.denied(&ask, Timestamp::from_micros(STORE_TIME), empty);
-        assert!(stock.ask(wait - 1, ROUND_TRIP, 1).is_none());
-        let ask = stock.ask(wait, ROUND_TRIP, 701).expect("a unit has returned");
+        assert!(stock.next_renewal(wait - 1, ROUND_TRIP, 1).is_none());
+        let ask = stock.next_renewal(wait, ROUND_TRIP, 701).expect("a unit has returned");
         // 700 units are free, which was too little for this check alone.
         stock.denied(&ask, Timestamp::from_micros(STORE_TIME), reply(0, 0).standing);
-        assert!(stock.ask(wait + 1, ROUND_TRIP, 1).is_some());
+        assert!(stock.next_renewal(wait + 1, ROUND_TRIP, 1).is_some());
     }
 }
 
@@ -309,6 +309,6 @@ fn a_stock_is_cold_when_it_is_empty_and_the_demand_has_ceased() {
     assert!(!stock.is_cold(0));
     assert_eq!(renew(&mut stock, 0, 10, 1), None);
     assert!(!stock.is_cold(10 * LEASE), "it holds units");
-    stock.surrender(10 * LEASE);
+    stock.take_leftovers(10 * LEASE);
     assert!(stock.is_cold(10 * LEASE));
 }

@@ -15,12 +15,12 @@ use crate::{
 };
 
 impl Leases {
-    /// Returns units of a denied check to their stock. If their grant has left the stock meanwhile,
-    /// they come back by themselves.
-    pub(super) fn put_back(&self, payment: &Payment) {
+    /// Puts the units of a denied check into the stock that they were taken from. If their grant has left
+    /// the stock meanwhile, they come back by themselves.
+    pub(super) fn undo(&self, payment: &Payment) {
         let Some(table) = self.table() else { return };
         if let Some(entry) = table.lock(payment.fingerprint).find(payment.fingerprint) {
-            entry.stock.put_back(&payment.taken);
+            entry.stock.undo(&payment.taken);
         }
     }
 
@@ -42,8 +42,8 @@ impl Leases {
         }
     }
 
-    /// Returns the units of a receipt's line to the stock that they were taken from. Returns `None` if
-    /// they go back to the store.
+    /// Refunds the units of a receipt's line to the stock that they were taken from. Returns `None` if
+    /// the store has to refund them.
     pub(super) fn refund(&self, line: &ReceiptLine) -> Option<ChargeReply> {
         let (table, charge) = (self.table()?, line.charge());
         let fingerprint = table.fingerprint(charge);
@@ -118,7 +118,7 @@ impl Leases {
             let generation = table.next_generation();
             entry.renewal = None;
             if are_counted {
-                let leftovers = entry.stock.surrender_all(generation, resume_at);
+                let leftovers = entry.stock.take_all(generation, resume_at);
                 self.add_leftovers(entry.lines(leftovers));
             } else {
                 entry.stock.forget(generation, resume_at);

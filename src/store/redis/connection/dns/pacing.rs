@@ -20,7 +20,7 @@ const MAX_UNPACED_LOOKUPS: usize = 20;
 const PACED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The delay before a lookup that may not start now is tried again.
-const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+const START_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A limit on the starts of lookups, for all hosts together.
 ///
@@ -53,7 +53,7 @@ impl Pacing {
         let too_soon = self.last_start.is_some_and(|last| now < last + PACED_INTERVAL);
         let is_paced = self.unanswered >= MAX_UNPACED_LOOKUPS;
         if self.running >= MAX_LOOKUPS || (is_paced && too_soon) {
-            return Err(RETRY_INTERVAL);
+            return Err(START_RETRY_INTERVAL);
         }
         self.running += 1;
         self.unanswered += 1;
@@ -84,7 +84,7 @@ mod tests {
         let mut running: Vec<(Instant, Ticket)> = Vec::new();
         let (mut last, mut longest) = (begin, Duration::ZERO);
         for tick in 0..1_000 {
-            let now = begin + RETRY_INTERVAL * tick;
+            let now = begin + START_RETRY_INTERVAL * tick;
             while running.first().is_some_and(|(started, _)| now >= *started + give_up) {
                 pacing.finish(running.remove(0).1, false);
             }

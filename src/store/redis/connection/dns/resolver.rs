@@ -24,7 +24,7 @@ const RESTART_AFTER: Duration = Duration::from_millis(500);
 const USE_KNOWN_AFTER: Duration = Duration::from_millis(200);
 
 /// The longest time to wait for an answer. The timeout of a connection attempt is usually shorter.
-const MAX_WAIT: Duration = Duration::from_secs(5);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The maximum number of hosts whose addresses are kept.
 const MAX_HOSTS: usize = 256;
@@ -96,9 +96,9 @@ impl Resolver {
     /// # Errors
     ///
     /// Returns an error if the name server says that there is no such host, or does not answer within
-    /// [`MAX_WAIT`].
+    /// [`RESOLVE_TIMEOUT`].
     async fn addresses(&self, host: &str) -> io::Result<Addresses> {
-        let give_up_at = Instant::now() + MAX_WAIT;
+        let give_up_at = Instant::now() + RESOLVE_TIMEOUT;
         let mut results = self.lock().host(host)?.result.subscribe();
         while Instant::now() < give_up_at {
             let wake_at = match self.start_lookup_if_due(host)? {

@@ -99,8 +99,8 @@ impl Fleet<'_> {
     }
 
     fn uses_stock(&mut self, number: usize, taken: &Taken) {
-        if self.happens(self.plan.faults.put_back) {
-            self.cases.count(Case::PutBack);
+        if self.happens(self.plan.faults.undo) {
+            self.cases.count(Case::Undone);
             let pause = self.pause(number);
             return self.after(pause, number, Step::PutsBack(*taken));
         }
@@ -131,7 +131,7 @@ impl Fleet<'_> {
     fn renews(&mut self, number: usize, cost: u64) {
         let now = self.local(number);
         let process = &mut self.processes[number];
-        if let Some(ask) = process.stock.ask(now, process.round_trip, cost) {
+        if let Some(ask) = process.stock.next_renewal(now, process.round_trip, cost) {
             let quota = process.quota;
             self.send(number, Call::Lease(ask), quota);
         }

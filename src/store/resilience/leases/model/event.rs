@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::{
-    super::{grant::Taken, stock::Ask},
+    super::{grant::Taken, stock::RenewalRequest},
     shared::Reply,
 };
 use crate::{decision::Mark, quota::Quota};
@@ -11,7 +11,7 @@ use crate::{decision::Mark, quota::Quota};
 /// A call to the store.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Call {
-    Lease(Ask),
+    Lease(RenewalRequest),
     Check {
         cost: u64,
         sent_at: u64,

@@ -29,8 +29,8 @@ impl Fleet<'_> {
         self.after(gap, number, Step::Ticks);
         let now = self.local(number);
         let process = &mut self.processes[number];
-        let (leftovers, quota) = (process.stock.surrender(now), process.quota);
-        self.cases.count_if(!leftovers.is_empty(), Case::Surrendered);
+        let (leftovers, quota) = (process.stock.take_leftovers(now), process.quota);
+        self.cases.count_if(!leftovers.is_empty(), Case::Refunded);
         self.returns(number, leftovers, quota);
     }
 
@@ -67,8 +67,8 @@ impl Fleet<'_> {
     pub(super) fn puts_back(&mut self, number: usize, taken: &Taken) {
         let process = &mut self.processes[number];
         let quota = process.quota;
-        if !process.stock.put_back(taken) {
-            self.cases.count(Case::PutBackTooLate);
+        if !process.stock.undo(taken) {
+            self.cases.count(Case::UndoneTooLate);
             let call = Call::Refund { units: taken.units, mark: taken.mark, of: None };
             self.send(number, call, quota);
         }

@@ -124,7 +124,7 @@ pub(super) fn plan(seed: u64, number: usize, mutant: Option<Mutant>) -> Plan {
         lost: random.one(&[0, 5, 100]),
         delayed: random.one(&[0, 20, 200]),
         refunded: random.one(&[0, 50, 300]),
-        put_back: random.one(&[0, 0, 50]),
+        undo: random.one(&[0, 0, 50]),
         crashed: random.one(&[0, 0, 8]),
         frozen: random.one(&[0, 0, 8]),
     };

@@ -67,7 +67,7 @@ fn run(seed: u64, is_mutant: bool, reached: &mut Reached) -> Result<(), String> 
             let demand = 16 + random.below(burst);
             (0..demand).for_each(|_| stock.observe(now, 1));
             let cost = 1 + random.below(demand);
-            let Some(ask) = stock.ask(now, 1, cost) else { continue };
+            let Some(ask) = stock.next_renewal(now, 1, cost) else { continue };
             let (cost, lease_up_to) = (ask.cost, ask.max);
             let reply = shared.acquire(now, &SentCharge { quota, cost, lease_up_to });
             if reply.units == 0 {
@@ -83,7 +83,7 @@ fn run(seed: u64, is_mutant: bool, reached: &mut Reached) -> Result<(), String> 
         } else {
             let place = random.below(held.len() as u64) as usize;
             let Outstanding { mut stock, whole } = held.swap_remove(place);
-            for Leftover { mark, units } in stock.surrender_all(u64::MAX, now) {
+            for Leftover { mark, units } in stock.take_all(u64::MAX, now) {
                 let mark = if is_mutant { whole } else { mark };
                 match shared.refund(now, &quota, units, mark) {
                     0 => reached.none += 1,

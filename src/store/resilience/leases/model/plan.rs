@@ -57,7 +57,7 @@ pub(super) struct Faults {
     /// The caller of a check refunds a part of it.
     pub(super) refunded: u64,
     /// A check that took units from the stock is denied by another charge.
-    pub(super) put_back: u64,
+    pub(super) undo: u64,
     /// A process is killed, or frozen for up to three leases, instead of a check.
     pub(super) crashed: u64,
     pub(super) frozen: u64,

@@ -1,28 +1,28 @@
-//! The mark that a request has been sent.
+//! A flag that says whether a request has been sent.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::Effect;
 
-/// The departure of one request: a flag that is set when the request is written to a connection.
+/// A flag of one request that is set when the request is written to a connection.
 ///
-/// The connection pool calls [`depart`](Self::depart) before it sends the request. When a request
+/// The connection pool calls [`mark_sent`](Self::mark_sent) before it sends the request. When a request
 /// times out, its future is dropped before [`effect`](Self::effect) is called. So a request that
-/// had not departed by then is never sent.
+/// was not sent by then is never sent.
 #[derive(Debug, Default)]
-pub(super) struct Departure {
+pub(super) struct SentFlag {
     sent: AtomicBool,
 }
 
-impl Departure {
+impl SentFlag {
     /// Marks the request as sent.
-    pub(super) fn depart(&self) {
+    pub(super) fn mark_sent(&self) {
         self.sent.store(true, Ordering::Relaxed);
     }
 
     /// Marks the request as not sent. Its reply, such as a redirection, has proved that it had no
     /// effect, and it will be sent once more.
-    pub(super) fn rejected(&self) {
+    pub(super) fn mark_unsent(&self) {
         self.sent.store(false, Ordering::Relaxed);
     }
 
@@ -38,11 +38,11 @@ mod tests {
 
     #[test]
     fn only_a_request_that_was_sent_and_not_rejected_may_have_an_effect() {
-        let departure = Departure::default();
-        assert_eq!(departure.effect(), Effect::None);
-        departure.depart();
-        assert_eq!(departure.effect(), Effect::Unknown);
-        departure.rejected();
-        assert_eq!(departure.effect(), Effect::None);
+        let sent_flag = SentFlag::default();
+        assert_eq!(sent_flag.effect(), Effect::None);
+        sent_flag.mark_sent();
+        assert_eq!(sent_flag.effect(), Effect::Unknown);
+        sent_flag.mark_unsent();
+        assert_eq!(sent_flag.effect(), Effect::None);
     }
 }
