@@ -74,17 +74,16 @@ impl Fallback {
                 Ok(StoreReply { time, source: Source::Fallback, charges })
             }
             Request::Acquire(charges) | Request::Peek(charges) => {
-                telemetry::fell_back();
                 if charges.iter().any(denies) {
                     return Err(cause.into_error());
                 }
                 let is_acquire = matches!(request, Request::Acquire(_));
+                if is_acquire {
+                    telemetry::fell_back();
+                }
                 Ok(self.acquire_or_peek(charges, is_acquire, cause.was_not_applied()))
             }
-            Request::Force(charges) => {
-                telemetry::fell_back();
-                self.force(charges, cause)
-            }
+            Request::Force(charges) => self.force(charges, cause),
             Request::Refund(_) | Request::Reset(_) | Request::Block(..) | Request::Unblock(_) => {
                 Err(cause.into_error())
             }
@@ -160,6 +159,7 @@ impl Fallback {
         if !cause.was_not_applied() {
             return Err(cause.into_error());
         }
+        telemetry::fell_back();
         for charge in charges.iter().filter(|charge| !charge.is_shadow()) {
             self.backlog.add(self.local.name(charge), charge, charge.cost(), reply.time);
         }
