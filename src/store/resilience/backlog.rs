@@ -34,6 +34,9 @@ pub(super) struct Backlog {
 #[repr(align(128))]
 struct BacklogShard {
     entries: Mutex<HashTable<BacklogEntry>>,
+    /// The entries that the replay has taken: the name, and the number of the call that took it. This
+    /// lock is taken after that of the entries.
+    taken: Mutex<HashTable<(u128, usize)>>,
     /// The time of the next search for entries that have expired, in microseconds. It is used under
     /// the lock of the entries.
     next_sweep: AtomicU64,
@@ -60,14 +63,52 @@ impl BacklogEntry {
     /// Returns the least and the greatest number of units that can still count at `now`: the number
     /// if all units had been admitted at the time of the first, and at the time of the last.
     pub(super) fn still_counts(&self, now: Timestamp, instances: u32) -> (u64, u64) {
-        let counts = |since| {
-            outstanding_of(&self.charge.quota_in_force(), instances, self.units, since, now)
-        };
+        // The quota is read once: under two quotas the first number could exceed the second.
+        let quota = self.charge.quota_in_force();
+        let counts = |since| outstanding_of(&quota, instances, self.units, since, now);
         (counts(self.first), counts(self.last))
     }
 
     fn is_expired(&self, now: Timestamp, instances: u32) -> bool {
         self.still_counts(now, instances).1 == 0
+    }
+}
+
+/// An entry that the replay has taken out of the backlog. It is no longer part of the backlog, unless
+/// it is [added again](Self::add_again).
+#[derive(Debug)]
+pub(super) struct TakenEntry<'b> {
+    backlog: &'b Backlog,
+    /// The number of the call that took the entry.
+    number: usize,
+    entry: BacklogEntry,
+}
+
+impl TakenEntry<'_> {
+    pub(super) fn entry(&self) -> &BacklogEntry {
+        &self.entry
+    }
+
+    /// Adds an entry again that was not charged to the store, unless its key was reset meanwhile.
+    pub(super) fn add_again(self) {
+        let BacklogEntry { name, units, first, last, charge } = &self.entry;
+        let mut shard = self.backlog.shard(*name);
+        if self.backlog.taken(*name).find(hash(*name), |it| self.is(it)).is_some() {
+            self.backlog.add_to(&mut shard, *name, charge, *units, (*first, *last));
+        }
+    }
+
+    fn is(&self, taken: &(u128, usize)) -> bool {
+        *taken == (self.entry.name, self.number)
+    }
+}
+
+impl Drop for TakenEntry<'_> {
+    fn drop(&mut self) {
+        let name = self.entry.name;
+        if let Ok(taken) = self.backlog.taken(name).find_entry(hash(name), |it| self.is(it)) {
+            taken.remove();
+        }
     }
 }
 
@@ -96,25 +137,25 @@ impl Backlog {
     /// cannot choose it.
     #[inline]
     pub(super) fn add(&self, name: u128, charge: &Charge<'_>, units: u64, time: Timestamp) {
-        self.add_between(name, charge, units, (time, time));
+        self.add_to(&mut self.shard(name), name, charge, units, (time, time));
     }
 
     #[inline]
-    fn add_between(
+    fn add_to(
         &self,
+        shard: &mut HashTable<BacklogEntry>,
         name: u128,
         charge: &Charge<'_>,
         units: u64,
         (first, last): (Timestamp, Timestamp),
     ) {
-        let mut shard = self.shard(name);
         match shard.find_mut(hash(name), |entry| entry.name == name) {
             Some(entry) => {
                 entry.units = entry.units.saturating_add(units);
                 entry.first = entry.first.min(first);
                 entry.last = entry.last.max(last);
             }
-            None => self.insert(&mut shard, name, charge, units, (first, last)),
+            None => self.insert(shard, name, charge, units, (first, last)),
         }
     }
 
@@ -160,8 +201,15 @@ impl Backlog {
         removed
     }
 
+    /// Removes all units of a key. If the replay has taken units of the key, it cannot add them again.
+    pub(super) fn reset(&self, name: u128) {
+        let mut shard = self.shard(name);
+        self.remove_entry(&mut shard, name);
+        self.taken(name).retain(|taken| taken.0 != name);
+    }
+
     /// Removes and returns an entry that still counts. Successive calls visit the shards in turn.
-    pub(super) fn take(&self, now: Timestamp) -> Option<BacklogEntry> {
+    pub(super) fn take(&self, now: Timestamp) -> Option<TakenEntry<'_>> {
         let next = self.next_shard.fetch_add(1, Ordering::Relaxed);
         for offset in 0..SHARDS {
             if self.is_empty() {
@@ -171,17 +219,13 @@ impl Backlog {
             while let Some(name) = shard.iter().next().map(|entry| entry.name) {
                 let entry = self.remove_entry(&mut shard, name)?;
                 if !entry.is_expired(now, self.instances) {
-                    return Some(entry);
+                    self.taken(name).insert_unique(hash(name), (name, next), |it| hash(it.0));
+                    return Some(TakenEntry { backlog: self, number: next, entry });
                 }
             }
             *shard = HashTable::new();
         }
         None
-    }
-
-    /// Adds an entry again that was not charged to the store.
-    pub(super) fn add_again(&self, entry: BacklogEntry) {
-        self.add_between(entry.name, &entry.charge, entry.units, (entry.first, entry.last));
     }
 
     fn remove_entry(
@@ -197,6 +241,10 @@ impl Backlog {
     #[inline]
     fn shard(&self, name: u128) -> MutexGuard<'_, HashTable<BacklogEntry>> {
         self.lock(shard_of(name))
+    }
+
+    fn taken(&self, name: u128) -> MutexGuard<'_, HashTable<(u128, usize)>> {
+        self.shards[shard_of(name)].taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[inline]
@@ -233,6 +281,7 @@ mod tests {
         Remove(u64, u64),
         Take,
         AddAgain,
+        Reset(u64),
         Pass(u64),
     }
 
@@ -244,6 +293,7 @@ mod tests {
             3 => (name(), 1..6_u64).prop_map(|(name, units)| BacklogStep::Remove(name, units)),
             3 => Just(BacklogStep::Take),
             1 => Just(BacklogStep::AddAgain),
+            1 => name().prop_map(BacklogStep::Reset),
             1 => (0..2 * SECOND / 3).prop_map(BacklogStep::Pass),
         ];
         prop::collection::vec(step, 1..200)
@@ -276,14 +326,15 @@ mod tests {
                         let taken = backlog.take(time(now));
                         let live = |(_, entry): &(&u64, &(u64, u64))| now < entry.1 + SECOND;
                         prop_assert_eq!(taken.is_some(), model.iter().any(|entry| live(&entry)));
-                        if let Some(entry) = taken {
+                        if let Some(taken) = taken {
+                            let entry = taken.entry();
                             let name = (entry.name >> 64 << 32) as u64 | entry.name as u64;
                             prop_assert_eq!(entry.charge().cost(), entry.units);
                             prop_assert_eq!(
                                 model.remove(&name).map(|entry| entry.0),
                                 Some(entry.units)
                             );
-                            out.push((name, entry));
+                            out.push((name, taken, false));
                         }
                         // Expired entries may have been dropped on the way.
                         let there = |name: &u64| {
@@ -296,11 +347,20 @@ mod tests {
                         model.retain(|name, entry| now < entry.1 + SECOND || there(name));
                     }
                     BacklogStep::AddAgain => {
-                        for (name, entry) in out.drain(..) {
-                            let there = model.entry(name).or_default();
-                            *there = (there.0 + entry.units, there.1.max(entry.last.as_micros()));
-                            backlog.add_again(entry);
+                        for (name, taken, is_reset) in out.drain(..) {
+                            if !is_reset {
+                                let (there, entry) =
+                                    (model.entry(name).or_default(), taken.entry());
+                                let last = there.1.max(entry.last.as_micros());
+                                *there = (there.0 + entry.units, last);
+                            }
+                            taken.add_again();
                         }
+                    }
+                    BacklogStep::Reset(name) => {
+                        backlog.reset(wide(name));
+                        model.remove(&name);
+                        out.iter_mut().for_each(|it| it.2 |= it.0 == name);
                     }
                     BacklogStep::Pass(by) => now += by,
                 }
@@ -309,8 +369,34 @@ mod tests {
                 let len: usize =
                     backlog.shards.iter().map(|it| it.entries.lock().unwrap().len()).sum();
                 prop_assert_eq!(backlog.len.load(Ordering::Relaxed), len);
+                let taken: usize =
+                    backlog.shards.iter().map(|it| it.taken.lock().unwrap().len()).sum();
+                prop_assert_eq!(taken, out.iter().filter(|it| !it.2).count());
             }
             Ok(())
+        });
+    }
+
+    /// The replay clamps a number to this range, which panics if the range is empty.
+    #[test]
+    fn a_quota_that_changes_meanwhile_leaves_the_range_in_order() {
+        let policy = Policy::new("p", "10/s".parse().unwrap()).unwrap();
+        let charge = Box::new(policy.charge("k", 1).into_owned());
+        let (first, last) = (time(0), time(0));
+        let entry = BacklogEntry { name: 1, units: 10, first, last, charge };
+        let is_over = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while is_over.load(Ordering::Relaxed) == 0 {
+                    policy.set_quota("10/h".parse().unwrap());
+                    policy.set_quota("10/s".parse().unwrap());
+                }
+            });
+            let wrong = (0..200_000)
+                .map(|_| entry.still_counts(time(2 * SECOND), 1))
+                .find(|(least, most)| least > most);
+            is_over.store(1, Ordering::Relaxed);
+            assert_eq!(wrong, None);
         });
     }
 
@@ -327,8 +413,8 @@ mod tests {
         add(1, SECOND + SECOND / 2);
         add(7, 2 * SECOND);
         let mut left: Vec<u128> = Vec::new();
-        while let Some(entry) = backlog.take(time(2 * SECOND + 1)) {
-            left.push(entry.name);
+        while let Some(taken) = backlog.take(time(2 * SECOND + 1)) {
+            left.push(taken.entry.name);
         }
         left.sort_unstable();
         assert_eq!(left, [1, 7]);

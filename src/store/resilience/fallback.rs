@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::backlog::{Backlog, BacklogEntry};
+use super::backlog::{Backlog, BacklogEntry, TakenEntry};
 use crate::{
     clock::{Clock, Timestamp},
     decision::{ChargeReply, Mark, Receipt, Source, Standing, StoreReply, Verdict},
@@ -188,7 +188,7 @@ impl Fallback {
     pub(super) fn reset(&self, charges: &[Charge<'_>]) {
         self.local.call_at(Request::Reset(charges), self.clock.now());
         for charge in charges {
-            self.backlog.remove(self.local.name(charge), u64::MAX);
+            self.backlog.reset(self.local.name(charge));
         }
     }
 
@@ -199,11 +199,11 @@ impl Fallback {
 
     /// Takes an entry out of the backlog. The charge is `None` if none of its units counts any
     /// more.
-    pub(super) fn next_to_replay(&self) -> Option<(BacklogEntry, Option<Charge<'static>>)> {
+    pub(super) fn next_to_replay(&self) -> Option<(TakenEntry<'_>, Option<Charge<'static>>)> {
         let now = self.clock.now();
-        let entry = self.backlog.take(now)?;
-        let charge = self.still_spent(&entry, now);
-        Some((entry, charge))
+        let taken = self.backlog.take(now)?;
+        let charge = self.still_spent(taken.entry(), now);
+        Some((taken, charge))
     }
 
     /// Returns a charge of the units of an entry that still count, or `None` if there are none.

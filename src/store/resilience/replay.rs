@@ -4,10 +4,7 @@ use std::{future::poll_fn, pin::Pin, task::Poll};
 
 use tokio::task::yield_now;
 
-use super::{
-    backlog::{Backlog, BacklogEntry},
-    fallback::Fallback,
-};
+use super::{backlog::TakenEntry, fallback::Fallback};
 use crate::{
     error::{Effect, Error, ErrorKind},
     policy::Charge,
@@ -28,8 +25,8 @@ pub(super) async fn replay(
     has_nodes: bool,
     send: impl Fn(&[Charge<'_>]) -> Answer,
 ) -> bool {
-    let mut round = Round::new(fallback.backlog(), has_nodes);
-    let mut in_flight: Vec<(BacklogEntry, Answer)> = Vec::with_capacity(MAX_IN_FLIGHT);
+    let mut round = Round::new(has_nodes);
+    let mut in_flight: Vec<(TakenEntry<'_>, Answer)> = Vec::with_capacity(MAX_IN_FLIGHT);
     loop {
         while round.continues && in_flight.len() < MAX_IN_FLIGHT {
             let Some((entry, charge)) = fallback.next_to_replay() else { break };
@@ -51,22 +48,20 @@ pub(super) async fn replay(
 
 /// One pass over the backlog.
 struct Round<'b> {
-    backlog: &'b Backlog,
     /// The entries that were certainly not charged. They return to the backlog at the end of the
     /// round, so that no entry is tried twice in it.
-    refused: Vec<BacklogEntry>,
+    refused: Vec<TakenEntry<'b>>,
     consecutive_failures: usize,
     has_nodes: bool,
     continues: bool,
 }
 
 impl<'b> Round<'b> {
-    fn new(backlog: &'b Backlog, has_nodes: bool) -> Self {
-        let refused = Vec::new();
-        Self { backlog, refused, consecutive_failures: 0, has_nodes, continues: true }
+    fn new(has_nodes: bool) -> Self {
+        Self { refused: Vec::new(), consecutive_failures: 0, has_nodes, continues: true }
     }
 
-    fn record(&mut self, entry: BacklogEntry, error: Option<Error>) {
+    fn record(&mut self, entry: TakenEntry<'b>, error: Option<Error>) {
         let Some(error) = error else {
             self.consecutive_failures = 0;
             return;
@@ -88,16 +83,14 @@ impl<'b> Round<'b> {
 
 impl Drop for Round<'_> {
     fn drop(&mut self) {
-        for entry in self.refused.drain(..) {
-            self.backlog.add_again(entry);
-        }
+        self.refused.drain(..).for_each(TakenEntry::add_again);
     }
 }
 
 /// Waits for the first answer. Returns its entry, and the error if the charge failed.
-async fn first_answered(
-    in_flight: &mut Vec<(BacklogEntry, Answer)>,
-) -> (BacklogEntry, Option<Error>) {
+async fn first_answered<'b>(
+    in_flight: &mut Vec<(TakenEntry<'b>, Answer)>,
+) -> (TakenEntry<'b>, Option<Error>) {
     poll_fn(|cx| {
         for index in 0..in_flight.len() {
             if let Poll::Ready(reply) = Pin::new(&mut in_flight[index].1).poll(cx) {
@@ -108,4 +101,62 @@ async fn first_answered(
         Poll::Pending
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
+
+    use futures_util::poll;
+
+    use super::*;
+    use crate::{
+        clock::Timestamp,
+        decision::{Source, StoreReply},
+        key::Key,
+        policy::Policy,
+        store::{MemoryConfig, Request, resilience::fallback::Cause},
+    };
+
+    /// A reset that succeeds stays in force, whether the store refuses the units of the key before it
+    /// or after it.
+    #[tokio::test]
+    async fn a_reset_during_a_replay_is_not_undone() {
+        for is_refused_first in [true, false] {
+            let fallback = Fallback::new(MemoryConfig::default(), 1);
+            let policy = Policy::new("p", "10/h".parse().unwrap()).unwrap();
+            for key in ["alice", "bob", "carol"] {
+                let check = Request::Acquire(&[policy.charge(key, 3)]);
+                fallback.execute(check, Cause::Rejected).unwrap();
+            }
+            let refuse = || Err(Error::new(ErrorKind::WrongType, "something else"));
+            let answers = Arc::new(AtomicBool::new(false));
+            let send = |charges: &[Charge<'_>]| {
+                let is_alice = *charges[0].key() == Key::from("alice");
+                let is_refused = is_alice || *charges[0].key() == Key::from("carol");
+                if is_alice && is_refused_first {
+                    return Answer::ready(refuse());
+                }
+                let answers = Arc::clone(&answers);
+                Answer::pending(poll_fn(move |_| match answers.load(Ordering::Relaxed) {
+                    false => Poll::Pending,
+                    true if is_refused => Poll::Ready(refuse()),
+                    true => {
+                        Poll::Ready(Ok(StoreReply::new(Timestamp::default(), Source::Shared, [])))
+                    }
+                }))
+            };
+            let mut round = Box::pin(replay(&fallback, false, send));
+            assert!(poll!(&mut round).is_pending());
+            fallback.reset(&[policy.charge("alice", 1)]);
+            answers.store(true, Ordering::Relaxed);
+            assert!(!round.await, "an entry was refused");
+            let (left, _) = fallback.next_to_replay().expect("the entry of carol");
+            assert_eq!(*left.entry().charge().key(), Key::from("carol"));
+            assert!(fallback.next_to_replay().is_none(), "alice was reset");
+        }
+    }
 }
