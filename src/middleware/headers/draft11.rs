@@ -4,6 +4,7 @@
 //! made of characters that need no escape.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{
@@ -19,11 +20,12 @@ const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 /// The names of both headers.
 pub(super) const NAMES: [HeaderName; 2] = [RATELIMIT_POLICY, RATELIMIT];
 
-/// The values of both headers.
+/// The texts of both headers. They become header values when they are added to a response, because
+/// a [`HeaderValue`] costs more to move between the decision and the response than a text.
 #[derive(Debug)]
 pub(super) struct Draft11 {
-    policy: HeaderValue,
-    standing: HeaderValue,
+    policy: Bytes,
+    standing: String,
     /// The longest effective window (`t`) in `standing`, in seconds.
     longest_window: u64,
 }
@@ -40,22 +42,27 @@ impl Draft11 {
             Some(_) => policy_list(outcomes, secret),
         };
         let mut longest_window = 0;
-        let standing = list(outcomes, |outcome| {
+        let standing = list(outcomes, |text, outcome| {
             let standing = outcome.standing();
             // Retry-After must not be earlier than the end of a window shown (section 5 of the
             // draft). A shorter window is true as well.
             let window = window_seconds(standing).min(retry_after.unwrap_or(u64::MAX));
             longest_window = longest_window.max(window);
             let (mut remaining, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new());
-            let parts = [
-                "\"",
-                outcome.policy().name(),
-                "\";r=",
-                remaining.format(standing.remaining),
-                ";t=",
-                seconds.format(window),
-            ];
-            parts.concat() + &partition(outcome, secret)
+            let name = outcome.policy().name();
+            let remaining = remaining.format(standing.remaining);
+            let seconds = seconds.format(window);
+            let partition = partition(outcome, secret);
+            // A text without spare capacity becomes a header value without another allocation.
+            let lengths = [name, remaining, seconds, &partition].map(str::len);
+            text.reserve_exact("\"\";r=;t=".len() + lengths.iter().sum::<usize>());
+            text.push('"');
+            text.push_str(name);
+            text.push_str("\";r=");
+            text.push_str(remaining);
+            text.push_str(";t=");
+            text.push_str(seconds);
+            text.push_str(&partition);
         });
         Self { policy, standing, longest_window }
     }
@@ -67,19 +74,21 @@ impl Draft11 {
             Some(seconds) if seconds < self.longest_window => cap_windows(&self.standing, seconds),
             _ => self.standing,
         };
-        headers.append(RATELIMIT_POLICY, self.policy);
-        headers.append(RATELIMIT, standing);
+        headers.append(RATELIMIT_POLICY, header_value(self.policy));
+        headers.append(RATELIMIT, header_value(Bytes::from(standing)));
     }
 }
 
-fn policy_list(outcomes: Outcomes<'_>, secret: Option<PartitionSecret>) -> HeaderValue {
-    list(outcomes, |outcome| {
+fn policy_list(outcomes: Outcomes<'_>, secret: Option<PartitionSecret>) -> Bytes {
+    let text = list(outcomes, |text, outcome| {
         let name = outcome.policy().name();
         let quota = outcome.charge().quota();
         let unit = outcome.policy().unit().map_or(String::new(), |unit| format!(";qu=\"{unit}\""));
         let (limit, window) = (quota.limit(), whole_seconds(quota.window_micros()));
-        format!("\"{name}\";q={limit}{unit};w={window}") + &partition(outcome, secret)
-    })
+        text.push_str(&format!("\"{name}\";q={limit}{unit};w={window}"));
+        text.push_str(&partition(outcome, secret));
+    });
+    text.into()
 }
 
 /// Returns the partition key as a parameter: a Byte Sequence (RFC 9651, section 3.3.5).
@@ -92,28 +101,33 @@ fn partition(outcome: Outcome<'_>, secret: Option<PartitionSecret>) -> String {
 
 /// Joins the members of all outcomes that are not shadows.
 #[inline]
-fn list<'a>(outcomes: Outcomes<'a>, member: impl FnMut(Outcome<'a>) -> String) -> HeaderValue {
-    let shown = outcomes.iter().filter(|outcome| !outcome.charge().is_shadow());
-    let mut members = shown.map(member);
-    let mut text = members.next().unwrap_or_default();
-    for member in members {
-        text.push_str(", ");
-        text.push_str(&member);
+fn list<'a>(
+    outcomes: Outcomes<'a>,
+    mut write_member: impl FnMut(&mut String, Outcome<'a>),
+) -> String {
+    let mut text = String::new();
+    for outcome in outcomes.iter().filter(|outcome| !outcome.charge().is_shadow()) {
+        if !text.is_empty() {
+            text.push_str(", ");
+        }
+        write_member(&mut text, outcome);
     }
+    text
+}
+
+fn header_value(text: Bytes) -> HeaderValue {
     // Policy names are visible ASCII, which a header value may hold.
-    HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+    HeaderValue::from_maybe_shared(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
 /// Returns the same members with no window longer than `max_seconds`.
 #[cold]
-fn cap_windows(members: &HeaderValue, max_seconds: u64) -> HeaderValue {
-    let text = members.to_str().unwrap_or_default();
-    let capped = text.split(", ").map(|member| {
+fn cap_windows(members: &str, max_seconds: u64) -> String {
+    let capped = members.split(", ").map(|member| {
         let Some((head, tail)) = member.split_once(";t=") else { return member.to_owned() };
         let (window, tail) = tail.split_at(tail.find(';').unwrap_or(tail.len()));
         let longer = window.parse().is_ok_and(|window: u64| window > max_seconds);
         if longer { format!("{head};t={}{tail}", max_seconds.max(1)) } else { member.to_owned() }
     });
-    let capped = capped.collect::<Vec<_>>().join(", ");
-    HeaderValue::from_str(&capped).unwrap_or_else(|_| members.clone())
+    capped.collect::<Vec<_>>().join(", ")
 }

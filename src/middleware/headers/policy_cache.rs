@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 
+use bytes::Bytes;
 use http::HeaderValue;
 
 use super::value;
@@ -29,7 +30,7 @@ thread_local! {
 /// The `RateLimit-Policy` of some policies, and the quotas that it was made for.
 struct CachedPolicies {
     policies: Vec<(Policy, Quota)>,
-    value: HeaderValue,
+    text: Bytes,
 }
 
 impl CachedPolicies {
@@ -49,7 +50,7 @@ impl CachedPolicies {
 /// Returns the `RateLimit-Policy` of these outcomes. If this thread does not have it, `make`
 /// creates it.
 #[inline]
-pub(super) fn policies(outcomes: Outcomes<'_>, make: impl Fn() -> HeaderValue) -> HeaderValue {
+pub(super) fn policies(outcomes: Outcomes<'_>, make: impl Fn() -> Bytes) -> Bytes {
     let Some(first) = shown(outcomes).next() else { return make() };
     let slot = slot(first.policy(), first.charge().quota());
     let cached = POLICIES.try_with(|slots| {
@@ -58,9 +59,9 @@ pub(super) fn policies(outcomes: Outcomes<'_>, make: impl Fn() -> HeaderValue) -
             let policies = shown(outcomes)
                 .map(|outcome| (outcome.policy().clone(), *outcome.charge().quota()))
                 .collect();
-            *slot = Some(CachedPolicies { policies, value: make() });
+            *slot = Some(CachedPolicies { policies, text: make() });
         }
-        slot.as_ref().map(|cached| cached.value.clone())
+        slot.as_ref().map(|cached| cached.text.clone())
     });
     // A thread that is ending may have dropped its values already.
     cached.ok().flatten().unwrap_or_else(make)
