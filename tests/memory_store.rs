@@ -349,8 +349,8 @@ fn bytes_are_bounded() {
 #[test]
 fn bytes_are_bounded_whatever_comes() {
     const MAX_BYTES: usize = 64 << 10;
-    /// An entry of 72 bytes that each of the 128 shards may keep, and the log of one new key.
-    const TOLERANCE: usize = 128 * 72 + 512;
+    /// An entry of 64 bytes that each of the 128 shards may keep, and the log of one new key.
+    const TOLERANCE: usize = 128 * 64 + 512;
     let bucket = policy("bucket", "10/day token-bucket(10)");
     let log = policy("log", "10000/day");
     for seed in 0..8 {

@@ -5,8 +5,6 @@
 
 use hashbrown::HashTable;
 
-use super::entry_id::EntryId;
-
 /// The number of words. A word holds eight tags.
 const WORDS: usize = 3;
 /// The number of entries that have a tag. A shard rarely holds more.
@@ -26,12 +24,7 @@ impl Index {
     /// Returns the position of this id among `len` entries. `is` compares it with the id at a
     /// position.
     #[inline(always)]
-    pub(super) fn find(
-        &self,
-        id: EntryId,
-        len: usize,
-        is: impl Fn(usize) -> bool,
-    ) -> Option<usize> {
+    pub(super) fn find(&self, id: u64, len: usize, is: impl Fn(usize) -> bool) -> Option<usize> {
         let wanted = u64::from(tag(id)) * ONES;
         for (first, word) in (0..len).step_by(8).zip(&self.tags) {
             let differing = word ^ wanted;
@@ -45,27 +38,27 @@ impl Index {
                 equal &= equal - 1;
             }
         }
-        let found = self.others.as_ref()?.find(id.low, |&at| is(at.into()))?;
+        let found = self.others.as_ref()?.find(id, |&at| is(at.into()))?;
         Some((*found).into())
     }
 
     /// Records that this id is at `position`. `id_at` returns the ids of the other entries.
-    pub(super) fn put(&mut self, position: usize, id: EntryId, id_at: impl Fn(usize) -> EntryId) {
+    pub(super) fn put(&mut self, position: usize, id: u64, id_at: impl Fn(usize) -> u64) {
         if position < TAGGED {
             let (word, shift) = (&mut self.tags[position / 8], position % 8 * 8);
             *word = *word & !(0xff << shift) | u64::from(tag(id)) << shift;
         } else {
             let others = self.others.get_or_insert_default();
-            others.insert_unique(id.low, position as u16, |&at| id_at(at.into()).low);
+            others.insert_unique(id, position as u16, |&at| id_at(at.into()));
         }
     }
 
     /// Removes the id at `position`. Its tag may stay: lookups end at the number of entries, and
     /// [`put`](Self::put) replaces it.
-    pub(super) fn remove(&mut self, position: usize, id: EntryId) {
+    pub(super) fn remove(&mut self, position: usize, id: u64) {
         let Some(others) = &mut self.others else { return };
         let is = |&at: &u16| usize::from(at) == position;
-        if let Ok(found) = others.find_entry(id.low, is) {
+        if let Ok(found) = others.find_entry(id, is) {
             found.remove();
         }
         if others.is_empty() {
@@ -74,9 +67,9 @@ impl Index {
     }
 
     /// Frees unused memory. `id_at` returns the ids of the entries.
-    pub(super) fn shrink(&mut self, id_at: impl Fn(usize) -> EntryId) {
+    pub(super) fn shrink(&mut self, id_at: impl Fn(usize) -> u64) {
         if let Some(others) = &mut self.others {
-            others.shrink_to(others.len() * 2, |&at| id_at(at.into()).low);
+            others.shrink_to(others.len() * 2, |&at| id_at(at.into()));
         }
     }
 
@@ -87,6 +80,6 @@ impl Index {
     }
 }
 
-fn tag(id: EntryId) -> u8 {
-    (id.low >> 56) as u8
+fn tag(id: u64) -> u8 {
+    (id >> 56) as u8
 }

@@ -19,7 +19,10 @@ use crate::{
 
 #[derive(Debug)]
 pub(super) struct ShardEntry {
-    id: EntryId,
+    /// The lower half of the [`EntryId`]; its upper half selects the shard. A lookup for a new key compares
+    /// 64 bits of a keyed hash with those of about 16 entries, so it takes one of them for its own with a
+    /// probability of 2^-60. Clients cannot search for such keys, because the hash has a secret.
+    id: u64,
     pub(super) rank: Rank,
     pub(super) state: KeyState,
 }
@@ -51,7 +54,7 @@ impl MemoryShard {
     #[inline]
     pub(super) fn position(&self, id: EntryId) -> Option<usize> {
         let entries = self.entries.as_slice();
-        self.index.find(id, entries.len(), |at| entries[at].id == id)
+        self.index.find(id.low, entries.len(), |at| entries[at].id == id.low)
     }
 
     /// Returns the time at which a request judges the entry at `position`: `now`, which it read before
@@ -88,8 +91,8 @@ impl MemoryShard {
             // Grows in small steps, so that little memory is unused (`benches/memory.rs`).
             self.entries.reserve_exact(position / 16 + 1);
         }
-        self.entries.push(ShardEntry { id, rank: Rank::default(), state });
-        self.index.put(position, id, |at| self.entries[at].id);
+        self.entries.push(ShardEntry { id: id.low, rank: Rank::default(), state });
+        self.index.put(position, id.low, |at| self.entries[at].id);
         usage.resize(before, self.bytes() + self.entries[position].state.heap_bytes());
         usage.add_key();
         position
@@ -139,7 +142,7 @@ impl MemoryShard {
         }
         let is_above_half = 2 * places[SPENT] > total;
         places[SPENT] = if is_above_half { u32::MAX } else { 0 };
-        let candidates = sample(start, len).filter(|&at| !keep.contains(&self.entries[at].id));
+        let candidates = sample(start, len).filter(|&at| !is_in(keep, self.entries[at].id));
         let order = |&position: &usize| {
             let ShardEntry { rank, state, .. } = &self.entries[position];
             let class = rank.class();
@@ -173,7 +176,7 @@ impl MemoryShard {
         for step in 0..SWEEP_ENTRIES {
             let Some(position) = (start + step).checked_rem(self.entries.len()) else { return };
             let entry = &self.entries[position];
-            if entry.state.expires_at() <= now && !keep.contains(&entry.id) {
+            if entry.state.expires_at() <= now && !is_in(keep, entry.id) {
                 self.remove(position, usage);
             }
         }
@@ -185,6 +188,11 @@ impl MemoryShard {
     }
 }
 
+/// Returns whether the entry with this lower half of an id may be one of `keep`.
+fn is_in(keep: &[EntryId], low: u64) -> bool {
+    keep.iter().any(|id| id.low == low)
+}
+
 /// Returns the positions of a sample of `len` entries from `start` on.
 fn sample(start: usize, len: usize) -> impl Iterator<Item = usize> {
     (0..SAMPLE_ENTRIES.min(len)).map(move |step| (start % len + step) % len)
@@ -194,6 +202,12 @@ fn sample(start: usize, len: usize) -> impl Iterator<Item = usize> {
 mod tests {
     use super::*;
     use crate::quota::Algorithm;
+
+    /// The bytes of a key are this size and what a shard has in spare places.
+    #[test]
+    fn an_entry_takes_64_bytes() {
+        assert_eq!(size_of::<ShardEntry>(), 64);
+    }
 
     /// Uses more entries than have a tag, and many whose tags and hashes are equal.
     #[test]
@@ -223,7 +237,7 @@ mod tests {
             if turn % 97 == 0 {
                 let found = |number: &u64| {
                     let position = shard.position(id(*number));
-                    position.is_some_and(|at| shard.entries[at].id == id(*number))
+                    position.is_some_and(|at| shard.entries[at].id == id(*number).low)
                 };
                 assert!(present.iter().all(found), "after {turn} turns");
             }
