@@ -2,7 +2,7 @@
 //!
 //! Most requests charge one key, "everybody". Each process leases units of it from Redis in bulk, and
 //! decides the requests by itself until the lease ends. All processes together admit no more than the
-//! quota. SIGTERM ends the server, and returns the units that it holds.
+//! quota. SIGTERM ends the server, and refunds the units that it has leased.
 //!
 //! - `REDIS_URL=redis://127.0.0.1/` is the server that all processes share.
 //! - `QUOTA="60000/min leased(500ms)"` sets the quota.

@@ -18,7 +18,7 @@
 //! - `SHARE_PERCENT=70` is guaranteed to all regions together.
 //! - `ADDR=127.0.0.1:8080` sets the address to listen on; port 0 takes a free port.
 //!
-//! SIGTERM ends the server, and returns the units that it has leased.
+//! SIGTERM ends the server, and refunds the units that it has leased.
 
 use std::{env, error::Error, net::SocketAddr, str::FromStr, time::Duration};
 

@@ -1,18 +1,19 @@
 //! Units that a key spent under an earlier window, for the two algorithms that count by periods.
 //!
-//! A counter does not know when its units were charged, so a change of the window takes all units
-//! of a period as charged at the last moment at which they can have been. Each group of carried
-//! units then has two [`Ramp`]s: one from the window that counted them, one from a window that came
-//! later. The group weighs the smaller of the two, so its units leave at the earlier of the old and
-//! the new rule.
+//! A counter does not know when its units were charged. So after a change of the window, all units of
+//! a period are assumed to be charged at the last possible time. Each group of carried units has two
+//! [`Ramp`]s: one of the window that counted them, and one of a later window. The smaller weight of
+//! the two counts, so the units leave at the earlier of the old and the new rule.
 
 use std::mem;
 
 use super::{MemoryBudget, fixed_window::MAX_COUNT, math::mul_div_ceil};
 
-/// The most groups of one key: more windows than are ever changed within each other.
+/// The maximum number of groups of a key. If there are more, the two oldest become one, which leaves
+/// with the later of them.
 ///
-/// Beyond it the two oldest groups become one, which leaves with the later of them.
+/// A change of the window adds one group for a fixed window, and up to two for a sliding counter. A group
+/// whose units no longer count is dropped. So there are more only after several changes in a short time.
 const MAX_GROUPS: usize = 8;
 
 /// A weight over time: all until `hold`, none from `zero` on, and evenly less in between.
@@ -50,7 +51,7 @@ impl Group {
         self.own.weight(self.units, now).min(self.later.weight(self.units, now))
     }
 
-    /// Returns from when on the group weighs nothing.
+    /// Returns the time from which the group weighs nothing.
     fn end(&self) -> u64 {
         self.own.zero.min(self.later.zero)
     }

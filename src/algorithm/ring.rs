@@ -5,14 +5,15 @@
 //! searches find what has left, what is free and how long a charge waits. Records of one stamp
 //! merge.
 //!
-//! Only the stamp of the newest record can be later than the key's last charge: sliding buckets round
-//! stamps up. Until that stamp has passed, all charges join its record.
+//! The stamp of a record is the time of its charges. Sliding buckets round it up to the end of the
+//! bucket, so the stamp of the newest record can lie after the last charge. Charges before this stamp
+//! join the newest record.
 //!
 //! Records keep their stamps when the window changes. A record counts for its *life*: the shorter of
-//! the window under which it was charged and those of the charges that followed. When the window
-//! grows, the records so far keep their life, and those that follow have a longer one. So a log has
-//! at most two lives, and the shorter one is that of the older records. A window that grows again
-//! while both are there gives all records so far the longer of the two: they leave late, never early.
+//! the window under which it was charged, or the window of a later charge if that is shorter. When the
+//! window grows, the records so far keep their life, and later ones have a longer life. So a log has at
+//! most two lives, and the older records have the shorter one. If the window grows again while there are
+//! two lives, all records so far get the longer of them: they leave late, never early.
 
 use std::{cmp::Ordering, collections::VecDeque};
 
@@ -26,8 +27,10 @@ struct Record([u8; 10]);
 
 const TIME_BITS: u32 = 48;
 
-/// The numbers of a new log's records start at 8 times its first charge's time modulo this: so a log
-/// that is stored anew has other numbers, and they fit the 6 bytes that Redis stores.
+/// The first record of a new log has the number `8 * (time of the charge % SEED_PERIOD_MICROS)`.
+///
+/// So a log that is created again after it was dropped has other numbers, and a receipt for the old log
+/// matches no record of the new one. The numbers fit into the 6 bytes that Redis stores.
 const SEED_PERIOD_MICROS: u64 = 1 << 44;
 
 impl Record {

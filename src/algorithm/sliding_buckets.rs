@@ -7,12 +7,14 @@
 //!
 //! - A new *limit* applies at once to all units that still count.
 //! - A new number of buckets applies to the charges after the bucket that is open.
-//! - After a change of the *window* each charge counts for the shorter of the window under which it
-//!   was made and those of the charges that followed, from the end of the bucket in which it was
-//!   made. See [`ring`](super::ring). If the window grows, the bucket that is open ends at the key's
-//!   last charge. If it shrinks, the bucket ends where the old quota has it end, or where the new
-//!   quota has the bucket of the key's last charge end, whichever comes first. Charges until then
-//!   join it: it ends after each of them, so each counts for the whole new window.
+//! - After a change of the *window* each charge counts for its own window, or for the window of a later
+//!   charge if that is shorter, from the end of its bucket on. See [`ring`](super::ring).
+//!   - If the window grows, the open bucket ends at the key's last charge.
+//!   - If the window shrinks, the open bucket ends at its end under the old quota, or at the end of the
+//!     new bucket that holds the key's last charge, whichever is earlier. Example: a charge at second 30
+//!     is in the bucket that ends at 60. Under a new quota with buckets of 10 s it ends at 40. Charges
+//!     until then join the bucket. Each of them lies before the end, so it counts for the whole new
+//!     window.
 //! - The bound holds from the change on for the units charged after it, as for the sliding log.
 
 use super::{

@@ -8,10 +8,10 @@
 //!
 //! - A new *limit* applies at once to the estimate.
 //! - After a change of the *window* both counters start at 0, in the new window's periods. The
-//!   units of the two old periods are [carried](super::carried): beside the new counters they weigh
-//!   the smaller of what the old window gives them, and what the new window would give them if all
-//!   of a period had been charged in its last microsecond (of the current period: at the time of
-//!   the key's last charge).
+//!   units of the two old periods are [carried](super::carried) beside the new counters. The weight of
+//!   each old period is the smaller of two estimates: the one by the old window, and the one by the new
+//!   window, as if all units of the period had been charged at the last possible time. This is the
+//!   key's last charge for the later period, and the last microsecond of the earlier one.
 //! - The bound holds from the change on: the new counters alone already keep the units admitted
 //!   after it at `2 * limit - 1` in any new window, and carried units only add to the estimate.
 

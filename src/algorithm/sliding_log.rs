@@ -5,8 +5,8 @@
 //! # Changing a quota
 //!
 //! - A new *limit* applies at once to all units that still count.
-//! - After a change of the *window* each charge counts for the shorter of the window under which it
-//!   was made and those of the charges that followed. See [`ring`](super::ring).
+//! - After a change of the *window* each charge counts for its own window, or for the window of a later
+//!   charge if that is shorter. See [`ring`](super::ring).
 //! - The bound holds from the change on for the units charged after it, because each of them counts
 //!   for the whole new window. Once one new window has passed, it holds for all units.
 

@@ -7,7 +7,7 @@ use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 pub(crate) struct Refund {
     /// The quota under which the charge was made.
     pub(crate) quota: Quota,
-    /// The units to give back at most.
+    /// The maximum number of units to refund.
     pub(crate) units: u64,
     /// The mark that the charge left.
     pub(crate) mark: Mark,
@@ -77,13 +77,14 @@ pub(crate) trait StateMachine: Default {
         budget: &dyn MemoryBudget,
     ) -> Mark;
 
-    /// Refunds what a charge still weighs at `now` under `quota`; returns how many units that was.
+    /// Refunds the units of a charge that still count at `now` under `quota`. Returns their number.
     fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64;
 
-    /// Returns from when on this state is the same as none, under any quota.
+    /// Returns the time from which this state equals the state of a new key, under any quota.
     fn expires_at(&self) -> Timestamp;
 
-    /// Returns about how many units are outstanding at `now`: what evicting the state would forgive.
+    /// Returns about how many units are outstanding at `now`. An eviction of the state would make them
+    /// free.
     fn outstanding(&self, now: Timestamp) -> u64;
 
     /// Returns how many of `units` are outstanding at `now` if a key was charged these units at

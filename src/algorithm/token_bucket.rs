@@ -84,8 +84,9 @@ impl StateMachine for TokenBucket {
         Bucket { limit, window, burst, debt, credit, rate_limit, rate_window, now, ahead }
     }
 
-    /// Debt only shrinks with time, so a charge that the debt at the last charge leaves room for needs no
-    /// multiplication and division.
+    /// A debt only shrinks with time. So if the units fit beside the debt of the last charge, they fit
+    /// now, and no multiplication or division is needed. Example: with a burst of 100 and a debt of 60
+    /// after the last charge, 40 units are free at any later time.
     #[inline]
     fn affords(&self, quota: &Quota, now: Timestamp, units: u64) -> bool {
         units <= quota.capacity().saturating_sub(self.debt)

@@ -13,8 +13,9 @@ pub enum PaceError<E> {
     /// was not made, and nothing was charged.
     #[non_exhaustive]
     Denied {
-        /// The name of the [`Policy`](crate::Policy) with the longest wait. If `by_upstream` is true,
-        /// it is that of the first rule of the call.
+        /// The name of the [`Policy`](crate::Policy) with the longest wait. If `by_upstream` is true, it
+        /// is the policy of the first charge of the call that is not a
+        /// [shadow](crate::Charge::shadow).
         policy: String,
         /// The wait after which the call is allowed if no other call spends units. It is `None` if
         /// `over_capacity` is true, or if the store named no wait. See

@@ -93,11 +93,18 @@ impl Standing {
         Duration::from_micros(self.reset_after)
     }
 
-    /// Returns the shortest wait after which the charge passes. It is exact: after one microsecond
-    /// less, the charge is still refused.
+    /// Returns the shortest wait after which the charge passes if no other units are charged meanwhile.
+    /// The stores of this crate compute it exactly: after one microsecond less, the charge is still
+    /// refused. There are two exceptions:
     ///
-    /// It is `None` if the charge has passed, or if it can never pass because its cost exceeds the
-    /// [`limit`](Self::limit).
+    /// - With [leases](crate::guide::leases), [`Regions`](crate::store::Regions) or a cached denial, less
+    ///   may also suffice.
+    /// - If the real wait is not known, it is estimated as 1 s or longer. This happens in the
+    ///   [fallback](crate::resilience), for a cost above the share of this instance, and in
+    ///   [`Regions`](crate::store::Regions), if no part has replied with a wait.
+    ///
+    /// It is `None` if the charge has passed, if it can never pass because its cost exceeds the
+    /// [`limit`](Self::limit), or if a store refuses it without a wait.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after.map(Duration::from_micros)

@@ -214,19 +214,19 @@ impl Limiter {
         self.until_ready_after(charges.into(), within, |_| ready(Ok(()))).await
     }
 
-    /// Returns the condition of the store: the state of its breaker, its response time, and what is
-    /// held in this process.
+    /// Returns the status of the store: the state of its breaker, its response time, and the units and
+    /// keys in this process.
     #[must_use]
     pub fn status(&self) -> Status {
         self.0.store.status()
     }
 
-    /// Returns the [leased](crate::Quota::leased) units that this process holds to the store, so that
-    /// other processes can use them. Call it when the process ends.
+    /// Refunds the [leased](crate::Quota::leased) units of this process to the store, so that other
+    /// processes can use them. Call it when the process ends.
     ///
     /// The limiter leases no more units: later checks are decided by the store. If the process ends
     /// without this call, its units come back by themselves when they leave the window. Without leased
-    /// quotas there is nothing to return.
+    /// quotas there is nothing to refund.
     ///
     /// It waits up to 2 s for requests in flight, and then up to 2 s for the store.
     ///

@@ -62,7 +62,7 @@ impl LimiterStore {
         }
     }
 
-    /// Returns the units that are leased to the store, and leases no more.
+    /// Refunds the leased units to the store, and leases no more.
     pub(super) async fn close(&self) -> Result<(), Error> {
         match self {
             Self::Memory(_) | Self::Embedded(_) => Ok(()),

@@ -62,7 +62,7 @@ impl FromStr for Quota {
 }
 
 impl fmt::Display for Quota {
-    /// The text that parses back to this quota.
+    /// Writes the text that parses to the same quota.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/", self.limit())?;
         match count_and_unit(self.window()) {

@@ -76,7 +76,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Returns the units that the store itself has leased, and leases no more.
+    /// Refunds the units that the store itself has leased, and leases no more.
     #[doc(hidden)]
     fn close(&self) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
         Box::pin(ready(Ok(())))

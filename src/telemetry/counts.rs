@@ -14,11 +14,11 @@
 //! | `tollgate_leased_checks_total` | counter | checks that this process decided with leased units |
 //! | `tollgate_lease_renewals_total` | counter | by `result`: requests for leased units: `granted`, `denied`, `lost` |
 //! | `tollgate_leased_units_total` | counter | units that this process has leased |
-//! | `tollgate_lease_refunds_total` | counter | leased units that were returned to the store |
+//! | `tollgate_lease_refunds_total` | counter | leased units that were refunded to the store |
 //! | `tollgate_lookups_total` | counter | by `result`: lookups of rows for requests: `cached`, `loaded`, `stale`, `unknown`, `failed` |
 //! | `tollgate_lookup_failures_total` | counter | by `kind`: loads of rows that failed |
 //! | `tollgate_lookup_load_seconds` | histogram | times of loads of rows |
-//! | `tollgate_undo_failed_total` | counter | denied checks over several slots of a cluster of which a part stays charged |
+//! | `tollgate_undo_failed_total` | counter | denied checks over several slots of a cluster, or over the share and the pool of a region, of which a part stays charged |
 
 use std::time::Duration;
 
@@ -43,12 +43,12 @@ pub(crate) fn describe() {
         ("tollgate_leased_checks_total", "Checks that were decided with leased units."),
         ("tollgate_lease_renewals_total", "Requests for leased units, by result."),
         ("tollgate_leased_units_total", "Units that were leased."),
-        ("tollgate_lease_refunds_total", "Leased units that were returned to the store."),
+        ("tollgate_lease_refunds_total", "Leased units that were refunded to the store."),
         ("tollgate_lookups_total", "Lookups of requests, by result."),
         ("tollgate_lookup_failures_total", "Loads of lookups that failed, by kind of failure."),
         (
             "tollgate_undo_failed_total",
-            "Denied checks over several slots of a cluster of which a part stays charged.",
+            "Denied checks over several slots or parts of a region of which a part stays charged.",
         ),
     ];
     for (name, description) in counters {
@@ -173,7 +173,7 @@ fn lease_renewed(result: &'static str) {
     metrics::counter!("tollgate_lease_renewals_total", "result" => result).increment(1);
 }
 
-/// Counts leased units that were returned to the store.
+/// Counts leased units that were refunded to the store.
 pub(crate) fn leases_refunded(units: u64) {
     metrics::counter!("tollgate_lease_refunds_total").increment(units);
 }

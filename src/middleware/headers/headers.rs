@@ -143,7 +143,7 @@ impl Headers {
         self.with(denied.outcomes(), denied.binding(), denied.time(), retry_after)
     }
 
-    /// `retry_after` is the `Retry-After` of a denial in seconds.
+    /// Returns the headers for these outcomes. `retry_after` is the wait of a denial, in seconds.
     #[inline]
     fn with(
         &self,

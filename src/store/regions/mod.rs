@@ -16,9 +16,12 @@
 //! # Stages
 //!
 //! Each of the two stores is behind a [`Pipeline`](crate::store::Pipeline) of its own, with its own
-//! breaker, deny cache and leases. A pipeline around both could have none of them: a lease of the pool
-//! that is passed on as a lease of the region would be used for twice its time, a denial by both is no
-//! denial by one, and a home that is slow would open the breaker of the region.
+//! breaker, deny cache and leases. One pipeline around both stores could have none of them:
+//!
+//! - Leases: units that the region leases from the pool, and a process from the region, would be used
+//!   for twice the time of a lease.
+//! - Deny cache: a charge that both parts together deny may pass in one of them.
+//! - Breaker: a slow home would open the breaker for the regional store, too.
 //!
 //! | file | content |
 //! |---|---|

@@ -43,7 +43,8 @@ impl Shares {
         let part_of = |burst| move |units| part(quota, units, Algorithm::TokenBucket { burst });
         Some(Parts {
             share: Some(part_of(share_burst)(share)?),
-            // Without a pool of the limit, or of the burst, the other one's rest is never spent.
+            // The pool needs a rest of the limit and of the burst. If one of them is 0, there is no
+            // pool, and the rest of the other one is not used.
             pool: valid_rest(pool.min(pool_burst), |_| part_of(pool_burst)(pool))?,
         })
     }
@@ -65,8 +66,8 @@ fn part(whole: &Quota, units: u64, algorithm: Algorithm) -> Option<Quota> {
     }
 }
 
-/// Returns the quota of what the shares leave: none if that is nothing. Returns `None` if it is not
-/// valid.
+/// Returns the quota of the units that the shares leave, which is `Some(None)` for 0 units. Returns
+/// `None` if the quota is not valid.
 fn valid_rest(units: u64, part: impl Fn(u64) -> Option<Quota>) -> Option<Option<Quota>> {
     if units == 0 { Some(None) } else { part(units).map(Some) }
 }

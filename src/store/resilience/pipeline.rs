@@ -110,7 +110,7 @@ impl Pipeline {
         Some(leases::acquire_one(&self.0, self.0.leases.as_ref()?, charge))
     }
 
-    /// Ends the leases, also those of a store with leases of its own: returns the units in stock, and
+    /// Ends the leases, also those of a store with leases of its own: refunds the units in stock, and
     /// leases no more.
     pub(crate) async fn close(&self) -> Result<(), Error> {
         leases::close(&self.0).await?;

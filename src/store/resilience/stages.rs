@@ -194,9 +194,10 @@ impl Stages {
         }
     }
 
-    /// Returns the time that the store has taken since `start`. Returns `None` if the process was
-    /// late meanwhile, because most of the time may be that of its own run queue, and if the store
-    /// measures itself.
+    /// Returns the time that the store has taken since `start`. Returns `None` in two cases:
+    ///
+    /// - The process was late meanwhile. Most of the time may have passed in its own run queue.
+    /// - The store is [protected](Store::is_protected), so it measures itself.
     pub(super) fn store_time(&self, start: Instant) -> Option<Duration> {
         (!self.is_protected && !self.scheduling_delay.was_late_since(start))
             .then(|| start.elapsed())

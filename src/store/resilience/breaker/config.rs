@@ -34,22 +34,21 @@ pub struct BreakerConfig {
     /// The time for which a call counts towards [`failures_percent`](Self::failures_percent). The
     /// default is 10 s.
     pub window: Duration,
-    /// The number of calls within the window below which
-    /// [`failures_percent`](Self::failures_percent) does not apply. The default is 10.
+    /// The minimum number of calls within the window for which
+    /// [`failures_percent`](Self::failures_percent) applies. The default is 10.
     pub min_calls: u32,
     /// The share of failed and slow calls, in percent, at which the breaker opens. The default is
     /// 50.
     pub failures_percent: u32,
-    /// The number of failed and slow calls one after the other at which the breaker opens, however
-    /// many calls succeeded before. The default is 10.
+    /// The number of consecutive failed or slow calls that opens the breaker. The default is 10.
     ///
-    /// Calls that were in flight at the same time count as one: a single pause of the store fails
-    /// all of them.
+    /// Calls that were in flight at the same time count as one, because a single pause of the store
+    /// fails all of them.
     pub consecutive: u32,
     /// The duration from which on a call is slow, which counts as failed. The default is 40 ms.
     pub slow: Duration,
-    /// The time between two probes while the breaker is open; each time up to 10% is added at
-    /// random. The default is 500 ms.
+    /// The time between two probes while the breaker is open. Up to 10% is added at random each time.
+    /// The default is 500 ms.
     pub open: Duration,
     /// The time for which the number of calls in flight is limited after a probe succeeded. The
     /// default is 1 s.

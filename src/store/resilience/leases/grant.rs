@@ -33,7 +33,7 @@ pub(crate) struct Taken {
     pub(super) generation: u64,
 }
 
-/// Units that go back to the store.
+/// Units to refund to the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Leftover {
     pub(crate) mark: Mark,

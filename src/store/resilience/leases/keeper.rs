@@ -1,4 +1,4 @@
-//! The keeper: the task that returns units to the store.
+//! The keeper: the task that refunds units to the store.
 
 use std::{
     sync::{Arc, Weak},
@@ -67,7 +67,7 @@ impl Leases {
         });
     }
 
-    /// Takes the units that go back to the store, as receipts of as many lines as a check may have.
+    /// Takes the units to refund to the store, as receipts with as many lines as a check may have.
     fn take_receipts(&self) -> Vec<Receipt> {
         let mut lines = std::mem::take(&mut *lock(&self.leftovers)).into_iter().peekable();
         let mut receipts = Vec::new();

@@ -37,7 +37,7 @@ pub(in crate::store::resilience) struct Leases {
     is_closed: AtomicBool,
     /// The renewals in flight.
     renewals: Mutex<JoinSet<()>>,
-    /// Units on their way back to the store.
+    /// Units to refund to the store.
     pub(super) leftovers: Mutex<Vec<ReceiptLine>>,
     /// Locked while units are refunded.
     pub(super) refunds: tokio::sync::Mutex<()>,
@@ -193,7 +193,7 @@ impl Leases {
         waits.map_or(Joined::None, Joined::Waits)
     }
 
-    /// Adds units that go back to the store with the next round of the keeper.
+    /// Adds units that the keeper refunds to the store in its next round.
     pub(super) fn add_leftovers(&self, lines: impl Iterator<Item = ReceiptLine>) {
         let mut leftovers = lock(&self.leftovers);
         let room = MAX_LEFTOVERS.saturating_sub(leftovers.len());

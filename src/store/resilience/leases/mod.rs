@@ -9,7 +9,7 @@
 //! | `stock`, `grant`, `demand` | the state machine of one key, without a clock and without I/O |
 //! | `table`, `candidates` | the stocks of the busy keys, and the search for busy keys |
 //! | `renewal` | the task that asks the store for more units |
-//! | `keeper` | the task that returns units to the store, and the close |
+//! | `keeper` | the task that refunds units to the store, and the close |
 
 mod candidates;
 mod check;

@@ -65,8 +65,8 @@ fn peek(
     }
 }
 
-/// Returns the units of a receipt to the stocks that they were taken from, if these still have the
-/// grant. The others go back to the store.
+/// Refunds the units of a receipt to the stocks that they were taken from, if these still have the
+/// grant. The other units are refunded to the store.
 fn refund(
     stages: &Arc<Stages>,
     leases: &Leases,

@@ -160,7 +160,7 @@ impl Entry {
         self.fingerprint
     }
 
-    /// Returns the lines of the receipt with which these units go back to the store.
+    /// Returns the lines of the receipt with which these units are refunded to the store.
     pub(super) fn lines(&self, leftovers: Leftovers) -> impl Iterator<Item = ReceiptLine> {
         leftovers.into_iter().map(|it| ReceiptLine::new(self.charge.clone(), it.units, it.mark))
     }

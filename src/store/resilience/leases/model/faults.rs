@@ -34,7 +34,7 @@ impl Fleet<'_> {
         self.returns(number, leftovers, quota);
     }
 
-    /// Sends unused units back to the store.
+    /// Sends refunds of unused units to the store.
     pub(super) fn returns(&mut self, number: usize, leftovers: Leftovers, quota: Quota) {
         for leftover in leftovers {
             let call = Call::Refund { units: leftover.units, mark: leftover.mark, of: None };
