@@ -1,6 +1,6 @@
 //! The stages between a limiter and a remote store that may be slow, unreachable or overloaded.
 //!
-//! [`Pipeline`] passes each request through the stages, so read `pipeline.rs` and `stages.rs` first.
+//! [`Pipeline`] passes each request through the stages, so read `stages.rs` and `pipeline.rs` first.
 //! Each of the other files is one stage, or a part of one:
 //!
 //! | stage | files |

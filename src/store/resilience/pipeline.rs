@@ -21,26 +21,8 @@ use crate::{
     store::{Answer, Request, Status, Store},
 };
 
-/// A remote store and the stages that protect its callers, each of which may be missing.
-///
-/// [`call`](Self::call) passes a request through these steps:
-///
-/// 1. The stock of [leased](Leases) units pays the charges that it can. Only the others go on. If the
-///    stock of a busy key is too small, and neither step 2 nor step 3 decides, the check waits for the
-///    renewal of the stock.
-/// 2. If the [breaker](Breakers) of a node that the request depends on is open, the
-///    [fallback](Fallback) decides.
-/// 3. If the [deny cache](DenyCache) implies that the store denies the check, the cache answers.
-/// 4. Each of these breakers grants a [permit](super::breaker::NodePermit). If one rejects the request, the
-///    fallback decides.
-/// 5. The store is called. It must answer by the [deadline](super::deadline::Deadline).
-/// 6. The breakers and the deny cache record the outcome.
-/// 7. If the store has failed, the fallback decides. If it has answered, the backlog of the
-///    fallback is charged to it.
-///
-/// Steps 2 to 4 do not wait. They allocate only for a new node, or for a request that depends on
-/// several nodes. A request that waits for the store is one boxed future, which owns the charges and
-/// lends them to each stage.
+/// A remote store and the stages that protect its callers, each of which may be missing. The steps of
+/// a request are in [`Stages::call_leased`].
 #[derive(Debug)]
 pub(crate) struct Pipeline(Arc<Stages>);
 
@@ -81,7 +63,7 @@ impl Pipeline {
         }))
     }
 
-    /// Executes a request.
+    /// Executes a request, through the steps of [`Stages::call_leased`].
     #[inline]
     pub(crate) fn call(&self, request: Request<'_>) -> Answer {
         self.0.call_leased(request, self.0.deadline)
@@ -119,7 +101,7 @@ impl Pipeline {
 
     /// Returns the fallback if it decides a check with this one charge because the breaker is open.
     ///
-    /// This is step 2 of [`call`](Self::call), without an [`Answer`].
+    /// This is step 2 of [`Stages::call_leased`], without an [`Answer`].
     #[inline]
     pub(crate) fn fallback_for(&self, charge: &Charge<'_>) -> Option<&Fallback> {
         let is_open = self.0.is_rejected(Request::Acquire(slice::from_ref(charge)));

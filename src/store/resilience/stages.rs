@@ -1,5 +1,9 @@
-//! The path of a request through the stages to a remote store and back. The numbers are those of the
-//! steps of [`Pipeline`](super::pipeline::Pipeline).
+//! The path of a request through the stages to a remote store and back. The steps are those of
+//! [`Stages::call_leased`].
+//!
+//! Steps that do not wait are functions and no futures, so a request that is decided without the store
+//! allocates nothing. From step 6 on, a request that waits is one boxed future, which owns the charges
+//! and lends them to each step.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,6 +27,7 @@ use crate::{
     store::{Answer, NodeId, Request, Store},
     telemetry,
 };
+
 /// The stages of a [`Pipeline`](super::pipeline::Pipeline) and its store, which background tasks share.
 #[derive(Debug)]
 pub(super) struct Stages {
@@ -56,21 +61,37 @@ pub(super) enum Origin {
 }
 
 impl Stages {
-    /// Passes a request through all steps, and waits no longer than `limit`.
+    /// Passes a request through all steps, and waits no longer than `limit`:
+    ///
+    /// 1. The stock of [leased](Leases) units pays the charges that it can. The next steps decide the
+    ///    others.
+    /// 2. If the [breaker](Breakers) of a node that the request depends on is open, the
+    ///    [fallback](Fallback) decides.
+    /// 3. If the [deny cache](DenyCache) implies that the store denies the check, the cache answers.
+    /// 4. If the stock of a busy key is too small, the check waits for the renewal of the stock, and
+    ///    begins again with step 1.
+    /// 5. Each breaker of step 2 grants a [permit](NodePermit). If one rejects the request, the fallback
+    ///    decides.
+    /// 6. The store is called. It must answer by the [deadline](Deadline).
+    /// 7. The breakers and the deny cache record the outcome.
+    /// 8. If the store has failed, the fallback decides. If it has answered, the backlog of the
+    ///    fallback is charged to it.
+    ///
+    /// Steps 2, 3 and 5 allocate only for a new node, or for a request that depends on several nodes.
     #[inline]
     pub(super) fn call_leased(
         self: &Arc<Self>,
         request: Request<'_>,
         limit: Option<Duration>,
     ) -> Answer {
-        // 1.
+        // 1 and 4.
         match &self.leases {
             Some(leases) if leases::concerns(request) => leases::call(self, leases, request, limit),
             _ => self.call(request, Origin::Caller, limit),
         }
     }
 
-    /// Passes a request through the steps after the first, and waits no longer than `limit`.
+    /// Passes a request through the steps after the leases: 2, 3 and 5 to 8. It waits no longer than `limit`.
     pub(super) fn call(
         self: &Arc<Self>,
         request: Request<'_>,
@@ -95,7 +116,7 @@ impl Stages {
         }
     }
 
-    /// Passes a request through the steps that may answer it without the store.
+    /// Passes a request through the steps that may answer it without the store: 2 and 3.
     pub(super) fn answer_early(
         &self,
         request: Request<'_>,
@@ -118,12 +139,12 @@ impl Stages {
         tracked: TrackedRequest,
         deadline: Option<Deadline>,
     ) -> Answer {
-        // 4.
+        // 5.
         let start = Instant::now();
         let Ok(permits) = self.permits(request, start, origin) else {
             return Answer::ready(self.fall_back(request, Cause::Rejected, origin));
         };
-        // 5.
+        // 6.
         let mut sending = Sending { stages: self, request, unrecorded: Some((tracked, permits)) };
         let answer = deadline::send(&*self.store, request, deadline).now();
         let unrecorded = sending.unrecorded.take();
@@ -146,7 +167,7 @@ impl Stages {
         }
     }
 
-    /// Ends a request with steps 6 and 7. The reply has the [time](Self::store_time) that the store
+    /// Ends a request with steps 7 and 8. The reply has the [time](Self::store_time) that the store
     /// took.
     pub(super) fn finish(
         self: &Arc<Self>,
@@ -155,7 +176,7 @@ impl Stages {
         (reply, time): (Result<StoreReply, Error>, Option<Duration>),
         origin: Origin,
     ) -> Result<StoreReply, Error> {
-        // 6.
+        // 7.
         let failed_node = reply.as_ref().err().and_then(Error::node);
         self.record(permits, |breaker| match failed_node {
             Some(node) if breaker.node() != NodeId(node) => CallOutcome::Unknown,
@@ -170,7 +191,7 @@ impl Stages {
         {
             telemetry::store_failed(error);
         }
-        // 7.
+        // 8.
         match (reply, request) {
             (Ok(reply), _) => {
                 self.start_replay();
@@ -181,7 +202,7 @@ impl Stages {
         }
     }
 
-    /// Ends a call without a reply, in place of step 6.
+    /// Ends a call without a reply, in place of step 7.
     pub(super) fn abandon(
         self: &Arc<Self>,
         request: Option<Request<'_>>,
@@ -209,7 +230,7 @@ impl Stages {
         self.breakers.as_ref().is_some_and(|breakers| breakers.rejects(&*self.store, request))
     }
 
-    /// Requests the permits of step 4. Without breakers, every request goes through without one.
+    /// Requests the permits of step 5. Without breakers, every request goes through without one.
     fn permits(
         self: &Arc<Self>,
         request: Request<'_>,
