@@ -14,7 +14,7 @@ const MAX_VIOLATIONS: usize = 8;
 const RETRY_INFO: &[u8] = b"\x0a\x28type.googleapis.com/google.rpc.RetryInfo\x12";
 const QUOTA_FAILURE: &[u8] = b"\x0a\x2btype.googleapis.com/google.rpc.QuotaFailure\x12";
 
-/// Encodes Status { code = 1, message = 2, details = 3: [Any] }.
+/// Encodes `Status { code = 1, message = 2, details = 3: [Any] }`.
 pub(super) fn encode<'a>(
     code: u8,
     message: &[u8],

@@ -35,7 +35,7 @@ pub(super) struct Stages {
     /// True if the store has breakers, deny caches and leases of its own, so that this pipeline has none,
     /// and does not measure it again.
     pub(super) is_protected: bool,
-    /// The text of [`Resilience::description`].
+    /// The text of `Resilience::description`.
     pub(super) description: Box<str>,
     pub(super) deadline: Option<Duration>,
     pub(super) leases: Option<Leases>,
