@@ -6,11 +6,11 @@
 -- STATE    35 bytes for each group, behind the state of the algorithm: its units, then hold and zero
 --          of its own ramp, and hold and zero of that of a later window. All units of a group count
 --          until `hold`, none from `zero` on, and evenly fewer in between
--- RETURNS  functions, made by the first charge of a call that has carried units
+-- RETURNS  functions, made by a charge that has carried units
 -- TTL      nothing is written
-local carried_functions
+--
 -- What it uses is handed to it: each variable that a closure captures costs every call time.
-local function make_carried_functions(mul_div, parse, pack, floor, sub)
+local function make_carried_functions(mul_div, parse, pack)
   local functions = {}
 
   local function ramp(units, hold, zero, time)
@@ -112,7 +112,7 @@ local function make_carried_functions(mul_div, parse, pack, floor, sub)
   -- `high`. It never grows with time.
   local function first_time(low, high, target, used_at)
     while low < high do
-      local middle = low + floor((high - low) / 2)
+      local middle = low + math.floor((high - low) / 2)
       if used_at(middle) <= target then high = middle else low = middle + 1 end
     end
     return low
@@ -125,7 +125,7 @@ local function make_carried_functions(mul_div, parse, pack, floor, sub)
       local group = { parse('<I7I7I7I7I7', state, from + 1) }
       if group[2] == hold and group[3] == zero and weight(group, time) > 0 then
         if units > group[1] then units = group[1] end
-        return units, sub(state, 1, from) .. pack('<I7', group[1] - units) .. sub(state, from + 8)
+        return units, string.sub(state, 1, from) .. pack('<I7', group[1] - units) .. string.sub(state, from + 8)
       end
       from = from + 35
     end

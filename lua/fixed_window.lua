@@ -6,9 +6,9 @@
 --          what is carried from earlier windows (see carried.lua)
 -- RETURNS  the standing; mark: start of the period
 -- TTL      the end of the period; set when the period begins or the window changes
-if not already_read then state = read('GET', key) end
-local count, end_, seen, renew, carried
-local refunded = not refunding or not answering
+if not block_header then state = read('GET', key) end
+local count, used, end_, seen, renew, carried, carried_functions
+local refunded = operation ~= 'g' or not answering
 repeat
   local last_charge, state_window = 0, window
   count, carried = 0, false
@@ -29,13 +29,13 @@ repeat
       -- The clock has been set back: everything is taken as charged now.
       if #state > 20 then
         carried_functions = carried_functions
-          or make_carried_functions(mul_div, parse, pack, floor, sub)
+          or make_carried_functions(mul_div, parse, pack)
         count = count
           + carried_functions.used(carried_functions.load(state, 20, last_charge), last_charge)
         if count > 4503599627370496 then count = 4503599627370496 end
       end
       last_charge, state = now, pack('<I7I7I6', count, now, state_window)
-      store(key, state, now - now % state_window + state_window)
+      written, expires = state, now - now % state_window + state_window
     end
   end
   -- The time at which the state is judged: never before its last charge.
@@ -43,7 +43,7 @@ repeat
   local stored, last_end = count, last_charge - last_charge % state_window + state_window
   if state and (state_window ~= window or #state > 20) then
     carried_functions = carried_functions
-      or make_carried_functions(mul_div, parse, pack, floor, sub)
+      or make_carried_functions(mul_div, parse, pack)
     carried = carried_functions.load(state, 20, last_charge)
     if state_window ~= window then
       -- The counter starts at 0. What the old period has counted is carried: as if all had been
@@ -54,9 +54,18 @@ repeat
     end
   end
   if state_window == window and seen < last_end then
-    end_, renew = last_end, not state
+    end_, renew = last_end, expires or not state
   else
     count, end_, renew = 0, seen - seen % window + window, true
+  end
+  used = carried and count + carried_functions.used(carried, seen) or count
+  free = limit > used and limit - used or 0
+  if not foreign then
+    admitted = admitted and free >= required
+    if not last then
+      admitted, last, same_keys = turn(operation, now, charge + 1, admitted)
+      if admitted == nil then return nil, last end
+    end
   end
   if refunded then break end
   -- What is stored is changed, and then seen again.
@@ -67,7 +76,7 @@ repeat
     or is_stored and window == spent_window and seen < spent_end then
     if is_stored and stored > 0 then
       if units > stored then units = stored end
-      state = pack('<I7', stored - units) .. sub(state, 8)
+      state = pack('<I7', stored - units) .. string.sub(state, 8)
     elseif state and #state > 20 then
       units, state = carried_functions.take(state, 20, spent_end, spent_end, seen, units)
     else
@@ -76,27 +85,23 @@ repeat
   else
     units = 0
   end
-  if units > 0 then call('SETRANGE', key, offset, state) end
+  if units > 0 then written = state end
 until units == 0
-local used = carried and count + carried_functions.used(carried, seen) or count
-free = limit > used and limit - used or 0
 if answering then
-  if not refunding then
-    if free >= needed then
+  if operation ~= 'g' then
+    if admitted and free >= needed then
       units = max_cost <= cost and cost
-        or math.min(max_cost, flags % 8 >= 4 and cost + floor((free - cost) / 2) or free)
+        or math.min(max_cost, flags % 8 >= 4 and cost + math.floor((free - cost) / 2) or free)
     end
     if units > 0 then
       used, count = used - count, count + units
       -- Far beyond any limit, forced charges stop counting.
       if count > 4503599627370496 then count = 4503599627370496 end
       used, mark1 = used + count, end_ - window
-      state = pack('<I7I7I6', count, seen, window)
+      written = pack('<I7I7I6', count, seen, window)
       if renew then
-        if carried then state = state .. carried_functions.save(carried, seen) end
-        store(key, state, end_)
-      else
-        call('SETRANGE', key, offset, state)
+        expires = end_
+        if carried then written = written .. carried_functions.save(carried, seen) end
       end
       free = limit > used and limit - used or 0
     end

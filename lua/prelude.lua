@@ -1,19 +1,25 @@
 -- tollgate: the limiter's one script. This file has what every call needs: its arguments, the time,
--- exact arithmetic, and the loop's variables.
+-- exact arithmetic, and the variables that the turns of the charges share.
 --
 -- src/store/redis/script.rs joins the files. Each is a chunk that parses by itself:
 --
 --   prelude.lua
 --   trial.lua                  answers 't', the trial of the commands
 --   carried.lua                what fixed_window.lua and sliding_counter.lua share
---   while true do              one turn looks at a charge, answers it, or both
---     next_charge.lua          reads the charge
+--   turn = function(..)        the turn of one charge: see below. It begins again behind a block
+--     charge.lua               reads the charge
 --     if algorithm == .. then  one such branch for each algorithm, with the file named after it
 --     ring_find.lua, ring.lua  what sliding_log.lua and sliding_buckets.lua share
 --     block.lua                blocks keys, and refuses blocked ones
---     reset.lua
---     answer.lua               writes the reply, and decides which charge comes next
+--     reset.lua, write.lua     delete or write the state
+--     answer.lua               replies, and ends the turn
 --   end
+--   checks.lua                 begins the turns of each check, and returns the replies
+--
+-- A turn views its charge (reads the state, brings it to `now`, and finds out how many units are free),
+-- has the next charge of the check take its turn, and then answers its own: spends or refunds, and says
+-- where the key then stands. So the turn of the first charge contains all others, each charge is viewed
+-- before any of them is written, and what a turn has read is still at hand when it answers.
 --
 -- KEYS     one key for each charge
 -- ARGV[1]  the operation: 'a' acquire, 'p' peek, 'f' force, 'g' refund, 'r' reset, 't' trial, 'b'
@@ -24,8 +30,7 @@
 --          duration; for a refund also the mark of the spent charge, and its limit and window. The
 --          live charges of a check come before its shadows
 -- ARGV[3]  the time in microseconds; only tests pass it
--- STATE    see each algorithm. A charge is viewed (its state read and brought to `now`) before any
---          charge of its check is written
+-- STATE    see each algorithm
 -- RETURNS  packed doubles: the time, then for each charge units, remaining, next_after, reset_after,
 --          retry_after (microseconds) and the three numbers of its mark. With 'b', a check that
 --          meets a foreign value has -1 for the units of all its charges and spends nothing; the
@@ -34,20 +39,11 @@
 --          test, one day after the last write
 --
 -- All numbers are integers below 2^53.
-local call, pack, parse = redis.call, struct.pack, struct.unpack
-local floor, format, sub = math.floor, string.format, string.sub
-local keys, operation, charges = KEYS, ARGV[1], ARGV[2]
-local batch = operation == 'b'
-local acquiring, forcing = operation == 'a' or batch, operation == 'f'
-local refunding, resetting = operation == 'g', operation == 'r'
--- In a batch, a key of another type fails its own check only.
-local read = batch and redis.pcall or call
-local now = ARGV[3]
-local for_test = now
+local operation, now = ARGV[1], ARGV[3]
 if now then
   now = tonumber(now)
 else
-  local time = call('TIME')
+  local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
 end
 
@@ -74,7 +70,7 @@ local function mul_div(a, b, d, c)
   if c < 35184372088832 then
     while bit * 128 <= b do bit = bit * 128 end
     while bit >= 1 do
-      local digit = floor(b / bit)
+      local digit = (b - b % bit) / bit
       b = b - digit * bit
       local sum = rest * 128 + a * digit
       rest = sum % c
@@ -98,32 +94,15 @@ local function mul_div(a, b, d, c)
   return quotient + more + (sum - rest) / c, rest
 end
 
--- Writes a state that matters until `time`, in microseconds.
-local function store(key, state, time)
-  if for_test then
-    call('SET', key, state, 'PX', '86400000')
-  else
-    call('SET', key, state, 'PXAT', format('%d', (time - time % 1000) / 1000 + 1))
-  end
-end
+-- The time and the reply of each charge; for a call of one charge its reply, once it has answered. The
+-- constructor reserves room for most calls.
+local reply = KEYS[2] and { struct.pack('<d', now), '', '', '', '', '', '', '', '' }
 
--- The first charge that needs one of these functions defines it: a closure costs time.
-local find, bucket_end
-
--- The headers of the blocked keys, once block.lua has met one. The state of such a key is behind its
--- header: at `offset`, and the ring of a log at `ring_at`.
-local blocks
-local offset, ring_at = '0', 238
-
--- The charges are counted from 1 over all checks of the call. `first` and `last` are those of the
--- check at hand; `charge` is the one of this turn of the loop.
-local total, width = #keys, refunding and 82 or 42
-local charge, first, last = 0, 1, nil
--- Pass 1 views every charge of a check: it is admitted if each live one passes. Pass 2 answers them.
--- The last charge is answered in pass 1, since no other comes between: so a check of one charge
--- takes one turn. `unanswered` is the last charge that pass 1 leaves to pass 2.
-local committing, admitted, unanswered = false, true, nil
--- The states that pass 1 has read, for pass 2, and the parts of the reply. The constructors reserve
--- room for most calls.
-local states = total > 1 and { false, false, false, false, false, false, false, false }
-local reply = total > 1 and { pack('<d', now), '', '', '', '', '', '', '', '' }
+-- Takes the turn of a charge. The charges are counted from 1 over all checks of the call. `admitted` is
+-- true if the charges before this one let the check pass. `rest_viewed` is true if all charges of the
+-- check have been viewed.
+--
+-- Returns whether the check is admitted, the number of its last charge, and a list of the charges that
+-- have not answered, because an earlier charge has the same key. If a key has a foreign value, returns
+-- nil and the number of that charge.
+local turn

@@ -5,7 +5,8 @@
 -- STATE    deleted
 -- RETURNS  the standing of an untouched key
 -- TTL      none
-if resetting and answering then
+if operation == 'r' and answering then
   call('DEL', key)
+  written = nil
   free, next_after, reset_after, retry_after = capacity, 0, 0, 0
 end

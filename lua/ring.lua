@@ -13,7 +13,8 @@
 -- TTL      the end of the newest record; renewed when the key would expire before it, and then for an
 --          eighth of the window more, so that most charges need not renew it
 if in_ring then
-  if not already_read then
+  local floor, sub = math.floor, string.sub
+  if not block_header then
     state = read('GETRANGE', key, '0', '237')
   elseif not state then
     state = ''
@@ -42,7 +43,7 @@ if in_ring then
       state = pack('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', known, state_window, old_life, old_end, start,
         head, tail, places, until_ms, before_last, last_time, last_total, head_time, head_total)
         .. string.rep('\0', slot * 10) .. pack('<I6I4', now % 281474976710656, last_total)
-      store(key, state, until_ms * 1000)
+      written, expires = state, until_ms * 1000
     end
   elseif state ~= '' then
     foreign, answering = true, false
@@ -93,8 +94,15 @@ if in_ring then
   end
   local used = first < tail and (last_total - base) % 4294967296 or 0
   free = limit > used and limit - used or 0
+  if not foreign then
+    admitted = admitted and free >= required
+    if not last then
+      admitted, last, same_keys = turn(operation, now, charge + 1, admitted)
+      if admitted == nil then return nil, last end
+    end
+  end
 
-  if answering and refunding then
+  if answering and operation == 'g' then
     local charged = units
     units = 0
     if mark1 >= first and mark1 < tail then
@@ -150,12 +158,12 @@ if in_ring then
         if last_time < stored_last_time then
           -- A refund is no charge: the stored times stay those of the window of the last one.
           local stored_head_time = tail == head + 1 and stored_last_time or head_time
-          call('SETRANGE', key, offset, pack('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', known, state_window,
-            old_life, old_end, start, head, tail, places, until_ms, before_last, stored_last_time,
-            last_total, stored_head_time, head_total) .. sub(header, 79, at_newest)
-            .. sub(state, at_newest + 1, at_newest + 6) .. sub(header, at_newest + 7))
+          written = pack('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', known, state_window, old_life, old_end, start,
+            head, tail, places, until_ms, before_last, stored_last_time, last_total, stored_head_time,
+            head_total) .. sub(header, 79, at_newest) .. sub(state, at_newest + 1, at_newest + 6)
+            .. sub(header, at_newest + 7)
         else
-          call('SETRANGE', key, offset, header)
+          written = header
         end
         if floor(first / 8) == newest then
           text, from = header, 78
@@ -165,7 +173,7 @@ if in_ring then
       end
     end
   elseif answering then
-    if free >= needed then
+    if admitted and free >= needed then
       units = max_cost <= cost and cost
         or math.min(max_cost, flags % 8 >= 4 and cost + floor((free - cost) / 2) or free)
     end
@@ -253,30 +261,30 @@ if in_ring then
         head, tail, places, until_ms, before_last, last_time, last_total, first_time, first_total)
         .. newest_block .. pack('<I6I4', stamp % 281474976710656, relative)
       if places == 0 then
-        store(key, header, until_ms * 1000)
+        written, expires = header, until_ms * 1000
       elseif ring then
         oldest_block = oldest_block or from == 158 and sub(text, 159, 238) or string.rep('\0', 80)
-        store(key, header .. string.rep('\0', 70 - slot * 10) .. oldest_block .. ring,
-          until_ms * 1000)
+        written = header .. string.rep('\0', 70 - slot * 10) .. oldest_block .. ring
+        -- The searches below are of the new ring.
+        expires, ring_at = until_ms * 1000, ring
       else
         -- The header comes last: until it is written, nothing is charged.
-        if for_test then
+        if ARGV[3] then
           call('PEXPIRE', key, '86400000')
-        elseif renew and block_end then
+        elseif renew and block_header then
           -- The header of the block says when the state expires.
           local time = until_ms * 1000
-          blocks[key] = sub(blocks[key], 1, 21) .. pack('<I7', time)
-          call('SETRANGE', key, '0', blocks[key])
-          if time < block_end then time = block_end end
-          call('PEXPIREAT', key, format('%d', (time - time % 1000) / 1000 + 1))
+          block_header = sub(block_header, 1, 21) .. pack('<I7', time)
+          call('SETRANGE', key, '0', block_header)
+          if block_end and time < block_end then time = block_end end
+          call('PEXPIREAT', key, string.format('%d', (time - time % 1000) / 1000 + 1))
         elseif renew then
-          call('PEXPIREAT', key, format('%d', until_ms))
+          call('PEXPIREAT', key, string.format('%d', until_ms))
         end
         if flush then call('SETRANGE', key, ring_at + flushed % places * 80, flush) end
+        written = header
         if oldest_block then
-          call('SETRANGE', key, offset, header .. string.rep('\0', 70 - slot * 10) .. oldest_block)
-        else
-          call('SETRANGE', key, offset, header)
+          written = header .. string.rep('\0', 70 - slot * 10) .. oldest_block
         end
       end
       if head - head % 8 >= tail - 8 then text, from = header, 78 end

@@ -5,13 +5,15 @@
 -- STATE    reads blocks of the ring: see ring.lua
 -- RETURNS  see `find`
 -- TTL      nothing is written
-if in_ring and not find then
+if in_ring then
   -- Returns the first record from `index` on that leaves after `seen` under this window, or up to
   -- which `wanted` units were charged, or that has this `number`: its index and time, when it leaves,
   -- its total, the total before it, and its block, which is in a text behind a position. There is such
   -- a record. The block of `index` is in `text` behind `from`, and `before` is the total before that
-  -- record. The ring begins at `ring_at`.
-  function find(key, header, text, from, index, before, window, seen, wanted, number, ring_at)
+  -- record. `ring` is where the ring
+  -- begins, or the ring.
+  function find(key, header, text, from, index, before, window, seen, wanted, number, ring)
+    local parse = struct.unpack
     local known, life, short_life, old_end, _, _, tail, places =
       parse('<I7I6I6I6I4I6I6I4', header)
     if life > window then life = window end
@@ -31,8 +33,14 @@ if in_ring and not find then
         if block + 8 >= tail then
           text, from = header, 78
         else
-          local place = ring_at + block / 8 % places * 80
-          text = call('GETRANGE', key, string.format('%d', place), string.format('%d', place + 79))
+          local place = block / 8 % places * 80
+          if type(ring) == 'string' then
+            text = string.sub(ring, place + 1, place + 80)
+          else
+            place = ring + place
+            text = redis.call('GETRANGE', key, string.format('%d', place),
+              string.format('%d', place + 79))
+          end
           -- Another program has cut the log short.
           if #text < 80 then text = text .. string.rep('\0', 80 - #text) end
           from = 0

@@ -7,9 +7,9 @@
 --          current count is; then what is carried from earlier windows (see carried.lua)
 -- RETURNS  the standing; mark: start of the current period
 -- TTL      one window after the end of the period; set when a period begins or the window changes
-if not already_read then state = read('GET', key) end
-local current, previous, end_, seen, renew, carried
-local refunded = not refunding or not answering
+if not block_header then state = read('GET', key) end
+local current, previous, estimate, end_, seen, renew, carried, carried_functions
+local refunded = operation ~= 'g' or not answering
 repeat
   local last_charge, state_window = 0, window
   current, previous, carried = 0, 0, false
@@ -33,13 +33,13 @@ repeat
       current = current + overlap + (rest > 0 and 1 or 0)
       if #state > 27 then
         carried_functions = carried_functions
-          or make_carried_functions(mul_div, parse, pack, floor, sub)
+          or make_carried_functions(mul_div, parse, pack)
         current = current
           + carried_functions.used(carried_functions.load(state, 27, last_charge), last_charge)
       end
       if current > 4503599627370496 then current = 4503599627370496 end
       previous, last_charge, state = 0, now, pack('<I7I7I7I6', current, 0, now, state_window)
-      store(key, state, now - now % state_window + 2 * state_window)
+      written, expires = state, now - now % state_window + 2 * state_window
     end
   end
   -- The time at which the state is judged: never before its last charge.
@@ -48,7 +48,7 @@ repeat
   local last_end = last_charge - last_charge % state_window + state_window
   if state and (state_window ~= window or #state > 27) then
     carried_functions = carried_functions
-      or make_carried_functions(mul_div, parse, pack, floor, sub)
+      or make_carried_functions(mul_div, parse, pack)
     carried = carried_functions.load(state, 27, last_charge)
     if state_window ~= window then
       -- Both counters start at 0. What the old periods have counted is carried: as if charged in
@@ -64,13 +64,27 @@ repeat
     end
   end
   if state_window == window and seen < last_end then
-    end_, renew = last_end, not state
+    end_, renew = last_end, expires or not state
   else
     end_, renew = seen - seen % window + window, true
     if state_window == window and end_ == last_end + window then
       current, previous = 0, current
     else
       current, previous = 0, 0
+    end
+  end
+  estimate = current
+  if previous > 0 then
+    local overlap, rest = mul_div(previous, end_ - seen, 0, window)
+    estimate = estimate + overlap + (rest > 0 and 1 or 0)
+  end
+  if carried then estimate = estimate + carried_functions.used(carried, seen) end
+  free = limit > estimate and limit - estimate or 0
+  if not foreign then
+    admitted = admitted and free >= required
+    if not last then
+      admitted, last, same_keys = turn(operation, now, charge + 1, admitted)
+      if admitted == nil then return nil, last end
     end
   end
   if refunded then break end
@@ -84,10 +98,10 @@ repeat
     or (is_current or is_previous) and window == spent_window and seen < spent_zero then
     if is_current and stored > 0 then
       if units > stored then units = stored end
-      state = pack('<I7', stored - units) .. sub(state, 8)
+      state = pack('<I7', stored - units) .. string.sub(state, 8)
     elseif is_previous and stored_previous > 0 then
       if units > stored_previous then units = stored_previous end
-      state = sub(state, 1, 7) .. pack('<I7', stored_previous - units) .. sub(state, 15)
+      state = string.sub(state, 1, 7) .. pack('<I7', stored_previous - units) .. string.sub(state, 15)
     elseif state and #state > 27 then
       units, state = carried_functions.take(state, 27, spent_end, spent_zero, seen, units)
     else
@@ -96,32 +110,23 @@ repeat
   else
     units = 0
   end
-  if units > 0 then call('SETRANGE', key, offset, state) end
+  if units > 0 then written = state end
 until units == 0
-local estimate = current
-if previous > 0 then
-  local overlap, rest = mul_div(previous, end_ - seen, 0, window)
-  estimate = estimate + overlap + (rest > 0 and 1 or 0)
-end
-if carried then estimate = estimate + carried_functions.used(carried, seen) end
-free = limit > estimate and limit - estimate or 0
 if answering then
-  if not refunding then
-    if free >= needed then
+  if operation ~= 'g' then
+    if admitted and free >= needed then
       units = max_cost <= cost and cost
-        or math.min(max_cost, flags % 8 >= 4 and cost + floor((free - cost) / 2) or free)
+        or math.min(max_cost, flags % 8 >= 4 and cost + math.floor((free - cost) / 2) or free)
     end
     if units > 0 then
       estimate, current = estimate - current, current + units
       -- Far beyond any limit, forced charges stop counting.
       if current > 4503599627370496 then current = 4503599627370496 end
       estimate, mark1 = estimate + current, end_ - window
-      state = pack('<I7I7I7I6', current, previous, seen, window)
+      written = pack('<I7I7I7I6', current, previous, seen, window)
       if renew then
-        if carried then state = state .. carried_functions.save(carried, seen) end
-        store(key, state, end_ + window)
-      else
-        call('SETRANGE', key, offset, state)
+        expires = end_ + window
+        if carried then written = written .. carried_functions.save(carried, seen) end
       end
       free = limit > estimate and limit - estimate or 0
     end

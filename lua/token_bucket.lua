@@ -8,18 +8,18 @@
 -- RETURNS  the standing; mark: anchor, debt, credit
 -- TTL      when the debt is paid off and an eighth of the window; renewed when the key would expire
 --          before the debt is paid off
-if not already_read then state = read('GET', key) end
+if not block_header then state = read('GET', key) end
 local burst = parameter
 capacity = burst
 local debt, credit, anchor, ahead, rate_limit, rate_window, until_ms = 0, 0, 0, 0, limit, window, 0
+local old_debt, old_credit, old_limit, old_window
 if state then
-  local old_debt, old_credit, old_limit, old_window = 0, 0, limit, window
   if #state == 36 then
     old_debt, old_credit, anchor, old_limit, old_window, until_ms = parse('<I6I6I7I5I6I6', state)
   else
     foreign = true
   end
-  if anchor > 9007199254740991 or old_limit == 0 or old_credit >= old_window
+  if foreign or anchor > 9007199254740991 or old_limit == 0 or old_credit >= old_window
     or old_window > 34560000000000 or old_debt * old_window > 69120000000000 * old_limit then
     foreign = true
   end
@@ -32,9 +32,9 @@ if state then
     if old_debt > 0 then
       payoff = mul_div(old_debt - 1, old_window, old_window - old_credit, old_limit) + 1
     end
-    until_ms = floor((now + payoff + old_window / 8) / 1000) + 1
+    until_ms = math.floor((now + payoff + old_window / 8) / 1000) + 1
     state = pack('<I6I6I7I5I6I6', old_debt, old_credit, anchor, old_limit, old_window, until_ms)
-    store(key, state, until_ms * 1000 - 1000)
+    written, expires = state, until_ms * 1000 - 1000
   end
   -- By how much the bucket is ahead of a clock that ran backward.
   if anchor > now then ahead = anchor - now end
@@ -57,50 +57,58 @@ if state then
     paid, credit = mul_div(elapsed, rate_limit, credit, rate_window)
   end
   if paid < old_debt then debt = old_debt - paid else credit = 0 end
-  if refunding and answering then
-    -- Debts are paid in the order in which they were made: what is left of this one is what the
-    -- refill since has not reached, at the fastest rate that is known.
-    local fast_limit, fast_window = spent_limit, spent_window
-    for i = 1, 2 do
-      local other_limit, other_window = limit, window
-      if i == 1 then other_limit, other_window = old_limit, old_window end
-      if other_limit ~= fast_limit or other_window ~= fast_window then
-        local scaled, rest = mul_div(other_limit, fast_window, 0, other_window)
-        if scaled > fast_limit or scaled == fast_limit and rest > 0 then
-          fast_limit, fast_window = other_limit, other_window
-        end
-      end
-    end
-    local paid_part = mark3
-    if fast_window ~= spent_window then
-      local rest
-      paid_part, rest = mul_div(mark3, fast_window, 0, spent_window)
-      if rest > 0 then paid_part = paid_part + 1 end
-    end
-    local since = now + ahead > mark1 and now + ahead - mark1 or 0
-    local repaid, rest = mul_div(since, fast_limit, paid_part, fast_window)
-    local left = mark2 - repaid - (rest > 0 and 1 or 0)
-    local unpaid = debt - (credit > 0 and 1 or 0)
-    if units > left then units = left end
-    -- The clock has been set back since: how much of this debt is left is not known.
-    if mark1 > now + ahead + spent_window then units = 0 end
-    if units > unpaid then units = unpaid end
-    if units > 0 then
-      debt = debt - units
-      call('SETRANGE', key, offset, pack('<I6', old_debt - units))
-    else
-      units = 0
-    end
-  end
-elseif refunding then
-  units = 0
 end
 free = burst > debt and burst - debt or 0
+if not foreign then
+  admitted = admitted and free >= required
+  if not last then
+    admitted, last, same_keys = turn(operation, now, charge + 1, admitted)
+    if admitted == nil then return nil, last end
+  end
+end
+if operation == 'g' and not state then
+  units = 0
+elseif operation == 'g' and answering then
+  -- Debts are paid in the order in which they were made: what is left of this one is what the
+  -- refill since has not reached, at the fastest rate that is known.
+  local fast_limit, fast_window = spent_limit, spent_window
+  for i = 1, 2 do
+    local other_limit, other_window = limit, window
+    if i == 1 then other_limit, other_window = old_limit, old_window end
+    if other_limit ~= fast_limit or other_window ~= fast_window then
+      local scaled, rest = mul_div(other_limit, fast_window, 0, other_window)
+      if scaled > fast_limit or scaled == fast_limit and rest > 0 then
+        fast_limit, fast_window = other_limit, other_window
+      end
+    end
+  end
+  local paid_part = mark3
+  if fast_window ~= spent_window then
+    local rest
+    paid_part, rest = mul_div(mark3, fast_window, 0, spent_window)
+    if rest > 0 then paid_part = paid_part + 1 end
+  end
+  local since = now + ahead > mark1 and now + ahead - mark1 or 0
+  local repaid, rest = mul_div(since, fast_limit, paid_part, fast_window)
+  local left = mark2 - repaid - (rest > 0 and 1 or 0)
+  local unpaid = debt - (credit > 0 and 1 or 0)
+  if units > left then units = left end
+  -- The clock has been set back since: how much of this debt is left is not known.
+  if mark1 > now + ahead + spent_window then units = 0 end
+  if units > unpaid then units = unpaid end
+  if units > 0 then
+    debt = debt - units
+    written = pack('<I6', old_debt - units) .. string.sub(state, 7)
+    free = burst > debt and burst - debt or 0
+  else
+    units = 0
+  end
+end
 if answering then
-  if not refunding then
-    if free >= needed then
+  if operation ~= 'g' then
+    if admitted and free >= needed then
       units = max_cost <= cost and cost
-        or math.min(max_cost, flags % 8 >= 4 and cost + floor((free - cost) / 2) or free)
+        or math.min(max_cost, flags % 8 >= 4 and cost + math.floor((free - cost) / 2) or free)
     end
     if units > 0 then
       if rate_window ~= window then credit = mul_div(credit, window, 0, rate_window) end
@@ -128,18 +136,20 @@ if answering then
     end
     if rest > 0 then reset_after = reset_after + 1 end
   end
-  if units > 0 and not refunding then
+  if units > 0 and operation ~= 'g' then
     if now > anchor then anchor = now end
     ahead = anchor - now
-    mark1, mark2, mark3 = anchor, debt, credit
+    mark1 = anchor
+    mark2 = debt
+    mark3 = credit
     local paid_at = anchor + reset_after
     local spare = until_ms * 1000 - paid_at
-    if spare > 0 and spare <= window / 8 + 2000 then
-      call('SETRANGE', key, offset, pack('<I6I6I7I5I6', debt, credit, anchor, limit, window))
+    if spare > 0 and spare <= window / 8 + 2000 and not written then
+      written = pack('<I6I6I7I5I6', debt, credit, anchor, limit, window)
     else
-      until_ms = floor((paid_at + window / 8) / 1000) + 1
-      store(key, pack('<I6I6I7I5I6I6', debt, credit, anchor, limit, window, until_ms),
-        until_ms * 1000 - 1000)
+      until_ms = math.floor((paid_at + window / 8) / 1000) + 1
+      written, expires = pack('<I6I6I7I5I6I6', debt, credit, anchor, limit, window, until_ms),
+        until_ms * 1000 - 1000
     end
   end
   if debt > 0 then

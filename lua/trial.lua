@@ -8,8 +8,8 @@
 --          the name of the command, and the server's error
 -- TTL      10 s, in case the command that deletes the key fails
 if operation == 't' then
-  local expiry = format('%d', (now - now % 1000) / 1000 + 10000)
-  for _, key in ipairs(keys) do
+  local expiry = string.format('%d', (now - now % 1000) / 1000 + 10000)
+  for _, key in ipairs(KEYS) do
     for _, command in ipairs({
       { 'GET', key },
       { 'SET', key, 'trial', 'PXAT', expiry },
@@ -25,5 +25,5 @@ if operation == 't' then
       end
     end
   end
-  return pack('<d', now) .. string.rep('\0', #keys * 64)
+  return struct.pack('<d', now) .. string.rep('\0', #KEYS * 64)
 end

@@ -21,8 +21,8 @@ pub(crate) const SCRIPT: &str = concat!(
     include_str!("../../lua/prelude.lua"),
     include_str!("../../lua/trial.lua"),
     include_str!("../../lua/carried.lua"),
-    "while true do\n",
-    include_str!("../../lua/next_charge.lua"),
+    "turn = function(operation, now, charge, admitted, rest_viewed)\nlocal block_header\nwhile true do\n",
+    include_str!("../../lua/charge.lua"),
     "if algorithm == 1 then\n",
     include_str!("../../lua/sliding_log.lua"),
     "end\nif algorithm == 2 then\n",
@@ -38,8 +38,10 @@ pub(crate) const SCRIPT: &str = concat!(
     include_str!("../../lua/ring.lua"),
     include_str!("../../lua/block.lua"),
     include_str!("../../lua/reset.lua"),
+    include_str!("../../lua/write.lua"),
     include_str!("../../lua/answer.lua"),
-    "end\n",
+    "end\nend\n",
+    include_str!("../../lua/checks.lua"),
 );
 
 /// The figures of each round.

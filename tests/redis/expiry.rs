@@ -137,3 +137,26 @@ async fn a_key_lives_as_long_as_its_block() {
     }
     server.assert_all_keys_expire();
 }
+
+/// A block keeps the end of the state behind it. The first charge after the block moves that end.
+#[tokio::test]
+async fn a_log_lives_as_long_as_its_first_charge_after_a_block() {
+    let server = Server::start();
+    let config = patient().plain_keys(true);
+    let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
+    let limiter = Limiter::with(store, Resilience::none());
+    let policy = policy("p", "1000/2s");
+    // More records than the first block of the log has.
+    for _ in 0..20 {
+        let _ = limiter.check(policy.charge("alice", 1)).await.expect("a decision");
+    }
+    // Longer than the eighth of the window for which a log lives on.
+    limiter.block(policy.charge("alice", 0), Duration::from_secs(1)).await.expect("blocked");
+    while !limiter.check(policy.charge("alice", 1)).await.expect("a decision").is_allowed() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let lives: i64 = server.ask("PTTL toll:{=alice}:p:l2");
+    let peek = limiter.peek(policy.charge("alice", 0)).await.expect("a decision");
+    let after = peek.outcomes().get(0).expect("an outcome").standing().reset_after().as_millis();
+    assert!(lives as i128 >= after as i128, "{lives} of {after} ms");
+}

@@ -2,7 +2,7 @@
 //! an error about that key, and no other key is affected.
 
 use tollgate::{
-    Decision, Error, ErrorKind, Limiter, Policy, Quota,
+    Decision, Error, ErrorKind, Limiter, Policy, Quota, Reserve,
     store::{RedisStore, Resilience, Source},
 };
 
@@ -212,5 +212,34 @@ async fn windows_that_alternate_add_nothing() {
             assert!(days <= most, "{quota:?}: {days} days", quota = policy.quota());
         }
         assert!(longest <= 2_500, "{tag}: {longest} bytes");
+    }
+}
+
+/// Whatever is done to several keys, a foreign value in the last of them stops all of it.
+#[tokio::test]
+async fn nothing_is_written_before_a_foreign_key() {
+    let server = Server::start();
+    let limiter = limiter(&server, Resilience::none()).await;
+    let mut connection = server.client().get_connection().expect("a connection");
+    let broken = policy("broken", "100/min token-bucket(50)");
+    for (quota, tag) in EACH {
+        let sound = policy("sound", quota);
+        let left = async || {
+            let peek = limiter.peek(sound.charge(tag, 0)).await.expect("a decision");
+            peek.outcomes().get(0).expect("an outcome").standing().remaining()
+        };
+        let charges = || [sound.charge(tag, 5), broken.charge(tag, 1)];
+        let Reserve::Held(held) = limiter.reserve(charges()).await.expect("a decision") else {
+            panic!("{quota}: denied")
+        };
+        let before = left().await;
+        set(&mut connection, &format!("toll:{{={tag}}}:broken:t2"), b"of another program");
+        assert!(limiter.check(charges()).await.is_err(), "{quota}: a check");
+        assert!(limiter.penalize(charges()).await.is_err(), "{quota}: a penalty");
+        assert!(limiter.reset(charges()).await.is_err(), "{quota}: a reset");
+        assert!(held.refund().await.is_err(), "{quota}: a refund");
+        let after = left().await;
+        // A token bucket refills meanwhile.
+        assert!((before..=before + 3).contains(&after), "{quota}: {after}, not {before}");
     }
 }

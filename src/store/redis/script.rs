@@ -19,8 +19,8 @@ use super::{
 };
 use crate::quota::for_each_algorithm;
 
-/// Joins the files of the script, each of which parses by itself. The loop answers one charge after
-/// the other; an algorithm is a branch with the Lua file that has the name of its module.
+/// Joins the files of the script, each of which parses by itself. A function takes the turn of one
+/// charge; an algorithm is a branch in it with the Lua file that has the name of its module.
 macro_rules! join {
     ($(
         $_name:ident { $($_field:tt: $_parameter:ident)? },
@@ -30,8 +30,8 @@ macro_rules! join {
             include_str!("../../../lua/prelude.lua"),
             include_str!("../../../lua/trial.lua"),
             include_str!("../../../lua/carried.lua"),
-            "while true do\n",
-            include_str!("../../../lua/next_charge.lua"),
+            "turn = function(operation, now, charge, admitted, rest_viewed)\nlocal block_header\nwhile true do\n",
+            include_str!("../../../lua/charge.lua"),
             $(
                 "if algorithm == ", $number, " then\n",
                 include_str!(concat!("../../../lua/", stringify!($module), ".lua")),
@@ -41,8 +41,10 @@ macro_rules! join {
             include_str!("../../../lua/ring.lua"),
             include_str!("../../../lua/block.lua"),
             include_str!("../../../lua/reset.lua"),
+            include_str!("../../../lua/write.lua"),
             include_str!("../../../lua/answer.lua"),
-            "end\n",
+            "end\nend\n",
+            include_str!("../../../lua/checks.lua"),
         )
     };
 }
@@ -180,6 +182,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "b1167f54053a2aaf7a439a5f001e67dc1e88c5e1");
+        assert_eq!(*SHA, "f605b692f7c33bc7dafb48a9b876a358ecd8a747");
     }
 }

@@ -1,0 +1,56 @@
+-- Reads the charge, and declares what the rest of its turn works with.
+--
+-- KEYS     the key of the charge
+-- ARGV[2]  its fields: see prelude.lua
+-- STATE    none read
+-- RETURNS  nothing: answer.lua does
+-- TTL      nothing is written
+local call, pack, parse = redis.call, struct.pack, struct.unpack
+-- In a batch, a key of another type fails its own check only.
+local read = operation == 'b' and redis.pcall or call
+local key = KEYS[charge]
+local position = charge * 42 - 41
+if operation == 'g' then position = charge * 82 - 81 end
+local algorithm, flags, limit, window, parameter, cost, max_cost =
+  parse('<BBddddd', ARGV[2], position)
+
+-- A charge with the key of an earlier one is answered when that one has been written.
+local answering = rest_viewed or flags % 4 < 2
+-- The last charge of the check and those that have not answered, once the turns behind this are over.
+local last, same_keys = (rest_viewed or flags >= 8) and charge or nil, nil
+-- A branch reads the `state`, finds out how many units are `free`, and leaves what is to be `written`:
+-- a whole state, with the time when it `expires`, or the beginning of one, which keeps its expiry.
+local state, free, foreign, written, expires
+-- The check passes this charge if at least `required` units are free: a shadow never refuses.
+local required = cost
+if flags % 2 == 1 then required = 0 end
+-- The state of a blocked key is behind the header of the block: at `offset`, and the ring of a log at
+-- `ring_at`. `block_end` is the end of the block, while it lasts.
+local offset, ring_at, block_end = '0', 238, nil
+if block_header then
+  offset, ring_at, block_end = 28, 266, parse('<I7', block_header, 8)
+  if block_end <= now then block_end = nil end
+  if block_end and required > 0 then required = 9007199254740992 end
+  -- No algorithm reads more of a state than this at once.
+  state = call('GETRANGE', key, 28, 334)
+  if state == '' then state = false end
+end
+-- If all charges pass and at least `needed` units are free, units are spent: `units` says how many. A
+-- force or a refund has them from the beginning.
+local needed, units = cost, 0
+if block_end or operation ~= 'a' and operation ~= 'b' then
+  needed = 9007199254740992
+  if operation == 'f' or operation == 'g' then units = cost end
+end
+-- The mark of what was spent, by which a refund finds it.
+local mark1, mark2, mark3, spent_limit, spent_window = 0, 0, 0
+if operation == 'g' then
+  mark1, mark2, mark3, spent_limit, spent_window = parse('<ddddd', ARGV[2], position + 42)
+end
+-- Waits in microseconds, all 0 while the key is untouched.
+local next_after, reset_after, retry_after = 0, 0, 0
+-- The most units that can ever be free.
+local capacity = limit
+-- Whether ring.lua counts this charge, the number of buckets to which it then rounds times, and the
+-- functions that it needs.
+local in_ring, buckets, find, bucket_end

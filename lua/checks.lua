@@ -1,0 +1,27 @@
+-- Checks: begins the turns of each check, one check after the other, and returns the replies.
+--
+-- KEYS     none
+-- ARGV[2]  the flags of the charges behind a foreign one
+-- STATE    none
+-- RETURNS  see prelude.lua
+-- TTL      nothing is written
+local first, total = 1, #KEYS
+repeat
+  local admitted, last, same_keys = turn(operation, now, first, true)
+  if admitted == nil then
+    -- A value that this script did not write is left as it is, and so is the rest of the check.
+    if ARGV[1] ~= 'b' then
+      return redis.error_reply('TOLLGATE ' .. KEYS[last] .. ' does not hold a state of this limiter')
+    end
+    while string.byte(ARGV[2], last * 42 - 40) < 8 do last = last + 1 end
+    for charge = first, last do
+      reply[charge + 1] = struct.pack('<dddddddd', -1, 0, 0, 0, 0, 0, 0, 0)
+    end
+  end
+  while same_keys do
+    turn(operation, now, same_keys[1], admitted, true)
+    same_keys = same_keys[2]
+  end
+  first = last + 1
+until first > total
+return total == 1 and reply or table.concat(reply)
