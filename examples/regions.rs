@@ -64,7 +64,7 @@ async fn main() -> Outcome<()> {
         .route("/", get(|| async { "ok\n" }))
         .layer(RateLimitLayer::new(limiter.clone(), rule));
 
-    // The handler is there before the first line is printed.
+    // The handler of SIGTERM is installed before the first line is printed.
     let mut terminated = unix::signal(unix::SignalKind::terminate())?;
     let listener = TcpListener::bind(var("ADDR", "127.0.0.1:3000".to_owned())?).await?;
     println!("listening on http://{}", listener.local_addr()?);
@@ -112,7 +112,7 @@ async fn delayed(url: &str, delay: Duration) -> Outcome<String> {
     Ok(proxy)
 }
 
-/// Carries the bytes of one connection, those of the server `delay` late.
+/// Forwards the bytes of one connection. Those of the server arrive after `delay`.
 async fn carry(client: TcpStream, server: TcpStream, delay: Duration) {
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (mut from_client, to_client) = client.into_split();

@@ -1,4 +1,4 @@
-//! The event that says what a layer does, once, when it is first used.
+//! The event that lists the limits of a layer when it is first used.
 #![cfg(feature = "tracing")]
 
 #[path = "support/log.rs"]
@@ -110,7 +110,7 @@ fn each_layer_has_a_line_of_its_own() {
     assert!(events[1].contains("api 100/min sliding-log, all 5/s sliding-log;"), "{events:#?}");
 }
 
-/// A store around a store names both. No address, user or password is in the line.
+/// The line of a store around another store names both. It has no address, user or password.
 #[cfg(feature = "redis-tls")]
 #[tokio::test]
 async fn redis_is_described_without_addresses() {

@@ -1,4 +1,4 @@
-//! Hostile headers and paths: what this crate makes of each, beside what the standard says.
+//! Hostile headers and paths: the result of this crate for each, beside the rule of the standard.
 //!
 //! The tables are in `tests/vectors/headers`. Each row is checked, or the test fails.
 #![cfg(feature = "axum")]

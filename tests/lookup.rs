@@ -610,7 +610,7 @@ async fn the_longest_times_are_allowed() {
     assert_eq!(database.loads(), 2);
 }
 
-/// A policy's name is all that unknown customers and others share.
+/// Unknown customers and others share only the name of the policy.
 #[tokio::test]
 async fn a_customer_without_a_limit_has_that_of_the_policy() {
     let database = Database::new();

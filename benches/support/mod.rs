@@ -101,8 +101,8 @@ pub(crate) fn measuring() -> bool {
     std::env::args().any(|argument| argument == "--bench")
 }
 
-/// The output of a future that is ready at once, as a check of the embedded store is. Compiled into
-/// its caller, as an `await` is.
+/// Returns the output of a future that is ready at once, such as a check of the embedded store. It is
+/// inlined into its caller, as an `await` is.
 #[inline(always)]
 pub(crate) fn ready<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {

@@ -62,8 +62,8 @@ impl Group {
 pub(super) struct Carried(Vec<Group>);
 
 impl Carried {
-    /// Applies the rule of a new window to all groups: `bound` is that of a unit charged at the
-    /// time of the key's last charge.
+    /// Applies the rule of a new window to all groups. `bound` is the rule of a unit that is charged at
+    /// the time of the key's last charge.
     pub(super) fn bound_by(&mut self, bound: Ramp) {
         for Group { units, own, later } in mem::take(&mut self.0) {
             self.add(units, own, if bound.zero < later.zero { bound } else { later });
@@ -90,7 +90,7 @@ impl Carried {
         }
     }
 
-    /// Drops the groups that weigh nothing any more; returns the rest, if there is any.
+    /// Drops the groups whose units no longer count. Returns the rest, if there is any.
     pub(super) fn unexpired(mut self: Box<Self>, now: u64) -> Option<Box<Self>> {
         self.0.retain(|group| now < group.end());
         if self.0.is_empty() { None } else { Some(self) }
@@ -101,7 +101,7 @@ impl Carried {
         self.0.iter().map(|group| group.weight(now)).sum()
     }
 
-    /// Returns from when on nothing is carried.
+    /// Returns the time from which no carried unit counts.
     pub(super) fn end(&self) -> u64 {
         self.0.iter().map(Group::end).max().unwrap_or(0)
     }
@@ -124,8 +124,8 @@ pub(super) fn heap_bytes(carried: &Option<Box<Carried>>) -> usize {
     carried.as_ref().map_or(0, |groups| bytes(groups))
 }
 
-/// Subtracts up to `units` from the first of the counters of a period that has any; returns how many
-/// units that was.
+/// Subtracts up to `units` from the first counter of a period that is not 0. Returns the number
+/// subtracted.
 pub(super) fn take(units: u64, counters: [Option<&mut u64>; 2]) -> u64 {
     let counter = counters.into_iter().flatten().find(|counter| **counter > 0);
     counter.map_or(0, |counter| {

@@ -1,4 +1,4 @@
-//! The state of one key under whichever algorithm, and what every algorithm derives alike.
+//! The state of one key under any algorithm, and the values that are derived alike for all algorithms.
 
 use std::mem;
 
@@ -33,8 +33,8 @@ macro_rules! states {
                 }
             }
 
-            /// Treats everything that counts as charged at `now` if the clock has been set back by
-            /// more than a window since the last charge.
+            /// If the clock has been set back by more than a window since the last charge, all units
+            /// that count are treated as charged at `now`.
             #[inline]
             fn heal(&mut self, now: Timestamp) {
                 match self {
@@ -55,7 +55,7 @@ macro_rules! states {
                 }
             }
 
-            /// Returns where the key stands, and how long a charge of `units` has to wait.
+            /// Returns the standing of the key, with the wait of a charge of `units`.
             #[inline]
             pub(crate) fn standing(
                 &mut self,
@@ -72,9 +72,9 @@ macro_rules! states {
                 }
             }
 
-            /// Charges as many units as `affordable` makes of the free ones. Returns how many that
-            /// was, and where the key then stands. If it is none, the standing says how long a
-            /// charge of `cost` has to wait.
+            /// Calls `affordable` with the number of free units, and charges the number that it
+            /// returns. Returns this number and the standing of the key. If the number is 0, the
+            /// standing has the wait of a charge of `cost`.
             #[inline(always)]
             pub(crate) fn spend(
                 &mut self,
@@ -94,7 +94,7 @@ macro_rules! states {
                 }
             }
 
-            /// Refunds what a charge still weighs; returns how many units that was.
+            /// Refunds the units of a charge that still count. Returns their number.
             pub(crate) fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
                 self.heal(now);
                 match self {
@@ -103,7 +103,7 @@ macro_rules! states {
                 }
             }
 
-            /// Returns from when on this state is the same as none, under any quota.
+            /// Returns the time from which this state equals the state of a new key, under any quota.
             pub(crate) fn expires_at(&self) -> Timestamp {
                 match self {
                     $(Self::$name(state) => state.expires_at(),)+
@@ -111,8 +111,8 @@ macro_rules! states {
                 }
             }
 
-            /// Returns about how many units are outstanding at `now`: what evicting the key would
-            /// forgive.
+            /// Returns about how many units are outstanding at `now`. An eviction of the key would make
+            /// them free.
             pub(crate) fn outstanding(&self, now: Timestamp) -> u64 {
                 match self {
                     $(Self::$name(state) => state.outstanding(now),)+
@@ -130,7 +130,7 @@ macro_rules! states {
         }
 
         /// Returns how many of `units` are outstanding at `now` if a key was charged these units at
-        /// `since` and nothing else, and gets one of `parts` equal parts of what comes back.
+        /// `since` and nothing else, and gets one of `parts` equal parts of the units that return.
         pub(crate) fn outstanding_of(
             quota: &Quota,
             parts: u32,
@@ -257,7 +257,7 @@ fn spend<M: StateMachine>(
     (units, mark, standing(state, &snapshot, quota, waiting))
 }
 
-/// Derives everything that a caller sees from what is free and how long a number of units takes.
+/// Returns the standing, computed from the free units and the waits of a snapshot.
 #[inline(always)]
 fn standing<M: StateMachine>(
     state: &M,

@@ -1,6 +1,7 @@
-//! Exact integer products and quotients: `limit * window` exceeds what 64 bits hold.
+//! Exact integer products and quotients. `limit * window` may need more than 64 bits.
 
-/// Returns `a * b / c`, rounded down. `c` is not 0 and the result fits, as bounds on quotas ensure.
+/// Returns `a * b / c`, rounded down. The bounds of quotas ensure that `c` is not 0 and that the result
+/// fits.
 #[inline]
 pub(crate) fn mul_div(a: u64, b: u64, c: u64) -> u64 {
     mul_add_div_rem(a, b, 0, c).0
@@ -16,7 +17,7 @@ pub(crate) fn mul_div_ceil(a: u64, b: u64, c: u64) -> u64 {
 /// Returns the quotient and the remainder of `(a * b + d) / c`.
 #[inline]
 pub(crate) fn mul_add_div_rem(a: u64, b: u64, d: u64, c: u64) -> (u64, u64) {
-    // A division of 64 bits costs a fraction of one of 128 bits, and nearly always suffices.
+    // A division of 64 bits is much cheaper than one of 128 bits, and nearly always suffices.
     match a.checked_mul(b).and_then(|product| product.checked_add(d)) {
         Some(sum) if sum < c => (0, sum),
         Some(sum) => (sum / c, sum % c),

@@ -2,13 +2,13 @@
 //!
 //! Each algorithm is one file with a state that implements [`StateMachine`]. A state answers three
 //! questions about a [`Quota`](crate::Quota) at a time `now`: how many units are free, how long a
-//! number of units takes to become free, and from when on the state no longer matters. It takes two
-//! orders: charge units, and refund units. A [`KeyState`] derives everything else from these, such
+//! number of units takes to become free, and at which time the state no longer matters. It executes two
+//! commands: charge units, and refund units. A [`KeyState`] derives everything else from these, such
 //! as the waits of a [`Standing`](crate::Standing).
 //!
 //! A [`Block`] in front of a state refuses its key until a fixed time.
 //!
-//! Looking at a state never changes it: a denial leaves nothing behind.
+//! Reading a state never changes it, so a denial has no effect on it.
 
 mod block;
 mod carried;

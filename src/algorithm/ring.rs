@@ -90,7 +90,7 @@ pub(crate) struct TrailingWindow {
 }
 
 impl Ring {
-    /// Returns how the log stands at `now`. A charge at `time` has the stamp `stamp(time)`: `time`, or
+    /// Returns a snapshot of the log at `now`. A charge at `time` has the stamp `stamp(time)`: `time`, or
     /// later if times are rounded up.
     pub(crate) fn trailing(
         &self,
@@ -190,7 +190,7 @@ impl Ring {
         }
     }
 
-    /// Returns from when on no record counts.
+    /// Returns the time from which no record counts.
     pub(crate) fn expires_at(&self) -> u64 {
         self.records.back().map_or(0, |last| self.time(*last) + self.window)
     }

@@ -55,8 +55,8 @@ pub(crate) trait StateMachine: Default {
     /// caught up.
     fn heal(&mut self, now: Timestamp);
 
-    /// Returns how the state stands at `now` under `quota`. If `now` is before the state's last
-    /// charge, the clock ran backward, and the state is judged as of that charge.
+    /// Returns a snapshot of the state at `now` under `quota`. If `now` is before the last charge, the
+    /// clock ran backward, and the snapshot is that of the time of this charge.
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> Self::Snapshot;
 
     /// Returns whether `units` are free at `now` under `quota`.
@@ -88,7 +88,7 @@ pub(crate) trait StateMachine: Default {
     fn outstanding(&self, now: Timestamp) -> u64;
 
     /// Returns how many of `units` are outstanding at `now` if a key was charged these units at
-    /// `since` and nothing else, and gets one of `parts` equal parts of what comes back.
+    /// `since` and nothing else, and gets one of `parts` equal parts of the units that return.
     fn outstanding_of(quota: &Quota, parts: u32, units: u64, since: u64, now: u64) -> u64;
 
     /// Returns the bytes of heap memory that the state holds.

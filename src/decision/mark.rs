@@ -43,7 +43,7 @@ impl Mark {
         Self(self.0, debt, self.2)
     }
 
-    /// Returns whether this mark is that of a part of a charge of `units` units with the mark `whole`.
+    /// Returns whether this mark belongs to a part of a charge of `units` units with the mark `whole`.
     pub(crate) const fn is_within(self, whole: Self, units: u64) -> bool {
         self.0 == whole.0
             && self.2 == whole.2

@@ -50,16 +50,16 @@ pub struct Key {
     tag: Option<NonZeroU64>,
 }
 
-/// The length of the kind and the length byte, with which an encoded key begins.
+/// The length of the header of an encoded key: the kind, and a length byte.
 pub(super) const HEADER_BYTES: usize = 2;
 
-/// The bytes that the key of several keys begins with, before their encodings.
+/// The prefix of the key of several keys. The encodings of the keys follow.
 pub(super) const PAIR: [u8; 2] = *b"\0p";
 
 /// The length of the longest text of four keys.
 const MAX_PARTS_BYTES: usize = PAIR.len() + 4 * (HEADER_BYTES + Key::MAX_PLAIN + 8);
 
-/// The bit of the kind byte that a part with a tag has, within the key of several keys.
+/// The bit of the kind byte that marks a part with a tag, in the key of several keys.
 pub(super) const TAGGED_PART: u8 = 0x80;
 
 /// An encoded key. Different keys have different encodings.

@@ -2,9 +2,9 @@
 
 use super::key::{Key, Kind};
 
-/// The bytes that the key of a number begins with, before those of the number in big-endian order.
+/// The prefix of the key of a number. The bytes of the number follow, in big-endian order.
 pub(super) const NUMBER: [u8; 2] = *b"\0n";
-/// The bytes that the key of a negative number begins with, before those of its magnitude.
+/// The prefix of the key of a negative number. The bytes of its magnitude follow.
 pub(super) const NEGATIVE: [u8; 2] = *b"\0m";
 
 impl From<u64> for Key {

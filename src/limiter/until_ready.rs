@@ -11,8 +11,8 @@ use crate::{decision::Decision, error::Error, policy::Charges};
 const MAX_WITHIN: Duration = Duration::from_secs(86_400 * 365);
 
 impl Limiter {
-    /// Waits like [`until_ready`](Self::until_ready), and awaits `gate` before each check, when it is
-    /// the turn of this task. The argument of `gate` is the deadline. If `gate` returns an error, this
+    /// Waits like [`until_ready`](Self::until_ready). When it is the turn of this task, awaits `gate`
+    /// before each check. The argument of `gate` is the deadline. If `gate` returns an error, this
     /// function returns the same error, and nothing is charged.
     pub(crate) async fn until_ready_after<'p, E, G, F>(
         &self,

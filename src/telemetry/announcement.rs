@@ -1,4 +1,4 @@
-//! The event that lists once what a layer limits.
+//! The event that lists the limits of a layer, once.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 

@@ -19,7 +19,7 @@ async fn granted(fixture: &Fixture, charge: Charge<'_>) -> Option<u64> {
 pub(crate) async fn a_lease_takes_half_of_what_is_free_beyond_its_cost(fixture: Fixture) {
     fixture.set(START);
     for policy in &each_algorithm(10) {
-        // As much as there is, as much as it asks for, and more than 1 unit at once.
+        // Half of the free units beyond the cost, at most the maximum, and for costs above 1, too.
         for (key, cost, most, grants) in [
             ("alice", 1, u64::MAX, &[Some(5), Some(3), Some(1), Some(1), None][..]),
             ("bob", 1, 3, &[Some(3), Some(3), Some(2), Some(1), Some(1), None]),
@@ -34,7 +34,7 @@ pub(crate) async fn a_lease_takes_half_of_what_is_free_beyond_its_cost(fixture: 
                 assert_eq!(found, *expected, "{policy:?}, {key}, lease {index}");
             }
         }
-        // What a lease leaves, other charges find.
+        // Other charges can spend the units that a lease leaves.
         assert_eq!(granted(&fixture, policy.charge("carol", 3)).await, Some(3));
         let batch = policy.charge("dave", 0).lease_up_to(100).up_to(100);
         assert_eq!(granted(&fixture, batch).await, Some(1));
@@ -76,7 +76,7 @@ pub(crate) async fn a_lease_is_refunded_and_settled_like_a_charge(fixture: Fixtu
         assert_eq!(remaining(&fixture, policy).await, 10);
         hold(&fixture.limiter, lease()).await.settle(2).await.expect("an answer");
         assert_eq!(remaining(&fixture, policy).await, 8);
-        // A look and a penalty take no lease.
+        // A peek and a penalty take no lease.
         let peek = fixture.limiter.peek(lease()).await.expect("an answer");
         assert_eq!(peek.outcomes().get(0).expect("an outcome").granted(), 0);
         let _ = fixture.limiter.penalize(lease()).await.expect("an answer");
@@ -99,7 +99,7 @@ pub(crate) async fn counts(fixture: &Fixture, algorithm: &str, capacity: u64, fr
         fixture.set(START + time);
         assert_eq!(remaining(fixture, &policy).await, *free, "{text} after {time} us");
     }
-    // What a key can never spend is refused for good, also by a lease.
+    // A cost over the capacity is refused for good, also by a lease.
     let decision =
         fixture.limiter.check(policy.charge("alice", capacity + 1).lease_up_to(99)).await;
     let decision = decision.expect("an answer");

@@ -24,7 +24,7 @@ pub(crate) async fn a_late_refund_gives_nothing(fixture: Fixture) {
         let start = START + index as u64 * 100 * SECOND;
         fixture.set(start);
         let slot = hold(&fixture.limiter, policy.charge("alice", 7)).await;
-        // For buckets and the counter it may weigh for almost two windows.
+        // Under buckets and the counter, the units may count for almost two windows.
         fixture.set(start + 2 * SECOND);
         assert!(check(&fixture, policy, 5).await.is_allowed());
         assert_eq!(slot.refund().await.expect("an answer"), 0, "{policy:?}");
@@ -52,7 +52,7 @@ pub(crate) async fn a_bucket_gives_back_what_is_unpaid(fixture: Fixture) {
     fixture.set(START);
     let first = hold(&fixture.limiter, bucket.charge("alice", 4)).await;
     let second = hold(&fixture.limiter, bucket.charge("alice", 6)).await;
-    // Of the first 1.5 units are left, of the second all.
+    // 1.5 units of the first charge are left, and all units of the second one.
     fixture.set(START + 2 * SECOND + 500_000);
     assert_eq!(first.refund().await.expect("an answer"), 1);
     assert_eq!(second.refund().await.expect("an answer"), 6);
@@ -94,7 +94,7 @@ pub(crate) async fn settle_up(fixture: Fixture) {
     }
 }
 
-/// It may exceed the limit, takes its time to leave, and nothing overflows.
+/// A settlement may exceed the limit. Its units leave later, and nothing overflows.
 pub(crate) async fn settle_far_beyond_the_limit(fixture: Fixture) {
     for units in [15, u64::MAX] {
         fixture.set(START);

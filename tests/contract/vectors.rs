@@ -55,7 +55,7 @@ async fn run(fixture: &Fixture, vector: &Value) {
     }
 }
 
-/// Compares what the step says.
+/// Compares the outcome with the values that the step expects.
 fn compare(step: &Value, decision: &Decision<'_>) {
     let standing = decision.outcomes().get(0).expect("an outcome").standing();
     if let Some(allowed) = step["allowed"].as_bool() {

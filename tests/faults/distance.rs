@@ -1,4 +1,4 @@
-//! Redis at a distance: no fault, but each round trip takes its time. Redis still decides each check.
+//! Redis at a distance. Each round trip takes long, but there is no fault: Redis still decides each check.
 
 use std::time::Duration;
 
@@ -44,13 +44,13 @@ async fn relay(server: u16, round_trip: Duration) -> String {
     url
 }
 
-/// Passes everything on after a delay, in which more may arrive.
+/// Forwards all bytes, each after a delay. More bytes may arrive during the delay.
 async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) {
     let (under_way, mut arrived) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
     let read = async move {
         let mut bytes = vec![0; 65_536];
         loop {
-            // The kernel forgets this setting.
+            // The kernel resets this option, so it is set before each read.
             let _ = SockRef::from(from.as_ref()).set_tcp_quickack(false);
             let Ok(count @ 1..) = from.read(&mut bytes).await else { return };
             let _ = under_way.send((Instant::now() + delay, bytes[..count].to_vec()));

@@ -45,9 +45,9 @@ pub(crate) struct Figures {
     pub(crate) admitted: u64,
     /// Checks decided without Redis.
     pub(crate) fell_back: usize,
-    /// There are to be none of them.
+    /// True if no check may be decided without Redis.
     pub(crate) is_unnoticed: bool,
-    /// Units beyond the limits, which is what the local shares are for.
+    /// Units beyond the limits, which the local shares have admitted.
     pub(crate) beyond: u64,
     /// Units beyond the stated bound.
     pub(crate) wrong: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// `lives` says how often the data began anew: once, and once more for each time it was lost.
+    /// `lives` is the number of times that Redis started without data, the first start included.
     pub(crate) fn of(
         fault: &str,
         [server, control]: &[Vec<Sample>; 2],

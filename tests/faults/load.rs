@@ -24,7 +24,7 @@ use crate::processes::{Role, end_of_input};
 /// check, so that a request that waits for it delays no other.
 const CONNECTIONS: u64 = 32;
 const EVERY: Duration = Duration::from_millis(64);
-/// A request is charged to one of so many keys.
+/// The number of keys of the load. Each request is charged to one of them.
 pub(crate) const KEYS: u64 = 8;
 
 const TARGETS: &str = "TOLLGATE_TEST_TARGETS";

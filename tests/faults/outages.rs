@@ -53,8 +53,8 @@ async fn made_a_replica() {
     .await;
 }
 
-/// The files of the server may not grow any more, as on a disk that is full: what it cannot write
-/// down it refuses to do, until there is room again.
+/// The files of the server may not grow any more, as on a full disk. The server refuses to write until
+/// there is room again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn disk_full() {
     measured(async || {
@@ -72,7 +72,7 @@ async fn disk_full() {
     .await;
 }
 
-/// The primary dies for good. What the replica had is kept.
+/// The primary dies for good. The data of the replica is kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn promoted() {
     measured(async || {
@@ -86,7 +86,7 @@ async fn promoted() {
     .await;
 }
 
-/// A new connection takes longer than any check waits for it, and is used all the same.
+/// A new connection takes longer than the deadline of a check. Later checks use it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_lost_far_away() {
     measured(async || {

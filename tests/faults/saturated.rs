@@ -34,7 +34,7 @@ use crate::{
 
 /// Connections with a request in flight each.
 const CONNECTIONS: u64 = 2_000;
-/// A request is charged to one of so many keys.
+/// The number of keys of the load. Each request is charged to one of them.
 const KEYS: u64 = 20;
 /// The processor time that the application itself takes for a request.
 const WORK: Duration = Duration::from_micros(100);

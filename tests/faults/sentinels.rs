@@ -41,8 +41,8 @@ async fn no_quorum() {
     .await;
 }
 
-/// The first sentinel and the old primary come back after the failover. For a while that sentinel
-/// names the old primary, which still believes to be one; units charged there are lost.
+/// The first sentinel and the old primary come back after the failover. For a while, this sentinel names
+/// the old primary, which still has the role of a primary. Units that are charged there are lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_primary_comes_back_with_its_sentinel() {
     measured(async || {

@@ -16,7 +16,7 @@ pub(crate) struct Stage<'a> {
     environment: Vec<(&'a str, &'a str)>,
     /// The number of times that Redis starts without data, the first start included.
     lives: u64,
-    /// Redis decides every check all the same.
+    /// True if Redis is expected to decide every check.
     is_unnoticed: bool,
 }
 

@@ -207,7 +207,7 @@ async fn on_failure_decides_when_the_store_cannot_answer() {
     assert!(problem["type"].as_str().unwrap().ends_with("#temporary-reduced-capacity"));
     let mut shadow = layer().and(dear().shadow()).layer(inner());
     assert_eq!(ask!(shadow, "/").0, 200, "a shadow denies no request");
-    // Two rules of one policy and key are one charge: the stricter says what happens.
+    // Two rules of one policy and key are one charge. The stricter one applies on a failure.
     let twice = rule("dear", "1/min").with_on_failure(OnFailure::Allow);
     let mut both =
         RateLimitLayer::new(Limiter::new(UnavailableStore), twice).and(dear()).layer(inner());

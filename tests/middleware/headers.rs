@@ -103,7 +103,7 @@ async fn several_policies_are_several_members() {
     ask!(service);
     let (status, headers, _) = ask!(service);
     assert_eq!((status, value(&headers, "retry-after")), (429, "10"));
-    // Retry-After points before the end of no window that is shown.
+    // Retry-After does not end before any window that is shown.
     for (_, parameters) in members(&headers, "ratelimit") {
         assert!(parameters.iter().all(|(name, number)| name != "t" || *number <= 10));
     }

@@ -308,7 +308,7 @@ impl Guarded {
         Self::with(1, Duration::from_secs(600))
     }
 
-    /// Guarded by so many sentinels, which promote the replica once the primary is silent for
+    /// Starts `count` sentinels, which promote the replica when the primary has not answered for
     /// 300 ms.
     pub(crate) fn by(count: usize) -> Self {
         Self::with(count, Duration::from_millis(300))
@@ -343,8 +343,8 @@ impl Guarded {
         Self { primary, replica, sentinel, others }
     }
 
-    /// Starts one more sentinel that hears nothing of the others, nor of a failover, and believes that
-    /// the primary is up.
+    /// Starts one more sentinel that receives no messages of the others, and assumes that the primary
+    /// is up.
     pub(crate) fn isolated_sentinel(&self) -> Server {
         let (port, path, name) = (free_port(), directory().join("sentinel.conf"), Self::NAME);
         for server in [&self.primary, &self.replica] {

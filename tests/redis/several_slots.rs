@@ -20,7 +20,7 @@ async fn remaining(limiter: &Limiter, policy: &Policy, key: &str) -> u64 {
     decision.outcomes().get(0).expect("an outcome").standing().remaining()
 }
 
-/// The slots of a check are asked one after the other. A check that is given up between two of them
+/// The slots of a check are asked in sequence. A check that is dropped between two of them
 /// is still denied as a whole.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_that_is_given_up_spends_no_part() {

@@ -44,7 +44,7 @@ async fn a_blocked_key_costs_the_store_a_call_each_second() {
     }
 }
 
-/// At once in this process, within the age of a cached denial in another.
+/// A block and its end act at once in this process, and in another one when its cached denial expires.
 #[tokio::test]
 async fn a_block_and_its_end_show_in_all_processes() {
     let clock = ManualClock::at(START);

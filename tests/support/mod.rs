@@ -1,4 +1,4 @@
-//! Shared by the tests: a limiter with a manual clock, and a tally of the cases that a test reached.
+//! Support for the tests: a limiter with a manual clock, and counts of the cases that a test reached.
 #![allow(dead_code, reason = "no test needs all of it")]
 
 pub(crate) mod calm;
@@ -33,7 +33,7 @@ impl Fixture {
         Self { limiter, set: Box::new(set), is_shared: false }
     }
 
-    /// The store is one that several instances share.
+    /// Marks the store as shared by several instances.
     pub(crate) fn shared(self) -> Self {
         Self { is_shared: true, ..self }
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderValue, header::RETRY_AFTER};
 
-/// Returns the longest wait that `Retry-After` names. `now` is the time from which a date is counted.
+/// Returns the longest wait in the values of `Retry-After`. A date is converted to the wait from `now`.
 pub(super) fn pause(headers: &HeaderMap, now: impl Fn() -> SystemTime) -> Option<Duration> {
     let until = |value: &HeaderValue| parse_date(value)?.duration_since(now()).ok();
     let lines = headers.get_all(RETRY_AFTER).into_iter();
@@ -16,7 +16,7 @@ pub(super) fn parse_date(value: &HeaderValue) -> Option<SystemTime> {
     httpdate::parse_http_date(value.to_str().ok()?).ok()
 }
 
-/// Parses `delay-seconds`. A number that is too large is the largest one.
+/// Parses `delay-seconds`. A number that is too large becomes the maximum.
 pub(super) fn parse_seconds(value: &HeaderValue) -> Option<Duration> {
     let digits = value.as_bytes();
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {

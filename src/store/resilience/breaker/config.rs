@@ -6,7 +6,7 @@ use std::time::Duration;
 /// each node has a breaker with these settings.
 ///
 /// - **Closed**, the first state: every call goes to the store. The breaker opens when
-///   [`consecutive`](Self::consecutive) calls fail one after the other, or when
+///   [`consecutive`](Self::consecutive) calls fail without a success in between, or when
 ///   [`failures_percent`](Self::failures_percent) of the calls within [`window`](Self::window)
 ///   fail.
 /// - **Open**: no call goes to the store. A background task probes the store every

@@ -224,7 +224,7 @@ impl SharedBreaker {
         }
     }
 
-    /// Decides what the prober does next.
+    /// Returns the next step of the prober.
     pub(super) fn next_step(&self) -> NextStep {
         let now = Instant::now();
         self.update(|guarded, origin| {

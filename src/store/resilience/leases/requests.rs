@@ -41,7 +41,7 @@ pub(in crate::store::resilience) fn call(
     stages.call(request, Origin::Caller, limit)
 }
 
-/// Adds the stock to what the store says is free.
+/// Adds the units in stock to the remaining units in the reply of the store.
 fn peek(
     stages: &Arc<Stages>,
     leases: &Leases,
