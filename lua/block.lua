@@ -1,9 +1,9 @@
 -- Block: no unit of a blocked key is free, whatever its algorithm says. The twin of
 -- src/algorithm/block.rs.
 --
--- An ordinary charge does nothing here. A blocked key begins with a header that no algorithm takes for
--- its state. The charge that meets it begins its turn again, and the algorithm then reads and writes its
--- state behind the header.
+-- An ordinary charge does nothing here. The value of a blocked key begins with a header, which no
+-- algorithm accepts as its state. A charge that meets the header begins its turn again. The algorithm
+-- then reads and writes its state behind the header.
 --
 -- KEYS     the key of the charge
 -- ARGV[2]  of a block its duration, in place of the most units to take

@@ -9,7 +9,7 @@
 -- RETURNS  functions, made by a charge that has carried units
 -- TTL      nothing is written
 --
--- What it uses is handed to it: each variable that a closure captures costs every call time.
+-- The functions get everything as arguments, because each captured variable costs every call time.
 local function make_carried_functions(mul_div, parse, pack)
   local functions = {}
 
@@ -92,14 +92,14 @@ local function make_carried_functions(mul_div, parse, pack)
     return bytes
   end
 
-  -- Returns how many units count at `time`.
+  -- Returns the number of units that count at `time`.
   local function used(groups, time)
     local sum = 0
     for _, group in ipairs(groups) do sum = sum + weight(group, time) end
     return sum
   end
 
-  -- Returns from when on nothing is carried.
+  -- Returns the time from which no carried unit counts.
   local function zero(groups)
     local latest = 0
     for _, group in ipairs(groups) do
@@ -119,7 +119,7 @@ local function make_carried_functions(mul_div, parse, pack)
   end
 
   -- Takes `units` out of the first group in `state` of the period with this ramp that counts at
-  -- `time`. Returns how many units that was, and the state.
+  -- `time`. Returns their number, and the state.
   local function take(state, from, hold, zero, time, units)
     while from < #state do
       local group = { parse('<I7I7I7I7I7', state, from + 1) }

@@ -49,8 +49,8 @@ if operation == 'g' then
 end
 -- Waits in microseconds, all 0 while the key is untouched.
 local next_after, reset_after, retry_after = 0, 0, 0
--- The most units that can ever be free.
+-- The maximum number of free units.
 local capacity = limit
--- Whether ring.lua counts this charge, the number of buckets to which it then rounds times, and the
--- functions that it needs.
+-- `in_ring` is true if ring.lua counts this charge. `buckets` is then the number of buckets in a window,
+-- and the others are the functions that it needs.
 local in_ring, buckets, find, bucket_end

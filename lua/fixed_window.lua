@@ -46,8 +46,8 @@ repeat
       or make_carried_functions(mul_div, parse, pack)
     carried = carried_functions.load(state, 20, last_charge)
     if state_window ~= window then
-      -- The counter starts at 0. What the old period has counted is carried: as if all had been
-      -- charged at the time of the last charge.
+      -- The counter starts at 0. The units of the old period are carried, as if all had been charged at
+      -- the time of the last charge.
       local edge = last_charge - last_charge % window + window
       carried = carried_functions.bound(carried, edge, edge)
       carried_functions.add(carried, count, last_end, last_end, edge, edge)
@@ -68,7 +68,7 @@ repeat
     end
   end
   if refunded then break end
-  -- What is stored is changed, and then seen again.
+  -- The refund changes the stored state, and the loop then reads it again.
   refunded = true
   local spent_end = mark1 + spent_window
   local is_stored = state_window == spent_window and last_end == spent_end

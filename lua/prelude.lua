@@ -17,8 +17,8 @@
 --   checks.lua                 begins the turns of each check, and returns the replies
 --
 -- A turn views its charge (reads the state, brings it to `now`, and finds out how many units are free),
--- has the next charge of the check take its turn, and then answers its own: spends or refunds, and says
--- where the key then stands. So the turn of the first charge contains all others, each charge is viewed
+-- has the next charge of the check take its turn, and then answers its own: spends or refunds, and returns
+-- the standing of the key. So the turn of the first charge contains all others, each charge is viewed
 -- before any of them is written, and what a turn has read is still at hand when it answers.
 --
 -- KEYS     one key for each charge

@@ -49,14 +49,14 @@ if in_ring then
     foreign, answering = true, false
   end
   local header = state
-  -- What was charged under another window leaves by the shorter of the two.
+  -- Units that were charged under another window leave by the shorter of the two.
   local life = state_window < window and state_window or window
   local short_life = old_life < window and old_life or window
   local seen = now > known and now or known
   local stored_last_time, at_newest = last_time, 78 + (tail - 1) % 8 * 10
   if buckets and state_window ~= window and tail > head then
-    -- The bucket that is open ends at the last charge, or where a shorter window has the bucket of
-    -- that charge end. All but the newest record are older than that.
+    -- If the window has grown, the open bucket ends at the last charge. If it has shrunk, the open bucket
+    -- ends with the new bucket that holds the last charge. All but the newest record are older than that.
     local latest = window > state_window and known or bucket_end(window, buckets, known)
     if last_time > latest then
       last_time = latest
@@ -111,8 +111,8 @@ if in_ring then
       units = (total - before) % 4294967296
       if units > charged then units = charged end
       if units > 0 then
-        -- Out of its own block: out of the totals from its own on, or out of the first alone, to which
-        -- the others are relative.
+        -- Subtract the units in the block of the record: from the totals from its own on, or from the
+        -- first total alone, because the others are relative to it.
         block = sub(block, at + 1, at + 80)
         local layout = '<' .. string.rep('I6I4', #block / 10)
         local numbers = { parse(layout, block) }
@@ -132,7 +132,7 @@ if in_ring then
           newest_block = pack('<I6I4', bits, (first_of_block - units) % 4294967296)
             .. sub(newest_block, 11)
         end
-        -- Out of the first total of each block between, up to 32 blocks at a time.
+        -- Subtract the units from the first total of each block between, up to 32 blocks at a time.
         local next_block = number + 1
         while next_block < newest do
           local count, place = newest - next_block, next_block % places
@@ -178,7 +178,7 @@ if in_ring then
         or math.min(max_cost, flags % 8 >= 4 and cost + floor((free - cost) / 2) or free)
     end
     if units > 0 then
-      -- Drop what has left.
+      -- Drop the records that no longer count.
       head, start = first, base
       if tail > head and window > state_window then
         -- The records that count keep their life.

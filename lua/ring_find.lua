@@ -21,7 +21,7 @@ if in_ring then
     local base = before
     local block, first_total = index - index % 8, parse('<I4', text, from + 7)
     local low, high = index, tail - 1
-    -- What has left mostly ends near: in this block, or in the next.
+    -- Mostly the record is near: in this block, or in the next.
     local near, far = block + 7, block + 15
     while true do
       local middle = (low + high - (low + high) % 2) / 2

@@ -27,7 +27,7 @@ repeat
       answering, refunded, state = false, true, nil
       current, previous, last_charge, state_window = 0, 0, 0, window
     elseif last_charge > now + state_window then
-      -- The clock has been set back: what counted at the last charge is taken as charged now.
+      -- The clock has been set back: the units that counted at the last charge are taken as charged now.
       local overlap, rest =
         mul_div(previous, state_window - last_charge % state_window, 0, state_window)
       current = current + overlap + (rest > 0 and 1 or 0)
@@ -51,8 +51,8 @@ repeat
       or make_carried_functions(mul_div, parse, pack)
     carried = carried_functions.load(state, 27, last_charge)
     if state_window ~= window then
-      -- Both counters start at 0. What the old periods have counted is carried: as if charged in
-      -- the last microsecond of the previous period, and at the time of the last charge.
+      -- Both counters start at 0. The units of the old periods are carried, as if they had been charged
+      -- in the last microsecond of the previous period, and at the time of the last charge.
       local edge = last_charge - last_charge % window + window
       local start = last_end - state_window
       local before = start > 0 and start - 1 or 0
@@ -88,7 +88,7 @@ repeat
     end
   end
   if refunded then break end
-  -- What is stored is changed, and then seen again.
+  -- The refund changes the stored state, and the loop then reads it again.
   refunded = true
   local spent_end = mark1 + spent_window
   local spent_zero = spent_end + spent_window
@@ -149,8 +149,8 @@ if answering then
     for want = 1, units > 0 and 2 or 3 do
       local wanted = want == 1 and free + 1 or want == 2 and limit or cost
       if wanted > free and wanted <= limit then
-        -- When the estimate comes down to `target`: in this period, or in the next one, in which
-        -- what is current now is the previous.
+        -- The time at which the estimate falls to `target`. It lies in this period, or in the next one,
+        -- in which the current count is the previous one.
         local target, time = limit - wanted, now
         if carried then
           time = carried_functions.first_time(seen, high, target, used_at)

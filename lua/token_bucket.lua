@@ -69,8 +69,8 @@ end
 if operation == 'g' and not state then
   units = 0
 elseif operation == 'g' and answering then
-  -- Debts are paid in the order in which they were made: what is left of this one is what the
-  -- refill since has not reached, at the fastest rate that is known.
+  -- Debts are paid in the order in which they were made. So this debt is left as far as the refill since
+  -- the charge has not paid it, at the fastest rate that is known.
   local fast_limit, fast_window = spent_limit, spent_window
   for i = 1, 2 do
     local other_limit, other_window = limit, window
@@ -153,7 +153,7 @@ if answering then
     end
   end
   if debt > 0 then
-    -- The wait until the debt is no more than what a charge leaves room for.
+    -- The wait until the debt is so low that the charge fits.
     reset_after = reset_after + ahead
     local excess, rest = debt - burst, nil
     if excess <= 0 then

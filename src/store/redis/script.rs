@@ -182,6 +182,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "f605b692f7c33bc7dafb48a9b876a358ecd8a747");
+        assert_eq!(*SHA, "f46af1613ed9d855b8636a0dda64ce7b6bfd354a");
     }
 }
