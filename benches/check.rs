@@ -76,7 +76,7 @@ fn ratios() {
 }
 
 /// The first is compared like for like; the others do what governor cannot.
-fn algorithms() -> [(Algorithm, f64); 5] {
+fn algorithms() -> [(Algorithm, f64); Algorithm::EACH.len()] {
     [
         (Algorithm::TokenBucket { burst: u64::from(BURST) }, 2.0),
         (Algorithm::FixedWindow, 3.0),

@@ -7,6 +7,7 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use tollgate::Algorithm;
 
 /// Files of the repository that rustdoc has no page for.
 const NOT_IN_RUSTDOC: [&str; 3] = ["contributing", "mit", "apache"];
@@ -141,5 +142,26 @@ fn the_program_of_the_page_on_operations_is_the_example() {
     let known: BTreeSet<&str> = example.lines().map(str::trim).collect();
     for line in lines {
         assert!(known.contains(line), "examples/heavy/prometheus.rs has no line {line}");
+    }
+}
+
+/// The places of the documentation that a new algorithm needs.
+#[test]
+fn the_tables_have_each_algorithm() {
+    for page in [
+        "README.md",
+        "docs/guide/algorithms.md",
+        "docs/guide/leases.md",
+        "docs/live_limits.md",
+        "docs/redis.md",
+    ] {
+        let text = fs::read_to_string(page).expect("a page");
+        for algorithm in Algorithm::EACH {
+            let algorithm = format!("{algorithm:?}");
+            let name = algorithm.split(|it: char| !it.is_alphanumeric()).next().expect("a name");
+            let words = text.split(|it: char| !it.is_alphanumeric());
+            let rows = words.filter(|word| *word == name).count();
+            assert!(rows > 0, "{page} has nothing about {name}");
+        }
     }
 }

@@ -2,10 +2,7 @@
 
 use std::mem;
 
-use super::{
-    MemoryBudget, Refund, Snapshot, StateMachine, block::Block, fixed_window, sliding_buckets,
-    sliding_counter, sliding_log, token_bucket,
-};
+use super::{MemoryBudget, Refund, Snapshot, StateMachine, block::Block};
 use crate::{
     clock::Timestamp,
     decision::{Mark, Standing},
@@ -15,12 +12,12 @@ use crate::{
 macro_rules! states {
     ($(
         $name:ident { $($field:tt: $parameter:ident)? },
-        $text:literal, $number:literal, $layout:literal, $state:ty;
+        $text:literal, $number:literal, $layout:literal, $module:ident::$state:ident;
     )+) => {
         /// The state of one key under one policy.
         #[derive(Debug)]
         pub(crate) enum KeyState {
-            $($name($state),)+
+            $($name(super::$module::$state),)+
             /// A blocked key. It is boxed, so that the states of other keys do not become larger.
             Blocked(Box<BlockedKey>),
         }
@@ -29,7 +26,7 @@ macro_rules! states {
             /// Creates the state of a key that has spent nothing.
             pub(crate) fn new(algorithm: Algorithm) -> Self {
                 match algorithm {
-                    $(Algorithm::$name { .. } => Self::$name(<$state>::default()),)+
+                    $(Algorithm::$name { .. } => Self::$name(super::$module::$state::default()),)+
                 }
             }
 
@@ -141,7 +138,7 @@ macro_rules! states {
             let (since, now) = (since.as_micros(), now.as_micros());
             match quota.algorithm() {
                 $(Algorithm::$name { .. } => {
-                    <$state>::outstanding_of(quota, parts, units, since, now)
+                    super::$module::$state::outstanding_of(quota, parts, units, since, now)
                 })+
             }
         }

@@ -150,23 +150,59 @@ macro_rules! names {
 
 for_each_algorithm!(names);
 
+/// The time at which units return under an algorithm. What depends on the algorithm elsewhere, such as
+/// the end of a lease, follows from it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum UnitsReturn {
+    /// Each unit a window after it was charged, or later.
+    AfterWindow,
+    /// The units of a period at its end, or from its end on. A period begins at a multiple of the
+    /// window.
+    ByPeriod,
+    /// One unit after the other at the rate of the quota, up to `burst` units.
+    AtRate {
+        /// The most units that can be spent at once.
+        burst: u64,
+    },
+}
+
+// No match of this file has an arm for all other algorithms, so the compiler names what a new one needs.
 impl Algorithm {
+    /// Returns the time at which units return.
+    #[inline]
+    pub(crate) const fn units_return(self) -> UnitsReturn {
+        match self {
+            Self::SlidingLog | Self::SlidingBuckets(_) => UnitsReturn::AfterWindow,
+            Self::SlidingCounter | Self::FixedWindow => UnitsReturn::ByPeriod,
+            Self::TokenBucket { burst } => UnitsReturn::AtRate { burst },
+        }
+    }
+
+    /// Returns the same algorithm with the burst that `change` makes of its own, if it has one.
+    pub(crate) fn map_burst(self, change: impl FnOnce(u64) -> u64) -> Self {
+        match self {
+            Self::TokenBucket { burst } => Self::TokenBucket { burst: change(burst) },
+            Self::SlidingLog
+            | Self::SlidingBuckets(_)
+            | Self::SlidingCounter
+            | Self::FixedWindow => self,
+        }
+    }
+
     /// Checks the bounds that depend on the algorithm. Limit and window are known to be in the
     /// bounds of every quota.
     pub(crate) fn validate(self, limit: u64, window: u64) -> Result<(), Error> {
         match self {
-            Self::SlidingLog | Self::SlidingBuckets(_) if limit > Quota::MAX_LOGGED => {
-                Err(Error::invalid(
-                    "limit",
-                    limit,
-                    "1 to 2147483648 for a sliding log or sliding buckets",
-                ))
-            }
-            Self::SlidingBuckets(n) if !(1..=1000).contains(&n) => {
-                Err(Error::invalid("number of sliding buckets", n, "1 to 1000"))
+            Self::SlidingLog => validate_logged(limit),
+            Self::SlidingBuckets(n) => {
+                validate_logged(limit)?;
+                if !(1..=1000).contains(&n) {
+                    return Err(Error::invalid("number of sliding buckets", n, "1 to 1000"));
+                }
+                Ok(())
             }
             Self::TokenBucket { burst } => validate_burst(burst, limit, window),
-            _ => Ok(()),
+            Self::SlidingCounter | Self::FixedWindow => Ok(()),
         }
     }
 
@@ -185,6 +221,15 @@ impl fmt::Display for Algorithm {
         f.write_str(self.name())?;
         if self.has_parameter() { write!(f, "({})", self.parameter()) } else { Ok(()) }
     }
+}
+
+/// Checks that the records of a log can hold the units.
+fn validate_logged(limit: u64) -> Result<(), Error> {
+    if limit > Quota::MAX_LOGGED {
+        let allowed = "1 to 2147483648 for a sliding log or sliding buckets";
+        return Err(Error::invalid("limit", limit, allowed));
+    }
+    Ok(())
 }
 
 /// Checks that the burst refills within the longest window, so that a timestamp can hold the end.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Quota};
+use super::{Quota, UnitsReturn};
 use crate::error::Error;
 
 /// Checks that `quota` can be leased for `lease`.
@@ -30,14 +30,14 @@ pub(super) fn validate(lease: Duration, quota: &Quota) -> Result<(), Error> {
 
 /// Returns the longest lease of `quota` in whole milliseconds, and the rule that ends it there.
 fn longest(quota: &Quota) -> (Duration, &'static str) {
-    let burst = match quota.algorithm() {
-        Algorithm::TokenBucket { burst } => {
+    let burst = match quota.algorithm().units_return() {
+        UnitsReturn::AtRate { burst } => {
             // One unit of the burst has to remain: burst - ceil(limit * lease / window) >= 1.
             let micros =
                 u128::from(burst - 1) * quota.window().as_micros() / u128::from(quota.limit());
             Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
         }
-        _ => Duration::MAX,
+        UnitsReturn::AfterWindow | UnitsReturn::ByPeriod => Duration::MAX,
     };
     let rules = [
         (quota.window() / 10, "a tenth of the window"),
@@ -51,19 +51,17 @@ fn longest(quota: &Quota) -> (Duration, &'static str) {
 
 /// Returns the quota by which a shared store counts `quota`, which has been leased for `micros`.
 pub(super) fn counted(quota: Quota, micros: u64) -> Quota {
-    let (limit, window) = (quota.limit(), quota.window_micros());
-    match quota.algorithm() {
-        Algorithm::TokenBucket { burst } => {
+    let (limit, window, algorithm) = (quota.limit(), quota.window_micros(), quota.algorithm());
+    match algorithm.units_return() {
+        UnitsReturn::AtRate { .. } => {
             let refill =
                 (u128::from(limit) * u128::from(micros)).div_ceil(u128::from(window)) as u64;
             // The burst of a part of a quota may be as small as the refill.
-            let burst = burst.saturating_sub(refill).max(1);
-            Quota::packed(limit, window, Algorithm::TokenBucket { burst })
+            let rest = |burst: u64| burst.saturating_sub(refill).max(1);
+            Quota::packed(limit, window, algorithm.map_burst(rest))
         }
-        algorithm @ (Algorithm::SlidingLog | Algorithm::SlidingBuckets(_)) => {
-            Quota::packed(limit, window + micros, algorithm)
-        }
-        Algorithm::SlidingCounter | Algorithm::FixedWindow => quota,
+        UnitsReturn::AfterWindow => Quota::packed(limit, window + micros, algorithm),
+        UnitsReturn::ByPeriod => quota,
     }
 }
 

@@ -8,5 +8,5 @@ mod quota;
 mod settings;
 mod text;
 
-pub(crate) use self::algorithm::for_each_algorithm;
+pub(crate) use self::algorithm::{UnitsReturn, for_each_algorithm};
 pub use self::{algorithm::Algorithm, quota::Quota};

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::lease;
+use super::{UnitsReturn, lease};
 use crate::{clock::Timestamp, error::Error, quota::Algorithm};
 
 /// A limit of units per window, and the [`Algorithm`] that counts them.
@@ -242,12 +242,12 @@ impl Quota {
     /// period that counts them.
     #[allow(dead_code, reason = "used by the lease layer")]
     pub(crate) fn lease_micros_at(&self, granted: Timestamp) -> u64 {
-        match self.algorithm() {
-            Algorithm::SlidingCounter | Algorithm::FixedWindow => {
+        match self.algorithm().units_return() {
+            UnitsReturn::ByPeriod => {
                 let rest = self.window - granted.as_micros() % self.window;
                 rest.min(self.lease_micros())
             }
-            _ => self.lease_micros(),
+            UnitsReturn::AfterWindow | UnitsReturn::AtRate { .. } => self.lease_micros(),
         }
     }
 
@@ -279,9 +279,9 @@ impl Quota {
     /// bucket, the limit elsewhere.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
-        match self.algorithm() {
-            Algorithm::TokenBucket { burst } => burst,
-            _ => self.limit(),
+        match self.algorithm().units_return() {
+            UnitsReturn::AtRate { burst } => burst,
+            UnitsReturn::AfterWindow | UnitsReturn::ByPeriod => self.limit(),
         }
     }
 
@@ -309,10 +309,7 @@ impl Quota {
             return self;
         }
         let part = |units: u64| (units / u64::from(parts)).max(1);
-        let algorithm = match self.algorithm() {
-            Algorithm::TokenBucket { burst } => Algorithm::TokenBucket { burst: part(burst) },
-            other => other,
-        };
+        let algorithm = self.algorithm().map_burst(part);
         Self::packed(part(self.limit()), self.window, algorithm).with_lease(self.lease_millis())
     }
 

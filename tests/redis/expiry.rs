@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate::{
-    Limiter,
+    Algorithm, Limiter,
     store::{RedisStore, Resilience},
 };
 
@@ -48,7 +48,7 @@ async fn a_key_lives_as_long_as_what_it_has_spent() {
     }
 }
 
-const EACH: [(&str, &str); 5] = [
+const EACH: [(&str, &str); Algorithm::EACH.len()] = [
     ("1000/2s", "l2"),
     ("1000/2s sliding-buckets(4)", "b2"),
     ("1000/2s sliding-counter", "c2"),

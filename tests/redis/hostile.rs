@@ -2,7 +2,7 @@
 //! an error about that key, and no other key is affected.
 
 use tollgate::{
-    Decision, Error, ErrorKind, Limiter, Policy, Quota, Reserve,
+    Algorithm, Decision, Error, ErrorKind, Limiter, Policy, Quota, Reserve,
     store::{RedisStore, Resilience, Source},
 };
 
@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// A quota of each algorithm, and the tag of its keys.
-const EACH: [(&str, &str); 5] = [
+const EACH: [(&str, &str); Algorithm::EACH.len()] = [
     ("100/min", "l2"),
     ("100/min sliding-buckets(4)", "b2"),
     ("100/min sliding-counter", "c2"),

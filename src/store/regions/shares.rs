@@ -3,7 +3,7 @@
 //! `regions * share + pool` is the whole, for the limit as for the burst. No unit is in two parts,
 //! and none is lost.
 
-use crate::quota::{Algorithm, Quota};
+use crate::quota::{Algorithm, Quota, UnitsReturn};
 
 /// The rule by which quotas are divided.
 #[derive(Debug, Clone, Copy)]
@@ -35,12 +35,13 @@ impl Shares {
 
     fn share_of(&self, quota: &Quota) -> Option<Parts> {
         let (share, pool) = self.divide_units(quota.limit());
-        let Algorithm::TokenBucket { burst } = quota.algorithm() else {
-            let part = |units| part(quota, units, quota.algorithm());
+        let algorithm = quota.algorithm();
+        let UnitsReturn::AtRate { burst } = algorithm.units_return() else {
+            let part = |units| part(quota, units, algorithm);
             return Some(Parts { share: Some(part(share)?), pool: valid_rest(pool, part)? });
         };
         let (share_burst, pool_burst) = self.divide_units(burst);
-        let part_of = |burst| move |units| part(quota, units, Algorithm::TokenBucket { burst });
+        let part_of = |burst| move |units| part(quota, units, algorithm.map_burst(|_| burst));
         Some(Parts {
             share: Some(part_of(share_burst)(share)?),
             // The pool needs a rest of the limit and of the burst. If one of them is 0, there is no
