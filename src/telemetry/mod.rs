@@ -26,6 +26,7 @@ mod misuse;
 #[cfg(not(feature = "tracing"))]
 #[path = "no_misuse.rs"]
 mod misuse;
+mod reports;
 #[cfg(feature = "serde")]
 mod settings;
 
@@ -42,44 +43,11 @@ pub(crate) use self::{
     misuse::{
         FirstRequests, RouteWatch, charged_twice, every_key_is_new, forwarded_ignored, peer_missing,
     },
+    reports::{record_decision, reports_decisions, store_failed},
 };
 #[cfg(feature = "lookup")]
 pub(crate) use self::{
     counts::{looked_up, row_loaded},
     misuse::lookup_missing,
+    reports::lookup_failed,
 };
-use crate::{decision::Decision, error::Error};
-
-/// Returns whether decisions are reported. With the feature `metrics`, the result is always true,
-/// because the facade does not say whether a recorder is installed.
-#[inline]
-pub(crate) fn reports_decisions() -> bool {
-    counts::ENABLED || events::enabled()
-}
-
-/// Reports a decision, as an event if it denies the check and `log` admits it, and in the counters
-/// of its policies.
-#[inline]
-pub(crate) fn record_decision<'r>(
-    decision: &Decision<'_>,
-    log: &DenialLog,
-    route: impl FnOnce() -> Option<&'r str>,
-) {
-    events::decided(decision, log, route);
-    counts::decided(decision);
-}
-
-/// Reports that a call to a remote store has failed.
-#[cold]
-pub(crate) fn store_failed(error: &Error) {
-    counts::store_failed(error.kind());
-    events::store_failed(error);
-}
-
-/// Reports that a load of a lookup has failed. `error` is the error that the load returned, if any.
-#[cfg(feature = "lookup")]
-#[cold]
-pub(crate) fn lookup_failed(kind: &'static str, error: Option<&dyn std::fmt::Display>) {
-    counts::lookup_failed(kind);
-    events::lookup_failed(kind, error);
-}
