@@ -486,10 +486,15 @@ async fn long_log(pair: &Pair, name: &str, quota: Quota, steps: u64, random: &mu
 
 #[tokio::test]
 async fn long_logs_decide_as_memory_does() {
+    for history in seed::histories("differential_long_logs", 1) {
+        compare_long_logs(&mut Random(history.seed)).await;
+    }
+}
+
+async fn compare_long_logs(random: &mut Random) {
     let server = Server::start();
     let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
     let pair = Pair::new(store);
-    let random = &mut Random::new("differential_long_logs");
     for (limit, n) in [(40, 0), (700, 0), (3_000, 0), (5_000, 0), (700, 100), (5_000, 1_000)] {
         let algorithm = if n == 0 { Algorithm::SlidingLog } else { Algorithm::SlidingBuckets(n) };
         let quota = Quota::new_with_algorithm(limit, Duration::from_secs(60), algorithm);

@@ -8,7 +8,10 @@ use tollgate::{
 
 use crate::{
     servers::{Server, patient},
-    support::{hold, policy, seed::Random},
+    support::{
+        hold, policy,
+        seed::{Random, histories},
+    },
 };
 
 /// A quota of each algorithm, and the tag of its keys.
@@ -72,10 +75,15 @@ fn damage(random: &mut Random, state: &[u8]) -> Vec<u8> {
 /// Damaged states of each algorithm, some written under several windows: the script never fails.
 #[tokio::test]
 async fn a_damaged_state_gets_a_decision_or_is_foreign() {
+    for history in histories("hostile_states", 1) {
+        decide_on_hostile_states(&mut Random(history.seed)).await;
+    }
+}
+
+async fn decide_on_hostile_states(random: &mut Random) {
     let server = Server::start();
     let limiter = limiter(&server, Resilience::none()).await;
     let mut connection = server.client().get_connection().expect("a connection");
-    let random = &mut Random::new("hostile_states");
     let (mut decided, mut foreign) = (0, 0);
     for (quota, tag) in EACH {
         let windows = ["100/min", "100/90s", "100/45s"].map(|it| quota.replace("100/min", it));
@@ -126,10 +134,15 @@ async fn a_damaged_state_gets_a_decision_or_is_foreign() {
 /// The rest of a batch is decided.
 #[tokio::test]
 async fn a_damaged_state_harms_no_other_check_of_its_batch() {
+    for history in histories("hostile_batches", 1) {
+        decide_hostile_batches(&mut Random(history.seed)).await;
+    }
+}
+
+async fn decide_hostile_batches(random: &mut Random) {
     let server = Server::start();
     let limiter = limiter(&server, Resilience::none()).await;
     let mut connection = server.client().get_connection().expect("a connection");
-    let random = &mut Random::new("hostile_batches");
     for (quota, tag) in EACH {
         let policy = policy("p", quota);
         let key = format!("toll:{{=alice}}:p:{tag}");
