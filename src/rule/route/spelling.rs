@@ -1,6 +1,9 @@
 //! Spellings of a path, and the normal form that they share.
 
+use std::borrow::Cow;
+
 use http::request::Parts;
+use percent_encoding::percent_decode_str;
 
 use super::path;
 
@@ -46,10 +49,11 @@ pub(super) fn is_normal(path: &str) -> bool {
     !other && (bytes.len() < 2 || !bytes.ends_with(b"/"))
 }
 
-/// Returns the normal form of a path: percent-encoding is decoded once, empty segments and `.` are
+/// Returns the normal form of a path: percent-encoding is decoded once (invalid
+/// encodings stay as they are), empty segments and `.` are
 /// removed, and `..` removes the segment before it (RFC 3986, sections 5.2.4 and 6.2.2).
 pub(super) fn normal(path: &str) -> Vec<u8> {
-    let decoded = decoded(path.as_bytes());
+    let decoded: Cow<'_, [u8]> = percent_decode_str(path).into();
     let mut normal = Vec::with_capacity(decoded.len());
     for segment in decoded.split(|byte| *byte == b'/') {
         match segment {
@@ -62,26 +66,6 @@ pub(super) fn normal(path: &str) -> Vec<u8> {
         }
     }
     if normal.is_empty() { vec![b'/'] } else { normal }
-}
-
-/// Decodes percent-encoding. Invalid encodings stay as they are.
-fn decoded(path: &[u8]) -> Vec<u8> {
-    let (mut decoded, mut rest) = (Vec::with_capacity(path.len()), path);
-    while let [first, after @ ..] = rest {
-        let escape = match after {
-            [high, low, after @ ..] if *first == b'%' => hex(*high).zip(hex(*low)).zip(Some(after)),
-            _ => None,
-        };
-        let (byte, after) =
-            escape.map_or((*first, after), |((high, low), after)| (high << 4 | low, after));
-        decoded.push(byte);
-        rest = after;
-    }
-    decoded
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).map(|value| value as u8)
 }
 
 #[cfg(test)]
