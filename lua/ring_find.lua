@@ -10,8 +10,7 @@ if in_ring then
   -- which `wanted` units were charged, or that has this `number`: its index and time, when it leaves,
   -- its total, the total before it, and its block, which is in a text behind a position. There is such
   -- a record. The block of `index` is in `text` behind `from`, and `before` is the total before that
-  -- record. `ring` is where the ring
-  -- begins, or the ring.
+  -- record. `ring` is the position of the ring in the value, or the text of a ring that is not stored yet.
   function find(key, header, text, from, index, before, window, seen, wanted, number, ring)
     local parse = struct.unpack
     local known, life, short_life, old_end, _, _, tail, places =

@@ -40,7 +40,7 @@ impl<'p> Allowed<'p> {
         let lines = charges
             .into_iter()
             .zip(&replies)
-            .filter_map(|(charge, reply)| ReceiptLine::of_reply(charge, reply, u64::MAX));
+            .filter_map(|(charge, reply)| ReceiptLine::of_reply(charge, reply, source, u64::MAX));
         Receipt::new(time, source, lines)
     }
 }

@@ -165,8 +165,9 @@ impl<'p> Decision<'p> {
     pub(crate) fn receipt(&self, position: usize, units: u64) -> Receipt {
         let Details { charges, replies, .. } = self.details();
         let line = charges.get(position).zip(replies.get(position));
-        let line =
-            line.and_then(|(charge, reply)| ReceiptLine::of_reply(charge.clone(), reply, units));
+        let line = line.and_then(|(charge, reply)| {
+            ReceiptLine::of_reply(charge.clone(), reply, self.source(), units)
+        });
         Receipt::new(self.time(), self.source(), line)
     }
 

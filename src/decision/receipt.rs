@@ -3,14 +3,17 @@
 use smallvec::SmallVec;
 
 use super::{ChargeReply, Mark, Source};
-use crate::{clock::Timestamp, policy::Charge};
+use crate::{
+    clock::Timestamp,
+    policy::{Charge, OnFailure},
+};
 
 /// The receipt of an admitted check, which a refund or a settlement needs.
 ///
-/// It has a line for each charge that was made. A [shadow](crate::Charge::shadow) that did not pass
-/// was not made, nor was a charge that passed because of [`OnFailure::Allow`](crate::OnFailure) while
-/// the store could not answer: neither is refunded or settled. A charge of 0 units that passes is
-/// made, so that its whole cost can be settled later.
+/// It has a line for each charge that was made. Two kinds are not made, and so neither refunded nor
+/// settled: a [shadow](crate::Charge::shadow) that did not pass, and a charge that passed because of
+/// [`OnFailure::Allow`](crate::OnFailure) while the store could not answer. A charge of 0 units that
+/// the store admits is made, so that its whole cost can be settled later.
 ///
 /// It can be used once, so it cannot be cloned. [`Allowed::into_receipt`](crate::Allowed) creates
 /// it, and [`Limiter::hold`](crate::Limiter::hold) turns it into a
@@ -112,14 +115,16 @@ impl ReceiptLine {
         Self { charge, units, mark }
     }
 
-    /// Creates the line of a charge in an admitted check, for at most `max_units` of its units.
-    /// Returns `None` if the charge was not made.
+    /// Creates the line of a charge in an admitted check that `source` decided, for at most
+    /// `max_units` of its units. Returns `None` if the charge was not made.
     pub(super) fn of_reply(
         charge: Charge<'_>,
         reply: &ChargeReply,
+        source: Source,
         max_units: u64,
     ) -> Option<Self> {
-        let is_made = reply.units > 0 || charge.cost() == 0;
+        let is_undecided = source == Source::Fallback && charge.on_failure() == OnFailure::Allow;
+        let is_made = reply.units > 0 || (charge.cost() == 0 && !is_undecided);
         is_made.then(|| Self::new(charge.into_owned(), reply.units.min(max_units), reply.mark))
     }
 

@@ -156,8 +156,8 @@ for_each_algorithm!(names);
 pub(crate) enum UnitsReturn {
     /// Each unit a window after it was charged, or later.
     AfterWindow,
-    /// The units of a period at its end, or from its end on. A period begins at a multiple of the
-    /// window.
+    /// The units of a period return together at its end, or bit by bit during the next period. A
+    /// period begins at a multiple of the window.
     ByPeriod,
     /// One unit after the other at the rate of the quota, up to `burst` units.
     AtRate {

@@ -8,7 +8,7 @@
 //! | `tollgate_store_errors_total` | counter | by `kind`: calls to remote stores that failed, including probes |
 //! | `tollgate_breaker_state` | gauge | the worst state of a breaker: 0 closed, 1 open, 2 half-open, 3 recovering |
 //! | `tollgate_open_breakers` | gauge | breakers that are open or half-open |
-//! | `tollgate_fallback_total` | counter | checks and settlements that this process decided by itself |
+//! | `tollgate_fallback_total` | counter | checks that this process decided by itself, and charges beyond the limit that it made |
 //! | `tollgate_deadline_missed_total` | counter | calls that the store did not answer by the deadline |
 //! | `tollgate_deny_cache_hits_total` | counter | checks that the deny cache denied |
 //! | `tollgate_leased_checks_total` | counter | checks that this process decided with leased units |
@@ -37,7 +37,10 @@ pub(crate) fn describe() {
     let counters = [
         ("tollgate_decisions_total", "Decisions, by policy and outcome."),
         ("tollgate_store_errors_total", "Calls to remote stores that failed, by kind of error."),
-        ("tollgate_fallback_total", "Checks and settlements that the fallback decided."),
+        (
+            "tollgate_fallback_total",
+            "Checks that the fallback decided, and charges beyond the limit that it made.",
+        ),
         ("tollgate_deadline_missed_total", "Calls that the store did not answer by the deadline."),
         ("tollgate_deny_cache_hits_total", "Checks that the deny cache denied."),
         ("tollgate_leased_checks_total", "Checks that were decided with leased units."),

@@ -181,9 +181,13 @@ async fn a_charge_that_was_not_made_is_not_settled() {
     let allowed = || policy.charge("alice", 1).with_on_failure(OnFailure::Allow);
     bench.remote.set(Mood::Down);
     let in_outage = bench.hold(allowed()).await;
+    let without_estimate =
+        bench.hold(policy.charge("alice", 0).with_on_failure(OnFailure::Allow)).await;
     let after_it = bench.hold(allowed()).await;
-    assert!(in_outage.receipt().lines().is_empty());
-    in_outage.settle(11).await.expect("nothing to settle");
+    for reservation in [in_outage, without_estimate] {
+        assert!(reservation.receipt().lines().is_empty());
+        reservation.settle(11).await.expect("nothing to settle");
+    }
     bench.heal(&policy).await;
     let calls = bench.remote.calls();
     after_it.settle(11).await.expect("nothing to settle");

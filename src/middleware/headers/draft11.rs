@@ -53,7 +53,8 @@ impl Draft11 {
             let remaining = remaining.format(standing.remaining);
             let seconds = seconds.format(window);
             let partition = partition(outcome, secret);
-            // A text without spare capacity becomes a header value without another allocation.
+            // Without spare capacity, the text of one member becomes a header value without another
+            // allocation.
             let lengths = [name, remaining, seconds, &partition].map(str::len);
             text.reserve_exact("\"\";r=;t=".len() + lengths.iter().sum::<usize>());
             text.push('"');

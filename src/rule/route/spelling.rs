@@ -49,9 +49,9 @@ pub(super) fn is_normal(path: &str) -> bool {
     !other && (bytes.len() < 2 || !bytes.ends_with(b"/"))
 }
 
-/// Returns the normal form of a path: percent-encoding is decoded once (invalid
-/// encodings stay as they are), empty segments and `.` are
-/// removed, and `..` removes the segment before it (RFC 3986, sections 5.2.4 and 6.2.2).
+/// Returns the normal form of a path. Percent-encoding is decoded once, and invalid encodings stay as
+/// they are. Empty segments and `.` are removed, and `..` removes the segment before it (RFC 3986,
+/// sections 5.2.4 and 6.2.2).
 pub(super) fn normal(path: &str) -> Vec<u8> {
     let decoded: Cow<'_, [u8]> = percent_decode_str(path).into();
     let mut normal = Vec::with_capacity(decoded.len());

@@ -182,6 +182,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "f46af1613ed9d855b8636a0dda64ce7b6bfd354a");
+        assert_eq!(*SHA, "0fb7584197e34465bb1bc45ad80329d3fed7685c");
     }
 }

@@ -207,9 +207,9 @@ impl DividedCheck {
         refused.fold(true, |all, line| all & line.move_to_pool())
     }
 
-    /// Returns the part to ask next: the pool before the share. The share has replied before that it has
-    /// the units, so the pool is the part that is more likely to deny. If it denies first, the share has
-    /// no units to refund.
+    /// Returns the part to ask next: the pool before the share. The share has already refused the
+    /// charges that it cannot pay, so the pool is more likely to deny. If it denies first, there is nothing
+    /// to refund in the share.
     fn next_part(&self) -> Option<Part> {
         let waits = |part: &Part| self.lines.iter().any(|line| line.waits_for(*part));
         [Part::Pool, Part::Share].into_iter().find(waits)

@@ -2,8 +2,8 @@
 //! [`Stages::call_leased`].
 //!
 //! Steps that do not wait are functions and no futures, so a request that is decided without the store
-//! allocates nothing. From step 6 on, a request that waits is one boxed future, which owns the charges
-//! and lends them to each step.
+//! needs no boxed future. A request that waits is one boxed future, which owns the charges and lends them
+//! to each step.
 
 use std::{sync::Arc, time::Duration};
 
@@ -69,7 +69,8 @@ impl Stages {
     ///    [fallback](Fallback) decides.
     /// 3. If the [deny cache](DenyCache) implies that the store denies the check, the cache answers.
     /// 4. If the stock of a busy key is too small, the check waits for the renewal of the stock, and
-    ///    begins again with step 1.
+    ///    begins again with step 1, at most twice. If the renewal takes longer than `limit`, the fallback
+    ///    decides.
     /// 5. Each breaker of step 2 grants a [permit](NodePermit). If one rejects the request, the fallback
     ///    decides.
     /// 6. The store is called. It must answer by the [deadline](Deadline).

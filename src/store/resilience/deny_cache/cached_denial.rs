@@ -7,7 +7,7 @@
 
 use crate::{
     decision::{ChargeReply, Mark, Standing, Verdict},
-    quota::{Algorithm, Quota},
+    quota::{Quota, UnitsReturn},
 };
 
 /// The time for which an entry is used, in microseconds. It bounds the time for which a change by
@@ -158,7 +158,7 @@ impl CachedDenial {
     /// standing shows it: its waits are then not those of the quota.
     #[inline]
     fn unit_time(&self, quota: &Quota) -> Option<u64> {
-        let Algorithm::TokenBucket { .. } = quota.algorithm() else { return None };
+        let UnitsReturn::AtRate { .. } = quota.algorithm().units_return() else { return None };
         let (window, limit) = (quota.window_micros(), quota.limit());
         let unit_time = window.is_multiple_of(limit).then(|| window / limit)?;
         let missing = self.limit.saturating_sub(self.remaining + 1).saturating_mul(unit_time);

@@ -21,7 +21,7 @@ use crate::{
     clock::{Clock, Timestamp, micros},
     decision::{ChargeReply, ReceiptLine, Verdict},
     policy::Charge,
-    quota::Algorithm,
+    quota::UnitsReturn,
     store::scheduling::runtime_with_timer,
 };
 
@@ -296,7 +296,8 @@ pub(super) fn is_leased(charge: &Charge<'_>) -> bool {
 
 /// Returns whether the store marks a charge with the debt of a token bucket.
 pub(super) fn has_debt_marks(stages: &Stages, charge: &Charge<'_>) -> bool {
-    stages.has_debt_marks && matches!(charge.quota().algorithm(), Algorithm::TokenBucket { .. })
+    stages.has_debt_marks
+        && matches!(charge.quota().algorithm().units_return(), UnitsReturn::AtRate { .. })
 }
 
 /// Returns the time from a request to its reply, in microseconds.
