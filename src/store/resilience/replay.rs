@@ -129,8 +129,8 @@ mod tests {
             let fallback = Fallback::new(MemoryConfig::default(), 1);
             let policy = Policy::new("p", "10/h".parse().unwrap()).unwrap();
             for key in ["alice", "bob", "carol"] {
-                let check = Request::Acquire(&[policy.charge(key, 3)]);
-                fallback.execute(check, Cause::Rejected).unwrap();
+                let charge = [policy.charge(key, 3)];
+                fallback.execute(Request::Acquire(&charge), Cause::Rejected).unwrap();
             }
             let refuse = || Err(Error::new(ErrorKind::WrongType, "something else"));
             let answers = Arc::new(AtomicBool::new(false));
