@@ -7,7 +7,7 @@
 --
 -- KEYS     the key of the charge
 -- ARGV[2]  of a block its duration, in place of the most units to take
--- STATE    28 bytes before the state of the algorithm: 'blocked', the end of the block, its life, and
+-- STATE    28 bytes before the state of the algorithm: 'blocked', the end of the block, its duration, and
 --          when the state expires. The header stays when the block has ended, until the key is charged
 -- RETURNS  the standing of a blocked key
 -- TTL      the end of the block, or that of the state if it is later
@@ -15,11 +15,11 @@ local met_block = false
 if foreign and not block_header then
   local header = read('GETRANGE', key, 0, 27)
   if #header == 28 then
-    local text, end_, life, expiry = parse('<c7I7I7I7', header)
-    if text == 'blocked' and life <= 34560000000000 then
-      if end_ > now + life then
-        -- The clock has been set back: the rest of the block is at most its life.
-        header = pack('<c7I7I7I7', text, now + life, life, expiry)
+    local text, until_, duration, expiry = parse('<c7I7I7I7', header)
+    if text == 'blocked' and duration <= 34560000000000 then
+      if until_ > now + duration then
+        -- The clock has been set back: the rest of the block is at most its duration.
+        header = pack('<c7I7I7I7', text, now + duration, duration, expiry)
         call('SETRANGE', key, '0', header)
       end
       block_header, met_block = header, true

@@ -203,8 +203,8 @@ if in_ring then
       local slot, flush, flushed, ring = tail % 8, nil, nil, nil
       -- The copy of the oldest block is written when it is another one.
       local oldest_block, newest_block = from == 0 and text or nil, ''
-      -- One time and life, one record. A log beyond all limits (forced charges) gets no more records
-      -- either: its newest units come back together, late, never early.
+      -- Units with the same time and life are one record. A log of 1048576 records gets no more:
+      -- further units join the newest record, and come back late and never early.
       if tail > head and (stamp == last_time and not begins_life or tail - head >= 1048576) then
         slot = (tail - 1) % 8
         if begins_life then old_end = tail - 1 end

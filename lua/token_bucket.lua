@@ -69,8 +69,8 @@ end
 if operation == 'g' and not state then
   units = 0
 elseif operation == 'g' and answering then
-  -- Debts are paid in the order in which they were made. So this debt is left as far as the refill since
-  -- the charge has not paid it, at the fastest rate that is known.
+  -- Debts are paid in the order in which they were made. So the units left of this debt are those
+  -- that the refill since the charge has not paid, at the fastest rate that is known.
   local fast_limit, fast_window = spent_limit, spent_window
   for i = 1, 2 do
     local other_limit, other_window = limit, window

@@ -72,8 +72,8 @@ pub enum ErrorKind {
     QueueFull,
     /// The row of a [`Lookup`](crate::Lookup) that a rule needs could not be loaded.
     LookupFailed,
-    /// The deadline of [`Limiter::until_ready`](crate::Limiter::until_ready) passed while earlier tasks
-    /// waited for the same key.
+    /// In [`Limiter::until_ready`](crate::Limiter::until_ready), the maximum wait passed before the
+    /// task became the first in the queue of its key.
     Deadline,
 }
 

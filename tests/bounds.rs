@@ -287,7 +287,7 @@ fn keys() {
     let keys: Vec<Key> = lengths.iter().map(|length| Key::new(&bytes[..*length])).collect();
     for (index, key) in keys.iter().enumerate() {
         assert_eq!(keys.iter().position(|other| other == key), Some(index), "all differ");
-        let plain = lengths[index] <= Key::MAX_PLAIN;
+        let plain = lengths[index] <= Key::MAX_PLAIN_BYTES;
         assert_eq!(key.reveal() == &bytes[..lengths[index]], plain);
         assert_eq!(*key, Key::new(&bytes[..lengths[index]]), "the same bytes are the same key");
         assert_ne!(*key, key.tagged("tenant"));

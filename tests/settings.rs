@@ -217,7 +217,7 @@ fn the_secret_of_headers_is_read_and_never_written() {
     let headers: Headers = serde_json::from_value(json!({ "partition_secret": secret })).unwrap();
     assert_eq!(
         headers,
-        Headers::default().partition_key(0x0123_4567_89ab_cdef_0000_0000_0000_0007)
+        Headers::default().partition_secret(0x0123_4567_89ab_cdef_0000_0000_0000_0007)
     );
     assert_eq!(written(&headers)["partition_secret"], json!("redacted"));
     for wrong in [json!("redacted"), json!("4711"), json!(4711), json!({ "x": 4711 })] {

@@ -31,7 +31,7 @@ fuzz_target!(|input: (&str, u64, u64, u8, u64, Vec<u8>)| {
     let inner = service_fn(|_: Request<()>| {
         std::future::ready(Ok::<_, Infallible>(Response::new(String::new())))
     });
-    let headers = Headers::default().partition_key(7);
+    let headers = Headers::default().partition_secret(7);
     let limiter = Limiter::new(MemoryStore::new(MemoryConfig::default().max_keys(1)));
     let mut service = RateLimitLayer::new(limiter, rule).headers(headers).layer(inner);
     for _ in 0..3 {

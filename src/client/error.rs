@@ -24,8 +24,8 @@ pub enum PaceError<E> {
         /// True if the cost of the call exceeds the capacity of the policy, so that waiting does
         /// not help. See [`Denied::is_over_capacity`](crate::Denied::is_over_capacity).
         over_capacity: bool,
-        /// True if the upstream service has asked for a pause in an
-        /// [answer](super::PaceLayer#answers-of-the-upstream-service) to an earlier call.
+        /// True if the upstream service has asked for a pause in a
+        /// [response](super::PaceLayer#responses-of-the-upstream-service) to an earlier call.
         by_upstream: bool,
     },
     /// The [`Limiter`](crate::Limiter) could not decide, or too many calls wait already. The call

@@ -6,7 +6,7 @@ use tower_layer::Layer;
 
 use super::{
     Pace,
-    upstream::{Answers, Pauses},
+    upstream::{Pauses, UpstreamHeaders},
 };
 use crate::{
     limiter::Limiter,
@@ -22,9 +22,9 @@ use crate::{
 /// [`RateLimitLayer`](crate::RateLimitLayer). For example, [`Rule::refund_if`] can refund a call
 /// that the server did not count.
 ///
-/// # Answers of the upstream service
+/// # Responses of the upstream service
 ///
-/// The server decides how many calls it accepts. So this layer reads the responses of the server, and
+/// The upstream service decides how many calls it accepts. So this layer reads its responses, and
 /// pauses:
 ///
 /// - for `Retry-After` in a response with a status of 4xx or 5xx: seconds or a date ([RFC 9110, section
@@ -37,9 +37,9 @@ use crate::{
 /// If a response has several of them, the longest time applies. It is cut to [`max_pause`](Self::max_pause). A
 /// header that cannot be parsed is ignored.
 ///
-/// - A pause applies to the calls with the same keys under the same policies as the call that was answered.
-///   In the example below, an answer of one host does not stop the calls to another. A call that no rule
-///   charges is never paused, and a shadow rule pauses nothing.
+/// - A pause applies to the calls with the same keys under the same policies as the call that was
+///   answered. In the example below, a response of one host does not stop the calls to another. A
+///   call that no rule charges is never paused, and a shadow rule pauses nothing.
 /// - During a pause a call [waits](Self::wait) for its turn, or fails with
 ///   [`PaceError::Denied`](super::PaceError::Denied), which has the wait. A call that fails is not charged.
 /// - All clones of the layer and of its services share the pauses. Other processes do not. At most 1024 pauses
@@ -84,7 +84,7 @@ pub struct PaceLayer {
     pub(super) rules: Rules,
     pub(super) max_wait: Duration,
     pub(super) max_pause: Duration,
-    pub(super) answers: Answers,
+    pub(super) upstream_headers: UpstreamHeaders,
     pub(super) pauses: Arc<Pauses>,
 }
 
@@ -100,7 +100,7 @@ impl PaceLayer {
             rules: Rules::new(rule),
             max_wait: Duration::ZERO,
             max_pause: DEFAULT_MAX_PAUSE,
-            answers: Answers::default(),
+            upstream_headers: UpstreamHeaders::default(),
             pauses: Arc::default(),
         }
     }
@@ -127,8 +127,8 @@ impl PaceLayer {
         self
     }
 
-    /// Sets the longest pause that an [answer](Self#answers-of-the-upstream-service) of the upstream
-    /// service can cause. The default is 5 minutes.
+    /// Sets the longest pause that a [response](Self#responses-of-the-upstream-service) of the
+    /// upstream service can cause. The default is 5 minutes.
     ///
     /// A longer time is cut to `max_pause`. After that, one call is made, and its response may begin the
     /// next pause. So a faulty or hostile server cannot stop the calls for longer. With
@@ -146,7 +146,7 @@ impl PaceLayer {
     /// and Kong send [seconds](Reset::Seconds).
     #[must_use]
     pub fn x_ratelimit(mut self, reset: Reset) -> Self {
-        self.answers.x_ratelimit = Some(reset);
+        self.upstream_headers.x_ratelimit = Some(reset);
         self
     }
 }

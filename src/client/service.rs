@@ -70,7 +70,7 @@ where
             let decision = layer.decide::<S::Error>(charges, &call).await?;
             let response = ready.call(Request::from_parts(parts, body)).await;
             let (head, body) = response.map_err(PaceError::Inner)?.into_parts();
-            if let Some(pause) = layer.answers.pause(&head) {
+            if let Some(pause) = layer.upstream_headers.pause(&head) {
                 layer.pauses.begin(&call, pause.min(layer.max_pause));
             }
             Ok(layer.settle(decision, hooks, head, body).await)

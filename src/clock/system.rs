@@ -31,12 +31,13 @@ use super::{Clock, Timestamp};
 /// - If the process starts before the machine has set its wall clock, by NTP for instance, the clock
 ///   keeps the wrong time.
 ///
-/// Limits and waits are not affected. But the edges of a
-/// [`FixedWindow`](crate::Algorithm::FixedWindow), such as midnight UTC, and the timestamps of
-/// [`Reset::Epoch`](crate::Reset::Epoch) are off by the same amount. Where that matters, start the
-/// process after the wall clock is set, and restart it after a suspension, or pass a [`Clock`] of your
-/// own to [`MemoryConfig::clock`](crate::store::MemoryConfig::clock). A
-/// [`RedisStore`](crate::store) uses the time of the server.
+/// No window admits more units than its bound, and waits are longer only by the time of a
+/// suspension. But the edges of a [`FixedWindow`](crate::Algorithm::FixedWindow), such as midnight
+/// UTC, and the timestamps of [`Reset::Epoch`](crate::Reset::Epoch) are off by the same amount.
+/// Where that matters, start the process after the wall clock is set, and restart it after a
+/// suspension, or pass a [`Clock`] of your own to
+/// [`MemoryConfig::clock`](crate::store::MemoryConfig::clock). A [`RedisStore`](crate::store) uses
+/// the time of the server.
 #[derive(Clone, Copy)]
 pub struct SystemClock {
     counter: &'static TickCounter,

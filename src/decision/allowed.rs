@@ -3,7 +3,8 @@
 use super::{Outcomes, Receipt, ReceiptLine, Source, decision::Details};
 use crate::clock::Timestamp;
 
-/// The details of an admitted check: each charge, what the store answered, and the receipt.
+/// The details of an admitted check: the outcome of each charge, and the receipt.
+/// [`Decision`](super::Decision) has an example.
 #[derive(Debug, Clone)]
 pub struct Allowed<'p>(pub(super) Details<'p>);
 

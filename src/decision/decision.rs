@@ -34,7 +34,8 @@ use crate::{
 #[derive(Debug, Clone)]
 #[must_use = "an unused decision admits every request"]
 pub enum Decision<'p> {
-    /// Every charge was admitted.
+    /// Every charge that is not a [shadow](crate::Charge::shadow) was admitted. A shadow charge was
+    /// spent only if it passed by itself.
     Allowed(Allowed<'p>),
     /// At least one charge was refused, and no charge was spent.
     Denied(Denied<'p>),

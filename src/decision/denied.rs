@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::{Outcome, Outcomes, Source, Verdict, decision::Details};
 use crate::clock::Timestamp;
 
-/// The details of a denied check: each charge, what the store answered, and the wait.
+/// The details of a denied check: the outcome of each charge, and the wait.
+/// [`Decision`](super::Decision) has an example.
 #[derive(Debug, Clone)]
 pub struct Denied<'p>(pub(super) Details<'p>);
 

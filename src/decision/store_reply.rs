@@ -27,7 +27,7 @@ impl StoreReply {
         Self { time, source, charges: charges.into_iter().collect() }
     }
 
-    /// Sets the kind of store that decided, for a store around a store.
+    /// Sets the kind of store that decided, for a store that wraps another store.
     #[must_use]
     pub fn with_source(mut self, source: Source) -> Self {
         self.source = source;

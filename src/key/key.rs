@@ -13,7 +13,7 @@ use super::digest::{fixed_digest, words};
 
 /// The key that a [`Charge`](crate::Charge) is made to: an account, an API key, an address.
 ///
-/// A key has 56 bytes and never allocates. It keeps up to [`MAX_PLAIN`](Self::MAX_PLAIN) bytes as they
+/// A key has 56 bytes and never allocates. It keeps up to [`MAX_PLAIN_BYTES`](Self::MAX_PLAIN_BYTES) bytes as they
 /// are. A longer text (a bearer token, a hostile header), or one that begins with a zero byte, is
 /// replaced by a 128-bit digest. So every input makes a key of bounded size, and different inputs make
 /// different keys.
@@ -44,7 +44,7 @@ use super::digest::{fixed_digest, words};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// The bytes beyond the length are zero.
-    bytes: [u8; Self::MAX_PLAIN],
+    bytes: [u8; Self::MAX_PLAIN_BYTES],
     len: u8,
     kind: Kind,
     tag: Option<NonZeroU64>,
@@ -57,13 +57,13 @@ pub(super) const HEADER_BYTES: usize = 2;
 pub(super) const PAIR: [u8; 2] = *b"\0p";
 
 /// The length of the longest text of four keys.
-const MAX_PARTS_BYTES: usize = PAIR.len() + 4 * (HEADER_BYTES + Key::MAX_PLAIN + 8);
+const MAX_PARTS_BYTES: usize = PAIR.len() + 4 * (HEADER_BYTES + Key::MAX_PLAIN_BYTES + 8);
 
 /// The bit of the kind byte that marks a part with a tag, in the key of several keys.
 pub(super) const TAGGED_PART: u8 = 0x80;
 
 /// An encoded key. Different keys have different encodings.
-type Encoded = SmallVec<[u8; HEADER_BYTES + Key::MAX_PLAIN + 8]>;
+type Encoded = SmallVec<[u8; HEADER_BYTES + Key::MAX_PLAIN_BYTES + 8]>;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -80,7 +80,7 @@ const TAGGED: u64 = 0xff;
 
 impl Key {
     /// The length in bytes of the longest text that is kept as it is.
-    pub const MAX_PLAIN: usize = 46;
+    pub const MAX_PLAIN_BYTES: usize = 46;
 
     /// The key that all unidentified clients share.
     pub const ANONYMOUS: Self = Self::marker(Kind::Anonymous);
@@ -92,7 +92,7 @@ impl Key {
         match bytes {
             // Keys that are not made from bytes begin with a zero byte. A text must not equal one.
             [0, ..] => Self::of(Kind::Digest, &fixed_digest(bytes)),
-            _ if bytes.len() <= Self::MAX_PLAIN => Self::of(Kind::Plain, bytes),
+            _ if bytes.len() <= Self::MAX_PLAIN_BYTES => Self::of(Kind::Plain, bytes),
             _ => Self::of(Kind::Digest, &fixed_digest(bytes)),
         }
     }
@@ -140,7 +140,7 @@ impl Key {
 
     /// Returns the bytes of this key in the clear. Do not log them if they are secret.
     ///
-    /// For a text of more than [`MAX_PLAIN`](Self::MAX_PLAIN) bytes this is the digest.
+    /// For a text of more than [`MAX_PLAIN_BYTES`](Self::MAX_PLAIN_BYTES) bytes this is the digest.
     #[must_use]
     pub fn reveal(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
@@ -211,7 +211,7 @@ impl Key {
                 text.extend_from_slice(&tag.get().to_le_bytes());
             }
         }
-        let key = match text.len() <= Self::MAX_PLAIN {
+        let key = match text.len() <= Self::MAX_PLAIN_BYTES {
             true => Self::of(Kind::Plain, &text),
             false => Self::of(Kind::Pair, &fixed_digest(&text)),
         };
@@ -227,7 +227,7 @@ impl Key {
     }
 
     const fn marker(kind: Kind) -> Self {
-        Self { bytes: [0; Self::MAX_PLAIN], len: 0, kind, tag: None }
+        Self { bytes: [0; Self::MAX_PLAIN_BYTES], len: 0, kind, tag: None }
     }
 
     #[inline(always)]
@@ -279,11 +279,11 @@ mod tests {
 
     #[test]
     fn keeps_every_byte_of_every_length() {
-        let bytes: Vec<u8> = (1..=Key::MAX_PLAIN as u8).collect();
+        let bytes: Vec<u8> = (1..=Key::MAX_PLAIN_BYTES as u8).collect();
         for len in 0..=bytes.len() {
             let key = Key::new(&bytes[..len]);
             assert_eq!(key.reveal(), &bytes[..len]);
-            assert_eq!(key.bytes[len..], [0; Key::MAX_PLAIN][len..]);
+            assert_eq!(key.bytes[len..], [0; Key::MAX_PLAIN_BYTES][len..]);
         }
     }
 

@@ -45,9 +45,12 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// Returns an error in the cases of [`check`](Self::check). While the store cannot answer, the
-    /// [fallback](crate::store::Resilience::fallback) spends the units, and charges them to the store
-    /// later.
+    /// Returns an error if there are more than [`Charges::MAX`](crate::Charges::MAX) charges, or if
+    /// the store cannot answer and either may have spent the units
+    /// ([`Effect::Unknown`](crate::Effect::Unknown)) or the limiter has no
+    /// [fallback](crate::store::Resilience::fallback). If the store has certainly not spent the
+    /// units, the fallback spends them, whatever the [`OnFailure`](crate::OnFailure) of the
+    /// charges, and charges them to the store later.
     pub async fn penalize<'p>(
         &self,
         charges: impl Into<Charges<'p>>,
@@ -99,8 +102,9 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// Returns an error if `duration` is zero or longer than [`MAX_BLOCK`](Self::MAX_BLOCK), and in
-    /// the cases of [`check`](Self::check).
+    /// Returns an error if `duration` is zero or longer than [`MAX_BLOCK`](Self::MAX_BLOCK), if
+    /// there are more than [`Charges::MAX`](crate::Charges::MAX) charges, or if the store cannot
+    /// answer. The fallback does not replace this request.
     pub async fn block<'p>(
         &self,
         charges: impl Into<Charges<'p>>,
@@ -119,11 +123,12 @@ impl Limiter {
     /// have spent.
     ///
     /// This process admits the keys at once. Another process may refuse a key for 1 s more, from its
-    /// [cache of denials](crate::store::Resilience::without_deny_cache).
+    /// [deny cache](crate::store::Resilience::without_deny_cache).
     ///
     /// # Errors
     ///
-    /// Returns an error in the cases of [`check`](Self::check).
+    /// Returns an error if there are more than [`Charges::MAX`](crate::Charges::MAX) charges, or if
+    /// the store cannot answer. The fallback does not replace this request.
     pub async fn unblock<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<(), Error> {
         let charges = charges.into();
         charges.validate()?;

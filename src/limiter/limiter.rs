@@ -36,8 +36,11 @@ use crate::{
 /// # }
 /// ```
 ///
-/// With an embedded store a check is decided at the first poll. If the future of a check is dropped,
-/// or the reply of a remote store is lost, the check has spent all of its charges or none.
+/// With an embedded store a check is decided at the first poll. If the future of a check is
+/// dropped, or the reply of a remote store is lost, the check has spent all of its charges or none.
+/// There is one exception: a check over several slots of a cluster, or over the share and the pool
+/// of [`Regions`](crate::store::Regions), can stay charged in part if a refund fails
+/// ([`Effect::Applied`](crate::Effect::Applied)).
 #[derive(Debug, Clone)]
 pub struct Limiter(pub(super) Arc<LimiterState>);
 
@@ -55,7 +58,7 @@ impl Limiter {
     /// Creates a limiter over `store`.
     ///
     /// Requests to a store that is not embedded are protected by the default [`Resilience`]: a
-    /// deadline, a circuit breaker, a cache of denials, and a fallback in this process.
+    /// deadline, a circuit breaker, a deny cache, and a fallback in this process.
     #[must_use]
     pub fn new(store: impl Store) -> Self {
         Self::with(store, Resilience::default())
@@ -89,8 +92,10 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// Returns an error if there are more than [`Charges::MAX`] charges, or if the store cannot
-    /// answer. An embedded store can always answer.
+    /// Returns an error if there are more than [`Charges::MAX`] charges, if the store cannot keep
+    /// the quota of a charge, or if the store cannot answer and either a charge says
+    /// [`OnFailure::Deny`](crate::OnFailure::Deny) or the limiter has no
+    /// [fallback](crate::store::Resilience::fallback). An embedded store can always answer.
     #[inline]
     pub fn check<'l, 'p>(&'l self, charges: impl Into<Charges<'p>>) -> Check<'l, 'p> {
         Check::new(self, charges.into())
@@ -186,7 +191,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// Returns an error in the cases of [`check`](Self::check).
+    /// Returns an error if there are more than [`Charges::MAX`] charges, or if the store cannot
+    /// answer. The fallback does not replace this request.
     pub async fn reset<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<(), Error> {
         let charges = charges.into();
         charges.validate()?;
@@ -203,9 +209,11 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// Returns an error in the cases of [`check`](Self::check), if [`MAX_WAITING`](Self::MAX_WAITING)
-    /// tasks wait already, if earlier tasks waited for the same key until the deadline, or if it has to
-    /// wait outside of a tokio runtime with time enabled.
+    /// Returns an error in the cases of [`check`](Self::check), if
+    /// [`MAX_WAITING`](Self::MAX_WAITING) tasks wait already, if `within` passes before the task
+    /// becomes the first in the queue of its key
+    /// ([`ErrorKind::Deadline`](crate::ErrorKind::Deadline)), or if it has to wait outside of a
+    /// tokio runtime with time enabled.
     pub async fn until_ready<'p>(
         &self,
         charges: impl Into<Charges<'p>>,

@@ -152,7 +152,8 @@ impl RateLimitLayer {
     ///
     /// # Errors
     ///
-    /// Returns an error if the quota is invalid.
+    /// Returns an error if the policy `per-ip` cannot be created. With a valid [`Quota`] this does
+    /// not happen.
     pub fn per_ip(limiter: Limiter, quota: Quota) -> Result<Self, Error> {
         Ok(Self::new(limiter, Rule::new(Policy::new("per-ip", quota)?, by::peer_ip())))
     }

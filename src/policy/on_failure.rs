@@ -8,13 +8,15 @@
 #[non_exhaustive]
 pub enum OnFailure {
     /// This process decides by itself, under its share of the limit (see
-    /// [`Resilience::instances`](crate::store::Resilience::instances)). If the limiter has no
-    /// fallback, this is the same as [`Allow`](Self::Allow).
+    /// [`Resilience::instances`](crate::store::Resilience::instances)). After a failed lookup, the
+    /// request is limited like one without a row. If the limiter has no fallback, a layer admits
+    /// the request, and [`Limiter::check`](crate::Limiter::check) returns an error.
     #[default]
     Local,
     /// The request is admitted without a limit.
     Allow,
-    /// The request is refused with status 503 and the problem type `temporary-reduced-capacity`.
+    /// A layer rejects the request with status 503 and the problem type
+    /// `temporary-reduced-capacity`. [`Limiter::check`](crate::Limiter::check) returns an error.
     Deny,
 }
 

@@ -43,7 +43,7 @@ struct PolicyState {
 
 impl Policy {
     /// The longest name, in characters.
-    pub const MAX_NAME: usize = 64;
+    pub const MAX_NAME_CHARS: usize = 64;
 
     /// Creates a policy with this name and quota.
     ///
@@ -182,10 +182,10 @@ impl fmt::Debug for Policy {
 fn parse_name(field: &str, name: &str) -> Result<Box<str>, Error> {
     let allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.');
     let valid_start = name.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric());
-    if valid_start && name.len() <= Policy::MAX_NAME && name.bytes().all(allowed) {
+    if valid_start && name.len() <= Policy::MAX_NAME_CHARS && name.bytes().all(allowed) {
         return Ok(name.into());
     }
-    let shown: String = name.chars().take(2 * Policy::MAX_NAME).collect();
+    let shown: String = name.chars().take(2 * Policy::MAX_NAME_CHARS).collect();
     let allowed = "1 to 64 characters of a-z, 0-9, '-', '_', '.', the first a letter or a digit";
     Err(Error::invalid(field, shown, allowed))
 }

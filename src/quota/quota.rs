@@ -7,13 +7,12 @@ use crate::{clock::Timestamp, error::Error, quota::Algorithm};
 
 /// A limit of units per window, and the [`Algorithm`] that counts them.
 ///
-/// Every constructor checks the bounds, so a quota is always valid.
+/// Every constructor checks these ranges, so a quota is always valid.
 ///
-/// | value | minimum | maximum |
-/// |---|---|---|
-/// | limit | 1 unit | [`MAX_LIMIT`](Self::MAX_LIMIT) = 10^12 units; [`MAX_LOGGED`](Self::MAX_LOGGED) = 2^31 for `SlidingLog` and `SlidingBuckets` |
-/// | window | 1 ms | 400 days, in whole microseconds |
-/// | burst of a `TokenBucket` | 1 unit | 10^12 units, and no more than 400 days take to refill |
+/// | value | minimum | maximum | |---|---|---| | limit | 1 unit | [`MAX_LIMIT`](Self::MAX_LIMIT) =
+/// 10^12 units; [`MAX_LOGGED`](Self::MAX_LOGGED) = 2^31 for `SlidingLog` and `SlidingBuckets` | |
+/// window | 1 ms | 400 days, in whole microseconds | | burst of a `TokenBucket` | 1 unit | 10^12
+/// units, and at most the units that refill in 400 days |
 /// | n of `SlidingBuckets(n)` | 1 | 1000 |
 /// | lease | 1 ms | a tenth of the window and 1 h, in whole milliseconds; see [`leased`](Self::leased) |
 ///
@@ -61,7 +60,7 @@ impl Quota {
     ///
     /// # Errors
     ///
-    /// Returns an error if the limit or the window is out of bounds. A limit above [`MAX_LOGGED`](Self::MAX_LOGGED)
+    /// Returns an error if the limit or the window is out of range. A limit above [`MAX_LOGGED`](Self::MAX_LOGGED)
     /// needs another algorithm: see [`new_with_algorithm`](Self::new_with_algorithm).
     pub fn new(limit: u64, window: Duration) -> Result<Self, Error> {
         Self::new_with_algorithm(limit, window, Algorithm::SlidingLog)
@@ -71,7 +70,7 @@ impl Quota {
     ///
     /// # Errors
     ///
-    /// Returns an error if a value is out of bounds.
+    /// Returns an error if a value is out of range.
     pub fn new_with_algorithm(
         limit: u64,
         window: Duration,
@@ -142,7 +141,7 @@ impl Quota {
     ///
     /// # Errors
     ///
-    /// Returns an error if the algorithm cannot count this quota, or a value of its own is out of bounds.
+    /// Returns an error if the algorithm cannot count this quota, or a value of its own is out of range.
     pub fn with_algorithm(self, algorithm: Algorithm) -> Result<Self, Error> {
         let quota = Self::new_with_algorithm(self.limit(), self.window(), algorithm)?;
         match self.lease() {
@@ -151,14 +150,14 @@ impl Quota {
         }
     }
 
-    /// Returns the same quota, of which a process that shares its store with others may take units in
-    /// bulk and spend them for as long as `lease`.
+    /// Returns the same quota with a lease. A process may then take units of a key from a shared
+    /// store in bulk, and spend them by itself for the time `lease`.
     ///
-    /// A lease saves the way to the store: a process asks it once for many checks of a busy key. The
-    /// bound of the [`Algorithm`] stays the same in every window. In return, a shared store counts
-    /// units for longer, or a lower burst: see [`counted`](Self::counted). An embedded store ignores
-    /// the lease. Units are leased only from a store that
-    /// [counts leases](crate::store::Store::counts_leases). The [guide](crate::guide::leases) says when to
+    /// A lease saves requests: a process sends the store one request for many checks of a busy key.
+    /// The bound of the [`Algorithm`] stays the same in every window. In return, a shared store
+    /// counts each unit for longer, or allows a lower burst: see [`counted`](Self::counted). An
+    /// embedded store ignores the lease. Units are leased only from a store that [counts
+    /// leases](crate::store::Store::counts_leases). The [guide](crate::guide::leases) says when to
     /// lease, and for how long.
     ///
     /// All processes that share a store should use the same lease. The text of a leased quota is such

@@ -199,7 +199,7 @@ impl Rule {
     ///   key is that of the next extractor after [`Or`](crate::by::Or), or else
     ///   [`Key::ANONYMOUS`](crate::Key::ANONYMOUS), which all such requests share.
     /// - [`Allow`](OnFailure::Allow): the rule does not charge the request.
-    /// - [`Deny`](OnFailure::Deny): the request is refused with status 503, unless the rule is a
+    /// - [`Deny`](OnFailure::Deny): the request is rejected with status 503, unless the rule is a
     ///   [shadow](Self::shadow).
     ///
     /// ```

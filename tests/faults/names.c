@@ -1,6 +1,6 @@
 /* A name service that can hang: preloaded into a process, it knows the host "redis.test", whose
  * address is the content of the file that TOLLGATE_TEST_ADDRESS names. While that file is empty, a
- * lookup gets no answer; like the usual resolver, it asks again after five seconds, and gives up
+ * resolution gets no answer; like the usual resolver, it asks again after five seconds, and gives up
  * after ten. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef int lookup(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+typedef int resolve(const char *, const char *, const struct addrinfo *, struct addrinfo **);
 
 static int address(char *text, int size) {
     const char *path = getenv("TOLLGATE_TEST_ADDRESS");
@@ -23,7 +23,7 @@ static int address(char *text, int size) {
 
 int getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
                 struct addrinfo **found) {
-    lookup *real = (lookup *)dlsym(RTLD_NEXT, "getaddrinfo");
+    resolve *real = (resolve *)dlsym(RTLD_NEXT, "getaddrinfo");
     if (host == NULL || strcmp(host, "redis.test") != 0)
         return real(host, service, hints, found);
     char text[64];

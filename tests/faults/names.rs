@@ -75,8 +75,8 @@ impl Relay {
     }
 }
 
-/// The most lookups of a process that run at the same time, each in a thread of its own.
-const MAX_LOOKUPS: u64 = 40;
+/// The most resolutions of a process that run at the same time, each in a thread of its own.
+const MAX_RESOLUTIONS: u64 = 40;
 
 async fn assert_survives(what: &str, hangs_for: Duration, environment: &[(&str, &str)]) {
     measured(async || {
@@ -85,7 +85,7 @@ async fn assert_survives(what: &str, hangs_for: Duration, environment: &[(&str, 
         let environment = [&names.environment(), environment].concat();
         let store = format!("redis://redis.test:{}/", redis.port);
         let before = Cell::new(0);
-        // Redis moves to another address, so that only a new lookup can find it.
+        // Redis moves to another address, so that only a new resolution can find it.
         let begin = async |server: &Serving| {
             before.set(server.role.status("Threads"));
             names.hang();
@@ -94,8 +94,8 @@ async fn assert_survives(what: &str, hangs_for: Duration, environment: &[(&str, 
         };
         let end = async |server: &Serving| {
             let hang = server.role.status("Threads") - before.get();
-            eprintln!("measured: {what}: {hang} lookups hang");
-            assert!((1..=MAX_LOOKUPS).contains(&hang), "{hang}");
+            eprintln!("measured: {what}: {hang} resolutions hang");
+            assert!((1..=MAX_RESOLUTIONS).contains(&hang), "{hang}");
             // Other work of the application that needs a blocking thread gets one.
             let mut client = common_http::http1(server.address).await;
             let reply = timeout(Duration::from_millis(500), client.get("/blocking")).await;
@@ -112,7 +112,7 @@ async fn the_name_server_hangs_for_a_second() {
     assert_survives("DNS: hangs for 1 s", Duration::from_secs(1), &[]).await;
 }
 
-/// Some lookups have been given up then, and most of those that hang notice only seconds later that
+/// Some resolutions have been given up then, and most of those that hang notice only seconds later that
 /// the name server is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_name_server_hangs_for_long() {
@@ -131,7 +131,7 @@ async fn the_name_server_hangs_without_a_breaker() {
     }
 }
 
-/// All connections look the name up at the same time, so all lookups that hang notice at the same
+/// All connections look the name up at the same time, so all resolutions that hang notice at the same
 /// time that the name server is back: after five seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_name_server_hangs_for_many_connections() {

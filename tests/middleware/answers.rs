@@ -1,4 +1,4 @@
-//! Denials, exemptions, trials, failures, and charges that depend on the response.
+//! Denials, exemptions, shadow rules, failures, and charges that depend on the response.
 
 use std::{
     convert::Infallible,

@@ -134,7 +134,7 @@ async fn a_partition_key_is_a_digest_under_the_secret() {
     let shown = async |secret: u128, key: &'static str| {
         let (limiter, _) = limiter();
         let rule = Rule::new(policy("api", "5/10s"), move |_| key);
-        let headers = Headers::none().draft11().partition_key(secret);
+        let headers = Headers::none().draft11().partition_secret(secret);
         let mut service = RateLimitLayer::new(limiter, rule).headers(headers).layer(inner());
         let (_, headers, _) = ask!(service);
         let of = |field: &str| {

@@ -3,12 +3,12 @@
 //! [`answer`] reads the headers of a response: [`structured`] parses the structured fields, and
 //! [`retry_after`] the times. [`pauses`] keeps the resulting pauses.
 
-mod answer;
+mod headers;
 mod pauses;
 mod retry_after;
 mod structured;
 
 pub(super) use self::{
-    answer::Answers,
+    headers::UpstreamHeaders,
     pauses::{CallId, NotReady, Pauses},
 };

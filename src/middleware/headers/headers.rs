@@ -45,14 +45,18 @@ use crate::{
 /// use tollgate::{Headers, Limiter, Policy, Quota, RateLimitLayer, Rule, by};
 ///
 /// let rule = Rule::new(Policy::new("search", Quota::per_minute(100))?, by::header("x-api-key"));
-/// let headers = Headers::none().draft11().partition_key(0x2f6d_91c4_55e0_87ab);
+/// let headers = Headers::none().draft11().partition_secret(0x2f6d_91c4_55e0_87ab);
 /// let layer = RateLimitLayer::new(Limiter::in_memory(), rule).headers(headers);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Headers {
-    pub(super) draft11: bool,
-    pub(super) x_ratelimit: Option<Reset>,
+    /// True if responses carry `RateLimit-Policy` and `RateLimit`. The default is true.
+    pub draft11: bool,
+    /// The meaning of `X-RateLimit-Reset`, or `None` if responses carry no `X-RateLimit-*`. The
+    /// default is [`Reset::Seconds`].
+    pub x_ratelimit: Option<Reset>,
     pub(super) partition_secret: Option<PartitionSecret>,
 }
 
@@ -109,7 +113,7 @@ impl Headers {
     /// cannot be guessed from the digest without the secret. All instances of a service need the
     /// same secret.
     #[must_use]
-    pub const fn partition_key(mut self, secret: u128) -> Self {
+    pub const fn partition_secret(mut self, secret: u128) -> Self {
         self.partition_secret = Some(PartitionSecret([secret as u64, (secret >> 64) as u64]));
         self
     }

@@ -100,6 +100,17 @@ pub fn peer_ip() -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static 
 ///
 /// Requests without a peer are [`Identity::Unknown`], so they share one key. The first of them logs
 /// a warning that says what to do (feature `tracing`, on by default).
+///
+/// # Examples
+///
+/// The proxies in 10.0.0.0/8 write `Forwarded`, and each subscriber with IPv6 has a /56:
+///
+/// ```
+/// use tollgate::by::{self, ClientIp};
+///
+/// let client = by::client_ip(ClientIp::forwarded(["10.0.0.0/8"])?.ipv6_prefix(56)?);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct ClientIp {
     header: Option<Header>,

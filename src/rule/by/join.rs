@@ -4,7 +4,7 @@ use http::request::Parts;
 
 use crate::key::Identity;
 
-/// An extension of extractors with a second extractor, for requests without a key from the first.
+/// A trait that adds a second extractor, which is called if the first one finds no key.
 ///
 /// The same text from both extractors is the same [`Key`](crate::Key). If the first returns the
 /// name of an authenticated user and the second a header that any client can write, a client can
@@ -40,7 +40,7 @@ where
     }
 }
 
-/// An extension of extractors that joins two [`Key`](crate::Key)s to one, such as an account at an
+/// A trait that joins the [`Key`](crate::Key)s of two extractors to one, such as an account at an
 /// address.
 ///
 /// # Examples

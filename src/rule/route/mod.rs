@@ -23,9 +23,11 @@
 //! with the first and the third name only, and every other text with the second and the fourth only. So one
 //! text never means two routes.
 //!
-//! The prefix of a nested router may have a parameter, as in `nest("/{tenant}", ..)`. Inside of it, the path
-//! that the client has requested is not compared, because the client chooses the tenant: the tenant
-//! `a` requests the inner route `/b` as `/a/b`. `"/a/b"` is then the inner path of `/{tenant}/a/b`.
+//! The prefix of a nested router may have a parameter, as in `nest("/{tenant}", ..)`. Inside of
+//! this router, the path that the client has requested is not compared, because the client chooses
+//! a part of it. Example: for the tenant `a`, the requested path of the inner route `/b` is `/a/b`.
+//! So the text `"/a/b"` is compared only with the inner path: it matches the request `/a/a/b`, and
+//! not the request `/a/b`.
 //!
 //! A text with a parameter, such as `/users/{id}`, is compared with routes and never with paths,
 //! because a client may write `{id}` into its path. It therefore needs a layer that runs after

@@ -38,7 +38,7 @@ impl MemoryStore {
     }
 
     /// Decides a charge that is alone in its check. `benches/check.rs` shows what this saves: there
-    /// is one lock, one lookup and one pass, and all of it is compiled into the caller.
+    /// is one lock, one search and one pass, and all of it is compiled into the caller.
     #[inline(always)]
     pub(super) fn decide_one(
         &self,

@@ -1,7 +1,7 @@
 //! The positions of entries in a shard.
 //!
 //! The index keeps one byte of each id, its tag, which rules out nearly all other entries. The tags
-//! lie beside the lock, so that a lookup accesses memory once more: for the entry itself.
+//! lie beside the lock, so that a search accesses memory once more: for the entry itself.
 
 use hashbrown::HashTable;
 
@@ -53,7 +53,7 @@ impl Index {
         }
     }
 
-    /// Removes the id at `position`. Its tag may stay: lookups end at the number of entries, and
+    /// Removes the id at `position`. Its tag may stay: searches end at the number of entries, and
     /// [`put`](Self::put) replaces it.
     pub(super) fn remove(&mut self, position: usize, id: u64) {
         let Some(others) = &mut self.others else { return };

@@ -48,7 +48,7 @@ impl Location {
 
 impl<'s> LockedShards<'s> {
     /// Creates a value without shards. [`lock`](Self::lock) fills it in place, because moving it would
-    /// cost as much as the lookup of an entry.
+    /// cost as much as finding an entry.
     #[inline]
     pub(super) fn new(store: &'s MemoryStore) -> Self {
         Self { store, shards: SmallVec::new(), locations: SmallVec::new() }

@@ -19,9 +19,9 @@ use crate::{
 
 #[derive(Debug)]
 pub(super) struct ShardEntry {
-    /// The lower half of the [`EntryId`]; its upper half selects the shard. A lookup for a new key compares
-    /// 64 bits of a keyed hash with those of about 16 entries. With a probability of 2^-60 it finds the
-    /// entry of another key. Clients cannot search for such keys, because the hash has a secret.
+    /// The lower half of the [`EntryId`]; its upper half selects the shard. A new key is compared, by
+    /// 64 bits of a keyed hash, with about 16 entries. With a probability of 2^-60 it finds the entry
+    /// of another key. Clients cannot look for such keys, because the hash has a secret.
     id: u64,
     pub(super) rank: Rank,
     pub(super) state: KeyState,

@@ -47,18 +47,17 @@ use crate::{
 /// So a flood of made-up keys replaces its own keys first. A client is *shut out* if its key has spent
 /// the whole quota, or is [blocked](crate::Limiter::block). With `N` for `max_keys`:
 ///
-/// - A client that is shut out stays so until others have spent the whole quotas of about `N / 2` other keys
-///   since it last tried. A client that keeps trying stays shut out unless others do that between
-///   two of its tries. To make a store of a million keys forget one such key therefore takes about
-///   500,000 other keys: 2.5 million requests if a quota is 5 requests, and 500,000 if one request can
-///   spend all of it.
+/// - The store forgets a client that is shut out only after about `N / 2` other keys have spent
+///   their whole quotas since the client's last request. So a client that keeps sending requests
+///   stays shut out. Example: in a store of a million keys, an attacker must spend the quotas of
+///   about 500,000 keys between two requests of the client: 2.5 million requests if a quota is 5
+///   requests.
 /// - A client that has spent a part of its quota keeps its state while its class is not the largest. The
 ///   keys of a flood with one request a key are in the class of the least share. Keys that are shut out
 ///   are in the class of the whole quota.
-/// - A client in the class of the flood is remembered from one request to the next if it comes again
-///   in time. A flood of `R` new keys a second replaces the keys of its class in about `N / (2 R)`
-///   seconds: 12 s for a million keys and 42,300 new keys a second. A client that comes again within a
-///   quarter of that is remembered in 98% of all cases.
+/// - A flood of `R` new keys a second replaces the keys of its class in about `N / (2 R)` seconds:
+///   12 s for a million keys and 42,300 new keys a second. In 98% of all cases, the store still
+///   knows a client of this class that sends its next request within a quarter of this time.
 ///
 /// The store forgets the units that an evicted key has spent: its next request finds a fresh quota.
 ///

@@ -71,8 +71,9 @@ pub struct RedisConfig {
     /// [`RedisStore`](super::RedisStore#starting-without-redis).
     pub lazy: bool,
     /// The highest limit of a [`SlidingLog`](crate::Algorithm::SlidingLog), which is the number of
-    /// entries of its key, 1 to 2147483648. The default is 10,000. A call then keeps the server
-    /// busy for at most 2 ms. See [`RedisStore::admits`](super::RedisStore::admits).
+    /// entries of its key, 1 to 2147483648. The default is 10,000. With it, the longest calls keep
+    /// the server busy for about a millisecond. See
+    /// [`RedisStore::admits`](super::RedisStore::admits).
     pub max_log_entries: u64,
     /// The certificates, in PEM, of the authorities that may sign the server's certificate. The
     /// default is `None`: the authorities that the system trusts.

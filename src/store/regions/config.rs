@@ -20,11 +20,17 @@ use crate::{error::Error, store::Resilience};
 /// let config = RegionsConfig::new(3).share_percent(60).home_deadline(Duration::from_millis(500));
 /// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct RegionsConfig {
-    pub(super) regions: u32,
-    pub(super) share_percent: u32,
-    pub(super) home_deadline: Duration,
-    pub(super) resilience: Resilience,
+    /// The number of regions.
+    pub regions: u32,
+    /// The part of each limit that is guaranteed to all regions together, in percent. The default is
+    /// 70.
+    pub share_percent: u32,
+    /// The time after which a request to the home store has failed. The default is 1 s.
+    pub home_deadline: Duration,
+    /// The stages around each of the two stores. The fallback is not used.
+    pub resilience: Resilience,
 }
 
 impl RegionsConfig {
@@ -50,9 +56,9 @@ impl RegionsConfig {
 
     /// Sets the time after which a request to the home store has failed. The default is 1 s.
     ///
-    /// It is longer than a round trip, also on a bad day. No check waits that long: at its own
-    /// deadline the region decides it without the home store, and units that the home store grants
-    /// later are refunded.
+    /// Set it to a few times the longest round trip to the home store. A check does not wait that
+    /// long. At the deadline of the check, the region decides it without the home store. Units that
+    /// the home store grants later are refunded.
     #[must_use]
     pub fn home_deadline(mut self, deadline: Duration) -> Self {
         self.home_deadline = deadline;

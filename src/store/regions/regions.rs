@@ -62,9 +62,10 @@ impl Regions {
     /// Creates the store of one region: over the store that all instances of this region share, and
     /// over the home store that all regions share.
     ///
-    /// The two stores keep different units under the same policies and keys. If the home store is also
-    /// the store of a region, give one of them a [prefix](crate::store::RedisStore) of its own. The
-    /// third number of each [`Mark`](crate::Mark) of both stores is below 2^63.
+    /// The two stores keep different units under the same policies and keys. If the home store is
+    /// also the store of a region, give one of them a [prefix](crate::store::RedisStore) of its
+    /// own. If you pass a store of your own, the third number of each [`Mark`](crate::Mark) that it
+    /// creates must be below 2^63.
     ///
     /// # Errors
     ///

@@ -1,7 +1,8 @@
 //! The arithmetic of shares: a quota, divided into one guaranteed share for each region and a pool.
 //!
-//! `regions * share + pool` is the whole, for the limit as for the burst. No unit is in two parts,
-//! and none is lost.
+//! `regions * share + pool` is the limit, and likewise the burst. No unit is in two parts. If the
+//! pool of a token bucket would have no burst or no rate, there is no pool, and fewer units than
+//! there are regions are not used.
 
 use crate::quota::{Algorithm, Quota, UnitsReturn};
 

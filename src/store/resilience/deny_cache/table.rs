@@ -45,7 +45,7 @@ struct CacheEntry {
     denial: CachedDenial,
 }
 
-/// The result of a lookup.
+/// The entry of a key in the table.
 pub(super) enum Found {
     Denial(CachedDenial),
     /// An entry that is void, because this process has changed the key since.

@@ -1,58 +1,58 @@
-//! The limit of lookups that run at the same time.
+//! The limit of resolutions that run at the same time.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The maximum number of lookups that run at the same time in this process, each in a thread.
+/// The maximum number of resolutions that run at the same time in this process, each in a thread.
 ///
 /// The usual resolver gives up after 30 seconds: it asks 3 name servers twice, for 5 seconds each.
-/// At one new lookup a second, at most 30 of them run at the same time, so this limit is not
+/// At one new resolution a second, at most 30 of them run at the same time, so this limit is not
 /// reached.
-pub(super) const MAX_LOOKUPS: usize = 40;
+pub(super) const MAX_RESOLUTIONS: usize = 40;
 
-/// The number of unanswered lookups from which on the name server is assumed to be gone. Two
-/// lookups a second reach it after 10 seconds, when the usual resolver with one name server gives
+/// The number of unanswered resolutions from which on the name server is assumed to be gone. Two
+/// resolutions a second reach it after 10 seconds, when the usual resolver with one name server gives
 /// up.
-const MAX_UNPACED_LOOKUPS: usize = 20;
+const MAX_UNPACED_RESOLUTIONS: usize = 20;
 
-/// The time between the starts of two lookups while the name server is assumed to be gone.
+/// The time between the starts of two resolutions while the name server is assumed to be gone.
 const PACED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The delay before a lookup that may not start now is tried again.
+/// The delay before a resolution that may not start now is tried again.
 const START_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A limit on the starts of lookups, for all hosts together.
+/// A limit on the starts of resolutions, for all hosts together.
 ///
-/// Up to [`MAX_UNPACED_LOOKUPS`] lookups start without delay. If none of them is answered, one more
-/// starts each second, until [`MAX_LOOKUPS`] run. The first answer ends this pacing: the lookups
-/// that started before it still count as running, but no longer as unanswered.
+/// Up to [`MAX_UNPACED_RESOLUTIONS`] resolutions start without delay. If none of them is answered,
+/// one more starts each second, until [`MAX_RESOLUTIONS`] run. The first answer ends this pacing: the
+/// resolutions that started before it still count as running, but no longer as unanswered.
 #[derive(Debug, Default)]
 pub(super) struct Pacing {
     running: usize,
-    /// The number of running lookups that started since the last answer.
+    /// The number of running resolutions that started since the last answer.
     unanswered: usize,
     /// The number of answers so far.
     answers: u64,
     last_start: Option<Instant>,
 }
 
-/// The right to run one lookup, to be passed to [`Pacing::finish`].
+/// The right to run one resolution, to be passed to [`Pacing::finish`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ticket {
     answers: u64,
 }
 
 impl Pacing {
-    /// Counts a lookup that starts at `now`.
+    /// Counts a resolution that starts at `now`.
     ///
     /// # Errors
     ///
-    /// Returns the time after which to try again if the lookup may not start now.
+    /// Returns the time after which to try again if the resolution may not start now.
     pub(super) fn start(&mut self, now: Instant) -> Result<Ticket, Duration> {
         let too_soon = self.last_start.is_some_and(|last| now < last + PACED_INTERVAL);
-        let is_paced = self.unanswered >= MAX_UNPACED_LOOKUPS;
-        if self.running >= MAX_LOOKUPS || (is_paced && too_soon) {
+        let is_paced = self.unanswered >= MAX_UNPACED_RESOLUTIONS;
+        if self.running >= MAX_RESOLUTIONS || (is_paced && too_soon) {
             return Err(START_RETRY_INTERVAL);
         }
         self.running += 1;
@@ -61,7 +61,7 @@ impl Pacing {
         Ok(Ticket { answers: self.answers })
     }
 
-    /// Counts the end of a lookup. `is_answered` is true if a name server has answered it.
+    /// Counts the end of a resolution. `is_answered` is true if a name server has answered it.
     pub(super) fn finish(&mut self, ticket: Ticket, is_answered: bool) {
         self.running -= 1;
         if is_answered {
@@ -77,7 +77,7 @@ impl Pacing {
 mod tests {
     use super::*;
 
-    /// Starts one lookup every half second if it may, for 100 seconds. None is answered; each ends
+    /// Starts one resolution every half second if it may, for 100 seconds. None is answered; each ends
     /// after `give_up`. Returns the longest interval between two starts.
     fn longest_interval(give_up: Duration) -> Duration {
         let (begin, mut pacing) = (Instant::now(), Pacing::default());
@@ -95,13 +95,13 @@ mod tests {
                 last = now;
                 running.push((now, ticket));
             }
-            assert!(running.len() <= MAX_LOOKUPS);
+            assert!(running.len() <= MAX_RESOLUTIONS);
         }
         longest
     }
 
     #[tokio::test]
-    async fn a_lookup_starts_each_second_however_long_they_hang() {
+    async fn a_resolution_starts_each_second_however_long_they_hang() {
         for seconds in [1, 5, 10, 20, 30] {
             let longest = longest_interval(Duration::from_secs(seconds));
             assert!(longest <= PACED_INTERVAL, "{seconds} s: {longest:?}");
@@ -109,15 +109,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_number_of_lookups_is_bounded() {
+    async fn the_number_of_resolutions_is_bounded() {
         let (mut now, mut pacing) = (Instant::now(), Pacing::default());
         let at_once = (0..100).filter(|_| pacing.start(now).is_ok()).count();
-        assert_eq!(at_once, MAX_UNPACED_LOOKUPS);
+        assert_eq!(at_once, MAX_UNPACED_RESOLUTIONS);
         let later = (0..100).filter(|_| {
             now += PACED_INTERVAL;
             pacing.start(now).is_ok()
         });
-        assert_eq!(at_once + later.count(), MAX_LOOKUPS);
+        assert_eq!(at_once + later.count(), MAX_RESOLUTIONS);
     }
 
     #[tokio::test]
@@ -129,7 +129,7 @@ mod tests {
         let mut tickets = start_all(&mut pacing);
         pacing.finish(tickets.remove(0), true);
         let more = start_all(&mut pacing);
-        assert_eq!(more.len(), MAX_UNPACED_LOOKUPS);
+        assert_eq!(more.len(), MAX_UNPACED_RESOLUTIONS);
         // The end of those that hung before the answer frees nothing that they do not occupy.
         tickets.into_iter().for_each(|ticket| pacing.finish(ticket, false));
         assert!(pacing.start(now).is_err());

@@ -1,4 +1,4 @@
-//! The resolver, which runs lookups in threads and shares their answers.
+//! The resolver, which runs resolutions in threads and shares their answers.
 
 use std::{
     collections::HashMap,
@@ -17,10 +17,10 @@ use tokio::{
 
 use super::{Pacing, Ticket};
 
-/// The time after which a lookup without an answer is assumed to hang, and another one is started.
+/// The time after which a resolution without an answer is assumed to hang, and another one is started.
 const RESTART_AFTER: Duration = Duration::from_millis(500);
 
-/// The time after which the last known addresses of a host are used if no lookup has found it.
+/// The time after which the last known addresses of a host are used if no resolution has found it.
 const USE_KNOWN_AFTER: Duration = Duration::from_millis(200);
 
 /// The longest time to wait for an answer. The timeout of a connection attempt is usually shorter.
@@ -29,7 +29,7 @@ const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of hosts whose addresses are kept.
 const MAX_HOSTS: usize = 256;
 
-/// A resolver of host names. Clones share their lookups and the addresses found.
+/// A resolver of host names. Clones share their resolutions and the addresses found.
 #[derive(Clone)]
 pub(in crate::store::redis) struct Resolver(Arc<ResolverShared>);
 
@@ -43,7 +43,7 @@ type ResolveFn = dyn Fn(&str) -> io::Result<Addresses> + Send + Sync;
 
 type Addresses = Arc<[SocketAddr]>;
 
-/// The result of a lookup. An error is kept as its kind and message, because [`io::Error`] cannot
+/// The result of a resolution. An error is kept as its kind and message, because [`io::Error`] cannot
 /// be cloned for all waiting tasks.
 type ResolveResult = Result<Addresses, (io::ErrorKind, String)>;
 
@@ -51,25 +51,25 @@ type ResolveResult = Result<Addresses, (io::ErrorKind, String)>;
 struct ResolverState {
     hosts: HashMap<Box<str>, Host>,
     pacing: Pacing,
-    /// The number of lookups that have started.
-    lookups: u64,
+    /// The number of resolutions that have started.
+    resolutions: u64,
 }
 
 #[derive(Default)]
 struct Host {
     result: watch::Sender<Option<ResolveResult>>,
-    /// The addresses that the last successful lookup found.
+    /// The addresses that the last successful resolution found.
     known: Option<Addresses>,
-    /// The start of the first lookup since the last result.
+    /// The start of the first resolution since the last result.
     waiting_since: Option<Instant>,
-    /// The lookup that started last.
-    newest: NewestLookup,
+    /// The resolution that started last.
+    newest: NewestResolution,
 }
 
 #[derive(Default)]
-struct NewestLookup {
+struct NewestResolution {
     number: u64,
-    /// `None` when the lookup has ended.
+    /// `None` when the resolution has ended.
     started: Option<Instant>,
 }
 
@@ -91,7 +91,7 @@ impl Resolver {
         Self(Arc::new(ResolverShared { look_up: Box::new(look_up), state: Mutex::default() }))
     }
 
-    /// Waits for the addresses of a host: the first successful answer to any running lookup of it.
+    /// Waits for the addresses of a host: the first successful answer to any running resolution of it.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl Resolver {
         let give_up_at = Instant::now() + RESOLVE_TIMEOUT;
         let mut results = self.lock().host(host)?.result.subscribe();
         while Instant::now() < give_up_at {
-            let wake_at = match self.start_lookup_if_due(host)? {
+            let wake_at = match self.start_resolution_if_due(host)? {
                 NextAction::Use(addresses) => return Ok(addresses),
                 NextAction::WaitUntil(time) => time.min(give_up_at),
             };
@@ -114,8 +114,8 @@ impl Resolver {
         Err(io::Error::new(io::ErrorKind::TimedOut, "the name server does not answer"))
     }
 
-    /// Starts a lookup, unless one of the same host has started less than [`RESTART_AFTER`] ago.
-    fn start_lookup_if_due(&self, name: &str) -> io::Result<NextAction> {
+    /// Starts a resolution, unless one of the same host has started less than [`RESTART_AFTER`] ago.
+    fn start_resolution_if_due(&self, name: &str) -> io::Result<NextAction> {
         let now = Instant::now();
         let mut state = self.lock();
         let due = state.host(name)?.newest.started.map_or(now, |started| started + RESTART_AFTER);
@@ -123,7 +123,7 @@ impl Resolver {
         if due <= now {
             wake_at = now
                 + match state.pacing.start(now) {
-                    Ok(ticket) => self.spawn_lookup(&mut state, name, ticket, now)?,
+                    Ok(ticket) => self.spawn_resolution(&mut state, name, ticket, now)?,
                     Err(retry_after) => retry_after,
                 };
         }
@@ -136,16 +136,16 @@ impl Resolver {
         })
     }
 
-    /// Starts a lookup in a thread, and returns the time after which another may start.
-    fn spawn_lookup(
+    /// Starts a resolution in a thread, and returns the time after which another may start.
+    fn spawn_resolution(
         &self,
         state: &mut ResolverState,
         name: &str,
         ticket: Ticket,
         now: Instant,
     ) -> io::Result<Duration> {
-        state.lookups += 1;
-        let number = state.lookups;
+        state.resolutions += 1;
+        let number = state.resolutions;
         let (resolver, host) = (self.clone(), name.to_owned());
         let thread = thread::Builder::new().name("tollgate-dns".into()).spawn(move || {
             let result = (resolver.0.look_up)(&host);
@@ -155,12 +155,12 @@ impl Resolver {
             state.pacing.finish(ticket, false);
             return Err(error);
         }
-        state.host(name)?.newest = NewestLookup { number, started: Some(now) };
+        state.host(name)?.newest = NewestResolution { number, started: Some(now) };
         Ok(RESTART_AFTER)
     }
 
-    /// Passes the result of a lookup to the waiting tasks. A failure is ignored if a newer lookup
-    /// has started, because that one may succeed.
+    /// Passes the result of a resolution to the waiting tasks. A failure is ignored if a newer
+    /// resolution has started, because that one may succeed.
     fn finish(&self, name: &str, number: u64, ticket: Ticket, result: io::Result<Addresses>) {
         let mut state = self.lock();
         state.pacing.finish(ticket, result.is_ok());
@@ -226,16 +226,16 @@ mod tests {
         thread::sleep,
     };
 
-    use super::{super::pacing::MAX_LOOKUPS, *};
+    use super::{super::pacing::MAX_RESOLUTIONS, *};
 
-    /// A name server that can hang. A lookup that hangs does not notice when it is back.
+    /// A name server that can hang. A resolution that hangs does not notice when it is back.
     #[derive(Default)]
     struct NameServer {
         hangs: AtomicBool,
         fails: AtomicBool,
         /// Answers wait while this is set.
         holds_answers: AtomicBool,
-        lookups: AtomicUsize,
+        resolutions: AtomicUsize,
     }
 
     const GIVE_UP_AFTER: Duration = Duration::from_secs(4);
@@ -248,7 +248,7 @@ mod tests {
         }
 
         fn look_up(&self) -> io::Result<Addresses> {
-            let number = self.lookups.fetch_add(1, SeqCst) as u16 + 1;
+            let number = self.resolutions.fetch_add(1, SeqCst) as u16 + 1;
             if self.hangs.load(SeqCst) {
                 sleep(GIVE_UP_AFTER);
                 return Err(io::Error::other("given up"));
@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    /// The number of the lookup that found the address.
+    /// The number of the resolution that found the address.
     async fn number(resolver: &Resolver) -> io::Result<u16> {
         Ok(resolver.addresses("redis.test").await?[0].port())
     }
@@ -283,10 +283,10 @@ mod tests {
     async fn addresses_are_not_looked_up() {
         let (server, resolver) = NameServer::start();
         for host in ["127.0.0.1", "::1"] {
-            let found: Vec<_> = resolver.resolve(host, 7).await.expect("no lookup").collect();
+            let found: Vec<_> = resolver.resolve(host, 7).await.expect("no resolution").collect();
             assert_eq!(found, [SocketAddr::new(host.parse().expect("an address"), 7)]);
         }
-        assert_eq!(server.lookups.load(SeqCst), 0);
+        assert_eq!(server.resolutions.load(SeqCst), 0);
         let found: Vec<_> = resolver.resolve("redis.test", 7).await.expect("found").collect();
         assert_eq!(found, [SocketAddr::from(([127, 0, 0, 1], 7))]);
     }
@@ -294,7 +294,7 @@ mod tests {
     #[tokio::test]
     async fn the_system_knows_localhost() {
         let resolver = Resolver::system();
-        for _ in 0..2 * MAX_LOOKUPS {
+        for _ in 0..2 * MAX_RESOLUTIONS {
             let found = resolver.addresses("localhost").await.expect("known everywhere");
             assert!(found.iter().all(|address| address.ip().is_loopback()));
             assert!(resolver.addresses("\0").await.is_err());
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tasks_share_a_lookup() {
+    async fn tasks_share_a_resolution() {
         let (server, resolver) = NameServer::start();
         let (first, second) = numbers_at_once(&server, &resolver).await;
         assert_eq!((first.expect("found"), second.expect("found")), (1, 1));
@@ -312,11 +312,11 @@ mod tests {
         for error in [first.expect_err("unknown"), second.expect_err("unknown")] {
             assert_eq!((error.kind(), &*error.to_string()), (io::ErrorKind::NotFound, "unknown"));
         }
-        assert_eq!(server.lookups.load(SeqCst), 3);
+        assert_eq!(server.resolutions.load(SeqCst), 3);
     }
 
     #[tokio::test]
-    async fn a_lookup_that_hangs_is_repeated() {
+    async fn a_resolution_that_hangs_is_repeated() {
         let (server, resolver) = NameServer::start();
         server.hangs.store(true, SeqCst);
         let hung = tokio::spawn({
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_known_addresses_are_used_while_lookups_hang() {
+    async fn the_last_known_addresses_are_used_while_resolutions_hang() {
         let (server, resolver) = NameServer::start();
         assert_eq!(number(&resolver).await.expect("found"), 1);
         server.hangs.store(true, SeqCst);
@@ -348,10 +348,10 @@ mod tests {
         assert!(again.elapsed() < USE_KNOWN_AFTER);
         server.hangs.store(false, SeqCst);
         tokio::time::sleep(RESTART_AFTER).await;
-        assert_eq!(number(&resolver).await.expect("known"), 1, "a lookup starts beside it");
+        assert_eq!(number(&resolver).await.expect("known"), 1, "a resolution starts beside it");
         tokio::time::sleep(USE_KNOWN_AFTER / 2).await;
         assert_eq!(number(&resolver).await.expect("found"), 4, "and has answered");
-        assert_eq!(server.lookups.load(SeqCst), 4);
+        assert_eq!(server.resolutions.load(SeqCst), 4);
     }
 
     #[tokio::test]

@@ -15,14 +15,14 @@ const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy")
 const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// The choice of the headers that are read.
+/// The choice of the headers of the upstream service that are read.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in crate::client) struct Answers {
+pub(in crate::client) struct UpstreamHeaders {
     /// The meaning of `X-RateLimit-Reset`, if it is read.
     pub(in crate::client) x_ratelimit: Option<Reset>,
 }
 
-impl Answers {
+impl UpstreamHeaders {
     /// Returns the longest pause that the headers of a response ask for.
     pub(in crate::client) fn pause(self, head: &Parts) -> Option<Duration> {
         let headers = &head.headers;
