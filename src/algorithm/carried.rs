@@ -7,7 +7,10 @@
 
 use std::mem;
 
-use super::{MemoryBudget, fixed_window::MAX_COUNT, math::mul_div_ceil};
+use super::{
+    MemoryBudget,
+    math::{MAX_COUNT, mul_div_ceil},
+};
 
 /// The maximum number of groups of a key. If there are more, the two oldest become one, which leaves
 /// with the later of them.

@@ -16,12 +16,9 @@
 use super::{
     MemoryBudget, Refund, Snapshot, StateMachine,
     carried::{Carried, Ramp, first_time, heap_bytes, replace, take, take_all},
+    math::{MAX_COUNT, next_edge},
 };
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
-
-/// The most units that a counter counts. Far above any limit and far from overflow; forced charges
-/// beyond it are not counted.
-pub(super) const MAX_COUNT: u64 = 1 << 52;
 
 #[derive(Debug, Default)]
 pub(crate) struct FixedWindow {
@@ -163,10 +160,4 @@ impl FixedWindow {
         carried.add(self.count, step(next_edge(self.last_charge, self.window)), later);
         carried.unexpired(seen)
     }
-}
-
-/// Returns the first multiple of the window after `time`.
-#[inline]
-pub(super) fn next_edge(time: u64, window: u64) -> u64 {
-    (time / window + 1) * window
 }

@@ -1,4 +1,15 @@
-//! Exact integer products and quotients. `limit * window` may need more than 64 bits.
+//! Exact integer products and quotients, of which `limit * window` may need more than 64 bits, and the
+//! periods of counters.
+
+/// The most units that a counter counts. Far above any limit and far from overflow; forced charges
+/// beyond it are not counted.
+pub(super) const MAX_COUNT: u64 = 1 << 52;
+
+/// Returns the first multiple of the window after `time`.
+#[inline]
+pub(super) fn next_edge(time: u64, window: u64) -> u64 {
+    (time / window + 1) * window
+}
 
 /// Returns `a * b / c`, rounded down. The bounds of quotas ensure that `c` is not 0 and that the result
 /// fits.

@@ -18,8 +18,7 @@
 use super::{
     MemoryBudget, Refund, Snapshot, StateMachine,
     carried::{Carried, Ramp, first_time, heap_bytes, replace, take, take_all},
-    fixed_window::{MAX_COUNT, next_edge},
-    math::{mul_div, mul_div_ceil},
+    math::{MAX_COUNT, mul_div, mul_div_ceil, next_edge},
 };
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 

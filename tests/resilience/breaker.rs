@@ -120,3 +120,16 @@ async fn refunds_are_not_limited_during_recovery() {
         assert_eq!(slot.refund().await.expect("refunded"), 2);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn failures_have_no_latency() {
+    let bench = Bench::with(Resilience::default().without_breaker());
+    let policy = policy("p", "1000/h");
+    for (mood, has_latency) in [(Mood::Down, false), (Mood::Late, true)] {
+        bench.remote.set(mood);
+        for _ in 0..50 {
+            let _ = bench.check(policy.charge("alice", 1)).await;
+        }
+        assert_eq!(bench.limiter.status().latency.is_some(), has_latency);
+    }
+}

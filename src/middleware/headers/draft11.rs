@@ -3,12 +3,13 @@
 //! Both are Lists of Strings with parameters (RFC 9651). The Strings are policy names, which are
 //! made of characters that need no escape.
 
+use std::fmt;
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{
-    headers::PartitionSecret,
     policy_cache,
     retry_after::{whole_seconds, window_seconds},
 };
@@ -19,6 +20,16 @@ const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 /// The names of both headers.
 pub(super) const NAMES: [HeaderName; 2] = [RATELIMIT_POLICY, RATELIMIT];
+
+/// The secret of the partition key. `Debug` does not print it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PartitionSecret(pub(super) [u64; 2]);
+
+impl fmt::Debug for PartitionSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PartitionSecret")
+    }
+}
 
 /// The texts of both headers. They become header values when they are added to a response, because
 /// a [`HeaderValue`] costs more to move between the decision and the response than a text.

@@ -1,11 +1,9 @@
 //! The set of headers that a layer sends, and the headers of one response.
 
-use std::fmt;
-
 use http::{HeaderMap, HeaderName, header::RETRY_AFTER};
 
 use super::{
-    draft11::{self, Draft11},
+    draft11::{self, Draft11, PartitionSecret},
     retry_after, value,
     x_ratelimit::{self, Reset, XRateLimit},
 };
@@ -58,16 +56,6 @@ pub struct Headers {
     /// default is [`Reset::Seconds`].
     pub x_ratelimit: Option<Reset>,
     pub(super) partition_secret: Option<PartitionSecret>,
-}
-
-/// The secret of the partition key. `Debug` does not print it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PartitionSecret(pub(super) [u64; 2]);
-
-impl fmt::Debug for PartitionSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PartitionSecret")
-    }
 }
 
 impl Default for Headers {

@@ -1,6 +1,6 @@
 //! [`Headers`] as serialized data.
 
-use super::{Headers, Reset, headers::PartitionSecret};
+use super::{Headers, Reset, draft11::PartitionSecret};
 use crate::settings::{Form, OrOff, SecretText, fields, names};
 
 names!(Reset { Seconds = "seconds", Epoch = "epoch" });

@@ -1,11 +1,10 @@
 //! The failures of a request to Redis, and their conversion to errors.
 
+use std::borrow::Cow;
+
 use redis::{ErrorKind as Cause, RedisError, ServerErrorKind as Server};
 
-use super::{
-    server_error::{FAILED_SCRIPT, code_of, is_refused_in_script, quoted, server_error},
-    trial::TrialFailure,
-};
+use super::server_error::{FAILED_SCRIPT, code_of, is_refused_in_script, quoted, server_error};
 use crate::error::{Effect, Error, ErrorKind};
 
 /// The reason for which a request has failed.
@@ -29,6 +28,13 @@ pub(super) enum Failure {
     /// The store was created without a connection, and is not [ready](super::startup) yet: the
     /// first attempt has not ended, or the last one has failed. Nothing was sent.
     NotReady(Option<Box<TrialFailure>>),
+}
+
+/// The failure of a [trial](super::trial), and the server at which it happened.
+#[derive(Debug, Clone)]
+pub(super) struct TrialFailure {
+    pub(super) failure: Failure,
+    pub(super) place: Cow<'static, str>,
 }
 
 /// The destination to which a cluster node redirects a request.
@@ -139,6 +145,12 @@ impl Failure {
             Cause::Server(Server::TryAgain) => Some(Redirect::Later),
             _ => None,
         }
+    }
+}
+
+impl From<TrialFailure> for Error {
+    fn from(TrialFailure { failure, place }: TrialFailure) -> Self {
+        Self::from(failure).with_place(place)
     }
 }
 

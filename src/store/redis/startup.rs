@@ -16,8 +16,8 @@ use tokio::{
 
 use super::{
     connection::SingleFlight,
-    error::Failure,
-    trial::{Trial, TrialFailure},
+    error::{Failure, TrialFailure},
+    trial::Trial,
 };
 use crate::{error::Error, random, telemetry};
 

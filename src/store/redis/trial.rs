@@ -1,6 +1,6 @@
 //! The trial of a store: the script runs once for real before a check depends on it.
 
-use std::{borrow::Cow, slice};
+use std::slice;
 
 use smallvec::{SmallVec, smallvec};
 use tokio::task::JoinSet;
@@ -8,13 +8,13 @@ use tokio::task::JoinSet;
 use super::{
     backend::Backend,
     batch::Batcher,
-    error::Failure,
+    error::{Failure, TrialFailure},
     key_name::{self, KeyNames},
     script::ScriptCall,
     sent_flag::SentFlag,
     wire::{Operation, WireCharge, WireCheck},
 };
-use crate::{error::Error, store::probe};
+use crate::store::probe;
 
 /// The most scratch keys that are tried to find one for each node of a cluster.
 const MAX_SCRATCH_KEYS: usize = 16_384;
@@ -30,13 +30,6 @@ type ScratchKeys = SmallVec<[WireCharge; 3]>;
 pub(super) struct Trial {
     batcher: Batcher,
     key_names: KeyNames,
-}
-
-/// The failure of a trial, and the server at which it happened.
-#[derive(Debug, Clone)]
-pub(super) struct TrialFailure {
-    failure: Failure,
-    place: Cow<'static, str>,
 }
 
 impl Trial {
@@ -135,11 +128,5 @@ impl Trial {
 
     fn failure(&self, slot: u16, failure: Failure) -> TrialFailure {
         TrialFailure { failure, place: self.batcher.backend().place(slot) }
-    }
-}
-
-impl From<TrialFailure> for Error {
-    fn from(TrialFailure { failure, place }: TrialFailure) -> Self {
-        Self::from(failure).with_place(place)
     }
 }

@@ -46,7 +46,10 @@ impl StoreCall {
         origin: Origin,
     ) -> Result<StoreReply, Error> {
         let time = self.stages.store_time(self.start);
-        if let Some(time) = time {
+        // An error often takes no time, as when a server refuses connections.
+        if let Some(time) = time
+            && reply.is_ok()
+        {
             self.stages.store_times.record(time);
             telemetry::store_answered(time);
         }

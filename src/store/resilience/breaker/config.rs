@@ -11,7 +11,8 @@ use std::time::Duration;
 ///   fail.
 /// - **Open**: no call goes to the store. A background task probes the store every
 ///   [`open`](Self::open).
-/// - **Half-open**, after a successful probe: one call at a time goes to the store.
+/// - **Half-open**, during a probe and after a successful one: after it, one call at a time goes to the
+///   store.
 /// - **Recovering**, after a successful call: two calls at a time go to the store, and one more
 ///   with each success. After [`ramp`](Self::ramp) the breaker closes.
 ///
@@ -37,10 +38,11 @@ pub struct BreakerConfig {
     /// The minimum number of calls within the window for which
     /// [`failures_percent`](Self::failures_percent) applies. The default is 10.
     pub min_calls: u32,
-    /// The share of failed and slow calls, in percent, at which the breaker opens. The default is
-    /// 50.
+    /// The share of failed and slow calls, in percent, at which the breaker opens, 1 to 100. A value
+    /// outside of this range counts as the nearest one within. The default is 50.
     pub failures_percent: u32,
-    /// The number of consecutive failed or slow calls that opens the breaker. The default is 10.
+    /// The number of consecutive failed or slow calls that opens the breaker, at least 1: 0 counts as
+    /// 1. The default is 10.
     ///
     /// Calls that were in flight at the same time count as one, because a single pause of the store
     /// fails all of them.

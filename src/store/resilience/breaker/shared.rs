@@ -310,7 +310,7 @@ impl SharedBreaker {
     /// Updates the metrics after a change of the state.
     fn count(&self, before: BreakerState, after: BreakerState) {
         let opened = i8::from(after.is_open()) - i8::from(before.is_open());
-        telemetry::breakers_counted(self.states.worst(), opened);
+        self.states.report_worst(|worst| telemetry::breakers_counted(worst, opened));
     }
 
     fn lock(&self) -> MutexGuard<'_, Guarded> {

@@ -207,3 +207,23 @@ fn agrees_with_a_list_of_all_calls() {
     // open and while a probe is in flight; and the probe itself.
     assert_eq!(reached.len(), 7, "{reached:?}");
 }
+
+#[test]
+fn settings_out_of_range_count_as_the_nearest() {
+    let opens_after = |config: BreakerConfig| {
+        let mut breaker = Breaker::new(config);
+        (1..=20).find(|number| {
+            let start = Duration::from_millis(10 * number);
+            let permission = breaker.try_acquire(start, false);
+            breaker.record(start, (permission, start), CallOutcome::Failure, || 0);
+            breaker.state() != BreakerState::Closed
+        })
+    };
+    let only_by_percent = |failures_percent| {
+        opens_after(BreakerConfig { failures_percent, consecutive: 1_000, ..config() })
+    };
+    let only_in_a_row =
+        |consecutive| opens_after(BreakerConfig { consecutive, min_calls: 1_000, ..config() });
+    assert_eq!((only_by_percent(200), only_by_percent(100)), (Some(4), Some(4)));
+    assert_eq!((only_in_a_row(0), only_in_a_row(1), only_in_a_row(2)), (Some(1), Some(1), Some(2)));
+}
