@@ -98,15 +98,18 @@ impl Reservation {
     ///
     /// # Errors
     ///
-    /// Returns an error if the store cannot answer. The charges may or may not have been settled.
+    /// Returns an error if the store cannot answer. The charges may or may not have been settled. If
+    /// some charges have a rest to refund and others a difference to charge, a failure of one request
+    /// does not prevent the other.
     pub async fn settle(self, units: u64) -> Result<(), Error> {
         let (refund, additional) = self.receipt.settle(units);
-        if !refund.lines().is_empty() {
-            self.limiter.refund(&refund).await?;
-        }
+        let mut result = Ok(());
         if !additional.is_empty() {
-            self.limiter.force(&additional).await?;
+            result = self.limiter.force(&additional).await.map(drop);
         }
-        Ok(())
+        if !refund.lines().is_empty() {
+            result = result.and(self.limiter.refund(&refund).await.map(drop));
+        }
+        result
     }
 }

@@ -7,7 +7,7 @@ use tokio::{
     task::yield_now,
 };
 use tollgate::{
-    Effect, OnFailure, Policy,
+    Effect, OnFailure, Policy, Reserve,
     store::{Resilience, Source},
 };
 
@@ -154,6 +154,19 @@ async fn a_settlement_without_effect_is_replayed() {
     held.settle(11).await.expect("in the backlog");
     bench.heal(&policy).await;
     assert_eq!(bench.left(&policy, "alice").await, 89);
+}
+
+/// One charge of a check has units to refund, which an outage prevents, and another one more to pay.
+#[tokio::test(start_paused = true)]
+async fn a_refund_that_fails_does_not_keep_the_difference_of_another_charge_from_the_backlog() {
+    let bench = without_breaker();
+    let (small, large) = (policy("small", "100/h"), policy("large", "100/h"));
+    let charges = [small.charge("alice", 1), large.charge("alice", 20)];
+    let Ok(Reserve::Held(held)) = bench.limiter.reserve(charges).await else { panic!("not held") };
+    bench.remote.set(Mood::Down);
+    held.settle(11).await.expect_err("the rest of the large one cannot be refunded");
+    bench.heal(&small).await;
+    assert_eq!((bench.left(&small, "alice").await, bench.left(&large, "alice").await), (89, 80));
 }
 
 /// A settlement is charged in full, also if it exceeds the share of an instance.
