@@ -182,6 +182,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "c5709a969011417f3e3eee3d4b070c27fd5c5c89");
+        assert_eq!(*SHA, "fe6f6d386886319e9ecfb546acc1e5023e2fad49");
     }
 }
