@@ -14,16 +14,18 @@ use std::{
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use tollgate::{
-    Error, ErrorKind, Limiter, OnFailure, Policy, Reserve,
+    Effect, Error, ErrorKind, Limiter, OnFailure, Policy, Reserve,
     store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Source, Store},
 };
 
+/// A store whose calls fail with this effect.
 #[derive(Debug)]
-struct Slow;
+struct Failing(Effect);
 
-impl Store for Slow {
+impl Store for Failing {
     fn call(&self, _: Request<'_>) -> Answer {
-        Answer::pending(async { Err(Error::new(ErrorKind::Unavailable, "down")) })
+        let error = Error::new(ErrorKind::Unavailable, "down").with_effect(self.0);
+        Answer::pending(async { Err(error) })
     }
 }
 
@@ -41,9 +43,11 @@ fn decisions_by_policy_and_outcome() {
                 let charges = [policy.charge("a", 1), shadow.charge("a", 1).shadow()];
                 let _ = limiter.check(charges).await.unwrap();
             }
-            // Only a store that is not embedded is timed.
-            let bare = Limiter::with(Slow, Resilience::none());
-            bare.check(policy.charge("a", 1)).await.unwrap_err();
+            // Only a store that is not embedded is timed, and only calls that it does not refuse.
+            for effect in [Effect::None, Effect::Unknown] {
+                let bare = Limiter::with(Failing(effect), Resilience::none());
+                bare.check(policy.charge("a", 1)).await.unwrap_err();
+            }
         });
     });
     let mut seen: Vec<String> = Vec::new();
@@ -68,7 +72,7 @@ fn decisions_by_policy_and_outcome() {
             "tollgate_decisions_total calls denied 1",
             "tollgate_decisions_total shadow would_allow 1",
             "tollgate_decisions_total shadow would_deny 2",
-            "tollgate_store_errors_total unavailable 1",
+            "tollgate_store_errors_total unavailable 2",
             "tollgate_store_seconds 1",
         ]
     );
@@ -82,7 +86,8 @@ fn checks_that_fall_back_are_counted() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
-            let limiter = Limiter::with(Slow, Resilience::default().without_breaker());
+            let limiter =
+                Limiter::with(Failing(Effect::None), Resilience::default().without_breaker());
             let policy = Policy::new("calls", "2/min".parse().unwrap()).unwrap();
             let closed = policy.charge("a", 1).with_on_failure(OnFailure::Deny);
             limiter.check(closed).await.unwrap_err();
@@ -204,15 +209,15 @@ fn the_state_of_a_breaker() {
     let gauges = |state: f64, open: f64| (Some(state), Some(open));
     metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
-            let _ = Limiter::with(Slow, Resilience::default().without_breaker());
+            let _ = Limiter::with(Failing(Effect::None), Resilience::default().without_breaker());
             assert_eq!(state(), (None, None));
-            let limiter = Limiter::new(Slow);
+            let limiter = Limiter::new(Failing(Effect::None));
             assert_eq!(state(), gauges(0.0, 0.0));
             let policy = Policy::new("calls", "100/min".parse().unwrap()).unwrap();
             for _ in 0..10 {
                 let _ = limiter.check(policy.charge("a", 1)).await.unwrap();
             }
-            let _ = Limiter::new(Slow);
+            let _ = Limiter::new(Failing(Effect::None));
             assert_eq!(state(), gauges(1.0, 1.0));
             assert_eq!(limiter.status().open_breakers, 1);
         });

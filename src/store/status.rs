@@ -38,7 +38,7 @@ pub struct Status {
     /// The number of breakers that are open or half-open: of a store over one server 0 or 1, of a
     /// cluster the number of nodes that do not decide their keys.
     pub open_breakers: usize,
-    /// The moving average of the store's response time, without requests that failed.
+    /// The moving average of the store's response time, without requests that were refused or not sent.
     pub latency: Option<Duration>,
     /// The moving average of the scheduling delay: the time that a task needs to pass through the
     /// run queue of the runtime twice. It is measured while calls wait for the store for 10 ms or

@@ -10,7 +10,12 @@ use super::{
     owned_request::OwnedRequest,
     stages::{Origin, Stages},
 };
-use crate::{decision::StoreReply, error::Error, store::Request, telemetry};
+use crate::{
+    decision::StoreReply,
+    error::{Effect, Error},
+    store::Request,
+    telemetry,
+};
 
 /// A guard of a call that is being sent. If the store panics, the permit is returned.
 pub(super) struct Sending<'s> {
@@ -46,9 +51,11 @@ impl StoreCall {
         origin: Origin,
     ) -> Result<StoreReply, Error> {
         let time = self.stages.store_time(self.start);
-        // An error often takes no time, as when a server refuses connections.
+        // A call that was refused or not sent often takes no time. One that missed its deadline has
+        // taken at least that long.
+        let was_refused = reply.as_ref().is_err_and(|error| error.effect() == Effect::None);
         if let Some(time) = time
-            && reply.is_ok()
+            && !was_refused
         {
             self.stages.store_times.record(time);
             telemetry::store_answered(time);
