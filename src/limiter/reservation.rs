@@ -91,7 +91,7 @@ impl Reservation {
     }
 
     /// Changes the cost of every charge of the [receipt](Self::receipt) to `units`: refunds the rest,
-    /// or charges the difference, even beyond the limit.
+    /// or charges the difference, even beyond the limit. If it does both, the refund is made first.
     ///
     /// A charge that was not made, such as a shadow that did not pass, is not in the receipt, and is
     /// not charged.
@@ -103,13 +103,14 @@ impl Reservation {
     /// does not prevent the other.
     pub async fn settle(self, units: u64) -> Result<(), Error> {
         let (refund, additional) = self.receipt.settle(units);
-        let mut result = Ok(());
-        if !additional.is_empty() {
-            result = self.limiter.force(&additional).await.map(drop);
-        }
+        let mut refunded = Ok(());
+        // First, so that two charges of one key exceed its limit by as little as they can.
         if !refund.lines().is_empty() {
-            result = result.and(self.limiter.refund(&refund).await.map(drop));
+            refunded = self.limiter.refund(&refund).await.map(drop);
         }
-        result
+        if !additional.is_empty() {
+            return refunded.and(self.limiter.force(&additional).await.map(drop));
+        }
+        refunded
     }
 }

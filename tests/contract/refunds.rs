@@ -94,6 +94,20 @@ pub(crate) async fn settle_up(fixture: Fixture) {
     }
 }
 
+/// The debt of a bucket is at most a burst and a limit. Of 3 units 1 is refunded, then 2 are charged by
+/// the shadow: a debt of 4, of which nothing is cut off.
+pub(crate) async fn a_settlement_refunds_before_it_charges(fixture: Fixture) {
+    fixture.set(START);
+    let bucket = policy("bucket", "1/s token-bucket(3)");
+    let charges = [bucket.charge("alice", 3), bucket.charge("alice", 0).shadow()];
+    let decision = fixture.limiter.check(charges).await.expect("an answer");
+    let tollgate::Decision::Allowed(allowed) = decision else { panic!("3 are free") };
+    fixture.limiter.hold(allowed.into_receipt()).settle(2).await.expect("an answer");
+    let decision = check(&fixture, &bucket, 0).await;
+    let standing = decision.outcomes().get(0).expect("an outcome").standing();
+    assert_eq!(standing.reset_after().as_micros() as u64, 4 * SECOND);
+}
+
 /// A settlement may exceed the limit. Its units leave later, and nothing overflows.
 pub(crate) async fn settle_far_beyond_the_limit(fixture: Fixture) {
     for units in [15, u64::MAX] {

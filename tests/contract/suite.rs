@@ -16,7 +16,8 @@ macro_rules! store_contract {
                 refunds: a_refund_gives_back_what_still_weighs, a_late_refund_gives_nothing,
                     a_log_gives_back_the_very_request, a_bucket_gives_back_what_is_unpaid,
                     a_counter_gives_back_to_the_period_before, settle_down, settle_up,
-                    settle_far_beyond_the_limit, a_kept_reservation_stays_charged, reset_forgets;
+                    a_settlement_refunds_before_it_charges, settle_far_beyond_the_limit,
+                    a_kept_reservation_stays_charged, reset_forgets;
                 blocks: a_penalty_spends_beyond_the_limit, a_penalty_can_be_refunded,
                     a_penalty_of_a_bucket_is_at_most_a_burst_and_a_limit,
                     a_block_refuses_until_it_ends, a_block_of_a_key_that_has_spent_nothing,
