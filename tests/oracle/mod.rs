@@ -6,7 +6,7 @@ mod counted;
 mod log;
 mod periods;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -89,6 +89,9 @@ trait Model: std::fmt::Debug {
 pub(crate) struct Oracle {
     models: HashMap<Entry, Box<dyn Model>>,
     blocks: HashMap<Entry, Block>,
+    /// Keys of which a charge was later than the time by more than its window, and was dated anew.
+    /// What such a key admitted before was admitted by another clock.
+    pub(crate) healed: HashSet<Entry>,
 }
 
 /// No unit of a key is free before `end`.
@@ -256,11 +259,6 @@ impl Oracle {
         model.healed(now).as_ref().unwrap_or(model).free(quota, now)
     }
 
-    /// Returns whether the last charge of a key is later than `now` by more than its window.
-    pub(crate) fn is_ahead(&self, now: u64, entry: Entry) -> bool {
-        self.models.get(&entry).is_some_and(|model| model.healed(now).is_some())
-    }
-
     /// Heals a key: if the clock was set back by more than a window, its charges and its block move to
     /// `now`.
     fn heal(&mut self, now: u64, entry: Entry) {
@@ -271,6 +269,7 @@ impl Oracle {
             && let Some(healed) = model.healed(now)
         {
             *model = healed;
+            self.healed.insert(entry);
         }
     }
 

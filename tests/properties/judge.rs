@@ -48,7 +48,8 @@ impl Player<'_> {
     pub(crate) fn bounds_of(&self, index: usize) {
         let quota = self.quota(index);
         let since = self.changes[index].map_or(0, |change| change.admitted);
-        for key in (0..2).filter(|key| !self.reset.contains(&(index, *key))) {
+        let restarted = |entry| self.reset.contains(&entry) || self.oracle.healed.contains(&entry);
+        for key in (0..2).filter(|key| !restarted((index, *key))) {
             let mine = self.admitted[since..].iter().filter(|it| it.entry == (index, key));
             let spent: Vec<_> = mine.map(|it| (it.time, it.units)).collect();
             let most = most_in_any_window(&spent, micros(quota.window()));

@@ -50,8 +50,8 @@ pub(crate) struct Player<'a> {
     pub(crate) admitted: Vec<Admitted>,
     /// A key is judged no earlier than it was last changed.
     pub(crate) changed: HashMap<Entry, u64>,
-    /// The time of the last charge or refund of each entry.
-    pub(crate) written: HashMap<Entry, u64>,
+    /// The time of the last charge or refund of each entry, and its quota.
+    pub(crate) written: HashMap<Entry, (u64, Quota)>,
     pub(crate) reset: HashSet<Entry>,
 }
 
@@ -90,6 +90,9 @@ pub(crate) fn run(fixture: &Fixture, history: &History, tally: &CaseCounts) {
         player.step(step);
     }
     (0..player.policies.len()).for_each(|index| player.bounds_of(index));
+    for _ in &player.oracle.healed {
+        tally.count("clock set back by more than a window");
+    }
 }
 
 impl Player<'_> {
@@ -134,20 +137,24 @@ impl Player<'_> {
     }
 
     /// Returns whether a store may have dropped a key, and with it the times after `time`: the key is
-    /// full now, and was changed after `time` or was not full at `time`.
+    /// full now, under its quota or that of its last charge, and was changed after `time` or was not
+    /// full at `time`.
     fn forgotten(&mut self, time: u64) -> bool {
         let entries = (0..self.policies.len()).flat_map(|policy| [(policy, 0), (policy, 1)]);
         entries.into_iter().any(|entry| {
-            let quota = self.quota(entry.0);
-            let mut full = |time| self.oracle.free(time, entry, &quota) == quota.capacity();
-            let later = self.written.get(&entry).is_some_and(|written| *written > time);
-            if full(self.time) && (later || !full(time)) {
-                return true;
-            }
-            // A key that is blocked now may have been dropped before its block.
-            let mut spent =
-                |time| self.oracle.free_behind_block(time, entry, &quota) < quota.capacity();
-            !spent(self.time) && spent(time)
+            let written = self.written.get(&entry).copied();
+            let later = written.is_some_and(|(written, _)| written > time);
+            let quotas = [Some(self.quota(entry.0)), written.map(|(_, quota)| quota)];
+            quotas.into_iter().flatten().any(|quota| {
+                let mut full = |time| self.oracle.free(time, entry, &quota) == quota.capacity();
+                if full(self.time) && (later || !full(time)) {
+                    return true;
+                }
+                // A key that is blocked now may have been dropped before its block.
+                let mut spent =
+                    |time| self.oracle.free_behind_block(time, entry, &quota) < quota.capacity();
+                !spent(self.time) && spent(time)
+            })
         })
     }
 
@@ -178,7 +185,6 @@ impl Player<'_> {
     pub(crate) fn asks(&mut self, lines: &[PlannedCharge]) -> Vec<Ask> {
         let lines = lines.iter().map(|line| {
             let entry = (line.policy % self.policies.len(), line.key);
-            self.look(entry);
             let quota = self.quota(entry.0);
             let free = self.oracle.free(self.time, entry, &quota);
             let units = |cost| match cost {
@@ -192,15 +198,6 @@ impl Player<'_> {
             Ask { entry, quota, cost, most, lease: line.lease, shadow: line.shadow }
         });
         lines.collect()
-    }
-
-    /// A key whose last charge is too far ahead is dated anew. What it admitted before was admitted by
-    /// another clock.
-    pub(crate) fn look(&mut self, entry: Entry) {
-        if self.oracle.is_ahead(self.time, entry) {
-            self.tally.count("clock set back by more than a window");
-            self.reset.insert(entry);
-        }
     }
 
     /// Returns the charges under the quotas of the policies, or each with a quota of its own, which

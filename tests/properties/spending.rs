@@ -13,7 +13,6 @@ impl Player<'_> {
         let mut expected = 0;
         // The store is not asked to refund nothing.
         for (paid, index) in lines.iter().filter(|(paid, _)| paid.units > 0) {
-            self.look(paid.ask.entry);
             let quota = self.quota(paid.ask.entry.0);
             let given = self.oracle.refund(self.time, &quota, paid);
             self.tally.count_if(given == 0, "refund of nothing");
@@ -34,7 +33,6 @@ impl Player<'_> {
             let charged = lines.iter().filter(|(paid, _)| paid.is_charged());
             for (paid, index) in charged.filter(|(paid, _)| (paid.units < units) == up) {
                 let entry = paid.ask.entry;
-                self.look(entry);
                 let quota = self.quota(entry.0);
                 let free = self.oracle.free(self.time, entry, &quota);
                 let given = self.oracle.settle(self.time, &quota, paid, units);
@@ -80,9 +78,9 @@ impl Player<'_> {
     }
 
     fn write(&mut self, entry: Entry, units: u64) {
-        let written = self.written.entry(entry).or_default();
         if units > 0 {
-            *written = self.time.max(*written);
+            let before = self.written.get(&entry).map_or(0, |(time, _)| *time);
+            self.written.insert(entry, (self.time.max(before), self.quota(entry.0)));
         }
     }
 }
