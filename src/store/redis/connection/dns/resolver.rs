@@ -222,7 +222,9 @@ impl AsyncDNSResolver for Resolver {
 #[cfg(test)]
 mod tests {
     use std::{
-        sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+        pin::pin,
+        sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+        task::{Context, Poll, Waker},
         thread::sleep,
     };
 
@@ -232,13 +234,13 @@ mod tests {
     #[derive(Default)]
     struct NameServer {
         hangs: AtomicBool,
+        /// Resolutions that hang end when this is set.
+        gives_up: AtomicBool,
         fails: AtomicBool,
         /// Answers wait while this is set.
         holds_answers: AtomicBool,
-        resolutions: AtomicUsize,
+        resolutions: AtomicU64,
     }
-
-    const GIVE_UP_AFTER: Duration = Duration::from_secs(4);
 
     impl NameServer {
         fn start() -> (Arc<Self>, Resolver) {
@@ -250,7 +252,9 @@ mod tests {
         fn look_up(&self) -> io::Result<Addresses> {
             let number = self.resolutions.fetch_add(1, SeqCst) as u16 + 1;
             if self.hangs.load(SeqCst) {
-                sleep(GIVE_UP_AFTER);
+                while !self.gives_up.load(SeqCst) {
+                    sleep(Duration::from_millis(1));
+                }
                 return Err(io::Error::other("given up"));
             }
             while self.holds_answers.load(SeqCst) {
@@ -315,6 +319,21 @@ mod tests {
         assert_eq!(server.resolutions.load(SeqCst), 3);
     }
 
+    /// Waits until `holds` returns true, however late the machine is.
+    async fn until(holds: impl Fn() -> bool) {
+        let give_up_at = Instant::now() + Duration::from_secs(30);
+        while !holds() {
+            assert!(Instant::now() < give_up_at, "never");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Ends the outage. The resolutions that have started still hang.
+    async fn recover(server: &NameServer, resolver: &Resolver) {
+        until(|| server.resolutions.load(SeqCst) == resolver.lock().resolutions).await;
+        server.hangs.store(false, SeqCst);
+    }
+
     #[tokio::test]
     async fn a_resolution_that_hangs_is_repeated() {
         let (server, resolver) = NameServer::start();
@@ -323,15 +342,14 @@ mod tests {
             let resolver = resolver.clone();
             async move { number(&resolver).await }
         });
-        tokio::time::sleep(Duration::from_millis(1_700)).await;
-        server.hangs.store(false, SeqCst);
-        let recovered = Instant::now();
-        assert_eq!(hung.await.expect("no panic").expect("found"), 5);
-        let elapsed = recovered.elapsed();
-        assert!(elapsed < RESTART_AFTER + Duration::from_millis(200), "{elapsed:?}");
-        // Those that gave up later change nothing.
-        tokio::time::sleep(GIVE_UP_AFTER).await;
-        assert_eq!(number(&resolver).await.expect("found"), 6);
+        until(|| server.resolutions.load(SeqCst) == 3).await;
+        recover(&server, &resolver).await;
+        assert!(hung.await.expect("no panic").expect("found") > 3, "the first three hang");
+        // Those that give up later change nothing.
+        server.gives_up.store(true, SeqCst);
+        until(|| Arc::strong_count(&resolver.0) == 1).await;
+        let before = server.resolutions.load(SeqCst);
+        assert_eq!(u64::from(number(&resolver).await.expect("found")), before + 1);
     }
 
     #[tokio::test]
@@ -342,16 +360,21 @@ mod tests {
         let began = Instant::now();
         assert_eq!(number(&resolver).await.expect("known"), 1);
         assert!(began.elapsed() >= USE_KNOWN_AFTER);
-        // The next task does not wait again.
-        let again = Instant::now();
-        assert_eq!(number(&resolver).await.expect("known"), 1);
-        assert!(again.elapsed() < USE_KNOWN_AFTER);
-        server.hangs.store(false, SeqCst);
+        let does_not_wait = || {
+            let polled = pin!(number(&resolver)).poll(&mut Context::from_waker(Waker::noop()));
+            assert!(matches!(polled, Poll::Ready(Ok(1))), "{polled:?}");
+        };
+        does_not_wait();
+        recover(&server, &resolver).await;
+        let hung = server.resolutions.load(SeqCst);
         tokio::time::sleep(RESTART_AFTER).await;
-        assert_eq!(number(&resolver).await.expect("known"), 1, "a resolution starts beside it");
-        tokio::time::sleep(USE_KNOWN_AFTER / 2).await;
-        assert_eq!(number(&resolver).await.expect("found"), 4, "and has answered");
-        assert_eq!(server.resolutions.load(SeqCst), 4);
+        // A resolution starts beside it.
+        does_not_wait();
+        let is_answered =
+            || resolver.lock().host("redis.test").expect("an entry").waiting_since.is_none();
+        until(is_answered).await;
+        assert!(u64::from(number(&resolver).await.expect("found")) > hung);
+        server.gives_up.store(true, SeqCst);
     }
 
     #[tokio::test]
