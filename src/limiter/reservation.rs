@@ -104,7 +104,7 @@ impl Reservation {
     pub async fn settle(self, units: u64) -> Result<(), Error> {
         let (refund, additional) = self.receipt.settle(units);
         let mut refunded = Ok(());
-        // First, so that two charges of one key exceed its limit by as little as they can.
+        // Charged first, a bucket could reach its largest debt, at which it forgets units.
         if !refund.lines().is_empty() {
             refunded = self.limiter.refund(&refund).await.map(drop);
         }

@@ -89,8 +89,8 @@ trait Model: std::fmt::Debug {
 pub(crate) struct Oracle {
     models: HashMap<Entry, Box<dyn Model>>,
     blocks: HashMap<Entry, Block>,
-    /// Keys of which a charge was later than the time by more than its window, and was dated anew.
-    /// What such a key admitted before was admitted by another clock.
+    /// The keys that were healed. The units that such a key admitted before were admitted by another
+    /// clock, so no bound holds for them and later units together.
     pub(crate) healed: HashSet<Entry>,
 }
 

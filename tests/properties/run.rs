@@ -136,9 +136,9 @@ impl Player<'_> {
         }
     }
 
-    /// Returns whether a store may have dropped a key, and with it the times after `time`: the key is
-    /// full now, under its quota or that of its last charge, and was changed after `time` or was not
-    /// full at `time`.
+    /// Returns whether a store may have dropped a key that would matter if the clock went back to
+    /// `time`: the key is full now, and was changed after `time` or was not full at `time`. The quota
+    /// of the last charge counts too, because the store keeps a key by it.
     fn forgotten(&mut self, time: u64) -> bool {
         let entries = (0..self.policies.len()).flat_map(|policy| [(policy, 0), (policy, 1)]);
         entries.into_iter().any(|entry| {

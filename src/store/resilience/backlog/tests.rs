@@ -1,0 +1,149 @@
+//! The backlog agrees with a map, bounds what it replays, and evicts what has expired first.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{policy::Policy, seed};
+
+const SECOND: u64 = 1_000_000;
+
+#[derive(Debug, Clone)]
+enum BacklogStep {
+    Add(u64, u64),
+    Remove(u64, u64),
+    Take,
+    AddAgain,
+    Reset(u64),
+    Pass(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<BacklogStep>> {
+    // Few names in few shards, so that they meet.
+    let name = || (0..3_u64, 0..5_u64).prop_map(|(shard, low)| shard << 32 | low);
+    let step = prop_oneof![
+        6 => (name(), 1..4_u64).prop_map(|(name, units)| BacklogStep::Add(name, units)),
+        3 => (name(), 1..6_u64).prop_map(|(name, units)| BacklogStep::Remove(name, units)),
+        3 => Just(BacklogStep::Take),
+        1 => Just(BacklogStep::AddAgain),
+        1 => name().prop_map(BacklogStep::Reset),
+        1 => (0..2 * SECOND / 3).prop_map(BacklogStep::Pass),
+    ];
+    prop::collection::vec(step, 1..200)
+}
+
+fn time(micros: u64) -> Timestamp {
+    Timestamp::from_micros(micros)
+}
+
+#[test]
+fn is_a_map_of_units_added_and_not_removed() {
+    seed::property("backlog", ProptestConfig::default(), steps(), |steps| {
+        let policy = Policy::new("p", "10/s".parse().unwrap()).unwrap();
+        let wide = |name: u64| u128::from(name >> 32) << 64 | u128::from(name & 0xFFFF_FFFF);
+        let (backlog, mut model) = (Backlog::new(1), BTreeMap::<u64, (u64, u64)>::new());
+        let (mut now, mut out) = (0, Vec::new());
+        for step in steps {
+            match step {
+                BacklogStep::Add(name, units) => {
+                    backlog.add(wide(name), &policy.charge(name, 1), units, time(now));
+                    let entry = model.entry(name).or_default();
+                    *entry = (entry.0 + units, now);
+                }
+                BacklogStep::Remove(name, units) => {
+                    let entry = model.get(&name).map_or(0, |entry| entry.0);
+                    prop_assert_eq!(backlog.remove(wide(name), units), entry.min(units));
+                    model.entry(name).and_modify(|entry| entry.0 -= entry.0.min(units));
+                }
+                BacklogStep::Take => {
+                    let taken = backlog.take(time(now));
+                    let live = |(_, entry): &(&u64, &(u64, u64))| now < entry.1 + SECOND;
+                    prop_assert_eq!(taken.is_some(), model.iter().any(|entry| live(&entry)));
+                    if let Some(taken) = taken {
+                        let entry = taken.entry();
+                        let name = (entry.name >> 64 << 32) as u64 | entry.name as u64;
+                        prop_assert_eq!(entry.charge().cost(), entry.units);
+                        prop_assert_eq!(
+                            model.remove(&name).map(|entry| entry.0),
+                            Some(entry.units)
+                        );
+                        out.push((name, taken, false));
+                    }
+                    // Expired entries may have been dropped on the way.
+                    let there = |name: &u64| {
+                        let name = wide(*name);
+                        backlog.shard(name).find(hash(name), |entry| entry.name == name).is_some()
+                    };
+                    model.retain(|name, entry| now < entry.1 + SECOND || there(name));
+                }
+                BacklogStep::AddAgain => {
+                    for (name, taken, is_reset) in out.drain(..) {
+                        if !is_reset {
+                            let (there, entry) = (model.entry(name).or_default(), taken.entry());
+                            let last = there.1.max(entry.last.as_micros());
+                            *there = (there.0 + entry.units, last);
+                        }
+                        taken.add_again();
+                    }
+                }
+                BacklogStep::Reset(name) => {
+                    backlog.reset(wide(name));
+                    model.remove(&name);
+                    out.iter_mut().for_each(|it| it.2 |= it.0 == name);
+                }
+                BacklogStep::Pass(by) => now += by,
+            }
+            model.retain(|_, entry| entry.0 > 0);
+            prop_assert_eq!(backlog.is_empty(), model.is_empty());
+            let len: usize = backlog.shards.iter().map(|it| it.entries.lock().unwrap().len()).sum();
+            prop_assert_eq!(backlog.len.load(Ordering::Relaxed), len);
+            let taken: usize = backlog.shards.iter().map(|it| it.taken.lock().unwrap().len()).sum();
+            prop_assert_eq!(taken, out.iter().filter(|it| !it.2).count());
+        }
+        Ok(())
+    });
+}
+
+/// The replay clamps a number to this range, which panics if the range is empty.
+#[test]
+fn a_quota_that_changes_meanwhile_leaves_the_range_in_order() {
+    let policy = Policy::new("p", "10/s".parse().unwrap()).unwrap();
+    let charge = Box::new(policy.charge("k", 1).into_owned());
+    let (first, last) = (time(0), time(0));
+    let entry = BacklogEntry { name: 1, units: 10, first, last, charge };
+    let is_over = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while is_over.load(Ordering::Relaxed) == 0 {
+                policy.set_quota("10/h".parse().unwrap());
+                policy.set_quota("10/s".parse().unwrap());
+            }
+        });
+        let wrong = (0..200_000)
+            .map(|_| entry.still_counts(time(2 * SECOND), 1))
+            .find(|(least, most)| least > most);
+        is_over.store(1, Ordering::Relaxed);
+        assert_eq!(wrong, None);
+    });
+}
+
+#[test]
+fn expired_entries_are_evicted_first() {
+    let (policy, backlog) =
+        (Policy::new("p", "10/s".parse().unwrap()).unwrap(), Backlog::with_max_len(3, 1));
+    let add = |name: u128, micros| backlog.add(name, &policy.charge("k", 1), 1, time(micros));
+    (0..5).for_each(|name| add(name, name as u64));
+    assert_eq!(backlog.len.load(Ordering::Relaxed), 3);
+    add(1, 10);
+    add(6, SECOND - 1);
+    assert_eq!(backlog.len.load(Ordering::Relaxed), 3, "it was searched just before");
+    add(1, SECOND + SECOND / 2);
+    add(7, 2 * SECOND);
+    let mut left: Vec<u128> = Vec::new();
+    while let Some(taken) = backlog.take(time(2 * SECOND + 1)) {
+        left.push(taken.entry.name);
+    }
+    left.sort_unstable();
+    assert_eq!(left, [1, 7]);
+}
