@@ -5,23 +5,31 @@
 mod example;
 
 #[cfg(feature = "tonic")]
-#[tokio::test]
-async fn grpc() {
-    use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+#[test]
+fn grpc() {
+    use std::time::Duration;
+
+    use tokio::time::Instant;
 
     let example = example::start("grpc");
-    let url = format!("http://{}", example.address);
-    let channel = tonic::transport::Channel::from_shared(url).unwrap().connect().await.unwrap();
-    let mut client = HealthClient::new(channel);
-    let question = HealthCheckRequest { service: "demo".into() };
-    for _ in 0..3 {
-        assert_eq!(client.check(question.clone()).await.unwrap().into_inner().status, 1);
-    }
-    assert_eq!(example.get("/").status, 200);
-    assert_eq!(example.get("/").status, 200);
+    let start = Instant::now();
+    let client = example::program("grpc_client")
+        .env("SERVER", format!("http://{}", example.address))
+        .output()
+        .unwrap();
+    let text = String::from_utf8(client.stdout).unwrap();
+    assert!(client.status.success(), "{text}");
+    // The third order waits until the first one has left the window.
+    assert_eq!(
+        text,
+        "order 1: 500 cents\norder 2: 500 cents\ndenied for 3 s\norder 3: 500 cents\n"
+    );
+    assert!(start.elapsed() >= Duration::from_millis(2_900));
+
+    // One budget for both protocols: 1 or 2 of 5 units are spent.
+    let admitted = (0..6).filter(|_| example.get("/").status == 200).count();
+    assert!((3..=4).contains(&admitted), "{admitted}");
     assert_eq!(example.get("/").status, 429);
-    let status = client.check(question).await.unwrap_err();
-    assert_eq!(status.code(), tonic::Code::ResourceExhausted);
 }
 
 #[cfg(feature = "reqwest")]
