@@ -1,5 +1,8 @@
 //! A job that respects the quota of an upstream API: `cargo run --example ingest`.
 //!
+//! The job never spends more than the quota of the upstream API. While Redis cannot answer, it waits for
+//! Redis, and then ends with the error: a web request would be decided by the process itself.
+//!
 //! The upstream API allows 9,500 units a day. Listing a region costs 1 unit, and each search in it
 //! costs 100. Searches have a second limit, 5 in 100 ms. The job processes 8 regions. It waits for
 //! short waits and stops cleanly when the daily budget is spent.

@@ -83,16 +83,6 @@ impl Receipt {
         self.lines.iter().fold(0, |sum, line| sum.saturating_add(line.units))
     }
 
-    /// Returns the same receipt, against one of `parts` equal parts of the quotas.
-    pub(crate) fn share(&self, parts: u32) -> Self {
-        let lines = self.lines.iter().map(|ReceiptLine { charge, units, mark }| ReceiptLine {
-            charge: charge.share(parts),
-            units: *units,
-            mark: *mark,
-        });
-        Self { time: self.time, source: self.source, lines: lines.collect() }
-    }
-
     /// Splits the receipt so that each line ends at `units`: into a receipt to refund, and the
     /// charges to make in addition.
     pub(crate) fn settle(self, units: u64) -> (Self, SmallVec<[Charge<'static>; 1]>) {

@@ -9,7 +9,7 @@ use crate::{
     clock::Timestamp,
     decision::{ChargeReply, Decision, Receipt, StoreReply},
     error::Error,
-    policy::{Charge, Charges},
+    policy::{Charge, Charges, OnFailure},
     store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Status, Store},
     telemetry::{self, DenialEvents, DenialLog},
 };
@@ -207,19 +207,36 @@ impl Limiter {
     /// in which they called. Other checks do not queue. If the wait would end after `within`, the denial
     /// is returned at once.
     ///
+    /// # While the store cannot answer
+    ///
+    /// The task waits until the store answers again, so an outage never spends more than the quota.
+    /// [`Charge::with_on_failure`] changes this:
+    ///
+    /// - [`OnFailure::Local`](crate::OnFailure::Local): this process decides by itself, as in
+    ///   [`check`](Self::check).
+    /// - [`OnFailure::Allow`](crate::OnFailure::Allow): the charge is admitted.
+    /// - [`OnFailure::Deny`](crate::OnFailure::Deny): the task waits, as by default.
+    ///
+    /// A check whose reply is lost may have been charged. It is repeated, so units may be counted that
+    /// are not used. After a few such checks, the [breaker](crate::store::BreakerConfig) sends no more of them.
+    ///
     /// # Errors
     ///
-    /// Returns an error in the cases of [`check`](Self::check), if
-    /// [`MAX_WAITING`](Self::MAX_WAITING) tasks wait already, if `within` passes before the task
-    /// becomes the first in the queue of its key
-    /// ([`ErrorKind::Deadline`](crate::ErrorKind::Deadline)), or if it has to wait outside of a
-    /// tokio runtime with time enabled.
+    /// Returns an error
+    ///
+    /// - in the cases of [`check`](Self::check). An error from which the store may recover by itself is
+    ///   returned only when `within` has passed.
+    /// - if [`MAX_WAITING`](Self::MAX_WAITING) tasks wait already,
+    /// - if `within` passes before the task becomes the first in the queue of its key
+    ///   ([`ErrorKind::Deadline`](crate::ErrorKind::Deadline)),
+    /// - if it has to wait outside of a tokio runtime with time enabled.
     pub async fn until_ready<'p>(
         &self,
         charges: impl Into<Charges<'p>>,
         within: Duration,
     ) -> Result<Decision<'p>, Error> {
-        self.until_ready_after(charges.into(), within, |_| ready(Ok(()))).await
+        let charges = charges.into().or_on_failure(OnFailure::Deny);
+        self.until_ready_after(charges, within, |_| ready(Ok(()))).await
     }
 
     /// Returns the status of the store: the state of its breaker, its response time, and the units and

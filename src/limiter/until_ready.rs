@@ -5,14 +5,23 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{limiter::Limiter, queue::require_timer};
-use crate::{decision::Decision, error::Error, policy::Charges};
+use crate::{
+    decision::Decision,
+    error::{Error, ErrorKind},
+    policy::Charges,
+};
 
 /// The maximum of `within`, so that a deadline can be computed.
 const MAX_WITHIN: Duration = Duration::from_secs(86_400 * 365);
 
+/// The first and the longest pause between two checks while the store cannot answer. An open breaker
+/// sends none of them to the store.
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+
 impl Limiter {
-    /// Waits like [`until_ready`](Self::until_ready). When it is the turn of this task, awaits `gate`
-    /// before each check. The argument of `gate` is the deadline. If `gate` returns an error, this
+    /// Waits like [`until_ready`](Self::until_ready), also while the store cannot answer and no charge is
+    /// decided without it. When it is the turn of this task, awaits `gate` before each check. The argument of `gate` is the deadline. If `gate` returns an error, this
     /// function returns the same error, and nothing is charged.
     pub(crate) async fn until_ready_after<'p, E, G, F>(
         &self,
@@ -28,20 +37,51 @@ impl Limiter {
         charges.validate()?;
         let deadline = Instant::now() + within.min(MAX_WITHIN);
         let _turn = self.0.queue.turn(&charges, deadline).await?;
+        let mut pause = MIN_PAUSE;
         let decision = loop {
             gate(deadline).await?;
-            let reply = self.begin(&charges).await?;
-            let wait = match Decision::new(&mut charges.clone(), reply)? {
-                Decision::Denied(denied) => match denied.retry_after() {
-                    Some(wait) if Instant::now() + wait <= deadline => wait,
-                    _ => break Decision::Denied(denied),
+            let wait = match self.begin(&charges).await {
+                Ok(reply) => match Decision::new(&mut charges.clone(), reply)? {
+                    Decision::Denied(denied) => match denied.retry_after() {
+                        Some(wait) if Instant::now() + wait <= deadline => wait,
+                        _ => break Decision::Denied(denied),
+                    },
+                    allowed => break allowed,
                 },
-                allowed => break allowed,
+                Err(error) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() || !may_pass(&error) {
+                        return Err(error.into());
+                    }
+                    let wait = pause.min(left);
+                    pause = (2 * pause).min(MAX_PAUSE);
+                    wait
+                }
             };
             require_timer()?;
             tokio::time::sleep(wait).await;
         };
         self.report(&decision);
         Ok(decision)
+    }
+}
+
+/// Returns whether the store may recover from this error by itself.
+fn may_pass(error: &Error) -> bool {
+    match error.kind() {
+        ErrorKind::Unavailable
+        | ErrorKind::BreakerOpen
+        | ErrorKind::ReadOnly
+        | ErrorKind::OutOfMemory
+        | ErrorKind::CannotPersist
+        | ErrorKind::Loading => true,
+        ErrorKind::Invalid
+        | ErrorKind::Unauthorized
+        | ErrorKind::WrongType
+        | ErrorKind::Protocol
+        | ErrorKind::Unsupported
+        | ErrorKind::QueueFull
+        | ErrorKind::LookupFailed
+        | ErrorKind::Deadline => false,
     }
 }

@@ -36,7 +36,8 @@ pub struct Charge<'p> {
     /// True if the units between `cost` and `max_cost` are a lease.
     lease: bool,
     shadow: bool,
-    on_failure: OnFailure,
+    /// `None` if the caller has set none.
+    on_failure: Option<OnFailure>,
     /// True if the quota is that of this charge, and not the policy's.
     has_own_quota: bool,
     /// The number of equal parts into which the quota is divided. The charge is made against one of
@@ -55,7 +56,7 @@ impl<'p> Charge<'p> {
             max_cost: cost,
             lease: false,
             shadow: false,
-            on_failure: OnFailure::default(),
+            on_failure: None,
             has_own_quota: false,
             parts: 1,
         }
@@ -123,10 +124,19 @@ impl<'p> Charge<'p> {
         self
     }
 
-    /// Sets what happens to the request when the store cannot answer.
+    /// Sets what happens to the request when the store cannot answer. The default is
+    /// [`OnFailure::Local`]. In [`Limiter::until_ready`](crate::Limiter::until_ready), a charge for which
+    /// this is not called waits until the store answers again.
     #[must_use]
     pub fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
-        self.on_failure = on_failure;
+        self.on_failure = Some(on_failure);
+        self
+    }
+
+    /// Sets what happens when the store cannot answer, unless it is set already.
+    #[must_use]
+    pub(crate) fn or_on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.on_failure.get_or_insert(on_failure);
         self
     }
 
@@ -184,7 +194,7 @@ impl<'p> Charge<'p> {
     /// Returns what happens to the request when the store cannot answer.
     #[must_use]
     pub fn on_failure(&self) -> OnFailure {
-        self.on_failure
+        self.on_failure.unwrap_or_default()
     }
 
     /// Returns whether both charges have the same policy, key and shadow flag, so that they are
@@ -196,7 +206,7 @@ impl<'p> Charge<'p> {
 
     /// Adds the units of another charge of the same line. The stricter [`OnFailure`] applies.
     pub(super) fn add(&mut self, other: &Self) {
-        self.on_failure = self.on_failure.stricter(other.on_failure);
+        self.on_failure = OnFailure::stricter_of(self.on_failure, other.on_failure);
         self.cost = self.cost.saturating_add(other.cost);
         self.max_cost = self.max_cost.saturating_add(other.max_cost);
         self.lease |= other.lease;

@@ -2,7 +2,7 @@
 
 use std::{iter, mem, ops::Deref, option, slice, vec};
 
-use super::Charge;
+use super::{Charge, OnFailure};
 use crate::error::Error;
 
 /// The charges of one check: one or several.
@@ -45,6 +45,17 @@ impl<'p> Charges<'p> {
             ChargeList::One(charge) => ChargeList::One(charge.into_owned()),
             ChargeList::Several(charges) => {
                 ChargeList::Several(charges.into_iter().map(Charge::into_owned).collect())
+            }
+        })
+    }
+
+    /// Sets what happens when the store cannot answer, for charges for which it is not set.
+    pub(crate) fn or_on_failure(self, on_failure: OnFailure) -> Self {
+        Self(match self.0 {
+            ChargeList::One(charge) => ChargeList::One(charge.or_on_failure(on_failure)),
+            ChargeList::Several(charges) => {
+                let charges = charges.into_iter().map(|charge| charge.or_on_failure(on_failure));
+                ChargeList::Several(charges.collect())
             }
         })
     }

@@ -3,7 +3,8 @@
 /// The treatment of a request when the store cannot answer, or when a lookup of a rule has failed.
 ///
 /// Set it with [`Charge::with_on_failure`](crate::Charge::with_on_failure) or
-/// [`Rule::with_on_failure`](crate::Rule::with_on_failure).
+/// [`Rule::with_on_failure`](crate::Rule::with_on_failure). [`Limiter::until_ready`](crate::Limiter::until_ready) waits
+/// for the store instead, unless the charge says `Local` or `Allow`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum OnFailure {
@@ -21,8 +22,18 @@ pub enum OnFailure {
 }
 
 impl OnFailure {
+    /// Returns the stricter of two reactions that may not be set.
+    pub(super) fn stricter_of(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        match (one, other) {
+            (Some(one), Some(other)) => Some(one.stricter(other)),
+            // The default is at least as strict as `Local`.
+            (None, Some(Self::Deny)) | (Some(Self::Deny), None) => Some(Self::Deny),
+            (None, _) | (_, None) => None,
+        }
+    }
+
     /// Returns the stricter of two reactions.
-    pub(super) fn stricter(self, other: Self) -> Self {
+    pub(crate) fn stricter(self, other: Self) -> Self {
         match (self, other) {
             (Self::Deny, _) | (_, Self::Deny) => Self::Deny,
             (Self::Local, _) | (_, Self::Local) => Self::Local,

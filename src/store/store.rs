@@ -69,8 +69,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         std::any::type_name::<Self>().to_owned()
     }
 
-    /// Returns whether the store protects its callers itself, with a breaker, a deny cache and leases for
-    /// each server that it calls. A limiter over it then adds only the deadline and the fallback.
+    /// Returns whether the store protects its callers itself, with a breaker, a deny cache, leases and a
+    /// fallback for the servers that it calls. A limiter over it then adds only the deadline.
     #[doc(hidden)]
     fn is_protected(&self) -> bool {
         false

@@ -14,7 +14,7 @@ use std::{
 use http::{Request, Response};
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::{
-    Limiter, Rule, by,
+    Limiter, OnFailure, Rule, by,
     client::{PaceError, PaceLayer},
     store::{BreakerStatus, RedisStore, Resilience},
 };
@@ -40,6 +40,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
 enum Caller {
+    /// `until_ready`, with a fallback that decides during the outage.
     UntilReady,
     PaceLayer,
 }
@@ -77,8 +78,8 @@ impl Caller {
     async fn turn(self, limiter: &Limiter, policy: &tollgate::Policy) -> bool {
         match self {
             Self::UntilReady => {
-                let turn = limiter.until_ready(policy.charge("upstream", 1), MAX_WAIT).await;
-                match turn {
+                let charge = policy.charge("upstream", 1).with_on_failure(OnFailure::Local);
+                match limiter.until_ready(charge, MAX_WAIT).await {
                     Ok(decision) => decision.is_allowed(),
                     Err(error) if error.is_deadline() => false,
                     Err(error) => panic!("{error}"),

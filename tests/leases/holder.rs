@@ -42,7 +42,7 @@ const TASKS: u64 = 8;
 pub(crate) const RECORD: usize = 4 * 8;
 
 /// The clock that all processes share, in microseconds.
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
     time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
 }

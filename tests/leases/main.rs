@@ -14,6 +14,7 @@ mod support;
 
 mod holder;
 mod judge;
+mod unpolled;
 
 use std::{env, fs, path::Path, process::Command, sync::atomic::Ordering::SeqCst, time::Duration};
 

@@ -5,6 +5,8 @@
 mod app_test;
 #[cfg(all(feature = "axum", feature = "lookup"))]
 mod async_tiers;
+#[cfg(feature = "redis")]
+mod batch;
 #[cfg(feature = "axum")]
 #[allow(dead_code, reason = "no persona needs all of it")]
 #[path = "../common_http/mod.rs"]
@@ -13,3 +15,6 @@ mod common_http;
 mod login;
 #[cfg(feature = "axum")]
 mod nested;
+#[cfg(feature = "redis")]
+#[path = "../redis/servers.rs"]
+mod servers;

@@ -186,7 +186,8 @@ async fn the_share_gets_its_units_back_if_the_home_fails() {
     let east = world.region(0);
     for (mood, expected) in [(Mood::Down, Effect::None), (Mood::Mute, Effect::Unknown)] {
         world.home.set(mood);
-        let result = east.limiter.check([api.charge("alice", 1), tiny.charge("alice", 1)]).await;
+        let strict = tiny.charge("alice", 1).with_on_failure(OnFailure::Deny);
+        let result = east.limiter.check([api.charge("alice", 1), strict]).await;
         assert_eq!(effect(result), expected, "{mood:?}");
         assert_eq!(east.store.spent(&api, "alice", "3/min"), 0, "{mood:?}");
     }
@@ -197,7 +198,8 @@ async fn a_refund_that_fails_shows_in_the_effect() {
     let (world, api, tiny) = (World::new(2), policy("api", "10/min"), policy("tiny", "1/min"));
     let east = world.region(0);
     world.home.delay(Duration::from_millis(20));
-    let charges = [api.charge("alice", 1), tiny.charge("alice", 1)];
+    let strict = tiny.charge("alice", 1).with_on_failure(OnFailure::Deny);
+    let charges = [api.charge("alice", 1), strict];
     let check = tokio::spawn({
         let (limiter, charges) = (east.limiter.clone(), charges.map(tollgate::Charge::into_owned));
         async move { limiter.check(charges).await }
@@ -208,19 +210,102 @@ async fn a_refund_that_fails_shows_in_the_effect() {
     assert_eq!(effect(check.await.expect("no panic")), Effect::Applied, "the share stays charged");
 }
 
+/// A world with the defaults, so with a fallback in each region.
+fn with_fallback(share_percent: u32) -> World {
+    World::with(2, RegionsConfig::new(2).share_percent(share_percent), |it| it)
+}
+
 #[tokio::test(start_paused = true)]
-async fn while_the_home_is_gone_the_on_failure_of_a_charge_decides_only_what_has_no_share() {
-    let config = RegionsConfig::new(2).share_percent(60);
-    let (world, api, tiny) =
-        (World::with(2, config, |it| it), policy("api", "10/min"), policy("tiny", "2/min"));
+async fn while_the_home_is_gone_the_on_failure_of_a_charge_decides_what_needs_the_pool() {
+    for mood in [Mood::Down, Mood::Gone, Mood::Mute] {
+        let (world, api, tiny) =
+            (with_fallback(60), policy("api", "10/min"), policy("tiny", "2/min"));
+        let east = world.region(0);
+        world.home.set(mood);
+        assert_eq!(east.drain(&api, "alice").await, 3, "{mood:?}");
+        for policy in [&api, &tiny] {
+            let charge = || policy.charge("alice", 1);
+            let denied = east.denial(charge()).await;
+            assert_eq!(denied.source(), Source::Region, "{mood:?}");
+            assert_eq!(denied.binding().expect("one charge").standing().remaining(), 0);
+            let allowed = east.check(charge().with_on_failure(OnFailure::Allow)).await;
+            assert!(allowed.is_allowed(), "{mood:?}");
+            assert_eq!(allowed.source(), Source::Region, "{mood:?}");
+            let strict = charge().with_on_failure(OnFailure::Deny);
+            assert!(east.limiter.check(strict).await.is_err(), "{mood:?}");
+        }
+        let denied = east.denial(tiny.charge("alice", 1)).await;
+        assert_eq!(denied.retry_after(), Some(Duration::from_secs(1)));
+        // The strictest charge decides, and nothing is spent.
+        let lax = || tiny.charge("bob", 1).with_on_failure(OnFailure::Allow);
+        assert!(east.admits([api.charge("bob", 1), lax()]).await, "{mood:?}");
+        assert!(!east.admits([api.charge("bob", 1), api.charge("alice", 1), lax()]).await);
+        assert_eq!(east.store.spent(&api, "bob", "3/min"), 1, "{mood:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_region_that_is_cut_off_never_spends_the_pool() {
+    for mood in [Mood::Down, Mood::Gone, Mood::Mute] {
+        // Two units cannot be shared, so all of them are in the pool.
+        let (world, tiny) = (with_fallback(70), policy("tiny", "2/30s"));
+        assert_eq!(world.region(0).drain(&tiny, "alice").await, 2);
+        world.home.set(mood);
+        for _ in 0..40 {
+            assert!(!world.region(1).admits(tiny.charge("alice", 1)).await, "{mood:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_its_own_store_a_region_falls_back_to_its_share() {
+    for mood in [Mood::Down, Mood::Gone, Mood::Mute] {
+        let (world, api) = (with_fallback(60), policy("api", "10/30s"));
+        let [east, west] = [world.region(0), world.region(1)];
+        assert_eq!(west.drain(&api, "alice").await, 7, "its share of 3, and the pool of 4");
+        assert_eq!(east.drain(&api, "alice").await, 3);
+        east.store.set(mood);
+        // The denial leaves the deny cache.
+        world.clock.advance(Duration::from_secs(2));
+        // The bound is 10 and the share.
+        assert_eq!(east.drain(&api, "alice").await, 3, "{mood:?}");
+        let checks = world.home.checks();
+        let denied = east.denial(api.charge("alice", 1)).await;
+        assert_eq!(denied.source(), Source::Fallback, "{mood:?}");
+        assert_eq!(world.home.checks(), checks, "{mood:?}: the home is not asked");
+        // The pool could pay this, once the store answers again.
+        let denied = east.denial(api.charge("bob", 4)).await;
+        assert_eq!(denied.binding().expect("one charge").verdict(), Verdict::Refused);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn units_of_the_fallback_are_charged_to_the_share_later() {
+    let (world, api) = (with_fallback(60), policy("api", "10/h"));
     let east = world.region(0);
-    world.home.set(Mood::Down);
-    // With a fallback in this process, as is the default.
-    assert_eq!(east.drain(&api, "alice").await, 3);
-    assert_eq!(east.drain(&tiny, "alice").await, 2);
-    assert_eq!(east.denial(tiny.charge("alice", 1)).await.source(), Source::Fallback);
-    let strict = tiny.charge("alice", 1).with_on_failure(OnFailure::Deny);
-    assert!(east.limiter.check(strict).await.is_err());
+    east.store.set(Mood::Down);
+    let kept = east.receipt(api.charge("alice", 2)).await;
+    let refunded = east.receipt(api.charge("alice", 1)).await;
+    assert_eq!((kept.source(), refunded.source()), (Source::Fallback, Source::Fallback));
+    assert_eq!(east.limiter.hold(refunded).refund().await.expect("in this process"), 1);
+    east.limiter.penalize(api.charge("bob", 2)).await.expect("kept for the store");
+    east.store.set(Mood::Well);
+    for _ in 0..100 {
+        sleep(Duration::from_millis(100)).await;
+        let _ = east.limiter.check(api.charge("carol", 1)).await;
+    }
+    assert_eq!(east.store.spent(&api, "alice", "3/h"), 2);
+    let paid = east.store.spent(&api, "bob", "3/h") + world.home.spent(&api, "bob", "4/h");
+    assert_eq!(paid, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_of_a_region_divide_its_share_while_its_store_is_down() {
+    let config = RegionsConfig::new(2).share_percent(80);
+    let (world, api) = (World::with(2, config, |it| it.instances(4)), policy("api", "20/min"));
+    let east = world.region(0);
+    east.store.set(Mood::Down);
+    assert_eq!(east.drain(&api, "alice").await, 2, "a quarter of 8");
 }
 
 #[tokio::test(start_paused = true)]

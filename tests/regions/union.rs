@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use tokio::time::sleep;
 use tollgate::{
     Algorithm, Clock, Decision, Effect, Limiter, ManualClock, Policy, Quota, Receipt,
-    store::{MemoryConfig, MemoryStore, RegionsConfig},
+    store::{MemoryConfig, MemoryStore, RegionsConfig, Source},
 };
 
 use crate::{
@@ -37,6 +37,17 @@ fn bound(quota: &Quota) -> u128 {
     }
 }
 
+/// Returns the bound of the share of one region, as the guide states it.
+fn share_bound(quota: &Quota, regions: u32, percent: u32) -> u128 {
+    let share = |units: u64| units * u64::from(percent) / 100 / u64::from(regions);
+    let algorithm = match quota.algorithm() {
+        Algorithm::TokenBucket { burst } => Algorithm::TokenBucket { burst: share(burst) },
+        other => other,
+    };
+    let share = Quota::new_with_algorithm(share(quota.limit()), quota.window(), algorithm);
+    share.map_or(0, |share| bound(&share))
+}
+
 fn quota(random: &mut seed::Random, algorithm: Algorithm) -> Quota {
     let limit = 1 + random.below(60);
     let algorithm = match algorithm {
@@ -47,12 +58,43 @@ fn quota(random: &mut seed::Random, algorithm: Algorithm) -> Quota {
     Quota::new_with_algorithm(limit, WINDOW, algorithm).expect("valid")
 }
 
-/// Runs one history. Returns the quota and the units that were admitted.
-async fn history(random: &mut seed::Random, algorithm: Algorithm) -> (Quota, Admitted) {
+/// The stores that fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Failing {
+    /// The home. The regions have no fallback.
+    Home,
+    /// The home. The regions have a fallback, as is the default.
+    HomeWithFallback,
+    /// The home, and the stores of the regions, with a fallback.
+    All,
+}
+
+/// A history: the quota, the units that were admitted, and the most units in a window.
+struct History {
+    quota: Quota,
+    admitted: Admitted,
+    bound: u128,
+    /// The number of checks that a fallback admitted.
+    fell_back: u64,
+}
+
+/// Runs one history.
+async fn history(random: &mut seed::Random, algorithm: Algorithm, failing: Failing) -> History {
     let regions = 1 + random.below(4) as u32;
-    let config = RegionsConfig::new(regions).share_percent(random.below(101) as u32);
-    let world = World::with(regions, config, |it| it.without_fallback());
+    let percent = random.below(101) as u32;
+    let config = RegionsConfig::new(regions).share_percent(percent);
+    let world = World::with(regions, config, |it| match failing {
+        Failing::Home => it.without_fallback(),
+        Failing::HomeWithFallback | Failing::All => it,
+    });
     let quota = quota(random, algorithm);
+    let shares = match failing {
+        Failing::Home | Failing::HomeWithFallback => 0,
+        // Each region may admit its share once more.
+        Failing::All => u128::from(regions) * share_bound(&quota, regions, percent),
+    };
+    let bound = bound(&quota) + shares;
+    let mut fell_back = 0;
     let api = Policy::new("api", quota).expect("valid");
     let mut admitted = Admitted::default();
     let mut receipts: Vec<(usize, usize, Receipt)> = Vec::new();
@@ -65,6 +107,11 @@ async fn history(random: &mut seed::Random, algorithm: Algorithm) -> (Quota, Adm
                 Mood::Gone,
                 Mood::Mute,
             ])),
+            9 if failing == Failing::All => {
+                let region = world.region(random.below(u64::from(regions)) as usize);
+                let mood = random.one(&[Mood::Well, Mood::Down, Mood::Gone, Mood::Mute]);
+                region.store.set(mood);
+            }
             1 => world.home.delay(Duration::from_millis(random.one(&[0, 0, 20, 200]))),
             2 => sleep(Duration::from_millis(random.below(2_000))).await,
             3 if !receipts.is_empty() => {
@@ -97,12 +144,13 @@ async fn history(random: &mut seed::Random, algorithm: Algorithm) -> (Quota, Adm
         }))
         .await;
         for (region, receipt) in checks.into_iter().flatten() {
+            fell_back += u64::from(receipt.source() == Source::Fallback);
             let units = receipt.lines().iter().map(|line| line.units()).sum();
             admitted.0.push((now, units));
             receipts.push((region, admitted.0.len() - 1, receipt));
         }
     }
-    (quota, admitted)
+    History { quota, admitted, bound, fell_back }
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,13 +158,21 @@ async fn all_regions_together_never_admit_more_than_the_bound() {
     for (number, algorithm) in Algorithm::EACH.iter().enumerate() {
         let name = format!("union of regions, {}", algorithm.name());
         let mut fullest = 0.0_f64;
-        for case in seed::histories(&name, 40) {
+        let mut fell_back = 0;
+        for case in seed::histories(&name, 60) {
             let mut random = seed::Random(case.seed.wrapping_add(number as u64));
-            let (quota, admitted) = history(&mut random, *algorithm).await;
-            let (most, bound) = (admitted.most(), bound(&quota));
-            assert!(most <= bound, "{quota}: {most} units in a window, at most {bound}");
-            fullest = fullest.max(most as f64 / quota.limit() as f64);
+            let failing = random.one(&[Failing::Home, Failing::HomeWithFallback, Failing::All]);
+            let history = history(&mut random, *algorithm, failing).await;
+            let (quota, bound, most) = (history.quota, history.bound, history.admitted.most());
+            assert!(most <= bound, "{quota}, {failing:?}: {most} units, at most {bound}");
+            if failing == Failing::All {
+                fell_back += history.fell_back;
+            } else {
+                assert_eq!(history.fell_back, 0, "{quota}: the regions decide");
+                fullest = fullest.max(most as f64 / quota.limit() as f64);
+            }
         }
+        assert!(fell_back > 20, "{algorithm:?}: {fell_back} checks fell back");
         assert!(fullest >= 1.0, "{algorithm:?}: the whole limit is used, not only {fullest}");
     }
 }

@@ -162,7 +162,8 @@ pub(crate) struct Region {
 }
 
 impl World {
-    /// Creates regions to which 60% is guaranteed: of 10 units, each of two has 3, and the pool 4.
+    /// Creates regions without a fallback, to which 60% is guaranteed: of 10 units, each of two has 3, and
+    /// the pool 4.
     pub(crate) fn new(regions: u32) -> Self {
         Self::with(regions, RegionsConfig::new(regions).share_percent(60), |it| {
             it.without_fallback()
@@ -172,15 +173,15 @@ impl World {
     pub(crate) fn with(
         regions: u32,
         config: RegionsConfig,
-        outer: impl Fn(Resilience) -> Resilience,
+        stages: impl Fn(Resilience) -> Resilience,
     ) -> Self {
         let clock = ManualClock::at(1_700_000_000_000_000);
-        let resilience = || Resilience::default().clock(clock.clone());
+        let resilience = || stages(Resilience::default().clock(clock.clone()));
         let home = Remote::new(&clock);
         let region = |_| {
             let (store, config) = (Remote::new(&clock), config.clone().resilience(resilience()));
             let regions = Regions::new(store.clone(), home.clone(), config).expect("valid");
-            Region { store, limiter: Limiter::with(regions, outer(resilience())) }
+            Region { store, limiter: Limiter::with(regions, resilience()) }
         };
         let regions = (0..regions).map(region).collect();
         Self { clock, home, regions }

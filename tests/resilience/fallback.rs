@@ -322,6 +322,23 @@ async fn refunded_units_of_an_outage_are_not_charged() {
     assert_eq!(peek.outcomes().get(0).unwrap().standing().remaining(), 6);
 }
 
+/// The store may have charged the units of a check that timed out, so they are not refunded. They also
+/// stay spent in this process, or it would admit more than its share.
+#[tokio::test(start_paused = true)]
+async fn a_refund_of_units_that_the_store_may_count_frees_nothing() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "10/h");
+    bench.remote.set(Mood::Mute);
+    let Reserve::Held(held) = bench.limiter.reserve(policy.charge("alice", 4)).await.unwrap()
+    else {
+        panic!("the fallback admits it")
+    };
+    assert_eq!(held.receipt().source(), Source::Fallback);
+    assert_eq!(held.refund().await.expect("an answer"), 0);
+    bench.remote.set(Mood::Down);
+    assert_eq!(bench.admitted(&policy, 20).await, 6);
+}
+
 #[tokio::test(start_paused = true)]
 async fn expired_units_of_an_outage_are_not_charged() {
     let bench = Bench::new(1);

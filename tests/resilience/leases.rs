@@ -3,6 +3,7 @@
 //! The store, the leases and the deny cache share one manual clock. Timers run in tokio's paused time.
 
 use std::{
+    collections::VecDeque,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -332,10 +333,11 @@ async fn a_check_waits_no_longer_than_its_deadline_and_the_late_answer_still_cou
         waited >= Duration::from_millis(48) && waited <= Duration::from_millis(60),
         "{waited:?}"
     );
+    // The renewal has been in flight for as long as a check waits, so the next check asks the store.
     case.clock.advance(Duration::from_millis(50));
-    let (source, waited) = take().await;
-    assert_eq!(source, Source::Fallback);
-    assert!(waited.is_zero(), "the renewal is overdue, so it does not wait: {waited:?}");
+    case.store.requests();
+    assert_eq!(take().await.0, Source::Fallback);
+    assert_eq!(case.store.requests(), ["acquire p"]);
     sleep(Duration::from_millis(200)).await;
     assert_eq!(take().await.0, Source::Leased);
 }
@@ -492,6 +494,51 @@ async fn close_waits_for_a_refund_in_flight() {
     assert!(start.elapsed() >= Duration::from_millis(10), "{:?}", start.elapsed());
 }
 
+/// A check from stock does not yield, so the task of the renewal that it has started does not run. The
+/// work between two checks does not yield either.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_was_not_sent_is_no_failure_of_the_store() {
+    let mut leased = 0;
+    for (lease, window) in [(20, 500), (100, 1_000), (1_000, 10_000), (5_000, 50_000)] {
+        for work in [5, 30, 70, 150, 500] {
+            // Two processes want 1.5 times as much as the limit.
+            let limit = (2 * window / work * 2 / 3).max(2);
+            let bucket = format!("token-bucket({})", limit / 2 + 2);
+            for (algorithm, bound) in [
+                ("sliding-log", limit),
+                ("sliding-buckets(10)", limit),
+                ("sliding-counter", 2 * limit - 1),
+                (&bucket, limit / 2 + 2 + limit),
+                ("fixed-window", 2 * limit),
+            ] {
+                let case = Case::new();
+                let quota = format!("{limit}/{window}ms {algorithm} leased({lease}ms)");
+                let policy = policy("p", &quota);
+                let processes = [case.process(), case.process()];
+                let (mut inside, mut fullest) = (VecDeque::new(), 0);
+                for now in (0..window * 3 / 2).step_by(work) {
+                    while inside.front().is_some_and(|time| time + window <= now) {
+                        inside.pop_front();
+                    }
+                    for process in &processes {
+                        let decision = process.check(policy.charge("alice", 1)).await.unwrap();
+                        let source = decision.source();
+                        assert_ne!(source, Source::Fallback, "{quota}, work of {work} ms");
+                        leased += u64::from(source == Source::Leased);
+                        if decision.is_allowed() {
+                            inside.push_back(now);
+                        }
+                    }
+                    fullest = fullest.max(inside.len());
+                    case.clock.advance(Duration::from_millis(work as u64));
+                }
+                assert!(fullest <= bound, "{quota}, work of {work} ms: {fullest}");
+            }
+        }
+    }
+    assert!(leased > 10_000, "{leased} checks were paid from stock");
+}
+
 #[test]
 fn a_renewal_on_a_runtime_that_is_not_running_does_not_stop_the_checks_of_others() {
     let runtime = || {
@@ -540,6 +587,52 @@ async fn a_reset_and_a_block_empty_the_stock() {
     assert!(case.check(charge()).await.is_allowed());
     case.advance(Duration::from_millis(1)).await;
     assert!(case.store.requests().iter().any(|it| it.starts_with("refund")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_penalty_beyond_the_limit_empties_the_stock() {
+    for quota in [
+        "1000/s leased(100ms)",
+        "1000/s sliding-buckets(10) leased(100ms)",
+        "1000/s sliding-counter leased(100ms)",
+        "1000/s token-bucket(500) leased(100ms)",
+        "1000/s fixed-window leased(100ms)",
+    ] {
+        let case = Case::new();
+        let policy = policy("p", quota);
+        let charge = || policy.charge("alice", 1);
+        case.warm_up(charge()).await;
+        assert!(case.limiter.status().leased_units > 0);
+        case.limiter.penalize(policy.charge("alice", 20_000)).await.unwrap();
+        assert_eq!(case.limiter.status().leased_units, 0, "{quota}");
+        assert!(!case.limiter.peek(charge()).await.unwrap().is_allowed(), "{quota}");
+        assert!(!case.check(charge()).await.is_allowed(), "{quota}");
+
+        // A renewal is in flight that was granted before the penalty.
+        let case = Case::new();
+        case.warm_up(charge()).await;
+        *case.store.delay.lock().unwrap() = Duration::from_millis(10);
+        while !case.store.requests().iter().any(|it| it.starts_with("lease")) {
+            assert_eq!(case.check(charge()).await.source(), Source::Leased);
+            tokio::task::yield_now().await;
+        }
+        case.limiter.penalize(policy.charge("alice", 20_000)).await.unwrap();
+        sleep(Duration::from_millis(20)).await;
+        for _ in 0..100 {
+            assert!(!case.check(charge()).await.is_allowed(), "{quota}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_penalty_within_the_limit_leaves_the_stock_alone() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    case.warm_up(policy.charge("alice", 1)).await;
+    let held = case.limiter.status().leased_units;
+    case.limiter.penalize(policy.charge("alice", 50)).await.unwrap();
+    assert_eq!(case.limiter.status().leased_units, held);
+    assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Leased);
 }
 
 #[tokio::test(start_paused = true)]

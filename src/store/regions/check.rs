@@ -12,7 +12,7 @@ use crate::{
     clock::Timestamp,
     decision::{Source, StoreReply, Verdict},
     error::{Effect, Error, ErrorKind},
-    policy::Charge,
+    policy::{Charge, OnFailure},
     store::{Answer, Request, scheduling::TimeLimit},
 };
 
@@ -23,9 +23,11 @@ use crate::{
 /// 3. The share is asked for the rest, which it has not spent yet. If others have spent its units
 ///    meanwhile, steps 2 and 3 are repeated for what it refuses. Each time one charge fewer is left.
 ///
-/// A charge that both parts refuse denies the check, and the units of the others are refunded. While
-/// the home store does not answer, the share alone decides, and a reply that comes too late is
-/// refunded.
+/// A charge that both parts refuse denies the check, and the units of the others are refunded.
+///
+/// If the home store does not answer, the [`OnFailure`] of each charge that needs the pool decides: the
+/// default denies the check. A reply that comes too late is refunded. If the store of the region does not
+/// answer, its fallback decides by the share, and what it refuses is not passed on to the pool.
 ///
 /// A shadow charge is decided by the part that is asked first.
 pub(super) struct DividedCheck {
@@ -39,6 +41,8 @@ pub(super) struct DividedCheck {
     /// The source of the reply by which each part has spent units.
     sources: [Source; 2],
     denied: Option<Source>,
+    /// True if the fallback has decided in place of the store of the region.
+    has_fallen_back: bool,
 }
 
 /// The positions of the charges in one call to a part.
@@ -70,6 +74,7 @@ impl DividedCheck {
             paid: None,
             sources: [Source::Shared; 2],
             denied: None,
+            has_fallen_back: false,
         }
     }
 
@@ -120,6 +125,11 @@ impl DividedCheck {
                 PartOutcome::Failed(_) | PartOutcome::Late(..) if !self.binds(part) => {
                     self.decide_waiting(part)
                 }
+                PartOutcome::Failed(_) | PartOutcome::Late(..)
+                    if self.reaction(part) == OnFailure::Allow =>
+                {
+                    self.admit_waiting();
+                }
                 PartOutcome::Failed(error) => return self.fail(part, error, caller).await,
                 PartOutcome::Late(answer, asked) => {
                     self.fail(Part::Pool, late(), caller).await;
@@ -136,13 +146,14 @@ impl DividedCheck {
         caller.send(Ok(self.reply()));
     }
 
-    /// Ends the check after a part has failed. If the share has replied to all charges that the pool
-    /// should have decided, it denies them. Otherwise the check fails.
+    /// Ends the check after a part has failed. Without the pool, the region denies the check. Otherwise
+    /// the check fails.
     async fn fail(&mut self, part: Part, error: Error, caller: Caller) {
-        let mut waiting = self.lines.iter().filter(|line| line.binds(Part::Pool));
-        let share_decides = part == Part::Pool && waiting.all(DividedLine::share_has_replied);
+        let is_denied = error.is_unavailable() && self.reaction(part) == OnFailure::Local;
         let mut refunds = self.undo();
-        if share_decides {
+        if is_denied {
+            let waiting = self.lines.iter_mut().filter(|line| line.binds(part));
+            waiting.for_each(DividedLine::refuse);
             self.denied = Some(Source::Region);
             caller.send(Ok(self.reply()));
         } else {
@@ -151,6 +162,19 @@ impl DividedCheck {
             caller.send(Err(error.with_effect(effect)));
         }
         refunds.finish().await;
+    }
+
+    /// Returns the reaction to the failure of a part: the strictest one of the charges that wait for it.
+    /// The store of the region has failed only if its own fallback does not decide either.
+    fn reaction(&self, part: Part) -> OnFailure {
+        match part {
+            Part::Share => OnFailure::Deny,
+            Part::Pool => {
+                let waiting = self.lines.iter().filter(|line| line.binds(part));
+                let reactions = waiting.map(|line| line.charge.on_failure());
+                reactions.fold(OnFailure::Allow, OnFailure::stricter)
+            }
+        }
     }
 
     /// Asks a part for all charges that wait for it.
@@ -185,6 +209,7 @@ impl DividedCheck {
         if part == Part::Share || self.time == Timestamp::default() {
             self.time = reply.time;
         }
+        self.has_fallen_back |= part == Part::Share && reply.source == Source::Fallback;
         let mut is_admitted = true;
         for (index, charge_reply) in asked.iter().zip(reply.charges) {
             let line = &mut self.lines[*index];
@@ -200,9 +225,12 @@ impl DividedCheck {
         Ok(is_admitted)
     }
 
-    /// Passes the charges that the share has refused on to the pool. Returns false if it cannot pay one
-    /// of them either, so that the check is denied.
+    /// Passes the charges that the share has refused on to the pool. Returns false if the check is denied:
+    /// because the pool cannot pay one of them either, or because the fallback has refused them.
     fn move_refused(&mut self) -> bool {
+        if self.has_fallen_back {
+            return false;
+        }
         let refused = self.lines.iter_mut().filter(|line| line.is_refused_by_share());
         refused.fold(true, |all, line| all & line.move_to_pool())
     }
@@ -224,6 +252,13 @@ impl DividedCheck {
     fn decide_waiting(&mut self, part: Part) {
         let waiting = self.lines.iter_mut().filter(|line| line.waits_for(part));
         waiting.for_each(|line| line.decide(part));
+    }
+
+    /// Admits the charges that wait for the pool, which has not answered.
+    fn admit_waiting(&mut self) {
+        self.paid = Some(join(self.paid, Source::Region));
+        let waiting = self.lines.iter_mut().filter(|line| line.waits_for(Part::Pool));
+        waiting.for_each(DividedLine::admit);
     }
 
     fn positions(&self, part: Part) -> Positions {

@@ -29,7 +29,7 @@ pub struct RegionsConfig {
     pub share_percent: u32,
     /// The time after which a request to the home store has failed. The default is 1 s.
     pub home_deadline: Duration,
-    /// The stages around each of the two stores. The fallback is not used.
+    /// The stages around each of the two stores, and the fallback of the region.
     pub resilience: Resilience,
 }
 
@@ -68,10 +68,14 @@ impl RegionsConfig {
     /// Sets the stages around each of the two stores: the [deadline](Resilience::deadline) of checks,
     /// the [breaker](Resilience::breaker), the deny cache and the [clock](Resilience::clock).
     ///
+    /// The [fallback](Resilience::fallback) decides in place of the store of the region, under the share
+    /// of the region. [`Resilience::instances`] is the number of instances in this region. The home
+    /// store has no fallback.
+    ///
     /// The breaker of the home store counts a request as
     /// [slow](crate::store::BreakerConfig::slow) only after the
-    /// [`home_deadline`](Self::home_deadline). The fallback is that of the
-    /// [`Limiter`](crate::Limiter).
+    /// [`home_deadline`](Self::home_deadline). Of the resilience of the [`Limiter`](crate::Limiter),
+    /// only the deadline is used.
     #[must_use]
     pub fn resilience(mut self, resilience: Resilience) -> Self {
         self.resilience = resilience;
@@ -94,12 +98,12 @@ impl RegionsConfig {
 
     /// Returns the stages around the store of the region.
     pub(super) fn of_region(&self) -> Resilience {
-        self.resilience.clone().without_fallback()
+        self.resilience.clone()
     }
 
     /// Returns the stages around the home store.
     pub(super) fn of_home(&self) -> Resilience {
-        self.of_region().patient(self.home_deadline)
+        self.resilience.clone().without_fallback().patient(self.home_deadline)
     }
 
     /// Returns the longest time that a request waits whose caller has set no deadline.

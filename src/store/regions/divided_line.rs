@@ -102,10 +102,26 @@ impl DividedLine {
         self.binds(Part::Share) && self.share.is_some_and(|it| it.verdict != Verdict::Passed)
     }
 
-    /// Returns whether the share has replied, so that the region can decide the charge without the
-    /// home store.
-    pub(super) fn share_has_replied(&self) -> bool {
-        self.share.is_some()
+    /// Refuses the charge, because the home store has not answered. The wait is that of the share, if the
+    /// share has replied.
+    pub(super) fn refuse(&mut self) {
+        if self.share.is_none() {
+            let wait = UNKNOWN_WAIT_MICROS;
+            let standing = Standing {
+                remaining: 0,
+                next_after: wait,
+                reset_after: wait,
+                retry_after: Some(wait),
+                ..Standing::full(self.charge.quota().capacity())
+            };
+            self.pool = Some(ChargeReply::new(Verdict::Refused, 0, standing, Mark::default()));
+        }
+    }
+
+    /// Admits the charge without a charge to a part, because the home store has not answered.
+    pub(super) fn admit(&mut self) {
+        (self.share, self.pool) = (None, None);
+        self.decide(Part::Pool);
     }
 
     /// Passes a charge that the share has refused on to the pool. Returns false if the pool cannot pay

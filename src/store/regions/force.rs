@@ -102,7 +102,10 @@ impl Force {
         let asked = self.lines.iter_mut().filter(|line| is_asked(line));
         for (line, charge_reply) in asked.zip(reply.charges) {
             line.record(part, charge_reply);
-            if beyond == Beyond::Yes || charge_reply.verdict == Verdict::Passed {
+            // The fallback keeps forced charges for the store, but not those that are shadows.
+            let is_paid =
+                charge_reply.verdict == Verdict::Passed && reply.source != Source::Fallback;
+            if beyond == Beyond::Yes || is_paid {
                 line.decide(part);
             }
         }

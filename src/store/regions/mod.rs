@@ -22,6 +22,8 @@
 //!   for twice the time of a lease.
 //! - Deny cache: a charge that both parts together deny may pass in one of them.
 //! - Breaker: a slow home would open the breaker for the regional store, too.
+//! - Fallback: it would decide by the whole quota. That of the regional store decides by the share, and
+//!   what needs the pool is denied while the home does not answer.
 //!
 //! | file | content |
 //! |---|---|

@@ -26,8 +26,9 @@ use crate::{
 /// | the pool | the home store | `P = L - n * g` |
 ///
 /// A charge is paid by the share, or by the pool if the share refuses it. So all regions together never
-/// admit more than the [bound](crate#choosing-an-algorithm) of the whole limit, whichever connections
-/// fail, and while the home store cannot be reached, each region still has its share.
+/// admit more than the [bound](crate#choosing-an-algorithm) of the whole limit, whether or not they can
+/// reach the home store, and without it each region still has its share. While the store of a region
+/// itself is down, its instances may admit its share once more.
 /// [`guide::regions`](crate::guide::regions) has the details: waits, failures, leases and deployment.
 ///
 /// # Examples

@@ -121,10 +121,12 @@ pub(super) fn combine(first: Effect, second: Effect) -> Effect {
     }
 }
 
-/// Returns the source of a reply that two stores have made.
+/// Returns the source of a reply that two stores have made. Units of the fallback are refunded only if the
+/// source is the fallback.
 pub(super) fn join(first: Option<Source>, second: Source) -> Source {
-    match first {
-        Some(first) if first != second => Source::Shared,
+    match (first, second) {
+        (Some(Source::Fallback), _) | (_, Source::Fallback) => Source::Fallback,
+        (Some(first), _) if first != second => Source::Shared,
         _ => second,
     }
 }

@@ -1,9 +1,6 @@
 //! The deadline of a call to the store.
 
-use std::{
-    pin::{Pin, pin},
-    time::Duration,
-};
+use std::{pin::Pin, time::Duration};
 
 use tokio::time::{Instant, timeout_at};
 
@@ -41,6 +38,21 @@ impl Deadline {
         let measure_at = Instant::now() + wait.min(MEASURE_AFTER);
         Some(Self { measure_at, at: TimeLimit::after(wait), limit })
     }
+
+    /// Returns the deadline of a call that starts now and waits as long as this one.
+    pub(super) fn again(self) -> Option<Self> {
+        Self::new(self.limit)
+    }
+
+    pub(super) fn time(self) -> Instant {
+        self.at.time()
+    }
+
+    /// Returns the time at which half of the wait has passed.
+    pub(super) fn half(self) -> Instant {
+        let time = self.time();
+        time.checked_sub(self.limit / 2).unwrap_or(time)
+    }
 }
 
 /// Sends `request`, with the deadline if there is one.
@@ -49,22 +61,6 @@ pub(super) fn send(store: &dyn Store, request: Request<'_>, deadline: Option<Dea
         Some(deadline) => store.call_by(request, deadline.at.time().into_std()),
         None => store.call(request),
     }
-}
-
-/// Waits for `future` until the deadline.
-///
-/// # Errors
-///
-/// Returns an error if `future` is not ready by the deadline.
-pub(super) async fn wait_for<F: Future>(
-    future: F,
-    deadline: Option<Deadline>,
-) -> Result<F::Output, Error> {
-    let Some(Deadline { at, limit, .. }) = deadline else { return Ok(future.await) };
-    at.wait(pin!(future)).await.map_err(|_| {
-        telemetry::deadline_missed();
-        missed(limit)
-    })
 }
 
 /// Waits for the answer until the deadline, and measures the scheduling delay if the answer takes

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::backlog::{Backlog, BacklogEntry, TakenEntry};
 use crate::{
     clock::{Clock, Timestamp},
-    decision::{ChargeReply, Mark, Receipt, Source, Standing, StoreReply, Verdict},
+    decision::{ChargeReply, Mark, Receipt, ReceiptLine, Source, Standing, StoreReply, Verdict},
     error::{Effect, Error, ErrorKind},
     policy::{Charge, OnFailure},
     store::{MemoryConfig, MemoryStats, MemoryStore, Request},
@@ -166,21 +166,20 @@ impl Fallback {
         Ok(StoreReply { source: Source::Fallback, ..reply })
     }
 
-    /// Refunds units that this process admitted. The reply counts only units that are still in the
-    /// backlog. Units that have left it were charged to the store, or may have been, and stay
-    /// charged there.
+    /// Refunds units that this process admitted, as far as they are still in the backlog. Units that have
+    /// left it were charged to the store, or may have been. They stay charged there, and in this process.
     pub(super) fn refund(&self, receipt: &Receipt) -> StoreReply {
-        let shares = receipt.share(self.instances);
-        let mut reply = self.local.call_at(Request::Refund(&shares), self.clock.now());
-        reply.source = Source::Fallback;
-        for (spent, charge_reply) in receipt.lines().iter().zip(&mut reply.charges) {
-            let charge = spent.charge();
-            if !charge.is_shadow() {
-                let removed = self.backlog.remove(self.local.name(charge), spent.units());
-                charge_reply.units = charge_reply.units.min(removed);
-            }
-        }
-        reply
+        let lines = receipt.lines().iter().map(|line| {
+            let (charge, units) = (line.charge(), line.units());
+            let units = match charge.is_shadow() {
+                true => units,
+                false => self.backlog.remove(self.local.name(charge), units),
+            };
+            ReceiptLine::new(charge.share(self.instances), units, line.mark())
+        });
+        let shares = Receipt::new(receipt.time(), Source::Fallback, lines);
+        let reply = self.local.call_at(Request::Refund(&shares), self.clock.now());
+        StoreReply { source: Source::Fallback, ..reply }
     }
 
     /// Forgets the units that these keys have spent in this process. It also removes their entries

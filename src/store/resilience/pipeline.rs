@@ -30,7 +30,9 @@ impl Pipeline {
     pub(super) fn new(store: Box<dyn Store>, config: Resilience) -> Self {
         let is_protected = store.is_protected();
         let config = match is_protected {
-            true => config.without_breaker().without_deny_cache().without_leases(),
+            true => {
+                config.without_breaker().without_deny_cache().without_leases().without_fallback()
+            }
             false => config,
         };
         // A request may arrive at the store after its caller has stopped waiting, but rarely later

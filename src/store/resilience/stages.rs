@@ -69,8 +69,8 @@ impl Stages {
     ///    [fallback](Fallback) decides.
     /// 3. If the [deny cache](DenyCache) implies that the store denies the check, the cache answers.
     /// 4. If the stock of a busy key is too small, the check waits for the renewal of the stock, and
-    ///    begins again with step 1, at most twice. If the renewal takes longer than `limit`, the fallback
-    ///    decides.
+    ///    begins again with step 1, at most twice. If the store does not answer the renewal within
+    ///    `limit`, the fallback decides.
     /// 5. Each breaker of step 2 grants a [permit](NodePermit). If one rejects the request, the fallback
     ///    decides.
     /// 6. The store is called. It must answer by the [deadline](Deadline).

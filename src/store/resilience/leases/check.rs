@@ -3,23 +3,24 @@
 use std::{borrow::Cow, slice, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
-use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     super::{
-        deadline::{self, Deadline},
+        deadline::Deadline,
         fallback::Cause,
         fingerprint::Fingerprint,
         stages::{Origin, Stages},
     },
-    leases::{Attempt, Joined, Leases, Payment},
+    leases::{Attempt, Leases, Payment},
+    renewal::RenewalState,
 };
 use crate::{
     clock::Timestamp,
     decision::{ChargeReply, Mark, Source, StoreReply, Verdict},
     error::{Error, ErrorKind},
     policy::{Charge, Charges},
-    store::{Answer, Request},
+    store::{Answer, Request, Resilience, scheduling::runtime_with_timer},
     telemetry,
 };
 
@@ -38,18 +39,14 @@ enum SplitLine {
     },
 }
 
-/// The ends of the renewals for which a check waits.
-type Waits = SmallVec<[watch::Receiver<()>; 2]>;
-
-/// The number of renewals for which a check waits at most, one after the other. The first renewal of a
-/// key that has just become busy is too small for all that wait for it, but it shows the demand.
-const MAX_WAITS: u32 = 2;
+/// The renewals for which a check waits.
+type Waits = SmallVec<[RenewalState; 2]>;
 
 /// Decides a check. The stock pays the charges that it can, and the store is asked for the others in
 /// one call. If the check is denied, the units return to the stock.
 ///
-/// A check of a busy key whose stock is too small waits for the renewal of the stock. No wait is longer
-/// than `limit`.
+/// A check of a busy key whose stock is too small waits for the renewal of the stock, no longer than
+/// `limit`. If the renewal was not sent in time, or this process was late, the check asks the store itself.
 pub(super) fn acquire(
     stages: &Arc<Stages>,
     leases: &Leases,
@@ -111,27 +108,70 @@ async fn acquire_after(
     stages: Arc<Stages>,
     charges: Charges<'static>,
     mut waits: Waits,
-    deadline: Option<Deadline>,
+    mut deadline: Option<Deadline>,
 ) -> Result<StoreReply, Error> {
-    let Some(leases) = &stages.leases else { return Err(overdue()) };
-    for round in 1.. {
-        for mut wait in waits {
-            // It is closed when the renewal ends.
-            if let Err(error) = deadline::wait_for(wait.changed(), deadline).await {
-                let request = Request::Acquire(&charges);
-                return stages.fall_back(request, Cause::Failed(error), Origin::Caller);
+    let Some(leases) = &stages.leases else { return Err(missed()) };
+    let mut may_wait_again = true;
+    loop {
+        for renewal in waits {
+            match wait(&stages, renewal, deadline).await {
+                Waited::Ended => {}
+                Waited::Failed => {
+                    telemetry::deadline_missed();
+                    let request = Request::Acquire(&charges);
+                    return stages.fall_back(request, Cause::Failed(missed()), Origin::Caller);
+                }
+                Waited::Late => {
+                    may_wait_again = false;
+                    deadline = deadline.and_then(Deadline::again);
+                }
             }
         }
         let split = Split::new(&stages, leases, &charges, false);
         if let Some(reply) = split.reply_if_paid() {
             return Ok(reply);
         }
-        match go_on(&stages, leases, &charges, split, || deadline, round < MAX_WAITS) {
+        match go_on(&stages, leases, &charges, split, || deadline, may_wait_again) {
             Next::Decided(answer) => return answer.await,
             Next::Waits(more, _) => waits = more,
         }
+        // The first renewal of a key that has just become busy is too small for all that wait for it, but
+        // it shows the demand. So a check waits twice at most, and then asks the store.
+        may_wait_again = false;
     }
-    Err(overdue())
+}
+
+/// The result of a wait for a renewal.
+enum Waited {
+    Ended,
+    /// The store has not answered by the deadline.
+    Failed,
+    /// The renewal was not sent, or this process was late. The store may be well.
+    Late,
+}
+
+/// Waits for a renewal until the deadline, and for its start until half of that time.
+///
+/// A process that is busy, or whose runtime is not driven, may not have polled the task of the renewal.
+async fn wait(stages: &Stages, mut renewal: RenewalState, deadline: Option<Deadline>) -> Waited {
+    let start = Instant::now();
+    let half = deadline.map_or(start + Resilience::DEADLINE / 2, Deadline::half);
+    match timeout_at(half, renewal.wait_for(|is_sent| *is_sent)).await {
+        Ok(Ok(_)) => {}
+        // The renewal has ended.
+        Ok(Err(_)) => return Waited::Ended,
+        Err(_) => return Waited::Late,
+    }
+    let ended = async { while renewal.changed().await.is_ok() {} };
+    let Some(deadline) = deadline else {
+        ended.await;
+        return Waited::Ended;
+    };
+    if timeout_at(deadline.time(), ended).await.is_ok() {
+        return Waited::Ended;
+    }
+    stages.scheduling_delay.record_timer(deadline.time());
+    if stages.scheduling_delay.was_late_since(start) { Waited::Late } else { Waited::Failed }
 }
 
 /// The next step of a check that the stock has not paid wholly.
@@ -156,21 +196,11 @@ fn go_on(
         Ok(tracked) => tracked,
         Err(answer) => return Next::Decided(split.join(stages, answer)),
     };
-    if may_wait {
-        match split.waits(stages, leases, charges) {
-            Ok(waits) if waits.is_empty() => {}
-            Ok(waits) => {
-                // Other checks may use the units meanwhile.
-                split.undo(leases);
-                return Next::Waits(waits, deadline());
-            }
-            Err(error) => {
-                split.undo(leases);
-                let request = Request::Acquire(charges);
-                let reply = stages.fall_back(request, Cause::Failed(error), Origin::Caller);
-                return Next::Decided(Answer::ready(reply));
-            }
-        }
+    let waits = if may_wait { split.waits(stages, leases, charges) } else { Waits::new() };
+    if !waits.is_empty() {
+        // Other checks may use the units meanwhile.
+        split.undo(leases);
+        return Next::Waits(waits, deadline());
     }
     let answer = stages.send(request, Origin::Caller, tracked, deadline());
     Next::Decided(split.join(stages, answer))
@@ -218,28 +248,18 @@ impl Split {
         Cow::Owned(rest.map(|(charge, _)| charge.clone()).collect())
     }
 
-    /// Joins or starts the renewals of the busy keys whose stock is too small.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a renewal is overdue. The store has then not answered for longer than a
-    /// check waits, so the check does not wait for it.
-    fn waits(
-        &self,
-        stages: &Arc<Stages>,
-        leases: &Leases,
-        charges: &[Charge<'_>],
-    ) -> Result<Waits, Error> {
-        let mut waits = Waits::new();
-        for (line, charge) in self.0.iter().zip(charges) {
-            let SplitLine::Rest { busy: Some(fingerprint), .. } = line else { continue };
-            match leases.join(stages, *fingerprint, charge) {
-                Joined::Waits(wait) => waits.push(wait),
-                Joined::Overdue => return Err(overdue()),
-                Joined::None => {}
-            }
+    /// Returns the renewals of the busy keys whose stock is too small, which it starts if necessary. There
+    /// are none outside of a runtime with timers, because a wait needs one.
+    fn waits(&self, stages: &Arc<Stages>, leases: &Leases, charges: &[Charge<'_>]) -> Waits {
+        if runtime_with_timer().is_none() {
+            return Waits::new();
         }
-        Ok(waits)
+        let lines = self.0.iter().zip(charges);
+        let renewals = lines.filter_map(|(line, charge)| match line {
+            SplitLine::Rest { busy: Some(busy), .. } => leases.join(stages, *busy, charge),
+            SplitLine::Rest { busy: None, .. } | SplitLine::Paid(_) => None,
+        });
+        renewals.collect()
     }
 
     /// Puts the units of the check into the stocks that they were taken from.
@@ -321,6 +341,6 @@ fn unspent(payment: &Payment) -> ChargeReply {
 }
 
 #[cold]
-fn overdue() -> Error {
+fn missed() -> Error {
     Error::new(ErrorKind::Unavailable, "the store has not answered the renewal of a lease in time")
 }

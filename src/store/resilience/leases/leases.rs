@@ -13,8 +13,8 @@ use tokio::{sync::watch, task::JoinSet};
 use super::{
     super::{background_task::BackgroundTask, fingerprint::Fingerprint, stages::Stages},
     grant::Taken,
-    renewal::Renewal,
-    stock::RenewalRequest,
+    renewal::{Renewal, RenewalState},
+    stock::{RenewalRequest, Shortage},
     table::{Entry, Table},
 };
 use crate::{
@@ -60,16 +60,6 @@ pub(super) enum Attempt {
     Short(Fingerprint),
     /// The charge cannot be leased, or its key is not busy.
     Cold,
-}
-
-/// The state of the renewal of a key.
-pub(super) enum Joined {
-    /// A renewal is in flight. The receiver is closed when it has ended.
-    Waits(watch::Receiver<()>),
-    /// A renewal has been in flight for longer than a check waits.
-    Overdue,
-    /// No renewal can be sent at present.
-    None,
 }
 
 /// The response time of a store that has not answered yet, in microseconds.
@@ -159,38 +149,33 @@ impl Leases {
         }
     }
 
-    /// Joins the renewal of a key whose stock is too small, or starts one.
+    /// Returns the renewal for which a check waits whose stock is too small, which it starts if there is
+    /// none. Returns `None` if the check asks the store itself.
     pub(super) fn join(
         &self,
         stages: &Arc<Stages>,
         fingerprint: Fingerprint,
         charge: &Charge<'_>,
-    ) -> Joined {
-        let Some(table) = self.table() else { return Joined::None };
+    ) -> Option<RenewalState> {
+        let table = self.table()?;
         let now = self.now();
         let mut entries = table.lock(fingerprint);
-        let Some(entry) = entries.find(fingerprint) else { return Joined::None };
+        let entry = entries.find(fingerprint)?;
         if entry.stock.quota() != charge.quota() {
-            return Joined::None;
+            return None;
         }
-        if let Some(sent_at) = entry.stock.renewing_since(now) {
-            let patience = stages.deadline.map_or(u64::MAX, micros);
-            return match &entry.renewal {
-                Some(renewal) if now.saturating_sub(sent_at) < patience => {
-                    Joined::Waits(renewal.clone())
-                }
-                Some(_) => Joined::Overdue,
-                None => Joined::None,
-            };
+        let patience = stages.deadline.map_or(u64::MAX, micros);
+        match entry.stock.shortage(now, round_trip(stages), patience, charge.cost()) {
+            Shortage::Asks => None,
+            Shortage::Waits => entry.renewal.clone(),
+            Shortage::Renews(request) => {
+                let renewal = self.begin_renewal(stages, entry, request);
+                let state = entry.renewal.clone();
+                drop(entries);
+                self.start(stages, renewal);
+                state
+            }
         }
-        let Some(request) = entry.stock.next_renewal(now, round_trip(stages), charge.cost()) else {
-            return Joined::None;
-        };
-        let renewal = self.begin_renewal(stages, entry, request);
-        let waits = entry.renewal.clone();
-        drop(entries);
-        self.start(stages, renewal);
-        waits.map_or(Joined::None, Joined::Waits)
     }
 
     /// Adds units that the keeper refunds to the store in its next round.
@@ -264,9 +249,9 @@ impl Leases {
         entry: &mut Entry,
         request: RenewalRequest,
     ) -> Renewal {
-        let (done, receiver) = watch::channel(());
+        let (state, receiver) = watch::channel(false);
         entry.renewal = Some(receiver);
-        Renewal::new(stages, entry, request, done)
+        Renewal::new(stages, entry, request, state)
     }
 
     /// Starts the task of a renewal. Without a runtime, or after the close, the renewal is dropped,

@@ -32,9 +32,13 @@ pub(super) struct Renewal {
     charge: Charge<'static>,
     /// `None` once the stock has received the result.
     request: Option<RenewalRequest>,
-    /// Dropped last, so that the checks that wait find the result in the stock.
-    _done: watch::Sender<()>,
+    /// True once the renewal is sent. Dropped last, so that the checks that wait find the result in the
+    /// stock.
+    state: watch::Sender<bool>,
 }
+
+/// The state of a renewal: true once it is sent, and closed when it has ended.
+pub(super) type RenewalState = watch::Receiver<bool>;
 
 /// The longest time for which a renewal waits for the store.
 const RENEWAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,26 +48,35 @@ impl Renewal {
         stages: &Arc<Stages>,
         entry: &Entry,
         request: RenewalRequest,
-        done: watch::Sender<()>,
+        state: watch::Sender<bool>,
     ) -> Self {
         let charge = entry.charge.leasing(request.cost, request.max);
         let fingerprint = entry.fingerprint();
-        Self {
-            stages: Arc::downgrade(stages),
-            fingerprint,
-            charge,
-            request: Some(request),
-            _done: done,
-        }
+        Self { stages: Arc::downgrade(stages), fingerprint, charge, request: Some(request), state }
     }
 
     /// Sends the renewal, and waits for the store for as long as the units could still be used.
     pub(super) async fn run(mut self, stages: Arc<Stages>) {
+        if !self.begin_lease(&stages) {
+            return;
+        }
+        self.state.send_replace(true);
         let lease = self.charge.quota().lease().unwrap_or_default();
         let limit = Some(lease.min(RENEWAL_TIMEOUT));
         let request = Request::Acquire(slice::from_ref(&self.charge));
         let reply = stages.call(request, Origin::Lease, limit).await;
         self.end(&stages, Some(reply));
+    }
+
+    /// Begins the lease. Returns `false` if the stock does not wait for this renewal any longer.
+    fn begin_lease(&mut self, stages: &Stages) -> bool {
+        let (Some(leases), Some(request)) = (&stages.leases, &mut self.request) else {
+            return false;
+        };
+        let Some(table) = leases.table() else { return false };
+        let mut entries = table.lock(self.fingerprint);
+        let entry = entries.find(self.fingerprint);
+        entry.is_some_and(|entry| entry.stock.send(request, leases.now()))
     }
 
     /// Gives the result to the stock.

@@ -30,13 +30,13 @@ pub(in crate::store::resilience) fn call(
     match request {
         Request::Acquire(charges) => return check::acquire(stages, leases, charges, limit),
         Request::Peek(charges) => return peek(stages, leases, charges, limit),
+        Request::Force(charges) => return force(stages, leases, charges, limit),
         Request::Refund(receipt) => return refund(stages, leases, receipt, limit),
         // The store forgets the units that were leased.
         Request::Reset(charges) => leases.withdraw(stages, charges, false),
         Request::Block(charges, _) | Request::Unblock(charges) => {
             leases.withdraw(stages, charges, true)
         }
-        Request::Force(_) => {}
     }
     stages.call(request, Origin::Caller, limit)
 }
@@ -50,16 +50,49 @@ fn peek(
 ) -> Answer {
     let before = leases.units(charges);
     let answer = stages.call(Request::Peek(charges), Origin::Caller, limit);
+    finish(stages, leases, charges, answer, move |leases, charges, reply| {
+        leases.add_stock(charges, &before, reply);
+    })
+}
+
+/// Empties the stocks of the keys that a forced charge leaves without free units, such as that of a
+/// penalty. The stock of another key stays: a settlement that costs a little more than its estimate
+/// does not end the lease.
+fn force(
+    stages: &Arc<Stages>,
+    leases: &Leases,
+    charges: &[Charge<'_>],
+    limit: Option<Duration>,
+) -> Answer {
+    let answer = stages.call(Request::Force(charges), Origin::Caller, limit);
+    finish(stages, leases, charges, answer, |leases, charges, reply| {
+        leases.withdraw_spent(charges, reply);
+    })
+}
+
+/// Calls `then` with the reply of the store, if there is one.
+fn finish(
+    stages: &Arc<Stages>,
+    leases: &Leases,
+    charges: &[Charge<'_>],
+    answer: Answer,
+    then: impl FnOnce(&Leases, &[Charge<'_>], &mut StoreReply) + Send + 'static,
+) -> Answer {
     match answer.now() {
-        Ok(reply) => Answer::ready(reply.map(|reply| leases.add_stock(charges, &before, reply))),
+        Ok(reply) => Answer::ready(reply.map(|mut reply| {
+            then(leases, charges, &mut reply);
+            reply
+        })),
         Err(answer) => {
             let stages = Arc::clone(stages);
             let charges: Charges<'static> =
                 charges.iter().cloned().map(Charge::into_owned).collect();
             Answer::pending(async move {
-                let reply = answer.await?;
-                let Some(leases) = &stages.leases else { return Ok(reply) };
-                Ok(leases.add_stock(&charges, &before, reply))
+                let mut reply = answer.await?;
+                if let Some(leases) = &stages.leases {
+                    then(leases, &charges, &mut reply);
+                }
+                Ok(reply)
             })
         }
     }

@@ -5,8 +5,8 @@
 //!
 //! The order of the calls is part of the bound:
 //!
-//! - The clock is read before a request is sent. This time is the `now` of [`Stock::next_renewal`], and the
-//!   lease begins there, so it ends no later than the store allows.
+//! - The clock is read before a request is sent. This time is the `now` of [`Stock::send`], and the lease
+//!   begins there, so it ends no later than the store allows.
 //! - The clock is read after [`Stock::take`]. A unit is used at that time, so a task that was stopped
 //!   before it cannot use a unit too late. Units that are [too late](Taken::is_usable) go to
 //!   [`Stock::discard`].
@@ -45,8 +45,9 @@ pub(crate) struct Stock {
     /// The standing at the last exchange with the store.
     exchange: Exchange,
     demand: Demand,
-    /// The time at which the renewal in flight was asked for.
-    renewal: Option<u64>,
+    renewal: Option<RenewalInFlight>,
+    /// The number of renewals so far.
+    renewals: u64,
     /// No renewal is sent before this time. It is set when a renewal was denied or lost.
     next_renewal_at: u64,
     /// No renewal is sent before this time. It is set when [all units are taken](Self::take_all).
@@ -65,16 +66,36 @@ struct Exchange {
     standing: Standing,
 }
 
+/// The renewal in flight: its number, and the time at which it was started, or sent if it has been.
+#[derive(Debug, Clone, Copy)]
+struct RenewalInFlight {
+    number: u64,
+    since: u64,
+}
+
 /// A renewal to send: a charge of at least `cost` and at most `max` units.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RenewalRequest {
+    number: u64,
     pub(crate) cost: u64,
     pub(crate) max: u64,
     /// The mean cost of a check of the key.
     mean_cost: u64,
+    /// The time of [`Stock::send`], and before it that of the start.
     pub(crate) sent_at: u64,
     generation: u64,
     has_debt_marks: bool,
+}
+
+/// The way in which a check proceeds whose cost the stock cannot pay.
+#[derive(Debug)]
+pub(crate) enum Shortage {
+    /// The check starts this renewal, and waits for it.
+    Renews(RenewalRequest),
+    /// The check waits for the renewal in flight.
+    Waits,
+    /// The check asks the store itself.
+    Asks,
 }
 
 impl Stock {
@@ -94,6 +115,7 @@ impl Stock {
             exchange: Exchange { sent_at: now, time: Timestamp::default(), standing },
             demand: Demand::new(refresh, now),
             renewal: None,
+            renewals: 0,
             next_renewal_at: 0,
             resume_at: 0,
             last_check: now,
@@ -155,8 +177,8 @@ impl Stock {
 
     /// Starts a renewal, if the key has demand and its stock does not last until the reply arrives.
     ///
-    /// `now` is read before the request is sent. `cost` is that of a check that waits for the
-    /// renewal, and 0 if none waits. `round_trip` is the time from a request to its reply.
+    /// `cost` is that of a check that waits for the renewal, and 0 if none waits. `round_trip` is the
+    /// time from a request to its reply.
     #[inline(always)]
     pub(crate) fn next_renewal(
         &mut self,
@@ -164,7 +186,7 @@ impl Stock {
         round_trip: u64,
         cost: u64,
     ) -> Option<RenewalRequest> {
-        if self.renewing_since(now).is_some() || now < self.next_renewal_at.max(self.resume_at) {
+        if self.renewal(now).is_some() || now < self.next_renewal_at.max(self.resume_at) {
             return None;
         }
         if !self.demand.is_busy(now) || round_trip >= 2 * self.refresh || cost > self.capacity {
@@ -181,8 +203,11 @@ impl Stock {
     fn begin_renewal(&mut self, now: u64, expected: Expected, cost: u64) -> RenewalRequest {
         let mean_cost = expected.mean_cost().min(self.capacity);
         let cost = if cost == 0 { mean_cost } else { cost };
-        self.renewal = Some(now);
+        self.renewals += 1;
+        let number = self.renewals;
+        self.renewal = Some(RenewalInFlight { number, since: now });
         RenewalRequest {
+            number,
             cost,
             max: expected.units().max(cost),
             mean_cost,
@@ -190,6 +215,41 @@ impl Stock {
             generation: self.generation,
             has_debt_marks: self.has_debt_marks,
         }
+    }
+
+    /// Decides how a check of `cost` units proceeds that the stock cannot pay.
+    ///
+    /// `patience` is the time for which a check waits for the store. A check does not wait for a renewal
+    /// that has been in flight for as long: the store is slow, or the process does not poll the task of
+    /// the renewal.
+    pub(crate) fn shortage(
+        &mut self,
+        now: u64,
+        round_trip: u64,
+        patience: u64,
+        cost: u64,
+    ) -> Shortage {
+        match self.renewal(now) {
+            Some(renewal) if now.saturating_sub(renewal.since) < patience => Shortage::Waits,
+            Some(_) => Shortage::Asks,
+            None => {
+                let request = self.next_renewal(now, round_trip, cost);
+                request.map_or(Shortage::Asks, Shortage::Renews)
+            }
+        }
+    }
+
+    /// Begins the lease of a renewal at `now`, which is read before the request is sent. Returns `false`
+    /// if the renewal is no longer the one in flight, and is not to be sent.
+    ///
+    /// Much time may have passed since the start of the renewal: its task runs when the process polls it.
+    pub(crate) fn send(&mut self, request: &mut RenewalRequest, now: u64) -> bool {
+        let is_current = self.is_current(request);
+        if is_current {
+            request.sent_at = now;
+            self.renewal = Some(RenewalInFlight { number: request.number, since: now });
+        }
+        is_current
     }
 
     /// Adds the units of a renewal to the stock. Returns the units to refund to the store at once:
@@ -293,18 +353,16 @@ impl Stock {
     /// Returns whether the stock is empty and the key has no demand, so that nothing is lost with it.
     pub(crate) fn is_cold(&mut self, now: u64) -> bool {
         self.grants.is_empty()
-            && self.renewing_since(now).is_none()
+            && self.renewal(now).is_none()
             && now >= self.next_renewal_at.max(self.resume_at)
             && self.demand.is_cold(now)
     }
 
-    /// Returns the time at which the renewal in flight was asked for.
-    ///
-    /// A renewal that takes as long as the lease is not waited for: its units could not be used. Its
-    /// task may be on a runtime that is not running.
+    /// Returns the renewal in flight, unless it takes as long as the lease: its units could not be used,
+    /// or its task is on a runtime that is not running.
     #[inline]
-    pub(crate) fn renewing_since(&self, now: u64) -> Option<u64> {
-        self.renewal.filter(|sent_at| now.saturating_sub(*sent_at) < 2 * self.refresh)
+    fn renewal(&self, now: u64) -> Option<RenewalInFlight> {
+        self.renewal.filter(|it| now.saturating_sub(it.since) < 2 * self.refresh)
     }
 
     /// Returns the time from one renewal to the next: half of the lease.
@@ -355,12 +413,17 @@ impl Stock {
 
     /// Ends a renewal. Returns whether it was the one in flight.
     fn end_renewal(&mut self, request: &RenewalRequest) -> bool {
-        let is_current =
-            request.generation == self.generation && self.renewal == Some(request.sent_at);
+        let is_current = self.is_current(request);
         if is_current {
             self.renewal = None;
         }
         is_current
+    }
+
+    /// Returns whether a renewal is the one in flight.
+    fn is_current(&self, request: &RenewalRequest) -> bool {
+        request.generation == self.generation
+            && self.renewal.is_some_and(|it| it.number == request.number)
     }
 
     /// Makes room for a grant: removes an empty one, or else the oldest.

@@ -62,10 +62,10 @@ fn asks_for_the_demand_of_a_refresh_time() {
 fn one_renewal_is_in_flight_at_a_time() {
     let mut stock = busy(20, 0);
     let ask = stock.next_renewal(0, ROUND_TRIP, 1).expect("demand");
-    assert!(stock.renewing_since(0).is_some());
+    assert!(stock.renewal(0).is_some());
     assert!(stock.next_renewal(0, ROUND_TRIP, 1).is_none());
     stock.lost(&ask);
-    assert!(stock.renewing_since(0).is_none());
+    assert!(stock.renewal(0).is_none());
     assert!(stock.next_renewal(LEASE / 2 - 1, ROUND_TRIP, 1).is_none(), "after a failure it waits");
     (0..20).for_each(|_| stock.observe(LEASE / 2, 1));
     assert!(stock.next_renewal(LEASE / 2, ROUND_TRIP, 1).is_some());
@@ -77,7 +77,7 @@ fn a_renewal_that_is_in_flight_for_as_long_as_the_lease_is_not_waited_for() {
     let stuck = stock.next_renewal(0, ROUND_TRIP, 1).expect("demand");
     (0..20).for_each(|_| stock.observe(LEASE - 1, 1));
     assert!(stock.next_renewal(LEASE - 1, ROUND_TRIP, 1).is_none());
-    assert!(stock.renewing_since(LEASE).is_none());
+    assert!(stock.renewal(LEASE).is_none());
     let next = stock.next_renewal(LEASE, ROUND_TRIP, 1).expect("demand");
     let time = Timestamp::from_micros(STORE_TIME);
     let expected = Leftover { mark: mark(1), units: 9 };
@@ -237,7 +237,7 @@ fn a_renewal_of_an_earlier_generation_goes_back() {
     let time = Timestamp::from_micros(STORE_TIME);
     let expected = Leftover { mark: mark(2), units: 9 };
     assert_eq!(stock.granted(&old, time, &reply(9, 2)), Some(expected));
-    assert!(stock.renewing_since(500).is_some(), "the new renewal is still in flight");
+    assert!(stock.renewal(500).is_some(), "the new renewal is still in flight");
     assert_eq!(stock.granted(&new, time, &reply(4, 3)), None);
     assert_eq!(stock.units_at(0), 4);
 }

@@ -72,13 +72,8 @@ impl Leases {
     /// Adds the stocks of these charges to the reply to a peek. `before` are the
     /// [units](Self::units) in the stocks before the peek was sent: those of a renewal that was granted
     /// meanwhile may be in the reply as well.
-    pub(super) fn add_stock(
-        &self,
-        charges: &[Charge<'_>],
-        before: &[u64],
-        mut reply: StoreReply,
-    ) -> StoreReply {
-        let Some(table) = self.table() else { return reply };
+    pub(super) fn add_stock(&self, charges: &[Charge<'_>], before: &[u64], reply: &mut StoreReply) {
+        let Some(table) = self.table() else { return };
         let now = self.now();
         for ((charge, before), reply) in charges.iter().zip(before).zip(&mut reply.charges) {
             let fingerprint = table.fingerprint(charge);
@@ -94,7 +89,22 @@ impl Leases {
                 (*verdict, standing.retry_after) = (Verdict::Passed, None);
             }
         }
-        reply
+    }
+
+    /// Empties the stocks of the charges after which no unit is free, by the reply to a forced charge. The
+    /// units are refunded. A renewal in flight is not used: it may have been granted before the charge.
+    pub(super) fn withdraw_spent(&self, charges: &[Charge<'_>], reply: &StoreReply) {
+        let Some(table) = self.table() else { return };
+        let now = self.now();
+        let lines = charges.iter().zip(&reply.charges);
+        for (charge, _) in lines.filter(|(_, reply)| reply.standing.remaining == 0) {
+            let fingerprint = table.fingerprint(charge);
+            let mut entries = table.lock(fingerprint);
+            let Some(entry) = entries.find(fingerprint) else { continue };
+            entry.renewal = None;
+            let leftovers = entry.stock.take_all(table.next_generation(), now);
+            self.add_leftovers(entry.lines(leftovers));
+        }
     }
 
     /// Empties the stocks of these charges before a reset or a block is sent, and pauses their

@@ -5,16 +5,15 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
-use hashbrown::HashTable;
-use tokio::sync::watch;
-
 use super::{
     super::fingerprint::{Fingerprint, FingerprintSecret},
     candidates::{BUSY_CHECKS, Candidates},
     grant::Leftovers,
+    renewal::RenewalState,
     stock::Stock,
 };
 use crate::{decision::ReceiptLine, policy::Charge};
+use hashbrown::HashTable;
 
 /// The stocks of all busy keys, in shards. An entry has a fixed size, so the maximum number of keys
 /// also bounds the bytes.
@@ -43,8 +42,8 @@ pub(super) struct Entry {
     /// A charge to the key, from which renewals and refunds are made.
     pub(super) charge: Charge<'static>,
     pub(super) stock: Stock,
-    /// The renewal in flight. It is closed when the renewal has ended.
-    pub(super) renewal: Option<watch::Receiver<()>>,
+    /// The renewal in flight.
+    pub(super) renewal: Option<RenewalState>,
 }
 
 /// The maximum number of keys with a stock: about 8 MiB of them. While there are as many, the checks

@@ -3,14 +3,17 @@
 use std::mem;
 
 use super::{
-    super::grant::Taken,
+    super::{
+        grant::Taken,
+        stock::{RenewalRequest, Shortage},
+    },
     cases::Case,
     checker::Use,
     event::{Call, Step},
-    fleet::{Fleet, PaidBy, UseReceipt},
-    plan::Mutant,
-    process::{KnownDenial, Process},
-    shared::Reply,
+    fleet::{CHECK_TIMEOUT_MICROS, Fleet, PaidBy, UseReceipt, lease_micros},
+    plan::{Mutant, Polling},
+    process::{KnownDenial, Process, WaitingCheck},
+    shared::{Reply, SentCharge},
 };
 use crate::{
     clock::Timestamp,
@@ -58,7 +61,7 @@ impl Fleet<'_> {
         match self.processes[number].stock.take(cost) {
             None => self.without_stock(number, cost, waits),
             Some(taken) => {
-                self.renews(number, 0);
+                self.renews(number);
                 match self.pause(number) {
                     0 => self.reads(number, &taken, waits),
                     pause => self.after(pause, number, Step::Reads { taken, waits }),
@@ -86,7 +89,7 @@ impl Fleet<'_> {
             }
             None => self.without_stock(number, cost, waits),
         }
-        self.renews(number, 0);
+        self.renews(number);
     }
 
     fn discards(&mut self, number: usize, taken: &Taken) {
@@ -115,26 +118,95 @@ impl Fleet<'_> {
         if process.denial.until > now && cost >= process.denial.cost {
             return;
         }
+        let quota = process.quota;
         if waits < MAX_WAITS {
-            self.renews(number, cost);
             let process = &mut self.processes[number];
-            if process.stock.renewing_since(now).is_some() {
-                process.waiting.push((cost, waits + 1));
-                return;
+            let round_trip = process.round_trip;
+            match process.stock.shortage(now, round_trip, CHECK_TIMEOUT_MICROS, cost) {
+                Shortage::Renews(ask) => {
+                    self.starts(number, ask);
+                    return self.waits(number, cost, waits);
+                }
+                Shortage::Waits => return self.waits(number, cost, waits),
+                Shortage::Asks if self.plan.mutant == Some(Mutant::FallsBackUnsent) => {
+                    let charge = SentCharge { quota, cost, lease_up_to: 0 };
+                    if self.processes[number].fallback.acquire(self.now, &charge).units > 0 {
+                        self.admits(number, cost, PaidBy::Fallback);
+                    }
+                    return;
+                }
+                Shortage::Asks => {}
             }
         }
-        let quota = self.processes[number].quota;
         self.send(number, Call::Check { cost, sent_at: now }, quota);
+        self.yields(number);
     }
 
     /// Starts a renewal if the stock is low.
-    fn renews(&mut self, number: usize, cost: u64) {
+    fn renews(&mut self, number: usize) {
         let now = self.local(number);
         let process = &mut self.processes[number];
-        if let Some(ask) = process.stock.next_renewal(now, process.round_trip, cost) {
-            let quota = process.quota;
-            self.send(number, Call::Lease(ask), quota);
+        if let Some(ask) = process.stock.next_renewal(now, process.round_trip, 0) {
+            self.starts(number, ask);
         }
+    }
+
+    /// Starts the task of a renewal.
+    fn starts(&mut self, number: usize, ask: RenewalRequest) {
+        let process = &mut self.processes[number];
+        let quota = process.quota;
+        process.is_sent = false;
+        match self.plan.processes[number].polling {
+            Polling::AtOnce => self.polls(number, ask, quota),
+            Polling::WhileWaiting => process.unpolled.push((ask, quota)),
+            Polling::Late => {
+                let late = self.random.below(2) * self.up_to_two_leases();
+                self.after(late, number, Step::Polls { ask, quota });
+            }
+        }
+    }
+
+    /// Polls the task of a renewal for the first time, which sends it.
+    pub(super) fn polls(&mut self, number: usize, mut ask: RenewalRequest, quota: Quota) {
+        let now = self.local(number);
+        let started_at = ask.sent_at;
+        let process = &mut self.processes[number];
+        if process.stock.send(&mut ask, now) {
+            process.is_sent = true;
+            self.cases.count_if(now > started_at + lease_micros(&quota) / 2, Case::SentLate);
+            self.send(number, Call::Lease(ask), quota);
+        } else {
+            self.cases.count(Case::NeverSent);
+        }
+    }
+
+    /// Lets the tasks run that wait for their first poll, because a check waits.
+    fn yields(&mut self, number: usize) {
+        for (ask, quota) in mem::take(&mut self.processes[number].unpolled) {
+            self.polls(number, ask, quota);
+        }
+    }
+
+    /// Lets a check wait for the renewal in flight.
+    fn waits(&mut self, number: usize, cost: u64, waits: u32) {
+        let check = WaitingCheck { number: self.numbers, cost, waits: waits + 1 };
+        self.processes[number].waiting.push(check);
+        self.yields(number);
+        self.after(CHECK_TIMEOUT_MICROS / 2, number, Step::StopsWaiting(check.number));
+    }
+
+    pub(super) fn stops_waiting(&mut self, number: usize, check: u64) {
+        let now = self.local(number);
+        let process = &mut self.processes[number];
+        let Some(place) = process.waiting.iter().position(|it| it.number == check) else { return };
+        if process.is_sent {
+            return;
+        }
+        self.cases.count(Case::Unsent);
+        let check = process.waiting.swap_remove(place);
+        let quota = process.quota;
+        self.send(number, Call::Check { cost: check.cost, sent_at: now }, quota);
+        self.yields(number);
     }
 
     pub(super) fn answered(&mut self, number: usize, call: Call, quota: Quota, reply: &Reply) {
@@ -191,7 +263,7 @@ impl Fleet<'_> {
     pub(super) fn wakes(&mut self, number: usize) {
         let waiting = mem::take(&mut self.processes[number].waiting);
         self.cases.count_if(waiting.len() > 1, Case::Shared);
-        for (cost, waits) in waiting {
+        for WaitingCheck { cost, waits, .. } in waiting {
             self.check(number, cost, waits);
         }
     }

@@ -41,6 +41,13 @@ pub(super) enum Step {
     },
     /// The check returns its units, because another charge denied it.
     PutsBack(Taken),
+    /// The process polls the task of a renewal for the first time.
+    Polls {
+        ask: RenewalRequest,
+        quota: Quota,
+    },
+    /// The check with this number stops waiting for a renewal that has not been sent.
+    StopsWaiting(u64),
     /// The call arrives at the store. The answer arrives after this time, if it is not lost.
     AtStore {
         call: Call,

@@ -50,6 +50,7 @@ impl Fleet<'_> {
         }
         let units = 1 + self.random.below(units);
         let mark = match receipt.paid_by {
+            PaidBy::Fallback => return,
             PaidBy::Check(mark) => mark,
             PaidBy::Lease(taken) => {
                 if self.processes[number].stock.refund(taken.mark, units) {

@@ -15,13 +15,15 @@ use super::{
 use crate::{decision::Mark, quota::Quota, seed::Random};
 
 /// The time in microseconds for which a check waits for the store.
-const CHECK_TIMEOUT_MICROS: u64 = 50_000;
+pub(super) const CHECK_TIMEOUT_MICROS: u64 = 50_000;
 
 /// The charge that paid for a use.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum PaidBy {
     Lease(Taken),
     Check(Mark),
+    /// The fallback of a mutant.
+    Fallback,
 }
 
 /// A use, with what its caller needs for a refund.
@@ -51,7 +53,7 @@ pub(super) struct Fleet<'p> {
     arrivals: Random,
     pub(super) now: u64,
     events: BinaryHeap<Reverse<Event>>,
-    numbers: u64,
+    pub(super) numbers: u64,
     pub(super) shared: Shared,
     pub(super) processes: Vec<Process>,
     /// The uses, and the receipt of each.
@@ -154,6 +156,8 @@ impl<'p> Fleet<'p> {
                     self.takes_after(number, read, cost, waits);
                 }
                 Step::PutsBack(taken) => self.puts_back(number, &taken),
+                Step::Polls { ask, quota } => self.polls(number, ask, quota),
+                Step::StopsWaiting(check) => self.stops_waiting(number, check),
                 Step::Answered { call, quota, reply } => {
                     self.answered(number, call, quota, &reply);
                 }

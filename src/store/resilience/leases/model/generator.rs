@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     checker::Bound,
     fleet::lease_micros,
-    plan::{Faults, Mutant, Plan, ProcessPlan, Suspended, Workload},
+    plan::{Faults, Mutant, Plan, Polling, ProcessPlan, Suspended, Workload},
 };
 use crate::{
     quota::{Algorithm, Quota},
@@ -108,6 +108,11 @@ pub(super) fn plan(seed: u64, number: usize, mutant: Option<Mutant>) -> Plan {
             skew_ppb: if is_slow { -200_000_000 } else { skew_ppb },
             leases: is_late || random.below(100) >= direct_percent,
             workload,
+            polling: match (mutant, random.below(8)) {
+                (Some(Mutant::FallsBackUnsent), _) | (None, 0..2) => Polling::WhileWaiting,
+                (None, 2) => Polling::Late,
+                _ => Polling::AtOnce,
+            },
             suspended: match is_ambush {
                 true if is_clean => {
                     Suspended { per_mille: 1000 * u64::from(is_late), pause: (600, 850) }
@@ -137,7 +142,11 @@ pub(super) fn plan(seed: u64, number: usize, mutant: Option<Mutant>) -> Plan {
         processes,
         max_cost: if is_ambush { 1 } else { random.one(&[1, 1, 3]) },
         way: random.one(&[(100, 1_000), (100, 1_000), (slow / 4, slow)]),
-        faults: if is_clean { Faults::default() } else { faults },
+        // The store answers each request at once, so that no check has a reason to fall back.
+        faults: match is_clean || mutant == Some(Mutant::FallsBackUnsent) {
+            true => Faults::default(),
+            false => faults,
+        },
         is_judged: true,
         mutant: mutant.filter(|it| *it != Mutant::CountsWithoutLease || is_log || number == 3),
     }

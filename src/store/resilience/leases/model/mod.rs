@@ -3,7 +3,8 @@
 //!
 //! Each history has several processes, clocks that run at different rates, checks of different costs,
 //! processes that lease and processes that do not, refunds, changes of the quota, late and lost
-//! messages, suspended tasks, and processes that are killed or frozen. The [`checker`] knows only when
+//! messages, suspended tasks, processes that are killed or frozen, and processes that do not poll their
+//! renewals. The [`checker`] knows only when
 //! each unit was used.
 //!
 //! `TOLLGATE_HISTORIES` sets the number of histories: `TOLLGATE_HISTORIES=1000000 cargo test --release
@@ -107,4 +108,10 @@ fn units_of_a_lost_answer_are_found() {
 #[test]
 fn a_clock_that_runs_at_80_percent_is_found() {
     found(Mutant::SlowClock, Algorithm::SlidingLog);
+}
+
+#[test]
+fn a_fallback_for_a_renewal_that_was_not_sent_is_found() {
+    found(Mutant::FallsBackUnsent, Algorithm::SlidingLog);
+    found(Mutant::FallsBackUnsent, BUCKET);
 }

@@ -15,6 +15,9 @@ pub(super) enum Mutant {
     UsesLostAnswer,
     /// The clock of one process runs at 0.8 of the rate of the store's.
     SlowClock,
+    /// The fallback decides a check if a renewal has been in flight for too long, whether or not it was
+    /// sent.
+    FallsBackUnsent,
 }
 
 /// The checks of one process over time.
@@ -37,6 +40,18 @@ pub(super) struct ProcessPlan {
     pub(super) leases: bool,
     pub(super) workload: Workload,
     pub(super) suspended: Suspended,
+    pub(super) polling: Polling,
+}
+
+/// The times at which a process polls the tasks of its renewals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Polling {
+    /// At once.
+    AtOnce,
+    /// Only while a check waits: its checks do not yield, and something else blocks the thread in between.
+    WhileWaiting,
+    /// Up to two leases late: they are on another runtime, which is not always driven.
+    Late,
 }
 
 /// Tasks that are suspended between two steps of a check.

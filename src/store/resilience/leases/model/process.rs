@@ -1,6 +1,12 @@
-//! One process of the model: its clock, its stock, and the checks that wait for a renewal.
+//! One process of the model: its clock, its stock, its renewals, and the checks that wait for them.
 
-use super::super::{grant::Leftovers, stock::Stock};
+use super::{
+    super::{
+        grant::Leftovers,
+        stock::{RenewalRequest, Stock},
+    },
+    shared::Shared,
+};
 use crate::quota::{Algorithm, Quota};
 
 /// A clock that runs at a rate of its own.
@@ -26,6 +32,15 @@ pub(super) struct KnownDenial {
     pub(super) until: u64,
 }
 
+/// A check that waits for a renewal.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WaitingCheck {
+    pub(super) number: u64,
+    pub(super) cost: u64,
+    /// The number of its waits.
+    pub(super) waits: u32,
+}
+
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) clock: SkewedClock,
@@ -35,8 +50,13 @@ pub(super) struct Process {
     pub(super) life: u32,
     pub(super) generation: u64,
     pub(super) frozen_until: u64,
-    /// The checks that wait for the renewal: the cost of each, and the number of its waits.
-    pub(super) waiting: Vec<(u64, u32)>,
+    pub(super) waiting: Vec<WaitingCheck>,
+    /// The renewals whose tasks have not been polled, and their quotas.
+    pub(super) unpolled: Vec<(RenewalRequest, Quota)>,
+    /// True if the renewal in flight has been sent.
+    pub(super) is_sent: bool,
+    /// The store that decides instead of the shared one in the process of a mutant.
+    pub(super) fallback: Shared,
     pub(super) denial: KnownDenial,
     /// The moving average of the times of the store.
     pub(super) round_trip: u64,
@@ -56,6 +76,9 @@ impl Process {
             generation: 0,
             frozen_until: 0,
             waiting: Vec::new(),
+            unpolled: Vec::new(),
+            is_sent: false,
+            fallback: Shared::new(&quota, Quota::clone),
             denial: KnownDenial::default(),
             round_trip: 1_000,
             rounded_off: 0.0,

@@ -26,6 +26,7 @@ pub(super) struct Reply {
     pub(super) standing: Standing,
 }
 
+#[derive(Debug)]
 pub(super) struct Shared {
     state: KeyState,
     /// The quota by which a charge counts.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{
     fleet::{Fleet, Totals},
-    plan::{Faults, Plan, ProcessPlan, Suspended, Workload},
+    plan::{Faults, Plan, Polling, ProcessPlan, Suspended, Workload},
 };
 use crate::quota::Quota;
 
@@ -56,6 +56,7 @@ fn run(setting: &Setting) -> Figures {
             idle: 0,
         },
         suspended: Suspended { per_mille: 0, pause: (0, 1) },
+        polling: Polling::AtOnce,
     });
     let start = 1_000_000 * window;
     let measured = start + 2 * counted;
