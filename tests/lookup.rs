@@ -238,10 +238,8 @@ async fn rules_layers_and_handlers_share_a_lookup() {
     // A row is used by one request only, so that each request loads it.
     let customers = database.customers().time_to_live(Duration::ZERO).max_stale(Duration::ZERO);
     let tiers = Tiers::or_else(policy("free", "1/h")).tier("pro", policy("pro", "50/h"));
-    let tiered = Rule::tiered(
-        tiers.chosen_by(customers.map(|customer| customer.plan)),
-        customers.map(|customer| customer.id),
-    );
+    let tiered =
+        tiers.rule(customers.map(|customer| customer.plan), customers.map(|customer| customer.id));
     let layer = || {
         RateLimitLayer::new(limiter(), rule(&customers))
             .and(tiered.clone().resolve(&customers).resolve(&customers))

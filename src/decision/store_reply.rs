@@ -72,3 +72,18 @@ pub enum Source {
     /// The deny cache, with an earlier denial by the shared store that still holds.
     Cache,
 }
+
+impl Source {
+    /// Returns the name of the source in events, such as `fallback`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Fallback => "fallback",
+            Self::Shared => "shared",
+            Self::Leased => "leased",
+            Self::Region => "region",
+            Self::Cache => "cache",
+        }
+    }
+}

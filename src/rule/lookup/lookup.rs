@@ -82,12 +82,10 @@ use crate::{rule::RequestFn, telemetry};
 /// let tenants = Lookup::new(|parts| parts.uri.host().map(str::to_owned), load);
 /// let tiers = Tiers::or_else(Policy::new("free", Quota::per_minute(10))?)
 ///     .tier(Plan::Pro, Policy::new("pro", Quota::per_minute(1_000))?);
-/// let rule = Rule::tiered(
-///     tiers.chosen_by(tenants.map(|tenant| tenant.plan)),
-///     tenants.map(|tenant| Key::from(&tenant.name)),
-/// )
-/// .resolve(&tenants)
-/// .with_on_failure(OnFailure::Deny);
+/// let rule = tiers
+///     .rule(tenants.map(|tenant| tenant.plan), tenants.map(|tenant| Key::from(&tenant.name)))
+///     .resolve(&tenants)
+///     .with_on_failure(OnFailure::Deny);
 /// # Ok(())
 /// # }
 /// ```
@@ -219,7 +217,7 @@ where
     }
 
     /// Returns a closure over the row of a request, for [`Rule::new`](crate::Rule::new),
-    /// [`Rule::quota`](crate::Rule::quota) or [`Tiers::chosen_by`](crate::Tiers::chosen_by). It returns
+    /// [`Rule::quota`](crate::Rule::quota) or [`Tiers::rule`](crate::Tiers::rule). It returns
     /// `None` for a request without a row, or if the row could not be loaded.
     pub fn map<F, U>(&self, map: F) -> impl Fn(&Parts) -> Option<U> + Clone + Send + Sync + 'static
     where
