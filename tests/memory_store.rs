@@ -273,7 +273,9 @@ fn the_bytes_of_blocks_are_counted() {
         bounded.clock.advance(Duration::from_secs(1));
         // A charge after the block removes what is left of it.
         each(&|key| assert!(bounded.check(&policy, key, 1).is_allowed()));
-        each(&|key| now(bounded.limiter.reset(policy.charge(key, 1))).expect("the store answers"));
+        each(&|key| {
+            now(bounded.limiter.reset(policy.charge(key, 1))).expect("the store answers");
+        });
         each(&|key| assert!(bounded.check(&policy, key, 1).is_allowed()));
         assert_eq!(bounded.stats().bytes, before, "{kind}");
     }

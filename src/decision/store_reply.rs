@@ -46,6 +46,11 @@ impl StoreReply {
         self.source
     }
 
+    /// Returns the number of keys that a block, its lift or a reset has found.
+    pub(crate) fn found_keys(&self) -> usize {
+        self.charges.iter().filter(|reply| reply.units > 0).count()
+    }
+
     /// Returns the reply to each charge, or to each line of a receipt, in their order.
     #[must_use]
     pub fn charges(&self) -> &[ChargeReply] {

@@ -17,6 +17,8 @@ mod login;
 mod nested;
 #[cfg(feature = "axum")]
 mod newcomer;
+#[cfg(all(feature = "axum", feature = "redis"))]
+mod operator;
 #[cfg(feature = "redis")]
 #[path = "../redis/servers.rs"]
 mod servers;
