@@ -11,6 +11,8 @@ mod batch;
 #[allow(dead_code, reason = "no persona needs all of it")]
 #[path = "../common_http/mod.rs"]
 mod common_http;
+#[cfg(all(feature = "axum", feature = "redis"))]
+mod growing;
 #[cfg(feature = "axum")]
 mod login;
 #[cfg(feature = "axum")]
