@@ -72,7 +72,7 @@ fn denied(
         (outcome.policy().name(), outcome.charge().cost(), outcome.charge().key());
     // The fallback decides by the share of this process, so there the used units are those of the share.
     let share = (source == Source::Fallback).then(|| standing.limit());
-    let limit = share.map_or(standing.limit(), |_| outcome.charge().quota().capacity());
+    let limit = share.map_or(standing.limit(), |_| outcome.quota().capacity());
     let used = standing.limit().saturating_sub(standing.remaining());
     let (source, shadow) = (source.name(), decision.is_allowed());
     let retry_after = standing.retry_after().map(tracing::field::debug);
