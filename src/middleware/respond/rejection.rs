@@ -13,8 +13,10 @@ use crate::{
     middleware::headers::{Headers, number, retry_after},
 };
 
-/// A request that a [`RateLimitLayer`](crate::RateLimitLayer) rejects, as a closure of
-/// [`on_denied`](crate::RateLimitLayer::on_denied) sees it.
+/// A request that a [`RateLimitLayer`](crate::RateLimitLayer) rejects, as the closures of
+/// [`on_denied`](crate::RateLimitLayer::on_denied),
+/// [`on_over_capacity`](crate::RateLimitLayer::on_over_capacity) and
+/// [`on_unavailable`](crate::RateLimitLayer::on_unavailable) see it.
 ///
 /// # Examples
 ///
