@@ -43,14 +43,14 @@ impl LoadFailure {
 }
 
 /// The progress of a load, for the requests that wait for it.
-pub(super) enum Progress<T> {
+pub(super) enum LoadProgress<T> {
     /// The load waits for its turn.
     Waiting,
     Running,
     Ended(Loaded<T>),
 }
 
-impl<T> Progress<T> {
+impl<T> LoadProgress<T> {
     pub(super) fn is_waiting(&self) -> bool {
         matches!(self, Self::Waiting)
     }
@@ -69,13 +69,13 @@ pub(super) struct NewLoad<Q, T> {
     pub(super) created: Instant,
     /// The runtime of the request that caused the load.
     pub(super) runtime: Handle,
-    pub(super) progress: watch::Sender<Progress<T>>,
+    pub(super) progress: watch::Sender<LoadProgress<T>>,
 }
 
 impl<Q, T> NewLoad<Q, T> {
     /// Ends the load without a start.
     pub(super) fn refuse(self) {
         telemetry::lookup_failed(LoadFailure::Overloaded.name(), None);
-        self.progress.send_replace(Progress::Ended(Err(LoadFailure::Overloaded)));
+        self.progress.send_replace(LoadProgress::Ended(Err(LoadFailure::Overloaded)));
     }
 }

@@ -12,10 +12,10 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    load::{LoadFailure, LoadFn, Loaded, NewLoad, Progress},
+    load::{LoadFailure, LoadFn, LoadProgress, Loaded, NewLoad},
     queue::Client,
     rows::{Cached, Rows},
-    schedule::{Changes, Joined, Schedule},
+    schedule::{Joined, LoadChanges, Schedule},
     settings::Settings,
 };
 use crate::{
@@ -36,7 +36,7 @@ pub(super) struct Loads<Q, T> {
 }
 
 /// The row of a key that is in the cache by now, or its load.
-enum Found<T> {
+enum RowOrLoad<T> {
     Cached(Loaded<T>),
     Load(Joined<T>),
 }
@@ -63,8 +63,10 @@ where
         client: Client,
     ) -> impl Future<Output = Loaded<T>> + Send + use<Q, T> {
         let waiter = match self.start_or_join(key, client) {
-            Ok(Found::Cached(loaded)) => Err(loaded),
-            Ok(Found::Load(joined)) => Ok(Waiter { loads: Arc::clone(self), joined: Some(joined) }),
+            Ok(RowOrLoad::Cached(loaded)) => Err(loaded),
+            Ok(RowOrLoad::Load(joined)) => {
+                Ok(Waiter { loads: Arc::clone(self), joined: Some(joined) })
+            }
             Err(failure) => Err(Err(failure)),
         };
         async {
@@ -80,16 +82,20 @@ where
         let _ = self.start_or_join(key, client);
     }
 
-    fn start_or_join(self: &Arc<Self>, key: &Q, client: Client) -> Result<Found<T>, LoadFailure> {
+    fn start_or_join(
+        self: &Arc<Self>,
+        key: &Q,
+        client: Client,
+    ) -> Result<RowOrLoad<T>, LoadFailure> {
         let mut schedule = self.lock();
         let now = Instant::now();
         if let Some(joined) = schedule.join(key, now) {
-            return Ok(Found::Load(joined));
+            return Ok(RowOrLoad::Load(joined));
         }
         // Another request may have loaded the row since the caller looked.
         match self.rows.get(key, now) {
-            Cached::Row { row, is_due: false } => return Ok(Found::Cached(Ok(Some(row)))),
-            Cached::Unknown => return Ok(Found::Cached(Ok(None))),
+            Cached::Row { row, is_due: false } => return Ok(RowOrLoad::Cached(Ok(Some(row)))),
+            Cached::Unknown => return Ok(RowOrLoad::Cached(Ok(None))),
             _ => {}
         }
         let Some(runtime) = runtime_with_timer() else {
@@ -100,11 +106,11 @@ where
         // A runtime that is shutting down drops the load at once, and the load then takes the lock.
         drop(schedule);
         self.apply(changes);
-        Ok(Found::Load(joined))
+        Ok(RowOrLoad::Load(joined))
     }
 
     /// Starts and refuses loads.
-    fn apply(self: &Arc<Self>, changes: Changes<Q, T>) {
+    fn apply(self: &Arc<Self>, changes: LoadChanges<Q, T>) {
         if let Some(load) = changes.start {
             let runtime = load.runtime.clone();
             let task = RunningLoad { loads: Arc::clone(self), load, time: None };
@@ -260,7 +266,7 @@ where
             }
         }
         drop(schedule);
-        self.load.progress.send_replace(Progress::Ended(loaded));
+        self.load.progress.send_replace(LoadProgress::Ended(loaded));
     }
 }
 

@@ -112,8 +112,8 @@ use crate::{
 /// - Client addresses ([`client_ip`](Self::client_ip)) take turns. Of one address, the newest load is
 ///   started first. So a client that invents keys delays a customer by one load and not by all of its own.
 /// - At most as many loads wait as can end within three quarters of their deadline, by the measured time of
-///   loads, and at most 1,024. When one more comes, the address with the most waiting loads loses its oldest one. If each
-///   address has one, the new one is refused.
+///   loads, and at most 1,024. When one more comes, the address with the most waiting loads loses its oldest
+///   one. If each address has one, the new one is refused.
 /// - A load that waits is dropped if its request is dropped, or if it can no longer end by its deadline.
 ///
 /// A load that is refused fails at once with the kind `overloaded`. The next request with this key

@@ -5,7 +5,7 @@ use std::{collections::HashMap, hash::Hash, time::Duration};
 use tokio::{runtime::Handle, sync::watch, time::Instant};
 
 use super::{
-    load::{NewLoad, Progress},
+    load::{LoadProgress, NewLoad},
     load_time::LoadTime,
     queue::{Client, FairQueue},
     settings::Settings,
@@ -21,7 +21,7 @@ const MAX_WAITING: usize = 1_024;
 /// cannot end by their deadline, as far as the measured [`LoadTime`] tells. So the database does not work
 /// for requests that have given up.
 pub(super) struct Schedule<Q, T> {
-    loads: HashMap<Q, Entry<T>>,
+    loads: HashMap<Q, ScheduledLoad<T>>,
     /// Loads wait only while `max_loads` are running.
     queue: FairQueue<NewLoad<Q, T>>,
     running: usize,
@@ -33,22 +33,22 @@ pub(super) struct Schedule<Q, T> {
     deadline: Duration,
 }
 
-struct Entry<T> {
+struct ScheduledLoad<T> {
     number: u64,
     client: Client,
     created: Instant,
-    progress: watch::Sender<Progress<T>>,
+    progress: watch::Sender<LoadProgress<T>>,
 }
 
 /// A load whose result a request may wait for.
 pub(super) struct Joined<T> {
     pub(super) number: u64,
     pub(super) client: Client,
-    pub(super) progress: watch::Receiver<Progress<T>>,
+    pub(super) progress: watch::Receiver<LoadProgress<T>>,
 }
 
 /// The loads to start, and those to refuse, after a change of the schedule.
-pub(super) struct Changes<Q, T> {
+pub(super) struct LoadChanges<Q, T> {
     pub(super) start: Option<NewLoad<Q, T>>,
     pub(super) refused: Vec<NewLoad<Q, T>>,
 }
@@ -90,16 +90,16 @@ impl<Q: Hash + Eq + Clone, T> Schedule<Q, T> {
         client: Client,
         runtime: Handle,
         now: Instant,
-    ) -> (Joined<T>, Changes<Q, T>) {
+    ) -> (Joined<T>, LoadChanges<Q, T>) {
         let late = self.loads.remove(&key);
         let late = late.and_then(|late| self.queue.remove(late.client, late.number));
-        let mut changes = Changes { start: None, refused: Vec::from_iter(late) };
+        let mut changes = LoadChanges { start: None, refused: Vec::from_iter(late) };
 
         let is_running = self.running < self.max_loads;
-        let progress = if is_running { Progress::Running } else { Progress::Waiting };
+        let progress = if is_running { LoadProgress::Running } else { LoadProgress::Waiting };
         let (progress, number) = (watch::Sender::new(progress), self.next_number);
         self.next_number += 1;
-        let entry = Entry { number, client, created: now, progress: progress.clone() };
+        let entry = ScheduledLoad { number, client, created: now, progress: progress.clone() };
         let joined = entry.join();
         self.loads.insert(key.clone(), entry);
 
@@ -127,13 +127,13 @@ impl<Q: Hash + Eq + Clone, T> Schedule<Q, T> {
 
     /// Takes the next load of the queue, if fewer than `max_loads` are running. Those that can no longer
     /// end in time are refused.
-    pub(super) fn next(&mut self, now: Instant) -> Changes<Q, T> {
-        let mut changes = Changes { start: None, refused: Vec::new() };
+    pub(super) fn next(&mut self, now: Instant) -> LoadChanges<Q, T> {
+        let mut changes = LoadChanges { start: None, refused: Vec::new() };
         while self.running < self.max_loads {
             let Some(load) = self.queue.pop() else { break };
             if !self.is_late(load.created, now) {
                 self.running += 1;
-                load.progress.send_replace(Progress::Running);
+                load.progress.send_replace(LoadProgress::Running);
                 changes.start = Some(load);
                 break;
             }
@@ -179,7 +179,7 @@ impl<Q: Hash + Eq + Clone, T> Schedule<Q, T> {
     }
 }
 
-impl<T> Entry<T> {
+impl<T> ScheduledLoad<T> {
     fn join(&self) -> Joined<T> {
         let (number, client) = (self.number, self.client);
         Joined { number, client, progress: self.progress.subscribe() }
