@@ -38,8 +38,8 @@ fn assert_says(error: &Error, kind: ErrorKind, advice: &str) {
 }
 
 const ALL: [(&str, &str); 5] = [
-    ("5/h", "l2"),
-    ("5/h sliding-buckets(4)", "b2"),
+    ("5/h", "l3"),
+    ("5/h sliding-buckets(4)", "b3"),
     ("5/h sliding-counter", "c2"),
     ("5/h token-bucket(5)", "t2"),
     ("5/h fixed-window", "f2"),

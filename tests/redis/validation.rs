@@ -49,10 +49,26 @@ const TOKEN_BUCKET: Layout = Layout {
     ],
 };
 
-/// Two records in one block.
+/// Two records of a short log.
+const SHORT_LOG: Layout = Layout {
+    quota: "100/min",
+    tag: "l3",
+    fields: &[
+        ("known", 7, NOW),
+        ("window", 6, MINUTE),
+        ("head", 6, 8),
+        ("start", 4, 0),
+        ("first_bits", 6, (NOW - 1) % (1 << 48)),
+        ("first_total", 4, 1),
+        ("second_bits", 6, NOW % (1 << 48)),
+        ("second_total", 4, 2),
+    ],
+};
+
+/// Two records of a long log, in one block.
 const SLIDING_LOG: Layout = Layout {
     quota: "100/min",
-    tag: "l2",
+    tag: "l3",
     fields: &[
         ("known", 7, NOW),
         ("window", 6, MINUTE),
@@ -204,6 +220,25 @@ async fn token_buckets() {
     }
     keys.bound(&TOKEN_BUCKET, &[("limit", 0), ("debt", 0)], &[("debt", 0)]).await;
     keys.bound(&TOKEN_BUCKET, &[("length", 35)], &[]).await;
+}
+
+#[tokio::test]
+async fn short_logs() {
+    let keys = Keys::start().await;
+    let largest = LARGEST_TIME % (1 << 48);
+    let known = |time| [("known", time), ("first_bits", largest), ("second_bits", largest)];
+    keys.bound(&SHORT_LOG, &known(LARGEST_TIME + 1), &known(LARGEST_TIME)).await;
+    let window = |micros| [("window", micros)];
+    keys.bound(&SHORT_LOG, &window(LONGEST_WINDOW + 1), &window(LONGEST_WINDOW)).await;
+    keys.bound(&SHORT_LOG, &[("window", 0)], &[("window", 1)]).await;
+    let last = |time: u64| [("second_bits", time % (1 << 48))];
+    keys.bound(&SHORT_LOG, &last(NOW + MINUTE + 1), &last(NOW + MINUTE)).await;
+    keys.bound(&SHORT_LOG, &last(NOW - 1), &last(NOW)).await;
+    let first = |time: u64| [("first_bits", time % (1 << 48))];
+    keys.bound(&SHORT_LOG, &first(NOW + 1), &first(NOW)).await;
+    keys.bound(&SHORT_LOG, &[("length", 23)], &[("length", 33), ("first_bits", NOW % (1 << 48))])
+        .await;
+    keys.bound(&SHORT_LOG, &[("length", 42)], &[]).await;
 }
 
 #[tokio::test]

@@ -182,6 +182,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "801209aa9b13d0e93f467c3070469efd518b36c3");
+        assert_eq!(*SHA, "726ad606c8e700b3ca7359635647f1d2911556b1");
     }
 }
