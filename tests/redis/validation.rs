@@ -265,6 +265,11 @@ async fn logs() {
     keys.bound(&SLIDING_LOG, &[two, ("places", 0), ring], &[two, ("places", 1), ring]).await;
     keys.bound(&SLIDING_LOG, &[two, ("places", 1), ("length", 237)], &[two, ("places", 1), ring])
         .await;
+    // Three blocks, of which the ring has been cut off: the search for what has left reads it.
+    let cut = |places| {
+        [two, ("tail", 18), ("places", places), ring, ("head_time", NOW - MINUTE), ("old_end", 0)]
+    };
+    keys.bound(&SLIDING_LOG, &cut(1), &cut(2)).await;
     let (most, more) = (("places", 147_457), ("places", 147_458));
     keys.bound(&SLIDING_LOG, &[two, more, ring], &[two, most, ring]).await;
     let records = |number: u64| [("tail", 8 + number), most, ring];
