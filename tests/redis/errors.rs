@@ -215,7 +215,7 @@ async fn a_foreign_key_has_a_policy() {
         [("SET {} xxxxx", "the policy of the key is mine;"), ("RPUSH {} x", "is free or mine;")]
     {
         server.ask::<()>("FLUSHALL");
-        server.ask::<()>(&command.replace("{}", "toll:{=alice}:mine:l2"));
+        server.ask::<()>(&command.replace("{}", "toll:{=alice}:mine:l3"));
         let error = limiter.check(mine.charge("alice", 1)).await.map(|_| ()).expect_err("refused");
         assert_says(&error, ErrorKind::WrongType, "the policy of the key is mine");
         let error = limiter.check([free.charge("alice", 1), mine.charge("alice", 1)]).await;
