@@ -15,7 +15,7 @@ use tollgate::{
 use tower::{Layer, service_fn};
 
 fn policy(name: &str, quota: &str) -> Policy {
-    Policy::new(name, quota.parse().unwrap()).unwrap()
+    Policy::new(name, quota).unwrap()
 }
 
 fn rule(name: &str, quota: &str) -> Rule {

@@ -15,7 +15,7 @@ mod log;
 use log::Log;
 
 fn policy(name: &str, quota: &str) -> Policy {
-    Policy::new(name, quota.parse().unwrap()).unwrap()
+    Policy::new(name, quota).unwrap()
 }
 
 #[tokio::test]

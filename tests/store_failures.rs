@@ -65,7 +65,7 @@ async fn the_cause_of_each_failure_is_logged() {
     let snapshotter = recorder.snapshotter();
     tracing::subscriber::set_global_default(log.clone()).expect("the first subscriber");
     recorder.install().expect("the first recorder");
-    let policy = Policy::new("p", "1000/h".parse().expect("valid")).expect("valid");
+    let policy = Policy::new("p", "1000/h").expect("valid");
     let second = Duration::from_secs(1);
 
     // Redis refuses to write, and then is gone, under each setting of what a failure means.

@@ -159,7 +159,7 @@ impl Bench {
 }
 
 fn policy(name: &str, quota: &str) -> Policy {
-    Policy::new(name, quota.parse().expect("valid")).expect("valid")
+    Policy::new(name, quota).expect("valid")
 }
 
 fn report(what: &str, ours: &Sum, other: &Sum, most: f64) {

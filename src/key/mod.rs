@@ -10,4 +10,8 @@ mod number;
 mod revealed;
 
 pub(crate) use self::address::{SUBSCRIBER_MASK, charged_address};
-pub use self::{identity::Identity, key::Key, revealed::RevealedKey};
+pub use self::{
+    identity::{Identity, IntoIdentity},
+    key::Key,
+    revealed::RevealedKey,
+};

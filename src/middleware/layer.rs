@@ -135,7 +135,7 @@ impl RateLimitLayer {
     }
 
     /// Creates a layer with one limit for each [peer address](by::peer_ip), under a policy named
-    /// `per-ip`. A rule of your own, with [`new`](Self::new), chooses another key, name or cost.
+    /// `per-ip`. The quota is a [`Quota`] or its text, such as `100/min`. A rule of your own, with [`new`](Self::new), chooses another key, name or cost.
     ///
     /// Serve the application with `into_make_service_with_connect_info::<SocketAddr>()`, as below. Without
     /// the address of the peer, the layer [rejects](crate::Identity::NoPeer) each request with status 500.
@@ -159,9 +159,12 @@ impl RateLimitLayer {
     ///
     /// # Errors
     ///
-    /// Returns an error if the policy `per-ip` cannot be created. With a valid [`Quota`] this does
-    /// not happen.
-    pub fn per_ip(limiter: Limiter, quota: Quota) -> Result<Self, Error> {
+    /// Returns an error if `quota` is a text and not that of a [quota](Quota#impl-FromStr-for-Quota).
+    pub fn per_ip<Q>(limiter: Limiter, quota: Q) -> Result<Self, Error>
+    where
+        Q: TryInto<Quota>,
+        Error: From<Q::Error>,
+    {
         Ok(Self::new(limiter, Rule::new(Policy::new("per-ip", quota)?, by::peer_ip())))
     }
 

@@ -8,7 +8,7 @@ use http::{request::Parts, response};
 use super::Lookup;
 use super::{Adjustment, MissingPeer, PendingLookups, lookup::Lookups};
 use crate::{
-    key::Identity,
+    key::{Identity, IntoIdentity},
     policy::{Charge, OnFailure, Policy},
     quota::Quota,
     telemetry,
@@ -75,13 +75,13 @@ enum PolicyChoice {
 impl Rule {
     /// Creates a rule that charges the key of a request 1 unit under `policy`.
     ///
-    /// The closure returns anything that converts into an [`Identity`]: a [`Key`](crate::Key), an
-    /// `Option<Key>` or an `Identity`. `None` becomes [`Identity::Unknown`]: all such requests
+    /// The closure returns anything that [converts](IntoIdentity) into an [`Identity`]: a
+    /// [`Key`](crate::Key), an `Option<Key>` or an `Identity`. `None` becomes [`Identity::Unknown`]: all such requests
     /// share one key. [`by`](crate::by) has ready-made closures.
     pub fn new<F, K>(policy: Policy, identity: F) -> Self
     where
         F: Fn(&Parts) -> K + Send + Sync + 'static,
-        K: Into<Identity>,
+        K: IntoIdentity,
     {
         Self::with_choice(PolicyChoice::Fixed(policy), identity)
     }
@@ -108,7 +108,7 @@ impl Rule {
     where
         C: Fn(&Parts) -> Policy + Send + Sync + 'static,
         F: Fn(&Parts) -> K + Send + Sync + 'static,
-        K: Into<Identity>,
+        K: IntoIdentity,
     {
         Self::tiered_among(choose, [], identity)
     }
@@ -122,7 +122,7 @@ impl Rule {
     where
         C: Fn(&Parts) -> Policy + Send + Sync + 'static,
         F: Fn(&Parts) -> K + Send + Sync + 'static,
-        K: Into<Identity>,
+        K: IntoIdentity,
     {
         let known = known.into_iter().collect();
         Self::with_choice(PolicyChoice::PerRequest { choose: Arc::new(choose), known }, identity)
@@ -131,11 +131,11 @@ impl Rule {
     fn with_choice<F, K>(policy: PolicyChoice, identity: F) -> Self
     where
         F: Fn(&Parts) -> K + Send + Sync + 'static,
-        K: Into<Identity>,
+        K: IntoIdentity,
     {
         Self {
             policy,
-            identity: Arc::new(move |parts| identity(parts).into()),
+            identity: Arc::new(move |parts| identity(parts).into_identity()),
             quota: None,
             cost: None,
             only: None,

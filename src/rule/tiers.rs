@@ -9,7 +9,7 @@ use std::{
 use http::request::Parts;
 
 use super::Rule;
-use crate::{key::Identity, policy::Policy};
+use crate::{key::IntoIdentity, policy::Policy};
 
 /// A table of [`Policy`]s by tier, with a policy for all other requests.
 ///
@@ -93,7 +93,7 @@ impl<T: Hash + Eq> Tiers<T> {
     where
         C: Fn(&Parts) -> Option<T> + Send + Sync + 'static,
         F: Fn(&Parts) -> K + Send + Sync + 'static,
-        K: Into<Identity>,
+        K: IntoIdentity,
         T: Send + Sync + 'static,
     {
         let policies = self.policies();

@@ -104,7 +104,7 @@ async fn items(State(tenants): State<Tenants>, request: Request) -> String {
 }
 
 fn policy(name: &str, quota: &str) -> Policy {
-    Policy::new(name, quota.parse().unwrap()).unwrap()
+    Policy::new(name, quota).unwrap()
 }
 
 /// Returns the status of each of `count` requests.

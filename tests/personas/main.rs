@@ -11,6 +11,7 @@ mod batch;
 #[allow(dead_code, reason = "no persona needs all of it")]
 #[path = "../common_http/mod.rs"]
 mod common_http;
+mod first_day;
 #[cfg(all(feature = "axum", feature = "redis"))]
 mod growing;
 #[cfg(feature = "axum")]

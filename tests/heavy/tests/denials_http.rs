@@ -21,7 +21,7 @@ use tollgate::{
 type Reply = (u16, HeaderMap, Bytes);
 
 fn rule() -> Rule {
-    Rule::new(Policy::new("api", "1/h".parse().unwrap()).unwrap(), by::constant("all"))
+    Rule::new(Policy::new("api", "1/h").unwrap(), by::constant("all"))
 }
 
 /// A server whose only unit is spent.
