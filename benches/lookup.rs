@@ -48,7 +48,7 @@ macro_rules! service {
                 Ok::<_, Infallible>(key.starts_with("customer").then_some(1_u64))
             }
         });
-        let policy = Policy::new("api", "1000000/h token-bucket(1000000)".parse().unwrap());
+        let policy = Policy::new("api", "1000000/h token-bucket(1000000)");
         let rule = Rule::new(policy.unwrap(), customers.map(|id| *id).or(by::constant("others")))
             .with_on_failure(OnFailure::Deny)
             .resolve(&customers);
