@@ -15,15 +15,13 @@ use tokio::{net::TcpListener, signal::unix};
 use tollgate::{
     Limiter, Policy, Quota, RateLimitLayer, Rule,
     by::{self, Or},
-    store::{RedisConfig, RedisStore},
+    store::RedisStore,
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".to_owned());
-    // A sliding log has one entry for each renewal of a leased key, so a high limit is no burden.
-    let config = RedisConfig::default().max_log_entries(Quota::MAX_LOGGED);
-    let limiter = Limiter::new(RedisStore::connect_with(&url, config).await?);
+    let limiter = Limiter::new(RedisStore::connect(&url).await?);
     let quota = env::var("QUOTA").unwrap_or_else(|_| "60000/min leased(500ms)".to_owned());
     let policy = Policy::new("hot-key", quota.parse::<Quota>()?)?;
     let rule = Rule::new(policy, by::header("x-api-key").or(|_| "everybody")).cost(cost);

@@ -48,11 +48,9 @@ async fn main() -> Outcome<()> {
         delay => delayed(&home_url, Duration::from_millis(delay)).await?,
     };
 
-    // A sliding log has one entry for each renewal of a leased key, so a high limit is no burden.
-    let redis = RedisConfig::default().max_log_entries(Quota::MAX_LOGGED);
     // The pool has keys of its own, also in the server of a region. Without it, the region still starts.
-    let pool = redis.clone().prefix("pool").lazy(true);
-    let local = RedisStore::connect_with(&region_url, redis).await?;
+    let pool = RedisConfig::default().prefix("pool").lazy(true);
+    let local = RedisStore::connect(&region_url).await?;
     let home = RedisStore::connect_with(&home_url, pool).await?;
     let config = RegionsConfig::new(var("REGIONS", 2)?).share_percent(var("SHARE_PERCENT", 70)?);
     let limiter = Limiter::new(Regions::new(local, home, config)?);

@@ -54,10 +54,11 @@ if in_ring then
   local short_life = old_life < window and old_life or window
   local seen = now > known and now or known
   local stored_last_time, at_newest = last_time, 78 + (tail - 1) % 8 * 10
-  if buckets and state_window ~= window and tail > head then
+  if state_window ~= window and tail > head and last_time > known then
     -- If the window has grown, the open bucket ends at the last charge. If it has shrunk, the open bucket
     -- ends with the new bucket that holds the last charge. All but the newest record are older than that.
-    local latest = window > state_window and known or bucket_end(window, buckets, known)
+    local latest = known
+    if buckets and window < state_window then latest = bucket_end(window, buckets, known) end
     if last_time > latest then
       last_time = latest
       if tail == head + 1 then head_time = latest end

@@ -1,4 +1,4 @@
--- The search of ring.lua, as a function of its own: it needs several searches.
+-- The functions of ring.lua: the search, which it needs several times, and the ends of buckets.
 --
 -- KEYS     the key of the charge
 -- ARGV     none
@@ -6,6 +6,16 @@
 -- RETURNS  see `find`
 -- TTL      nothing is written
 if in_ring then
+  if buckets then
+    -- Returns the end of the bucket that holds `time`. Edges are the multiples of window / n. Each is
+    -- rounded up by itself, so they do not drift.
+    function bucket_end(window, n, time)
+      local bucket = mul_div(time, n, 0, window)
+      local edge, rest = mul_div(bucket + 1, window, 0, n)
+      return rest > 0 and edge + 1 or edge
+    end
+  end
+
   -- Returns the first record from `index` on that leaves after `seen` under this window, or up to
   -- which `wanted` units were charged, or that has this `number`: its index and time, when it leaves,
   -- its total, the total before it, and its block, which is in a text behind a position. There is such

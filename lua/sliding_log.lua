@@ -1,4 +1,5 @@
--- Sliding log: remembers every charge with its time. The rest is in ring.lua.
+-- Sliding log: remembers every charge with its time. Above a limit of 10,000, the times are rounded up to
+-- the next of 10,000 edges a window, if those are more than a microsecond apart. The rest is in ring.lua.
 --
 -- KEYS     the key of the charge
 -- ARGV[2]  limit, window, cost, max_cost
@@ -6,3 +7,4 @@
 -- RETURNS  the standing; mark: see ring.lua
 -- TTL      see ring.lua
 in_ring = true
+if limit > 10000 and window > 10000 then buckets = 10000 end

@@ -59,7 +59,8 @@ pub use self::rule::Lookup;
 pub use self::{
     clock::{Clock, ManualClock, SystemClock, Timestamp, TokioClock},
     decision::{
-        Allowed, Decision, Denied, Mark, Outcome, Outcomes, Receipt, ReceiptLine, Standing,
+        Allowed, Decision, Denied, Mark, Outcome, OutcomeKind, Outcomes, Receipt, ReceiptLine,
+        Standing,
     },
     error::{Effect, Error, ErrorKind},
     key::{Identity, Key, RevealedKey},

@@ -20,8 +20,8 @@ use futures_util::{StreamExt, stream};
 use http::StatusCode;
 use http_body_util::BodyExt;
 use tollgate::{
-    Decided, Error, ErrorKind, Identity, Limiter, OnFailure, Policy, RateLimitLayer, Rule, Tally,
-    by,
+    Decided, Error, ErrorKind, Identity, Limiter, OnFailure, OutcomeKind, Policy, RateLimitLayer,
+    Rule, Tally, by,
     store::{Answer, MemoryConfig, MemoryStore, Request as StoreRequest, Resilience, Store},
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -349,6 +349,35 @@ async fn handlers_and_outer_layers_see_the_decision() {
     let shown = denied.extensions().get::<Decided>().unwrap().decision().unwrap();
     assert!(!shown.is_allowed());
     assert_eq!(ask("/bare").await.status(), 500, "a mistake of the server says so");
+}
+
+/// The policy that has refused a request binds, and not an outer one that has no units left.
+#[tokio::test]
+async fn the_policy_that_refuses_is_the_one_that_binds() {
+    let limiter = Limiter::in_memory();
+    let layer = |name: &str, quota: &str| {
+        let rule = Rule::new(policy(name, quota), by::constant("all")).cost(|_| 2);
+        RateLimitLayer::new(limiter.clone(), rule).visible()
+    };
+    let app = Router::new()
+        .route("/", get(|| async {}))
+        .layer(layer("inner", "3/min"))
+        .layer(layer("outer", "4/min"));
+    let mut bindings = Vec::new();
+    for _ in 0..2 {
+        let request = Request::get("/").body(Body::empty()).unwrap();
+        let response = app.clone().oneshot(request).await.unwrap();
+        let decided = response.extensions().get::<Decided>().unwrap();
+        let binding = decided.binding().unwrap();
+        bindings.push((binding.policy().name().to_owned(), binding.kind(), decided.remaining()));
+    }
+    assert_eq!(
+        bindings,
+        [
+            ("inner".to_owned(), OutcomeKind::Allowed, Some(1)),
+            ("inner".to_owned(), OutcomeKind::Denied, Some(0)),
+        ]
+    );
 }
 
 /// An exempt request, or one that the store's failure lets through, is no mistake of the server.

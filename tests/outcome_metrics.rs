@@ -12,7 +12,7 @@ use std::{
 };
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
-use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tollgate::{
     Effect, Error, ErrorKind, Limiter, OnFailure, Policy, Reserve,
     store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Source, Store},
@@ -50,11 +50,27 @@ fn decisions_by_policy_and_outcome() {
             }
         });
     });
+    assert_eq!(
+        seen(&snapshotter),
+        [
+            "tollgate_decisions_total calls allowed 2",
+            "tollgate_decisions_total calls denied 1",
+            "tollgate_decisions_total shadow would_allow 1",
+            "tollgate_decisions_total shadow would_deny 2",
+            "tollgate_store_errors_total unavailable 2",
+            "tollgate_store_seconds 1",
+        ]
+    );
+}
+
+/// Returns the counters that are not 0 and the histograms, each of which has a description.
+fn seen(snapshotter: &Snapshotter) -> Vec<String> {
     let mut seen: Vec<String> = Vec::new();
     for (key, unit, description, value) in snapshotter.snapshot().into_vec() {
         assert!(description.is_some() && unit.is_some(), "{key:?} is described");
         let labels: Vec<_> = key.key().labels().map(|label| label.value().to_owned()).collect();
         match value {
+            DebugValue::Counter(0) => {}
             DebugValue::Counter(count) => {
                 seen.push(format!("{} {} {count}", key.key().name(), labels.join(" ")));
             }
@@ -65,15 +81,41 @@ fn decisions_by_policy_and_outcome() {
         }
     }
     seen.sort();
+    seen
+}
+
+/// Three requests that `free` denies are no denials of `overall`, which has not refused them.
+#[test]
+fn a_denial_counts_for_the_policies_that_refuse() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let policy = |name, quota: &str| Policy::new(name, quota.parse().unwrap()).unwrap();
+            let (free, overall) = (policy("free", "1/min"), policy("overall", "1000/s"));
+            let (small, none) = (policy("small", "1/min"), policy("trial", "1/min"));
+            let limiter = Limiter::in_memory();
+            for _ in 0..4 {
+                let charges = [free.charge("a", 1), overall.charge("all", 1)];
+                let _ = limiter.check(charges).await.unwrap();
+            }
+            // A cost over capacity is a refusal too. Both policies refuse this check.
+            let charges = [free.charge("a", 1), small.charge("a", 2), none.charge("a", 2).shadow()];
+            let decision = limiter.check(charges).await.unwrap();
+            let kinds: Vec<_> = decision.outcomes().iter().map(|it| it.kind().name()).collect();
+            assert_eq!(kinds, ["denied", "denied", "would_deny"]);
+        });
+    });
     assert_eq!(
-        seen,
+        seen(&snapshotter),
         [
-            "tollgate_decisions_total calls allowed 2",
-            "tollgate_decisions_total calls denied 1",
-            "tollgate_decisions_total shadow would_allow 1",
-            "tollgate_decisions_total shadow would_deny 2",
-            "tollgate_store_errors_total unavailable 2",
-            "tollgate_store_seconds 1",
+            "tollgate_decisions_total free allowed 1",
+            "tollgate_decisions_total free denied 4",
+            "tollgate_decisions_total overall allowed 1",
+            "tollgate_decisions_total overall not_charged 3",
+            "tollgate_decisions_total small denied 1",
+            "tollgate_decisions_total trial would_deny 1",
         ]
     );
 }

@@ -27,7 +27,7 @@ async fn events_of_denials() {
     let rule = |name, quota| Rule::new(policy(name, quota), by::header("x-api-key")).cost(|_| 2);
     let mut service = RateLimitLayer::new(Limiter::in_memory(), rule("calls", "5/min"))
         .and(rule("shadow", "2/min").shadow())
-        .and(Rule::new(policy("by-peer", "100/min"), by::peer_ip()))
+        .and(Rule::new(policy("by-peer", "100/min"), by::peer_ip()).shadow())
         .layer(inner);
     let mut ask = async || {
         let request =

@@ -241,7 +241,23 @@ pub(crate) async fn run() {
     report("sliding log, admit and prune / ZSET", &admit, &admit_z, 0.9);
     report("sliding log, shallow denial / ZSET", &deny, &deny_z, 0.7);
     report("sliding log, cost 100 of 10,000 / ZSET", &cost, &cost_z, 0.06);
+    high_limits(&bench).await;
     worst(&bench).await;
+}
+
+/// Logs above a limit of 10,000 beside one of 10,000.
+async fn high_limits(bench: &Bench) {
+    let logs = ["10000/min", "60000/min", "1000000/min"]
+        .map(|quota| (policy(&quota.replace('/', "-"), quota), Sum::default()));
+    let [mut exact, mut high, mut million] = logs;
+    for _ in 0..ROUNDS {
+        bench.server.ask::<()>(&["FLUSHALL"]);
+        for (policy, sum) in [&mut exact, &mut high, &mut million] {
+            sum.samples.push(bench.ours(std::slice::from_ref(policy), 1, 8_000, 1).await);
+        }
+    }
+    report("sliding log, 60,000 a minute / 10,000", &high.1, &exact.1, 1.25);
+    report("sliding log, 10^6 a minute / 10,000", &million.1, &exact.1, 1.25);
 }
 
 /// An entry of the slow log: number, time, microseconds, command, client, name.

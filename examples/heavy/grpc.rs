@@ -2,7 +2,7 @@
 //!
 //! Each client may send 5 requests in any 3 seconds, over gRPC and HTTP together, and place 2 orders
 //! among them. A gRPC client over a limit receives RESOURCE_EXHAUSTED with a retry delay, an HTTP client
-//! receives 429. The example `grpc_client` places orders and waits as long as it is told.
+//! receives 429. The example `grpc_client` places orders and waits as long as the denial says.
 
 mod shop;
 #[path = "../support/mod.rs"]

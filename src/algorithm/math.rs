@@ -11,6 +11,12 @@ pub(super) fn next_edge(time: u64, window: u64) -> u64 {
     (time / window + 1) * window
 }
 
+/// Returns the end of the bucket that holds `now`. Edges are the multiples of `window / n`, each
+/// rounded up to a microsecond on its own, so that they do not drift when `n` does not divide.
+pub(super) fn bucket_end(window: u64, n: u64, now: u64) -> u64 {
+    mul_div_ceil(mul_div(now, n, window) + 1, window, n)
+}
+
 /// Returns `a * b / c`, rounded down. The bounds of quotas ensure that `c` is not 0 and that the result
 /// fits.
 #[inline]

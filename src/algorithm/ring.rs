@@ -5,8 +5,8 @@
 //! searches find what has left, what is free and how long a charge waits. Records of one stamp
 //! merge.
 //!
-//! The stamp of a record is the time of its charges. Sliding buckets round it up to the end of the
-//! bucket, so the stamp of the newest record can lie after the last charge. Charges before this stamp
+//! The stamp of a record is the time of its charges. Sliding buckets and logs with a high limit round it
+//! up to the end of the bucket, so the stamp of the newest record can lie after the last charge. Charges before this stamp
 //! join the newest record.
 //!
 //! Records keep their stamps when the window changes. A record counts for its *life*: the shorter of
@@ -87,6 +87,16 @@ pub(crate) struct TrailingWindow {
     base: u32,
     /// Units that still count.
     used: u64,
+}
+
+impl TrailingWindow {
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    pub(crate) fn window(&self) -> u64 {
+        self.window
+    }
 }
 
 impl Ring {

@@ -19,7 +19,7 @@
 
 use super::{
     MemoryBudget, Refund, Snapshot, StateMachine,
-    math::{mul_div, mul_div_ceil},
+    math::bucket_end,
     ring::{Ring, TrailingWindow},
 };
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
@@ -89,10 +89,4 @@ impl StateMachine for SlidingBuckets {
     fn heap_bytes(&self) -> usize {
         size_of::<Ring>() + self.0.heap_bytes()
     }
-}
-
-/// Returns the end of the bucket that holds `now`. Edges are the multiples of `window / n`, each
-/// rounded up to a microsecond on its own, so that they do not drift when `n` does not divide.
-fn bucket_end(window: u64, n: u64, now: u64) -> u64 {
-    mul_div_ceil(mul_div(now, n, window) + 1, window, n)
 }

@@ -20,8 +20,10 @@ use super::{
 };
 use crate::{
     decision::Decision,
+    error::{Error, ErrorKind},
     outcome::{self, ResponseBody, ResponseHooks, Settlement},
     policy::{Charges, OnFailure},
+    rule::MissingPeer,
     telemetry,
 };
 
@@ -64,7 +66,8 @@ where
                 poll_fn(|cx| lookups.poll(&mut parts, cx)).await;
             }
             layer.rules.require_rows(rules, &parts).map_err(PaceError::Limiter)?;
-            let (charges, hooks) = outcome::charges(layer.rules.select(rules), &parts);
+            let charges = outcome::charges(layer.rules.select(rules), &parts);
+            let (charges, hooks) = charges.map_err(no_peer)?;
             let charges = charges.into_owned();
             let call = CallId::new(&charges);
             let decision = layer.decide::<S::Error>(charges, &call).await?;
@@ -146,6 +149,11 @@ impl PaceLayer {
         };
         Response::from_parts(head, ResponseBody::inner(body, at_end))
     }
+}
+
+/// Returns the error of a call whose rule charges the address of a peer, which no outgoing call has.
+fn no_peer<E>(_: MissingPeer) -> PaceError<E> {
+    PaceError::Limiter(Error::new(ErrorKind::Invalid, MissingPeer::TEXT))
 }
 
 impl<S: fmt::Debug> fmt::Debug for Pace<S> {

@@ -12,14 +12,14 @@ impl<'p> Allowed<'p> {
     /// Returns the outcome of every charge, in their order.
     #[must_use]
     pub fn outcomes(&self) -> Outcomes<'_> {
-        self.0.outcomes()
+        self.0.outcomes(true)
     }
 
     /// Returns the fewest units left under any of the policies, or `None` if all charges are
     /// [shadows](crate::Charge::shadow).
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
-        Some(self.0.binding()?.standing().remaining)
+        Some(self.0.binding(true)?.standing().remaining)
     }
 
     /// Returns the store's time of the decision.

@@ -130,7 +130,7 @@ impl<'p> Decision<'p> {
     /// Returns the outcome of every charge, in their order.
     #[must_use]
     pub fn outcomes(&self) -> Outcomes<'_> {
-        self.details().outcomes()
+        self.details().outcomes(self.is_allowed())
     }
 
     /// Returns the binding outcome: of a denial the one with the longest wait, of an admission the
@@ -138,7 +138,7 @@ impl<'p> Decision<'p> {
     /// [shadows](crate::Charge::shadow).
     #[must_use]
     pub fn binding(&self) -> Option<Outcome<'_>> {
-        self.details().binding()
+        self.details().binding(self.is_allowed())
     }
 
     /// Returns the store's time of the decision.
@@ -178,7 +178,7 @@ impl<'p> Decision<'p> {
             if let Some(reply) = details.replies.get_mut(position) {
                 reply.standing = standing;
             }
-            details.binding = details.outcomes().tightest();
+            details.binding = details.outcomes(true).tightest();
         }
     }
 
@@ -190,12 +190,12 @@ impl<'p> Decision<'p> {
 }
 
 impl Details<'_> {
-    pub(super) fn outcomes(&self) -> Outcomes<'_> {
-        Outcomes::new(&self.charges, &self.replies)
+    pub(super) fn outcomes(&self, is_admitted: bool) -> Outcomes<'_> {
+        Outcomes::of_decided(&self.charges, &self.replies, is_admitted)
     }
 
-    pub(super) fn binding(&self) -> Option<Outcome<'_>> {
-        self.outcomes().get(self.binding?.into())
+    pub(super) fn binding(&self, is_admitted: bool) -> Option<Outcome<'_>> {
+        self.outcomes(is_admitted).get(self.binding?.into())
     }
 
     fn into_owned(self) -> Details<'static> {

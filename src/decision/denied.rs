@@ -14,14 +14,14 @@ impl<'p> Denied<'p> {
     /// Returns the outcome of every charge, in their order.
     #[must_use]
     pub fn outcomes(&self) -> Outcomes<'_> {
-        self.0.outcomes()
+        self.0.outcomes(false)
     }
 
     /// Returns the refused outcome with the longest wait. A refusal without a wait counts as longer
     /// than one with a wait, and a cost over capacity as the longest.
     #[must_use]
     pub fn binding(&self) -> Option<Outcome<'_>> {
-        self.0.binding()
+        self.0.binding(false)
     }
 
     /// Returns the shortest wait after which the whole check is admitted if no other check spends

@@ -28,6 +28,38 @@ use crate::policy::{Charge, Policy};
 pub struct Outcome<'a> {
     charge: &'a Charge<'a>,
     reply: &'a ChargeReply,
+    /// True if the check was admitted.
+    is_admitted: bool,
+}
+
+/// The result of a decision for one [`Charge`]. [`Outcome::kind`] returns it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OutcomeKind {
+    /// The check was admitted, and the charge was made.
+    Allowed,
+    /// The charge was refused, and so the check was denied.
+    Denied,
+    /// The charge passes by itself, but another charge of the check was refused. Nothing was spent.
+    NotCharged,
+    /// The charge is a [shadow](Charge::shadow), and passes by itself.
+    WouldAllow,
+    /// The charge is a [shadow](Charge::shadow). If it were enforced, it would deny the check.
+    WouldDeny,
+}
+
+impl OutcomeKind {
+    /// Returns the name of the kind in metrics, such as `not_charged`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::NotCharged => "not_charged",
+            Self::WouldAllow => "would_allow",
+            Self::WouldDeny => "would_deny",
+        }
+    }
 }
 
 /// The outcomes of all charges of a check, in the order of the charges.
@@ -37,6 +69,8 @@ pub struct Outcome<'a> {
 pub struct Outcomes<'a> {
     charges: &'a [Charge<'a>],
     replies: &'a [ChargeReply],
+    /// True if the check was admitted.
+    is_admitted: bool,
 }
 
 impl<'a> Outcome<'a> {
@@ -59,6 +93,38 @@ impl<'a> Outcome<'a> {
         self.reply.verdict
     }
 
+    /// Returns the result of the decision for this charge. A denial counts against the charges that were
+    /// refused, and not against the others of the check.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, OutcomeKind, Policy, Quota};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tollgate::Error> {
+    /// let limiter = Limiter::in_memory();
+    /// let free = Policy::new("free", Quota::per_minute(1))?;
+    /// let overall = Policy::new("overall", Quota::per_second(1_000))?;
+    /// let charges = || [free.charge("alice", 1), overall.charge("all", 1)];
+    ///
+    /// let _ = limiter.check(charges()).await?;
+    /// let decision = limiter.check(charges()).await?;
+    /// let kinds: Vec<_> = decision.outcomes().iter().map(|outcome| outcome.kind()).collect();
+    /// assert_eq!(kinds, [OutcomeKind::Denied, OutcomeKind::NotCharged]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[inline]
+    pub fn kind(self) -> OutcomeKind {
+        match (self.charge.is_shadow(), self.is_admitted, self.reply.verdict) {
+            (true, _, Verdict::Passed) => OutcomeKind::WouldAllow,
+            (true, ..) => OutcomeKind::WouldDeny,
+            (false, true, _) => OutcomeKind::Allowed,
+            (false, false, Verdict::Passed) => OutcomeKind::NotCharged,
+            (false, false, _) => OutcomeKind::Denied,
+        }
+    }
+
     /// Returns the number of units spent, which is 0 if the check was denied.
     #[must_use]
     pub fn granted(self) -> u64 {
@@ -75,7 +141,22 @@ impl<'a> Outcome<'a> {
 impl<'a> Outcomes<'a> {
     #[inline]
     pub(super) fn new(charges: &'a [Charge<'a>], replies: &'a [ChargeReply]) -> Self {
-        Self { charges, replies }
+        // A shadow never denies a check.
+        let is_admitted = charges
+            .iter()
+            .zip(replies)
+            .all(|(charge, reply)| reply.verdict == Verdict::Passed || charge.is_shadow());
+        Self { charges, replies, is_admitted }
+    }
+
+    /// Returns the outcomes of a check that was decided before.
+    #[inline]
+    pub(super) fn of_decided(
+        charges: &'a [Charge<'a>],
+        replies: &'a [ChargeReply],
+        is_admitted: bool,
+    ) -> Self {
+        Self { charges, replies, is_admitted }
     }
 
     /// Returns the number of outcomes.
@@ -93,7 +174,8 @@ impl<'a> Outcomes<'a> {
     /// Returns the outcome of the charge at `position`.
     #[must_use]
     pub fn get(self, position: usize) -> Option<Outcome<'a>> {
-        Some(Outcome { charge: self.charges.get(position)?, reply: self.replies.get(position)? })
+        let (charge, reply) = (self.charges.get(position)?, self.replies.get(position)?);
+        Some(Outcome { charge, reply, is_admitted: self.is_admitted })
     }
 
     /// Returns an iterator over the outcomes.
@@ -101,13 +183,10 @@ impl<'a> Outcomes<'a> {
         self.into_iter()
     }
 
-    /// Returns whether every charge that is not a shadow passes.
+    /// Returns whether the check was admitted.
     #[inline]
     pub(super) fn are_admitted(self) -> bool {
-        self.charges
-            .iter()
-            .zip(self.replies)
-            .all(|(charge, reply)| reply.verdict == Verdict::Passed || charge.is_shadow())
+        self.is_admitted
     }
 
     /// Returns the position of the outcome with the fewest units left.
@@ -130,9 +209,8 @@ impl<'a> Outcomes<'a> {
     #[inline]
     fn first_of_max(self, value: impl Fn(Outcome<'a>) -> u64) -> Option<u8> {
         let (mut first, mut max) = (None, 0);
-        for (position, (charge, reply)) in self.charges.iter().zip(self.replies).enumerate() {
-            let value =
-                if charge.is_shadow() { continue } else { value(Outcome { charge, reply }) };
+        for (position, outcome) in self.into_iter().enumerate() {
+            let value = if outcome.charge().is_shadow() { continue } else { value(outcome) };
             if first.is_none() || value > max {
                 (first, max) = (Some(position as u8), value);
             }
@@ -144,11 +222,18 @@ impl<'a> Outcomes<'a> {
 impl<'a> IntoIterator for Outcomes<'a> {
     type Item = Outcome<'a>;
     type IntoIter = iter::Map<
-        iter::Zip<slice::Iter<'a, Charge<'a>>, slice::Iter<'a, ChargeReply>>,
-        fn((&'a Charge<'a>, &'a ChargeReply)) -> Outcome<'a>,
+        iter::Zip<
+            iter::Zip<slice::Iter<'a, Charge<'a>>, slice::Iter<'a, ChargeReply>>,
+            iter::RepeatN<bool>,
+        >,
+        fn(((&'a Charge<'a>, &'a ChargeReply), bool)) -> Outcome<'a>,
     >;
 
+    #[inline]
     fn into_iter(self) -> Self::IntoIter {
-        self.charges.iter().zip(self.replies).map(|(charge, reply)| Outcome { charge, reply })
+        let lines = self.charges.iter().zip(self.replies);
+        lines
+            .zip(iter::repeat_n(self.is_admitted, self.len()))
+            .map(|((charge, reply), is_admitted)| Outcome { charge, reply, is_admitted })
     }
 }

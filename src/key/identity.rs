@@ -22,24 +22,30 @@ pub enum Identity {
     Unknown,
     /// The request is not charged.
     Exempt,
+    /// The request has no peer address, although the address is to be charged. This is a mistake in the
+    /// set-up of the server, which all requests have. So the layer rejects the request with status 500,
+    /// and says how to pass on the address: see [`ClientIp`](crate::by::ClientIp#the-address-of-the-peer).
+    NoPeer,
 }
 
 impl Identity {
-    /// Returns the key that is charged, or `None` if the request is [`Exempt`](Self::Exempt).
+    /// Returns the key that is charged, or `None` if the request is [`Exempt`](Self::Exempt). For
+    /// [`NoPeer`](Self::NoPeer) it is [`Key::ANONYMOUS`], but a layer rejects such a request before.
     #[must_use]
     pub fn key(self) -> Option<Key> {
         match self {
             Self::Known(key) => Some(key),
-            Self::Unknown => Some(Key::ANONYMOUS),
+            Self::Unknown | Self::NoPeer => Some(Key::ANONYMOUS),
             Self::Exempt => None,
         }
     }
 
-    /// Returns this identity if it is not [`Unknown`](Self::Unknown), and else the other one.
+    /// Returns the other identity if this one is [`Unknown`](Self::Unknown) or
+    /// [`NoPeer`](Self::NoPeer), and otherwise this one.
     #[must_use]
     pub fn or_else(self, other: impl FnOnce() -> Self) -> Self {
         match self {
-            Self::Unknown => other(),
+            Self::Unknown | Self::NoPeer => other(),
             known => known,
         }
     }

@@ -141,7 +141,9 @@ impl Decider {
             let policy = FailurePolicy { binds: true, denies: true };
             return FirstStep::Decided(self.fail(policy, &error, parts));
         }
-        let (mut charges, hooks) = outcome::charges(self.rules.select(rules), parts);
+        let Ok((mut charges, hooks)) = outcome::charges(self.rules.select(rules), parts) else {
+            return FirstStep::Decided(Admission::Rejected(self.denial_format.no_peer(parts)));
+        };
         if charges.is_empty() {
             return FirstStep::Decided(self.pass(parts));
         }

@@ -63,18 +63,24 @@ impl Decided {
         chain.filter_map(|decided| decided.0.as_deref()).map(|chain| &chain.decision)
     }
 
-    /// Returns the [`Outcome`] with the fewest units left, of all layers.
+    /// Returns the [`Outcome`] that decided, of all layers: that of the refused charge with the longest
+    /// wait if a layer has denied the request, and otherwise the one with the fewest units left.
     #[must_use]
     pub fn binding(&self) -> Option<Outcome<'_>> {
-        let outcomes = self.decisions().filter_map(Decision::binding);
-        outcomes.min_by_key(|outcome| outcome.standing().remaining())
+        let denied = self.decisions().find(|decision| !decision.is_allowed());
+        denied.map_or_else(|| self.tightest(), Decision::binding)
     }
 
     /// Returns the number of units left under the policy with the fewest, of all layers. It is
     /// `None` if nothing but shadow charges was decided.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
-        Some(self.binding()?.standing().remaining())
+        Some(self.tightest()?.standing().remaining())
+    }
+
+    fn tightest(&self) -> Option<Outcome<'_>> {
+        let outcomes = self.decisions().filter_map(Decision::binding);
+        outcomes.min_by_key(|outcome| outcome.standing().remaining())
     }
 
     fn outer(&self) -> Option<&Self> {

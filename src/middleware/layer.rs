@@ -99,6 +99,7 @@ use crate::{
 /// | not enough units now | 429, problem type `quota-exceeded` | `RESOURCE_EXHAUSTED` | the wait, if the store named one |
 /// | the cost exceeds the capacity | 403 | `FAILED_PRECONDITION` | none: waiting does not help |
 /// | the [`Store`](crate::store::Store) cannot answer or a lookup has failed, and a rule says [`OnFailure::Deny`](crate::OnFailure::Deny) | 503, problem type `temporary-reduced-capacity` | `UNAVAILABLE` | 1 s |
+/// | the request has no [peer address](crate::Identity::NoPeer), which a rule charges | 500 | `INTERNAL` | none: all requests have this mistake |
 ///
 /// Each of these responses has `Cache-Control: no-store`, so that no cache serves the denial of one
 /// client to others.
@@ -136,16 +137,22 @@ impl RateLimitLayer {
     /// Creates a layer with one limit for each [peer address](by::peer_ip), under a policy named
     /// `per-ip`. A rule of your own, with [`new`](Self::new), chooses another key, name or cost.
     ///
+    /// Serve the application with `into_make_service_with_connect_info::<SocketAddr>()`, as below. Without
+    /// the address of the peer, the layer [rejects](crate::Identity::NoPeer) each request with status 500.
+    ///
     /// Behind a proxy all clients have the address of the proxy, and share one budget. There, use
     /// [`by::client_ip`] in a rule of your own.
     ///
     /// ```
+    /// use std::net::SocketAddr;
+    ///
     /// use axum::{Router, routing::get};
     /// use tollgate::{Limiter, Quota, RateLimitLayer};
     ///
-    /// # fn main() -> Result<(), tollgate::Error> {
+    /// # async fn serve(listener: tokio::net::TcpListener) -> Result<(), Box<dyn std::error::Error>> {
     /// let layer = RateLimitLayer::per_ip(Limiter::in_memory(), Quota::per_minute(100))?;
-    /// let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(layer);
+    /// let app = Router::new().route("/", get(|| async { "hello" })).layer(layer);
+    /// axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -245,7 +252,7 @@ impl RateLimitLayer {
     ///
     /// The layer completes the response:
     ///
-    /// - The status is that of the [`Rejection`], 429, 403 or 503, unless the closure has chosen one.
+    /// - The status is that of the [`Rejection`], 429, 403, 503 or 500, unless the closure has chosen one.
     ///   A status 200 is replaced, because it is the default of responses, and because a client
     ///   reads a denial with status 200 as a success.
     /// - `Retry-After` and the rate limit [`Headers`] are added. They replace headers of the same

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use crate::{
     policy::Charges,
-    rule::{Adjustment, Rule},
+    rule::{Adjustment, MissingPeer, Rule},
 };
 
 /// A charge that the response to its request adjusts.
@@ -26,14 +26,18 @@ pub(crate) type ResponseHooks = SmallVec<[ResponseHook; 1]>;
 
 /// Applies `rules` to a request. Returns its charges, and a hook for each charge that depends on
 /// the response.
+///
+/// # Errors
+///
+/// Returns an error if a rule charges the address of the peer, and the request has none.
 #[inline]
 pub(crate) fn charges<'r>(
     rules: impl Iterator<Item = &'r Rule>,
     request: &Parts,
-) -> (Charges<'r>, ResponseHooks) {
+) -> Result<(Charges<'r>, ResponseHooks), MissingPeer> {
     let (mut charges, mut hooks) = (Charges::default(), ResponseHooks::new());
     for rule in rules {
-        let Some(charge) = rule.charge(request) else { continue };
+        let Some(charge) = rule.charge(request)? else { continue };
         let cost = charge.cost();
         let index = charges.add(charge);
         if let Some(adjustment) = rule.adjustment() {
@@ -41,5 +45,5 @@ pub(crate) fn charges<'r>(
             hooks.push(ResponseHook { charge: index, cost, is_head, adjustment });
         }
     }
-    (charges, hooks)
+    Ok((charges, hooks))
 }

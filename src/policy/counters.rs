@@ -1,29 +1,39 @@
 //! The counters of a policy.
 
 #[cfg(feature = "metrics")]
-use metrics::Key;
+use metrics::{Counter, Key, Level, Metadata, Recorder};
 
 /// The names of the counters of one policy, made once so that counting does not allocate. Without the
 /// feature `metrics` there are none.
 #[derive(Debug)]
-pub(crate) struct Counters(#[cfg(feature = "metrics")] [Key; 4]);
+pub(crate) struct Counters(#[cfg(feature = "metrics")] [Key; 5]);
 
 #[cfg(feature = "metrics")]
 impl Counters {
-    /// The values of the label `outcome`, in the order of [`keys`](Self::keys).
-    const OUTCOMES: [&str; 4] = ["allowed", "denied", "would_allow", "would_deny"];
+    /// The values of the label `outcome`: the names of [`OutcomeKind`](crate::OutcomeKind), in the order of
+    /// its variants.
+    const OUTCOMES: [&str; 5] = ["allowed", "denied", "not_charged", "would_allow", "would_deny"];
 
-    /// Creates the names for the policy `name`.
+    /// Creates the names for the policy `name`, and starts its counters at 0. Without a series at 0, a
+    /// query cannot tell a policy that is never used from one that does not exist.
     pub(crate) fn new(name: &str) -> Self {
-        Self(Self::OUTCOMES.map(|outcome| {
+        let counters = Self(Self::OUTCOMES.map(|outcome| {
             let labels = [("policy", name.to_owned()), ("outcome", outcome.to_owned())];
             Key::from_parts("tollgate_decisions_total", &labels)
-        }))
+        }));
+        metrics::with_recorder(|recorder| {
+            let kinds = 0..Self::OUTCOMES.len();
+            kinds.for_each(|kind| counters.register(recorder, kind).increment(0));
+        });
+        counters
     }
 
-    /// Returns the names by outcome: allowed, denied, would allow, would deny.
-    pub(crate) fn keys(&self) -> &[Key; 4] {
-        &self.0
+    /// Returns the counter of an outcome, by the number of its kind.
+    #[inline]
+    pub(crate) fn register(&self, recorder: &dyn Recorder, kind: usize) -> Counter {
+        static METADATA: Metadata<'static> =
+            Metadata::new("tollgate", Level::INFO, Some("tollgate"));
+        recorder.register_counter(&self.0[kind], &METADATA)
     }
 }
 

@@ -24,7 +24,9 @@ use crate::error::Error;
 pub enum Algorithm {
     /// Remembers every charge with its time: at most `limit` units in any window.
     ///
-    /// A key takes about 10 bytes for each admitted request.
+    /// A key takes about 10 bytes for each admitted request, and has at most 10,001 records: above a
+    /// limit of 10,000, times are rounded up to the next of 10,000 edges a window, so a unit comes
+    /// back up to `window / 10_000` late.
     #[default]
     SlidingLog,
     /// A sliding log with times rounded up to the next of `n` edges a window: at most `limit` units

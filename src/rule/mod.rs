@@ -19,6 +19,7 @@ mod tiers;
 pub use self::lookup::Lookup;
 pub(crate) use self::{
     adjustment::Adjustment,
+    by::MissingPeer,
     lookup::PendingLookups,
     rule::RequestFn,
     rules::{ApplicableRules, Rules},

@@ -6,11 +6,12 @@ use http::{request::Parts, response};
 
 #[cfg(feature = "lookup")]
 use super::Lookup;
-use super::{Adjustment, PendingLookups, lookup::Lookups};
+use super::{Adjustment, MissingPeer, PendingLookups, lookup::Lookups};
 use crate::{
     key::Identity,
     policy::{Charge, OnFailure, Policy},
     quota::Quota,
+    telemetry,
 };
 
 /// A rule that turns a request into a [`Charge`]: the [`Policy`], the [`Identity`] that is charged,
@@ -314,12 +315,22 @@ impl Rule {
 
     /// Returns the charge for a request to which the rule applies. It is `None` if the identity is
     /// [`Identity::Exempt`], or if a row could not be loaded and the rule then lets the request pass.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the identity is [`Identity::NoPeer`], unless the rule is a shadow, which rejects
+    /// no request.
     #[inline]
-    pub(crate) fn charge(&self, parts: &Parts) -> Option<Charge<'_>> {
+    pub(crate) fn charge(&self, parts: &Parts) -> Result<Option<Charge<'_>>, MissingPeer> {
         if self.lets_pass_without_row(parts) {
-            return None;
+            return Ok(None);
         }
-        let key = (self.identity)(parts).key()?;
+        let identity = (self.identity)(parts);
+        if matches!(identity, Identity::NoPeer) {
+            telemetry::peer_missing();
+            return if self.shadow { Ok(None) } else { Err(MissingPeer) };
+        }
+        let Some(key) = identity.key() else { return Ok(None) };
         let cost = self.cost.as_ref().map_or(1, |cost| cost(parts));
         let charge = match &self.policy {
             PolicyChoice::Fixed(policy) => policy.charge(key, cost),
@@ -330,7 +341,7 @@ impl Rule {
             Some(quota) => charge.with_quota(quota),
             None => charge,
         };
-        Some(if self.shadow { charge.shadow() } else { charge })
+        Ok(Some(if self.shadow { charge.shadow() } else { charge }))
     }
 
     /// Returns the policy with its quota, and the special properties of the rule, as text.

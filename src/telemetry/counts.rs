@@ -2,7 +2,7 @@
 //!
 //! | name | kind | meaning |
 //! |---|---|---|
-//! | `tollgate_decisions_total` | counter | by `policy` and `outcome`: `allowed`, `denied`, and for shadow charges `would_allow`, `would_deny` |
+//! | `tollgate_decisions_total` | counter | by `policy` and `outcome`: `allowed`, `denied`, `not_charged` (another policy of the check refused), and for shadow charges `would_allow`, `would_deny` |
 //! | `tollgate_store_seconds` | histogram | response times of remote stores |
 //! | `tollgate_scheduling_delay_seconds` | histogram | times that a task needed to pass through the run queue twice |
 //! | `tollgate_store_errors_total` | counter | by `kind`: calls to remote stores that failed, including probes |
@@ -22,12 +22,9 @@
 
 use std::time::Duration;
 
-use metrics::{Level, Metadata, Unit, describe_counter, describe_gauge, describe_histogram};
+use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
-use crate::{
-    decision::{Decision, Outcome, Verdict},
-    error::ErrorKind,
-};
+use crate::{decision::Decision, error::ErrorKind};
 
 pub(super) const ENABLED: bool = true;
 
@@ -81,24 +78,12 @@ pub(crate) fn describe() {
 
 #[inline]
 pub(super) fn decided(decision: &Decision<'_>) {
-    static METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, Some("tollgate"));
     metrics::with_recorder(|recorder| {
         for outcome in decision.outcomes() {
-            let keys = outcome.policy().counters().keys();
-            let key = &keys[index(&outcome, decision.is_allowed())];
-            recorder.register_counter(key, &METADATA).increment(1);
+            let counters = outcome.policy().counters();
+            counters.register(recorder, outcome.kind() as usize).increment(1);
         }
     });
-}
-
-/// Returns the index of an outcome in the counters of a policy.
-fn index(outcome: &Outcome<'_>, allowed: bool) -> usize {
-    match (outcome.charge().is_shadow(), allowed, outcome.verdict()) {
-        (false, true, _) => 0,
-        (false, false, _) => 1,
-        (true, _, Verdict::Passed) => 2,
-        (true, _, _) => 3,
-    }
 }
 
 /// Records the response time of a remote store.

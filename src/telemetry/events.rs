@@ -11,7 +11,7 @@ use tracing::level_filters::LevelFilter;
 
 use super::denial_log::{DenialLog, Suppressed};
 use crate::{
-    decision::{Decision, Outcome, Verdict},
+    decision::{Decision, Outcome, OutcomeKind},
     error::{Error, ErrorKind},
 };
 
@@ -48,9 +48,7 @@ pub(super) fn decided<'r>(
 
 #[inline(never)]
 fn report<'r>(decision: &Decision<'_>, log: &DenialLog, route: impl FnOnce() -> Option<&'r str>) {
-    let refused_shadow = |outcome: &Outcome<'_>| {
-        outcome.charge().is_shadow() && outcome.verdict() != Verdict::Passed
-    };
+    let refused_shadow = |outcome: &Outcome<'_>| outcome.kind() == OutcomeKind::WouldDeny;
     let outcome = match decision {
         Decision::Denied(denied) => denied.binding(),
         Decision::Allowed(allowed) => allowed.outcomes().iter().find(refused_shadow),

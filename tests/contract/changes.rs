@@ -43,6 +43,36 @@ pub(crate) async fn a_lowered_limit_acts_at_once(fixture: Fixture) {
     }
 }
 
+/// Each unit returns as it would have under the limit of its own charge.
+pub(crate) async fn a_limit_that_crosses_10_000_keeps_what_is_spent(fixture: Fixture) {
+    let log = policy("log", "10000/min");
+    // A bucket of 6 ms begins here, and one after 996 ms.
+    let at = |micros: u64| fixture.set(START / 6_000 * 6_000 + micros);
+    at(1);
+    assert!(check(&fixture, &log, 4_000).await.is_allowed());
+    change(&log, "60000/min");
+    assert_eq!(remaining(&fixture, &log).await, 56_000);
+    at(SECOND + 1);
+    assert!(check(&fixture, &log, 5_000).await.is_allowed());
+    change(&log, "10000/min");
+    assert_eq!(remaining(&fixture, &log).await, 1_000);
+    // In the bucket that is still open.
+    at(SECOND + 2);
+    let held = hold(&fixture.limiter, log.charge("alice", 1_000)).await;
+    change(&log, "60000/min");
+    assert_eq!(held.refund().await.expect("refunded"), 1_000);
+    change(&log, "10000/min");
+    for (time, left) in [
+        (60 * SECOND, 1_000),
+        (60 * SECOND + 1, 5_000),
+        (61 * SECOND + 1_999, 5_000),
+        (61 * SECOND + 2_000, 10_000),
+    ] {
+        at(time);
+        assert_eq!(remaining(&fixture, &log).await, left, "after {time} us");
+    }
+}
+
 /// And new units stay for the new window.
 pub(crate) async fn a_wider_window_keeps_no_old_unit_longer(fixture: Fixture) {
     fixture.set(START);

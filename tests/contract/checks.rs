@@ -258,3 +258,37 @@ pub(crate) async fn the_widest_and_largest_quota(fixture: Fixture) {
         }
     }
 }
+
+/// A log of 10,000 has exact times. A log of more has times of 10,000 a window: here of 6 ms.
+pub(crate) async fn a_log_above_10_000_rounds_times_up(fixture: Fixture) {
+    const MINUTE: u64 = 60_000_000;
+    let start = START / 6_000 * 6_000;
+    for (limit, late) in [(10_000, 0), (10_001, 5_999), (60_000, 5_999), (1 << 31, 5_999)] {
+        fixture.set(start + 1);
+        let log = policy(&format!("log{limit}"), &format!("{limit}/min"));
+        assert!(check(&fixture, &log, 1).await.is_allowed());
+        // The bound holds exactly.
+        fixture.set(start + 6_000);
+        assert!(check(&fixture, &log, limit - 1).await.is_allowed());
+        let Decision::Denied(denied) = check(&fixture, &log, 1).await else { panic!("{limit}") };
+        let wait = denied.retry_after().expect("a wait").as_micros() as u64;
+        assert_eq!(wait, MINUTE + 1 + late - 6_000, "{limit}");
+        fixture.set(start + MINUTE + late);
+        assert!(!check(&fixture, &log, 1).await.is_allowed(), "{limit}");
+        fixture.set(start + MINUTE + late + 1);
+        assert!(check(&fixture, &log, 1).await.is_allowed(), "{limit}");
+    }
+}
+
+/// A window of up to 10 ms has at most 10,000 microseconds.
+pub(crate) async fn short_windows_are_never_rounded(fixture: Fixture) {
+    for (window, late) in [(1_000, 0), (10_000, 0), (11_000, 1)] {
+        let log = policy(&format!("log{window}"), &format!("60000/{window}us"));
+        fixture.set(START + 1);
+        assert!(check(&fixture, &log, 60_000).await.is_allowed());
+        fixture.set(START + window + late);
+        assert_eq!(remaining(&fixture, &log).await, 0, "{window}");
+        fixture.set(START + window + late + 1);
+        assert_eq!(remaining(&fixture, &log).await, 60_000, "{window}");
+    }
+}

@@ -12,7 +12,8 @@ macro_rules! store_contract {
                     a_shadow_is_charged_if_it_passes_and_the_check_is_admitted,
                     a_shadow_is_judged_after_its_own_charge, cost_0_reads, over_capacity,
                     peek_spends_nothing, a_denial_spends_nothing, up_to_takes_what_is_free,
-                    policies_and_keys_are_apart, the_widest_and_largest_quota;
+                    policies_and_keys_are_apart, the_widest_and_largest_quota,
+                    a_log_above_10_000_rounds_times_up, short_windows_are_never_rounded;
                 refunds: a_refund_gives_back_what_still_weighs, a_late_refund_gives_nothing,
                     a_log_gives_back_the_very_request, a_bucket_gives_back_what_is_unpaid,
                     a_counter_gives_back_to_the_period_before, settle_down, settle_up,
@@ -31,6 +32,7 @@ macro_rules! store_contract {
                     a_clock_set_back_does_not_lengthen_a_block, a_block_outlasts_every_window,
                     the_duration_of_a_block_is_bounded;
                 changes: a_raised_limit_denies_nothing, a_lowered_limit_acts_at_once,
+                    a_limit_that_crosses_10_000_keeps_what_is_spent,
                     a_wider_window_keeps_no_old_unit_longer, a_narrower_window_lets_go_sooner,
                     a_narrower_period_forgets_nothing, a_wider_period_counts_new_units_to_its_end,
                     units_of_two_earlier_windows_leave_apart, many_windows_forget_nothing,

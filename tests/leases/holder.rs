@@ -51,8 +51,7 @@ pub(crate) fn now() -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn role() {
     let (Ok(url), Ok(file)) = (env::var(URL), env::var(FILE)) else { return };
-    let config = patient().max_log_entries(60_000);
-    let store = RedisStore::connect_with(&url, config).await.expect("a store");
+    let store = RedisStore::connect_with(&url, patient()).await.expect("a store");
     let limiter = Limiter::with(store, Resilience::default().without_fallback());
     let uses = Arc::new(File::create(file).expect("a file"));
     let from_stock = Arc::new(AtomicU64::new(0));

@@ -24,8 +24,13 @@ struct Request {
 
 /// The end of the bucket that holds a time. Without buckets, the time itself.
 fn end(quota: &Quota, time: u64) -> i128 {
-    let Algorithm::SlidingBuckets(n) = quota.algorithm() else { return i128::from(time) };
-    let (n, window) = (u128::from(n), u128::from(micros(quota)));
+    let n = match quota.algorithm() {
+        Algorithm::SlidingBuckets(n) => u128::from(n),
+        // Ten thousand buckets of more than a microsecond.
+        _ if quota.limit() > 10_000 && micros(quota) > 10_000 => 10_000,
+        _ => return i128::from(time),
+    };
+    let window = u128::from(micros(quota));
     let bucket = u128::from(time) * n / window;
     ((bucket + 1) * window).div_ceil(n) as i128
 }

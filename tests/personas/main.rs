@@ -15,6 +15,8 @@ mod common_http;
 mod login;
 #[cfg(feature = "axum")]
 mod nested;
+#[cfg(feature = "axum")]
+mod newcomer;
 #[cfg(feature = "redis")]
 #[path = "../redis/servers.rs"]
 mod servers;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use tollgate::{
-    Effect, Error, ErrorKind, Limiter, Quota,
+    Effect, Error, ErrorKind, Limiter,
     store::{RedisConfig, RedisStore},
 };
 
@@ -246,19 +246,4 @@ async fn answers_that_are_not_ours() {
     nonsense.extend(b"\r\n");
     let error = RedisStore::connect(&answering(nonsense.leak())).await.expect_err("nonsense");
     assert_says(&error, ErrorKind::Protocol, "in its place");
-}
-
-#[tokio::test]
-async fn logs_that_are_too_long() {
-    let server = Server::start();
-    let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
-    let long = policy("daily", "70000/day");
-    let error = store.admits(&long).expect_err("too long");
-    assert_says(&error, ErrorKind::Invalid, "SlidingBuckets");
-    let limiter = Limiter::with(store.clone(), tollgate::store::Resilience::none());
-    let error = limiter.check(long.charge("alice", 1)).await.map(|_| ()).expect_err("too long");
-    assert_says(&error, ErrorKind::Invalid, "limit of policy daily is 70000");
-    long.set_quota("70000/day sliding-buckets(24)".parse::<Quota>().expect("valid"));
-    store.admits(&long).expect("any limit");
-    assert!(limiter.check(long.charge("alice", 1)).await.expect("an answer").is_allowed());
 }

@@ -66,7 +66,7 @@ fn agrees(name: &'static str, family: Family, full: u32) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     seed::property(name, config, histories(family), |history| {
         let prefix = format!("h{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let config = patient().prefix(prefix).connections(1).max_log_entries(1 << 31);
+        let config = patient().prefix(prefix).connections(1);
         let runtime = runtime().expect("a runtime");
         let store = runtime.block_on(RedisStore::connect_with(&server.url(), config));
         let clock = ManualClock::default();

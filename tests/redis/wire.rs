@@ -132,6 +132,25 @@ async fn keys_are_small() {
 }
 
 #[tokio::test]
+async fn a_log_has_at_most_10_001_records() {
+    let server = Server::start();
+    let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
+    let clock = tollgate::ManualClock::at(1_700_000_000_000_000);
+    let limiter =
+        Limiter::with(store.with_test_clock(clock.clone()), tollgate::store::Resilience::none());
+    let policy = policy("log", "60000/min");
+    for _ in 0..25_000 {
+        // Sixty seconds have 20,000 such times.
+        clock.advance(std::time::Duration::from_millis(3));
+        assert!(limiter.check(policy.charge("a", 1)).await.expect("an answer").is_allowed());
+    }
+    let key = String::from_utf8(server.keys().pop().expect("a key")).expect("printable");
+    let bytes: u64 = server.ask(&format!("STRLEN {key}"));
+    // Records of 10 bytes, and an eighth more to grow into.
+    assert!((100_000..=113_000).contains(&bytes), "{bytes}");
+}
+
+#[tokio::test]
 async fn logs_are_compact() {
     let server = Server::start();
     let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");

@@ -54,6 +54,15 @@ impl DenialFormat {
         }
     }
 
+    /// Returns the response to a request without a peer address. No cache may store it.
+    #[cold]
+    pub(in crate::middleware) fn no_peer(&self, parts: &Parts) -> Response<DenialBody> {
+        match grpc_content_type::of_response(parts) {
+            Some(content_type) => GrpcStatus::no_peer().into_response(content_type),
+            None => self.respond(Rejection::no_peer(), parts),
+        }
+    }
+
     fn respond(&self, rejection: Rejection<'_>, parts: &Parts) -> Response<DenialBody> {
         match self {
             Self::Problem => problem::response(rejection).map(DenialBody::from),

@@ -15,6 +15,7 @@ use crate::{
         retry_after::{random_part, whole_seconds},
     },
     outcome::DenialBody,
+    rule::MissingPeer,
 };
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -24,6 +25,7 @@ const GRPC_RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-push
 
 const RESOURCE_EXHAUSTED: u8 = 8;
 const FAILED_PRECONDITION: u8 = 9;
+const INTERNAL: u8 = 13;
 const UNAVAILABLE: u8 = 14;
 
 /// The status of a rejected call.
@@ -69,6 +71,14 @@ impl GrpcStatus {
         let violations = std::iter::empty();
         let details = grpc_details::encode(UNAVAILABLE, message.as_bytes(), Some(wait), violations);
         Self { code: UNAVAILABLE, message, details, pushback: None }
+    }
+
+    /// Returns `INTERNAL`, for a request without a peer address.
+    pub(super) fn no_peer() -> Self {
+        let message = MissingPeer::TEXT.to_owned();
+        let violations = std::iter::empty();
+        let details = grpc_details::encode(INTERNAL, message.as_bytes(), None, violations);
+        Self { code: INTERNAL, message, details, pushback: None }
     }
 
     /// Adds the headers that are not part of the status itself.

@@ -4,7 +4,7 @@ use http::{HeaderValue, Response};
 use smallvec::SmallVec;
 
 use super::{Rejection, rejection::RejectionKind, violations::violations};
-use crate::decision::Denied;
+use crate::{decision::Denied, rule::MissingPeer};
 
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
@@ -13,10 +13,16 @@ const QUOTA_EXCEEDED_DOCUMENT: &str = r##"{"type":"https://iana.org/assignments/
 const OVER_CAPACITY_DOCUMENT: &str = r##"{"type":"https://docs.rs/tollgate/latest/tollgate/#cost-over-capacity","title":"Cost over capacity","status":403,"detail":"This request costs more than the quota can ever hold: waiting does not help."##;
 const UNAVAILABLE_DOCUMENT: &str = r##"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily reduced capacity","status":503,"detail":"The request cannot be admitted at the moment."}"##;
 
+/// The document of a request without a peer address, up to its `detail`.
+const NO_PEER_DOCUMENT: &str = r##"{"type":"https://docs.rs/tollgate/latest/tollgate/by/struct.ClientIp.html#the-address-of-the-peer","title":"No peer address","status":500,"detail":""##;
+
 /// Returns the response with a problem document.
 pub(super) fn response(rejection: Rejection<'_>) -> Response<String> {
     let document = match rejection.denied() {
         Some(denied) => document(denied, &rejection),
+        None if rejection.kind() == RejectionKind::NoPeer => {
+            [NO_PEER_DOCUMENT, MissingPeer::TEXT, "\"}"].concat()
+        }
         None => UNAVAILABLE_DOCUMENT.to_owned(),
     };
     rejection.into_response(PROBLEM_JSON, document)

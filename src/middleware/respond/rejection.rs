@@ -38,6 +38,7 @@ use crate::{
 /// ```
 #[derive(Debug, Clone)]
 pub struct Rejection<'a> {
+    kind: RejectionKind,
     denied: Option<&'a Denied<'a>>,
     retry_after: Option<u64>,
     headers: HeaderMap,
@@ -54,6 +55,9 @@ pub enum RejectionKind {
     /// The [`Store`](crate::store::Store) cannot answer or a lookup of a rule has failed, and a rule
     /// says [`OnFailure::Deny`](crate::OnFailure::Deny): status 503.
     Unavailable,
+    /// The request has no peer address, although it is to be charged
+    /// ([`Identity::NoPeer`](crate::Identity::NoPeer)): status 500.
+    NoPeer,
 }
 
 impl<'a> Rejection<'a> {
@@ -61,49 +65,57 @@ impl<'a> Rejection<'a> {
     pub(super) fn denied_by(denied: &'a Denied<'_>, headers: &Headers, jitter: Duration) -> Self {
         let seconds = retry_after::seconds(denied);
         let wait = seconds.map(|seconds| retry_after::with_jitter(seconds, jitter));
-        let mut rejection = Self::new(Some(denied), wait);
+        let kind = match denied.is_over_capacity() {
+            true => RejectionKind::OverCapacity,
+            false => RejectionKind::OverQuota,
+        };
+        let mut rejection = Self::new(kind, Some(denied), wait);
         headers.for_denied(denied).add_to(&mut rejection.headers);
         rejection
     }
 
     /// Creates the rejection of a request for which the store or a lookup has failed.
     pub(super) fn unavailable(jitter: Duration) -> Self {
-        Self::new(None, Some(retry_after::with_jitter(1, jitter)))
+        let wait = retry_after::with_jitter(1, jitter);
+        Self::new(RejectionKind::Unavailable, None, Some(wait))
     }
 
-    fn new(denied: Option<&'a Denied<'a>>, retry_after: Option<u64>) -> Self {
+    /// Creates the rejection of a request without a peer address.
+    pub(super) fn no_peer() -> Self {
+        Self::new(RejectionKind::NoPeer, None, None)
+    }
+
+    fn new(kind: RejectionKind, denied: Option<&'a Denied<'a>>, retry_after: Option<u64>) -> Self {
         // The capacity is enough for all headers of a response, so that the map does not grow.
         let mut headers = HeaderMap::with_capacity(8);
         if let Some(seconds) = retry_after {
             headers.insert(RETRY_AFTER, number(seconds));
         }
         caching::forbid(&mut headers);
-        Self { denied, retry_after, headers }
+        Self { kind, denied, retry_after, headers }
     }
 
     /// Returns the reason.
     #[must_use]
     pub fn kind(&self) -> RejectionKind {
-        match self.denied {
-            None => RejectionKind::Unavailable,
-            Some(denied) if denied.is_over_capacity() => RejectionKind::OverCapacity,
-            Some(_) => RejectionKind::OverQuota,
-        }
+        self.kind
     }
 
-    /// Returns the decision, or `None` if there is none ([`RejectionKind::Unavailable`]).
+    /// Returns the decision, or `None` if there is none ([`RejectionKind::Unavailable`],
+    /// [`RejectionKind::NoPeer`]).
     #[must_use]
     pub fn denied(&self) -> Option<&'a Denied<'a>> {
         self.denied
     }
 
-    /// Returns the status of the response: 429, 403 or 503.
+    /// Returns the status of the response: 429, 403, 503 or 500.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self.kind() {
             RejectionKind::OverQuota => StatusCode::TOO_MANY_REQUESTS,
             RejectionKind::OverCapacity => StatusCode::FORBIDDEN,
             RejectionKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            RejectionKind::NoPeer => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 

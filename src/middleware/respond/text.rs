@@ -3,6 +3,7 @@
 use http::{HeaderValue, Response};
 
 use super::{Rejection, rejection::RejectionKind};
+use crate::rule::MissingPeer;
 
 const TEXT_PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
@@ -16,6 +17,7 @@ pub(super) fn response(rejection: Rejection<'_>) -> Response<String> {
         (RejectionKind::Unavailable, _) => {
             "The request cannot be admitted at the moment.\n".to_owned()
         }
+        (RejectionKind::NoPeer, _) => [MissingPeer::TEXT, "\n"].concat(),
         (RejectionKind::OverQuota, Some(seconds)) => {
             ["Too many requests. Retry in ", digits.format(seconds), " s.\n"].concat()
         }

@@ -11,13 +11,13 @@ use http::{HeaderName, header::FORWARDED, request::Parts};
 use super::{address, cidr::Cidrs, forwarded, peer};
 use crate::{
     error::Error,
-    key::{Identity, Key},
+    key::Identity,
     rule::RequestFn,
     telemetry::{self, FirstRequests},
 };
 
-/// Charges the address of the client, which the [`ClientIp`] `source` finds. A request without an
-/// address is [`Identity::Unknown`].
+/// Charges the address of the client, which the [`ClientIp`] `source` finds. A request without a peer
+/// address is [`Identity::NoPeer`], so the layer rejects it with status 500.
 ///
 /// # Examples
 ///
@@ -36,14 +36,17 @@ pub fn client_ip(source: ClientIp) -> impl Fn(&Parts) -> Identity + Clone + Send
         if requests.is_active() {
             source.observe(requests, parts);
         }
-        Identity::from(source.find(parts).map(Key::from))
+        source.find(parts).map_or_else(|| source.without_peer(), Identity::from)
     }
 }
 
 /// Charges the address at the other end of the connection. This is [`client_ip`] with
 /// [`ClientIp::peer`].
 ///
-/// Behind a proxy, this is the address of the proxy, so all clients share one [`Key`]. Use
+/// The server must [pass on this address](ClientIp#the-address-of-the-peer). Otherwise the layer
+/// rejects the request with status 500.
+///
+/// Behind a proxy, this is the address of the proxy, so all clients share one [`Key`](crate::Key). Use
 /// [`client_ip`] with another [`ClientIp`] there. If one of the first 1000 requests has a header
 /// that proxies write, a warning is logged once (feature `tracing`, on by default).
 pub fn peer_ip() -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
@@ -98,8 +101,13 @@ pub fn peer_ip() -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static 
 /// | tonic | enable the feature `tonic`, or `tonic-tls` for TLS |
 /// | another | insert a [`SocketAddr`](std::net::SocketAddr) into the request's extensions, or set [`peer_from`](Self::peer_from) |
 ///
-/// Requests without a peer are [`Identity::Unknown`], so they share one key. The first of them logs
-/// a warning that says what to do (feature `tracing`, on by default).
+/// In tests of an axum application without a server, add the layer
+/// `axum::extract::connect_info::MockConnectInfo(SocketAddr::from(([127, 0, 0, 1], 4711)))`.
+///
+/// A request without a peer is [`Identity::NoPeer`]: the layer rejects it with status 500, and the
+/// response says what to do. To charge such requests to one shared key, name the key:
+/// `by::peer_ip().or(by::anonymous())`. If a closure of [`peer_from`](Self::peer_from) returns `None`,
+/// the request is [`Identity::Unknown`].
 ///
 /// # Examples
 ///
@@ -220,6 +228,13 @@ impl ClientIp {
     pub fn find(&self, parts: &Parts) -> Option<IpAddr> {
         let peer = self.peer.as_ref().map_or_else(|| peer::address(parts), |peer| peer(parts))?;
         Some(self.charged(self.client_of(parts, peer.to_canonical())))
+    }
+
+    /// Returns the identity of a request without a peer. A closure of the application that finds no peer
+    /// is no mistake.
+    #[cold]
+    fn without_peer(&self) -> Identity {
+        if self.peer.is_some() { Identity::Unknown } else { Identity::NoPeer }
     }
 
     /// Looks for the header of a proxy, if this extractor reads no header and takes the peer address.

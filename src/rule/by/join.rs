@@ -19,7 +19,8 @@ use crate::key::Identity;
 /// let client = by::header("x-api-key").or(by::peer_ip());
 /// ```
 pub trait Or<K>: Sized {
-    /// Charges the key that `other` returns if this extractor returns [`Identity::Unknown`].
+    /// Charges the key that `other` returns if this extractor returns [`Identity::Unknown`] or
+    /// [`Identity::NoPeer`].
     fn or<G, L>(self, other: G) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static
     where
         G: Fn(&Parts) -> L + Clone + Send + Sync + 'static,
@@ -52,7 +53,8 @@ where
 /// ```
 pub trait And<K>: Sized {
     /// Charges the pair of both keys. If one of them is [`Identity::Exempt`], so is the pair.
-    /// Otherwise, if one of them is [`Identity::Unknown`], so is the pair.
+    /// Otherwise, if one of them is [`Identity::NoPeer`] or [`Identity::Unknown`], so is the pair, in
+    /// this order.
     fn and<G, L>(self, other: G) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static
     where
         G: Fn(&Parts) -> L + Clone + Send + Sync + 'static,
@@ -74,6 +76,7 @@ where
             (Identity::Known(first), Identity::Known(second)) => {
                 Identity::Known(first.paired(&second))
             }
+            (Identity::NoPeer, _) | (_, Identity::NoPeer) => Identity::NoPeer,
             _ => Identity::Unknown,
         }
     }

@@ -17,7 +17,8 @@
 //! ```
 //!
 //! A request without a key is [`Identity::Unknown`](crate::Identity::Unknown). All such requests
-//! share one key: a request does not become unlimited because a header is missing.
+//! share one key: a request does not become unlimited because a header is missing. Only a missing peer
+//! address is [rejected](crate::Identity::NoPeer), because then all clients would share one key.
 
 mod address;
 mod cidr;
@@ -39,4 +40,5 @@ pub use join::{And, Or};
 pub use matched_route::matched_route;
 #[cfg(feature = "axum")]
 pub use path_param::path_param;
-pub use value::{constant, extension};
+pub(crate) use peer::MissingPeer;
+pub use value::{anonymous, constant, extension};

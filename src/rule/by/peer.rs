@@ -4,25 +4,34 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::request::Parts;
 
-use crate::telemetry;
+/// The mistake of a request without a peer address, if the address is to be charged. A rejection has this
+/// text in JSON and in the metadata of gRPC, so it has no characters that these escape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MissingPeer;
+
+impl MissingPeer {
+    pub(crate) const TEXT: &str = "No peer address reaches the rate limit. Serve axum with \
+        app.into_make_service_with_connect_info::<SocketAddr>(), in tests add the layer MockConnectInfo, \
+        and under tonic enable the feature tonic of tollgate. To charge all clients to one key, add \
+        .or(by::anonymous()) to the extractor.";
+}
 
 /// Returns the address that axum or tonic has inserted, or another server as a plain
 /// [`SocketAddr`].
 pub(super) fn address(parts: &Parts) -> Option<IpAddr> {
     let plain = || parts.extensions.get::<SocketAddr>().map(SocketAddr::ip);
     let peer = of_axum(parts).or_else(|| of_tonic(parts)).or_else(|| of_tonic_tls(parts));
-    let peer = peer.or_else(plain);
-    if peer.is_none() {
-        telemetry::peer_missing();
-    }
-    peer
+    peer.or_else(plain)
 }
 
 #[cfg(feature = "axum")]
 fn of_axum(parts: &Parts) -> Option<IpAddr> {
-    use axum::extract::ConnectInfo;
+    use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
 
-    parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(address)| address.ip())
+    let served =
+        parts.extensions.get().map(|ConnectInfo(address): &ConnectInfo<SocketAddr>| address);
+    let mocked = || parts.extensions.get().map(|MockConnectInfo(address)| address);
+    served.or_else(mocked).map(SocketAddr::ip)
 }
 
 #[cfg(not(feature = "axum"))]

@@ -12,6 +12,22 @@ pub fn constant(
     move |_: &Parts| Identity::Known(key)
 }
 
+/// Charges [`Key::ANONYMOUS`], the key that all unidentified clients share.
+///
+/// # Examples
+///
+/// A server on a Unix socket, whose requests have no peer address. Without the last part, they would be
+/// [rejected](Identity::NoPeer):
+///
+/// ```
+/// use tollgate::by::{self, Or};
+///
+/// let client = by::peer_ip().or(by::anonymous());
+/// ```
+pub fn anonymous() -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
+    constant(Key::ANONYMOUS)
+}
+
 /// Charges the [`Key`] that `key` returns for the `T` in the extensions of the request. An earlier
 /// layer, such as authentication, inserts the `T`. Requests without it are [`Identity::Unknown`].
 ///

@@ -72,11 +72,9 @@ impl RouteEntry {
     }
 
     fn new(text: &str, method: Option<Method>, path: String, is_prefix: bool) -> Self {
-        let mut normal = normal(&path);
-        if is_prefix {
-            normal.push(b'/');
-        }
-        let (is_pattern, is_normal) = (path.contains(['{', '}']), normal == path.as_bytes());
+        let normal = normal(&path);
+        let in_full = if is_prefix { path.trim_end_matches('/') } else { &*path };
+        let (is_pattern, is_normal) = (path.contains(['{', '}']), normal == in_full.as_bytes());
         let (text, path, normal) = (text.into(), path.into(), normal.into());
         Self { text, method, path, is_pattern, is_prefix, normal, is_normal }
     }
@@ -115,16 +113,11 @@ impl RouteEntry {
     /// Returns whether the path of the request is another spelling of this path, which may reach the same
     /// handler.
     pub(super) fn is_respelled(&self, names: &Names<'_>) -> bool {
+        // Most paths are their own normal form, and then nothing is allocated.
         let is = |path: &str| {
-            // Most paths are their own normal form, and then nothing is allocated.
-            (!self.is_normal || !spelling::is_normal(path)) && {
-                let normal = normal(path);
-                match self.is_prefix {
-                    false => normal == *self.normal,
-                    true => normal.starts_with(&self.normal),
-                }
-            }
+            (!self.is_normal || !spelling::is_normal(path))
+                && spelling::may_reach(path, &self.normal, self.is_prefix)
         };
-        !self.is_pattern && names.has_spellings() && names.paths().any(is)
+        !self.is_pattern && names.has_spellings() && names.paths_for(&self.path).any(is)
     }
 }

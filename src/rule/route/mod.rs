@@ -49,7 +49,8 @@
 //!   (`/{*rest}`), or nothing yet, a handler may treat two spellings as the same. So
 //!   [`only`](crate::Rule::only) also matches a path whose normal form is that of the text.
 //!   Percent-encoding is decoded, empty segments and `.` are removed, and `..` removes the segment
-//!   before it.
+//!   before it. A nested router removes its prefix first, and `..` at the start of the rest removes nothing.
+//!   So `/api/../login` matches `/login`, and also `/api/login`.
 //! - **An exemption applies to one spelling.** [`exempt`](crate::RateLimitLayer::exempt) does not
 //!   consider other spellings: axum may send `/%68ealth` to a costly handler of `/{page}` and not to
 //!   that of `/health`.

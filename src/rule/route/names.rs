@@ -31,6 +31,8 @@ pub(super) struct Names<'p> {
     pub(super) pattern: Option<&'p str>,
     /// The route without the prefix of the nested router, inside of one.
     inner_pattern: Option<&'p str>,
+    /// The prefix of the nested router, and the path that the inner service receives.
+    nested: Option<(&'p str, &'p str)>,
 }
 
 /// One of the names of a request.
@@ -47,7 +49,13 @@ impl<'p> Names<'p> {
         let (path, inner_path, pattern) = (path(parts), parts.uri.path(), matched(parts));
         let Some(prefix) = nested(parts) else {
             let inner_path = (path != inner_path).then_some(inner_path);
-            return Self { path: Some(path), inner_path, pattern, inner_pattern: None };
+            return Self {
+                path: Some(path),
+                inner_path,
+                pattern,
+                inner_pattern: None,
+                nested: None,
+            };
         };
         // A text that begins with the prefix is a whole name, and every other text is an inner name.
         // Otherwise, a client could choose a parameter so that a name of one kind equals a text that
@@ -58,6 +66,7 @@ impl<'p> Names<'p> {
             inner_path: Some(inner_path).filter(is_inner),
             pattern,
             inner_pattern: pattern.and_then(|it| without_prefix(it, prefix)).filter(is_inner),
+            nested: Some((prefix, inner_path)),
         }
     }
 
@@ -71,9 +80,16 @@ impl<'p> Names<'p> {
         names.into_iter().enumerate().filter_map(name)
     }
 
-    /// Returns the paths among the names.
-    pub(super) fn paths(&self) -> impl Iterator<Item = &'p str> {
-        [self.path, self.inner_path].into_iter().flatten()
+    /// Returns the paths with which the spellings of a text are compared. Inside of a nested router, the
+    /// text alone decides which one it is: the path `/api/../login` without the prefix begins with the
+    /// prefix, and its normal form does not.
+    pub(super) fn paths_for(&self, text: &str) -> impl Iterator<Item = &'p str> {
+        let paths = match self.nested {
+            Some((prefix, _)) if without_prefix(text, prefix).is_some() => [self.path, None],
+            Some((_, inner_path)) => [Some(inner_path), None],
+            None => [self.path, self.inner_path],
+        };
+        paths.into_iter().flatten()
     }
 
     /// Returns whether another spelling of the path may reach the same handler. This is the case if axum

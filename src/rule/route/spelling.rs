@@ -68,9 +68,94 @@ pub(super) fn normal(path: &str) -> Vec<u8> {
     if normal.is_empty() { vec![b'/'] } else { normal }
 }
 
+/// Returns whether a handler may receive `path` as another spelling of `target`, which is in normal form.
+/// With `is_prefix`, the path may have further segments, and needs at least one.
+///
+/// A nested router, or a service behind this one, removes a prefix of the path. A handler there
+/// normalizes the rest alone, and `..` at its start removes nothing: under `/api`, the path
+/// `/api/../login` is `/login`. The routers inside of a layer are not known, so each beginning of the
+/// path may be such a prefix.
+pub(super) fn may_reach(path: &str, target: &[u8], is_prefix: bool) -> bool {
+    let decoded: Cow<'_, [u8]> = percent_decode_str(path).into();
+    let (path, target) = (segments(&decoded), segments(target));
+    // For each prefix: the length of its normal form, and how many segments that has in common with
+    // the start of the target.
+    let mut prefixes = vec![(0, 0)];
+    let (mut len, mut common) = (0_usize, 0);
+    for segment in &path {
+        if *segment == b".." {
+            len = len.saturating_sub(1);
+            common = common.min(len);
+        } else {
+            common += usize::from(common == len && target.get(len) == Some(segment));
+            len += 1;
+        }
+        prefixes.push((len, common));
+    }
+    // The normal form of the rest after a prefix, from its end.
+    let (mut rest, mut removed) = (Vec::new(), 0);
+    while let Some((len, common)) = prefixes.pop() {
+        if common == len.min(target.len()) {
+            let (total, missing) = (len + rest.len(), &target[common..]);
+            let is_long_enough =
+                if is_prefix { total > target.len() } else { total == target.len() };
+            if is_long_enough && rest.iter().rev().zip(missing).all(|(it, wanted)| it == wanted) {
+                return true;
+            }
+        }
+        match prefixes.len().checked_sub(1).map(|last| path[last]) {
+            Some(b"..") => removed += 1,
+            Some(_) if removed > 0 => removed -= 1,
+            Some(segment) => rest.push(segment),
+            None => {}
+        }
+    }
+    false
+}
+
+/// Returns the segments of a decoded path, without those that are empty or `.`.
+fn segments(path: &[u8]) -> Vec<&[u8]> {
+    path.split(|byte| *byte == b'/').filter(|it| !matches!(*it, b"" | b".")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_prefix_of_a_path_may_be_that_of_a_nested_router() {
+        for path in [
+            "/api/login",
+            "/api/../login",
+            "/api/x/../../login",
+            "/api//%2e%2e/login/",
+            "/x/../api/../login",
+            "/api/../../x/../login",
+        ] {
+            assert!(may_reach(path, b"/api/login", false), "{path}");
+        }
+        for path in ["/login", "/../login", "/api/../x", "/x/../login", "/api", "/api/login/x"] {
+            assert!(!may_reach(path, b"/api/login", false), "{path}");
+        }
+        // Without a prefix, the normal form counts.
+        for path in ["/api/../login", "/x/%2E./login/.", "/../login"] {
+            assert!(may_reach(path, b"/login", false), "{path}");
+        }
+        for path in ["/", "/..", "/x/..", "/x/../.."] {
+            assert!(may_reach(path, b"/", false), "{path}");
+        }
+        assert!(may_reach("/a/../x", b"/a", true) && may_reach("/x/../a/b", b"/a", true));
+        for path in ["/a", "/a/", "/a/..", "/b/a", "/ab/c"] {
+            assert!(!may_reach(path, b"/a", true), "{path}");
+        }
+    }
+
+    /// Every prefix is tried, but a long path takes time in proportion to its length.
+    #[test]
+    fn a_long_path_is_compared_once() {
+        let path = "/a/..".repeat(200_000);
+        assert!(!may_reach(&path, b"/b", false) && may_reach(&path, b"/a", false));
+    }
 
     #[test]
     fn spellings_of_a_path_have_one_normal_form() {

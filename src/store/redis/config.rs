@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{error::Error, quota::Quota};
+use crate::error::Error;
 
 /// The configuration of a [`RedisStore`](super::RedisStore): its keys, connections and timeouts.
 ///
@@ -70,11 +70,6 @@ pub struct RedisConfig {
     /// default is `false`: the constructors connect, and fail if they cannot. See
     /// [`RedisStore`](super::RedisStore#starting-without-redis).
     pub lazy: bool,
-    /// The highest limit of a [`SlidingLog`](crate::Algorithm::SlidingLog), which is the number of
-    /// entries of its key, 1 to 2147483648. The default is 10,000. With it, the longest calls keep
-    /// the server busy for about a millisecond. See
-    /// [`RedisStore::admits`](super::RedisStore::admits).
-    pub max_log_entries: u64,
     /// The certificates, in PEM, of the authorities that may sign the server's certificate. The
     /// default is `None`: the authorities that the system trusts.
     pub root_certificates: Option<Vec<u8>>,
@@ -94,7 +89,6 @@ impl Default for RedisConfig {
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_millis(500),
             lazy: false,
-            max_log_entries: 10_000,
             root_certificates: None,
             client_certificate: None,
         }
@@ -160,18 +154,6 @@ impl RedisConfig {
         self
     }
 
-    /// Sets the highest limit of a [`SlidingLog`](crate::Algorithm::SlidingLog), 1 to 2147483648.
-    ///
-    /// A log takes 10 bytes for each entry, and Redis serves no other client while a call runs.
-    /// With 10,000 entries, the longest calls take about a millisecond: those that copy a log
-    /// because it grows, and [refunds](crate::Reservation::refund) of an old entry. For higher
-    /// limits, use [`SlidingBuckets`](crate::Algorithm::SlidingBuckets).
-    #[must_use]
-    pub fn max_log_entries(mut self, entries: u64) -> Self {
-        self.max_log_entries = entries;
-        self
-    }
-
     /// Sets the certificates, in PEM, of the authorities that may sign the server's certificate.
     ///
     /// redis-rs also parses the system's certificates for each new connection. This takes about 24 ms
@@ -204,11 +186,6 @@ impl RedisConfig {
         if !(1..=64).contains(&self.connections) {
             return Err(Error::invalid("RedisConfig::connections", self.connections, "1 to 64"));
         }
-        if !(1..=Quota::MAX_LOGGED).contains(&self.max_log_entries) {
-            let field = "RedisConfig::max_log_entries";
-            let allowed = format!("1 to {}", Quota::MAX_LOGGED);
-            return Err(Error::invalid(field, self.max_log_entries, allowed));
-        }
         for (field, timeout) in [
             ("RedisConfig::connect_timeout", self.connect_timeout),
             ("RedisConfig::response_timeout", self.response_timeout),
@@ -235,7 +212,6 @@ impl fmt::Debug for RedisConfig {
             .field("connect_timeout", &self.connect_timeout)
             .field("response_timeout", &self.response_timeout)
             .field("lazy", &self.lazy)
-            .field("max_log_entries", &self.max_log_entries)
             .finish_non_exhaustive()
     }
 }
@@ -257,10 +233,6 @@ mod tests {
             ),
             (config().prefix(""), "RedisConfig::prefix is \"\", "),
             (config().connections(65), "RedisConfig::connections is 65, allowed is 1 to 64"),
-            (
-                config().max_log_entries(0),
-                "RedisConfig::max_log_entries is 0, allowed is 1 to 2147483648",
-            ),
             (
                 config().connect_timeout(Duration::ZERO),
                 "RedisConfig::connect_timeout is 0ns, allowed is 1 ms to 1 hour",

@@ -15,7 +15,6 @@ fields! {
     connect_timeout: DurationText, "1 ms to 1 hour";
     response_timeout: DurationText, "1 ms to 1 hour";
     lazy: bool, "true or false";
-    max_log_entries: u64, "1 to 2147483648";
 }
 
 const DEFAULT: &str = "default";

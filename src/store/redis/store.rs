@@ -16,9 +16,7 @@ use super::{
 use crate::{
     algorithm::block_micros,
     decision::Receipt,
-    error::Error,
-    policy::{Charge, Policy},
-    quota::{Algorithm, Quota},
+    policy::Charge,
     store::{
         Answer, NodeId, Request, Status, Store,
         scheduling::{TimeLimit, runtime_with_timer},
@@ -34,7 +32,6 @@ pub struct RedisStore(Arc<StoreShared>);
 struct StoreShared {
     batcher: Batcher,
     key_names: KeyNames,
-    max_log_entries: u64,
     /// The text of [`Store::description`].
     description: Box<str>,
     test_time: TestTime,
@@ -43,21 +40,6 @@ struct StoreShared {
 }
 
 impl RedisStore {
-    /// Returns an error if this store cannot keep the quota of a [`Policy`]: a
-    /// [`SlidingLog`](Algorithm::SlidingLog) with a limit above
-    /// [`max_log_entries`](RedisConfig::max_log_entries) would keep the server busy for too long.
-    ///
-    /// Call this when the program starts. A [check](crate::Limiter::check) under such a policy
-    /// fails with the same error.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error of the kind [`Invalid`](crate::ErrorKind::Invalid) if the log could become
-    /// too long. [`SlidingBuckets`](Algorithm::SlidingBuckets) has no such limit.
-    pub fn admits(&self, policy: &Policy) -> Result<(), Error> {
-        self.admits_quota(policy.name(), &policy.quota())
-    }
-
     /// Sets a clock that gives the time of each call, for tests. Keys then expire after a day.
     ///
     /// # Panics
@@ -85,30 +67,16 @@ impl RedisStore {
             description: description(&batcher, config).into(),
             batcher,
             key_names,
-            max_log_entries: config.max_log_entries,
             test_time: TestTime::default(),
             startup,
         }))
     }
 
-    fn admits_quota(&self, name: &str, quota: &Quota) -> Result<(), Error> {
-        let max = self.0.max_log_entries;
-        if quota.algorithm() != Algorithm::SlidingLog || quota.limit() <= max {
-            return Ok(());
-        }
-        let allowed = format!(
-            "1 to {max} for a sliding log in Redis: count with Algorithm::SlidingBuckets(n) \
-             instead (exact too, units come back up to 1/n of the window late), or raise \
-             RedisConfig::max_log_entries"
-        );
-        Err(Error::invalid(&format!("limit of policy {name}"), quota.limit(), allowed))
-    }
-
-    fn wire_check(&self, charges: &[Charge<'_>]) -> Result<WireCheck, Error> {
+    fn wire_check(&self, charges: &[Charge<'_>]) -> WireCheck {
         self.wire_charges(charges, |charge| charge)
     }
 
-    fn wire_block(&self, charges: &[Charge<'_>], duration: Duration) -> Result<WireCheck, Error> {
+    fn wire_block(&self, charges: &[Charge<'_>], duration: Duration) -> WireCheck {
         let micros = block_micros(duration);
         self.wire_charges(charges, |charge| charge.block(micros))
     }
@@ -117,12 +85,11 @@ impl RedisStore {
         &self,
         charges: &[Charge<'_>],
         change: impl Fn(WireCharge) -> WireCharge,
-    ) -> Result<WireCheck, Error> {
-        let charges = charges.iter().enumerate().map(|(position, charge)| {
-            self.admits_quota(charge.policy().name(), charge.quota())?;
-            Ok(change(WireCharge::new(&self.0.key_names, position, charge)))
-        });
-        Ok(WireCheck::new(charges.collect::<Result<_, Error>>()?))
+    ) -> WireCheck {
+        let charges = charges.iter().enumerate();
+        let charges = charges
+            .map(|(position, charge)| change(WireCharge::new(&self.0.key_names, position, charge)));
+        WireCheck::new(charges.collect())
     }
 
     fn wire_refund(&self, receipt: &Receipt) -> WireCheck {
@@ -142,26 +109,21 @@ impl RedisStore {
                 (Operation::Block, self.wire_block(charges, duration))
             }
             Request::Unblock(charges) => (Operation::Unblock, self.wire_check(charges)),
-            Request::Refund(receipt) => (Operation::Refund, Ok(self.wire_refund(receipt))),
+            Request::Refund(receipt) => (Operation::Refund, self.wire_refund(receipt)),
         };
-        match check {
-            Ok(check) => {
-                let (shared, test_time) = (Arc::clone(&self.0), self.0.test_time.now());
-                let options = CallOptions { operation, deadline, test_time };
-                let reply = async move {
-                    // With a deadline there are timers.
-                    if deadline.is_none() && runtime_with_timer().is_none() {
-                        return Err(Failure::NoRuntime.into());
-                    }
-                    shared.ready(deadline).await?;
-                    shared.batcher.execute(&check, options).await
-                };
-                match deadline {
-                    Some(_) => Answer::timed(reply),
-                    None => Answer::pending(reply),
-                }
+        let (shared, test_time) = (Arc::clone(&self.0), self.0.test_time.now());
+        let options = CallOptions { operation, deadline, test_time };
+        let reply = async move {
+            // With a deadline there are timers.
+            if deadline.is_none() && runtime_with_timer().is_none() {
+                return Err(Failure::NoRuntime.into());
             }
-            Err(error) => Answer::ready(Err(error)),
+            shared.ready(deadline).await?;
+            shared.batcher.execute(&check, options).await
+        };
+        match deadline {
+            Some(_) => Answer::timed(reply),
+            None => Answer::pending(reply),
         }
     }
 }

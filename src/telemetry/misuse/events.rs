@@ -23,7 +23,7 @@ pub(crate) fn peer_missing() {
     ONCE.call_once(|| {
         tracing::warn!(
             target: "tollgate::misuse",
-            "requests carry no peer address, so that all clients share one key: serve axum with \
+            "requests carry no peer address, and are rejected with status 500: serve axum with \
              `app.into_make_service_with_connect_info::<SocketAddr>()`, enable tollgate's \
              feature `tonic` under tonic, or say where it is with `ClientIp::peer_from`"
         );
