@@ -99,12 +99,14 @@ fn without_code(text: &str) -> String {
 
 /// Returns the labels of the links `[text][label]` and ``[`label`]`` in `text`.
 fn used_labels(text: &str) -> BTreeSet<String> {
-    let text = without_code(text);
+    let is_definition = |line: &&str| line.starts_with('[') && line.contains("]: ");
+    let lines = without_code(text);
+    let text: String = lines.split_inclusive('\n').filter(|line| !is_definition(line)).collect();
     let explicit = text.split("][").skip(1).filter_map(|it| it.split_once(']')).map(|(it, _)| it);
     let mut labels: BTreeSet<String> = explicit.map(str::to_owned).collect();
     for (start, _) in text.match_indices("[`") {
         let Some((label, rest)) = text[start + 1..].split_once(']') else { continue };
-        let is_text = rest.starts_with(['(', '[', ':']);
+        let is_text = rest.starts_with(['(', '[']);
         if !is_text && !text[..start].ends_with(']') && label.ends_with('`') {
             labels.insert(label.to_owned());
         }
