@@ -66,7 +66,7 @@ fn layer(criterion: &mut Criterion) {
         })
     };
     let limited = |limit: u64, headers: Headers| {
-        let quota = format!("{limit}/s token-bucket({limit})").parse().unwrap();
+        let quota = format!("{limit}/s token-bucket({limit})");
         let rule = Rule::new(Policy::new("calls", quota).unwrap(), by::constant("all"));
         RateLimitLayer::new(Limiter::in_memory(), rule).headers(headers).layer(bare())
     };
@@ -87,7 +87,7 @@ fn layer(criterion: &mut Criterion) {
     for (name, content_type) in
         [("denied, HTTP", "application/json"), ("denied, gRPC", "application/grpc")]
     {
-        let quota = "1/h".parse().unwrap();
+        let quota = "1/h";
         let rule = Rule::new(Policy::new("calls", quota).unwrap(), by::constant("all"));
         let mut service = RateLimitLayer::new(Limiter::in_memory(), rule).layer(bare());
         call(&mut service, request(content_type));

@@ -146,7 +146,7 @@ fn ours(
 }
 
 fn limited(limit: u32, headers: Headers) -> RateLimitLayer {
-    let quota = format!("{limit}/h token-bucket({limit})").parse().unwrap();
+    let quota = format!("{limit}/h token-bucket({limit})");
     let policy = Policy::new("per-client", quota).unwrap();
     let rule = Rule::new(policy, |parts: &Parts| {
         let forwarded = parts.headers.get("x-forwarded-for")?.to_str().ok()?;

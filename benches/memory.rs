@@ -60,7 +60,7 @@ fn counters(quota: Quota, theirs: f64) {
 }
 
 fn log(requests: u64) {
-    let run = spend(Quota::per_hour(1_000_000), LOGS, requests);
+    let run = spend(Quota::per_hour(10_000), LOGS, requests);
     let each = |bytes: usize| bytes as f64 / (LOGS as u64 * requests) as f64;
     let bar = if requests >= 1_000 { Bar::AtMost(12.0) } else { Bar::Open };
     let what = format!("sliding-log of {requests}");

@@ -58,7 +58,7 @@ fn main() {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let _entered = runtime.enter();
     let key = "key-000000000000000000001";
-    let policy = |quota: &str| Policy::new("bench", quota.parse().unwrap()).unwrap();
+    let policy = |quota: &str| Policy::new("bench", quota).unwrap();
     let instant = || Instant(MemoryStore::new(MemoryConfig::default()));
     heading("what stands around a store, beside a check of the embedded one, ns");
 

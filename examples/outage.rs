@@ -44,7 +44,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let port = redis_server::free_port()?;
     let redis = RedisServer::start(port)?;
     let url = format!("redis://127.0.0.1:{port}/");
-    let policy = Policy::new("api", "200/s token-bucket(20)".parse()?)?;
+    let policy = Policy::new("api", "200/s token-bucket(20)")?;
 
     // A service has one limiter a process. Here, two limiters stand for two processes.
     let mut limiters = Vec::new();

@@ -12,7 +12,7 @@ mod support;
 use axum::{Router, routing::get};
 use http::request::Parts;
 use tollgate::{
-    Decided, Identity, Key, Policy, Quota, RateLimitLayer, Rule, Tiers,
+    Decided, Identity, Key, Policy, Quota, RateLimitLayer, Tiers,
     by::{self, Or},
 };
 
@@ -26,7 +26,7 @@ async fn main() -> support::Outcome<()> {
 
     // Charge the key if its tier is known, and the address otherwise.
     let client = known_key.or(by::peer_ip());
-    let layer = RateLimitLayer::new(limiter, Rule::tiered(tiers.chosen_by(tier), client)).visible();
+    let layer = RateLimitLayer::new(limiter, tiers.rule(tier, client)).visible();
 
     let app = Router::new().route("/", get(hello)).layer(layer);
     support::serve(app).await

@@ -40,7 +40,7 @@ struct Counts {
 async fn main() -> Result<(), Box<dyn Error>> {
     let port = redis_server::free_port()?;
     let _redis = RedisServer::start(port)?;
-    let policy = Policy::new("api", "600/10s leased(500ms)".parse()?)?;
+    let policy = Policy::new("api", "600/10s leased(500ms)")?;
 
     // A service has one limiter a process. Here, two limiters stand for two processes. The third one
     // has no stock, so it sees what Redis has left.

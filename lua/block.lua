@@ -9,7 +9,8 @@
 -- ARGV[2]  of a block its duration, in place of the most units to take
 -- STATE    28 bytes before the state of the algorithm: 'blocked', the end of the block, its duration, and
 --          when the state expires. The header stays when the block has ended, until the key is charged
--- RETURNS  the standing of a blocked key
+-- RETURNS  the standing of a blocked key. A block has 1 unit if the key had spent units or was blocked, and
+--          the lift of a block if there was one
 -- TTL      the end of the block, or that of the state if it is later
 local met_block = false
 if foreign and not block_header then
@@ -29,6 +30,9 @@ elseif (block_header or operation == 'k') and not foreign then
   local lifted = block_header
     and (operation == 'u' or not block_end and units > 0 and operation ~= 'g')
   local blocked = operation == 'k' and (not block_end or block_end < now + max_cost)
+  if block_end and operation == 'u' or (block_end or reset_after > 0) and operation == 'k' then
+    units = 1
+  end
   if answering and (lifted or blocked) then
     -- The whole state is written: behind another header, or in its own place again.
     if not expires then

@@ -33,7 +33,7 @@ if block_header then
   if block_end <= now then block_end = nil end
   if block_end and required > 0 then required = 9007199254740992 end
   -- No algorithm reads more of a state than this at once.
-  state = call('GETRANGE', key, 28, 334)
+  state = call('GETRANGE', key, 28, 465)
   if state == '' then state = false end
 end
 -- If all charges pass and at least `needed` units are free, units are spent: `units` says how many. A

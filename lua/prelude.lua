@@ -31,7 +31,8 @@
 --          live charges of a check come before its shadows
 -- ARGV[3]  the time in microseconds; only tests pass it
 -- STATE    see each algorithm
--- RETURNS  packed doubles: the time, then for each charge units, remaining, next_after, reset_after,
+-- RETURNS  packed doubles: the time, then for each charge units (of 'r', 'k' and 'u' see reset.lua and
+--          block.lua), remaining, next_after, reset_after,
 --          retry_after (microseconds) and the three numbers of its mark. With 'b', a check that
 --          meets a foreign value has -1 for the units of all its charges and spends nothing; the
 --          other checks are decided

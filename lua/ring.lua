@@ -5,23 +5,43 @@
 --
 -- KEYS     the key of the charge
 -- ARGV[2]  limit, window, cost, max_cost
--- STATE    78 bytes of header, the newest block, a copy of the oldest, then a ring of `places` blocks
---          that has all but the newest. Most charges read and write only the first 238 bytes. A log
---          of one block has neither the copy nor the ring. A record counts for `life`, those before
---          number `old_end` for the shorter `old_life`: see src/algorithm/ring.rs
+-- STATE    of a short log (up to 41 records, and one life): 23 bytes of header, then the records, with
+--          no total relative to another. Each charge writes all of it. Its length is 3 modulo 10
+--          of a long log: 78 bytes of header, the newest block, a copy of the oldest, then a ring of
+--          `places` blocks that has all but the newest. Most charges read only the first 438 bytes, and
+--          write only the first 238. A log of one block has neither the copy nor the ring. A record
+--          counts for `life`, those before number `old_end` for the shorter `old_life`: see
+--          src/algorithm/ring.rs. Its length is 8 modulo 10
 -- RETURNS  the standing; mark: the number of the record
--- TTL      the end of the newest record; renewed when the key would expire before it, and then for an
---          eighth of the window more, so that most charges need not renew it
+-- TTL      the end of the newest record. If there are blocks, it is renewed when the key would expire
+--          before that end, and then for an eighth of the window more, so that most charges need not
+--          renew it
 if in_ring then
   local floor, sub = math.floor, string.sub
   if not block_header then
-    state = read('GETRANGE', key, '0', '237')
+    state = read('GETRANGE', key, '0', '437')
   elseif not state then
     state = ''
   end
   local known, state_window, old_life, old_end, start, head, tail, places, until_ms, before_last,
     last_time, last_total, head_time, head_total = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
-  if #state >= 88 then
+  local is_short = #state % 10 == 3
+  if is_short and #state > 23 then
+    known, state_window, head, start = parse('<I7I6I6I4', state)
+    head_time, head_total = parse('<I6I4', state, 24)
+    tail, before_last = head + (#state - 23) / 10, start
+    last_time, last_total = parse('<I6I4', state, #state - 9)
+    if tail > head + 1 then before_last = parse('<I4', state, #state - 13) end
+    -- No charge is later than the newest record.
+    last_time = known + (last_time - known) % 281474976710656
+    head_time = (head_time - known) % 281474976710656
+    head_time = known + (head_time < 140737488355328 and head_time or head_time - 281474976710656)
+    if known > 9007199254740991 or state_window == 0 or state_window > 34560000000000
+      or last_time > known + state_window or head_time > last_time then
+      foreign, answering = true, false
+      tail = head
+    end
+  elseif #state >= 88 then
     known, state_window, old_life, old_end, start, head, tail, places, until_ms, before_last,
       last_time, last_total, head_time, head_total = parse('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', state)
     local newest = tail - 1
@@ -34,26 +54,23 @@ if in_ring then
       or #state < (places > 0 and 238 or 88 + newest % 8 * 10) then
       foreign, answering = true, false
       tail = head
-    elseif known > now + state_window then
-      -- The clock has been set back: everything is taken as charged now, by the newest record.
-      local slot = newest % 8
-      known, head, places, old_end, before_last = now, newest, 0, 0, start
-      last_time, head_time, head_total = now, now, last_total
-      until_ms = floor((now + state_window + state_window / 8) / 1000) + 2
-      state = pack('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', known, state_window, old_life, old_end, start,
-        head, tail, places, until_ms, before_last, last_time, last_total, head_time, head_total)
-        .. string.rep('\0', slot * 10) .. pack('<I6I4', now % 281474976710656, last_total)
-      written, expires = state, until_ms * 1000
     end
   elseif state ~= '' then
     foreign, answering = true, false
+  end
+  if not foreign and known > now + state_window then
+    -- The clock has been set back: everything is taken as charged now, by the newest record.
+    is_short, known, head, places, old_end, before_last = true, now, tail - 1, 0, 0, start
+    last_time, head_time, head_total = now, now, last_total
+    state = pack('<I7I6I6I4I6I4', known, state_window, head, start, now % 281474976710656, last_total)
+    written, expires = state, now + state_window
   end
   local header = state
   -- Units that were charged under another window leave by the shorter of the two.
   local life = state_window < window and state_window or window
   local short_life = old_life < window and old_life or window
   local seen = now > known and now or known
-  local stored_last_time, at_newest = last_time, 78 + (tail - 1) % 8 * 10
+  local stored_last_time, at_newest = last_time, is_short and #state - 10 or 78 + (tail - 1) % 8 * 10
   if state_window ~= window and tail > head and last_time > known then
     -- If the window has grown, the open bucket ends at the last charge. If it has shrunk, the open bucket
     -- ends with the new bucket that holds the last charge. All but the newest record are older than that.
@@ -69,14 +86,14 @@ if in_ring then
   -- `first` is the first record that still counts, `base` the running total before it. Its block is in
   -- `text` behind `from`.
   local first, base, first_time, first_total, text, from =
-    head, start, head_time, head_total, header, 78
+    head, start, head_time, head_total, header, is_short and 23 or 78
   -- The oldest record is in the newest block, or in the copy of its own block.
-  if head - head % 8 < tail - 8 then from = 158 end
+  if not is_short and head - head % 8 < tail - 8 then from = 158 end
   if tail > head and head_time + (head < old_end and short_life or life) <= seen then
     if last_time + life <= seen then
       first, base = tail, last_total
     else
-      local slot, time, total = (head + 1) % 8, 0, 0
+      local slot, time, total = is_short and 1 or (head + 1) % 8, 0, 0
       if slot > 0 then
         -- Often only the oldest record has left.
         time, total = parse('<I6I4', text, from + slot * 10 + 1)
@@ -85,7 +102,7 @@ if in_ring then
       end
       if slot > 0 and time + (head + 1 < old_end and short_life or life) > seen then
         first, first_time, base = head + 1, time, head_total
-        first_total = (total + parse('<I4', text, from + 7)) % 4294967296
+        first_total = is_short and total or (total + parse('<I4', text, from + 7)) % 4294967296
       else
         local _
         first, first_time, _, first_total, base, text, from =
@@ -111,7 +128,17 @@ if in_ring then
         find(key, header, text, from, first, base, window, nil, nil, mark1, ring_at)
       units = (total - before) % 4294967296
       if units > charged then units = charged end
-      if units > 0 then
+      local number, newest = floor(index / 8), floor((tail - 1) / 8)
+      local oldest_block, newest_block = sub(header, 159, 238), sub(header, 79, 158)
+      if units > 0 and is_short then
+        -- Subtract the units from the totals of the record and of those behind it.
+        local layout = '<' .. string.rep('I6I4', tail - head)
+        local numbers = { parse(layout, header, 24) }
+        for i = (index - head) * 2 + 2, (tail - head) * 2, 2 do
+          numbers[i] = (numbers[i] - units) % 4294967296
+        end
+        header = sub(header, 1, 23) .. pack(layout, unpack(numbers, 1, (tail - head) * 2))
+      elseif units > 0 then
         -- Subtract the units in the block of the record: from the totals from its own on, or from the
         -- first total alone, because the others are relative to it.
         block = sub(block, at + 1, at + 80)
@@ -122,8 +149,6 @@ if in_ring then
           numbers[i] = (numbers[i] - units) % 4294967296
         end
         block = pack(layout, unpack(numbers, 1, #numbers - 1))
-        local number, newest = floor(index / 8), floor((tail - 1) / 8)
-        local oldest_block, newest_block = sub(header, 159, 238), sub(header, 79, 158)
         if number == newest then
           newest_block = block .. sub(newest_block, #block + 1)
         else
@@ -147,17 +172,24 @@ if in_ring then
           call('SETRANGE', key, place, pack(layout, unpack(numbers, 1, count * 3)))
           next_block = next_block + count
         end
+      end
+      if units > 0 then
         if index == head then head_total = (head_total - units) % 4294967296 end
         if index == first then first_total = (first_total - units) % 4294967296 end
         if index < tail - 1 then before_last = (before_last - units) % 4294967296 end
         last_total = (last_total - units) % 4294967296
         used = used - units
-        header = pack('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', known, state_window, old_life, old_end,
-          start, head, tail, places, until_ms, before_last, last_time, last_total, head_time,
-          head_total)
-          .. newest_block .. oldest_block
-        if last_time < stored_last_time then
-          -- A refund is no charge: the stored times stay those of the window of the last one.
+        if not is_short then
+          header = pack('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', known, state_window, old_life, old_end,
+            start, head, tail, places, until_ms, before_last, last_time, last_total, head_time,
+            head_total)
+            .. newest_block .. oldest_block
+        end
+        if last_time < stored_last_time and is_short then
+          -- A refund is no charge: the stored time stays that of the window of the last one.
+          written = sub(header, 1, at_newest) .. sub(state, at_newest + 1, at_newest + 6)
+            .. sub(header, -4)
+        elseif last_time < stored_last_time then
           local stored_head_time = tail == head + 1 and stored_last_time or head_time
           written = pack('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', known, state_window, old_life, old_end, start,
             head, tail, places, until_ms, before_last, stored_last_time, last_total, stored_head_time,
@@ -166,7 +198,9 @@ if in_ring then
         else
           written = header
         end
-        if floor(first / 8) == newest then
+        if is_short then
+          text = header
+        elseif floor(first / 8) == newest then
           text, from = header, 78
         elseif floor(first / 8) == number then
           text, from = block, 0
@@ -180,6 +214,7 @@ if in_ring then
     end
     if units > 0 then
       -- Drop the records that no longer count.
+      local dropped = first - head
       head, start = first, base
       if tail > head and window > state_window then
         -- The records that count keep their life.
@@ -202,14 +237,49 @@ if in_ring then
       if spend > room then spend = room end
       total = (total + spend) % 4294967296
       local slot, flush, flushed, ring = tail % 8, nil, nil, nil
-      -- The copy of the oldest block is written when it is another one.
-      local oldest_block, newest_block = from == 0 and text or nil, ''
       -- Units with the same time and life are one record. A log of 1048576 records gets no more:
       -- further units join the newest record, and come back late and never early.
-      if tail > head and (stamp == last_time and not begins_life or tail - head >= 1048576) then
+      local joins =
+        tail > head and (stamp == last_time and not begins_life or tail - head >= 1048576)
+      -- The records of a short log that stay, or the blocks of one that has become long.
+      local kept, moved = '', nil
+      if tail == head then
+        is_short = true
+      elseif is_short and old_end == 0 and (joins or tail - head < 41) then
+        kept = sub(header, dropped * 10 + 24, joins and -11 or -1)
+      elseif is_short then
+        local first_of_block, layout = 0, '<' .. string.rep('I6I4', tail - head)
+        local numbers = { parse(layout, header, dropped * 10 + 24) }
+        for i = 2, (tail - head) * 2, 2 do
+          if (head + i / 2 - 1) % 8 == 0 then
+            first_of_block = numbers[i]
+          else
+            numbers[i] = (numbers[i] - first_of_block) % 4294967296
+          end
+        end
+        local blocks = string.rep('\0', head % 8 * 10)
+          .. pack(layout, unpack(numbers, 1, (tail - head) * 2))
+        local newest = (floor((tail - 1) / 8) - floor(head / 8)) * 80
+        is_short, moved, header = false, sub(blocks, 1, newest),
+          string.rep('\0', 78) .. sub(blocks, newest + 1)
+        text, from = header, 78
+        if newest > 0 then text, from = sub(moved, 1, 80), 0 end
+      elseif slot == 0 and not joins and tail - head <= 8 and old_end <= head then
+        -- A log that has shrunk to one block is short again.
+        local first_of_block = parse('<I4', header, 85)
+        for i = head % 8, 7 do
+          local bits, total_of = parse('<I6I4', header, i * 10 + 79)
+          if i > 0 then total_of = (total_of + first_of_block) % 4294967296 end
+          kept = kept .. pack('<I6I4', bits, total_of)
+        end
+        is_short = true
+      end
+      -- The copy of the oldest block is written when it is another one.
+      local oldest_block, newest_block = from == 0 and text or nil, ''
+      if joins then
         slot = (tail - 1) % 8
         if begins_life then old_end = tail - 1 end
-        newest_block = sub(header, 79, 78 + slot * 10)
+        if not is_short then newest_block = sub(header, 79, 78 + slot * 10) end
       else
         before_last = tail > head and last_total or base
         if tail == head then
@@ -218,39 +288,42 @@ if in_ring then
           head, slot = floor((tail + 7) / 8) * 8, 0
           if head < seed then head = seed end
           tail = head
-        elseif slot == 0 then
+        elseif slot == 0 and not is_short then
           -- The newest block is full: it joins the ring.
-          local oldest = floor(head / 8)
           flush, flushed = sub(header, 79, 158), (tail - 8) / 8
-          local count = flushed - oldest + 1
-          if count == 1 then oldest_block, text, from = flush, flush, 0 end
-          if count > places or places > 8 and count < places / 4 then
-            -- The ring grows by small steps, to hold little in reserve, and shrinks after a burst.
-            local all = ''
-            if count > 1 then
-              local place, over = oldest % places, oldest % places + count - 1 - places
-              local at = ring_at + place * 80
-              if over <= 0 then
-                all = call('GETRANGE', key, at, at + (count - 1) * 80 - 1)
-              else
-                all = call('GETRANGE', key, at, ring_at + places * 80 - 1)
-                  .. call('GETRANGE', key, ring_at, ring_at + over * 80 - 1)
-              end
-            end
-            places = count > places and count + floor(count / 8) or 2 * count
-            if places < count + 1 then places = count + 1 end
-            ring = all .. flush .. string.rep('\0', (places - count) * 80)
-            local behind = (places - oldest % places) * 80
-            ring = sub(ring, behind + 1) .. sub(ring, 1, behind)
-          end
-        else
+          if flushed == floor(head / 8) then oldest_block, text, from = flush, flush, 0 end
+        elseif not is_short then
           newest_block = sub(header, 79, 78 + slot * 10)
         end
         tail = tail + 1
       end
       mark1 = tail - 1
+      local oldest = floor(head / 8)
+      -- The number of blocks in the ring.
+      local count = floor(mark1 / 8) - oldest
+      if moved and count > 0 or flush and (count > places or places > 8 and count < places / 4) then
+        -- The ring grows by small steps, to hold little in reserve, and shrinks after a burst.
+        local all = moved or ''
+        if not moved and count > 1 then
+          local place, over = oldest % places, oldest % places + count - 1 - places
+          local at = ring_at + place * 80
+          if over <= 0 then
+            all = call('GETRANGE', key, at, at + (count - 1) * 80 - 1)
+          else
+            all = call('GETRANGE', key, at, ring_at + places * 80 - 1)
+              .. call('GETRANGE', key, ring_at, ring_at + over * 80 - 1)
+          end
+        end
+        places = count > places and count + floor(count / 8) or 2 * count
+        if places < count + 1 then places = count + 1 end
+        ring = all .. (flush or '') .. string.rep('\0', (places - count) * 80)
+        local behind = (places - oldest % places) * 80
+        ring = sub(ring, behind + 1) .. sub(ring, 1, behind)
+      end
       local relative = total
-      if slot > 0 then relative = (total - parse('<I4', header, 85)) % 4294967296 end
+      if slot > 0 and not is_short then
+        relative = (total - parse('<I4', header, 85)) % 4294967296
+      end
       last_time, last_total = stamp, total
       if tail == head + 1 then first_time, first_total = stamp, total end
       first, used = head, (last_total - base) % 4294967296
@@ -258,11 +331,16 @@ if in_ring then
       if spare <= 0 or spare > window / 8 + 2000 then
         until_ms, renew = floor((stamp + window + window / 8) / 1000) + 2, true
       end
-      header = pack('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', known, state_window, old_life, old_end, start,
-        head, tail, places, until_ms, before_last, last_time, last_total, first_time, first_total)
-        .. newest_block .. pack('<I6I4', stamp % 281474976710656, relative)
-      if places == 0 then
-        written, expires = header, until_ms * 1000
+      local record = pack('<I6I4', stamp % 281474976710656, relative)
+      if is_short then
+        header = pack('<I7I6I6I4', known, state_window, head, start) .. kept .. record
+      else
+        header = pack('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', known, state_window, old_life, old_end, start,
+          head, tail, places, until_ms, before_last, last_time, last_total, first_time, first_total)
+          .. newest_block .. record
+      end
+      if is_short or places == 0 then
+        written, expires = header, is_short and stamp + window or until_ms * 1000
       elseif ring then
         oldest_block = oldest_block or from == 158 and sub(text, 159, 238) or string.rep('\0', 80)
         written = header .. string.rep('\0', 70 - slot * 10) .. oldest_block .. ring
@@ -288,7 +366,11 @@ if in_ring then
           written = header .. string.rep('\0', 70 - slot * 10) .. oldest_block
         end
       end
-      if head - head % 8 >= tail - 8 then text, from = header, 78 end
+      if is_short then
+        text, from = header, 23
+      elseif head - head % 8 >= tail - 8 then
+        text, from = header, 78
+      end
     end
   end
 

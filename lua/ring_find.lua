@@ -23,12 +23,19 @@ if in_ring then
   -- record. `ring` is the position of the ring in the value, or the text of a ring that is not stored yet.
   function find(key, header, text, from, index, before, window, seen, wanted, number, ring)
     local parse = struct.unpack
-    local known, life, short_life, old_end, _, _, tail, places =
-      parse('<I7I6I6I6I4I6I6I4', header)
+    -- A short log is one block, whose totals are not relative.
+    local last_slot, first_total = 40, 0
+    local known, life, short_life, old_end, _, block, tail, places
+    if #header % 10 == 3 then
+      known, life, block = parse('<I7I6I6', header)
+      short_life, old_end, tail = life, 0, block + (#header - 23) / 10
+    else
+      known, life, short_life, old_end, _, _, tail, places = parse('<I7I6I6I6I4I6I6I4', header)
+      last_slot, block, first_total = 7, index - index % 8, parse('<I4', text, from + 7)
+    end
     if life > window then life = window end
     if short_life > window then short_life = window end
     local base = before
-    local block, first_total = index - index % 8, parse('<I4', text, from + 7)
     local low, high = index, tail - 1
     -- Mostly the record is near: in this block, or in the next.
     local near, far = block + 7, block + 15
@@ -36,7 +43,7 @@ if in_ring then
       local middle = (low + high - (low + high) % 2) / 2
       if seen and near < high then middle, near, far = near, far, tail end
       local slot = middle - block
-      if slot < 0 or slot > 7 then
+      if slot < 0 or slot > last_slot then
         slot = middle % 8
         block = middle - slot
         if block + 8 >= tail then

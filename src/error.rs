@@ -1,6 +1,6 @@
 //! Errors. A denial is not an error: it is a [`Decision`](crate::Decision).
 
-use std::{borrow::Cow, error::Error as StdError, fmt};
+use std::{borrow::Cow, convert::Infallible, error::Error as StdError, fmt};
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
@@ -214,15 +214,29 @@ impl fmt::Display for Error {
     }
 }
 
+/// Writes the message and those of its [sources](StdError::source), because `fn main() -> Result<(), _>`
+/// prints errors in this way.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Error")
-            .field("kind", &self.0.kind)
-            .field("message", &self.0.message)
-            .field("effect", &self.0.effect)
-            .field("place", &self.0.place)
-            .field("source", &self.0.source)
-            .finish()
+        f.write_str(&self.0.message)?;
+        let mut last = self.0.message.to_string();
+        let mut source = self.source();
+        while let Some(error) = source {
+            let message = error.to_string();
+            // Many errors repeat the message of their source.
+            if !last.contains(&message) {
+                write!(f, ": {message}")?;
+            }
+            (last, source) = (message, error.source());
+        }
+        Ok(())
+    }
+}
+
+/// A conversion that cannot fail, such as that of a [`Quota`](crate::Quota) into itself.
+impl From<Infallible> for Error {
+    fn from(never: Infallible) -> Self {
+        match never {}
     }
 }
 

@@ -63,7 +63,7 @@ pub use self::{
         Standing,
     },
     error::{Effect, Error, ErrorKind},
-    key::{Identity, Key, RevealedKey},
+    key::{Identity, IntoIdentity, Key, RevealedKey},
     limiter::{Check, Limiter, Reservation, Reserve},
     middleware::{
         Decided, DenialResponse, Headers, RateLimit, RateLimitLayer, Rejection, RejectionKind,

@@ -289,3 +289,34 @@ fn bounds_of_ranges() {
         }
     }
 }
+
+/// The key that an operator makes of an address is the key that the rule charges.
+#[test]
+fn an_address_makes_the_same_key_everywhere() {
+    use tollgate::{Identity, Key, by};
+
+    let addresses = [
+        "203.0.113.9",
+        "::ffff:203.0.113.9",
+        "2001:db8:1:2:3:4:5:6",
+        "2001:db8:1:2::",
+        "2002:cb00:7109::1",
+        "64:ff9b::cb00:7109",
+        "2001::1",
+        "::1",
+    ];
+    for address in addresses {
+        let parts = request(address, &[]);
+        assert_eq!(by::peer_ip()(&parts), Identity::Known(Key::from(ip(address))), "{address}");
+        assert_eq!(ClientIp::peer().key(ip(address)), Key::from(ip(address)), "{address}");
+        let mut charged = Vec::new();
+        for bits in [1, 48, 56, 64, 65, 128] {
+            let clients = ClientIp::peer().ipv6_prefix(bits).unwrap();
+            let key = clients.key(ip(address));
+            assert_eq!(by::client_ip(clients)(&parts), Identity::Known(key), "{address}/{bits}");
+            charged.push(key);
+        }
+        let is_wide = ["2001:db8:1:2:3:4:5:6", "::1"].contains(&address);
+        assert_eq!(charged[3] != charged[5], is_wide, "{address} has bits after the prefix");
+    }
+}

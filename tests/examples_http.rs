@@ -300,6 +300,6 @@ fn a_redis_url_is_not_ignored() {
     let log = [lines.next(), lines.next()].map(|line| line.unwrap().unwrap()).join("\n");
     process.kill().unwrap();
     process.wait().unwrap();
-    assert!(log.contains("; store Redis (single server, 2 connections, "), "{log}");
+    assert!(log.contains("; store Redis (single server, database 0, 2 connections, "), "{log}");
     assert!(log.contains("WARN") && log.contains("cannot connect to Redis"), "{log}");
 }

@@ -15,7 +15,7 @@ use tollgate::{
 use tower::{Layer, service_fn};
 
 fn policy(name: &str, quota: &str) -> Policy {
-    Policy::new(name, quota.parse().unwrap()).unwrap()
+    Policy::new(name, quota).unwrap()
 }
 
 fn rule(name: &str, quota: &str) -> Rule {
@@ -50,17 +50,26 @@ fn one_line_names_the_policies_and_the_store() {
     );
 
     let small = MemoryConfig::default().max_keys(50_000).max_bytes(16 << 20);
-    let tiers: Tiers = Tiers::or_else(policy("free", "1/s"));
-    let tiered = Rule::tiered(tiers.chosen_by(|_| None), by::constant("all"));
+    let paid = policy("paid", "9/s token-bucket(20)");
+    let tiers: Tiers = Tiers::or_else(policy("free", "1/s"))
+        .tier("gold", paid.clone())
+        .tier("silver", paid)
+        .tier("basic", policy("basic", "2/s"));
+    let tiered = tiers.rule(|_| None, by::constant("all"));
+    let other = policy("other", "1/s");
+    let chosen = Rule::tiered(move |_| other.clone(), by::constant("all"));
     let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new(small)), rule("api", "100/min"))
         .and(rule("burst", "50/s token-bucket(20)").with_on_failure(OnFailure::Deny))
         .and(rule("next", "5/10s fixed-window").shadow())
-        .and(tiered);
+        .and(tiered)
+        .and(chosen);
     assert_eq!(
         line(layer),
         "INFO message=api 100/min sliding-log, \
          burst 50/s token-bucket(20) (denies if the store fails), \
-         next 5/10s fixed-window (shadow), a policy chosen per request; \
+         next 5/10s fixed-window (shadow), \
+         one of (basic 2/s sliding-log, paid 9/s token-bucket(20), free 1/s sliding-log), \
+         a policy chosen per request; \
          store memory (50,000 keys, 16 MiB)"
     );
 }
@@ -121,19 +130,21 @@ async fn redis_is_described_without_addresses() {
     let stores = [
         (
             RedisStore::connect_lazy("redis://hidden.host.invalid/").unwrap(),
-            "Redis (single server, 2 connections, prefix toll)",
+            "Redis (single server, database 0, 2 connections, prefix toll)",
         ),
         (
             RedisStore::connect_with(url, lazy()).await.unwrap(),
-            "Redis (single server over TLS, 1 connection, prefix shop.limits)",
+            "Redis (single server over TLS, database 3, 1 connection, prefix shop.limits)",
         ),
         (
-            RedisStore::connect_with("unix:///hidden/socket?user=hidden", lazy()).await.unwrap(),
-            "Redis (single server over a Unix socket, 1 connection, prefix shop.limits)",
+            RedisStore::connect_with("unix:///hidden/socket?user=hidden&db=5", lazy())
+                .await
+                .unwrap(),
+            "Redis (single server over a Unix socket, database 5, 1 connection, prefix shop.limits)",
         ),
         (
-            RedisStore::sentinel_with([url], "hidden-name", lazy()).await.unwrap(),
-            "Redis (Sentinel, 1 connection, prefix shop.limits)",
+            RedisStore::sentinel_with([url], "redis://hidden-name/7", lazy()).await.unwrap(),
+            "Redis (Sentinel, database 7, 1 connection, prefix shop.limits)",
         ),
         (
             RedisStore::cluster_with([url], lazy()).await.unwrap(),

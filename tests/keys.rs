@@ -45,6 +45,13 @@ impl Value {
     }
 }
 
+/// Returns an IPv6 address that stands for a client: its last 64 bits are 0, and it contains no IPv4 address.
+fn subscriber(mut octets: [u8; 16]) -> Value {
+    octets[0] |= 0x40;
+    octets[8..].fill(0);
+    Value::Address(octets.into())
+}
+
 /// Few different values, so that two of them are often equal, or one part of the other.
 fn values() -> impl Strategy<Value = Value> {
     let byte = || prop::sample::select(vec![0_u8, 1, 2, b'a', b'm', b'n', b'p', b'u', 0x80, 0xff]);
@@ -55,8 +62,7 @@ fn values() -> impl Strategy<Value = Value> {
         prop::collection::vec(byte(), 44..50).prop_map(Value::Bytes),
         (any::<bool>(), integer).prop_map(|(negative, n)| Value::Number(negative && n > 0, n)),
         prop::array::uniform4(byte()).prop_map(|octets| Value::Address(octets.into())),
-        prop::array::uniform16(byte())
-            .prop_map(|octets| Value::Address(IpAddr::from(octets).to_canonical())),
+        prop::array::uniform16(byte()).prop_map(subscriber),
         Just(Value::Anonymous),
     ];
     #[cfg(feature = "uuid")]
@@ -83,11 +89,13 @@ fn relatives(value: &Value) -> Vec<Value> {
             found.push(Value::Number(*negative, n.rotate_left(64)));
         }
         Value::Address(IpAddr::V4(v4)) => {
-            found.push(Value::Address(IpAddr::V6(v4.to_ipv6_compatible())));
+            let mut octets = [0; 16];
+            octets[..4].copy_from_slice(&v4.octets());
+            found.push(subscriber(octets));
         }
         Value::Address(IpAddr::V6(v6)) => found.push(Value::Number(false, v6.to_bits())),
         #[cfg(feature = "uuid")]
-        Value::Uuid(bytes) => found.push(Value::Address(IpAddr::from(*bytes).to_canonical())),
+        Value::Uuid(bytes) => found.push(subscriber(*bytes)),
         Value::Anonymous => found.push(Value::Tagged(Box::new(Value::Anonymous), 0)),
         Value::Tagged(inner, tag) => {
             found.push(Value::Tagged(inner.clone(), tag + 1));
@@ -180,6 +188,9 @@ fn addresses_of_each_type_agree() {
     assert_eq!(Key::from(v4), Key::from(IpAddr::V4(v4)));
     assert_eq!(Key::from(v6), Key::from(IpAddr::V6(v6)));
     assert_eq!(Key::from(v4), Key::from(v4.to_ipv6_mapped()));
+    assert_eq!(Key::from(v6), Key::from("2001:db8::ffff:1".parse::<IpAddr>().unwrap()));
+    assert_ne!(Key::from(v6), Key::from("2001:db8:0:1::1".parse::<IpAddr>().unwrap()));
+    assert_eq!(Key::from(v4), Key::from("2002:c000:201::7".parse::<IpAddr>().unwrap()), "6to4");
 }
 
 #[test]
@@ -201,7 +212,7 @@ fn a_revealed_key_is_readable() {
     assert_eq!(shown(Key::from(7)), "7");
     assert_eq!(shown(Key::from(i128::MIN)), i128::MIN.to_string());
     assert_eq!(shown(Key::from(Ipv4Addr::new(192, 0, 2, 1))), "192.0.2.1");
-    assert_eq!(shown(Key::from("2001:db8::1".parse::<IpAddr>().unwrap())), "2001:db8::1");
+    assert_eq!(shown(Key::from("2001:db8::1".parse::<IpAddr>().unwrap())), "2001:db8::");
     assert_eq!(shown(Key::ANONYMOUS), "anonymous");
     assert_eq!(shown(Key::from("a").tagged("t")), "a");
     let nested = Key::from((("a", -1), Key::from("b").tagged("t"), Key::ANONYMOUS));

@@ -78,7 +78,7 @@ where
 }
 
 fn layered(quota: &str, headers: Headers) -> tollgate::RateLimit<Handler> {
-    let policy = Policy::new("api", quota.parse().unwrap()).unwrap();
+    let policy = Policy::new("api", quota).unwrap();
     let rule = Rule::new(policy, by::header("x-api-key"));
     RateLimitLayer::new(Limiter::in_memory(), rule).headers(headers).layer(Handler)
 }
@@ -99,7 +99,7 @@ fn only_header_values_and_documents_allocate() {
     assert_eq!(allowed(large, Headers::default()), 2);
 
     // Customers with quotas of their own do not replace each other's values.
-    let policy = Policy::new("api", "1/day".parse().unwrap()).unwrap();
+    let policy = Policy::new("api", "1/day").unwrap();
     let rule = Rule::new(policy, by::header("x-api-key")).quota(|parts: &Parts| {
         let key = parts.headers.get("x-api-key")?.to_str().ok()?;
         let limit = if key == "alice" { 900 } else { 700 };

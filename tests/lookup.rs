@@ -238,10 +238,8 @@ async fn rules_layers_and_handlers_share_a_lookup() {
     // A row is used by one request only, so that each request loads it.
     let customers = database.customers().time_to_live(Duration::ZERO).max_stale(Duration::ZERO);
     let tiers = Tiers::or_else(policy("free", "1/h")).tier("pro", policy("pro", "50/h"));
-    let tiered = Rule::tiered(
-        tiers.chosen_by(customers.map(|customer| customer.plan)),
-        customers.map(|customer| customer.id),
-    );
+    let tiered =
+        tiers.rule(customers.map(|customer| customer.plan), customers.map(|customer| customer.id));
     let layer = || {
         RateLimitLayer::new(limiter(), rule(&customers))
             .and(tiered.clone().resolve(&customers).resolve(&customers))
@@ -467,22 +465,30 @@ async fn loads_are_bounded_and_take_turns() {
     assert_eq!(database.0.most_running.load(SeqCst), 4);
 }
 
+/// Without an address, all are one client, whose newest load is the next.
 #[tokio::test(start_paused = true)]
-async fn too_many_keys_at_once_fail_without_a_wait() {
+async fn of_too_many_keys_at_once_the_oldest_fail() {
     let database = Database::gated();
     let ask = limited!(rule(&database.customers()).with_on_failure(OnFailure::Deny));
-    let flood: Vec<_> = (0..1_024).map(|number| tokio::spawn(ask(&format!("{number}")))).collect();
-    for _ in 0..100 {
+    let mut flood = Vec::new();
+    for number in 0..1_024 + 32 {
+        flood.push(tokio::spawn(ask(&format!("{number}"))));
         yield_now().await;
     }
-    assert_eq!(now(ask("bob")), (UNAVAILABLE, None));
-    for request in flood {
-        assert_eq!(request.await.unwrap(), (UNAVAILABLE, None));
+    assert!(!flood.iter().any(|request| request.is_finished()));
+    let bob = tokio::spawn(ask("bob"));
+    yield_now().await;
+    yield_now().await;
+    let failed: Vec<_> = (0..flood.len()).filter(|number| flood[*number].is_finished()).collect();
+    assert_eq!(failed, [32], "the oldest one that waits");
+    database.0.gate.add_permits(33);
+    assert_eq!(bob.await.unwrap(), (OK, Some(4)));
+    for request in flood.drain(64..) {
+        request.abort();
     }
-    // The loads have ended at their deadlines.
-    advance(SECOND).await;
-    database.0.gate.add_permits(2_000);
-    assert_eq!(ask("bob").await, (OK, Some(4)));
+    for (number, request) in flood.into_iter().enumerate() {
+        assert_eq!(request.await.unwrap().0 == UNAVAILABLE, number >= 32, "{number}");
+    }
 }
 
 #[tokio::test]
@@ -543,6 +549,30 @@ fn a_runtime_that_ends_takes_its_loads_with_it() {
     let bare = tokio::runtime::Builder::new_current_thread().build().unwrap();
     assert_eq!(bare.block_on(ask("alice")), (UNAVAILABLE, None));
     assert_eq!(now(ask("alice")), (UNAVAILABLE, None));
+}
+
+/// Each load that waits is started, and dropped at once, by the one before.
+#[test]
+fn a_runtime_that_ends_ends_the_loads_that_wait() {
+    let database = Database::gated();
+    let customers = database.customers().max_loads(1).deadline(60 * SECOND);
+    let ask = limited!(rule(&customers).with_on_failure(OnFailure::Deny));
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    let waiting: Vec<_> = first.block_on(async {
+        let mut waiting: Vec<_> =
+            (0..1_000).map(|number| Box::pin(ask(&format!("{number}")))).collect();
+        for request in &mut waiting {
+            assert!(timeout(Duration::ZERO, request).await.is_err());
+        }
+        waiting
+    });
+    // A small stack, which calls inside of calls would overflow.
+    let ended = std::thread::Builder::new().stack_size(256 << 10).spawn(move || drop(first));
+    ended.unwrap().join().unwrap();
+    database.0.gate.add_permits(1);
+    assert_eq!(runtime().block_on(ask("carol")), (OK, Some(99)));
+    drop(waiting);
 }
 
 /// A store whose answers are pending at first.

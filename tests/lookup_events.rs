@@ -24,7 +24,7 @@ async fn failures_are_reported() {
             }
         },
     );
-    let policy = Policy::new("api", "9/h".parse().unwrap()).unwrap();
+    let policy = Policy::new("api", "9/h").unwrap();
     let rule = Rule::new(policy, customers.map(|id| *id))
         .with_on_failure(OnFailure::Deny)
         .resolve(&customers);

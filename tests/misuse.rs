@@ -16,7 +16,7 @@ use log::Log;
 const FIRST: usize = 1_000;
 
 fn policy(name: &str) -> Policy {
-    Policy::new(name, "1000000/h token-bucket(1000000)".parse().unwrap()).unwrap()
+    Policy::new(name, "1000000/h token-bucket(1000000)").unwrap()
 }
 
 fn layer(rule: Rule) -> RateLimitLayer {

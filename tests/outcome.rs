@@ -27,7 +27,7 @@ use tollgate::{
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 fn policy(name: &str, quota: &str) -> Policy {
-    Policy::new(name, quota.parse().unwrap()).unwrap()
+    Policy::new(name, quota).unwrap()
 }
 
 async fn left(limiter: &Limiter, policy: &Policy) -> u64 {
@@ -349,6 +349,25 @@ async fn handlers_and_outer_layers_see_the_decision() {
     let shown = denied.extensions().get::<Decided>().unwrap().decision().unwrap();
     assert!(!shown.is_allowed());
     assert_eq!(ask("/bare").await.status(), 500, "a mistake of the server says so");
+}
+
+/// A customer has a quota of its own, which decides instead of the quota of the policy.
+#[tokio::test]
+async fn an_outcome_has_the_quota_that_decided() {
+    let api = policy("api", "4/min");
+    let rule = Rule::new(api.clone(), by::constant("customer"))
+        .quota(|_| "100/min".parse::<tollgate::Quota>().ok());
+    let layer = RateLimitLayer::new(Limiter::in_memory(), rule).visible();
+    let handler = async move |decided: Decided| {
+        api.set_quota("7/min".parse().unwrap());
+        let outcome = decided.binding().unwrap();
+        let (quota, limit) = (outcome.quota(), outcome.standing().limit());
+        format!("{quota} {limit}, policy {}", outcome.policy().quota())
+    };
+    let app = Router::new().route("/", get(handler)).layer(layer);
+    let request = Request::get("/").body(Body::empty()).unwrap();
+    let body = app.oneshot(request).await.unwrap().into_body().collect().await.unwrap();
+    assert_eq!(body.to_bytes(), "100/min 100, policy 7/min");
 }
 
 /// The policy that has refused a request binds, and not an outer one that has no units left.

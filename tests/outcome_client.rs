@@ -15,7 +15,7 @@ use tollgate::{
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 fn policy(name: &str, quota: &str) -> Policy {
-    Policy::new(name, quota.parse().unwrap()).unwrap()
+    Policy::new(name, quota).unwrap()
 }
 
 async fn upstream(request: Request<&'static str>) -> Result<Response<String>, Infallible> {

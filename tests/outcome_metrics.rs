@@ -37,8 +37,8 @@ fn decisions_by_policy_and_outcome() {
     metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
             let limiter = Limiter::in_memory();
-            let policy = Policy::new("calls", "2/min".parse().unwrap()).unwrap();
-            let shadow = Policy::new("shadow", "1/min".parse().unwrap()).unwrap();
+            let policy = Policy::new("calls", "2/min").unwrap();
+            let shadow = Policy::new("shadow", "1/min").unwrap();
             for _ in 0..3 {
                 let charges = [policy.charge("a", 1), shadow.charge("a", 1).shadow()];
                 let _ = limiter.check(charges).await.unwrap();
@@ -92,7 +92,7 @@ fn a_denial_counts_for_the_policies_that_refuse() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
-            let policy = |name, quota: &str| Policy::new(name, quota.parse().unwrap()).unwrap();
+            let policy = |name, quota: &str| Policy::new(name, quota).unwrap();
             let (free, overall) = (policy("free", "1/min"), policy("overall", "1000/s"));
             let (small, none) = (policy("small", "1/min"), policy("trial", "1/min"));
             let limiter = Limiter::in_memory();
@@ -130,7 +130,7 @@ fn checks_that_fall_back_are_counted() {
         runtime.block_on(async {
             let limiter =
                 Limiter::with(Failing(Effect::None), Resilience::default().without_breaker());
-            let policy = Policy::new("calls", "2/min".parse().unwrap()).unwrap();
+            let policy = Policy::new("calls", "2/min").unwrap();
             let closed = policy.charge("a", 1).with_on_failure(OnFailure::Deny);
             limiter.check(closed).await.unwrap_err();
             let _ = limiter.peek(policy.charge("a", 1)).await.unwrap();
@@ -181,7 +181,7 @@ fn leases_are_counted() {
         runtime.block_on(async {
             let limiter =
                 Limiter::with(Arc::clone(&store), Resilience::default().without_breaker());
-            let policy = |name, quota: &str| Policy::new(name, quota.parse().unwrap()).unwrap();
+            let policy = |name, quota: &str| Policy::new(name, quota).unwrap();
             let (roomy, small) = (
                 policy("roomy", "600000/h leased(1m)"),
                 policy("small", "20/h fixed-window leased(1m)"),
@@ -255,7 +255,7 @@ fn the_state_of_a_breaker() {
             assert_eq!(state(), (None, None));
             let limiter = Limiter::new(Failing(Effect::None));
             assert_eq!(state(), gauges(0.0, 0.0));
-            let policy = Policy::new("calls", "100/min".parse().unwrap()).unwrap();
+            let policy = Policy::new("calls", "100/min").unwrap();
             for _ in 0..10 {
                 let _ = limiter.check(policy.charge("a", 1)).await.unwrap();
             }

@@ -26,7 +26,7 @@ impl Store for Later {
 
 fn left_after_a_body_without_runtime(limiter: Limiter) -> u64 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let bytes = Policy::new("bytes", "1000/h".parse().unwrap()).unwrap();
+    let bytes = Policy::new("bytes", "1000/h").unwrap();
     let rule =
         Rule::new(bytes.clone(), by::constant("all")).cost(|_| 300).cost_of_body(|sent| sent);
     let inner = service_fn(|_: Request<()>| async {

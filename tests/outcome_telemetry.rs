@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use http::{Request, Response};
 use tollgate::{
     DenialEvents, Error, ErrorKind, Limiter, OnFailure, Policy, RateLimitLayer, Rule, by,
-    store::{Answer, Request as StoreRequest, Store},
+    store::{Answer, Request as StoreRequest, Resilience, Store},
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -15,7 +15,7 @@ mod log;
 use log::Log;
 
 fn policy(name: &str, quota: &str) -> Policy {
-    Policy::new(name, quota.parse().unwrap()).unwrap()
+    Policy::new(name, quota).unwrap()
 }
 
 #[tokio::test]
@@ -46,6 +46,29 @@ async fn events_of_denials() {
         assert!(denial.contains(part), "{part} in {denial}");
     }
     assert!(!events.iter().any(|event| event.contains("secret")), "{events:#?}");
+}
+
+/// An event says which store has decided. While the store is down, the used units are those of the share of
+/// this process, and not of the whole limit.
+#[tokio::test]
+async fn the_source_of_a_denial() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let calls = policy("calls", "8/min");
+    let fallback = Resilience::default().instances(4);
+    for (limiter, units, fields) in [
+        (Limiter::in_memory(), 8, ["used=8 limit=8 source=\"local\""; 2]),
+        (Limiter::with(Down, fallback), 2, ["used=2 share=2 limit=8", "source=\"fallback\""]),
+    ] {
+        for unit in 0..=units {
+            let decision = limiter.check(calls.charge("a", 1)).await.unwrap();
+            assert_eq!(decision.is_allowed(), unit < units);
+        }
+        let denials: Vec<_> =
+            log.take().into_iter().filter(|event| event.contains("used=")).collect();
+        let [denial] = &denials[..] else { panic!("{denials:#?}") };
+        assert!(fields.iter().all(|field| denial.contains(field)), "{denial}");
+    }
 }
 
 /// An attack of one client writes a line a second, with the count of the other denials.

@@ -60,7 +60,7 @@ async fn allocating_checks_from_stock(limiter: &Limiter, policy: &Policy) -> usi
 async fn checks_allocate_seldom() {
     let server = Server::start();
     let policies: Vec<Policy> = ["first", "second", "third"]
-        .map(|name| Policy::new(name, "1000000/s token-bucket(1000000)".parse().unwrap()).unwrap())
+        .map(|name| Policy::new(name, "1000000/s token-bucket(1000000)").unwrap())
         .into();
     let store = RedisStore::connect(&server.url()).await.expect("a store");
     // For several charges the fallback keeps a copy that does not fit in place, and the deny cache
@@ -79,7 +79,7 @@ async fn checks_allocate_seldom() {
         assert!(three <= limit_for_three, "{name}: {three} allocations for three charges");
     }
 
-    let leased = "100000000/h token-bucket(10000000) leased(60s)".parse().unwrap();
+    let leased = "100000000/h token-bucket(10000000) leased(60s)";
     let leased = Policy::new("leased", leased).unwrap();
     let patient = Resilience::default().deadline(Duration::from_secs(30)).without_breaker();
     let limiter = Limiter::with(store, patient);

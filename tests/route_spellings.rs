@@ -45,7 +45,7 @@ fn routes(prefix: &str, said: &Arc<Mutex<Said>>) -> Router {
         *said.lock().unwrap() = Said { is_route: is_file(&parts), cost: costs(&parts) };
         next.run(Request::from_parts(parts, body))
     });
-    let policy = Policy::new("all", "1000000/h token-bucket(1000000)".parse().unwrap()).unwrap();
+    let policy = Policy::new("all", "1000000/h token-bucket(1000000)").unwrap();
     let layer = RateLimitLayer::new(Limiter::in_memory(), Rule::new(policy, by::constant("all")))
         .exempt(route::is(&format!("GET {health}")));
     Router::new()

@@ -150,7 +150,10 @@ fn missing_fields_have_their_defaults() {
 #[test]
 fn an_error_names_the_field_the_value_and_what_is_allowed() {
     for (message, expected) in [
-        (error::<Quota>(json!("100/fortnight")), "quota is \"100/fortnight\", allowed is LIMIT/"),
+        (
+            error::<Quota>(json!("100/fortnight")),
+            "quota is \"100/fortnight\", in which \"fortnight\" is",
+        ),
         (error::<Quota>(json!("0/min")), "limit is 0, allowed is 1 to 1000000000000"),
         (error::<Quota>(json!("9/min leased(7s)")), "lease is 7s, allowed is 1 ms to 6s for 9/min"),
         (error::<Algorithm>(json!("leaky")), "algorithm is \"leaky\", allowed is sliding-log, "),

@@ -65,13 +65,16 @@ async fn the_cause_of_each_failure_is_logged() {
     let snapshotter = recorder.snapshotter();
     tracing::subscriber::set_global_default(log.clone()).expect("the first subscriber");
     recorder.install().expect("the first recorder");
-    let policy = Policy::new("p", "1000/h".parse().expect("valid")).expect("valid");
+    let policy = Policy::new("p", "1000/h").expect("valid");
     let second = Duration::from_secs(1);
 
     // Redis refuses to write, and then is gone, under each setting of what a failure means.
     for on_failure in [OnFailure::Local, OnFailure::Allow, OnFailure::Deny] {
         let mut server = Server::start();
-        let limiter = Limiter::new(RedisStore::connect(&server.url()).await.expect("a store"));
+        server.ask::<()>("ACL SETUSER hidden on >hidden ~* &* +@all");
+        let url = server.url();
+        let with_user = url.replace("redis://", "redis://hidden:hidden@");
+        let limiter = Limiter::new(RedisStore::connect(&with_user).await.expect("a store"));
         assert_eq!(failures(&log), Vec::<String>::new());
         server.ask::<()>("CONFIG SET maxmemory 1");
         check_for(&limiter, &policy, on_failure, 3 * second).await;
@@ -105,7 +108,9 @@ async fn the_cause_of_each_failure_is_logged() {
         assert!((1..=4).contains(&events.len()), "{events:#?}");
         let refused = |it: &String| it.contains("unavailable") && it.contains("check that it runs");
         assert!(events.iter().any(refused), "{events:#?}");
-        assert!(events.iter().all(|it| !it.contains("127.0.0.1")), "{events:#?}");
+        let address = url.trim_start_matches("redis://").trim_end_matches('/').to_owned();
+        assert!(events.iter().all(|it| it.contains(&address)), "{address}: {events:#?}");
+        assert!(events.iter().all(|it| !it.contains("hidden")), "{events:#?}");
         drop(limiter);
         // The events of the next round begin with a new second.
         sleep(second).await;

@@ -19,7 +19,7 @@ const KEYS: u64 = 1_000;
 
 pub(crate) async fn run() {
     let server = Server::start();
-    let quota = "1000000/s token-bucket(1000000)".parse().expect("valid");
+    let quota = "1000000/s token-bucket(1000000)";
     let policy = Policy::new("eightlet", quota).expect("valid");
     let store = RedisStore::connect(&server.url()).await.expect("a store");
     let limiters = [

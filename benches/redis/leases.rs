@@ -43,7 +43,7 @@ fn row(what: &str, ours: f64, theirs: f64, ratio: f64, bar: &str) {
 }
 
 fn policy(name: &str, quota: &str) -> Policy {
-    Policy::new(name, quota.parse().expect("valid")).expect("valid")
+    Policy::new(name, quota).expect("valid")
 }
 
 async fn limiter(server: &Server) -> Limiter {

@@ -159,7 +159,7 @@ impl Bench {
 }
 
 fn policy(name: &str, quota: &str) -> Policy {
-    Policy::new(name, quota.parse().expect("valid")).expect("valid")
+    Policy::new(name, quota).expect("valid")
 }
 
 fn report(what: &str, ours: &Sum, other: &Sum, most: f64) {
@@ -241,6 +241,7 @@ pub(crate) async fn run() {
     report("sliding log, admit and prune / ZSET", &admit, &admit_z, 0.9);
     report("sliding log, shallow denial / ZSET", &deny, &deny_z, 0.7);
     report("sliding log, cost 100 of 10,000 / ZSET", &cost, &cost_z, 0.06);
+    short(&bench).await;
     high_limits(&bench).await;
     worst(&bench).await;
 }
@@ -258,6 +259,22 @@ async fn high_limits(bench: &Bench) {
     }
     report("sliding log, 60,000 a minute / 10,000", &high.1, &exact.1, 1.25);
     report("sliding log, 10^6 a minute / 10,000", &million.1, &exact.1, 1.25);
+}
+
+/// Logs of up to 8 and of up to 40 requests.
+async fn short(bench: &Bench) {
+    let log = policy("short", "1000/h");
+    for requests in [8, 40] {
+        let (keys, calls) = (8_000 / requests, 8_000);
+        let [mut ours, mut zset] = [(); 2].map(|()| Sum::default());
+        for _ in 0..ROUNDS {
+            bench.server.ask::<()>(&["FLUSHALL"]);
+            ours.samples.push(bench.ours(std::slice::from_ref(&log), keys, calls, 1).await);
+            let arguments = &[1_000, 3_600_000_000, 1];
+            zset.samples.push(bench.scripted(ZSET, "short", keys, calls, arguments).await);
+        }
+        report(&format!("sliding log, up to {requests} requests / ZSET"), &ours, &zset, 1.0);
+    }
 }
 
 /// An entry of the slow log: number, time, microseconds, command, client, name.

@@ -62,7 +62,7 @@ pub(crate) async fn run(seconds: f64) {
     let store = RedisStore::connect(&server.url()).await.expect("a store");
     let limiter = Limiter::with(store, Resilience::none());
     let policies = |quota: &str| -> Arc<[Policy; 3]> {
-        let policy = |name: &str| Policy::new(name, quota.parse().expect("valid")).expect("valid");
+        let policy = |name: &str| Policy::new(name, quota).expect("valid");
         Arc::new([policy("first"), policy("second"), policy("third")])
     };
     // Logs of 100 ms hold as many requests as a key gets in that time.

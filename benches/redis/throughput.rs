@@ -120,7 +120,7 @@ pub(crate) async fn run(seconds: f64) {
 
 async fn on_keys(seconds: f64, keys: u64) {
     let server = Server::start();
-    let policy = Policy::new("eightlet", "1000000/s token-bucket(1000000)".parse().expect("valid"));
+    let policy = Policy::new("eightlet", "1000000/s token-bucket(1000000)");
     let policy = Arc::new(policy.expect("valid"));
     let mut results: BTreeMap<String, Measurements> = BTreeMap::new();
     let mut stores = Vec::new();

@@ -178,6 +178,12 @@ impl KeyState {
         }
     }
 
+    /// Returns whether the key is blocked at `now`.
+    pub(crate) fn is_blocked(&mut self, now: Timestamp) -> bool {
+        self.heal(now);
+        matches!(self, Self::Blocked(key) if key.block.is_in_force(now))
+    }
+
     /// Charges units like [`spend`](Self::spend). No unit is free while the key is blocked. A charge
     /// after the block removes it.
     #[cold]

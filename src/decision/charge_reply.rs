@@ -8,7 +8,10 @@ use super::{Mark, Standing};
 pub struct ChargeReply {
     /// The verdict on the charge by itself.
     pub verdict: Verdict,
-    /// The number of units spent or refunded.
+    /// The number of units spent or refunded. The reply to a [`Block`](crate::store::Request::Block) or a
+    /// [`Reset`](crate::store::Request::Reset) has 1 if the key had spent units or was blocked, and the
+    /// reply to an [`Unblock`](crate::store::Request::Unblock) has 1 if it was blocked. Otherwise they
+    /// have 0.
     pub units: u64,
     /// The standing of the key after the request.
     pub standing: Standing,
@@ -18,7 +21,7 @@ pub struct ChargeReply {
 
 impl ChargeReply {
     /// Creates the reply to one charge, for implementations of [`Store`](crate::store::Store).
-    /// `units` is the number of units spent or refunded.
+    /// `units` is described at the [field](Self::units).
     #[must_use]
     pub fn new(verdict: Verdict, units: u64, standing: Standing, mark: Mark) -> Self {
         Self { verdict, units, standing, mark }

@@ -3,7 +3,10 @@
 use std::{iter, slice};
 
 use super::{ChargeReply, Standing, Verdict};
-use crate::policy::{Charge, Policy};
+use crate::{
+    policy::{Charge, Policy},
+    quota::Quota,
+};
 
 /// The outcome of one [`Charge`].
 ///
@@ -84,6 +87,17 @@ impl<'a> Outcome<'a> {
     #[must_use]
     pub fn policy(self) -> &'a Policy {
         self.charge.policy()
+    }
+
+    /// Returns the quota that decided the charge: the one that the policy had when the charge was made, or the
+    /// [charge's own](Charge::with_quota), such as that of a customer. [`Policy::quota`] is the current quota of
+    /// the policy, which may be another one.
+    ///
+    /// While the [fallback](crate::resilience) decides, each process admits a share of this quota:
+    /// [`Standing::limit`].
+    #[must_use]
+    pub fn quota(self) -> &'a Quota {
+        self.charge.quota()
     }
 
     /// Returns the verdict on this charge by itself. A charge that passes is still not spent if

@@ -46,6 +46,11 @@ impl StoreReply {
         self.source
     }
 
+    /// Returns the number of keys that a block, its lift or a reset has found.
+    pub(crate) fn found_keys(&self) -> usize {
+        self.charges.iter().filter(|reply| reply.units > 0).count()
+    }
+
     /// Returns the reply to each charge, or to each line of a receipt, in their order.
     #[must_use]
     pub fn charges(&self) -> &[ChargeReply] {
@@ -71,4 +76,19 @@ pub enum Source {
     Region,
     /// The deny cache, with an earlier denial by the shared store that still holds.
     Cache,
+}
+
+impl Source {
+    /// Returns the name of the source in events, such as `fallback`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Fallback => "fallback",
+            Self::Shared => "shared",
+            Self::Leased => "leased",
+            Self::Region => "region",
+            Self::Cache => "cache",
+        }
+    }
 }

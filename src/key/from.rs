@@ -1,14 +1,13 @@
 //! Conversions into keys.
 
-use std::{
-    borrow::Cow,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-};
+use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::HeaderValue;
 
-use super::key::{Key, Kind};
+use super::Key;
+#[cfg(feature = "uuid")]
+use super::key::Kind;
 
 impl From<&[u8]> for Key {
     #[inline]
@@ -102,41 +101,6 @@ impl From<uuid::Uuid> for Key {
         let mut text = *b"\0u________________";
         text[2..].copy_from_slice(id.as_bytes());
         Self::of(Kind::Plain, &text)
-    }
-}
-
-impl From<IpAddr> for Key {
-    /// Creates a key from the canonical form of the address, in which an IPv4-mapped IPv6 address is
-    /// IPv4. It differs from the key of any text.
-    fn from(address: IpAddr) -> Self {
-        let mut text = *b"\0a________________";
-        let octets = &mut text[2..];
-        match address.to_canonical() {
-            IpAddr::V4(v4) => {
-                octets[..4].copy_from_slice(&v4.octets());
-                Self::of(Kind::Plain, &text[..6])
-            }
-            IpAddr::V6(v6) => {
-                octets.copy_from_slice(&v6.octets());
-                Self::of(Kind::Plain, &text)
-            }
-        }
-    }
-}
-
-impl From<Ipv4Addr> for Key {
-    /// Creates the same key as from the [`IpAddr`].
-    #[inline]
-    fn from(address: Ipv4Addr) -> Self {
-        Self::from(IpAddr::V4(address))
-    }
-}
-
-impl From<Ipv6Addr> for Key {
-    /// Creates the same key as from the [`IpAddr`].
-    #[inline]
-    fn from(address: Ipv6Addr) -> Self {
-        Self::from(IpAddr::V6(address))
     }
 }
 

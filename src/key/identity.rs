@@ -65,3 +65,26 @@ impl<I: Into<Identity>> From<Option<I>> for Identity {
         identity.map_or(Self::Unknown, Into::into)
     }
 }
+
+/// A conversion into an [`Identity`], for the results of extractors. Every type that converts into an
+/// identity with [`Into`] has it, and no other type.
+#[diagnostic::on_unimplemented(
+    message = "an extractor cannot return `{Self}`",
+    label = "the extractor returns `{Self}`",
+    note = "an extractor returns a `Key`, a value that makes a key (such as a `String`, an integer or an \
+            `IpAddr`), an `Option` of one of them, or an `Identity`",
+    note = "an extractor is not asynchronous: to load the key from a database, use \
+            `tollgate::Lookup` (feature `lookup`)"
+)]
+pub trait IntoIdentity {
+    /// Converts the value.
+    fn into_identity(self) -> Identity;
+}
+
+#[diagnostic::do_not_recommend]
+impl<I: Into<Identity>> IntoIdentity for I {
+    #[inline]
+    fn into_identity(self) -> Identity {
+        self.into()
+    }
+}

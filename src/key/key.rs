@@ -24,7 +24,9 @@ use super::digest::{fixed_digest, words};
 ///
 /// - bytes: `&[u8]`, `[u8; N]`, [`Vec<u8>`], [`Bytes`](bytes::Bytes). The bytes of a text make the key of the text;
 /// - any integer. `42_i32` and `42_u64` make the same key, so a column of the database can change its type;
-/// - an [`IpAddr`](std::net::IpAddr), or a `Uuid` with the feature `uuid`;
+/// - an [`IpAddr`](std::net::IpAddr), as [`by::peer_ip`](crate::by::peer_ip) charges it: all IPv6
+///   addresses with the same first 64 bits make the same key;
+/// - a `Uuid`, with the feature `uuid`;
 /// - a tuple of two to four of these, such as `(tenant, user)`.
 ///
 /// Keys of integers, of addresses, of UUIDs and of tuples differ from each other and from the key of any text.

@@ -1,5 +1,6 @@
 //! The key that a charge is made to, and the identity that an extractor finds in a request.
 
+mod address;
 mod digest;
 mod from;
 mod identity;
@@ -8,4 +9,9 @@ mod key;
 mod number;
 mod revealed;
 
-pub use self::{identity::Identity, key::Key, revealed::RevealedKey};
+pub(crate) use self::address::{SUBSCRIBER_MASK, charged_address};
+pub use self::{
+    identity::{Identity, IntoIdentity},
+    key::Key,
+    revealed::RevealedKey,
+};

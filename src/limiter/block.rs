@@ -65,6 +65,9 @@ impl Limiter {
 
     /// Blocks the keys of these charges under their policies for `duration`. Takes one
     /// [`Charge`](crate::Charge) or several; their costs are ignored.
+    /// Returns the number of keys that had spent units or were already blocked. It is 0 if the block meets
+    /// a new key, for example because the address of a client was written in another way than the
+    /// [rule](crate::Rule) charges it.
     ///
     /// While a key is blocked, all instances that share the store refuse each charge of 1 unit or more
     /// to it under this policy. No unit remains, and `retry_after` is exact: the end of the block, or
@@ -111,18 +114,18 @@ impl Limiter {
         &self,
         charges: impl Into<Charges<'p>>,
         duration: Duration,
-    ) -> Result<(), Error> {
+    ) -> Result<usize, Error> {
         let charges = charges.into();
         charges.validate()?;
         if duration.is_zero() || duration > Self::MAX_BLOCK {
             return Err(Error::invalid("duration of a block", duration, "1 ns to 400 days"));
         }
-        self.0.store.call(Request::Block(&charges, duration)).await?;
-        Ok(())
+        let reply = self.0.store.call(Request::Block(&charges, duration)).await?;
+        Ok(reply.found_keys())
     }
 
     /// Lifts the [blocks](Self::block) of the keys of these charges. The keys keep the units that they
-    /// have spent.
+    /// have spent. Returns the number of keys that were blocked.
     ///
     /// This process admits the keys at once. Another process may refuse a key for 1 s more, from its
     /// [deny cache](crate::store::Resilience::without_deny_cache).
@@ -131,10 +134,10 @@ impl Limiter {
     ///
     /// Returns an error if there are more than [`Charges::MAX`](crate::Charges::MAX) charges, or if
     /// the store cannot answer. The fallback does not replace this request.
-    pub async fn unblock<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<(), Error> {
+    pub async fn unblock<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<usize, Error> {
         let charges = charges.into();
         charges.validate()?;
-        self.0.store.call(Request::Unblock(&charges)).await?;
-        Ok(())
+        let reply = self.0.store.call(Request::Unblock(&charges)).await?;
+        Ok(reply.found_keys())
     }
 }

@@ -187,17 +187,18 @@ impl Limiter {
     }
 
     /// Forgets what the keys of these charges have spent under their policies, and lifts their
-    /// [blocks](Self::block). The costs of the charges are ignored.
+    /// [blocks](Self::block). The costs of the charges are ignored. Returns the number of keys that had
+    /// spent units or were blocked, which is 0 if the charges name other keys than the rules do.
     ///
     /// # Errors
     ///
     /// Returns an error if there are more than [`Charges::MAX`] charges, or if the store cannot
     /// answer. The fallback does not replace this request.
-    pub async fn reset<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<(), Error> {
+    pub async fn reset<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<usize, Error> {
         let charges = charges.into();
         charges.validate()?;
-        self.0.store.call(Request::Reset(&charges)).await?;
-        Ok(())
+        let reply = self.0.store.call(Request::Reset(&charges)).await?;
+        Ok(reply.found_keys())
     }
 
     /// Waits until all charges are admitted, for at most `within`: for jobs and clients that prefer a

@@ -8,7 +8,7 @@ use tower_layer::Layer;
 use super::{
     decide::Decider,
     headers::Headers,
-    respond::{DenialFormat, DenialResponse, Rejection},
+    respond::{DenialFormat, DenialResponse, OnRejected, Rejection},
     service::RateLimit,
 };
 use crate::{
@@ -135,7 +135,7 @@ impl RateLimitLayer {
     }
 
     /// Creates a layer with one limit for each [peer address](by::peer_ip), under a policy named
-    /// `per-ip`. A rule of your own, with [`new`](Self::new), chooses another key, name or cost.
+    /// `per-ip`. The quota is a [`Quota`] or its text, such as `100/min`. A rule of your own, with [`new`](Self::new), chooses another key, name or cost.
     ///
     /// Serve the application with `into_make_service_with_connect_info::<SocketAddr>()`, as below. Without
     /// the address of the peer, the layer [rejects](crate::Identity::NoPeer) each request with status 500.
@@ -159,9 +159,12 @@ impl RateLimitLayer {
     ///
     /// # Errors
     ///
-    /// Returns an error if the policy `per-ip` cannot be created. With a valid [`Quota`] this does
-    /// not happen.
-    pub fn per_ip(limiter: Limiter, quota: Quota) -> Result<Self, Error> {
+    /// Returns an error if `quota` is a text and not that of a [quota](Quota#impl-FromStr-for-Quota).
+    pub fn per_ip<Q>(limiter: Limiter, quota: Q) -> Result<Self, Error>
+    where
+        Q: TryInto<Quota>,
+        Error: From<Q::Error>,
+    {
         Ok(Self::new(limiter, Rule::new(Policy::new("per-ip", quota)?, by::peer_ip())))
     }
 
@@ -243,16 +246,20 @@ impl RateLimitLayer {
     /// Denies requests in plain text instead of problem documents (RFC 9457).
     #[must_use]
     pub fn plain_text(self) -> Self {
-        self.with(|decider| decider.denial_format = DenialFormat::PlainText)
+        self.with(|decider| decider.denial_format.is_plain = true)
     }
 
-    /// Sets a closure that creates the response to a [rejected](Rejection) request. The closure
-    /// returns any type that converts into a [`DenialResponse`]: with the feature `axum`, every
-    /// `IntoResponse`.
+    /// Sets a closure that creates the response to a denied request, which may come back later: status
+    /// 429. The closure returns any type that converts into a [`DenialResponse`]: with the feature `axum`,
+    /// every `IntoResponse`.
+    ///
+    /// Other rejections do not get this response, because it would invite clients to come back that never
+    /// succeed. They have closures of their own: [`on_over_capacity`](Self::on_over_capacity) and
+    /// [`on_unavailable`](Self::on_unavailable).
     ///
     /// The layer completes the response:
     ///
-    /// - The status is that of the [`Rejection`], 429, 403, 503 or 500, unless the closure has chosen one.
+    /// - The status is that of the [`Rejection`], unless the closure has chosen one.
     ///   A status 200 is replaced, because it is the default of responses, and because a client
     ///   reads a denial with status 200 as a success.
     /// - `Retry-After` and the rate limit [`Headers`] are added. They replace headers of the same
@@ -278,11 +285,42 @@ impl RateLimitLayer {
         F: Fn(&Rejection<'_>, &Parts) -> R + Send + Sync + 'static,
         R: Into<DenialResponse>,
     {
-        self.with(|decider| {
-            let respond =
-                move |rejection: &Rejection<'_>, parts: &Parts| respond(rejection, parts).into();
-            decider.denial_format = DenialFormat::Custom(Arc::new(respond));
-        })
+        self.with(|decider| decider.denial_format.on_denied = Some(on_rejected(respond)))
+    }
+
+    /// Sets a closure that creates the response to a request whose cost exceeds the capacity of a policy:
+    /// status 403. Such a request can never be admitted, so do not tell the client to come back.
+    ///
+    /// Everything else is as in [`on_denied`](Self::on_denied).
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+    /// # let rule = Rule::new(Policy::new("p", Quota::per_minute(60))?, by::header("x-api-key"));
+    /// let layer = RateLimitLayer::new(Limiter::in_memory(), rule)
+    ///     .on_denied(|_, _| "slow down")
+    ///     .on_over_capacity(|_, _| "this request is too large");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn on_over_capacity<F, R>(self, respond: F) -> Self
+    where
+        F: Fn(&Rejection<'_>, &Parts) -> R + Send + Sync + 'static,
+        R: Into<DenialResponse>,
+    {
+        self.with(|decider| decider.denial_format.on_over_capacity = Some(on_rejected(respond)))
+    }
+
+    /// Sets a closure that creates the response to a request that is rejected because the store cannot
+    /// answer or a lookup has failed, under [`OnFailure::Deny`](crate::OnFailure::Deny): status 503.
+    ///
+    /// Everything else is as in [`on_denied`](Self::on_denied).
+    #[must_use]
+    pub fn on_unavailable<F, R>(self, respond: F) -> Self
+    where
+        F: Fn(&Rejection<'_>, &Parts) -> R + Send + Sync + 'static,
+        R: Into<DenialResponse>,
+    {
+        self.with(|decider| decider.denial_format.on_unavailable = Some(on_rejected(respond)))
     }
 
     /// Sets a closure that is called with every [`Decision`], before the inner service is called.
@@ -299,6 +337,14 @@ impl RateLimitLayer {
         change(Arc::make_mut(&mut self.0));
         self
     }
+}
+
+fn on_rejected<F, R>(respond: F) -> OnRejected
+where
+    F: Fn(&Rejection<'_>, &Parts) -> R + Send + Sync + 'static,
+    R: Into<DenialResponse>,
+{
+    Arc::new(move |rejection, parts| respond(rejection, parts).into())
 }
 
 impl<S> Layer<S> for RateLimitLayer {

@@ -45,16 +45,33 @@ impl Policy {
     /// The longest name, in characters.
     pub const MAX_NAME_CHARS: usize = 64;
 
-    /// Creates a policy with this name and quota.
+    /// Creates a policy with this name and quota: a [`Quota`], or its text.
+    ///
+    /// ```
+    /// use tollgate::{Policy, Quota};
+    ///
+    /// let search = Policy::new("search", "100/min")?;
+    /// assert_eq!(search.quota(), Quota::per_minute(100));
+    ///
+    /// let error = Policy::new("login", "5/min token_bucket(5)").unwrap_err();
+    /// assert!(error.to_string().contains("did you mean \"token-bucket(5)\"?"));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     ///
     /// A name has 1 to 64 characters of `a-z`, `0-9`, `-`, `_` and `.`, and begins with a letter
     /// or a digit. It is shown in headers, problem documents and metrics.
     ///
     /// # Errors
     ///
-    /// Returns an error if the name does not have this form.
-    pub fn new(name: &str, quota: Quota) -> Result<Self, Error> {
+    /// Returns an error if the name does not have this form, or if the text is not that of a
+    /// [quota](Quota#impl-FromStr-for-Quota).
+    pub fn new<Q>(name: &str, quota: Q) -> Result<Self, Error>
+    where
+        Q: TryInto<Quota>,
+        Error: From<Q::Error>,
+    {
         let name = parse_name("policy name", name)?;
+        let quota = quota.try_into()?;
         let id = id(&name);
         Ok(Self(Arc::new(PolicyState {
             id,

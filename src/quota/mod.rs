@@ -2,6 +2,7 @@
 
 mod algorithm;
 mod lease;
+mod nearest;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod quota;
 #[cfg(feature = "serde")]

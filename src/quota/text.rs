@@ -3,8 +3,11 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use super::Quota;
-use crate::{error::Error, quota::Algorithm};
+use super::{
+    Algorithm, Quota,
+    nearest::{nearest, nearest_algorithm},
+};
+use crate::error::{Error, ErrorKind};
 
 const FORM: &str = "LIMIT/WINDOW [ALGORITHM] [leased(TIME)], such as 100/min, 5/10s, \
                     1000/day sliding-buckets(24), 50/s token-bucket(20), 60000/min leased(500ms)";
@@ -37,27 +40,62 @@ impl FromStr for Quota {
     /// grouped with `_`. Without an algorithm it is `sliding-log`. The time of a lease is written like
     /// a window, with its number.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = || Error::invalid("quota", text, FORM);
+        let wrong = |word: &str, why: &str, nearest: Option<String>| {
+            let nearest = nearest.map(|nearest| format!(" (did you mean {nearest:?}?)"));
+            let nearest = nearest.unwrap_or_default();
+            let message =
+                format!("quota is {text:?}, in which {word:?} {why}{nearest}, allowed is {FORM}");
+            Error::new(ErrorKind::Invalid, message)
+        };
         let mut words = text.split_ascii_whitespace().peekable();
-        let (limit, window) =
-            words.next().and_then(|rate| rate.split_once('/')).ok_or_else(wrong)?;
-        let algorithm = match words.next_if(|word| lease_time(word).is_none()) {
-            Some(name) => Algorithm::from_text(name).ok_or_else(wrong)?,
+        let rate = words.next().unwrap_or_default();
+        let (limit, window) = rate
+            .split_once('/')
+            .ok_or_else(|| wrong(rate, "is not LIMIT/WINDOW", in_one_word(text)))?;
+        let units = number(&limit.replace('_', ""))
+            .ok_or_else(|| wrong(limit, "is not a limit", without_separators(limit)))?;
+        let length = duration(window)
+            .ok_or_else(|| wrong(window, "is not a window", nearest_duration(window)))?;
+        let algorithm = match words.next_if(|word| !word.starts_with("lease")) {
+            Some(name) => Algorithm::from_text(name)
+                .ok_or_else(|| wrong(name, "is not an algorithm", nearest_algorithm(name)))?,
             None => Algorithm::SlidingLog,
         };
-        let lease = words.next().map(|word| {
-            lease_time(word).filter(|time| time.starts_with(|first: char| first.is_ascii_digit()))
-        });
-        if words.next().is_some() {
-            return Err(wrong());
+        let quota = Self::new_with_algorithm(units, length, algorithm)?;
+        let Some(word) = words.next() else { return Ok(quota) };
+        let lease = lease_time(word).and_then(counted_duration);
+        let lease = lease.ok_or_else(|| wrong(word, "is not a lease", nearest_lease(word)))?;
+        match words.next() {
+            Some(word) => Err(wrong(word, "is a word too many", None)),
+            None => quota.leased(lease),
         }
-        let limit = number(&limit.replace('_', "")).ok_or_else(wrong)?;
-        let window = duration(window).ok_or_else(wrong)?;
-        let quota = Self::new_with_algorithm(limit, window, algorithm)?;
-        match lease {
-            Some(time) => quota.leased(time.and_then(duration).ok_or_else(wrong)?),
-            None => Ok(quota),
-        }
+    }
+}
+
+/// Reads the text of a quota, for [`Policy::new`](crate::Policy::new).
+impl TryFrom<&str> for Quota {
+    type Error = Error;
+
+    fn try_from(text: &str) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+/// Reads the text of a quota, for [`Policy::new`](crate::Policy::new).
+impl TryFrom<&String> for Quota {
+    type Error = Error;
+
+    fn try_from(text: &String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+/// Reads the text of a quota, for [`Policy::new`](crate::Policy::new).
+impl TryFrom<String> for Quota {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
     }
 }
 
@@ -83,6 +121,44 @@ impl fmt::Display for Quota {
 /// Returns the text between the parentheses of `leased(..)`.
 fn lease_time(word: &str) -> Option<&str> {
     word.strip_prefix("leased(")?.strip_suffix(')')
+}
+
+/// Returns the text with a rate in one word, if it is then right: `100 / min`, `100 per min`.
+fn in_one_word(text: &str) -> Option<String> {
+    let words: Vec<_> = text.split_ascii_whitespace().collect();
+    let joined = words.join(" ").replace(" per ", "/").replace(" / ", "/").replace(" /", "/");
+    let joined = joined.replace("/ ", "/");
+    (joined != text && joined.parse::<Quota>().is_ok()).then_some(joined)
+}
+
+/// Returns a number without the separators of thousands that people write.
+fn without_separators(limit: &str) -> Option<String> {
+    let digits = limit.replace([',', '.', '\''], "");
+    number(&digits).is_some_and(|number| number > 0).then_some(digits)
+}
+
+/// Returns the right spelling of a window.
+fn nearest_duration(window: &str) -> Option<String> {
+    let digits = window.bytes().take_while(u8::is_ascii_digit).count();
+    let (count, unit) = window.split_at(digits);
+    let nearest = nearest(unit, &UNITS.map(|(name, _)| name))?;
+    Some(format!("{count}{nearest}"))
+}
+
+/// Returns the right spelling of a lease.
+fn nearest_lease(word: &str) -> Option<String> {
+    let (_, time) = word.split_once('(')?;
+    let time = time.trim_end_matches(')');
+    let time = match number(time) {
+        Some(_) => format!("{time}ms"),
+        None => time.to_owned(),
+    };
+    counted_duration(&time).map(|_| format!("leased({time})"))
+}
+
+/// Parses a number and a unit.
+fn counted_duration(text: &str) -> Option<Duration> {
+    text.starts_with(|first: char| first.is_ascii_digit()).then(|| duration(text))?
 }
 
 /// Parses a number, which may be left out, and a unit.

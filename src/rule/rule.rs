@@ -8,7 +8,7 @@ use http::{request::Parts, response};
 use super::Lookup;
 use super::{Adjustment, MissingPeer, PendingLookups, lookup::Lookups};
 use crate::{
-    key::Identity,
+    key::{Identity, IntoIdentity},
     policy::{Charge, OnFailure, Policy},
     quota::Quota,
     telemetry,
@@ -65,26 +65,29 @@ pub(crate) type RequestFn<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 #[derive(Clone)]
 enum PolicyChoice {
     Fixed(Policy),
-    PerRequest(RequestFn<Policy>),
+    /// A closure chooses one of the policies that are `known`, or any other if none is.
+    PerRequest {
+        choose: RequestFn<Policy>,
+        known: Arc<[Policy]>,
+    },
 }
 
 impl Rule {
     /// Creates a rule that charges the key of a request 1 unit under `policy`.
     ///
-    /// The closure returns anything that converts into an [`Identity`]: a [`Key`](crate::Key), an
-    /// `Option<Key>` or an `Identity`. `None` becomes [`Identity::Unknown`]: all such requests
+    /// The closure returns anything that [converts](IntoIdentity) into an [`Identity`]: a
+    /// [`Key`](crate::Key), an `Option<Key>` or an `Identity`. `None` becomes [`Identity::Unknown`]: all such requests
     /// share one key. [`by`](crate::by) has ready-made closures.
     pub fn new<F, K>(policy: Policy, identity: F) -> Self
     where
         F: Fn(&Parts) -> K + Send + Sync + 'static,
-        K: Into<Identity>,
+        K: IntoIdentity,
     {
         Self::with_choice(PolicyChoice::Fixed(policy), identity)
     }
 
     /// Creates a rule like [`new`](Self::new), with a closure that chooses the [`Policy`] for each
-    /// request, by tier or by route. [`Tiers::chosen_by`](crate::Tiers::chosen_by) returns a
-    /// ready-made one.
+    /// request, by tier or by route. For a table of tiers, use [`Tiers::rule`](crate::Tiers::rule).
     ///
     /// ```
     /// use tollgate::{Policy, Quota, Rule, by};
@@ -105,19 +108,34 @@ impl Rule {
     where
         C: Fn(&Parts) -> Policy + Send + Sync + 'static,
         F: Fn(&Parts) -> K + Send + Sync + 'static,
-        K: Into<Identity>,
+        K: IntoIdentity,
     {
-        Self::with_choice(PolicyChoice::PerRequest(Arc::new(choose)), identity)
+        Self::tiered_among(choose, [], identity)
+    }
+
+    /// Creates a rule with a closure that chooses one of the policies `known`.
+    pub(super) fn tiered_among<C, F, K>(
+        choose: C,
+        known: impl IntoIterator<Item = Policy>,
+        identity: F,
+    ) -> Self
+    where
+        C: Fn(&Parts) -> Policy + Send + Sync + 'static,
+        F: Fn(&Parts) -> K + Send + Sync + 'static,
+        K: IntoIdentity,
+    {
+        let known = known.into_iter().collect();
+        Self::with_choice(PolicyChoice::PerRequest { choose: Arc::new(choose), known }, identity)
     }
 
     fn with_choice<F, K>(policy: PolicyChoice, identity: F) -> Self
     where
         F: Fn(&Parts) -> K + Send + Sync + 'static,
-        K: Into<Identity>,
+        K: IntoIdentity,
     {
         Self {
             policy,
-            identity: Arc::new(move |parts| identity(parts).into()),
+            identity: Arc::new(move |parts| identity(parts).into_identity()),
             quota: None,
             cost: None,
             only: None,
@@ -334,7 +352,7 @@ impl Rule {
         let cost = self.cost.as_ref().map_or(1, |cost| cost(parts));
         let charge = match &self.policy {
             PolicyChoice::Fixed(policy) => policy.charge(key, cost),
-            PolicyChoice::PerRequest(choose) => choose(parts).charge(key, cost).into_owned(),
+            PolicyChoice::PerRequest { choose, .. } => choose(parts).charge(key, cost).into_owned(),
         };
         let charge = charge.with_on_failure(self.on_failure);
         let charge = match self.quota.as_ref().and_then(|quota| quota(parts)) {
@@ -348,7 +366,13 @@ impl Rule {
     pub(crate) fn description(&self) -> String {
         let policy = match &self.policy {
             PolicyChoice::Fixed(policy) => policy.description(),
-            _ => "a policy chosen per request".to_owned(),
+            PolicyChoice::PerRequest { known, .. } if known.is_empty() => {
+                "a policy chosen per request".to_owned()
+            }
+            PolicyChoice::PerRequest { known, .. } => {
+                let known: Vec<_> = known.iter().map(Policy::description).collect();
+                format!("one of ({})", known.join(", "))
+            }
         };
         match (self.shadow, self.on_failure) {
             (true, _) => format!("{policy} (shadow)"),
@@ -392,7 +416,7 @@ impl fmt::Debug for Rule {
         let mut debug = f.debug_struct("Rule");
         match &self.policy {
             PolicyChoice::Fixed(policy) => debug.field("policy", policy),
-            PolicyChoice::PerRequest(_) => {
+            PolicyChoice::PerRequest { .. } => {
                 debug.field("policy", &format_args!("chosen per request"))
             }
         };

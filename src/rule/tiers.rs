@@ -1,23 +1,27 @@
 //! Policies by tier.
 
-use std::{borrow::Borrow, collections::HashMap, hash::Hash};
+use std::{
+    borrow::Borrow,
+    collections::{HashMap, HashSet},
+    hash::Hash,
+};
 
 use http::request::Parts;
 
-use crate::policy::Policy;
+use super::Rule;
+use crate::{key::IntoIdentity, policy::Policy};
 
 /// A table of [`Policy`]s by tier, with a policy for all other requests.
 ///
 /// A tier is a name or a value of an enum of the application: any `T` that can be hashed.
-/// [`chosen_by`](Self::chosen_by) turns the table into a closure for
-/// [`Rule::tiered`](crate::Rule::tiered).
+/// [`rule`](Self::rule) turns the table into a [`Rule`].
 ///
 /// # Examples
 ///
 /// The tiers of accounts, by name:
 ///
 /// ```
-/// use tollgate::{Policy, Quota, Rule, Tiers, by};
+/// use tollgate::{Policy, Quota, Tiers, by};
 ///
 /// let tiers = Tiers::or_else(Policy::new("free", Quota::per_minute(10))?)
 ///     .tier("basic", Policy::new("basic", Quota::per_minute(100))?)
@@ -27,15 +31,17 @@ use crate::policy::Policy;
 /// #[derive(Clone)]
 /// struct Account { id: u64, tier: String }
 ///
-/// let tier = tiers.chosen_by(|parts| Some(parts.extensions.get::<Account>()?.tier.clone()));
-/// let rule = Rule::tiered(tier, by::extension(|account: &Account| account.id));
+/// let rule = tiers.rule(
+///     |parts| Some(parts.extensions.get::<Account>()?.tier.clone()),
+///     by::extension(|account: &Account| account.id),
+/// );
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 ///
 /// The variants of an enum:
 ///
 /// ```
-/// use tollgate::{Policy, Quota, Rule, Tiers, by};
+/// use tollgate::{Policy, Quota, Tiers, by};
 ///
 /// #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 /// enum Plan { Basic, Premium }
@@ -43,8 +49,8 @@ use crate::policy::Policy;
 /// let tiers = Tiers::or_else(Policy::new("free", Quota::per_minute(10))?)
 ///     .tier(Plan::Basic, Policy::new("basic", Quota::per_minute(100))?)
 ///     .tier(Plan::Premium, Policy::new("premium", Quota::per_minute(1_000))?);
-/// let rule = Rule::tiered(
-///     tiers.chosen_by(|parts| parts.extensions.get::<Plan>().copied()),
+/// let rule = tiers.rule(
+///     |parts| parts.extensions.get::<Plan>().copied(),
 ///     by::header("x-account"),
 /// );
 /// # Ok::<(), tollgate::Error>(())
@@ -80,8 +86,33 @@ impl<T: Hash + Eq> Tiers<T> {
         tier.and_then(|tier| self.tiers.get(tier)).unwrap_or(&self.otherwise)
     }
 
-    /// Returns a closure for [`Rule::tiered`](crate::Rule::tiered). `tier` returns the tier of a
-    /// request, for example from an extension that an earlier layer inserts.
+    /// Creates a [`Rule`] with the policy of each request's tier. `tier` returns the tier of a request, for
+    /// example from an extension that an earlier layer inserts. `identity` returns who is charged, as in
+    /// [`Rule::new`].
+    pub fn rule<C, F, K>(self, tier: C, identity: F) -> Rule
+    where
+        C: Fn(&Parts) -> Option<T> + Send + Sync + 'static,
+        F: Fn(&Parts) -> K + Send + Sync + 'static,
+        K: IntoIdentity,
+        T: Send + Sync + 'static,
+    {
+        let policies = self.policies();
+        Rule::tiered_among(self.chosen_by(tier), policies, identity)
+    }
+
+    /// Returns all policies by name, and the one for all other requests at the end.
+    fn policies(&self) -> Vec<Policy> {
+        let mut policies: Vec<_> = self.tiers.values().cloned().collect();
+        policies.sort_by(|one, other| one.name().cmp(other.name()));
+        policies.push(self.otherwise.clone());
+        // Several tiers may have one policy.
+        let mut seen = HashSet::new();
+        policies.retain(|policy| seen.insert(policy.name().to_owned()));
+        policies
+    }
+
+    /// Returns a closure that chooses the policy of each request, for [`Rule::tiered`]. [`rule`](Self::rule)
+    /// makes a rule at once, and its policies are in the [start line](crate::RateLimitLayer#first-start).
     pub fn chosen_by<F>(self, tier: F) -> impl Fn(&Parts) -> Policy + Send + Sync + 'static
     where
         F: Fn(&Parts) -> Option<T> + Send + Sync + 'static,

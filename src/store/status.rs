@@ -48,7 +48,7 @@ pub struct Status {
     /// the [fallback](super::Resilience::fallback) of a remote store.
     pub memory: Option<MemoryStats>,
     /// The reason why a [lazy](super::RedisConfig::lazy) store is not ready: the text of the error of
-    /// its last attempt to start, or that the first attempt has not ended. `None` once the store has
+    /// its last attempt to start, which names host and port, or that the first attempt has not ended. `None` once the store has
     /// started, and for all other stores.
     pub not_ready: Option<String>,
     /// The number of keys of which this process holds [leased](crate::Quota::leased) units. The limiter

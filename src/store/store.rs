@@ -191,7 +191,8 @@ pub enum Request<'a> {
     /// Refunds the units of each [line](Receipt::lines) of a [`Receipt`] that the store still
     /// counts.
     Refund(&'a Receipt),
-    /// Forgets the units that the keys of these charges have spent, and lifts their blocks.
+    /// Forgets the units that the keys of these charges have spent, and lifts their blocks. The
+    /// [units](super::ChargeReply::units) of the reply say which keys there were, also for the next two.
     Reset(&'a [Charge<'a>]),
     /// [Blocks](crate::Limiter::block) the keys of these charges under their policies for a duration.
     /// The reply has the standings of the blocked keys.

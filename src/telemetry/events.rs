@@ -11,7 +11,7 @@ use tracing::level_filters::LevelFilter;
 
 use super::denial_log::{DenialLog, Suppressed};
 use crate::{
-    decision::{Decision, Outcome, OutcomeKind},
+    decision::{Decision, Outcome, OutcomeKind, Source},
     error::{Error, ErrorKind},
 };
 
@@ -57,22 +57,30 @@ fn report<'r>(decision: &Decision<'_>, log: &DenialLog, route: impl FnOnce() -> 
         && tracing::enabled!(target: "tollgate", tracing::Level::INFO)
         && let Some(suppressed) = log.admit(&outcome)
     {
-        denied(outcome, decision.is_allowed(), route(), suppressed);
+        denied(outcome, decision, route(), suppressed);
     }
 }
 
-fn denied(outcome: Outcome<'_>, shadow: bool, route: Option<&str>, suppressed: Suppressed) {
-    let standing = outcome.standing();
-    let (policy, cost, limit) =
-        (outcome.policy().name(), outcome.charge().cost(), standing.limit());
-    let key = outcome.charge().key();
-    let used = limit.saturating_sub(standing.remaining());
+fn denied(
+    outcome: Outcome<'_>,
+    decision: &Decision<'_>,
+    route: Option<&str>,
+    suppressed: Suppressed,
+) {
+    let (standing, source) = (outcome.standing(), decision.source());
+    let (policy, cost, key) =
+        (outcome.policy().name(), outcome.charge().cost(), outcome.charge().key());
+    // The fallback decides by the share of this process, so there the used units are those of the share.
+    let share = (source == Source::Fallback).then(|| standing.limit());
+    let limit = share.map_or(standing.limit(), |_| outcome.quota().capacity());
+    let used = standing.limit().saturating_sub(standing.remaining());
+    let (source, shadow) = (source.name(), decision.is_allowed());
     let retry_after = standing.retry_after().map(tracing::field::debug);
     let Suppressed { same: suppressed, others } = suppressed;
     let suppressed_others = (others > 0).then_some(others);
     tracing::info!(
         target: "tollgate",
-        policy, ?key, cost, used, limit, retry_after, route, shadow, suppressed, suppressed_others,
+        policy, ?key, cost, used, share, limit, source, retry_after, route, shadow, suppressed, suppressed_others,
         "denied"
     );
 }

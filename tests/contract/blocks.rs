@@ -154,6 +154,48 @@ pub(crate) async fn unblock_lifts_a_block_and_keeps_the_units(fixture: Fixture) 
     }
 }
 
+/// A block, its lift and a reset say whether they have met a key, whatever the store still keeps of it.
+pub(crate) async fn the_keys_that_were_found_are_counted(fixture: Fixture) {
+    let limiter = &fixture.limiter;
+    for policy in &each_algorithm(10) {
+        fixture.set(START);
+        let charge = || policy.charge("alice", 1);
+        assert_eq!(limiter.reset(charge()).await.expect("an answer"), 0, "{policy:?}");
+        assert_eq!(limiter.unblock(charge()).await.expect("an answer"), 0);
+        assert_eq!(limiter.block(charge(), seconds(900)).await.expect("an answer"), 0);
+        assert_eq!(limiter.unblock(charge()).await.expect("an answer"), 1, "{policy:?}");
+        assert_eq!(limiter.unblock(charge()).await.expect("an answer"), 0);
+        assert_eq!(limiter.reset(charge()).await.expect("an answer"), 0, "nothing was spent");
+
+        assert!(check(&fixture, policy, 1).await.is_allowed());
+        assert_eq!(limiter.unblock(charge()).await.expect("an answer"), 0, "spent, not blocked");
+        assert_eq!(
+            limiter.block(charge(), seconds(900)).await.expect("an answer"),
+            1,
+            "{policy:?}"
+        );
+        assert_eq!(limiter.reset(charge()).await.expect("an answer"), 1, "{policy:?}");
+        assert_eq!(limiter.reset(charge()).await.expect("an answer"), 0);
+
+        assert_eq!(limiter.block(charge(), seconds(900)).await.expect("an answer"), 0);
+        assert_eq!(limiter.block(charge(), seconds(60)).await.expect("an answer"), 1);
+        assert_eq!(limiter.reset(charge()).await.expect("an answer"), 1, "a blocked key");
+
+        // What has left the window is not found, nor a block that is over.
+        assert!(check(&fixture, policy, 1).await.is_allowed());
+        limiter.block(policy.charge("bob", 1), seconds(900)).await.expect("an answer");
+        fixture.set(START + 900 * SECOND);
+        assert_eq!(limiter.reset(charge()).await.expect("an answer"), 0, "{policy:?}");
+        assert_eq!(limiter.unblock(policy.charge("bob", 1)).await.expect("an answer"), 0);
+        assert_eq!(limiter.reset(policy.charge("bob", 1)).await.expect("an answer"), 0);
+    }
+    let [one, other] = &each_algorithm(10)[..2] else { panic!("five algorithms") };
+    assert!(check(&fixture, one, 1).await.is_allowed());
+    let charges = [one.charge("alice", 1), other.charge("alice", 1), other.charge("carol", 1)];
+    assert_eq!(limiter.block(charges.clone(), seconds(900)).await.expect("an answer"), 1);
+    assert_eq!(limiter.reset(charges).await.expect("an answer"), 3);
+}
+
 pub(crate) async fn reset_lifts_a_block(fixture: Fixture) {
     fixture.set(START);
     for policy in &each_algorithm(10) {

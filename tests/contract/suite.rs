@@ -25,6 +25,7 @@ macro_rules! store_contract {
                     a_block_waits_for_the_later_of_its_end_and_the_algorithm,
                     a_block_is_one_of_a_policy_and_a_key, the_later_of_two_blocks_ends,
                     unblock_lifts_a_block_and_keeps_the_units, reset_lifts_a_block,
+                    the_keys_that_were_found_are_counted,
                     several_keys_are_blocked_in_one_call, a_blocked_charge_denies_its_check,
                     a_blocked_shadow_is_refused_and_denies_nothing, cost_0_passes_a_block,
                     a_block_keeps_over_capacity, forced_units_and_refunds_count_behind_a_block,

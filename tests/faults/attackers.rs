@@ -200,7 +200,7 @@ impl Drop for Others {
 }
 
 fn policy(name: &str, quota: &str) -> Policy {
-    Policy::new(name, quota.parse().expect("a quota")).expect("a name")
+    Policy::new(name, quota).expect("a name")
 }
 
 /// Resident memory of this process, in KiB.

@@ -29,7 +29,7 @@ pub(crate) fn limiter() -> (Limiter, ManualClock) {
 }
 
 pub(crate) fn policy(name: &str, quota: &str) -> Policy {
-    Policy::new(name, quota.parse().unwrap()).unwrap()
+    Policy::new(name, quota).unwrap()
 }
 
 /// All requests are one key.

@@ -9,12 +9,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode, request::Parts};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use tollgate::{
     Decision, DenialResponse, Denied, Headers, Limiter, OnFailure, Quota, RateLimitLayer,
-    RejectionKind, Reset,
+    Rejection, RejectionKind, Reset,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -47,13 +47,45 @@ fn unavailable() -> RateLimitLayer {
 const EACH: [(fn() -> RateLimitLayer, u16); 3] =
     [(over_quota, 429), (over_capacity, 403), (unavailable, 503)];
 
+/// Sets the closure for each kind of rejection.
+fn on_each<F, R>(layer: RateLimitLayer, respond: F) -> RateLimitLayer
+where
+    F: Fn(&Rejection<'_>, &Parts) -> R + Clone + Send + Sync + 'static,
+    R: Into<DenialResponse>,
+{
+    layer.on_denied(respond.clone()).on_over_capacity(respond.clone()).on_unavailable(respond)
+}
+
+/// A closure with a fixed status says to some clients what is wrong for others. So each kind of rejection has
+/// a closure of its own, and without one the response of the layer.
+#[tokio::test]
+async fn a_closure_answers_one_kind_of_rejection() {
+    type Change = fn(RateLimitLayer) -> RateLimitLayer;
+    const SLOW_DOWN: (StatusCode, &str) = (StatusCode::TOO_MANY_REQUESTS, "own");
+    let changes: [(Change, u16); 3] = [
+        (|layer| layer.on_denied(|_, _| SLOW_DOWN), 429),
+        (|layer| layer.on_over_capacity(|_, _| "own"), 403),
+        (|layer| layer.on_unavailable(|_, _| "own"), 503),
+    ];
+    for (change, own) in changes {
+        for (layer, status) in EACH {
+            let (actual, headers, body) = second(change(layer())).await;
+            assert_eq!((actual, body == "own"), (status, status == own));
+            assert_eq!(headers.contains_key("retry-after"), status != 403);
+            let (actual, _, body) = second(change(layer()).plain_text()).await;
+            assert_eq!((actual, body == "own"), (status, status == own));
+            assert!(!body.starts_with('{'), "plain text: {body}");
+        }
+    }
+}
+
 /// The layer sets the status for each of these, and the body is that of the closure.
 #[tokio::test]
 async fn a_forgotten_status_is_set() {
     fn each<R: Into<DenialResponse> + 'static>(
         respond: fn() -> R,
     ) -> impl Fn(RateLimitLayer) -> RateLimitLayer {
-        move |layer| layer.on_denied(move |_, _| respond())
+        move |layer| on_each(layer, move |_, _| respond())
     }
     for (layer, status) in EACH {
         for (layer, content_type) in [
@@ -79,10 +111,10 @@ async fn a_forgotten_status_is_set() {
 async fn the_status_of_the_application_is_kept() {
     for (layer, _) in EACH {
         let (status, headers, body) =
-            second(layer().on_denied(|_, _| (StatusCode::IM_A_TEAPOT, "tea"))).await;
+            second(on_each(layer(), |_, _| (StatusCode::IM_A_TEAPOT, "tea"))).await;
         assert_eq!((status, body.as_str()), (418, "tea"));
         assert_eq!(headers["cache-control"], "no-store");
-        let (status, ..) = second(layer().on_denied(|_, _| StatusCode::NO_CONTENT)).await;
+        let (status, ..) = second(on_each(layer(), |_, _| StatusCode::NO_CONTENT)).await;
         assert_eq!(status, 204);
     }
 }
@@ -100,7 +132,7 @@ async fn the_rejection_is_what_the_response_says() {
             let (layer, status) = layer;
             let seen = Arc::new(Mutex::new(None));
             let closure = Arc::clone(&seen);
-            let layer = layer().jitter(jitter).on_denied(move |rejection, parts| {
+            let layer = on_each(layer().jitter(jitter), move |rejection, parts| {
                 assert_eq!((rejection.kind(), parts.uri.path()), (kind, parts.uri.path()));
                 assert_eq!(rejection.denied().is_some(), decided);
                 assert_eq!(rejection.status().as_u16(), status);
@@ -146,10 +178,7 @@ async fn a_closure_that_copies_the_headers_sends_them_once() {
 async fn the_response_without_a_closure_can_be_made_in_the_closure() {
     for (layer, _) in EACH {
         let default = second(layer()).await;
-        assert_eq!(
-            second(layer().on_denied(|rejection, _| rejection.to_response())).await,
-            default
-        );
+        assert_eq!(second(on_each(layer(), |rejection, _| rejection.to_response())).await, default);
     }
 }
 

@@ -6,13 +6,13 @@ use bytes::Bytes;
 use http::{Method, Request, Response, Version};
 use http_body_util::Empty;
 use tollgate::{
-    Limiter, Mark, RateLimitLayer, Standing, Timestamp,
+    Limiter, Mark, RateLimitLayer, Rule, Standing, Timestamp, by,
     client::{PaceError, PaceLayer},
     store::{Answer, ChargeReply, Request as StoreRequest, Source, Store, StoreReply, Verdict},
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::{get, rule, text};
+use crate::{get, limiter, policy, rule, text};
 
 /// A store that denies every charge and names this wait.
 #[derive(Debug, Clone, Copy)]
@@ -114,4 +114,21 @@ async fn paced_calls() {
             assert_eq!((error.is_over_capacity(), error.to_string()), (over_capacity, text.into()));
         }
     }
+}
+
+/// A missing peer address is a mistake of the server, and not of the client.
+#[tokio::test]
+async fn a_missing_peer_address() {
+    let rule = || Rule::new(policy("api", "10/min"), by::peer_ip());
+    let (status, headers, body) = ask(RateLimitLayer::new(limiter().0, rule()), true).await;
+    assert_eq!((status, &headers["grpc-status"], body.as_str()), (200, &"13".parse().unwrap(), ""));
+    let message = headers["grpc-message"].to_str().unwrap();
+    assert!(message.contains("enable the feature tonic"), "{message}");
+    assert!(!message.contains('%'), "it needs no percent-encoding");
+
+    let mut client = PaceLayer::new(limiter().0, rule()).layer(service_fn(inner));
+    let Err(PaceError::Limiter(error)) = client.ready().await.unwrap().call(get("/")).await else {
+        panic!("a call has no peer")
+    };
+    assert!(error.is_invalid() && error.to_string().contains("No peer address"), "{error}");
 }

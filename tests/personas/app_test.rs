@@ -29,7 +29,7 @@ fn app(limiter: Limiter) -> Router {
 
 /// A job of the application: it exports as fast as the upstream service allows.
 async fn export(limiter: &Limiter, pages: u32) -> Result<u32, tollgate::Error> {
-    let upstream = Policy::new("upstream", "10/min token-bucket(1)".parse()?)?;
+    let upstream = Policy::new("upstream", "10/min token-bucket(1)")?;
     let mut exported = 0;
     for _ in 0..pages {
         let turn = limiter.until_ready(upstream.charge("export", 1), Duration::from_secs(60));
@@ -131,7 +131,7 @@ async fn a_clock_that_begins_at_a_given_time() {
     // 10 s before midnight.
     let clock = TokioClock::at((86_400 - 10) * 1_000_000);
     let limiter = limiter_with(clock);
-    let daily = Policy::new("daily", "1/d fixed-window".parse().unwrap()).unwrap();
+    let daily = Policy::new("daily", "1/d fixed-window").unwrap();
     let is_allowed = async || limiter.check(daily.charge("alice", 1)).await.unwrap().is_allowed();
     assert!(is_allowed().await);
     tokio::time::advance(Duration::from_secs(9)).await;

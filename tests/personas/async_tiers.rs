@@ -75,11 +75,12 @@ fn app(database: Database) -> Router {
     let tiers = Tiers::or_else(policy("anonymous", "1/h"))
         .tier(Plan::Free, policy("free", "2/h"))
         .tier(Plan::Pro, policy("pro", "50/h"));
-    let requests = Rule::tiered(
-        tiers.chosen_by(tenants.map(|tenant| tenant.plan)),
-        tenants.map(|tenant| Key::from(&tenant.name)).or(by::peer_ip()),
-    )
-    .resolve(&tenants);
+    let requests = tiers
+        .rule(
+            tenants.map(|tenant| tenant.plan),
+            tenants.map(|tenant| Key::from(&tenant.name)).or(by::peer_ip()),
+        )
+        .resolve(&tenants);
     let exports =
         Rule::new(policy("exports", "1/h"), tenants.map(|tenant| Key::from(&tenant.name)))
             .quota(tenants.and_then(|tenant| tenant.exports))
@@ -103,7 +104,7 @@ async fn items(State(tenants): State<Tenants>, request: Request) -> String {
 }
 
 fn policy(name: &str, quota: &str) -> Policy {
-    Policy::new(name, quota.parse().unwrap()).unwrap()
+    Policy::new(name, quota).unwrap()
 }
 
 /// Returns the status of each of `count` requests.

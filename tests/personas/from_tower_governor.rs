@@ -25,7 +25,7 @@ fn theirs() -> Router {
 }
 
 fn ours() -> Result<Router, tollgate::Error> {
-    let policy = Policy::new("per-ip", "1/2s token-bucket(5)".parse()?)?;
+    let policy = Policy::new("per-ip", "1/2s token-bucket(5)")?;
     let layer = RateLimitLayer::new(Limiter::in_memory(), Rule::new(policy, by::peer_ip()));
     Ok(Router::new().route("/", get(hello)).layer(layer))
 }

@@ -11,12 +11,17 @@ mod batch;
 #[allow(dead_code, reason = "no persona needs all of it")]
 #[path = "../common_http/mod.rs"]
 mod common_http;
+mod first_day;
+#[cfg(all(feature = "axum", feature = "redis"))]
+mod growing;
 #[cfg(feature = "axum")]
 mod login;
 #[cfg(feature = "axum")]
 mod nested;
 #[cfg(feature = "axum")]
 mod newcomer;
+#[cfg(all(feature = "axum", feature = "redis"))]
+mod operator;
 #[cfg(feature = "redis")]
 #[path = "../redis/servers.rs"]
 mod servers;

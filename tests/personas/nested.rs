@@ -10,7 +10,7 @@ use tollgate::{Limiter, Policy, RateLimitLayer, Rule, by, cost, route};
 use crate::common_http::{Client, http1, serve};
 
 fn policy(name: &str, quota: &str) -> Policy {
-    Policy::new(name, quota.parse().unwrap()).unwrap()
+    Policy::new(name, quota).unwrap()
 }
 
 /// A limit of 1 request a day to one route.

@@ -131,8 +131,12 @@ async fn other_formats_of_the_response_say_it_too() {
             .await;
     assert_eq!(reply.status, 500);
     assert!(reply.body.starts_with(b"No peer address reaches the rate limit."), "{:?}", reply.body);
-    let closure =
-        |layer: RateLimitLayer| layer.on_denied(|rejection, _| format!("{:?}", rejection.kind()));
-    let [reply, ..] = three_requests(serve_plainly(app_by(by::peer_ip(), closure)).await).await;
-    assert_eq!((reply.status, &reply.body[..]), (500, &b"NoPeer"[..]));
+    // It is a mistake in the program, for which no closure of the application is called.
+    let closures = |layer: RateLimitLayer| {
+        let layer = layer.plain_text().on_denied(|_, _| "closure");
+        layer.on_over_capacity(|_, _| "closure").on_unavailable(|_, _| "closure")
+    };
+    let [reply, ..] = three_requests(serve_plainly(app_by(by::peer_ip(), closures)).await).await;
+    assert_eq!(reply.status, 500);
+    assert!(reply.body.starts_with(b"No peer address reaches the rate limit."), "{:?}", reply.body);
 }

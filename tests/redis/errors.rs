@@ -38,8 +38,8 @@ fn assert_says(error: &Error, kind: ErrorKind, advice: &str) {
 }
 
 const ALL: [(&str, &str); 5] = [
-    ("5/h", "l2"),
-    ("5/h sliding-buckets(4)", "b2"),
+    ("5/h", "l3"),
+    ("5/h sliding-buckets(4)", "b3"),
     ("5/h sliding-counter", "c2"),
     ("5/h token-bucket(5)", "t2"),
     ("5/h fixed-window", "f2"),
@@ -51,9 +51,12 @@ async fn addresses_that_are_not() {
         let error = RedisStore::connect(url).await.expect_err("not an address");
         assert_says(&error, ErrorKind::Invalid, "redis://");
     }
-    let url = format!("redis://127.0.0.1:{}/", free_port());
+    let address = format!("127.0.0.1:{}", free_port());
+    let url = format!("redis://hidden-user:hidden-password@{address}/");
     let error = RedisStore::connect(&url).await.expect_err("no server there");
     assert_says(&error, ErrorKind::Unavailable, "check that it runs");
+    assert_says(&error, ErrorKind::Unavailable, &address);
+    assert!(!error.to_string().contains("hidden"), "{error}");
     let config = RedisConfig::default().prefix("a{b");
     let error = RedisStore::connect_with(&url, config).await.expect_err("braces");
     assert_says(&error, ErrorKind::Invalid, "without braces");
@@ -72,8 +75,9 @@ async fn passwords_and_rights() {
     server.ask::<()>("ACL SETUSER limiter -pexpireat");
     let policy = crate::policy("p", "50/s");
     let check = || limiter.check(policy.charge("alice", 1));
-    for _ in 0..10 {
-        assert!(check().await.expect("the log is written as a whole").is_allowed());
+    // A short log is written as a whole. This one gets long.
+    for _ in 0..45 {
+        assert!(check().await.expect("the key lives long enough").is_allowed());
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -167,6 +171,58 @@ async fn a_full_disk() {
     }
     let charged = server.keys().into_iter().filter(|key| key.starts_with(b"toll:"));
     assert_eq!(charged.count(), 1, "the checks that failed have left no key");
+}
+
+/// A URL that ends in `/99`, and the number of a database in a cluster.
+#[tokio::test]
+async fn databases_that_do_not_exist() {
+    let server = Server::start();
+    let url = format!("{}/99", server.url().trim_end_matches('/'));
+    let error = RedisStore::connect(&url).await.expect_err("no such database");
+    assert_says(
+        &error,
+        ErrorKind::Unsupported,
+        "no database with the number at the end of the URL",
+    );
+    assert_says(
+        &error,
+        ErrorKind::Unsupported,
+        url.trim_start_matches("redis://").split('/').next().expect("an address"),
+    );
+    let url = format!("{}/3", server.url().trim_end_matches('/'));
+    RedisStore::connect(&url).await.expect("it has 16");
+}
+
+/// A server of another protocol, which answers the first bytes with an error of its own and closes the
+/// connection.
+#[tokio::test]
+async fn an_http_server() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move { axum::serve(listener, axum::Router::new()).await });
+    let error = RedisStore::connect(&format!("redis://{address}/")).await.expect_err("HTTP");
+    assert_says(&error, ErrorKind::Protocol, "does not speak the Redis protocol");
+    assert_says(&error, ErrorKind::Protocol, &address.to_string());
+}
+
+/// The error names the policy of the key, so that the key can be found. If the server does not say which key
+/// it is, the error names all policies of the check.
+#[tokio::test]
+async fn a_foreign_key_has_a_policy() {
+    let server = Server::start();
+    let limiter = limiter(&server).await;
+    let (mine, free) = (policy("mine", "5/h"), policy("free", "5/h"));
+    for (command, both) in
+        [("SET {} xxxxx", "the policy of the key is mine;"), ("RPUSH {} x", "is free or mine;")]
+    {
+        server.ask::<()>("FLUSHALL");
+        server.ask::<()>(&command.replace("{}", "toll:{=alice}:mine:l3"));
+        let error = limiter.check(mine.charge("alice", 1)).await.map(|_| ()).expect_err("refused");
+        assert_says(&error, ErrorKind::WrongType, "the policy of the key is mine");
+        let error = limiter.check([free.charge("alice", 1), mine.charge("alice", 1)]).await;
+        let error = format!("{};", error.map(|_| ()).expect_err("refused"));
+        assert!(error.contains(both), "{error}");
+    }
 }
 
 #[tokio::test]

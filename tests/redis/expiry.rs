@@ -20,8 +20,8 @@ async fn a_key_lives_as_long_as_what_it_has_spent() {
     let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
     let limiter = Limiter::with(store, Resilience::none());
     let each = [
-        ("1000/2s", "l2", 4_000),
-        ("1000/2s sliding-buckets(4)", "b2", 4_000),
+        ("1000/2s", "l3", 4_000),
+        ("1000/2s sliding-buckets(4)", "b3", 4_000),
         ("1000/2s sliding-counter", "c2", 2_000),
         ("1000/2s token-bucket(1000)", "t2", 2_000),
         ("1000/2s fixed-window", "f2", 2_000),
@@ -49,8 +49,8 @@ async fn a_key_lives_as_long_as_what_it_has_spent() {
 }
 
 const EACH: [(&str, &str); Algorithm::EACH.len()] = [
-    ("1000/2s", "l2"),
-    ("1000/2s sliding-buckets(4)", "b2"),
+    ("1000/2s", "l3"),
+    ("1000/2s sliding-buckets(4)", "b3"),
     ("1000/2s sliding-counter", "c2"),
     ("1000/2s token-bucket(1000)", "t2"),
     ("1000/2s fixed-window", "f2"),
@@ -100,9 +100,9 @@ async fn a_key_lives_as_long_as_its_block() {
 
         for attempt in 1.. {
             // In a log with a ring.
-            for _ in 0..20 {
+            for _ in 0..50 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
-                assert!(limiter.check(policy.charge("spent", 10)).await.expect("one").is_allowed());
+                assert!(limiter.check(policy.charge("spent", 4)).await.expect("one").is_allowed());
             }
             let state = end("spent");
             let (earliest, latest) = block("spent", 1).await;
@@ -146,8 +146,8 @@ async fn a_log_lives_as_long_as_its_first_charge_after_a_block() {
     let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
     let limiter = Limiter::with(store, Resilience::none());
     let policy = policy("p", "1000/2s");
-    // More records than the first block of the log has.
-    for _ in 0..20 {
+    // More records than a short log has.
+    for _ in 0..50 {
         let _ = limiter.check(policy.charge("alice", 1)).await.expect("a decision");
     }
     // Longer than the eighth of the window for which a log lives on.
@@ -155,7 +155,7 @@ async fn a_log_lives_as_long_as_its_first_charge_after_a_block() {
     while !limiter.check(policy.charge("alice", 1)).await.expect("a decision").is_allowed() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let lives: i64 = server.ask("PTTL toll:{=alice}:p:l2");
+    let lives: i64 = server.ask("PTTL toll:{=alice}:p:l3");
     let peek = limiter.peek(policy.charge("alice", 0)).await.expect("a decision");
     let after = peek.outcomes().get(0).expect("an outcome").standing().reset_after().as_millis();
     assert!(lives as i128 >= after as i128, "{lives} of {after} ms");

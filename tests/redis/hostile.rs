@@ -16,8 +16,8 @@ use crate::{
 
 /// A quota of each algorithm, and the tag of its keys.
 const EACH: [(&str, &str); Algorithm::EACH.len()] = [
-    ("100/min", "l2"),
-    ("100/min sliding-buckets(4)", "b2"),
+    ("100/min", "l3"),
+    ("100/min sliding-buckets(4)", "b3"),
     ("100/min sliding-counter", "c2"),
     ("100/min token-bucket(50)", "t2"),
     ("100/min fixed-window", "f2"),
@@ -220,9 +220,9 @@ async fn windows_that_alternate_add_nothing() {
             assert_ne!(millis, -1, "the key never expires");
             let days = millis / 86_400_000;
             let most = match tag {
-                "l2" | "f2" => 450,
+                "l3" | "f2" => 450,
                 // A bucket of a quarter of a window ends before the window begins.
-                "b2" => 550,
+                "b3" => 550,
                 _ => 850,
             };
             assert!(days <= most, "{quota:?}: {days} days", quota = policy.quota());

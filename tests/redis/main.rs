@@ -11,6 +11,7 @@ mod frozen;
 mod hostile;
 mod judged;
 mod leased_checks;
+mod memory;
 mod nagle;
 mod no_runtime;
 mod nodes;

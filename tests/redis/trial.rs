@@ -24,7 +24,10 @@ fn assert_says(result: Result<RedisStore, Error>, kind: ErrorKind, place: &str, 
     for part in parts {
         assert!(text.contains(part), "{part:?} is not in: {text}");
     }
-    assert!(!text.contains("127.0.0.1"), "{text}");
+    // The address is that of the server, without the user and the password.
+    let (_, address) = text.rsplit_once("; the server is ").expect("an address");
+    assert!(address.contains("127.0.0.1:") && !text.contains("limiter:"), "{text}");
+    assert!(!text.contains("password@"), "{text}");
 }
 
 /// Returns the rights in the example of the documentation, as commands.

@@ -49,10 +49,26 @@ const TOKEN_BUCKET: Layout = Layout {
     ],
 };
 
-/// Two records in one block.
+/// Two records of a short log.
+const SHORT_LOG: Layout = Layout {
+    quota: "100/min",
+    tag: "l3",
+    fields: &[
+        ("known", 7, NOW),
+        ("window", 6, MINUTE),
+        ("head", 6, 8),
+        ("start", 4, 0),
+        ("first_bits", 6, (NOW - 1) % (1 << 48)),
+        ("first_total", 4, 1),
+        ("second_bits", 6, NOW % (1 << 48)),
+        ("second_total", 4, 2),
+    ],
+};
+
+/// Two records of a long log, in one block.
 const SLIDING_LOG: Layout = Layout {
     quota: "100/min",
-    tag: "l2",
+    tag: "l3",
     fields: &[
         ("known", 7, NOW),
         ("window", 6, MINUTE),
@@ -207,6 +223,25 @@ async fn token_buckets() {
 }
 
 #[tokio::test]
+async fn short_logs() {
+    let keys = Keys::start().await;
+    let largest = LARGEST_TIME % (1 << 48);
+    let known = |time| [("known", time), ("first_bits", largest), ("second_bits", largest)];
+    keys.bound(&SHORT_LOG, &known(LARGEST_TIME + 1), &known(LARGEST_TIME)).await;
+    let window = |micros| [("window", micros)];
+    keys.bound(&SHORT_LOG, &window(LONGEST_WINDOW + 1), &window(LONGEST_WINDOW)).await;
+    keys.bound(&SHORT_LOG, &[("window", 0)], &[("window", 1)]).await;
+    let last = |time: u64| [("second_bits", time % (1 << 48))];
+    keys.bound(&SHORT_LOG, &last(NOW + MINUTE + 1), &last(NOW + MINUTE)).await;
+    keys.bound(&SHORT_LOG, &last(NOW - 1), &last(NOW)).await;
+    let first = |time: u64| [("first_bits", time % (1 << 48))];
+    keys.bound(&SHORT_LOG, &first(NOW + 1), &first(NOW)).await;
+    keys.bound(&SHORT_LOG, &[("length", 23)], &[("length", 33), ("first_bits", NOW % (1 << 48))])
+        .await;
+    keys.bound(&SHORT_LOG, &[("length", 42)], &[]).await;
+}
+
+#[tokio::test]
 async fn logs() {
     let keys = Keys::start().await;
     for (name, bound) in [
@@ -230,6 +265,11 @@ async fn logs() {
     keys.bound(&SLIDING_LOG, &[two, ("places", 0), ring], &[two, ("places", 1), ring]).await;
     keys.bound(&SLIDING_LOG, &[two, ("places", 1), ("length", 237)], &[two, ("places", 1), ring])
         .await;
+    // Three blocks, of which the ring has been cut off: the search for what has left reads it.
+    let cut = |places| {
+        [two, ("tail", 18), ("places", places), ring, ("head_time", NOW - MINUTE), ("old_end", 0)]
+    };
+    keys.bound(&SLIDING_LOG, &cut(1), &cut(2)).await;
     let (most, more) = (("places", 147_457), ("places", 147_458));
     keys.bound(&SLIDING_LOG, &[two, more, ring], &[two, most, ring]).await;
     let records = |number: u64| [("tail", 8 + number), most, ring];

@@ -139,7 +139,9 @@ async fn a_reset_reaches_both_parts() {
     let (world, api) = (World::new(2), policy("api", "10/min"));
     let [east, west] = [world.region(0), world.region(1)];
     assert_eq!(east.drain(&api, "alice").await, 7);
-    east.limiter.reset(api.charge("alice", 0)).await.expect("both answer");
+    let found = east.limiter.reset(api.charge("alice", 0)).await;
+    assert_eq!(found.expect("both answer"), 1, "one key, in the share and in the pool");
+    assert_eq!(east.limiter.reset(api.charge("alice", 0)).await.expect("both answer"), 0);
     assert_eq!(west.drain(&api, "alice").await, 7);
     assert_eq!(east.drain(&api, "alice").await, 3);
 
@@ -158,7 +160,7 @@ async fn a_block_reaches_both_parts() {
     let denied = east.denial(api.charge("alice", 1)).await;
     assert_eq!(denied.retry_after(), Some(minute));
     assert_eq!(west.drain(&api, "alice").await, 3, "the share of another region is its own");
-    east.limiter.unblock(api.charge("alice", 0)).await.expect("both answer");
+    assert_eq!(east.limiter.unblock(api.charge("alice", 0)).await.expect("both answer"), 1);
     assert_eq!(east.drain(&api, "alice").await, 7);
 
     world.home.set(Mood::Down);

@@ -43,7 +43,7 @@ async fn nothing_is_left_behind() {
     let config = RedisConfig::default().response_timeout(Duration::from_millis(100));
     let store = RedisStore::connect_with(&url, config).await.expect("a store");
     let limiter = Limiter::with(store, Resilience::default().instances(3));
-    let policy = Policy::new("p", "50/s".parse().expect("a quota")).expect("a name");
+    let policy = Policy::new("p", "50/s").expect("a name");
 
     let mut random = Random::new("soak");
     let mut half_time = None;

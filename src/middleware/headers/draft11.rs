@@ -94,7 +94,7 @@ impl Draft11 {
 fn policy_list(outcomes: Outcomes<'_>, secret: Option<PartitionSecret>) -> Bytes {
     let text = list(outcomes, |text, outcome| {
         let name = outcome.policy().name();
-        let quota = outcome.charge().quota();
+        let quota = outcome.quota();
         let unit = outcome.policy().unit().map_or(String::new(), |unit| format!(";qu=\"{unit}\""));
         let (limit, window) = (quota.limit(), whole_seconds(quota.window_micros()));
         text.push_str(&format!("\"{name}\";q={limit}{unit};w={window}"));

@@ -40,7 +40,7 @@ impl CachedPolicies {
             cached.next().is_some_and(|(policy, quota)| {
                 policy == outcome.policy()
                     && policy.unit() == outcome.policy().unit()
-                    && quota == outcome.charge().quota()
+                    && quota == outcome.quota()
             })
         };
         shown(outcomes).all(same) && cached.next().is_none()
@@ -57,7 +57,7 @@ pub(super) fn policies(outcomes: Outcomes<'_>, make: impl Fn() -> Bytes) -> Byte
         let slot = &mut slots.try_borrow_mut().ok()?[slot];
         if !slot.as_ref().is_some_and(|cached| cached.is_for(outcomes)) {
             let policies = shown(outcomes)
-                .map(|outcome| (outcome.policy().clone(), *outcome.charge().quota()))
+                .map(|outcome| (outcome.policy().clone(), *outcome.quota()))
                 .collect();
             *slot = Some(CachedPolicies { policies, text: make() });
         }

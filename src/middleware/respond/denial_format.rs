@@ -4,23 +4,29 @@ use std::{sync::Arc, time::Duration};
 
 use http::{Response, request::Parts};
 
-use super::{DenialResponse, Rejection, grpc_content_type, grpc_status::GrpcStatus, problem, text};
+use super::{
+    DenialResponse, Rejection, RejectionKind, grpc_content_type, grpc_status::GrpcStatus, problem,
+    text,
+};
 use crate::{decision::Denied, middleware::headers::Headers, outcome::DenialBody};
 
 /// The format of the responses to requests that are not admitted. A gRPC request gets a gRPC status
 /// with every format.
 #[derive(Clone, Default)]
-pub(in crate::middleware) enum DenialFormat {
-    /// A problem document (RFC 9457).
-    #[default]
-    Problem,
-    /// Plain text.
-    PlainText,
-    /// A closure of the application.
-    Custom(Arc<OnDenied>),
+pub(in crate::middleware) struct DenialFormat {
+    /// True for plain text instead of problem documents (RFC 9457), where the application has no closure.
+    pub(in crate::middleware) is_plain: bool,
+    /// The closure for [`RejectionKind::OverQuota`].
+    pub(in crate::middleware) on_denied: Option<OnRejected>,
+    /// The closure for [`RejectionKind::OverCapacity`].
+    pub(in crate::middleware) on_over_capacity: Option<OnRejected>,
+    /// The closure for [`RejectionKind::Unavailable`].
+    pub(in crate::middleware) on_unavailable: Option<OnRejected>,
 }
 
-type OnDenied = dyn Fn(&Rejection<'_>, &Parts) -> DenialResponse + Send + Sync;
+/// A closure of the application that creates a response.
+pub(in crate::middleware) type OnRejected =
+    Arc<dyn Fn(&Rejection<'_>, &Parts) -> DenialResponse + Send + Sync>;
 
 impl DenialFormat {
     /// Returns the response to a denied request, which no cache may store.
@@ -64,14 +70,25 @@ impl DenialFormat {
     }
 
     fn respond(&self, rejection: Rejection<'_>, parts: &Parts) -> Response<DenialBody> {
-        match self {
-            Self::Problem => problem::response(rejection).map(DenialBody::from),
-            Self::PlainText => text::response(rejection).map(DenialBody::from),
-            Self::Custom(respond) => {
+        match self.closure(rejection.kind()) {
+            Some(respond) => {
                 let DenialResponse(mut response) = respond(&rejection, parts);
                 rejection.complete(&mut response);
                 response
             }
+            None if self.is_plain => text::response(rejection).map(DenialBody::from),
+            None => problem::response(rejection).map(DenialBody::from),
+        }
+    }
+
+    /// Returns the closure for this kind of rejection. A missing peer is a mistake in the program, which the
+    /// response of the layer explains.
+    fn closure(&self, kind: RejectionKind) -> Option<&OnRejected> {
+        match kind {
+            RejectionKind::OverQuota => self.on_denied.as_ref(),
+            RejectionKind::OverCapacity => self.on_over_capacity.as_ref(),
+            RejectionKind::Unavailable => self.on_unavailable.as_ref(),
+            RejectionKind::NoPeer => None,
         }
     }
 }

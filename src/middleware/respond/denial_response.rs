@@ -7,7 +7,9 @@ use http::Response;
 use crate::outcome::DenialBody;
 
 /// The response to a rejected request, made by a closure of
-/// [`RateLimitLayer::on_denied`](crate::RateLimitLayer::on_denied). The closure returns any type
+/// [`RateLimitLayer::on_denied`](crate::RateLimitLayer::on_denied),
+/// [`on_over_capacity`](crate::RateLimitLayer::on_over_capacity) or
+/// [`on_unavailable`](crate::RateLimitLayer::on_unavailable). The closure returns any type
 /// that converts into it:
 ///
 /// - a `Response<B>` whose body has [`Bytes`](bytes::Bytes) as data, such as [`String`] or

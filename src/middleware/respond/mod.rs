@@ -12,7 +12,7 @@ mod rejection;
 mod text;
 mod violations;
 
-pub(super) use self::denial_format::DenialFormat;
+pub(super) use self::denial_format::{DenialFormat, OnRejected};
 pub use self::{
     denial_response::DenialResponse,
     rejection::{Rejection, RejectionKind},

@@ -13,8 +13,10 @@ use crate::{
     middleware::headers::{Headers, number, retry_after},
 };
 
-/// A request that a [`RateLimitLayer`](crate::RateLimitLayer) rejects, as a closure of
-/// [`on_denied`](crate::RateLimitLayer::on_denied) sees it.
+/// A request that a [`RateLimitLayer`](crate::RateLimitLayer) rejects, as the closures of
+/// [`on_denied`](crate::RateLimitLayer::on_denied),
+/// [`on_over_capacity`](crate::RateLimitLayer::on_over_capacity) and
+/// [`on_unavailable`](crate::RateLimitLayer::on_unavailable) see it.
 ///
 /// # Examples
 ///
@@ -45,6 +47,27 @@ pub struct Rejection<'a> {
 }
 
 /// The reason why a request is rejected, returned by [`Rejection::kind`].
+///
+/// One function for all closures of a layer:
+///
+/// ```
+/// use http::request::Parts;
+/// use tollgate::{Limiter, Quota, RateLimitLayer, Rejection, RejectionKind};
+///
+/// fn sorry(rejection: &Rejection<'_>, _parts: &Parts) -> &'static str {
+///     match rejection.kind() {
+///         RejectionKind::OverQuota => "slow down",
+///         RejectionKind::OverCapacity => "this request is too large",
+///         _ => "the service is busy",
+///     }
+/// }
+///
+/// let layer = RateLimitLayer::per_ip(Limiter::in_memory(), Quota::per_minute(100))?
+///     .on_denied(sorry)
+///     .on_over_capacity(sorry)
+///     .on_unavailable(sorry);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RejectionKind {

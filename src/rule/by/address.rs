@@ -36,28 +36,6 @@ fn parse_longer(node: &[u8]) -> Option<IpAddr> {
     Some(address.to_canonical())
 }
 
-/// Returns the IPv4 address of a client whose IPv6 address contains it, or `None` for any other
-/// address. The table in the docs of [`ClientIp`](super::ClientIp) has the forms.
-///
-/// Each form puts the addresses of many clients into one /64, or gives a /48 to one client. So a key
-/// of the first 64 bits alone would charge one client for others, or give one client 65,536 keys.
-pub(super) fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    let at = |shift: u32| Some(Ipv4Addr::from_bits((address.to_bits() >> shift) as u32));
-    match address.segments() {
-        // The unspecified address and the loopback address (RFC 4291, sections 2.5.2 and 2.5.3).
-        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
-        // Mapped and compatible addresses (RFC 4291, section 2.5.5).
-        [0, 0, 0, 0, 0, 0 | 0xffff, ..] => at(0),
-        // The prefix of NAT64 (RFC 6052, section 2.1).
-        [0x64, 0xff9b, 0, 0, 0, 0, ..] => at(0),
-        // 6to4 (RFC 3056, section 2).
-        [0x2002, ..] => at(80),
-        // Teredo (RFC 4380, section 4) inverts the bits of the client's address.
-        [0x2001, 0, ..] => at(0).map(|inverted| !inverted),
-        _ => None,
-    }
-}
-
 /// Returns whether the text is a colon and a `node-port` (RFC 7239, section 6).
 fn is_port((colon, port): (&u8, &[u8])) -> bool {
     let in_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);

@@ -1,17 +1,13 @@
 //! The client's address as the key, also behind proxies.
 
-use std::{
-    fmt,
-    net::{IpAddr, Ipv6Addr},
-    sync::Arc,
-};
+use std::{fmt, net::IpAddr, sync::Arc};
 
 use http::{HeaderName, header::FORWARDED, request::Parts};
 
 use super::{address, cidr::Cidrs, forwarded, peer};
 use crate::{
     error::Error,
-    key::Identity,
+    key::{Identity, Key, SUBSCRIBER_MASK, charged_address},
     rule::RequestFn,
     telemetry::{self, FirstRequests},
 };
@@ -36,7 +32,10 @@ pub fn client_ip(source: ClientIp) -> impl Fn(&Parts) -> Identity + Clone + Send
         if requests.is_active() {
             source.observe(requests, parts);
         }
-        source.find(parts).map_or_else(|| source.without_peer(), Identity::from)
+        match source.find(parts) {
+            Some(address) => Identity::Known(Key::of_charged_address(address)),
+            None => source.without_peer(),
+        }
     }
 }
 
@@ -145,7 +144,7 @@ impl ClientIp {
     /// does.
     #[must_use]
     pub fn peer() -> Self {
-        Self { header: None, trusted: Cidrs::default(), ipv6_mask: !0 << 64, peer: None }
+        Self { header: None, trusted: Cidrs::default(), ipv6_mask: SUBSCRIBER_MASK, peer: None }
     }
 
     /// Creates a source that reads `X-Forwarded-For` if the peer is one of `proxies`. They are
@@ -227,7 +226,32 @@ impl ClientIp {
     #[must_use]
     pub fn find(&self, parts: &Parts) -> Option<IpAddr> {
         let peer = self.peer.as_ref().map_or_else(|| peer::address(parts), |peer| peer(parts))?;
-        Some(self.charged(self.client_of(parts, peer.to_canonical())))
+        Some(charged_address(self.client_of(parts, peer.to_canonical()), self.ipv6_mask))
+    }
+
+    /// Returns the [`Key`] that is charged for a client with this address. An operator who blocks or
+    /// resets a client by its address needs it if the [`ipv6_prefix`](Self::ipv6_prefix) is not 64.
+    /// Otherwise, it is `Key::from(address)`.
+    ///
+    /// ```
+    /// use std::{net::IpAddr, time::Duration};
+    /// use tollgate::{Limiter, Policy, Quota, Rule, by::{self, ClientIp}};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = Limiter::in_memory();
+    /// let clients = ClientIp::peer().ipv6_prefix(56)?;
+    /// let api = Policy::new("api", Quota::per_minute(100))?;
+    /// let rule = Rule::new(api.clone(), by::client_ip(clients.clone()));
+    ///
+    /// let address: IpAddr = "2001:db8::7".parse()?;
+    /// limiter.block(api.charge(clients.key(address), 1), Duration::from_secs(60)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn key(&self, client: impl Into<IpAddr>) -> Key {
+        Key::of_charged_address(charged_address(client.into(), self.ipv6_mask))
     }
 
     /// Returns the identity of a request without a peer. A closure of the application that finds no peer
@@ -288,17 +312,6 @@ impl ClientIp {
             }
         }
         last
-    }
-
-    /// Returns the address that stands for a client.
-    fn charged(&self, client: IpAddr) -> IpAddr {
-        match client {
-            IpAddr::V6(v6) => address::embedded_v4(v6).map_or_else(
-                || IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & self.ipv6_mask)),
-                IpAddr::V4,
-            ),
-            v4 => v4,
-        }
     }
 }
 

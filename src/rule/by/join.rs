@@ -2,7 +2,7 @@
 
 use http::request::Parts;
 
-use crate::key::Identity;
+use crate::key::{Identity, IntoIdentity};
 
 /// A trait that adds a second extractor, which is called if the first one finds no key.
 ///
@@ -24,20 +24,20 @@ pub trait Or<K>: Sized {
     fn or<G, L>(self, other: G) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static
     where
         G: Fn(&Parts) -> L + Clone + Send + Sync + 'static,
-        L: Into<Identity>;
+        L: IntoIdentity;
 }
 
 impl<F, K> Or<K> for F
 where
     F: Fn(&Parts) -> K + Clone + Send + Sync + 'static,
-    K: Into<Identity>,
+    K: IntoIdentity,
 {
     fn or<G, L>(self, other: G) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static
     where
         G: Fn(&Parts) -> L + Clone + Send + Sync + 'static,
-        L: Into<Identity>,
+        L: IntoIdentity,
     {
-        move |parts: &Parts| self(parts).into().or_else(|| other(parts).into())
+        move |parts: &Parts| self(parts).into_identity().or_else(|| other(parts).into_identity())
     }
 }
 
@@ -58,20 +58,20 @@ pub trait And<K>: Sized {
     fn and<G, L>(self, other: G) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static
     where
         G: Fn(&Parts) -> L + Clone + Send + Sync + 'static,
-        L: Into<Identity>;
+        L: IntoIdentity;
 }
 
 impl<F, K> And<K> for F
 where
     F: Fn(&Parts) -> K + Clone + Send + Sync + 'static,
-    K: Into<Identity>,
+    K: IntoIdentity,
 {
     fn and<G, L>(self, other: G) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static
     where
         G: Fn(&Parts) -> L + Clone + Send + Sync + 'static,
-        L: Into<Identity>,
+        L: IntoIdentity,
     {
-        move |parts: &Parts| match (self(parts).into(), other(parts).into()) {
+        move |parts: &Parts| match (self(parts).into_identity(), other(parts).into_identity()) {
             (Identity::Exempt, _) | (_, Identity::Exempt) => Identity::Exempt,
             (Identity::Known(first), Identity::Known(second)) => {
                 Identity::Known(first.paired(&second))

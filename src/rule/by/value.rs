@@ -2,7 +2,7 @@
 
 use http::request::Parts;
 
-use crate::key::{Identity, Key};
+use crate::key::{Identity, IntoIdentity, Key};
 
 /// Charges one [`Key`] for all requests, so that they share one budget.
 pub fn constant(
@@ -45,9 +45,9 @@ pub fn extension<T, F, K>(key: F) -> impl Fn(&Parts) -> Identity + Clone + Send 
 where
     T: Send + Sync + 'static,
     F: Fn(&T) -> K + Clone + Send + Sync + 'static,
-    K: Into<Identity>,
+    K: IntoIdentity,
 {
     move |parts: &Parts| {
-        parts.extensions.get::<T>().map_or(Identity::Unknown, |value| key(value).into())
+        parts.extensions.get::<T>().map_or(Identity::Unknown, |value| key(value).into_identity())
     }
 }

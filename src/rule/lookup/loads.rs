@@ -1,93 +1,45 @@
-//! The loads of rows, at most one for each key at a time.
+//! The tasks that load rows, and the requests that wait for them.
 
 use std::{
-    collections::HashMap,
-    error::Error as StdError,
     hash::Hash,
-    pin::{Pin, pin},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    mem,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
 
-use tokio::{
-    sync::{Semaphore, watch},
-    time::Instant,
-};
+use tokio::time::Instant;
 
 use super::{
+    load::{LoadFailure, LoadFn, LoadProgress, Loaded, NewLoad},
+    queue::Client,
     rows::{Cached, Rows},
+    schedule::{Joined, LoadChanges, Schedule},
     settings::Settings,
 };
 use crate::{
-    store::scheduling::{TimeLimit, runtime_with_timer},
+    store::scheduling::{TimeLimit, runtime_with_timer, saturating_add},
     telemetry,
 };
-
-/// The number of keys that are loaded, or wait for a load, at once. Further ones fail at once.
-const MAX_LOADING: usize = 1_024;
-
-/// Returns the future of a load: the row of a key, `None` if there is none, or an error.
-pub(super) type LoadFn<Q, T> = dyn Fn(Q) -> LoadFuture<T> + Send + Sync;
-pub(super) type LoadFuture<T> =
-    Pin<Box<dyn Future<Output = Result<Option<T>, Box<dyn StdError + Send + Sync>>> + Send>>;
-
-/// The result of a load. Each request that waits for it gets a clone.
-pub(super) type Loaded<T> = Result<Option<Arc<T>>, LoadFailure>;
-
-/// The reason why a row could not be loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LoadFailure {
-    /// The load returned an error.
-    Error,
-    /// The load did not end by the deadline.
-    TimedOut,
-    /// The load panicked.
-    Panicked,
-    /// The runtime of the load has ended, or there is no tokio runtime with timers.
-    Interrupted,
-    /// Too many keys are being loaded.
-    Overloaded,
-}
-
-impl LoadFailure {
-    /// Returns the name of the failure in events and metrics.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::TimedOut => "timed_out",
-            Self::Panicked => "panicked",
-            Self::Interrupted => "interrupted",
-            Self::Overloaded => "overloaded",
-        }
-    }
-}
 
 /// The loads of a lookup, and the cache that they fill.
 ///
 /// A load runs in a task of its own until it ends or its deadline passes, also if no request waits for
-/// it any more. A client that gives up and tries again then finds the row in the cache.
+/// it any more. A client that gives up and tries again then finds the row in the cache. A load that is
+/// still waiting for its turn is dropped when no request waits for it.
 pub(super) struct Loads<Q, T> {
     pub(super) rows: Rows<Q, T>,
     load: Arc<LoadFn<Q, T>>,
     deadline: Duration,
-    /// Permits for loads that run.
-    permits: Semaphore,
-    running: Mutex<HashMap<Q, RunningLoad<T>>>,
-    next_number: AtomicU64,
+    schedule: Mutex<Schedule<Q, T>>,
 }
 
-struct RunningLoad<T> {
-    number: u64,
-    started: Instant,
-    result: LoadReceiver<T>,
+/// The row of a key that is in the cache by now, or its load.
+enum RowOrLoad<T> {
+    Cached(Loaded<T>),
+    Load(Joined<T>),
 }
-
-/// Receives the result of a load when it ends.
-pub(super) type LoadReceiver<T> = watch::Receiver<Option<Loaded<T>>>;
 
 impl<Q, T> Loads<Q, T>
 where
@@ -99,60 +51,93 @@ where
             rows: Rows::new(settings),
             load,
             deadline: settings.deadline,
-            permits: Semaphore::new(settings.max_loads),
-            running: Mutex::default(),
-            next_number: AtomicU64::new(0),
+            schedule: Mutex::new(Schedule::new(settings)),
         }
     }
 
-    /// Starts a load of `key`, or joins the one that is running. The receiver waits for its result.
-    ///
-    /// # Errors
-    ///
-    /// Returns the reason if no load can be started.
-    pub(super) fn start_or_join(self: &Arc<Self>, key: &Q) -> Result<LoadReceiver<T>, LoadFailure> {
-        let mut running = self.lock();
-        if let Some(load) = running.get(key)
-            // If its runtime no longer runs tasks, a load does not end at its deadline. A new load then
-            // replaces it, and the result of the old load is not stored.
-            && load.started.elapsed() < self.deadline.max(Duration::from_millis(50)).saturating_mul(4)
-        {
-            return Ok(load.result.clone());
+    /// Returns a future that waits for a load of `key`. The load is started, or joined, before this
+    /// method returns.
+    pub(super) fn load(
+        self: &Arc<Self>,
+        key: &Q,
+        client: Client,
+    ) -> impl Future<Output = Loaded<T>> + Send + use<Q, T> {
+        let waiter = match self.start_or_join(key, client) {
+            Ok(RowOrLoad::Cached(loaded)) => Err(loaded),
+            Ok(RowOrLoad::Load(joined)) => {
+                Ok(Waiter { loads: Arc::clone(self), joined: Some(joined) })
+            }
+            Err(failure) => Err(Err(failure)),
+        };
+        async {
+            match waiter {
+                Ok(waiter) => waiter.wait().await,
+                Err(loaded) => loaded,
+            }
+        }
+    }
+
+    /// Loads `key` in the background. If that is not possible, the next request tries it again.
+    pub(super) fn refresh(self: &Arc<Self>, key: &Q, client: Client) {
+        let _ = self.start_or_join(key, client);
+    }
+
+    fn start_or_join(
+        self: &Arc<Self>,
+        key: &Q,
+        client: Client,
+    ) -> Result<RowOrLoad<T>, LoadFailure> {
+        let mut schedule = self.lock();
+        let now = Instant::now();
+        if let Some(joined) = schedule.join(key, now) {
+            return Ok(RowOrLoad::Load(joined));
         }
         // Another request may have loaded the row since the caller looked.
-        let now = Instant::now();
         match self.rows.get(key, now) {
-            Cached::Row { row, is_due: false } => return Ok(ended(Ok(Some(row)))),
-            Cached::Unknown => return Ok(ended(Ok(None))),
+            Cached::Row { row, is_due: false } => return Ok(RowOrLoad::Cached(Ok(Some(row)))),
+            Cached::Unknown => return Ok(RowOrLoad::Cached(Ok(None))),
             _ => {}
         }
-        if running.len() >= MAX_LOADING {
-            return Err(LoadFailure::Overloaded);
-        }
-        let runtime = runtime_with_timer().ok_or(LoadFailure::Interrupted)?;
-        let (sender, result) = watch::channel(None);
-        let number = self.next_number.fetch_add(1, Relaxed);
-        let load = RunningLoad { number, started: now, result: result.clone() };
-        running.insert(key.clone(), load);
+        let Some(runtime) = runtime_with_timer() else {
+            telemetry::lookup_failed(LoadFailure::Interrupted.name(), None);
+            return Err(LoadFailure::Interrupted);
+        };
+        let (joined, changes) = schedule.add(key.clone(), client, runtime, now);
         // A runtime that is shutting down drops the load at once, and the load then takes the lock.
-        drop(running);
-        let guard = LoadGuard { loads: Arc::clone(self), key: key.clone(), number, sender };
-        runtime.spawn(guard.run());
-        Ok(result)
+        drop(schedule);
+        self.apply(changes);
+        Ok(RowOrLoad::Load(joined))
     }
 
-    /// Waits for the result of a load.
-    pub(super) async fn wait(self: Arc<Self>, mut result: LoadReceiver<T>) -> Loaded<T> {
-        // The load ends at its own deadline, which began no later than the deadline of this wait. The
-        // deadline here ends the wait if the runtime of the load no longer runs tasks.
-        let limit = TimeLimit::after(self.deadline.saturating_mul(2));
-        let ended = async {
-            let result = result.wait_for(Option::is_some).await.ok()?;
-            result.clone()
-        };
-        match limit.wait(pin!(ended)).await {
-            Ok(loaded) => loaded.unwrap_or(Err(LoadFailure::Interrupted)),
-            Err(_) => Err(LoadFailure::TimedOut),
+    /// Starts and refuses loads.
+    fn apply(self: &Arc<Self>, changes: LoadChanges<Q, T>) {
+        if let Some(load) = changes.start {
+            let runtime = load.runtime.clone();
+            let task = RunningLoad { loads: Arc::clone(self), load, time: None };
+            runtime.spawn(task.run());
+        }
+        changes.refused.into_iter().for_each(NewLoad::refuse);
+    }
+
+    /// Starts loads that wait, after the end of one that took `time`, if it came to its end.
+    fn release(self: &Arc<Self>, time: Option<Duration>) {
+        let mut schedule = self.lock();
+        schedule.ran(time);
+        // A runtime that is shutting down drops a load when it is started, and this method is then called
+        // inside of itself. The outer call goes on with the next load.
+        if mem::replace(&mut schedule.is_starting, true) {
+            return;
+        }
+        loop {
+            let changes = schedule.next(Instant::now());
+            let is_last = changes.start.is_none();
+            schedule.is_starting = !is_last;
+            drop(schedule);
+            self.apply(changes);
+            if is_last {
+                return;
+            }
+            schedule = self.lock();
         }
     }
 
@@ -162,47 +147,98 @@ where
 
     /// Removes the row of a key. The result of a load that is running is not stored.
     pub(super) fn forget(&self, key: &Q) {
-        let mut running = self.lock();
-        running.remove(key);
+        let mut schedule = self.lock();
+        schedule.forget(key);
         self.rows.remove(key);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Q, RunningLoad<T>>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Schedule<Q, T>> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns a receiver of a result that is known.
-fn ended<T>(loaded: Loaded<T>) -> LoadReceiver<T> {
-    watch::channel(Some(loaded)).1
-}
-
-/// A running load. If it is dropped without a result, because it panicked or its runtime ended, the load
-/// ends with that failure.
-struct LoadGuard<Q, T>
+/// A request that waits for a load. If it is dropped, and no other one waits for the load, the load is
+/// not started.
+struct Waiter<Q, T>
 where
     Q: Hash + Eq + Clone + Send + Sync + 'static,
     T: Send + Sync + 'static,
 {
     loads: Arc<Loads<Q, T>>,
-    key: Q,
-    number: u64,
-    sender: watch::Sender<Option<Loaded<T>>>,
+    joined: Option<Joined<T>>,
 }
 
-impl<Q, T> LoadGuard<Q, T>
+impl<Q, T> Waiter<Q, T>
 where
     Q: Hash + Eq + Clone + Send + Sync + 'static,
     T: Send + Sync + 'static,
 {
-    async fn run(self) {
-        let loads = &self.loads;
-        let start = Instant::now();
-        let load = async {
-            let _permit = loads.permits.acquire().await;
-            (loads.load)(self.key.clone()).await
+    async fn wait(mut self) -> Loaded<T> {
+        let deadline = self.loads.deadline;
+        let Some(Joined { progress, .. }) = &mut self.joined else {
+            return Err(LoadFailure::Interrupted);
         };
-        let loaded = match TimeLimit::after(loads.deadline).wait(pin!(load)).await {
+        let start = async { progress.wait_for(|it| !it.is_waiting()).await.is_ok() };
+        if TimeLimit::after(deadline).wait(pin!(start)).await.is_err() {
+            if let Some(load) = self.leave() {
+                load.refuse();
+            }
+            return Err(LoadFailure::Overloaded);
+        }
+        // A load ends at its own deadline, which began no later than the deadline of this wait. The
+        // deadline here ends the wait if the runtime of the load no longer runs tasks.
+        let end = async {
+            let progress = progress.wait_for(|it| it.result().is_some()).await.ok()?;
+            progress.result().cloned()
+        };
+        match TimeLimit::after(deadline.saturating_mul(2)).wait(pin!(end)).await {
+            Ok(loaded) => loaded.unwrap_or(Err(LoadFailure::Interrupted)),
+            Err(_) => Err(LoadFailure::TimedOut),
+        }
+    }
+
+    /// Stops to wait. Returns the load if it was removed from the queue.
+    fn leave(&mut self) -> Option<NewLoad<Q, T>> {
+        let joined = self.joined.take()?;
+        // A load that has started is not touched, and needs no lock.
+        let is_waiting = joined.progress.borrow().is_waiting();
+        if is_waiting { self.loads.lock().leave(joined) } else { None }
+    }
+}
+
+impl<Q, T> Drop for Waiter<Q, T>
+where
+    Q: Hash + Eq + Clone + Send + Sync + 'static,
+    T: Send + Sync + 'static,
+{
+    fn drop(&mut self) {
+        drop(self.leave());
+    }
+}
+
+/// A running load. If it is dropped without a result, because it panicked or its runtime ended, the load
+/// ends with that failure.
+struct RunningLoad<Q, T>
+where
+    Q: Hash + Eq + Clone + Send + Sync + 'static,
+    T: Send + Sync + 'static,
+{
+    loads: Arc<Loads<Q, T>>,
+    load: NewLoad<Q, T>,
+    /// The time that the load took, after its end.
+    time: Option<Duration>,
+}
+
+impl<Q, T> RunningLoad<Q, T>
+where
+    Q: Hash + Eq + Clone + Send + Sync + 'static,
+    T: Send + Sync + 'static,
+{
+    async fn run(mut self) {
+        let (loads, start) = (Arc::clone(&self.loads), Instant::now());
+        let limit = TimeLimit::at(saturating_add(self.load.created, loads.deadline));
+        let load = async { (loads.load)(self.load.key.clone()).await };
+        let loaded = match limit.wait(pin!(load)).await {
             Ok(Ok(row)) => Ok(row.map(Arc::new)),
             Ok(Err(error)) => {
                 telemetry::lookup_failed(LoadFailure::Error.name(), Some(&error));
@@ -213,34 +249,34 @@ where
                 Err(LoadFailure::TimedOut)
             }
         };
-        telemetry::row_loaded(start.elapsed());
+        telemetry::row_loaded(self.load.created.elapsed());
+        self.time = Some(start.elapsed());
         self.end(loaded);
     }
 
     /// Stores the result, unless the key was forgotten meanwhile, and passes it to the requests that
     /// wait.
     fn end(&self, loaded: Loaded<T>) {
-        let mut running = self.loads.lock();
-        if running.get(&self.key).is_some_and(|load| load.number == self.number) {
-            let (key, now) = (self.key.clone(), Instant::now());
+        let mut schedule = self.loads.lock();
+        if schedule.end(&self.load.key, self.load.number) {
+            let (key, now) = (self.load.key.clone(), Instant::now());
             match &loaded {
                 Ok(row) => self.loads.rows.insert(key, row.clone(), now),
                 Err(_) => self.loads.rows.insert_failure(key, now),
             }
-            running.remove(&self.key);
         }
-        drop(running);
-        self.sender.send_replace(Some(loaded));
+        drop(schedule);
+        self.load.progress.send_replace(LoadProgress::Ended(loaded));
     }
 }
 
-impl<Q, T> Drop for LoadGuard<Q, T>
+impl<Q, T> Drop for RunningLoad<Q, T>
 where
     Q: Hash + Eq + Clone + Send + Sync + 'static,
     T: Send + Sync + 'static,
 {
     fn drop(&mut self) {
-        if self.sender.borrow().is_none() {
+        if self.time.is_none() {
             let failure = match thread::panicking() {
                 true => LoadFailure::Panicked,
                 false => LoadFailure::Interrupted,
@@ -248,5 +284,6 @@ where
             telemetry::lookup_failed(failure.name(), None);
             self.end(Err(failure));
         }
+        self.loads.release(self.time);
     }
 }

@@ -14,12 +14,16 @@ use std::{
 use http::{Extensions, request::Parts};
 
 use super::{
-    loads::{LoadFn, Loads},
+    load::LoadFn,
+    loads::Loads,
     request::{self, AnyLookup, LookupResult},
     settings::Settings,
     state::LookupState,
 };
-use crate::{rule::RequestFn, telemetry};
+use crate::{
+    rule::{RequestFn, by::ClientIp},
+    telemetry,
+};
 
 /// A cached lookup of rows in a database, such as the rows of customers, tenants or API keys. Rules take
 /// the charged [`Key`](crate::Key), the tier and the [`Quota`](crate::Quota) from a row.
@@ -82,12 +86,10 @@ use crate::{rule::RequestFn, telemetry};
 /// let tenants = Lookup::new(|parts| parts.uri.host().map(str::to_owned), load);
 /// let tiers = Tiers::or_else(Policy::new("free", Quota::per_minute(10))?)
 ///     .tier(Plan::Pro, Policy::new("pro", Quota::per_minute(1_000))?);
-/// let rule = Rule::tiered(
-///     tiers.chosen_by(tenants.map(|tenant| tenant.plan)),
-///     tenants.map(|tenant| Key::from(&tenant.name)),
-/// )
-/// .resolve(&tenants)
-/// .with_on_failure(OnFailure::Deny);
+/// let rule = tiers
+///     .rule(tenants.map(|tenant| tenant.plan), tenants.map(|tenant| Key::from(&tenant.name)))
+///     .resolve(&tenants)
+///     .with_on_failure(OnFailure::Deny);
 /// # Ok(())
 /// # }
 /// ```
@@ -97,14 +99,25 @@ use crate::{rule::RequestFn, telemetry};
 /// - It holds at most [`max_entries`](Self::max_entries) rows. A second cache of the same size holds the
 ///   keys without a row for 10 s ([`unknown_for`](Self::unknown_for)), so that a client which invents
 ///   keys evicts no row.
-/// - At most [`max_loads`](Self::max_loads) loads run at once. Others wait for their turn within
-///   their deadline. If more than 1,024 keys are being loaded, further loads fail at once.
+/// - Keys of more than 256 bytes ([`max_key_len`](Self::max_key_len)) have no row, and are not loaded.
 /// - A row is used until its [`time_to_live`](Self::time_to_live) is over. A change in the database
 ///   takes effect then at the latest, or at once after [`forget`](Self::forget). A row that is in use is
 ///   loaded again in the last quarter of this time, while requests use the old row.
 ///
-/// A client can still cause one load for each key that it invents. Limit its address in a layer outside
-/// of this one.
+/// # Many loads at once
+///
+/// A client causes one load for each key that it invents. At most [`max_loads`](Self::max_loads) loads run
+/// at once. The others wait:
+///
+/// - Client addresses ([`client_ip`](Self::client_ip)) take turns. Of one address, the newest load is
+///   started first. So a client that invents keys delays a customer by one load and not by all of its own.
+/// - At most as many loads wait as can end within three quarters of their deadline, by the measured time of
+///   loads, and at most 1,024. When one more comes, the address with the most waiting loads loses its oldest
+///   one. If each address has one, the new one is refused.
+/// - A load that waits is dropped if its request is dropped, or if it can no longer end by its deadline.
+///
+/// A load that is refused fails at once with the kind `overloaded`. The next request with this key
+/// tries again. To bound the loads of one client, limit its address in a layer outside of this one.
 ///
 /// # Failures
 ///
@@ -114,7 +127,7 @@ use crate::{rule::RequestFn, telemetry};
 ///   beyond its time to live. Only the requests during the first failed load wait.
 /// - Otherwise [`Rule::resolve`](crate::Rule::resolve) applies the rule's
 ///   [`OnFailure`](crate::OnFailure).
-/// - The row of a key is loaded again no sooner than 1 s after a failure.
+/// - The row of a key is loaded again no sooner than 1 s after a failure, unless the load was not started.
 ///
 /// A load runs in a task of its own, on the runtime of the request that started it. If the clients of
 /// all requests that wait for it disconnect, it continues until its deadline, and the row is in the
@@ -159,7 +172,7 @@ where
 
     /// Returns a lookup with other settings and an empty cache.
     fn set(self, change: impl FnOnce(&mut Settings)) -> Self {
-        let mut settings = self.0.settings;
+        let mut settings = self.0.settings.clone();
         change(&mut settings);
         Self::with(settings, Arc::clone(&self.0.key), self.0.loads.load_fn())
     }
@@ -218,8 +231,25 @@ where
         self.set(|settings| settings.max_loads = max_loads)
     }
 
+    /// Sets the largest length of a key in bytes. The default is 256. A longer key has no row, and nothing is
+    /// loaded for it. So requests with long keys do not fill the memory.
+    ///
+    /// The bytes of texts and slices in the key count, as its [`Hash`] implementation passes them to a hasher.
+    #[must_use]
+    pub fn max_key_len(self, bytes: usize) -> Self {
+        self.set(|settings| settings.max_key_len = bytes)
+    }
+
+    /// Sets the source of the client's address, by which loads take turns. The default is
+    /// [`ClientIp::peer`]. Behind a proxy, set the source that [`by::client_ip`](crate::by::client_ip) has.
+    /// Otherwise, all clients are one.
+    #[must_use]
+    pub fn client_ip(self, source: ClientIp) -> Self {
+        self.set(|settings| settings.client = source)
+    }
+
     /// Returns a closure over the row of a request, for [`Rule::new`](crate::Rule::new),
-    /// [`Rule::quota`](crate::Rule::quota) or [`Tiers::chosen_by`](crate::Tiers::chosen_by). It returns
+    /// [`Rule::quota`](crate::Rule::quota) or [`Tiers::rule`](crate::Tiers::rule). It returns
     /// `None` for a request without a row, or if the row could not be loaded.
     pub fn map<F, U>(&self, map: F) -> impl Fn(&Parts) -> Option<U> + Clone + Send + Sync + 'static
     where

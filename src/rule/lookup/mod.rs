@@ -6,15 +6,21 @@
 //!    extensions;
 //! 2. `state`: makes the key of the lookup, and answers from the cache or waits for a load;
 //! 3. `rows`: the cache of rows and of keys without a row;
-//! 4. `loads`: runs the loads, at most one for each key at a time.
+//! 4. `loads`: the tasks of loads, and the requests that wait for them;
+//! 5. `schedule`: which loads run, wait or are refused, at most one for each key: by the `queue` in which
+//!    clients take turns, and by the measured `load_time`.
 //!
 //! `lookup` is the handle of applications: its settings, and the closures over rows.
 
+mod load;
+mod load_time;
 mod loads;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod lookup;
+mod queue;
 mod request;
 mod rows;
+mod schedule;
 mod settings;
 mod state;
 

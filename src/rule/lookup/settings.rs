@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use crate::rule::by::ClientIp;
+
 /// The settings of a [`Lookup`](super::Lookup).
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Settings {
     /// The number of rows that the cache holds, and the number of keys without a row.
     pub(super) max_entries: usize,
@@ -17,6 +19,10 @@ pub(super) struct Settings {
     pub(super) deadline: Duration,
     /// The number of loads that run at once.
     pub(super) max_loads: usize,
+    /// The length in bytes up to which a key is looked up.
+    pub(super) max_key_len: usize,
+    /// The source of the address by which loads take turns.
+    pub(super) client: ClientIp,
 }
 
 impl Default for Settings {
@@ -28,6 +34,8 @@ impl Default for Settings {
             max_stale: Duration::from_secs(300),
             deadline: Duration::from_millis(200),
             max_loads: 32,
+            max_key_len: 256,
+            client: ClientIp::peer(),
         }
     }
 }

@@ -1,12 +1,17 @@
 //! The start of a lookup: from the cache, or by a load.
 
-use std::{hash::Hash, sync::Arc};
+use std::{
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
 use http::request::Parts;
 use tokio::time::Instant;
 
 use super::{
-    loads::{Loaded, Loads},
+    load::Loaded,
+    loads::Loads,
+    queue::Client,
     request::{AnyLookup, LookupResult, Started},
     rows::Cached,
     settings::Settings,
@@ -31,20 +36,18 @@ where
     }
 
     fn start(&self, parts: &Parts) -> Started {
-        let Some(key) = (self.key)(parts) else {
-            return ready("unknown", LookupResult::Unknown);
-        };
+        let key = (self.key)(parts).filter(|key| KeyLength::of(key) <= self.settings.max_key_len);
+        let Some(key) = key else { return ready("unknown", LookupResult::Unknown) };
         let (row, is_due, result) = match self.loads.rows.get(&key, Instant::now()) {
             Cached::Row { row, is_due } => (row, is_due, "cached"),
             Cached::Stale { row, is_due } => (row, is_due, "stale"),
             Cached::Unknown => return ready("unknown", LookupResult::Unknown),
             Cached::Failed => return ready("failed", LookupResult::Failed),
-            Cached::Expired { row } => return self.load(&key, Some(row)),
-            Cached::Missing => return self.load(&key, None),
+            Cached::Expired { row } => return self.load(&key, parts, Some(row)),
+            Cached::Missing => return self.load(&key, parts, None),
         };
         if is_due {
-            // This request does not wait for the load. If no load can be started, it still has the row.
-            let _ = self.loads.start_or_join(&key);
+            self.loads.refresh(&key, self.client(parts));
         }
         ready(result, LookupResult::Found(row))
     }
@@ -56,17 +59,40 @@ where
     T: Send + Sync + 'static,
 {
     /// Loads a row. If that fails, the result is the row that has expired, if there is one.
-    fn load(&self, key: &Q, expired: Option<Arc<T>>) -> Started {
-        match self.loads.start_or_join(key) {
-            Ok(receiver) => {
-                let load = Arc::clone(&self.loads).wait(receiver);
-                Started::Loading(Box::pin(async move { loaded(load.await, expired) }))
-            }
-            Err(failure) => {
-                telemetry::lookup_failed(failure.name(), None);
-                Started::Ready(loaded(Err(failure), expired))
-            }
-        }
+    fn load(&self, key: &Q, parts: &Parts, expired: Option<Arc<T>>) -> Started {
+        let load = self.loads.load(key, self.client(parts));
+        Started::Loading(Box::pin(async move { loaded(load.await, expired) }))
+    }
+
+    fn client(&self, parts: &Parts) -> Client {
+        self.settings.client.find(parts)
+    }
+}
+
+/// Measures a key: the bytes of its text and slices, whose length a client chooses.
+struct KeyLength(usize);
+
+impl KeyLength {
+    fn of(key: &impl Hash) -> usize {
+        let mut length = Self(0);
+        key.hash(&mut length);
+        length.0
+    }
+}
+
+impl Hasher for KeyLength {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = self.0.saturating_add(bytes.len());
+    }
+
+    /// Ignores the end of a text.
+    fn write_u8(&mut self, _: u8) {}
+
+    /// Ignores the length of a slice.
+    fn write_usize(&mut self, _: usize) {}
+
+    fn finish(&self) -> u64 {
+        0
     }
 }
 

@@ -30,8 +30,9 @@ impl MemoryStore {
                 shard.insert(id, KeyState::new(charge.quota().algorithm()), &self.usage)
             });
             let entry = shard.entry(position);
+            let is_found = entry.state.standing(charge.quota(), now, 0).reset_after > 0;
             entry.state.block(Block::new(now, duration), now, &self.usage);
-            reply(charge, entry, now)
+            reply(charge, entry, now, is_found)
         };
         charges.iter().map(block).collect()
     }
@@ -42,23 +43,30 @@ impl MemoryStore {
             let id = self.secret.entry(charge);
             let mut shard = self.lock(self.shard_of(id));
             let Some(position) = shard.position(id) else {
-                return passed(Standing::full(charge.quota().capacity()));
+                return passed(Standing::full(charge.quota().capacity()), false);
             };
             let now = shard.time(Some(position), now, &*self.clock);
             let entry = shard.entry(position);
+            let was_blocked = entry.state.is_blocked(now);
             entry.state.unblock(&self.usage);
-            reply(charge, entry, now)
+            reply(charge, entry, now, was_blocked)
         };
         charges.iter().map(unblock).collect()
     }
 }
 
-fn reply(charge: &Charge<'_>, entry: &mut ShardEntry, now: Timestamp) -> ChargeReply {
+fn reply(
+    charge: &Charge<'_>,
+    entry: &mut ShardEntry,
+    now: Timestamp,
+    is_found: bool,
+) -> ChargeReply {
     let standing = entry.state.standing(charge.quota(), now, 0);
     entry.rank = Rank::new(&standing, now);
-    passed(standing)
+    passed(standing, is_found)
 }
 
-fn passed(standing: Standing) -> ChargeReply {
-    ChargeReply { verdict: Verdict::Passed, units: 0, standing, mark: Mark::default() }
+fn passed(standing: Standing, is_found: bool) -> ChargeReply {
+    let (units, mark) = (is_found.into(), Mark::default());
+    ChargeReply { verdict: Verdict::Passed, units, standing, mark }
 }

@@ -122,7 +122,7 @@ mod tests {
         for seed in 0..2 {
             let store = MemoryStore::new(MemoryConfig::default().max_keys(KEYS).hash_seed(seed));
             let lens = || store.shards.iter().map(|shard| shard.0.lock().expect("a lock").len());
-            let policy = Policy::new("day", "100/day".parse().expect("a quota")).expect("a name");
+            let policy = Policy::new("day", "100/day").expect("a name");
             for key in 0..12 * KEYS as u64 {
                 if key == KEYS as u64 {
                     let smallest = lens().min();

@@ -151,7 +151,7 @@ impl MemoryStore {
             Request::Peek(charges) => self.decide(charges, time, Mode::Peek),
             Request::Force(charges) => self.decide(charges, time, Mode::Force),
             Request::Refund(receipt) => self.refund(receipt, time),
-            Request::Reset(charges) => self.reset(charges),
+            Request::Reset(charges) => self.reset(charges, time),
             Request::Block(charges, duration) => self.block(charges, duration, time),
             Request::Unblock(charges) => self.unblock(charges, time),
         };
@@ -212,15 +212,19 @@ impl MemoryStore {
         ChargeReply { verdict: Verdict::Passed, units, standing, mark }
     }
 
-    fn reset(&self, charges: &[Charge<'_>]) -> Replies {
+    fn reset(&self, charges: &[Charge<'_>], now: Timestamp) -> Replies {
         let reset = |charge: &Charge<'_>| {
             let id = self.secret.entry(charge);
             let mut shard = self.lock(self.shard_of(id));
-            if let Some(position) = shard.position(id) {
+            let position = shard.position(id);
+            let now = shard.time(position, now, &*self.clock);
+            let is_found = position.is_some_and(|position| {
+                let standing = shard.entry(position).state.standing(charge.quota(), now, 0);
                 shard.remove(position, &self.usage);
-            }
-            let standing = Standing::full(charge.quota().capacity());
-            ChargeReply { verdict: Verdict::Passed, units: 0, standing, mark: Mark::default() }
+                standing.reset_after > 0
+            });
+            let (units, standing) = (is_found.into(), Standing::full(charge.quota().capacity()));
+            ChargeReply { verdict: Verdict::Passed, units, standing, mark: Mark::default() }
         };
         charges.iter().map(reset).collect()
     }

@@ -5,7 +5,7 @@ use std::borrow::{Borrow, Cow};
 use super::{
     cluster::Cluster,
     connection::Pool,
-    error::Failure,
+    error::{Failure, Place},
     key_name,
     reply::CallReply,
     script::{ScriptBy, ScriptCall, ScriptLoader},
@@ -74,8 +74,25 @@ impl Backend {
         }
     }
 
+    /// Returns the number of the database, if it is known. A cluster has only one.
+    pub(super) fn database(&self) -> Option<i64> {
+        match self {
+            Self::Server(pool, _) => pool.database(),
+            Self::Cluster(_) => None,
+        }
+    }
+
+    /// Returns the server that has the slot, for errors.
+    pub(super) fn place(&self, slot: u16) -> Place {
+        let address = match self {
+            Self::Server(pool, _) => pool.address().map(str::to_owned),
+            Self::Cluster(cluster) => Some(cluster.address(slot)),
+        };
+        Place { name: self.name(slot), address }
+    }
+
     /// Returns the name of the server that has the slot, for [`Error::place`](crate::Error::place).
-    pub(super) fn place(&self, slot: u16) -> Cow<'static, str> {
+    fn name(&self, slot: u16) -> Cow<'static, str> {
         match self {
             Self::Server(pool, _) => pool.place().into(),
             Self::Cluster(cluster) => {

@@ -4,7 +4,14 @@ use std::borrow::Cow;
 
 use redis::{ErrorKind as Cause, RedisError, ServerErrorKind as Server};
 
-use super::server_error::{FAILED_SCRIPT, code_of, is_refused_in_script, quoted, server_error};
+use super::{
+    key_name,
+    server_error::{
+        FAILED_SCRIPT, FOREIGN_KEY, code_of, foreign_key, is_refused_in_script, quoted,
+        server_error,
+    },
+    wire::WireCheck,
+};
 use crate::error::{Effect, Error, ErrorKind};
 
 /// The reason for which a request has failed.
@@ -34,7 +41,16 @@ pub(super) enum Failure {
 #[derive(Debug, Clone)]
 pub(super) struct TrialFailure {
     pub(super) failure: Failure,
-    pub(super) place: Cow<'static, str>,
+    pub(super) place: Place,
+}
+
+/// The server at which a request has failed.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    /// The text of [`Error::place`].
+    pub(super) name: Cow<'static, str>,
+    /// Host and port, if they are known.
+    pub(super) address: Option<String>,
 }
 
 /// The destination to which a cluster node redirects a request.
@@ -74,6 +90,25 @@ impl Failure {
             Self::ServerError(_) | Self::Lost(_) | Self::NotOurs => Effect::Unknown,
             Self::TimedOut(effect) => *effect,
         }
+    }
+
+    /// Returns the policies of the key that holds something else than the state of a limit, if one does:
+    /// one policy, if the server has named the key, and otherwise those of the check.
+    pub(super) fn policies_of_foreign_key(&self, check: &WireCheck) -> Option<String> {
+        let Self::ServerError(error) = self else { return None };
+        if !matches!(code_of(error), "WRONGTYPE" | FOREIGN_KEY | FAILED_SCRIPT) {
+            return None;
+        }
+        let found = foreign_key(error);
+        let is_found = |name: &[u8]| found.is_none_or(|key| String::from_utf8_lossy(name) == key);
+        let mut policies = Vec::new();
+        for charge in check.charges().iter().filter(|charge| is_found(charge.key_name())) {
+            let policy = key_name::policy(charge.key_name());
+            if !policies.contains(&policy) {
+                policies.push(policy);
+            }
+        }
+        Some(policies.join(" or "))
     }
 
     /// Returns whether the server has lost the script.
@@ -150,7 +185,21 @@ impl Failure {
 
 impl From<TrialFailure> for Error {
     fn from(TrialFailure { failure, place }: TrialFailure) -> Self {
-        Self::from(failure).with_place(place)
+        place.error(failure)
+    }
+}
+
+impl Place {
+    /// Converts a failure at this server to an error that names it.
+    pub(super) fn error(self, failure: Failure) -> Error {
+        // The other failures are those of this process.
+        let is_of_server =
+            !matches!(failure, Failure::Dropped | Failure::NoRuntime | Failure::NotReady(_));
+        let error = Error::from(failure).with_place(self.name);
+        match self.address.filter(|_| is_of_server) {
+            Some(address) => error.with_note(&format!("the server is {address}")),
+            None => error,
+        }
     }
 }
 
@@ -159,6 +208,13 @@ impl From<Failure> for Error {
         let effect = failure.effect();
         let error = match failure {
             Failure::ServerError(error) => server_error(error),
+            Failure::Unreachable(error) | Failure::Lost(error) if error.kind() == Cause::Parse => {
+                Self::new(
+                    ErrorKind::Protocol,
+                    "the server does not speak the Redis protocol: check the address",
+                )
+                .with_source(error)
+            }
             Failure::Unreachable(error) if error.kind() != Cause::Io => server_error(error),
             Failure::Unreachable(error) => {
                 let message = format!(
@@ -168,11 +224,6 @@ impl From<Failure> for Error {
                 );
                 Self::new(ErrorKind::Unavailable, message).with_source(error)
             }
-            Failure::Lost(error) if error.kind() == Cause::Parse => Self::new(
-                ErrorKind::Protocol,
-                "the server does not speak the Redis protocol: check the address",
-            )
-            .with_source(error),
             Failure::Lost(error) => {
                 let message = if error.is_timeout() {
                     "Redis did not answer in time; the charge may have been made"

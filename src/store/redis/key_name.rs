@@ -3,7 +3,7 @@
 //! In a cluster the part in braces decides the slot. So the standings of a key under all policies
 //! share a slot, as do those of all keys with the same [tag](Key::tagged).
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use siphasher::sip128::SipHasher24;
@@ -93,6 +93,12 @@ fn push_escaped(text: &mut KeyName, bytes: &[u8]) {
     }
 }
 
+/// Returns the name of the policy in the name of a key.
+pub(super) fn policy(name: &[u8]) -> Cow<'_, str> {
+    let policy = name.rsplit(|byte| *byte == b':').nth(1).unwrap_or_default();
+    String::from_utf8_lossy(policy)
+}
+
 /// Returns the cluster slot of a key: the CRC-16 (XMODEM) of the part in braces, modulo 16384, as
 /// the Redis Cluster specification defines it. Every name here has braces.
 pub(super) fn slot(name: &[u8]) -> u16 {
@@ -113,6 +119,12 @@ mod tests {
     fn slots_are_those_of_the_cluster_specification() {
         assert_eq!(slot(b"p:{123456789}:x"), 0x31c3);
         assert_eq!(slot(b"p:{foo}:x"), 12_182);
+    }
+
+    #[test]
+    fn a_name_has_its_policy() {
+        assert_eq!(policy(b"p:{=a:b}:per-ip:l2"), "per-ip");
+        assert_eq!(policy(b"p:{tag}=x:y:sign-ups.day:t2"), "sign-ups.day");
     }
 
     #[test]

@@ -55,13 +55,18 @@ impl Batcher {
             return Ok(StoreReply { time: Timestamp::default(), source: Source::Shared, charges });
         }
         let reply = self.run_by_deadline(slot, check, options).await;
-        let reply = reply.map_err(|failure| self.error(slot, failure))?;
+        let reply = reply.map_err(|failure| self.error(slot, check, failure))?;
         Ok(reply.into_store_reply(check))
     }
 
-    /// Returns the error of a call for this slot.
-    fn error(&self, slot: u16, failure: Failure) -> Error {
-        Error::from(failure).with_place(self.backend().place(slot))
+    /// Returns the error of a call for the charges of one slot.
+    fn error(&self, slot: u16, check: &WireCheck, failure: Failure) -> Error {
+        let policies = failure.policies_of_foreign_key(check);
+        let error = self.backend().place(slot).error(failure);
+        match policies {
+            Some(policies) => error.with_note(&format!("the policy of the key is {policies}")),
+            None => error,
+        }
     }
 
     /// Executes a request on several slots, in a task of its own that ends with its last call.
@@ -165,7 +170,8 @@ impl<'b> SlotGroups<'b> {
                         | Operation::Unblock => Effect::Applied,
                     };
                     let effect = combine(before, failure.effect());
-                    let mut error = self.batcher.error(self.groups[culprit].slot, failure);
+                    let SlotGroup { slot, check, .. } = &self.groups[culprit];
+                    let mut error = self.batcher.error(*slot, check, failure);
                     if effect != error.effect() {
                         error = error.with_note(
                             "this is about one slot of several: the charges in others may have \

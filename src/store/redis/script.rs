@@ -182,6 +182,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "8e5b61b64ac3418a81a802623e9926245a4e0bb1");
+        assert_eq!(*SHA, "726ad606c8e700b3ca7359635647f1d2911556b1");
     }
 }

@@ -12,6 +12,9 @@ const REQUIRED_RIGHTS: &str = "grant the user ~<prefix>:* +evalsha +eval +time +
 /// The code of an error that the script itself has raised, instead of a command in it.
 pub(super) const FAILED_SCRIPT: &str = "user_script";
 
+/// The code that `lua/checks.lua` puts before the name of a key that holds something else.
+pub(super) const FOREIGN_KEY: &str = "TOLLGATE";
+
 /// The code that `lua/trial.lua` puts before the name of a command and the error of that command.
 const TRIAL: &str = "TRIAL";
 
@@ -57,7 +60,7 @@ pub(super) fn server_error(error: RedisError) -> Error {
         "LOADING" => {
             (ErrorKind::Loading, "Redis is still loading its data: wait; nothing was charged")
         }
-        "WRONGTYPE" | "TOLLGATE" => (
+        "WRONGTYPE" | FOREIGN_KEY => (
             ErrorKind::WrongType,
             "a key of the limiter holds something else: choose another prefix, or delete it; it \
              was left as it is and nothing was charged",
@@ -72,6 +75,11 @@ pub(super) fn server_error(error: RedisError) -> Error {
             ErrorKind::Unavailable,
             "this Redis cluster is down, because nodes are missing: start them, or set \
              cluster-require-full-coverage no, so that the others go on; nothing was charged",
+        ),
+        _ if lacks_database(&error) => (
+            ErrorKind::Unsupported,
+            "this Redis has no database with the number at the end of the URL: its setting `databases` \
+             is the count, 16 by default, and the numbers begin at 0; a cluster has only 0",
         ),
         "MOVED" | "ASK" | "CROSSSLOT" => (
             ErrorKind::Unsupported,
@@ -95,6 +103,18 @@ fn is_too_old(error: &RedisError) -> bool {
         error.code() == Some(TRIAL) && detail.contains("syntax error")
     };
     error.kind() == Cause::RESP3NotSupported || lacks_protocol() || lacks_option()
+}
+
+/// Returns whether the server has no database with the number that was selected.
+fn lacks_database(error: &RedisError) -> bool {
+    let said = ["DB index is out of range", "SELECT is not allowed in cluster mode"];
+    error.detail().is_some_and(|detail| said.iter().any(|said| detail.starts_with(said)))
+}
+
+/// Returns the name of the key that holds something else, if `lua/checks.lua` has named it.
+pub(super) fn foreign_key(error: &RedisError) -> Option<&str> {
+    let detail = error.detail().filter(|_| error.code() == Some(FOREIGN_KEY))?;
+    detail.strip_suffix(" does not hold a state of this limiter")
 }
 
 /// Returns whether the user lacks the right to a command of the script, and not to the script itself.

@@ -146,7 +146,9 @@ fn description(batcher: &Batcher, config: &RedisConfig) -> String {
     let kind = batcher.backend().kind();
     let each = if matches!(batcher.backend(), Backend::Cluster(_)) { " to each node" } else { "" };
     let noun = if *connections == 1 { "connection" } else { "connections" };
-    format!("Redis ({kind}, {connections} {noun}{each}, prefix {prefix})")
+    let database = batcher.backend().database();
+    let database = database.map_or_else(String::new, |number| format!(", database {number}"));
+    format!("Redis ({kind}{database}, {connections} {noun}{each}, prefix {prefix})")
 }
 
 impl Store for RedisStore {

@@ -127,7 +127,7 @@ mod tests {
     async fn a_reset_during_a_replay_is_not_undone() {
         for is_refused_first in [true, false] {
             let fallback = Fallback::new(MemoryConfig::default(), 1);
-            let policy = Policy::new("p", "10/h".parse().unwrap()).unwrap();
+            let policy = Policy::new("p", "10/h").unwrap();
             for key in ["alice", "bob", "carol"] {
                 let charge = [policy.charge(key, 3)];
                 fallback.execute(Request::Acquire(&charge), Cause::Rejected).unwrap();

@@ -67,7 +67,7 @@ impl World {
         let memory = MemoryStore::new(MemoryConfig::default());
         let store = Arc::new(Shared { memory, delay, fails: Mutex::new(None) });
         let limiter = Limiter::with(Arc::clone(&store), resilience);
-        let policy = |name, quota: &str| Policy::new(name, quota.parse().unwrap()).unwrap();
+        let policy = |name, quota: &str| Policy::new(name, quota).unwrap();
         Self { store, limiter, free: policy("free", "5/h"), overall: policy("overall", "1000/s") }
     }
 
@@ -276,7 +276,7 @@ fn policy_unused() {
     let pages = |hours: u64| {
         scrapes(hours * 4, Duration::ZERO, Resilience::default(), async |world, number| {
             if number == 0 {
-                Policy::new("exports", "5/h".parse().unwrap()).unwrap();
+                Policy::new("exports", "5/h").unwrap();
             }
             world.check([number]).await;
         })

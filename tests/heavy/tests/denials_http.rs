@@ -21,7 +21,7 @@ use tollgate::{
 type Reply = (u16, HeaderMap, Bytes);
 
 fn rule() -> Rule {
-    Rule::new(Policy::new("api", "1/h".parse().unwrap()).unwrap(), by::constant("all"))
+    Rule::new(Policy::new("api", "1/h").unwrap(), by::constant("all"))
 }
 
 /// A server whose only unit is spent.
@@ -208,8 +208,14 @@ fn cacheable() -> Response<String> {
 /// Each format of a denial, of an impossible cost and of an outage.
 #[tokio::test]
 async fn no_response_of_the_layer_may_be_stored() {
-    let formats: [fn(RateLimitLayer) -> RateLimitLayer; 3] =
-        [|layer| layer, RateLimitLayer::plain_text, |layer| layer.on_denied(|_, _| cacheable())];
+    let formats: [fn(RateLimitLayer) -> RateLimitLayer; 3] = [
+        |layer| layer,
+        RateLimitLayer::plain_text,
+        |layer| {
+            let layer = layer.on_denied(|_, _| cacheable());
+            layer.on_over_capacity(|_, _| cacheable()).on_unavailable(|_, _| cacheable())
+        },
+    ];
     for format in formats {
         let denied = spent(format(RateLimitLayer::new(Limiter::in_memory(), rule()))).await;
         let dear = spent(format(RateLimitLayer::new(Limiter::in_memory(), rule().cost(|_| 2))));

@@ -21,7 +21,7 @@ use tonic_types::StatusExt;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 fn policy(name: &str, quota: &str) -> Policy {
-    Policy::new(name, quota.parse().unwrap()).unwrap()
+    Policy::new(name, quota).unwrap()
 }
 
 /// tonic's own server, as an application runs it.

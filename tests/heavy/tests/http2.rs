@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tollgate::{Limiter, Policy, RateLimitLayer, Rule, by};
 
 fn policy(name: &str, quota: &str) -> Policy {
-    Policy::new(name, quota.parse().unwrap()).unwrap()
+    Policy::new(name, quota).unwrap()
 }
 
 async fn http2(address: SocketAddr) -> SendRequest<Empty<Bytes>> {

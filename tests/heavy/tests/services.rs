@@ -90,7 +90,7 @@ impl Client {
 
 /// One call a day for each key.
 fn once() -> Rule {
-    Rule::new(Policy::new("once", "1/d".parse().unwrap()).unwrap(), by::header("x-api-key"))
+    Rule::new(Policy::new("once", "1/d").unwrap(), by::header("x-api-key"))
 }
 
 fn layer(rule: Rule) -> RateLimitLayer {

@@ -18,7 +18,7 @@ use tollgate::{Limiter, Policy};
 pub(crate) use self::serve::serve;
 
 pub(crate) fn policy(name: &str, quota: &str) -> Policy {
-    Policy::new(name, quota.parse().unwrap()).unwrap()
+    Policy::new(name, quota).unwrap()
 }
 
 /// Returns the units that `key` has left.

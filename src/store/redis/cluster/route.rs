@@ -70,6 +70,11 @@ impl Cluster {
         }
     }
 
+    /// Returns the address of the node that has a slot, or else the addresses of the seeds, for errors.
+    pub(in crate::store::redis) fn address(&self, slot: u16) -> String {
+        self.topology.address(slot)
+    }
+
     /// Returns the nodes that have slots.
     pub(in crate::store::redis) fn nodes(&self) -> HashSet<NodeId> {
         self.topology.owners()

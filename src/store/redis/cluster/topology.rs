@@ -78,6 +78,16 @@ impl Topology {
         })
     }
 
+    /// Returns the address of the node that has a slot, or else the addresses of the seeds, for errors.
+    pub(super) fn address(&self, slot: u16) -> String {
+        let owner = self.owner(slot);
+        let known = owner.as_ref().and_then(|node| node.pool.address()).map(str::to_owned);
+        known.unwrap_or_else(|| {
+            let seeds: Vec<_> = self.seeds.iter().map(ServerConnector::address).collect();
+            seeds.join(", ")
+        })
+    }
+
     /// Returns the kind of transport to the nodes.
     pub(super) fn transport(&self) -> Transport {
         self.seeds.first().map_or(Transport::Tcp, ServerConnector::transport)

@@ -47,6 +47,24 @@ impl Connector {
         }
     }
 
+    /// Returns the address of the server for errors, if it is known. It contains no user and no password.
+    pub(super) fn address(&self) -> Option<String> {
+        match self {
+            Self::Server(server) => Some(server.address()),
+            Self::Sentinel(sentinel) => Some(sentinel.address()),
+            Self::AppPool(_) => None,
+        }
+    }
+
+    /// Returns the number of the database, if it is known.
+    pub(super) fn database(&self) -> Option<i64> {
+        match self {
+            Self::Server(server) => Some(server.database()),
+            Self::Sentinel(sentinel) => Some(sentinel.database()),
+            Self::AppPool(_) => None,
+        }
+    }
+
     /// Returns the name of the server in logs.
     pub(super) fn place(&self) -> &'static str {
         match self {

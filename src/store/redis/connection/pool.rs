@@ -27,17 +27,20 @@ pub(in crate::store::redis) struct Pool {
     next: AtomicUsize,
     kind: &'static str,
     place: &'static str,
+    address: Option<Box<str>>,
+    database: Option<i64>,
     response_timeout: Duration,
 }
 
 impl Pool {
     /// Creates a pool that opens its connections when they are needed.
     pub(in crate::store::redis) fn new(connector: Connector, config: &RedisConfig) -> Self {
-        let (kind, place, connector) = (connector.kind(), connector.place(), Arc::new(connector));
+        let (kind, place, database) = (connector.kind(), connector.place(), connector.database());
+        let (address, connector) = (connector.address().map(Into::into), Arc::new(connector));
         let slot = |_| Slot::new(&connector, config);
         let slots = (0..config.connections).map(slot).collect();
         let response_timeout = config.response_timeout;
-        Self { slots, next: AtomicUsize::new(0), kind, place, response_timeout }
+        Self { slots, next: AtomicUsize::new(0), kind, place, address, database, response_timeout }
     }
 
     /// Returns the kind of the server, for logs.
@@ -48,6 +51,16 @@ impl Pool {
     /// Returns the name of the server in logs.
     pub(in crate::store::redis) fn place(&self) -> &'static str {
         self.place
+    }
+
+    /// Returns the address of the server for errors, if it is known.
+    pub(in crate::store::redis) fn address(&self) -> Option<&str> {
+        self.address.as_deref()
+    }
+
+    /// Returns the number of the database, if it is known.
+    pub(in crate::store::redis) fn database(&self) -> Option<i64> {
+        self.database
     }
 
     /// Opens all connections, so that a wrong address or password is reported at once.

@@ -54,6 +54,17 @@ impl SentinelConnector {
         })
     }
 
+    /// Returns the name of the primary, and the addresses of the sentinels, for errors.
+    pub(super) fn address(&self) -> String {
+        let sentinels: Vec<_> = self.sentinels.iter().map(ServerConnector::address).collect();
+        format!("the primary {} of the sentinels {}", self.primary.name, sentinels.join(", "))
+    }
+
+    /// Returns the number of the database.
+    pub(super) fn database(&self) -> i64 {
+        self.primary.connector.database()
+    }
+
     /// Returns the kind of transport to the primary.
     pub(super) fn transport(&self) -> Transport {
         self.primary.connector.transport()

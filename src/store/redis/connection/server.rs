@@ -95,6 +95,22 @@ impl ServerConnector {
         }
     }
 
+    /// Returns host and port, or the path of a Unix socket, for errors. It contains no user and no password.
+    pub(in crate::store::redis) fn address(&self) -> String {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                address_text(host, *port)
+            }
+            ConnectionAddr::Unix(path) => path.display().to_string(),
+            _ => String::new(),
+        }
+    }
+
+    /// Returns the number of the database.
+    pub(super) fn database(&self) -> i64 {
+        self.client.get_connection_info().redis_settings().db()
+    }
+
     /// Returns the kind of transport.
     pub(in crate::store::redis) fn transport(&self) -> Transport {
         match self.client.get_connection_info().addr() {
@@ -121,4 +137,9 @@ impl ServerConnector {
         let redis = self.client.get_multiplexed_async_connection_with_config(&options).await?;
         Ok(Connection::new(redis, liveness))
     }
+}
+
+/// Returns host and port as text. An IPv6 address is put in brackets.
+fn address_text(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }

@@ -40,7 +40,7 @@ fn time(micros: u64) -> Timestamp {
 #[test]
 fn is_a_map_of_units_added_and_not_removed() {
     seed::property("backlog", ProptestConfig::default(), steps(), |steps| {
-        let policy = Policy::new("p", "10/s".parse().unwrap()).unwrap();
+        let policy = Policy::new("p", "10/s").unwrap();
         let wide = |name: u64| u128::from(name >> 32) << 64 | u128::from(name & 0xFFFF_FFFF);
         let (backlog, mut model) = (Backlog::new(1), BTreeMap::<u64, (u64, u64)>::new());
         let (mut now, mut out) = (0, Vec::new());
@@ -108,7 +108,7 @@ fn is_a_map_of_units_added_and_not_removed() {
 /// The replay clamps a number to this range, which panics if the range is empty.
 #[test]
 fn a_quota_that_changes_meanwhile_leaves_the_range_in_order() {
-    let policy = Policy::new("p", "10/s".parse().unwrap()).unwrap();
+    let policy = Policy::new("p", "10/s").unwrap();
     let charge = Box::new(policy.charge("k", 1).into_owned());
     let (first, last) = (time(0), time(0));
     let entry = BacklogEntry { name: 1, units: 10, first, last, charge };
@@ -130,8 +130,7 @@ fn a_quota_that_changes_meanwhile_leaves_the_range_in_order() {
 
 #[test]
 fn expired_entries_are_evicted_first() {
-    let (policy, backlog) =
-        (Policy::new("p", "10/s".parse().unwrap()).unwrap(), Backlog::with_max_len(3, 1));
+    let (policy, backlog) = (Policy::new("p", "10/s").unwrap(), Backlog::with_max_len(3, 1));
     let add = |name: u128, micros| backlog.add(name, &policy.charge("k", 1), 1, time(micros));
     (0..5).for_each(|name| add(name, name as u64));
     assert_eq!(backlog.len.load(Ordering::Relaxed), 3);

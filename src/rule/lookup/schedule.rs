@@ -1,0 +1,187 @@
+//! The order of loads: which of them run, wait, or are refused.
+
+use std::{collections::HashMap, hash::Hash, time::Duration};
+
+use tokio::{runtime::Handle, sync::watch, time::Instant};
+
+use super::{
+    load::{LoadProgress, NewLoad},
+    load_time::LoadTime,
+    queue::{Client, FairQueue},
+    settings::Settings,
+};
+use crate::store::scheduling::saturating_add;
+
+/// The largest number of loads that wait.
+const MAX_WAITING: usize = 1_024;
+
+/// The loads that run or wait, at most one for each key.
+///
+/// At most `max_loads` loads run at once. Further ones wait in a [`FairQueue`], and are refused if they
+/// cannot end by their deadline, as far as the measured [`LoadTime`] tells. So the database does not work
+/// for requests that have given up.
+pub(super) struct Schedule<Q, T> {
+    loads: HashMap<Q, ScheduledLoad<T>>,
+    /// Loads wait only while `max_loads` are running.
+    queue: FairQueue<NewLoad<Q, T>>,
+    running: usize,
+    time: LoadTime,
+    next_number: u64,
+    /// True while a thread starts loads that have waited.
+    pub(super) is_starting: bool,
+    max_loads: usize,
+    deadline: Duration,
+}
+
+struct ScheduledLoad<T> {
+    number: u64,
+    client: Client,
+    created: Instant,
+    progress: watch::Sender<LoadProgress<T>>,
+}
+
+/// A load whose result a request may wait for.
+pub(super) struct Joined<T> {
+    pub(super) number: u64,
+    pub(super) client: Client,
+    pub(super) progress: watch::Receiver<LoadProgress<T>>,
+}
+
+/// The loads to start, and those to refuse, after a change of the schedule.
+pub(super) struct LoadChanges<Q, T> {
+    pub(super) start: Option<NewLoad<Q, T>>,
+    pub(super) refused: Vec<NewLoad<Q, T>>,
+}
+
+impl<Q: Hash + Eq + Clone, T> Schedule<Q, T> {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            loads: HashMap::new(),
+            queue: FairQueue::new(),
+            running: 0,
+            time: LoadTime::default(),
+            next_number: 0,
+            is_starting: false,
+            max_loads: settings.max_loads,
+            deadline: settings.deadline,
+        }
+    }
+
+    /// Joins the load of a key, if there is one that can still end in time.
+    pub(super) fn join(&self, key: &Q, now: Instant) -> Option<Joined<T>> {
+        let entry = self.loads.get(key)?;
+        let can_end = match entry.progress.borrow().is_waiting() {
+            true => !self.is_late(entry.created, now),
+            // If its runtime no longer runs tasks, a load does not end at its deadline. A new load then
+            // replaces it, and the result of the old load is not stored.
+            false => {
+                let longest = self.deadline.max(Duration::from_millis(50)).saturating_mul(4);
+                now.saturating_duration_since(entry.created) < longest
+            }
+        };
+        can_end.then(|| entry.join())
+    }
+
+    /// Adds a load of a key, in place of one that cannot end in time. It starts at once if fewer than
+    /// `max_loads` are running. Otherwise it waits, or is among the refused ones.
+    pub(super) fn add(
+        &mut self,
+        key: Q,
+        client: Client,
+        runtime: Handle,
+        now: Instant,
+    ) -> (Joined<T>, LoadChanges<Q, T>) {
+        let late = self.loads.remove(&key);
+        let late = late.and_then(|late| self.queue.remove(late.client, late.number));
+        let mut changes = LoadChanges { start: None, refused: Vec::from_iter(late) };
+
+        let is_running = self.running < self.max_loads;
+        let progress = if is_running { LoadProgress::Running } else { LoadProgress::Waiting };
+        let (progress, number) = (watch::Sender::new(progress), self.next_number);
+        self.next_number += 1;
+        let entry = ScheduledLoad { number, client, created: now, progress: progress.clone() };
+        let joined = entry.join();
+        self.loads.insert(key.clone(), entry);
+
+        let load = NewLoad { key, number, created: now, runtime, progress };
+        if is_running {
+            self.running += 1;
+            changes.start = Some(load);
+        } else {
+            let max_len = self.time.max_waiting(self.deadline, self.max_loads).min(MAX_WAITING);
+            if let Some(refused) = self.queue.push(client, number, load, max_len) {
+                self.end(&refused.key, refused.number);
+                changes.refused.push(refused);
+            }
+        }
+        (joined, changes)
+    }
+
+    /// Counts the end of a load that was running, and how long it ran, if it came to its end.
+    pub(super) fn ran(&mut self, time: Option<Duration>) {
+        self.running -= 1;
+        if let Some(time) = time {
+            self.time.record(time);
+        }
+    }
+
+    /// Takes the next load of the queue, if fewer than `max_loads` are running. Those that can no longer
+    /// end in time are refused.
+    pub(super) fn next(&mut self, now: Instant) -> LoadChanges<Q, T> {
+        let mut changes = LoadChanges { start: None, refused: Vec::new() };
+        while self.running < self.max_loads {
+            let Some(load) = self.queue.pop() else { break };
+            if !self.is_late(load.created, now) {
+                self.running += 1;
+                load.progress.send_replace(LoadProgress::Running);
+                changes.start = Some(load);
+                break;
+            }
+            self.end(&load.key, load.number);
+            changes.refused.push(load);
+        }
+        changes
+    }
+
+    /// Removes a load that is waiting, unless another request waits for it. Returns the load that was
+    /// removed.
+    pub(super) fn leave(&mut self, joined: Joined<T>) -> Option<NewLoad<Q, T>> {
+        let Joined { number, client, progress } = joined;
+        let is_waiting = progress.borrow().is_waiting();
+        drop(progress);
+        if !is_waiting {
+            return None;
+        }
+        let load = self.queue.remove_if(client, number, |load| load.progress.is_closed())?;
+        self.end(&load.key, number);
+        Some(load)
+    }
+
+    /// Removes the load of a key. Returns false if it is not the one with this number, because the key was
+    /// forgotten or has another load.
+    pub(super) fn end(&mut self, key: &Q, number: u64) -> bool {
+        let is_current = self.loads.get(key).is_some_and(|load| load.number == number);
+        if is_current {
+            self.loads.remove(key);
+        }
+        is_current
+    }
+
+    /// Forgets that a key is being loaded.
+    pub(super) fn forget(&mut self, key: &Q) {
+        self.loads.remove(key);
+    }
+
+    /// Returns whether a load that was created at this time would not end by its deadline if it started
+    /// now.
+    fn is_late(&self, created: Instant, now: Instant) -> bool {
+        saturating_add(now, self.time.expected()) > saturating_add(created, self.deadline)
+    }
+}
+
+impl<T> ScheduledLoad<T> {
+    fn join(&self) -> Joined<T> {
+        let (number, client) = (self.number, self.client);
+        Joined { number, client, progress: self.progress.subscribe() }
+    }
+}
