@@ -81,7 +81,7 @@ impl Database {
 /// row cannot be loaded.
 macro_rules! service {
     ($customers:expr) => {{
-        let policy = Policy::new("api", "1000000/h token-bucket(1000000)".parse().unwrap());
+        let policy = Policy::new("api", "1000000/h token-bucket(1000000)");
         let rule = Rule::new(policy.unwrap(), $customers.map(|id| *id).or(by::constant("others")))
             .with_on_failure(OnFailure::Deny)
             .resolve(&$customers);
@@ -242,7 +242,7 @@ async fn a_request_does_not_join_a_load_that_is_late() {
 
 #[tokio::test(start_paused = true)]
 async fn clients_behind_a_proxy_take_turns_by_the_address_that_it_names() {
-    let policy = Policy::new("api", "1000/h".parse().unwrap()).unwrap();
+    let policy = Policy::new("api", "1000/h").unwrap();
     let database = Database::gated();
     let source = ClientIp::x_forwarded_for(["10.0.0.1"]).unwrap();
     let customers = database.customers().max_loads(1).client_ip(source);

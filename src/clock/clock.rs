@@ -35,7 +35,7 @@ use super::Timestamp;
 ///
 /// let clock = Simulated::default();
 /// let limiter = Limiter::new(MemoryStore::new(MemoryConfig::default().clock(clock.clone())));
-/// let policy = Policy::new("orders", "1/min".parse()?)?;
+/// let policy = Policy::new("orders", "1/min")?;
 /// assert!(limiter.check_now(policy.charge("alice", 1))?.is_allowed());
 /// assert!(!limiter.check_now(policy.charge("alice", 1))?.is_allowed());
 /// clock.0.fetch_add(60_000_000, Ordering::Relaxed);
