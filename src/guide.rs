@@ -13,7 +13,8 @@ macro_rules! pages {
 }
 
 pages! {
-    algorithms keys proxies rules lookups costs
+    #[doc = include_str!("../docs/pictures/links.md")] algorithms
+    keys proxies rules lookups costs
     #[doc = include_str!("../docs/pictures/links.md")] leases
-    blocking responses browsers streams grpc clients regions testing glossary
+    blocking responses browsers streams grpc clients regions testing comparison features glossary
 }

@@ -32,6 +32,7 @@ pub mod operations {}
 #[doc = include_str!("../docs/links.md")]
 #[doc = include_str!("../docs/resilience.md")]
 pub mod resilience {
+    #[doc = include_str!("../docs/links.md")]
     #[doc = include_str!("../docs/faults.md")]
     pub mod faults {}
 }

@@ -1,7 +1,7 @@
 //! The links of the README and of the pages in `docs/` work on a git host and in rustdoc.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
@@ -92,29 +92,89 @@ fn links_lead_to_files_and_headings() {
     assert!(wrong.is_empty(), "links that lead nowhere:\n{}", wrong.join("\n"));
 }
 
+/// Returns `text` without blocks of code.
+fn without_code(text: &str) -> String {
+    text.split("```").step_by(2).collect()
+}
+
+/// Returns the labels of the links `[text][label]` and ``[`label`]`` in `text`.
+fn used_labels(text: &str) -> BTreeSet<String> {
+    let is_definition = |line: &&str| line.starts_with('[') && line.contains("]: ");
+    let lines = without_code(text);
+    let text: String = lines.split_inclusive('\n').filter(|line| !is_definition(line)).collect();
+    let explicit = text.split("][").skip(1).filter_map(|it| it.split_once(']')).map(|(it, _)| it);
+    let mut labels: BTreeSet<String> = explicit.map(str::to_owned).collect();
+    for (start, _) in text.match_indices("[`") {
+        let Some((label, rest)) = text[start + 1..].split_once(']') else { continue };
+        let is_text = rest.starts_with(['(', '[']);
+        if !is_text && !text[..start].ends_with(']') && label.ends_with('`') {
+            labels.insert(label.to_owned());
+        }
+    }
+    labels
+}
+
+/// Returns whether `source` defines the last name of `path`, such as `check` of `crate::Limiter::check`.
+fn defines(source: &str, path: &str) -> bool {
+    let path = path.split_once('#').map_or(path, |(path, _)| path);
+    let name = path.rsplit("::").next().expect("a name");
+    let kinds = ["struct", "enum", "trait", "fn", "mod", "type", "const"];
+    let starts_with = |line: &str, start: &str| {
+        let rest = line.split_once(start).map(|(_, rest)| rest);
+        rest.is_some_and(|it| !it.starts_with(|next: char| next.is_alphanumeric() || next == '_'))
+    };
+    source.lines().map(str::trim).any(|line| {
+        kinds.iter().any(|kind| starts_with(line, &format!("{kind} {name}")))
+            || line.starts_with(&format!("pub {name}:"))
+            || (name.starts_with(char::is_uppercase) && line.starts_with(name))
+    })
+}
+
+/// Each link by label works as a file, by the definition in its page, and in rustdoc, by the one in
+/// `docs/links.md`. `scripts/links` writes the definitions of a page.
 #[test]
-fn links_to_files_have_a_target_in_rustdoc() {
+fn links_by_label_work_in_both_places() {
     let mut found = vec![PathBuf::from("README.md")];
     pages("docs", &mut found);
     let links = fs::read_to_string("docs/links.md").expect("the definitions of rustdoc");
     let pictures = fs::read_to_string("docs/pictures/links.md").expect("the pictures");
-    let known: BTreeSet<&str> = definitions(&links)
-        .iter()
-        .chain(&definitions(&pictures))
-        .map(|(label, _)| *label)
-        .collect();
+    let in_rustdoc: BTreeMap<&str, &str> =
+        definitions(&links).into_iter().chain(definitions(&pictures)).collect();
+    let (mut wrong, mut followed) = (Vec::new(), 0);
     for page in found {
         let text = fs::read_to_string(&page).expect("UTF-8");
-        for (label, target) in definitions(&text) {
-            let to_file = !target.starts_with("crate")
-                && local(&page, target).is_some_and(|(file, _)| file != page);
-            assert!(
-                !to_file || known.contains(label) || NOT_IN_RUSTDOC.contains(&label),
-                "{}: [{label}] is not defined in docs/links.md",
-                page.display()
-            );
+        let mut report = |what: String| wrong.push(format!("{}: {what}", page.display()));
+        for target in inline_targets(&text) {
+            if target.starts_with("crate") || target.starts_with("Self") {
+                report(format!("({target}) works in rustdoc only"));
+            }
+        }
+        let defined: BTreeMap<&str, &str> = definitions(&text).into_iter().collect();
+        for label in used_labels(&text) {
+            if !defined.contains_key(label.as_str()) {
+                report(format!("[{label}] is not defined in the page"));
+            }
+        }
+        for (label, target) in defined {
+            if target.contains("://") || NOT_IN_RUSTDOC.contains(&label) {
+                continue;
+            }
+            followed += 1;
+            let Some(path) = in_rustdoc.get(label) else {
+                report(format!("[{label}] is not defined in docs/links.md"));
+                continue;
+            };
+            let file = page.parent().expect("a folder").join(target);
+            let is_source = file.extension().is_some_and(|it| it == "rs");
+            let is_module = file.ends_with("mod.rs");
+            let right = fs::read_to_string(&file).is_ok_and(|it| is_module || defines(&it, path));
+            if is_source && !right {
+                report(format!("[{label}] is not in {target}"));
+            }
         }
     }
+    assert!(followed > 400, "links are found");
+    assert!(wrong.is_empty(), "run scripts/links:\n{}", wrong.join("\n"));
 }
 
 #[test]

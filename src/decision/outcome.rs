@@ -9,6 +9,24 @@ use crate::{
 };
 
 /// The outcome of one [`Charge`].
+///
+/// ```
+/// use tollgate::{Limiter, Policy, Quota, store::Verdict};
+///
+/// let user = Policy::new("user", Quota::per_minute(100))?;
+/// let export = Policy::new("export", Quota::per_hour(2))?;
+/// let decision = Limiter::in_memory().check_now([user.charge("alice", 1), export.charge("alice", 3)])?;
+/// for outcome in decision.outcomes().iter() {
+///     let left = outcome.standing().remaining();
+///     println!("{}: {:?}, {left} units left", outcome.policy().name(), outcome.verdict());
+/// }
+///
+/// let user = decision.outcomes().get(0).expect("one outcome for each charge");
+/// assert_eq!(user.verdict(), Verdict::Passed);
+/// // The other charge was refused, so none is spent.
+/// assert_eq!(user.granted(), 0);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Outcome<'a> {
     charge: &'a Charge<'a>,

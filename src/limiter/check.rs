@@ -20,6 +20,29 @@ use crate::{
 ///
 /// Nothing is decided before the first poll. With an embedded store the future is ready at the first
 /// poll.
+///
+/// A service that stores its futures can name the type, and need not box it:
+///
+/// ```
+/// use std::{
+///     pin::Pin,
+///     task::{Context, Poll, ready},
+/// };
+///
+/// use tollgate::{Check, Error};
+///
+/// /// Whether a check allows.
+/// pub struct Allowed<'l, 'p>(Check<'l, 'p>);
+///
+/// impl Future for Allowed<'_, '_> {
+///     type Output = Result<bool, Error>;
+///
+///     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+///         let decision = ready!(Pin::new(&mut self.0).poll(cx));
+///         Poll::Ready(decision.map(|decision| decision.is_allowed()))
+///     }
+/// }
+/// ```
 #[must_use = "a check is decided when it is awaited"]
 pub struct Check<'l, 'p> {
     limiter: &'l Limiter,

@@ -7,6 +7,26 @@ use crate::{
 };
 
 /// The result of [`Limiter::reserve`].
+///
+/// ```
+/// use tollgate::{Limiter, Policy, Quota, Reserve};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tollgate::Error> {
+/// # let right_password = true;
+/// let limiter = Limiter::in_memory();
+/// let failures = Policy::new("failed-logins", Quota::per_minute(3))?;
+/// match limiter.reserve(failures.charge("alice", 1)).await? {
+///     // Only a failed login keeps its unit.
+///     Reserve::Held(attempt) if right_password => {
+///         attempt.refund().await?;
+///     }
+///     Reserve::Held(_) => println!("wrong password"),
+///     Reserve::Denied(denied) => println!("try again in {:?}", denied.retry_after()),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "an unused result admits every request"]
 pub enum Reserve<'p> {

@@ -15,6 +15,7 @@ use crate::{
     policy::Charge,
 };
 
+#[doc = include_str!("../../docs/links.md")]
 #[doc = include_str!("../../docs/store.md")]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Executes `request` atomically.

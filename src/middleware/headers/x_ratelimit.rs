@@ -16,6 +16,15 @@ pub(super) const NAMES: [HeaderName; 3] =
 
 /// The meaning of `X-RateLimit-Reset` in [`Headers::x_ratelimit`](crate::Headers::x_ratelimit). No
 /// standard defines it.
+///
+/// ```
+/// use tollgate::{Headers, Limiter, Quota, RateLimitLayer, Reset};
+///
+/// // As GitHub's: no draft headers, and the time of the reset as an epoch.
+/// let layer = RateLimitLayer::per_ip(Limiter::in_memory(), Quota::per_hour(60))?
+///     .headers(Headers::none().x_ratelimit(Reset::Epoch));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reset {

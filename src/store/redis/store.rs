@@ -23,6 +23,7 @@ use crate::{
     },
 };
 
+#[doc = include_str!("../../../docs/links.md")]
 #[doc = include_str!("../../../docs/redis.md")]
 #[derive(Debug, Clone)]
 pub struct RedisStore(Arc<StoreShared>);
