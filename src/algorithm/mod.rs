@@ -15,6 +15,7 @@ mod carried;
 mod fixed_window;
 mod key_state;
 mod math;
+mod packed_log;
 mod ring;
 mod sliding_buckets;
 mod sliding_counter;

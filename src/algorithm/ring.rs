@@ -15,17 +15,13 @@
 //! most two lives, and the older records have the shorter one. If the window grows again while there are
 //! two lives, all records so far get the longer of them: they leave late, never early.
 
-use std::{cmp::Ordering, collections::VecDeque};
+use std::cmp::Ordering;
 
-use super::{MemoryBudget, Refund, Snapshot};
+use super::{
+    MemoryBudget, Refund, Snapshot,
+    packed_log::{LogHeader, PackedLog, Record, Records, TIME_BITS},
+};
 use crate::decision::Mark;
-
-/// Time modulo 2^48 microseconds (9 years, against windows of at most 400 days) and units
-/// modulo 2^32 (against limits of at most 2^31), little-endian.
-#[derive(Debug, Clone, Copy)]
-struct Record([u8; 10]);
-
-const TIME_BITS: u32 = 48;
 
 /// The first record of a new log has the number `8 * (time of the charge % SEED_PERIOD_MICROS)`.
 ///
@@ -33,46 +29,17 @@ const TIME_BITS: u32 = 48;
 /// matches no record of the new one. The numbers fit into the 6 bytes that Redis stores.
 const SEED_PERIOD_MICROS: u64 = 1 << 44;
 
-impl Record {
-    fn new(stamp: u64, total: u32) -> Self {
-        let mut bytes = [0; 10];
-        bytes[..8].copy_from_slice(&stamp.to_le_bytes());
-        bytes[6..].copy_from_slice(&total.to_le_bytes());
-        Self(bytes)
-    }
-
-    fn time_bits(self) -> u64 {
-        let [a, b, c, d, e, f, ..] = self.0;
-        u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
-    }
-
-    fn total(self) -> u32 {
-        let [.., a, b, c, d] = self.0;
-        u32::from_le_bytes([a, b, c, d])
-    }
-}
+/// A log grows by an eighth, and by at least this number of records (`benches/memory.rs`).
+const MIN_GROWTH: usize = 4;
 
 /// The log of one key.
 #[derive(Debug, Default)]
-pub(crate) struct Ring {
-    /// Oldest first.
-    records: VecDeque<Record>,
-    /// The number of the oldest record. No two records of a key have the same number.
-    head: u64,
-    /// The running total before the oldest record.
-    base: u32,
-    /// The number of records at the front that have the life `old_life`.
-    old_records: u32,
-    /// The time of the last charge; records are dated relative to it.
-    seen: u64,
-    /// The window of the last charge, and the life of all records but the old ones.
-    window: u64,
-    old_life: u64,
-}
+pub(crate) struct Ring(PackedLog);
 
 /// A log as it stands at one time under one limit and window.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TrailingWindow {
+    log: LogHeader,
     limit: u64,
     /// The window of the quota.
     window: u64,
@@ -97,6 +64,40 @@ impl TrailingWindow {
     pub(crate) fn window(&self) -> u64 {
         self.window
     }
+
+    /// Returns the time at which a record stops counting under the window of the quota.
+    #[inline]
+    fn leaves(&self, records: Records<'_>, index: usize) -> u64 {
+        let is_old = index < self.log.old_records as usize;
+        let life = if is_old { self.log.old_life } else { self.log.window };
+        (self.log.time(records.get(index)) + life.min(self.window)).min(self.all_left)
+    }
+}
+
+impl LogHeader {
+    /// Returns the stamp of a record: the time nearest to `seen` that has these low bits.
+    #[inline]
+    fn time(&self, record: Record) -> u64 {
+        let ahead = record.time_bits().wrapping_sub(self.seen) << (u64::BITS - TIME_BITS);
+        let ahead = ahead.cast_signed() >> (u64::BITS - TIME_BITS);
+        self.seen.saturating_add_signed(ahead)
+    }
+
+    /// Returns the running total of all records.
+    #[inline]
+    fn total(&self, records: Records<'_>) -> u32 {
+        records.newest().map_or(self.base, Record::total)
+    }
+
+    /// Gives the records their life under the window of a new charge.
+    fn set_window(&mut self, window: u64) {
+        if window > self.window {
+            (self.old_records, self.old_life) = (self.len, self.window);
+        } else if window <= self.old_life {
+            self.old_records = 0;
+        }
+        self.window = window;
+    }
 }
 
 impl Ring {
@@ -109,21 +110,24 @@ impl Ring {
         now: u64,
         stamp: impl FnOnce(u64) -> u64,
     ) -> TrailingWindow {
-        let seen = now.max(self.seen);
-        let all_left = match window.cmp(&self.window) {
-            Ordering::Less => stamp(self.seen) + window,
+        let log = self.0.header();
+        let records = self.0.records(&log);
+        let seen = now.max(log.seen);
+        let all_left = match window.cmp(&log.window) {
+            Ordering::Less => stamp(log.seen) + window,
             Ordering::Equal => u64::MAX,
-            Ordering::Greater => self.seen + self.window,
+            Ordering::Greater => log.seen + log.window,
         };
+        let (first, base) = (0, log.base);
         let mut trailing =
-            TrailingWindow { limit, window, all_left, now, first: 0, base: self.base, used: 0 };
+            TrailingWindow { log, limit, window, all_left, now, first, base, used: 0 };
         // In most calls no record has left, or few at the front.
-        if !self.records.is_empty() && self.leaves(&trailing, 0) <= seen {
-            let has_left = |index| self.leaves(&trailing, index) <= seen;
-            trailing.first = partition_point(1, self.records.len(), has_left);
-            trailing.base = self.records[trailing.first - 1].total();
+        if log.len > 0 && trailing.leaves(records, 0) <= seen {
+            let has_left = |index| trailing.leaves(records, index) <= seen;
+            trailing.first = partition_point(1, log.len as usize, has_left);
+            trailing.base = records.get(trailing.first - 1).total();
         }
-        trailing.used = u64::from(self.total().wrapping_sub(trailing.base));
+        trailing.used = u64::from(log.total(records).wrapping_sub(trailing.base));
         trailing
     }
 
@@ -138,50 +142,55 @@ impl Ring {
         let before = self.heap_bytes();
         self.drop_expired(trailing);
         self.lower_newest(trailing);
-        self.set_window(trailing.window);
-        self.seen = self.seen.max(trailing.now);
-        if self.records.is_empty() {
-            self.head = self.head.max(self.seen % SEED_PERIOD_MICROS * 8);
+        let log = &mut trailing.log;
+        log.set_window(trailing.window);
+        log.seen = log.seen.max(trailing.now);
+        if log.len == 0 {
+            log.head = log.head.max(log.seen % SEED_PERIOD_MICROS * 8);
         }
-        let newest = self.records.back().map_or(0, |last| self.time(*last));
-        let begins_life = self.old_records as usize == self.records.len();
-        let stamp = if newest > self.seen { newest } else { stamp(self.seen) };
+        let records = self.0.records(log);
+        let newest = records.newest().map_or(0, |last| log.time(last));
+        let begins_life = log.old_records == log.len;
+        let stamp = if newest > log.seen { newest } else { stamp(log.seen) };
         // A forced charge stops counting where the running total would wrap.
         let units = units.min(u64::from(u32::MAX) - trailing.used) as u32;
-        let record = Record::new(stamp, self.total().wrapping_add(units));
-        if stamp == newest && !begins_life || !self.can_grow(budget) {
+        let record = Record::new(stamp, log.total(records).wrapping_add(units));
+        if stamp == newest && !begins_life || !self.can_grow(log, budget) {
             // Records of one stamp and life are one record. If the memory budget is used up, the
             // newest record takes these units, their later time and their life: its units come back
             // late, never early.
-            self.records.pop_back();
-            self.old_records = self.old_records.min(self.records.len() as u32);
+            log.len -= 1;
+            log.old_records = log.old_records.min(log.len);
         }
-        self.records.push_back(record);
+        self.0.set(log, log.len, record);
+        log.len += 1;
+        self.0.write(log);
         let after = self.heap_bytes();
         if after != before {
             budget.resized(before, after);
         }
-        let (base, used) = (self.base, trailing.used + u64::from(units));
-        *trailing = TrailingWindow { all_left: u64::MAX, first: 0, base, used, ..*trailing };
-        Mark(self.head + self.records.len() as u64 - 1, 0, 0)
+        (trailing.all_left, trailing.first, trailing.base) = (u64::MAX, 0, log.base);
+        trailing.used += u64::from(units);
+        Mark(log.head + u64::from(log.len) - 1, 0, 0)
     }
 
     /// Refunds units of the record that the charge is in, if that still counts.
     pub(crate) fn refund(&mut self, trailing: &TrailingWindow, refund: &Refund) -> u64 {
-        let TrailingWindow { first, base: mut before, .. } = *trailing;
-        let Some(index) = refund.mark.0.checked_sub(self.head) else { return 0 };
+        let TrailingWindow { ref log, first, base: mut before, .. } = *trailing;
+        let Some(index) = refund.mark.0.checked_sub(log.head) else { return 0 };
         let index = usize::try_from(index).unwrap_or(usize::MAX);
-        let Some(record) = self.records.get(index).copied() else { return 0 };
-        if index < first {
+        if index < first || index >= log.len as usize {
             return 0;
         }
+        let records = self.0.records(log);
         if index > first {
-            before = self.records[index - 1].total();
+            before = records.get(index - 1).total();
         }
-        let units = refund.units.min(u64::from(record.total().wrapping_sub(before))) as u32;
-        for record in self.records.range_mut(index..) {
-            let total = record.total().wrapping_sub(units);
-            record.0[6..].copy_from_slice(&total.to_le_bytes());
+        let held = records.get(index).total().wrapping_sub(before);
+        let units = refund.units.min(u64::from(held)) as u32;
+        for index in index..log.len as usize {
+            let record = self.0.records(log).get(index);
+            self.0.set(log, index as u32, record.without(units));
         }
         u64::from(units)
     }
@@ -190,116 +199,100 @@ impl Ring {
     /// than `now` by more than its window.
     #[inline]
     pub(crate) fn heal(&mut self, now: u64) {
-        if self.seen > now + self.window {
-            let record = Record::new(now, self.total());
-            let others = self.records.len().saturating_sub(1);
-            self.records.drain(..others);
-            self.head += others as u64;
-            self.records.iter_mut().for_each(|newest| *newest = record);
-            (self.old_records, self.seen) = (0, now);
+        let (seen, window) = self.0.seen_and_window();
+        if seen > now + window {
+            self.move_to(now);
         }
+    }
+
+    /// Treats all units as charged at `now`.
+    #[cold]
+    fn move_to(&mut self, now: u64) {
+        let mut log = self.0.header();
+        if let Some(newest) = self.0.records(&log).newest() {
+            let others = log.len - 1;
+            self.0.drop_oldest(&mut log, others);
+            self.0.set(&log, 0, Record::new(now, newest.total()));
+        }
+        (log.old_records, log.seen) = (0, now);
+        self.0.write(&mut log);
     }
 
     /// Returns the time from which no record counts.
     pub(crate) fn expires_at(&self) -> u64 {
-        self.records.back().map_or(0, |last| self.time(*last) + self.window)
+        let log = self.0.header();
+        self.0.records(&log).newest().map_or(0, |last| log.time(last) + log.window)
     }
 
     /// Units that still count.
     pub(crate) fn outstanding(&self, now: u64) -> u64 {
-        self.trailing(0, self.window, now, |time| time).used
+        let (_, window) = self.0.seen_and_window();
+        self.trailing(0, window, now, |time| time).used
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.records.capacity() * size_of::<Record>()
-    }
-
-    /// Returns the stamp of a record: the time nearest to `seen` that has these low bits.
-    fn time(&self, record: Record) -> u64 {
-        let ahead = record.time_bits().wrapping_sub(self.seen) << (u64::BITS - TIME_BITS);
-        let ahead = ahead.cast_signed() >> (u64::BITS - TIME_BITS);
-        self.seen.saturating_add_signed(ahead)
-    }
-
-    fn total(&self) -> u32 {
-        self.records.back().map_or(self.base, |last| last.total())
+        self.0.heap_bytes()
     }
 
     /// Drops the records that no longer count, and memory that only an earlier burst needed.
-    fn drop_expired(&mut self, trailing: &TrailingWindow) {
-        if trailing.first == 0 {
+    fn drop_expired(&mut self, trailing: &mut TrailingWindow) {
+        let TrailingWindow { log, first, base, .. } = trailing;
+        if *first == 0 {
             return;
         }
-        self.records.drain(..trailing.first);
-        self.old_records = self.old_records.saturating_sub(trailing.first as u32);
-        self.head += trailing.first as u64;
-        self.base = trailing.base;
-        if self.records.capacity() > 64 && self.records.len() < self.records.capacity() / 4 {
-            self.records.shrink_to(self.records.len() * 2);
+        self.0.drop_oldest(log, *first as u32);
+        log.base = *base;
+        let (len, capacity) = (log.len as usize, self.0.capacity());
+        if capacity > 64 && len < capacity / 4 {
+            self.0.resize(log, (len * 2).max(MIN_GROWTH));
         }
     }
 
     /// Lowers the stamp of the newest record if it leaves sooner under the window of a new charge. All
     /// other records are older.
     fn lower_newest(&mut self, trailing: &TrailingWindow) {
-        let latest = trailing.all_left - self.window.min(trailing.window);
-        if let Some(last) = self.records.back().copied()
-            && self.time(last) > latest
+        let TrailingWindow { log, window, all_left, .. } = trailing;
+        let latest = all_left - log.window.min(*window);
+        if let Some(last) = self.0.records(log).newest()
+            && log.time(last) > latest
         {
-            self.records.pop_back();
-            self.records.push_back(Record::new(latest, last.total()));
+            self.0.set(log, log.len - 1, Record::new(latest, last.total()));
         }
     }
 
-    /// Gives the records their life under the window of a new charge.
-    fn set_window(&mut self, window: u64) {
-        if window > self.window {
-            (self.old_records, self.old_life) = (self.records.len() as u32, self.window);
-        } else if window <= self.old_life {
-            self.old_records = 0;
-        }
-        self.window = window;
-    }
-
-    /// Returns the time at which a record stops counting under the window of a quota.
-    #[inline]
-    fn leaves(&self, trailing: &TrailingWindow, index: usize) -> u64 {
-        let is_old = index < self.old_records as usize;
-        let life = if is_old { self.old_life } else { self.window };
-        (self.time(self.records[index]) + life.min(trailing.window)).min(trailing.all_left)
-    }
-
-    /// Reserves memory for one more record, in small steps; returns whether the budget allows it.
-    fn can_grow(&mut self, budget: &dyn MemoryBudget) -> bool {
-        if self.records.len() < self.records.capacity() {
+    /// Makes room for one more record, in small steps; returns whether the budget allows it.
+    fn can_grow(&mut self, log: &mut LogHeader, budget: &dyn MemoryBudget) -> bool {
+        // The first record always has room, so there is a record to merge with if the budget is used up.
+        if self.0.has_room(log) {
             return true;
         }
-        let more = (self.records.len() / 8).max(4);
-        // The first record has none to merge with, so it is always allowed.
-        if budget.allows(more * size_of::<Record>()) || self.records.is_empty() {
-            self.records.reserve_exact(more);
-            return true;
+        let len = log.len as usize;
+        let capacity = len + (len / 8).max(MIN_GROWTH);
+        let allowed = budget.allows(PackedLog::heap_bytes_of(capacity) - self.heap_bytes());
+        if allowed {
+            self.0.resize(log, capacity);
         }
-        false
+        allowed
     }
 
     /// Returns the wait in microseconds until `units` are free.
     pub(crate) fn wait(&self, trailing: &TrailingWindow, units: u64) -> u64 {
-        let TrailingWindow { limit, now, first, base, used, .. } = *trailing;
+        let TrailingWindow { ref log, limit, now, first, base, used, .. } = *trailing;
         let must_leave = (used + units).saturating_sub(limit);
         if must_leave == 0 {
             return 0;
         }
+        let records = self.0.records(log);
         let too_few =
-            |index: usize| u64::from(self.records[index].total().wrapping_sub(base)) < must_leave;
+            |index: usize| u64::from(records.get(index).total().wrapping_sub(base)) < must_leave;
         // Most often the oldest record suffices, or, for all units to be free, it takes the newest.
-        let newest = self.records.len() - 1;
+        let newest = log.len as usize - 1;
         let index = match first {
             _ if !too_few(first) => first,
             _ if too_few(newest - 1) => newest,
             _ => partition_point(first, newest, too_few),
         };
-        self.leaves(trailing, index).saturating_sub(now)
+        trailing.leaves(records, index).saturating_sub(now)
     }
 }
 
@@ -317,5 +310,57 @@ impl Snapshot for TrailingWindow {
     #[inline]
     fn free(&self) -> u64 {
         self.limit.saturating_sub(self.used)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{algorithm::UnlimitedMemory, seed};
+
+    /// A budget that allows growth while it is switched on.
+    struct Switch(Cell<bool>);
+
+    impl MemoryBudget for Switch {
+        fn allows(&self, _: usize) -> bool {
+            self.0.get()
+        }
+
+        fn resized(&self, _: usize, _: usize) {}
+    }
+
+    fn used(ring: &Ring, window: u64, now: u64) -> u64 {
+        ring.trailing(u64::MAX, window, now, |time| time).used
+    }
+
+    fn charge(ring: &mut Ring, window: u64, now: u64, units: u64, budget: &dyn MemoryBudget) {
+        let mut trailing = ring.trailing(u64::MAX, window, now, |time| time);
+        ring.push(&mut trailing, |time| time, units, budget);
+    }
+
+    #[test]
+    fn units_come_back_late_and_never_early_if_memory_is_refused() {
+        let steps = prop::collection::vec((0..60_u64, 1..5_u64, 0..3_usize, any::<bool>()), 0..30);
+        seed::property("refused", ProptestConfig::default(), steps, |steps| {
+            let (mut full, mut merged) = (Ring::default(), Ring::default());
+            let (budget, mut now) = (Switch(Cell::new(true)), 1_000_000);
+            for (by, units, window, allows) in steps {
+                now += by;
+                let window = [50, 100, 200][window];
+                budget.0.set(allows);
+                charge(&mut full, window, now, units, &UnlimitedMemory);
+                charge(&mut merged, window, now, units, &budget);
+                for later in (now..now + 200).step_by(10) {
+                    let (full, merged) = (used(&full, window, later), used(&merged, window, later));
+                    prop_assert!(full <= merged, "{full} units at {later}, but {merged}");
+                }
+                prop_assert_eq!(used(&merged, window, now + 200), 0);
+            }
+            Ok(())
+        });
     }
 }

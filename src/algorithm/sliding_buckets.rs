@@ -25,7 +25,7 @@ use super::{
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 
 #[derive(Debug, Default)]
-pub(crate) struct SlidingBuckets(Box<Ring>);
+pub(crate) struct SlidingBuckets(Ring);
 
 /// A log as it stands at one time under one quota, and the number of buckets in a window.
 pub(crate) struct Buckets {
@@ -87,6 +87,6 @@ impl StateMachine for SlidingBuckets {
     }
 
     fn heap_bytes(&self) -> usize {
-        size_of::<Ring>() + self.0.heap_bytes()
+        self.0.heap_bytes()
     }
 }

@@ -27,7 +27,7 @@ use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 const RECORDS: u64 = 10_000;
 
 #[derive(Debug, Default)]
-pub(crate) struct SlidingLog(Box<Ring>);
+pub(crate) struct SlidingLog(Ring);
 
 impl StateMachine for SlidingLog {
     type Snapshot = TrailingWindow;
@@ -76,7 +76,7 @@ impl StateMachine for SlidingLog {
     }
 
     fn heap_bytes(&self) -> usize {
-        size_of::<Ring>() + self.0.heap_bytes()
+        self.0.heap_bytes()
     }
 }
 
