@@ -213,10 +213,13 @@ impl Limiter {
     /// The task waits until the store answers again, so an outage never spends more than the quota.
     /// [`Charge::with_on_failure`] changes this:
     ///
-    /// - [`OnFailure::Local`](crate::OnFailure::Local): this process decides by itself, as in
-    ///   [`check`](Self::check).
-    /// - [`OnFailure::Allow`](crate::OnFailure::Allow): the charge is admitted.
+    /// - [`OnFailure::Local`](crate::OnFailure::Local): this process decides by itself. Without a
+    ///   [fallback](crate::store::Resilience::without_fallback), the error is returned at once.
+    /// - [`OnFailure::Allow`](crate::OnFailure::Allow): the charge is admitted. Without a fallback, the error
+    ///   is returned at once.
     /// - [`OnFailure::Deny`](crate::OnFailure::Deny): the task waits, as by default.
+    ///
+    /// A [shadow](Charge::shadow) never waits for the store.
     ///
     /// A check whose reply is lost may have been charged. It is repeated, so units may be counted that
     /// are not used. After a few such checks, the [breaker](crate::store::BreakerConfig) sends no more of them.
@@ -229,7 +232,8 @@ impl Limiter {
     ///   returned only when `within` has passed.
     /// - if [`MAX_WAITING`](Self::MAX_WAITING) tasks wait already,
     /// - if `within` passes before the task becomes the first in the queue of its key
-    ///   ([`ErrorKind::Deadline`](crate::ErrorKind::Deadline)),
+    ///   ([`ErrorKind::Deadline`](crate::ErrorKind::Deadline), or
+    ///   [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the first one waits for the store),
     /// - if it has to wait outside of a tokio runtime with time enabled.
     pub async fn until_ready<'p>(
         &self,

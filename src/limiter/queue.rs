@@ -3,7 +3,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::{
@@ -20,9 +23,15 @@ use crate::{
 
 /// The id of a policy, and a key.
 type KeyQueueId = (u64, Key);
-/// The queue of the tasks that wait for one key. A tokio mutex is fair: the first task in is the first
-/// out.
-type KeyQueue = Arc<FairMutex<()>>;
+
+/// The queue of the tasks that wait for one key.
+#[derive(Debug, Default)]
+struct KeyQueue {
+    /// A tokio mutex is fair: the first task in is the first out.
+    first: Arc<FairMutex<()>>,
+    /// True while the first task waits for the store to answer again.
+    is_store_down: AtomicBool,
+}
 
 #[derive(Debug)]
 pub(super) struct Queue {
@@ -33,13 +42,13 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Waiting {
     tasks: usize,
-    queues: HashMap<KeyQueueId, KeyQueue>,
+    queues: HashMap<KeyQueueId, Arc<KeyQueue>>,
 }
 
 /// The place of a task in the queue of each of its keys, and the queues whose first task it is.
 pub(super) struct Turn<'q> {
     queue: &'q Queue,
-    queues: Vec<(KeyQueueId, KeyQueue)>,
+    queues: Vec<(KeyQueueId, Arc<KeyQueue>)>,
     acquired: Vec<OwnedMutexGuard<()>>,
 }
 
@@ -57,10 +66,10 @@ impl Queue {
         let mut turn = self.enter(charges)?;
         // All tasks acquire queues in the same order, so that they cannot deadlock.
         for index in 0..turn.queues.len() {
-            let queue = Arc::clone(&turn.queues[index].1);
-            let guard = match Arc::clone(&queue).try_lock_owned() {
+            let queue = &turn.queues[index].1;
+            let guard = match Arc::clone(&queue.first).try_lock_owned() {
                 Ok(guard) => guard,
-                Err(_) => wait_for(queue, deadline).await?,
+                Err(_) => queue.wait(deadline).await?,
             };
             turn.acquired.push(guard);
         }
@@ -88,12 +97,30 @@ impl Queue {
     }
 }
 
-async fn wait_for(queue: KeyQueue, deadline: Instant) -> Result<OwnedMutexGuard<()>, Error> {
-    require_timer()?;
-    timeout_at(deadline, queue.lock_owned()).await.map_err(|_| {
-        let message = "other tasks waited for the same key until the deadline";
-        Error::new(ErrorKind::Deadline, message)
-    })
+impl KeyQueue {
+    /// Waits until the task is the first.
+    async fn wait(&self, deadline: Instant) -> Result<OwnedMutexGuard<()>, Error> {
+        require_timer()?;
+        let first = Arc::clone(&self.first).lock_owned();
+        timeout_at(deadline, first).await.map_err(|_| {
+            let (kind, message) = match self.is_store_down.load(Ordering::Relaxed) {
+                true => (ErrorKind::Unavailable, "the store did not answer until the deadline"),
+                false => {
+                    (ErrorKind::Deadline, "other tasks waited for the same key until the deadline")
+                }
+            };
+            Error::new(kind, message)
+        })
+    }
+}
+
+impl Turn<'_> {
+    /// Tells the tasks behind this one why they wait.
+    pub(super) fn set_store_down(&self, is_down: bool) {
+        for (_, queue) in &self.queues {
+            queue.is_store_down.store(is_down, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Returns an error outside of a tokio runtime with timers.

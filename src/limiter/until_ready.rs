@@ -8,7 +8,7 @@ use super::{limiter::Limiter, queue::require_timer};
 use crate::{
     decision::Decision,
     error::{Error, ErrorKind},
-    policy::Charges,
+    policy::{Charges, OnFailure},
 };
 
 /// The maximum of `within`, so that a deadline can be computed.
@@ -20,9 +20,11 @@ const MIN_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 impl Limiter {
-    /// Waits like [`until_ready`](Self::until_ready), also while the store cannot answer and no charge is
-    /// decided without it. When it is the turn of this task, awaits `gate` before each check. The argument of `gate` is the deadline. If `gate` returns an error, this
-    /// function returns the same error, and nothing is charged.
+    /// Waits like [`until_ready`](Self::until_ready). If a charge says [`OnFailure::Deny`], the wait goes on
+    /// while the store cannot answer. Otherwise the error is returned at once.
+    ///
+    /// When it is the turn of this task, awaits `gate` before each check. The argument of `gate` is the
+    /// deadline. If `gate` returns an error, this function returns the same error, and nothing is charged.
     pub(crate) async fn until_ready_after<'p, E, G, F>(
         &self,
         charges: Charges<'p>,
@@ -36,11 +38,15 @@ impl Limiter {
     {
         charges.validate()?;
         let deadline = Instant::now() + within.min(MAX_WITHIN);
-        let _turn = self.0.queue.turn(&charges, deadline).await?;
+        let mut enforced = charges.iter().filter(|charge| !charge.is_shadow());
+        let waits_for_store = enforced.any(|charge| charge.on_failure() == OnFailure::Deny);
+        let turn = self.0.queue.turn(&charges, deadline).await?;
         let mut pause = MIN_PAUSE;
         let decision = loop {
             gate(deadline).await?;
-            let wait = match self.begin(&charges).await {
+            let result = self.begin(&charges).await;
+            turn.set_store_down(result.is_err());
+            let wait = match result {
                 Ok(reply) => match Decision::new(&mut charges.clone(), reply)? {
                     Decision::Denied(denied) => match denied.retry_after() {
                         Some(wait) if Instant::now() + wait <= deadline => wait,
@@ -50,7 +56,7 @@ impl Limiter {
                 },
                 Err(error) => {
                     let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() || !may_pass(&error) {
+                    if left.is_zero() || !waits_for_store || !may_pass(&error) {
                         return Err(error.into());
                     }
                     let wait = pause.min(left);

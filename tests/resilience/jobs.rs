@@ -82,6 +82,43 @@ async fn a_job_may_choose_another_reaction() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_that_does_not_wait_for_the_store_gets_the_error_at_once() {
+    for mood in [Mood::Down, Mood::Hangs] {
+        let bench = Bench::with(Resilience::default().without_fallback());
+        let policy = policy("p", "10/h");
+        bench.remote.set(mood);
+        let charge = policy.charge("job", 1);
+        for charge in [
+            charge.clone().with_on_failure(OnFailure::Local),
+            charge.clone().with_on_failure(OnFailure::Allow),
+            charge.clone().shadow(),
+        ] {
+            let start = Instant::now();
+            let turn = bench.limiter.until_ready(charge, LONG).await;
+            assert!(turn.expect_err("there is no fallback").is_unavailable());
+            assert!(start.elapsed() <= Duration::from_millis(50), "the deadline of one check");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_job_of_a_queue_learns_of_the_outage() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "10/h");
+    bench.remote.set(Mood::Hangs);
+    let jobs = (0..3).map(|_| bench.limiter.until_ready(policy.charge("job", 1), OUTAGE));
+    for turn in join_all(jobs).await {
+        let error = turn.expect_err("the store is down");
+        assert!(error.is_unavailable(), "{error:?}");
+    }
+
+    // The queue has no memory of an outage that is over.
+    bench.remote.set(Mood::Well);
+    let spent = bench.limiter.until_ready(policy.charge("job", 10), LONG).await;
+    assert!(spent.expect("the store answers").is_allowed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_error_that_does_not_pass_is_returned_at_once() {
     let bench = Bench::new(1);
     let policy = policy("p", "10/h");
