@@ -94,6 +94,30 @@ async fn on_failure_decides_when_the_limiter_cannot() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_call_that_may_wait_waits_for_the_store() {
+    const WAIT: Duration = Duration::from_secs(30);
+    for (on_failure, passes, waits) in [
+        (None, false, true),
+        (Some(OnFailure::Deny), false, true),
+        (Some(OnFailure::Local), true, false),
+        (Some(OnFailure::Allow), true, false),
+    ] {
+        let rule = Rule::new(policy("upstream", "2/min"), by::constant("us"));
+        let rule = match on_failure {
+            Some(on_failure) => rule.with_on_failure(on_failure),
+            None => rule,
+        };
+        let limiter = Limiter::with(Failing(ErrorKind::Unavailable), Resilience::none());
+        let layer = PaceLayer::new(limiter, rule).wait(WAIT);
+        let start = tokio::time::Instant::now();
+        let call = layer.layer(service_fn(upstream)).oneshot(Request::new("")).await;
+        assert_eq!(call.is_ok(), passes, "{on_failure:?}");
+        let waited = if waits { WAIT } else { Duration::ZERO };
+        assert_eq!(start.elapsed(), waited, "{on_failure:?}");
+    }
+}
+
 #[tokio::test]
 async fn the_client_that_was_ready_makes_the_call() {
     /// Its clones are not ready.

@@ -121,6 +121,11 @@ impl PaceLayer {
     /// Calls of one key are made in the order of their arrival, as with [`Limiter::until_ready`]. A
     /// call whose wait would be longer fails at once with
     /// [`PaceError::Denied`](super::PaceError::Denied). The default is not to wait.
+    ///
+    /// While the store cannot answer, a call that may wait does so, and fails with
+    /// [`PaceError::Limiter`](super::PaceError::Limiter) if the store does not answer in time. So an outage
+    /// never spends more than the quota. [`Rule::with_on_failure`] changes this: under
+    /// [`OnFailure::Local`](crate::OnFailure::Local), each process decides by itself.
     #[must_use]
     pub fn wait(mut self, max_wait: Duration) -> Self {
         self.max_wait = max_wait;

@@ -98,17 +98,19 @@ impl PaceLayer {
         if charges.is_empty() {
             return Ok(None);
         }
+        let waits = !self.max_wait.is_zero();
+        let charges = if waits { charges.or_on_failure(OnFailure::Deny) } else { charges };
         let enforced = || charges.iter().filter(|charge| !charge.is_shadow());
         let denies_on_failure = enforced().any(|charge| charge.on_failure() == OnFailure::Deny);
         let first_policy = enforced().next().map(|charge| charge.policy().clone());
         let gate = |deadline| self.pauses.wait(call, deadline);
-        let decision = if self.max_wait.is_zero() {
+        let decision = if waits {
+            self.limiter.until_ready_after(charges, self.max_wait, gate).await
+        } else {
             match gate(Instant::now()).await {
                 Ok(()) => self.limiter.check(charges).await.map_err(NotReady::Error),
                 Err(paused) => Err(paused),
             }
-        } else {
-            self.limiter.until_ready_after(charges, self.max_wait, gate).await
         };
         match decision {
             Ok(Decision::Denied(denied)) => Err(PaceError::Denied {

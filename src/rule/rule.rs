@@ -55,7 +55,7 @@ pub struct Rule {
     only: Option<RequestFn<bool>>,
     lookups: Lookups,
     shadow: bool,
-    on_failure: OnFailure,
+    on_failure: Option<OnFailure>,
     adjustment: Option<Adjustment>,
 }
 
@@ -141,7 +141,7 @@ impl Rule {
             only: None,
             lookups: Lookups::default(),
             shadow: false,
-            on_failure: OnFailure::default(),
+            on_failure: None,
             adjustment: None,
         }
     }
@@ -257,10 +257,11 @@ impl Rule {
     }
 
     /// Sets the treatment of requests while the [store](crate::store::Store) cannot answer. The
-    /// default is [`OnFailure::Local`].
+    /// default is [`OnFailure::Local`], and [`OnFailure::Deny`] for calls that [wait for their
+    /// turn](crate::client::PaceLayer::wait).
     #[must_use]
     pub fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
-        self.on_failure = on_failure;
+        self.on_failure = Some(on_failure);
         self
     }
 
@@ -354,7 +355,10 @@ impl Rule {
             PolicyChoice::Fixed(policy) => policy.charge(key, cost),
             PolicyChoice::PerRequest { choose, .. } => choose(parts).charge(key, cost).into_owned(),
         };
-        let charge = charge.with_on_failure(self.on_failure);
+        let charge = match self.on_failure {
+            Some(on_failure) => charge.with_on_failure(on_failure),
+            None => charge,
+        };
         let charge = match self.quota.as_ref().and_then(|quota| quota(parts)) {
             Some(quota) => charge.with_quota(quota),
             None => charge,
@@ -374,12 +378,16 @@ impl Rule {
                 format!("one of ({})", known.join(", "))
             }
         };
-        match (self.shadow, self.on_failure) {
+        match (self.shadow, self.on_failure()) {
             (true, _) => format!("{policy} (shadow)"),
             (false, OnFailure::Allow) => format!("{policy} (allows if the store fails)"),
             (false, OnFailure::Deny) => format!("{policy} (denies if the store fails)"),
             (false, OnFailure::Local) => policy,
         }
+    }
+
+    fn on_failure(&self) -> OnFailure {
+        self.on_failure.unwrap_or_default()
     }
 
     /// Returns whether the rule needs a lookup.
@@ -394,14 +402,14 @@ impl Rule {
 
     /// Returns whether the request is to be rejected because a row could not be loaded.
     pub(super) fn denies_without_row(&self, parts: &Parts) -> bool {
-        self.on_failure == OnFailure::Deny && !self.shadow && self.lookups.have_failed(parts)
+        self.on_failure() == OnFailure::Deny && !self.shadow && self.lookups.have_failed(parts)
     }
 
     /// Returns whether the request is not charged because a row could not be loaded. This includes a shadow
     /// rule with [`OnFailure::Deny`], because a shadow rule rejects no request.
     #[inline]
     fn lets_pass_without_row(&self, parts: &Parts) -> bool {
-        self.resolves() && self.on_failure != OnFailure::Local && self.lookups.have_failed(parts)
+        self.resolves() && self.on_failure() != OnFailure::Local && self.lookups.have_failed(parts)
     }
 
     /// Returns the adjustment of the charge by the response, if there is one.

@@ -86,7 +86,8 @@ impl Caller {
                 }
             }
             Self::PaceLayer => {
-                let rule = Rule::new(policy.clone(), by::constant("upstream"));
+                let rule = Rule::new(policy.clone(), by::constant("upstream"))
+                    .with_on_failure(OnFailure::Local);
                 let client = service_fn(|_: Request<String>| async {
                     Ok::<_, Infallible>(Response::new(String::new()))
                 });
