@@ -9,9 +9,9 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tollgate::{
-    Charge, Charges, Decision, Limiter, ManualClock, Quota, Reserve,
+    Charge, Charges, Decision, Effect, Limiter, ManualClock, Quota, Reserve,
     store::{Answer, Request, Resilience, Source, Store},
 };
 
@@ -775,4 +775,74 @@ async fn a_store_that_does_not_count_leases_is_asked_for_each_check() {
         clock.advance(Duration::from_millis(1));
     }
     assert_eq!(store.requests(), ["acquire p"; 50]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_penalty_whose_reply_is_lost_empties_the_stock() {
+    for (mood, is_dropped) in [(Mood::Mute, false), (Mood::Mute, true), (Mood::Hangs, false)] {
+        let case = Case::new();
+        let policy = policy("p", "6000/6s leased(500ms)");
+        let charge = || policy.charge("alice", 1);
+        case.warm_up(charge()).await;
+        assert!(case.limiter.status().leased_units > 0);
+        case.store.remote.set(mood);
+        let penalty = case.limiter.penalize(policy.charge("alice", 20_000));
+        if is_dropped {
+            assert!(timeout(Duration::from_millis(1), penalty).await.is_err());
+        } else {
+            assert_eq!(penalty.await.unwrap_err().effect(), Effect::Unknown);
+        }
+        assert_eq!(case.limiter.status().leased_units, 0, "{mood:?}, {is_dropped}");
+        case.store.remote.set(Mood::Well);
+        case.store.requests();
+        for _ in 0..100 {
+            assert_eq!(case.check(charge()).await.is_allowed(), mood == Mood::Hangs);
+        }
+        // The penalty may still be on its way.
+        let requests = case.store.requests();
+        assert!(!requests.iter().any(|it| it.starts_with("lease")), "{mood:?}: {requests:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_charge_beyond_the_limit_takes_as_many_units_out_of_the_stock() {
+    for quota in [
+        "1000/s leased(100ms)",
+        "1000/s sliding-buckets(10) leased(100ms)",
+        "1000/s sliding-counter leased(100ms)",
+        "1000/s token-bucket(500) leased(100ms)",
+        "1000/s fixed-window leased(100ms)",
+    ] {
+        let case = Case::new();
+        let policy = policy("p", quota);
+        let charge = |cost| policy.charge("alice", cost);
+        for _ in 0..100 {
+            let _ = case.check(charge(1)).await;
+        }
+        case.warm_up(charge(1)).await;
+        let free = case.free_in_store(charge(1)).await;
+        assert!(case.process().check(charge(free)).await.unwrap().is_allowed());
+        let held = case.limiter.status().leased_units;
+        assert!(held > 20, "{quota}: {held} units in stock");
+
+        let Reserve::Held(slot) = case.limiter.reserve(charge(1)).await.unwrap() else {
+            panic!("units are in stock")
+        };
+        slot.settle(2).await.unwrap();
+        assert_eq!(case.limiter.status().leased_units, held - 2, "{quota}");
+        assert_eq!(case.check(charge(1)).await.source(), Source::Leased, "{quota}");
+
+        let charged = case.limiter.penalize(charge(5)).await.unwrap();
+        assert_eq!(charged.remaining(), Some(0), "{quota}");
+        assert_eq!(case.limiter.status().leased_units, held - 8, "{quota}");
+        // The keeper refunds the 6 units that have paid.
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(case.free_in_store(charge(1)).await, 0, "{quota}");
+        let peek = case.limiter.peek(charge(1)).await.unwrap();
+        assert_eq!(remaining(&peek), held - 8, "{quota}");
+
+        case.limiter.penalize(charge(held)).await.unwrap();
+        assert_eq!(case.limiter.status().leased_units, 0, "{quota}");
+        assert!(!case.check(charge(1)).await.is_allowed(), "{quota}");
+    }
 }

@@ -72,6 +72,18 @@ impl Grant {
         let mark = if has_debt_mark { mark.with_debt(granted) } else { mark };
         (units > 0).then_some(Leftover { mark, units })
     }
+
+    /// Splits off units that are left, of which there are as many, as if the store had not granted them.
+    /// Under a token bucket, they were charged after the others.
+    pub(super) fn split_off(&mut self, units: u64) -> Option<Leftover> {
+        let Leftover { mark, .. } = self.leftover()?;
+        self.units -= units;
+        self.granted -= units;
+        if self.has_debt_mark {
+            self.mark = self.mark.before(units);
+        }
+        (units > 0).then_some(Leftover { mark, units })
+    }
 }
 
 impl Taken {

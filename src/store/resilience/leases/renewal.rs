@@ -13,6 +13,7 @@ use super::{
         fingerprint::Fingerprint,
         stages::{Origin, Stages},
     },
+    grant::{Leftover, Leftovers},
     stock::RenewalRequest,
     table::Entry,
 };
@@ -89,7 +90,7 @@ impl Renewal {
         let table = leases.table();
         let mut entries = table.map(|table| table.lock(self.fingerprint));
         let entry = entries.as_mut().and_then(|entries| entries.find(self.fingerprint));
-        let leftover = match (entry, charge_reply) {
+        let leftovers = match (entry, charge_reply) {
             (Some(entry), Some((time, reply))) if reply.units > 0 => {
                 telemetry::lease_granted(reply.units);
                 entry.stock.granted(&request, time, &reply)
@@ -97,22 +98,19 @@ impl Renewal {
             (Some(entry), Some((time, reply))) if reply.verdict != Verdict::Passed => {
                 telemetry::lease_denied();
                 entry.stock.denied(&request, time, reply.standing);
-                None
+                Leftovers::new()
             }
             (Some(entry), _) => {
                 telemetry::lease_lost();
                 entry.stock.lost(&request);
-                None
+                Leftovers::new()
             }
             // Units without a stock come back by themselves.
-            (None, _) => None,
+            (None, _) => Leftovers::new(),
         };
         drop(entries);
-        leases.add_leftovers(
-            leftover.into_iter().map(|leftover| {
-                ReceiptLine::new(self.charge.clone(), leftover.units, leftover.mark)
-            }),
-        );
+        let line = |it: Leftover| ReceiptLine::new(self.charge.clone(), it.units, it.mark);
+        leases.add_leftovers(leftovers.into_iter().map(line));
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     decision::{ChargeReply, Receipt, ReceiptLine, Source, StoreReply},
-    error::Error,
+    error::{Effect, Error},
     policy::{Charge, Charges},
     store::{Answer, Request},
 };
@@ -49,53 +49,81 @@ fn peek(
     limit: Option<Duration>,
 ) -> Answer {
     let before = leases.units(charges);
-    let answer = stages.call(Request::Peek(charges), Origin::Caller, limit);
-    finish(stages, leases, charges, answer, move |leases, charges, reply| {
-        leases.add_stock(charges, &before, reply);
-    })
+    match stages.call(Request::Peek(charges), Origin::Caller, limit).now() {
+        Ok(reply) => Answer::ready(reply.map(|mut reply| {
+            leases.add_stock(charges, &before, &mut reply);
+            reply
+        })),
+        Err(answer) => {
+            let (stages, charges) = (Arc::clone(stages), owned(charges));
+            Answer::pending(async move {
+                let mut reply = answer.await?;
+                if let Some(leases) = &stages.leases {
+                    leases.add_stock(&charges, &before, &mut reply);
+                }
+                Ok(reply)
+            })
+        }
+    }
 }
 
-/// Empties the stocks of the keys that a forced charge leaves without free units, such as that of a
-/// penalty. The stock of another key stays: a settlement that costs a little more than its estimate
-/// does not end the lease.
+/// Refunds units in stock for a charge beyond the limit, such as that of a penalty, so that the stock does
+/// not hide it. The stock of a key that has free units stays.
 fn force(
     stages: &Arc<Stages>,
     leases: &Leases,
     charges: &[Charge<'_>],
     limit: Option<Duration>,
 ) -> Answer {
-    let answer = stages.call(Request::Force(charges), Origin::Caller, limit);
-    finish(stages, leases, charges, answer, |leases, charges, reply| {
-        leases.withdraw_spent(charges, reply);
-    })
-}
-
-/// Calls `then` with the reply of the store, if there is one.
-fn finish(
-    stages: &Arc<Stages>,
-    leases: &Leases,
-    charges: &[Charge<'_>],
-    answer: Answer,
-    then: impl FnOnce(&Leases, &[Charge<'_>], &mut StoreReply) + Send + 'static,
-) -> Answer {
-    match answer.now() {
-        Ok(reply) => Answer::ready(reply.map(|mut reply| {
-            then(leases, charges, &mut reply);
-            reply
-        })),
+    match stages.call(Request::Force(charges), Origin::Caller, limit).now() {
+        Ok(reply) => {
+            end_force(leases, charges, &reply);
+            Answer::ready(reply)
+        }
         Err(answer) => {
-            let stages = Arc::clone(stages);
-            let charges: Charges<'static> =
-                charges.iter().cloned().map(Charge::into_owned).collect();
+            let call = ForceCall { stages: Arc::clone(stages), charges: Some(owned(charges)) };
             Answer::pending(async move {
-                let mut reply = answer.await?;
-                if let Some(leases) = &stages.leases {
-                    then(leases, &charges, &mut reply);
-                }
-                Ok(reply)
+                let reply = answer.await;
+                call.end(&reply);
+                reply
             })
         }
     }
+}
+
+/// A call with forced charges. If it is dropped, the store may have made them.
+struct ForceCall {
+    stages: Arc<Stages>,
+    /// `None` once the call has ended.
+    charges: Option<Charges<'static>>,
+}
+
+impl ForceCall {
+    fn end(mut self, reply: &Result<StoreReply, Error>) {
+        if let (Some(leases), Some(charges)) = (&self.stages.leases, self.charges.take()) {
+            end_force(leases, &charges, reply);
+        }
+    }
+}
+
+impl Drop for ForceCall {
+    fn drop(&mut self) {
+        if let (Some(leases), Some(charges)) = (&self.stages.leases, &self.charges) {
+            leases.pay_unanswered(charges);
+        }
+    }
+}
+
+fn end_force(leases: &Leases, charges: &[Charge<'_>], reply: &Result<StoreReply, Error>) {
+    match reply {
+        Ok(reply) => leases.pay_forced(charges, reply),
+        Err(error) if error.effect() == Effect::None => {}
+        Err(_) => leases.pay_unanswered(charges),
+    }
+}
+
+fn owned(charges: &[Charge<'_>]) -> Charges<'static> {
+    charges.iter().cloned().map(Charge::into_owned).collect()
 }
 
 /// Refunds the units of a receipt to the stocks that they were taken from, if these still have the

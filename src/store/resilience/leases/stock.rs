@@ -71,6 +71,9 @@ struct Exchange {
 struct RenewalInFlight {
     number: u64,
     since: u64,
+    /// The units of its grant that are refunded at once, because they pay for a
+    /// [charge beyond the limit](Stock::pay_forced).
+    owed: u64,
 }
 
 /// A renewal to send: a charge of at least `cost` and at most `max` units.
@@ -205,7 +208,7 @@ impl Stock {
         let cost = if cost == 0 { mean_cost } else { cost };
         self.renewals += 1;
         let number = self.renewals;
-        self.renewal = Some(RenewalInFlight { number, since: now });
+        self.renewal = Some(RenewalInFlight { number, since: now, owed: 0 });
         RenewalRequest {
             number,
             cost,
@@ -244,16 +247,19 @@ impl Stock {
     ///
     /// Much time may have passed since the start of the renewal: its task runs when the process polls it.
     pub(crate) fn send(&mut self, request: &mut RenewalRequest, now: u64) -> bool {
-        let is_current = self.is_current(request);
-        if is_current {
-            request.sent_at = now;
-            self.renewal = Some(RenewalInFlight { number: request.number, since: now });
+        if !self.is_current(request) {
+            return false;
         }
-        is_current
+        request.sent_at = now;
+        if let Some(renewal) = &mut self.renewal {
+            renewal.since = now;
+        }
+        true
     }
 
     /// Adds the units of a renewal to the stock. Returns the units to refund to the store at once:
-    /// those of a renewal of an earlier generation, or of a grant that has to make room.
+    /// those of a renewal of an earlier generation, those that pay for a
+    /// [charge beyond the limit](Self::pay_forced), and those of a grant that has to make room.
     ///
     /// The lease is shortened by a thousandth, because the clocks of two machines may differ in rate
     /// by as much.
@@ -263,9 +269,9 @@ impl Stock {
         request: &RenewalRequest,
         time: Timestamp,
         reply: &ChargeReply,
-    ) -> Option<Leftover> {
+    ) -> Leftovers {
         let lease = u128::from(self.quota.lease_micros_at(time)) * 1000 / 1001;
-        let grant = Grant {
+        let mut grant = Grant {
             mark: reply.mark,
             has_debt_mark: request.has_debt_marks,
             granted: reply.units,
@@ -273,13 +279,18 @@ impl Stock {
             end: request.sent_at.saturating_add(lease as u64),
             is_over: false,
         };
+        let owed = self.renewal.map_or(0, |it| it.owed);
         if !self.end_renewal(request) {
-            return grant.leftover().filter(|_| request.generation >= self.refunded_since);
+            let is_refunded = request.generation >= self.refunded_since;
+            return grant.leftover().filter(|_| is_refunded).into_iter().collect();
         }
         self.record(request.sent_at, time, reply.standing);
-        let pushed_out = self.make_room();
-        self.grants.push(grant);
-        pushed_out
+        let mut leftovers = Leftovers::from_iter(grant.split_off(owed.min(grant.units)));
+        if grant.units > 0 {
+            leftovers.extend(self.make_room());
+            self.grants.push(grant);
+        }
+        leftovers
     }
 
     /// Ends a renewal that the store has denied. If the store has too few units for a usual check, the
@@ -333,6 +344,30 @@ impl Stock {
         self.next_renewal_at = 0;
         self.resume_at = self.resume_at.max(resume_at);
         self.grants.drain(..).filter_map(|grant| grant.leftover()).collect()
+    }
+
+    /// Takes units to refund, because the store has charged as many beyond the limit, such as those of
+    /// a penalty. So the key has spent no more than if these had been in stock from the beginning.
+    ///
+    /// If the stock holds fewer, it is empty afterwards, and a renewal in flight pays the rest: it may
+    /// have been granted before the charge. No other renewal is sent before `resume_at`.
+    pub(crate) fn pay_forced(&mut self, mut units: u64, now: u64, resume_at: u64) -> Leftovers {
+        let rest = units.saturating_sub(self.units_at(now));
+        if rest > 0 {
+            self.resume_at = self.resume_at.max(resume_at);
+            if let Some(renewal) = &mut self.renewal {
+                renewal.owed = renewal.owed.saturating_add(rest);
+            }
+            // Without its grants, the stock receives no refund that could hide the charge.
+            return self.grants.drain(..).filter_map(|grant| grant.leftover()).collect();
+        }
+        let open = self.grants.iter_mut().filter(|it| it.is_open(now));
+        let leftovers = open.filter_map(|grant| {
+            let paid = units.min(grant.units);
+            units -= paid;
+            grant.split_off(paid)
+        });
+        leftovers.collect()
     }
 
     /// Drops all units like [`take_all`](Self::take_all). They are not refunded, because the

@@ -35,7 +35,7 @@ fn reply(units: u64, number: u64) -> ChargeReply {
 }
 
 /// Asks at `now`, and receives `units` under mark `number`.
-fn renew(stock: &mut Stock, now: u64, units: u64, number: u64) -> Option<Leftover> {
+fn renew(stock: &mut Stock, now: u64, units: u64, number: u64) -> Leftovers {
     let ask = stock.next_renewal(now, ROUND_TRIP, 1).expect("the key has demand");
     stock.granted(&ask, Timestamp::from_micros(STORE_TIME), &reply(units, number))
 }
@@ -81,15 +81,15 @@ fn a_renewal_that_is_in_flight_for_as_long_as_the_lease_is_not_waited_for() {
     let next = stock.next_renewal(LEASE, ROUND_TRIP, 1).expect("demand");
     let time = Timestamp::from_micros(STORE_TIME);
     let expected = Leftover { mark: mark(1), units: 9 };
-    assert_eq!(stock.granted(&stuck, time, &reply(9, 1)), Some(expected), "it goes back");
-    assert_eq!(stock.granted(&next, time, &reply(4, 2)), None);
+    assert_eq!(stock.granted(&stuck, time, &reply(9, 1)).as_slice(), [expected], "it goes back");
+    assert!(stock.granted(&next, time, &reply(4, 2)).is_empty());
     assert_eq!(stock.units_at(LEASE), 4);
 }
 
 #[test]
 fn units_are_usable_until_the_lease_since_the_request_has_passed_on_a_slow_clock() {
     let mut stock = busy(20, 1_000);
-    assert_eq!(renew(&mut stock, 1_000, 10, 7), None);
+    assert!(renew(&mut stock, 1_000, 10, 7).is_empty());
     let taken = stock.take(4).expect("10 units");
     assert_eq!((taken.mark, taken.units), (mark(7), 4));
     assert!(taken.is_usable(1_000 + END - 1));
@@ -106,7 +106,7 @@ fn a_lease_ends_with_the_period_under_a_fixed_window() {
     let ask = stock.next_renewal(0, ROUND_TRIP, 1).expect("demand");
     // 2.002 ms before the period ends.
     let time = Timestamp::from_micros(STORE_TIME + 1_000_000 - 2_002);
-    assert_eq!(stock.granted(&ask, time, &reply(10, 1)), None);
+    assert!(stock.granted(&ask, time, &reply(10, 1)).is_empty());
     let taken = stock.take(1).expect("10 units");
     assert!(taken.is_usable(1_999) && !taken.is_usable(2_000));
 }
@@ -114,8 +114,8 @@ fn a_lease_ends_with_the_period_under_a_fixed_window() {
 #[test]
 fn a_charge_is_paid_from_one_grant() {
     let mut stock = busy(20, 0);
-    assert_eq!(renew(&mut stock, 0, 3, 1), None);
-    assert_eq!(renew(&mut stock, 1, 5, 2), None);
+    assert!(renew(&mut stock, 0, 3, 1).is_empty());
+    assert!(renew(&mut stock, 1, 5, 2).is_empty());
     assert_eq!(stock.take(4).map(|taken| taken.mark), Some(mark(2)));
     assert!(stock.take(4).is_none(), "3 and 1 are left");
     assert_eq!(stock.take(1).map(|taken| taken.mark), Some(mark(1)), "the oldest that can");
@@ -124,7 +124,7 @@ fn a_charge_is_paid_from_one_grant() {
 #[test]
 fn a_renewal_is_sent_before_the_stock_is_empty() {
     let mut stock = busy(100, 0);
-    assert_eq!(renew(&mut stock, 0, 100, 1), None);
+    assert!(renew(&mut stock, 0, 100, 1).is_empty());
     assert!(stock.next_renewal(0, ROUND_TRIP, 0).is_none());
     // 1.5 round trips need 3 of the 100 units that half a lease needs.
     stock.take(97).expect("100 units");
@@ -137,7 +137,7 @@ fn a_renewal_is_sent_before_the_stock_is_empty() {
 #[test]
 fn units_that_end_before_the_reply_arrives_do_not_count() {
     let mut stock = busy(100, 0);
-    assert_eq!(renew(&mut stock, 0, 1_000, 1), None);
+    assert!(renew(&mut stock, 0, 1_000, 1).is_empty());
     let late = END - ROUND_TRIP;
     (0..100).for_each(|_| stock.observe(late, 1));
     assert!(stock.next_renewal(late, ROUND_TRIP, 0).is_some());
@@ -151,7 +151,7 @@ fn a_store_that_is_as_slow_as_the_lease_is_long_is_not_asked_for_one() {
 #[test]
 fn units_return_to_their_grant() {
     let mut stock = busy(20, 0);
-    assert_eq!(renew(&mut stock, 0, 3, 1), None);
+    assert!(renew(&mut stock, 0, 3, 1).is_empty());
     let taken = stock.take(3).expect("3 units");
     assert!(stock.undo(&taken));
     assert_eq!(stock.units_at(0), 3);
@@ -168,7 +168,7 @@ fn under_a_token_bucket_the_mark_shows_which_units_of_the_grant_were_taken() {
     stock.set_debt_marks(true);
     let ask = stock.next_renewal(0, ROUND_TRIP, 1).expect("demand");
     let grant = ChargeReply { mark: Mark::new([7, 50, 3]), ..reply(10, 0) };
-    assert_eq!(stock.granted(&ask, Timestamp::from_micros(STORE_TIME), &grant), None);
+    assert!(stock.granted(&ask, Timestamp::from_micros(STORE_TIME), &grant).is_empty());
     let marks = [4, 1].map(|cost| stock.take(cost).map(|taken| taken.mark.parts()));
     assert_eq!(marks, [Some([7, 44, 3]), Some([7, 45, 3])]);
     for other in [[7, 40, 3], [7, 51, 3], [6, 45, 3], [7, 45, 2]] {
@@ -183,8 +183,8 @@ fn under_a_token_bucket_the_mark_shows_which_units_of_the_grant_were_taken() {
 #[test]
 fn late_units_go_back_to_the_store_with_their_grant() {
     let mut stock = busy(20, 0);
-    assert_eq!(renew(&mut stock, 0, 3, 1), None);
-    assert_eq!(renew(&mut stock, 50, 5, 2), None);
+    assert!(renew(&mut stock, 0, 3, 1).is_empty());
+    assert!(renew(&mut stock, 50, 5, 2).is_empty());
     let taken = stock.take(1).expect("3 units");
     assert!(!taken.is_usable(END));
     assert!(stock.discard(&taken));
@@ -197,11 +197,11 @@ fn late_units_go_back_to_the_store_with_their_grant() {
 #[test]
 fn idle_and_ended_units_are_leftovers() {
     let mut stock = busy(20, 0);
-    assert_eq!(renew(&mut stock, 0, 3, 1), None);
+    assert!(renew(&mut stock, 0, 3, 1).is_empty());
     assert!(stock.take_leftovers(LEASE / 2 - 1).is_empty());
     assert_eq!(stock.take_leftovers(LEASE / 2).as_slice(), [Leftover { mark: mark(1), units: 3 }]);
     (0..20).for_each(|_| stock.observe(LEASE / 2, 1));
-    assert_eq!(renew(&mut stock, LEASE / 2, 8, 2), None);
+    assert!(renew(&mut stock, LEASE / 2, 8, 2).is_empty());
     stock.observe(LEASE / 2 + END, 1);
     stock.take(1).expect("8 units");
     let leftovers = stock.take_leftovers(LEASE / 2 + END);
@@ -212,7 +212,7 @@ fn idle_and_ended_units_are_leftovers() {
 #[test]
 fn the_pause_after_a_reset_outlasts_a_change_of_the_quota() {
     let mut stock = busy(20, 0);
-    assert_eq!(renew(&mut stock, 0, 3, 1), None);
+    assert!(renew(&mut stock, 0, 3, 1).is_empty());
     stock.forget(2, 500);
     assert!(stock.change_quota(Quota::per_second(500), 3, 100).is_empty());
     let quota = quota();
@@ -226,7 +226,7 @@ fn the_pause_after_a_reset_outlasts_a_change_of_the_quota() {
 #[test]
 fn a_renewal_of_an_earlier_generation_goes_back() {
     let mut stock = busy(20, 0);
-    assert_eq!(renew(&mut stock, 0, 3, 1), None);
+    assert!(renew(&mut stock, 0, 3, 1).is_empty());
     let taken = stock.take(1).expect("3 units");
     let old = stock.next_renewal(0, ROUND_TRIP, 1).expect("demand");
     let leftovers = stock.take_all(2, 500);
@@ -236,9 +236,9 @@ fn a_renewal_of_an_earlier_generation_goes_back() {
     let new = stock.next_renewal(500, ROUND_TRIP, 1).expect("demand");
     let time = Timestamp::from_micros(STORE_TIME);
     let expected = Leftover { mark: mark(2), units: 9 };
-    assert_eq!(stock.granted(&old, time, &reply(9, 2)), Some(expected));
+    assert_eq!(stock.granted(&old, time, &reply(9, 2)).as_slice(), [expected]);
     assert!(stock.renewal(500).is_some(), "the new renewal is still in flight");
-    assert_eq!(stock.granted(&new, time, &reply(4, 3)), None);
+    assert!(stock.granted(&new, time, &reply(4, 3)).is_empty());
     assert_eq!(stock.units_at(0), 4);
 }
 
@@ -247,30 +247,30 @@ fn a_renewal_from_before_a_reset_does_not_go_back() {
     let mut stock = busy(20, 0);
     let old = stock.next_renewal(0, ROUND_TRIP, 1).expect("demand");
     stock.forget(2, 0);
-    assert_eq!(stock.granted(&old, Timestamp::from_micros(STORE_TIME), &reply(9, 2)), None);
+    assert!(stock.granted(&old, Timestamp::from_micros(STORE_TIME), &reply(9, 2)).is_empty());
     assert_eq!(stock.units_at(0), 0);
 }
 
 #[test]
 fn units_of_an_earlier_quota_go_back() {
     let mut stock = busy(20, 0);
-    assert_eq!(renew(&mut stock, 0, 3, 1), None);
+    assert!(renew(&mut stock, 0, 3, 1).is_empty());
     let old = stock.next_renewal(0, ROUND_TRIP, 1).expect("demand");
     let half = Quota::per_second(500).leased(Duration::from_micros(LEASE)).expect("valid");
     let leftovers = stock.change_quota(half, 2, 0);
     assert_eq!(leftovers.as_slice(), [Leftover { mark: mark(1), units: 3 }]);
-    let leftover = stock.granted(&old, Timestamp::from_micros(STORE_TIME), &reply(9, 2));
-    assert_eq!(leftover, Some(Leftover { mark: mark(2), units: 9 }));
+    let leftovers = stock.granted(&old, Timestamp::from_micros(STORE_TIME), &reply(9, 2));
+    assert_eq!(leftovers.as_slice(), [Leftover { mark: mark(2), units: 9 }]);
     assert_eq!((stock.units_at(0), stock.quota()), (0, &half));
 }
 
 #[test]
 fn a_fifth_grant_replaces_an_empty_one_or_the_oldest() {
     let mut stock = busy(20, 0);
-    (1..=4).for_each(|number| assert_eq!(renew(&mut stock, number, 2, number), None));
-    assert_eq!(renew(&mut stock, 5, 3, 5), Some(Leftover { mark: mark(1), units: 2 }));
+    (1..=4).for_each(|number| assert!(renew(&mut stock, number, 2, number).is_empty()));
+    assert_eq!(renew(&mut stock, 5, 3, 5).as_slice(), [Leftover { mark: mark(1), units: 2 }]);
     stock.take(2).expect("of the second");
-    assert_eq!(renew(&mut stock, 6, 3, 6), None, "the second is empty");
+    assert!(renew(&mut stock, 6, 3, 6).is_empty(), "the second is empty");
     assert_eq!(stock.units_at(0), 2 + 2 + 3 + 3);
 }
 
@@ -293,7 +293,7 @@ fn after_a_denial_it_asks_when_units_have_returned() {
 #[test]
 fn the_standing_has_what_is_free_and_the_stock() {
     let mut stock = busy(20, 1_000);
-    assert_eq!(renew(&mut stock, 1_000, 10, 1), None);
+    assert!(renew(&mut stock, 1_000, 10, 1).is_empty());
     stock.take(4).expect("10 units");
     let (time, standing) = stock.standing(3_000);
     assert_eq!(time.as_micros(), STORE_TIME + 2_000);
@@ -307,8 +307,46 @@ fn the_standing_has_what_is_free_and_the_stock() {
 fn a_stock_is_cold_when_it_is_empty_and_the_demand_has_ceased() {
     let mut stock = busy(20, 0);
     assert!(!stock.is_cold(0));
-    assert_eq!(renew(&mut stock, 0, 10, 1), None);
+    assert!(renew(&mut stock, 0, 10, 1).is_empty());
     assert!(!stock.is_cold(10 * LEASE), "it holds units");
     stock.take_leftovers(10 * LEASE);
     assert!(stock.is_cold(10 * LEASE));
+}
+
+#[test]
+fn a_charge_beyond_the_limit_is_paid_by_the_stock_and_then_by_the_renewal_in_flight() {
+    let mut stock = busy(20, 0);
+    assert!(renew(&mut stock, 0, 3, 1).is_empty());
+    assert!(renew(&mut stock, 1, 5, 2).is_empty());
+    let paid = stock.pay_forced(4, 2, 2);
+    let leftover = |number, units| Leftover { mark: mark(number), units };
+    assert_eq!(paid.as_slice(), [leftover(1, 3), leftover(2, 1)]);
+    assert_eq!(stock.units_at(2), 4);
+
+    let ask = stock.next_renewal(2, ROUND_TRIP, 5).expect("demand");
+    assert_eq!(stock.pay_forced(6, 3, 50).as_slice(), [leftover(2, 4)]);
+    assert!(!stock.refund(mark(2), 1), "it would hide the charge");
+    let granted = stock.granted(&ask, Timestamp::from_micros(STORE_TIME), &reply(10, 3));
+    assert_eq!(granted.as_slice(), [leftover(3, 2)]);
+    assert_eq!(stock.units_at(4), 8);
+    assert!(stock.next_renewal(49, ROUND_TRIP, 9).is_none());
+    assert!(renew(&mut stock, 50, 10, 4).is_empty(), "all is paid");
+}
+
+#[test]
+fn under_a_token_bucket_the_last_units_of_a_grant_pay_a_charge_beyond_the_limit() {
+    let mut stock = busy(20, 0);
+    stock.set_debt_marks(true);
+    let ask = stock.next_renewal(0, ROUND_TRIP, 1).expect("demand");
+    // 10 units after a debt of 10.
+    let grant = ChargeReply { mark: Mark::new([7, 20, 3]), ..reply(10, 7) };
+    assert!(stock.granted(&ask, Timestamp::from_micros(STORE_TIME), &grant).is_empty());
+    let first = stock.take(1).expect("10 units");
+    assert_eq!(first.mark, Mark::new([7, 11, 3]));
+    let paid = stock.pay_forced(4, 1, 1);
+    assert_eq!(paid.as_slice(), [Leftover { mark: Mark::new([7, 10, 3]), units: 4 }]);
+    assert_eq!(stock.take(1).expect("5 units").mark, Mark::new([7, 12, 3]));
+    assert!(stock.undo(&first));
+    let leftovers = stock.take_leftovers(END);
+    assert_eq!(leftovers.as_slice(), [Leftover { mark: Mark::new([7, 6, 3]), units: 5 }]);
 }

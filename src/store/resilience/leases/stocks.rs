@@ -91,20 +91,29 @@ impl Leases {
         }
     }
 
-    /// Empties the stocks of the charges after which no unit is free, by the reply to a forced charge. The
-    /// units are refunded. A renewal in flight is not used: it may have been granted before the charge.
-    pub(super) fn withdraw_spent(&self, charges: &[Charge<'_>], reply: &StoreReply) {
-        let Some(table) = self.table() else { return };
-        let now = self.now();
+    /// Refunds units in stock for the charges after which no unit is free, by the reply to forced charges.
+    pub(super) fn pay_forced(&self, charges: &[Charge<'_>], reply: &StoreReply) {
         let lines = charges.iter().zip(&reply.charges);
-        for (charge, _) in lines.filter(|(_, reply)| reply.standing.remaining == 0) {
-            let fingerprint = table.fingerprint(charge);
-            let mut entries = table.lock(fingerprint);
-            let Some(entry) = entries.find(fingerprint) else { continue };
-            entry.renewal = None;
-            let leftovers = entry.stock.take_all(table.next_generation(), now);
-            self.add_leftovers(entry.lines(leftovers));
-        }
+        let spent = lines.filter(|(_, reply)| reply.standing.remaining == 0);
+        spent.for_each(|(charge, _)| self.pay_forced_charge(charge, 0));
+    }
+
+    /// Refunds units in stock for forced charges that may have left no unit free, or may do so until the
+    /// end of a pause.
+    pub(super) fn pay_unanswered(&self, charges: &[Charge<'_>]) {
+        charges.iter().for_each(|charge| self.pay_forced_charge(charge, self.pause));
+    }
+
+    fn pay_forced_charge(&self, charge: &Charge<'_>, pause: u64) {
+        // The store does not spend the units of a shadow beyond the limit.
+        let Some(table) = self.table().filter(|_| !charge.is_shadow()) else { return };
+        let now = self.now();
+        let fingerprint = table.fingerprint(charge);
+        let mut entries = table.lock(fingerprint);
+        let Some(entry) = entries.find(fingerprint) else { return };
+        let resume_at = now.saturating_add(pause);
+        let leftovers = entry.stock.pay_forced(charge.cost(), now, resume_at);
+        self.add_leftovers(entry.lines(leftovers));
     }
 
     /// Empties the stocks of these charges before a reset or a block is sent, and pauses their

@@ -230,8 +230,7 @@ impl Fleet<'_> {
                 let time = self.time_of_grant(time, &quota);
                 self.counts_grant((sent_at, now), time, &quota);
                 let reply = ChargeReply::new(Verdict::Passed, units, standing, mark);
-                let leftover = self.processes[number].stock.granted(&ask, time, &reply);
-                let leftovers = leftover.into_iter().collect();
+                let leftovers = self.processes[number].stock.granted(&ask, time, &reply);
                 self.returns(number, leftovers, quota);
             }
             Call::Check { .. } => {
