@@ -846,3 +846,35 @@ async fn a_charge_beyond_the_limit_takes_as_many_units_out_of_the_stock() {
         assert!(!case.check(charge(1)).await.is_allowed(), "{quota}");
     }
 }
+
+#[test]
+fn a_check_waits_for_all_its_renewals_together() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().start_paused(true).build().expect("a runtime")
+    };
+    let case = Case::with(|resilience| resilience.deadline(Duration::from_millis(50)));
+    let policies: [_; 8] = std::array::from_fn(|number| policy(&format!("p{number}"), LEASED));
+    let charges = || policies.each_ref().map(|policy| policy.charge("alice", 1));
+    // This check starts the renewals, and its runtime does not run them.
+    let stopped = runtime();
+    stopped.block_on(async {
+        for _ in 0..20 {
+            let _ = futures_util::FutureExt::now_or_never(case.limiter.check(charges()));
+        }
+    });
+    runtime().block_on(async {
+        case.store.requests();
+        let start = Instant::now();
+        assert_eq!(case.check(charges()).await.source(), Source::Shared);
+        let waited = start.elapsed();
+        assert!((24..=27).contains(&waited.as_millis()), "{waited:?}");
+        // Half of the deadline has passed, and all of it is left for the store.
+        *case.store.delay.lock().unwrap() = Duration::from_millis(40);
+        let start = Instant::now();
+        assert_eq!(case.check(charges()).await.source(), Source::Shared);
+        let waited = start.elapsed();
+        assert!((64..=67).contains(&waited.as_millis()), "{waited:?}");
+    });
+    drop(stopped);
+}

@@ -46,7 +46,8 @@ type Waits = SmallVec<[RenewalState; 2]>;
 /// one call. If the check is denied, the units return to the stock.
 ///
 /// A check of a busy key whose stock is too small waits for the renewal of the stock, no longer than
-/// `limit`. If the renewal was not sent in time, or this process was late, the check asks the store itself.
+/// `limit`. If the renewal was not sent in half of that time, or this process was late, the check asks the
+/// store itself, and waits no longer than `limit` for it.
 pub(super) fn acquire(
     stages: &Arc<Stages>,
     leases: &Leases,
@@ -113,18 +114,16 @@ async fn acquire_after(
     let Some(leases) = &stages.leases else { return Err(missed()) };
     let mut may_wait_again = true;
     loop {
-        for renewal in waits {
-            match wait(&stages, renewal, deadline).await {
-                Waited::Ended => {}
-                Waited::Failed => {
-                    telemetry::deadline_missed();
-                    let request = Request::Acquire(&charges);
-                    return stages.fall_back(request, Cause::Failed(missed()), Origin::Caller);
-                }
-                Waited::Late => {
-                    may_wait_again = false;
-                    deadline = deadline.and_then(Deadline::again);
-                }
+        match wait(&stages, waits, deadline).await {
+            Waited::Ended => {}
+            Waited::Failed => {
+                telemetry::deadline_missed();
+                let request = Request::Acquire(&charges);
+                return stages.fall_back(request, Cause::Failed(missed()), Origin::Caller);
+            }
+            Waited::Late => {
+                may_wait_again = false;
+                deadline = deadline.and_then(Deadline::again);
             }
         }
         let split = Split::new(&stages, leases, &charges, false);
@@ -141,28 +140,36 @@ async fn acquire_after(
     }
 }
 
-/// The result of a wait for a renewal.
+/// The result of a wait for renewals.
 enum Waited {
+    /// All have ended.
     Ended,
-    /// The store has not answered by the deadline.
+    /// The store has not answered all by the deadline.
     Failed,
-    /// The renewal was not sent, or this process was late. The store may be well.
+    /// A renewal was not sent, or this process was late. The store may be well.
     Late,
 }
 
-/// Waits for a renewal until the deadline, and for its start until half of that time.
+/// Waits for renewals until the deadline, and until half of that time for the last one to be sent.
 ///
-/// A process that is busy, or whose runtime is not driven, may not have polled the task of the renewal.
-async fn wait(stages: &Stages, mut renewal: RenewalState, deadline: Option<Deadline>) -> Waited {
+/// A process that is busy, or whose runtime is not driven, may not have polled the task of a renewal.
+async fn wait(stages: &Stages, mut renewals: Waits, deadline: Option<Deadline>) -> Waited {
     let start = Instant::now();
     let half = deadline.map_or(start + Resilience::DEADLINE / 2, Deadline::half);
-    match timeout_at(half, renewal.wait_for(|is_sent| *is_sent)).await {
-        Ok(Ok(_)) => {}
-        // The renewal has ended.
-        Ok(Err(_)) => return Waited::Ended,
-        Err(_) => return Waited::Late,
+    let sent = async {
+        for renewal in &mut renewals {
+            // An error means that the renewal has ended.
+            let _ = renewal.wait_for(|is_sent| *is_sent).await;
+        }
+    };
+    if timeout_at(half, sent).await.is_err() {
+        return Waited::Late;
     }
-    let ended = async { while renewal.changed().await.is_ok() {} };
+    let ended = async {
+        for renewal in &mut renewals {
+            while renewal.changed().await.is_ok() {}
+        }
+    };
     let Some(deadline) = deadline else {
         ended.await;
         return Waited::Ended;
