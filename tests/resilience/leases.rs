@@ -878,3 +878,53 @@ fn a_check_waits_for_all_its_renewals_together() {
     });
     drop(stopped);
 }
+
+/// Returns how many renewals were counted as lost.
+#[cfg(feature = "metrics")]
+fn lost_renewals(run: impl Future<Output = ()>) -> u64 {
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+
+    let recorder = DebuggingRecorder::new();
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().start_paused(true).build().expect("a runtime");
+    metrics::with_local_recorder(&recorder, || runtime.block_on(run));
+    let seen = recorder.snapshotter().snapshot().into_vec();
+    let lost = seen.into_iter().filter_map(|(key, _, _, value)| match value {
+        DebugValue::Counter(count) if key.key().labels().any(|it| it.value() == "lost") => {
+            Some(count)
+        }
+        _ => None,
+    });
+    lost.sum()
+}
+
+#[cfg(feature = "metrics")]
+#[test]
+fn a_renewal_that_was_not_sent_is_not_counted_as_lost() {
+    let policy = policy("p", LEASED);
+    // Starts a renewal, which is sent when the runtime runs it.
+    let start = async |case: &Case| {
+        while case.limiter.status().leased_keys == 0 {
+            let check = case.limiter.check(policy.charge("alice", 1));
+            if futures_util::FutureExt::now_or_never(check).is_none() {
+                return;
+            }
+        }
+    };
+    let withdrawn = lost_renewals(async {
+        let case = Case::new();
+        start(&case).await;
+        case.limiter.reset(policy.charge("alice", 1)).await.unwrap();
+        sleep(Duration::from_secs(20)).await;
+        assert!(!case.store.requests().iter().any(|it| it.starts_with("lease")));
+    });
+    assert_eq!(withdrawn, 0);
+    let lost = lost_renewals(async {
+        let case = Case::new();
+        start(&case).await;
+        case.store.remote.set(Mood::Mute);
+        sleep(Duration::from_secs(20)).await;
+        assert!(case.store.requests().iter().any(|it| it.starts_with("lease")));
+    });
+    assert_eq!(lost, 1);
+}

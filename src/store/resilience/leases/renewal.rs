@@ -101,7 +101,10 @@ impl Renewal {
                 Leftovers::new()
             }
             (Some(entry), _) => {
-                telemetry::lease_lost();
+                let is_sent = *self.state.borrow();
+                if is_sent {
+                    telemetry::lease_lost();
+                }
                 entry.stock.lost(&request);
                 Leftovers::new()
             }
