@@ -114,8 +114,9 @@ struct Shares {
 }
 
 /// Invents `rate` keys a second from some addresses for 2 s. After half a second, a new customer
-/// comes every 7 ms, from an address of its own.
-async fn flood(addresses: usize, rate: usize) -> Shares {
+/// comes every 7 ms, from an address of its own. The flood asks for the next `named` customers each
+/// millisecond before they come.
+async fn flood(addresses: usize, rate: usize, named: usize) -> Shares {
     let database = Database::new(LOAD_TIME);
     let ask = service!(database.customers());
     let (mut invented, mut customers) = (JoinSet::new(), JoinSet::new());
@@ -131,6 +132,11 @@ async fn flood(addresses: usize, rate: usize) -> Shares {
             let client = address(0, number % addresses);
             invented.spawn(ask(&format!("invented {number}"), client));
         }
+        let next = millisecond.max(499) / 7 + 1;
+        for number in next..next + named {
+            let client = address(0, millisecond % addresses);
+            invented.spawn(ask(&format!("customer {}", 7 * number), client));
+        }
         sleep(MS).await;
     }
     let total = customers.len() as f64;
@@ -145,9 +151,21 @@ async fn flood(addresses: usize, rate: usize) -> Shares {
 async fn invented_keys_from_few_addresses_delay_no_customer() {
     for addresses in [1, 100] {
         for times in [1, 2, 5] {
-            let shares = flood(addresses, times * CAPACITY).await;
+            let shares = flood(addresses, times * CAPACITY, 0).await;
             assert!(shares.served >= 0.95, "{addresses} addresses, {times} x: {shares:?}");
             assert!(shares.ended >= 0.99, "{addresses} addresses, {times} x: {shares:?}");
+        }
+    }
+}
+
+/// The load of a customer's row that a flood has asked for first has the turns of the customer too.
+#[tokio::test(start_paused = true)]
+async fn a_flood_that_names_the_next_customers_delays_none_of_them() {
+    for addresses in [1, 50] {
+        for named in [1, 3] {
+            let shares = flood(addresses, 5 * CAPACITY, named).await;
+            assert!(shares.served >= 0.95, "{addresses} addresses, {named} names: {shares:?}");
+            assert!(shares.ended >= 0.99, "{addresses} addresses, {named} names: {shares:?}");
         }
     }
 }
@@ -156,7 +174,7 @@ async fn invented_keys_from_few_addresses_delay_no_customer() {
 #[tokio::test(start_paused = true)]
 async fn invented_keys_from_many_addresses_leave_customers_their_share() {
     for times in [1, 2, 5] {
-        let shares = flood(10_000, times * CAPACITY).await;
+        let shares = flood(10_000, times * CAPACITY, 0).await;
         // A timer of tokio is up to 1 ms late, so a load takes 21 ms.
         let share = 20.0 / 21.0 / times as f64;
         assert!(shares.served >= 0.95 * share, "{times} x: {shares:?}");

@@ -89,7 +89,7 @@ where
     ) -> Result<RowOrLoad<T>, LoadFailure> {
         let mut schedule = self.lock();
         let now = Instant::now();
-        if let Some(joined) = schedule.join(key, now) {
+        if let Some(joined) = schedule.join(key, client, now) {
             return Ok(RowOrLoad::Load(joined));
         }
         // Another request may have loaded the row since the caller looked.

@@ -1,36 +1,52 @@
 //! The queue of loads that wait for their turn.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     net::IpAddr,
 };
 
-/// The client that has caused a load: its address, or `None` if its address is not known.
+use smallvec::SmallVec;
+
+/// The client that asks for a load: its address, or `None` if its address is not known.
 pub(super) type Client = Option<IpAddr>;
+
+/// The number of clients in whose stacks an item is at most.
+const MAX_CLIENTS: usize = 4;
 
 /// A queue with one stack for each client. The clients take turns, and the newest item of a client is
 /// taken first.
 ///
 /// A client with many items thus delays others by one item in each round. Its old items, which can no
 /// longer end in time, do not delay its new ones.
+///
+/// Several clients can ask for one item. It is in the stack of each of them, and the first turn takes it.
+/// So a client cannot delay an item of others if it asks for the item before they do.
 #[derive(Debug)]
 pub(super) struct FairQueue<T> {
-    /// The items of each client with their numbers, the oldest first. No stack is empty.
-    stacks: BTreeMap<Client, VecDeque<(u64, T)>>,
+    /// The items by their numbers. Each is in the stack of at least one client.
+    items: HashMap<u64, QueuedItem<T>>,
+    /// The numbers of the items of each client, in the order in which it asked for them. No stack is empty.
+    stacks: BTreeMap<Client, VecDeque<u64>>,
     /// The clients in the order of their turns.
     turns: VecDeque<Client>,
-    len: usize,
+}
+
+#[derive(Debug)]
+struct QueuedItem<T> {
+    item: T,
+    clients: SmallVec<[Client; 1]>,
 }
 
 impl<T> FairQueue<T> {
     pub(super) fn new() -> Self {
-        Self { stacks: BTreeMap::new(), turns: VecDeque::new(), len: 0 }
+        Self { items: HashMap::new(), stacks: BTreeMap::new(), turns: VecDeque::new() }
     }
 
-    /// Adds an item. Its number is higher than those of all items before.
+    /// Adds an item with a number of its own.
     ///
     /// If the queue then has more than `max_len` items, the client with the most items loses its oldest
-    /// one. If each client has one item, the new item has no place. The item that was removed is returned.
+    /// ones, until one item has no client. If each client has one item, the new item has no place. The item
+    /// that was removed is returned.
     pub(super) fn push(
         &mut self,
         client: Client,
@@ -38,79 +54,88 @@ impl<T> FairQueue<T> {
         item: T,
         max_len: usize,
     ) -> Option<T> {
-        let own_len = self.stacks.get(&client).map_or(0, VecDeque::len);
-        let removed = if self.len < max_len {
-            None
-        } else if let Some(longest) = self.client_with_more_than(own_len + 1) {
-            self.pop_oldest(longest)
-        } else if let Some(stack) = self.stacks.get_mut(&client) {
-            // The client keeps its turn.
-            stack.push_back((number, item));
-            return stack.pop_front().map(|(_, oldest)| oldest);
-        } else {
-            return Some(item);
-        };
-        let stack = self.stacks.entry(client).or_default();
-        if stack.is_empty() {
-            self.turns.push_back(client);
+        self.items.insert(number, QueuedItem { item, clients: SmallVec::new() });
+        self.add_client(client, number);
+        let mut removed = None;
+        while self.items.len() > max_len && removed.is_none() {
+            let loser = self.longest_of(client, self.stacks.keys().copied());
+            let Some(oldest) = self.stacks.get(&loser).and_then(VecDeque::front) else { break };
+            removed = self.remove_client(loser, *oldest);
         }
-        stack.push_back((number, item));
-        self.len += 1;
         removed
     }
 
-    /// Returns the client with the most items, if it has more than `len`.
-    fn client_with_more_than(&self, len: usize) -> Option<Client> {
-        let (client, stack) = self.stacks.iter().max_by_key(|(_, stack)| stack.len())?;
-        (stack.len() > len).then_some(*client)
+    /// Adds a client that also asks for an item. If the item then has more than [`MAX_CLIENTS`], the client
+    /// with the most items does not have this one.
+    pub(super) fn join(&mut self, client: Client, number: u64) {
+        if self.items.get(&number).is_none_or(|item| item.clients.contains(&client)) {
+            return;
+        }
+        self.add_client(client, number);
+        let clients = self.items.get(&number).map_or(&[][..], |item| &item.clients);
+        if let [first, others @ ..] = clients
+            && clients.len() > MAX_CLIENTS
+        {
+            let loser = self.longest_of(*first, others.iter().copied());
+            self.remove_client(loser, number);
+        }
     }
 
     /// Removes the newest item of the client whose turn it is.
     pub(super) fn pop(&mut self) -> Option<T> {
         let client = self.turns.pop_front()?;
-        let stack = self.stacks.get_mut(&client)?;
-        let (_, newest) = stack.pop_back()?;
-        self.len -= 1;
-        if stack.is_empty() {
-            self.stacks.remove(&client);
-        } else {
-            self.turns.push_back(client);
-        }
-        Some(newest)
+        self.turns.push_back(client);
+        let newest = *self.stacks.get(&client)?.back()?;
+        self.remove(newest)
     }
 
     /// Removes the item with this number.
-    pub(super) fn remove(&mut self, client: Client, number: u64) -> Option<T> {
-        self.remove_if(client, number, |_| true)
+    pub(super) fn remove(&mut self, number: u64) -> Option<T> {
+        let QueuedItem { item, clients } = self.items.remove(&number)?;
+        clients.into_iter().for_each(|client| self.remove_from_stack(client, number));
+        Some(item)
     }
 
     /// Removes the item with this number if the condition is true for it.
     pub(super) fn remove_if(
         &mut self,
-        client: Client,
         number: u64,
         condition: impl FnOnce(&T) -> bool,
     ) -> Option<T> {
-        let stack = self.stacks.get_mut(&client)?;
-        let index = stack.binary_search_by_key(&number, |(number, _)| *number).ok()?;
-        if !condition(&stack.get(index)?.1) {
-            return None;
+        if condition(&self.items.get(&number)?.item) { self.remove(number) } else { None }
+    }
+
+    /// Returns the client with the most items: `first` if no other one has more.
+    fn longest_of(&self, first: Client, others: impl Iterator<Item = Client>) -> Client {
+        let len = |client: &Client| self.stacks.get(client).map_or(0, VecDeque::len);
+        others.fold(first, |longest, other| if len(&other) > len(&longest) { other } else { longest })
+    }
+
+    fn add_client(&mut self, client: Client, number: u64) {
+        let Some(item) = self.items.get_mut(&number) else { return };
+        item.clients.push(client);
+        let stack = self.stacks.entry(client).or_default();
+        if stack.is_empty() {
+            self.turns.push_back(client);
         }
-        let (_, item) = stack.remove(index)?;
-        self.removed_one(client);
-        Some(item)
+        stack.push_back(number);
     }
 
-    fn pop_oldest(&mut self, client: Client) -> Option<T> {
-        let (_, oldest) = self.stacks.get_mut(&client)?.pop_front()?;
-        self.removed_one(client);
-        Some(oldest)
+    /// Removes a client of an item. If it was the last one, returns the item, which is removed.
+    fn remove_client(&mut self, client: Client, number: u64) -> Option<T> {
+        let item = self.items.get_mut(&number)?;
+        if item.clients.len() <= 1 {
+            return self.remove(number);
+        }
+        item.clients.retain(|other| *other != client);
+        self.remove_from_stack(client, number);
+        None
     }
 
-    /// Counts an item of a client that was removed out of turn.
-    fn removed_one(&mut self, client: Client) {
-        self.len -= 1;
-        if self.stacks.get(&client).is_some_and(VecDeque::is_empty) {
+    fn remove_from_stack(&mut self, client: Client, number: u64) {
+        let Some(stack) = self.stacks.get_mut(&client) else { return };
+        stack.retain(|other| *other != number);
+        if stack.is_empty() {
             self.stacks.remove(&client);
             self.turns.retain(|other| *other != client);
         }
@@ -138,7 +163,7 @@ mod tests {
 
     fn drain(mut queue: FairQueue<u64>) -> Vec<u64> {
         let items = iter::from_fn(|| queue.pop()).collect();
-        assert!(queue.len == 0 && queue.stacks.is_empty() && queue.turns.is_empty());
+        assert!(queue.items.is_empty() && queue.stacks.is_empty() && queue.turns.is_empty());
         items
     }
 
@@ -172,11 +197,45 @@ mod tests {
     #[test]
     fn items_are_removed_by_number() {
         let mut queue = queue(&[(1, 1), (1, 2), (2, 3), (1, 4)]);
-        assert_eq!(queue.remove(client(1), 2), Some(2));
-        assert_eq!(queue.remove(client(1), 2), None);
-        assert_eq!(queue.remove(client(2), 4), None);
-        assert_eq!(queue.remove(client(2), 3), Some(3));
-        assert_eq!(queue.remove(client(2), 3), None);
+        assert_eq!(queue.remove(2), Some(2));
+        assert_eq!(queue.remove(2), None);
+        assert_eq!(queue.remove_if(3, |item| *item != 3), None);
+        assert_eq!(queue.remove_if(3, |item| *item == 3), Some(3));
+        assert_eq!(queue.remove(3), None);
         assert_eq!(drain(queue), [4, 1]);
+    }
+
+    #[test]
+    fn an_item_of_several_clients_is_taken_once_in_the_first_turn() {
+        let mut queue = queue(&[(1, 1), (1, 2), (1, 3), (2, 4)]);
+        queue.join(client(2), 1);
+        queue.join(client(3), 1);
+        queue.join(client(3), 1);
+        queue.join(client(3), 9);
+        assert_eq!(queue.stacks[&client(3)], [1], "once, and no item that is not in the queue");
+        assert_eq!((queue.pop(), queue.pop()), (Some(3), Some(1)));
+        assert_eq!(drain(queue), [2, 4], "the third client has no item, and no turn");
+    }
+
+    #[test]
+    fn an_item_leaves_a_full_queue_when_its_last_client_loses_it() {
+        let mut queue = queue(&[(1, 1), (1, 2), (1, 3)]);
+        queue.join(client(2), 1);
+        assert_eq!(queue.push(client(3), 4, 4, 3), Some(2), "the first is also of the second client");
+        assert_eq!(queue.push(client(3), 5, 5, 3), Some(4));
+        assert_eq!(drain(queue), [3, 1, 5]);
+    }
+
+    #[test]
+    fn an_item_has_few_clients_those_with_the_fewest_items() {
+        let mut queue = queue(&[(1, 1), (1, 2), (2, 3), (2, 4), (3, 5), (4, 6), (4, 7), (4, 8)]);
+        (2..=5).for_each(|number| queue.join(client(number), 1));
+        let clients = queue.items[&1].clients.to_vec();
+        assert_eq!(clients, [1, 2, 3, 5].map(client));
+        (6..=200).for_each(|number| queue.join(client(number), 1));
+        assert_eq!(queue.items[&1].clients.len(), MAX_CLIENTS);
+        assert_eq!((queue.stacks.len(), queue.turns.len()), (8, 8));
+        assert_eq!(queue.items.len(), 8);
+        drain(queue);
     }
 }

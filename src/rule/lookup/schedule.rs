@@ -35,7 +35,6 @@ pub(super) struct Schedule<Q, T> {
 
 struct ScheduledLoad<T> {
     number: u64,
-    client: Client,
     created: Instant,
     progress: watch::Sender<LoadProgress<T>>,
 }
@@ -43,7 +42,6 @@ struct ScheduledLoad<T> {
 /// A load whose result a request may wait for.
 pub(super) struct Joined<T> {
     pub(super) number: u64,
-    pub(super) client: Client,
     pub(super) progress: watch::Receiver<LoadProgress<T>>,
 }
 
@@ -67,10 +65,12 @@ impl<Q: Hash + Eq + Clone, T> Schedule<Q, T> {
         }
     }
 
-    /// Joins the load of a key, if there is one that can still end in time.
-    pub(super) fn join(&self, key: &Q, now: Instant) -> Option<Joined<T>> {
+    /// Joins the load of a key, if there is one that can still end in time. If it waits, it also has the
+    /// turns of this client from now on.
+    pub(super) fn join(&mut self, key: &Q, client: Client, now: Instant) -> Option<Joined<T>> {
         let entry = self.loads.get(key)?;
-        let can_end = match entry.progress.borrow().is_waiting() {
+        let is_waiting = entry.progress.borrow().is_waiting();
+        let can_end = match is_waiting {
             true => !self.is_late(entry.created, now),
             // If its runtime no longer runs tasks, a load does not end at its deadline. A new load then
             // replaces it, and the result of the old load is not stored.
@@ -79,7 +79,13 @@ impl<Q: Hash + Eq + Clone, T> Schedule<Q, T> {
                 now.saturating_duration_since(entry.created) < longest
             }
         };
-        can_end.then(|| entry.join())
+        if !can_end {
+            return None;
+        }
+        if is_waiting {
+            self.queue.join(client, entry.number);
+        }
+        Some(entry.join())
     }
 
     /// Adds a load of a key, in place of one that cannot end in time. It starts at once if fewer than
@@ -92,14 +98,14 @@ impl<Q: Hash + Eq + Clone, T> Schedule<Q, T> {
         now: Instant,
     ) -> (Joined<T>, LoadChanges<Q, T>) {
         let late = self.loads.remove(&key);
-        let late = late.and_then(|late| self.queue.remove(late.client, late.number));
+        let late = late.and_then(|late| self.queue.remove(late.number));
         let mut changes = LoadChanges { start: None, refused: Vec::from_iter(late) };
 
         let is_running = self.running < self.max_loads;
         let progress = if is_running { LoadProgress::Running } else { LoadProgress::Waiting };
         let (progress, number) = (watch::Sender::new(progress), self.next_number);
         self.next_number += 1;
-        let entry = ScheduledLoad { number, client, created: now, progress: progress.clone() };
+        let entry = ScheduledLoad { number, created: now, progress: progress.clone() };
         let joined = entry.join();
         self.loads.insert(key.clone(), entry);
 
@@ -146,13 +152,13 @@ impl<Q: Hash + Eq + Clone, T> Schedule<Q, T> {
     /// Removes a load that is waiting, unless another request waits for it. Returns the load that was
     /// removed.
     pub(super) fn leave(&mut self, joined: Joined<T>) -> Option<NewLoad<Q, T>> {
-        let Joined { number, client, progress } = joined;
+        let Joined { number, progress } = joined;
         let is_waiting = progress.borrow().is_waiting();
         drop(progress);
         if !is_waiting {
             return None;
         }
-        let load = self.queue.remove_if(client, number, |load| load.progress.is_closed())?;
+        let load = self.queue.remove_if(number, |load| load.progress.is_closed())?;
         self.end(&load.key, number);
         Some(load)
     }
@@ -181,7 +187,6 @@ impl<Q: Hash + Eq + Clone, T> Schedule<Q, T> {
 
 impl<T> ScheduledLoad<T> {
     fn join(&self) -> Joined<T> {
-        let (number, client) = (self.number, self.client);
-        Joined { number, client, progress: self.progress.subscribe() }
+        Joined { number: self.number, progress: self.progress.subscribe() }
     }
 }
