@@ -162,11 +162,9 @@ async fn invented_keys_from_few_addresses_delay_no_customer() {
 #[tokio::test(start_paused = true)]
 async fn a_flood_that_names_the_next_customers_delays_none_of_them() {
     for addresses in [1, 50] {
-        for named in [1, 3] {
-            let shares = flood(addresses, 5 * CAPACITY, named).await;
-            assert!(shares.served >= 0.95, "{addresses} addresses, {named} names: {shares:?}");
-            assert!(shares.ended >= 0.99, "{addresses} addresses, {named} names: {shares:?}");
-        }
+        let shares = flood(addresses, 5 * CAPACITY, 3).await;
+        assert!(shares.served >= 0.95, "{addresses} addresses: {shares:?}");
+        assert!(shares.ended >= 0.99, "{addresses} addresses: {shares:?}");
     }
 }
 

@@ -25,17 +25,10 @@ use crate::{
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 pub fn client_ip(source: ClientIp) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
-    let requests: FirstRequests = Default::default();
-    let source = Arc::new((source, requests));
-    move |parts: &Parts| {
-        let (source, requests) = &*source;
-        if requests.is_active() {
-            source.observe(requests, parts);
-        }
-        match source.find(parts) {
-            Some(address) => Identity::Known(Key::of_charged_address(address)),
-            None => source.without_peer(),
-        }
+    let source = Arc::new(ObservedClientIp::new(source));
+    move |parts: &Parts| match source.find(parts) {
+        Some(address) => Identity::Known(Key::of_charged_address(address)),
+        None => source.without_peer(),
     }
 }
 
@@ -254,27 +247,6 @@ impl ClientIp {
         Key::of_charged_address(charged_address(client.into(), self.ipv6_mask))
     }
 
-    /// Returns the identity of a request without a peer. A closure of the application that finds no peer
-    /// is no mistake.
-    #[cold]
-    fn without_peer(&self) -> Identity {
-        if self.peer.is_some() { Identity::Unknown } else { Identity::NoPeer }
-    }
-
-    /// Looks for the header of a proxy, if this extractor reads no header and takes the peer address.
-    #[cold]
-    fn observe(&self, requests: &FirstRequests, parts: &Parts) {
-        requests.count();
-        if self.header.is_some() || self.peer.is_some() {
-            return requests.end();
-        }
-        let headers = [X_FORWARDED_FOR, FORWARDED, X_REAL_IP];
-        if let Some(header) = headers.iter().find(|name| parts.headers.contains_key(*name)) {
-            requests.end();
-            telemetry::forwarded_ignored(header.as_str());
-        }
-    }
-
     fn client_of(&self, parts: &Parts, peer: IpAddr) -> IpAddr {
         let Some(header) = self.header.as_ref().filter(|_| self.trusted.contain(peer)) else {
             return peer;
@@ -312,6 +284,47 @@ impl ClientIp {
             }
         }
         last
+    }
+}
+
+/// A [`ClientIp`] that looks in its first requests for the header of a proxy.
+pub(in crate::rule) struct ObservedClientIp {
+    source: ClientIp,
+    requests: FirstRequests,
+}
+
+impl ObservedClientIp {
+    pub(in crate::rule) fn new(source: ClientIp) -> Self {
+        Self { source, requests: FirstRequests::default() }
+    }
+
+    /// Returns the same address as [`ClientIp::find`].
+    pub(in crate::rule) fn find(&self, parts: &Parts) -> Option<IpAddr> {
+        if self.requests.is_active() {
+            self.observe(parts);
+        }
+        self.source.find(parts)
+    }
+
+    /// Returns the identity of a request without a peer. A closure of the application that finds no peer
+    /// is no mistake.
+    #[cold]
+    pub(in crate::rule) fn without_peer(&self) -> Identity {
+        if self.source.peer.is_some() { Identity::Unknown } else { Identity::NoPeer }
+    }
+
+    /// Looks for the header of a proxy, if the source reads no header and takes the peer address.
+    #[cold]
+    fn observe(&self, parts: &Parts) {
+        self.requests.count();
+        if self.source.header.is_some() || self.source.peer.is_some() {
+            return self.requests.end();
+        }
+        let headers = [X_FORWARDED_FOR, FORWARDED, X_REAL_IP];
+        if let Some(header) = headers.iter().find(|name| parts.headers.contains_key(*name)) {
+            self.requests.end();
+            telemetry::forwarded_ignored(header.as_str());
+        }
     }
 }
 

@@ -33,6 +33,8 @@ mod path_param;
 mod peer;
 mod value;
 
+#[cfg(feature = "lookup")]
+pub(in crate::rule) use client_ip::ObservedClientIp;
 pub use client_ip::{ClientIp, client_ip, peer_ip};
 pub use credentials::{bearer_token, header};
 pub use join::{And, Or};

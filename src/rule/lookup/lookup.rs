@@ -21,7 +21,10 @@ use super::{
     state::LookupState,
 };
 use crate::{
-    rule::{RequestFn, by::ClientIp},
+    rule::{
+        RequestFn,
+        by::{ClientIp, ObservedClientIp},
+    },
     telemetry,
 };
 
@@ -166,8 +169,10 @@ where
 
     fn with(settings: Settings, key: RequestFn<Option<Q>>, load: Arc<LoadFn<Q, T>>) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT_ID.fetch_add(1, Relaxed);
         let loads = Arc::new(Loads::new(&settings, load));
-        Self(Arc::new(LookupState { id: NEXT_ID.fetch_add(1, Relaxed), settings, key, loads }))
+        let client = ObservedClientIp::new(settings.client.clone());
+        Self(Arc::new(LookupState { id, settings, client, key, loads }))
     }
 
     /// Returns a lookup with other settings and an empty cache.
@@ -242,7 +247,7 @@ where
 
     /// Sets the source of the client's address, by which loads take turns. The default is
     /// [`ClientIp::peer`]. Behind a proxy, set the source that [`by::client_ip`](crate::by::client_ip) has.
-    /// Otherwise, all clients are one.
+    /// Otherwise, all clients are one, and a warning is logged once (feature `tracing`).
     #[must_use]
     pub fn client_ip(self, source: ClientIp) -> Self {
         self.set(|settings| settings.client = source)

@@ -108,7 +108,8 @@ impl<T> FairQueue<T> {
     /// Returns the client with the most items: `first` if no other one has more.
     fn longest_of(&self, first: Client, others: impl Iterator<Item = Client>) -> Client {
         let len = |client: &Client| self.stacks.get(client).map_or(0, VecDeque::len);
-        others.fold(first, |longest, other| if len(&other) > len(&longest) { other } else { longest })
+        others
+            .fold(first, |longest, other| if len(&other) > len(&longest) { other } else { longest })
     }
 
     fn add_client(&mut self, client: Client, number: u64) {
@@ -221,7 +222,11 @@ mod tests {
     fn an_item_leaves_a_full_queue_when_its_last_client_loses_it() {
         let mut queue = queue(&[(1, 1), (1, 2), (1, 3)]);
         queue.join(client(2), 1);
-        assert_eq!(queue.push(client(3), 4, 4, 3), Some(2), "the first is also of the second client");
+        assert_eq!(
+            queue.push(client(3), 4, 4, 3),
+            Some(2),
+            "the first is also of the second client"
+        );
         assert_eq!(queue.push(client(3), 5, 5, 3), Some(4));
         assert_eq!(drain(queue), [3, 1, 5]);
     }

@@ -16,12 +16,18 @@ use super::{
     rows::Cached,
     settings::Settings,
 };
-use crate::{rule::RequestFn, telemetry};
+use crate::{
+    key::Identity,
+    rule::{RequestFn, by::ObservedClientIp},
+    telemetry,
+};
 
 /// The state of a lookup, which its clones and the rules that resolve it share.
 pub(super) struct LookupState<Q, T> {
     pub(super) id: u64,
     pub(super) settings: Settings,
+    /// The source of [`Settings::client`].
+    pub(super) client: ObservedClientIp,
     pub(super) key: RequestFn<Option<Q>>,
     pub(super) loads: Arc<Loads<Q, T>>,
 }
@@ -65,7 +71,11 @@ where
     }
 
     fn client(&self, parts: &Parts) -> Client {
-        self.settings.client.find(parts)
+        let client = self.client.find(parts);
+        if client.is_none() && matches!(self.client.without_peer(), Identity::NoPeer) {
+            telemetry::peer_missing();
+        }
+        client
     }
 }
 

@@ -23,14 +23,15 @@ pub(crate) fn peer_missing() {
     ONCE.call_once(|| {
         tracing::warn!(
             target: "tollgate::misuse",
-            "requests carry no peer address, and are rejected with status 500: serve axum with \
+            "requests carry no peer address: rules that charge it reject them with status 500, and \
+             in lookups they are one client. Serve axum with \
              `app.into_make_service_with_connect_info::<SocketAddr>()`, enable tollgate's \
              feature `tonic` under tonic, or say where it is with `ClientIp::peer_from`"
         );
     });
 }
 
-/// Reports that a request names its client in a header that the extractor of the peer does not read,
+/// Reports that a request names its client in a header that a `ClientIp` does not read,
 /// once in the lifetime of the process.
 #[cold]
 pub(crate) fn forwarded_ignored(header: &str) {
@@ -39,9 +40,9 @@ pub(crate) fn forwarded_ignored(header: &str) {
         tracing::warn!(
             target: "tollgate::misuse",
             header,
-            "a request has a header of a proxy, but the address of the connection is charged: if \
-             the service is behind a proxy, all its clients share one key. Use `by::client_ip` \
-             and name the proxies"
+            "a request has a header of a proxy, but the address of the connection is used: if \
+             the service is behind a proxy, all its clients are one. Use `by::client_ip`, and \
+             `Lookup::client_ip` for a lookup, and name the proxies"
         );
     });
 }
