@@ -49,6 +49,22 @@ async fn a_denial_without_the_home_says_so_and_has_the_wait_of_the_share() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_its_home_a_cost_that_can_never_pass_says_so() {
+    for mood in [Mood::Down, Mood::Gone] {
+        // Two units cannot be shared, so all of them are in the pool.
+        let (world, tiny) = (World::new(2), policy("tiny", "2/min"));
+        world.home.set(mood);
+        for (cost, verdict, wait) in
+            [(3, Verdict::OverCapacity, None), (2, Verdict::Refused, Some(Duration::from_secs(1)))]
+        {
+            let denied = world.region(0).denial(tiny.charge("alice", cost)).await;
+            assert_eq!(denied.binding().expect("one charge").verdict(), verdict, "{mood:?}");
+            assert_eq!(denied.retry_after(), wait, "{mood:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_check_waits_for_a_slow_home_beyond_its_deadline() {
     for mood in [Mood::Gone, Mood::Mute, Mood::Well] {
         let (world, api) = (World::new(2), policy("api", "10/min"));

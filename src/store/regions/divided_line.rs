@@ -103,9 +103,13 @@ impl DividedLine {
     }
 
     /// Refuses the charge, because the home store has not answered. The wait is that of the share, if the
-    /// share has replied.
+    /// share has replied. Without a share, a cost above the pool can never pass.
     pub(super) fn refuse(&mut self) {
         if self.share.is_none() {
+            let verdict = match self.can_ever_pay(Part::Pool) {
+                true => Verdict::Refused,
+                false => Verdict::OverCapacity,
+            };
             let wait = UNKNOWN_WAIT_MICROS;
             let standing = Standing {
                 remaining: 0,
@@ -114,7 +118,7 @@ impl DividedLine {
                 retry_after: Some(wait),
                 ..Standing::full(self.charge.quota().capacity())
             };
-            self.pool = Some(ChargeReply::new(Verdict::Refused, 0, standing, Mark::default()));
+            self.pool = Some(ChargeReply::new(verdict, 0, standing, Mark::default()));
         }
     }
 
@@ -128,7 +132,12 @@ impl DividedLine {
     /// it either.
     pub(super) fn move_to_pool(&mut self) -> bool {
         self.turn = Part::Pool;
-        self.parts.pool.is_some_and(|pool| self.charge.cost() <= pool.capacity())
+        self.can_ever_pay(Part::Pool)
+    }
+
+    /// Returns whether the quota of a part is large enough for the charge.
+    fn can_ever_pay(&self, part: Part) -> bool {
+        self.quota(part).is_some_and(|quota| self.charge.cost() <= quota.capacity())
     }
 
     /// Removes the units of a check that is not admitted from the reply. Returns the part that has spent
@@ -164,12 +173,9 @@ impl DividedLine {
 
     /// Returns the best verdict of a part. A part that has not replied is as good as its quota.
     fn verdict(&self) -> Verdict {
-        let can_pay = |quota: Option<Quota>| {
-            quota.is_some_and(|quota| self.charge.cost() <= quota.capacity())
-        };
         let has = |verdict| self.replies().any(|reply| reply.verdict == verdict);
-        let may_pass = (self.share.is_none() && can_pay(self.parts.share))
-            || (self.pool.is_none() && can_pay(self.parts.pool));
+        let may_pass = (self.share.is_none() && self.can_ever_pay(Part::Share))
+            || (self.pool.is_none() && self.can_ever_pay(Part::Pool));
         if has(Verdict::Passed) || (self.replies().next().is_none() && may_pass) {
             Verdict::Passed
         } else if has(Verdict::Refused) || may_pass {
