@@ -229,8 +229,9 @@ if in_ring then
       if tail > head then total = last_total end
       if tail > head and last_time > seen then
         stamp = last_time
-      elseif buckets then
-        stamp = bucket_end(window, buckets, seen)
+      elseif buckets or tail - head >= 10000 and window > 10000 then
+        -- A sliding log of 10,000 records is one of refunded or forced units: see sliding_log.lua.
+        stamp = bucket_end(window, buckets or 10000, seen)
       end
       -- A forced charge stops counting where the running total would wrap.
       local spend, room = units, 4294967295 - (total - base) % 4294967296

@@ -6,14 +6,12 @@
 -- RETURNS  see `find`
 -- TTL      nothing is written
 if in_ring then
-  if buckets then
-    -- Returns the end of the bucket that holds `time`. Edges are the multiples of window / n. Each is
-    -- rounded up by itself, so they do not drift.
-    function bucket_end(window, n, time)
-      local bucket = mul_div(time, n, 0, window)
-      local edge, rest = mul_div(bucket + 1, window, 0, n)
-      return rest > 0 and edge + 1 or edge
-    end
+  -- Returns the end of the bucket that holds `time`. Edges are the multiples of window / n. Each is
+  -- rounded up by itself, so they do not drift.
+  function bucket_end(window, n, time)
+    local bucket = mul_div(time, n, 0, window)
+    local edge, rest = mul_div(bucket + 1, window, 0, n)
+    return rest > 0 and edge + 1 or edge
   end
 
   -- Returns the first record from `index` on that leaves after `seen` under this window, or up to

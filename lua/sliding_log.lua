@@ -1,5 +1,6 @@
 -- Sliding log: remembers every charge with its time. Above a limit of 10,000, the times are rounded up to
--- the next of 10,000 edges a window, if those are more than a microsecond apart. The rest is in ring.lua.
+-- the next of 10,000 edges a window, if those are more than a microsecond apart. So are the times of a log
+-- that has 10,000 records. The rest is in ring.lua.
 --
 -- KEYS     the key of the charge
 -- ARGV[2]  limit, window, cost, max_cost

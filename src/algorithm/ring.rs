@@ -5,9 +5,9 @@
 //! searches find what has left, what is free and how long a charge waits. Records of one stamp
 //! merge.
 //!
-//! The stamp of a record is the time of its charges. Sliding buckets and logs with a high limit round it
-//! up to the end of the bucket, so the stamp of the newest record can lie after the last charge. Charges before this stamp
-//! join the newest record.
+//! The stamp of a record is the time of its charges. Sliding buckets, and logs with a high limit or many
+//! records, round it up to the end of the bucket, so the stamp of the newest record can lie after the last
+//! charge. Charges before this stamp join the newest record.
 //!
 //! Records keep their stamps when the window changes. A record counts for its *life*: the shorter of
 //! the window under which it was charged, or the window of a later charge if that is shorter. When the
@@ -63,6 +63,11 @@ impl TrailingWindow {
 
     pub(crate) fn window(&self) -> u64 {
         self.window
+    }
+
+    /// Returns the number of records that still count.
+    pub(crate) fn records(&self) -> u64 {
+        u64::from(self.log.len) - self.first as u64
     }
 
     /// Returns the time at which a record stops counting under the window of the quota.

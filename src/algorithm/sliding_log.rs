@@ -1,11 +1,16 @@
 //! Sliding log: remembers every charge with its time.
 //!
-//! Admits at most `limit` units in any window, and keeps at most 10,001 records.
+//! Admits at most `limit` units in any window, and keeps at most 20,001 records.
 //!
 //! Up to a limit of 10,000, times are exact. Above it they are rounded up to the next of 10,000 edges a
 //! window, as by [`SlidingBuckets(10_000)`](super::sliding_buckets), so a unit comes back up to
 //! `window / 10_000` late. A window of up to 10 ms holds no more than 10,000 microseconds, so its times
 //! are always exact.
+//!
+//! A record stays when its units are refunded, and forced charges exceed the limit. So a log of any limit
+//! can come to hold 10,000 records; while it does, times are rounded as above a limit of 10,000. Such a log
+//! has at most 10,000 records of exact times and 10,001 of rounded ones. Without refunds and forced charges
+//! it has at most 10,001.
 //!
 //! # Changing a quota
 //!
@@ -23,7 +28,8 @@ use super::{
 };
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 
-/// The most records of a log in one window, without the open one. The Lua twin is `sliding_log.lua`.
+/// The most records of a log before times are rounded, and the edges in a window. The Lua twins are
+/// `sliding_log.lua` and `ring.lua`.
 const RECORDS: u64 = 10_000;
 
 #[derive(Debug, Default)]
@@ -54,7 +60,8 @@ impl StateMachine for SlidingLog {
         budget: &dyn MemoryBudget,
     ) -> Mark {
         let (limit, window) = (trailing.limit(), trailing.window());
-        self.0.push(trailing, |now| stamp(limit, window, now), units, budget)
+        let records = trailing.records() + 1;
+        self.0.push(trailing, |now| stamp(limit.max(records), window, now), units, budget)
     }
 
     fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
@@ -80,8 +87,40 @@ impl StateMachine for SlidingLog {
     }
 }
 
-/// Returns the stamp of a charge at `time`.
+/// Returns the stamp of a charge at `time` in a log of up to `most` records.
 #[inline]
-fn stamp(limit: u64, window: u64, time: u64) -> u64 {
-    if limit > RECORDS && window > RECORDS { bucket_end(window, RECORDS, time) } else { time }
+fn stamp(most: u64, window: u64, time: u64) -> u64 {
+    if most > RECORDS && window > RECORDS { bucket_end(window, RECORDS, time) } else { time }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::algorithm::{Snapshot, UnlimitedMemory};
+
+    /// A burst of as many records as have exact times, then a charge for each edge of a window.
+    #[test]
+    fn refunded_and_forced_charges_leave_at_most_20_001_records() {
+        let quota = Quota::new(10, Duration::from_secs(1)).expect("in bounds");
+        for is_refunded in [true, false] {
+            let mut log = SlidingLog::default();
+            let mut most = 0;
+            let times = (1..=15_000).chain((1_001..=30_000).map(|edge| edge * 100));
+            for time in times.map(Timestamp::from_micros) {
+                let mut snapshot = log.snapshot(&quota, time);
+                let mark = log.charge(&mut snapshot, 1, &UnlimitedMemory);
+                most = most.max(snapshot.records());
+                let refund = Refund { quota, units: 1, mark };
+                if is_refunded {
+                    assert_eq!(log.refund(&quota, time, &refund), 1);
+                    assert_eq!(log.refund(&quota, time, &refund), 0);
+                    assert_eq!(log.snapshot(&quota, time).free(), 10);
+                }
+            }
+            assert!((19_000..=20_001).contains(&most), "{most}");
+            assert!(log.heap_bytes() < 20_001 * 10 * 9 / 8 + 100, "{}", log.heap_bytes());
+        }
+    }
 }

@@ -26,7 +26,8 @@ pub enum Algorithm {
     ///
     /// A key takes about 10 bytes for each admitted request, and has at most 10,001 records: above a
     /// limit of 10,000, times are rounded up to the next of 10,000 edges a window, so a unit comes
-    /// back up to `window / 10_000` late.
+    /// back up to `window / 10_000` late. A refunded or forced charge leaves a record too. With them a
+    /// key has at most 20,001, and from 10,000 on, times are rounded under any limit.
     #[default]
     SlidingLog,
     /// A sliding log with times rounded up to the next of `n` edges a window: at most `limit` units

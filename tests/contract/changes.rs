@@ -1,6 +1,8 @@
 //! Quotas that change while keys have spent under them.
 
-use tollgate::{Policy, Quota};
+use std::time::Duration;
+
+use tollgate::{Decision, Policy, Quota};
 
 use crate::{
     checks::{START, check, each_algorithm, remaining},
@@ -98,6 +100,29 @@ pub(crate) async fn a_narrower_window_lets_go_sooner(fixture: Fixture) {
     assert_eq!(remaining(&fixture, &log).await, 6);
     fixture.set(START + SECOND);
     assert_eq!(remaining(&fixture, &log).await, 10);
+}
+
+/// Records of two lives, and a window that is shorter than both.
+pub(crate) async fn a_window_below_both_lives_lets_go_sooner(fixture: Fixture) {
+    let log = policy("log", "10/30s");
+    let at = |time: u64| fixture.set(START + time);
+    for second in 0..5 {
+        at(second * SECOND);
+        assert!(check(&fixture, &log, 1).await.is_allowed());
+    }
+    change(&log, "10/min");
+    at(5 * SECOND);
+    assert!(check(&fixture, &log, 5).await.is_allowed());
+    change(&log, "10/10s");
+    // The third unit leaves 10 s after its charge.
+    let Decision::Denied(denied) = check(&fixture, &log, 3).await else { panic!("0 are free") };
+    assert_eq!(denied.retry_after(), Some(Duration::from_secs(7)));
+    for (time, left) in [(10, 1), (11, 2), (12, 3), (13, 4), (14, 5), (15, 10)] {
+        at(time * SECOND - 1);
+        assert_eq!(remaining(&fixture, &log).await, if time < 15 { left - 1 } else { 5 });
+        at(time * SECOND);
+        assert_eq!(remaining(&fixture, &log).await, left, "after {time} s");
+    }
 }
 
 /// A multiple of an hour, in microseconds.

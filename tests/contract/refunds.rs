@@ -1,10 +1,10 @@
 //! Refund, settle, reset.
 
-use tollgate::{Charges, Quota};
+use tollgate::{Charges, Decision, Quota};
 
 use crate::{
     checks::{START, check, each_algorithm, remaining},
-    support::{Fixture, hold, policy},
+    support::{Fixture, hold, micros, policy},
 };
 
 const SECOND: u64 = 1_000_000;
@@ -87,7 +87,7 @@ pub(crate) async fn settle_up(fixture: Fixture) {
     let policies = each_algorithm(10);
     let charges: Charges<'_> = policies.iter().map(|policy| policy.charge("alice", 3)).collect();
     let decision = fixture.limiter.check(charges).await.expect("an answer");
-    let tollgate::Decision::Allowed(allowed) = decision else { panic!("10 are free") };
+    let Decision::Allowed(allowed) = decision else { panic!("10 are free") };
     fixture.limiter.hold(allowed.into_receipt()).settle(8).await.expect("an answer");
     for policy in &policies {
         assert_eq!(remaining(&fixture, policy).await, 2);
@@ -101,7 +101,7 @@ pub(crate) async fn a_settlement_refunds_before_it_charges(fixture: Fixture) {
     let bucket = policy("bucket", "1/s token-bucket(3)");
     let charges = [bucket.charge("alice", 3), bucket.charge("alice", 0).shadow()];
     let decision = fixture.limiter.check(charges).await.expect("an answer");
-    let tollgate::Decision::Allowed(allowed) = decision else { panic!("3 are free") };
+    let Decision::Allowed(allowed) = decision else { panic!("3 are free") };
     fixture.limiter.hold(allowed.into_receipt()).settle(2).await.expect("an answer");
     let decision = check(&fixture, &bucket, 0).await;
     let standing = decision.outcomes().get(0).expect("an outcome").standing();
@@ -155,4 +155,42 @@ pub(crate) async fn reset_forgets(fixture: Fixture) {
         assert_eq!(other.outcomes().get(0).expect("an outcome").standing().remaining(), 6);
         assert_eq!(policy.quota().limit(), Quota::per_second(10).limit());
     }
+}
+
+/// A refunded charge leaves its record. From 10,000 records on, a log has times of 10,000 a window: here of
+/// 100 us.
+pub(crate) async fn a_log_of_10_000_records_rounds_times_up(fixture: Fixture) {
+    let start = START / 100 * 100;
+    let log = policy("log", "10/s");
+    let at = |time: u64| fixture.set(start + time);
+    for number in 0..9_999 {
+        at(number);
+        let slot = hold(&fixture.limiter, log.charge("alice", 10)).await;
+        assert_eq!(slot.refund().await.expect("an answer"), 10);
+    }
+    // The last exact time, then those of one edge.
+    at(10_001);
+    assert!(check(&fixture, &log, 1).await.is_allowed());
+    at(10_002);
+    assert!(check(&fixture, &log, 2).await.is_allowed());
+    let second = hold(&fixture.limiter, log.charge("alice", 3)).await;
+    at(10_099);
+    assert!(check(&fixture, &log, 4).await.is_allowed());
+    let Decision::Denied(denied) = check(&fixture, &log, 2).await else { panic!("0 are free") };
+    assert_eq!(denied.retry_after().map(micros), Some(SECOND + 1));
+    assert_eq!(second.refund().await.expect("an answer"), 3);
+    assert_eq!(remaining(&fixture, &log).await, 3);
+    for (time, left) in
+        [(SECOND + 10_000, 3), (SECOND + 10_001, 4), (SECOND + 10_099, 4), (SECOND + 10_100, 10)]
+    {
+        at(time);
+        assert_eq!(remaining(&fixture, &log).await, left, "after {time} us");
+    }
+    // Times are exact again.
+    at(SECOND + 10_103);
+    assert!(check(&fixture, &log, 10).await.is_allowed());
+    at(2 * SECOND + 10_102);
+    assert_eq!(remaining(&fixture, &log).await, 0);
+    at(2 * SECOND + 10_103);
+    assert_eq!(remaining(&fixture, &log).await, 10);
 }

@@ -18,6 +18,7 @@ macro_rules! store_contract {
                     a_log_gives_back_the_very_request, a_bucket_gives_back_what_is_unpaid,
                     a_counter_gives_back_to_the_period_before, settle_down, settle_up,
                     a_settlement_refunds_before_it_charges, settle_far_beyond_the_limit,
+                    a_log_of_10_000_records_rounds_times_up,
                     a_kept_reservation_stays_charged, reset_forgets;
                 blocks: a_penalty_spends_beyond_the_limit, a_penalty_can_be_refunded,
                     a_penalty_of_a_bucket_is_at_most_a_burst_and_a_limit,
@@ -35,6 +36,7 @@ macro_rules! store_contract {
                 changes: a_raised_limit_denies_nothing, a_lowered_limit_acts_at_once,
                     a_limit_that_crosses_10_000_keeps_what_is_spent,
                     a_wider_window_keeps_no_old_unit_longer, a_narrower_window_lets_go_sooner,
+                    a_window_below_both_lives_lets_go_sooner,
                     a_narrower_period_forgets_nothing, a_wider_period_counts_new_units_to_its_end,
                     units_of_two_earlier_windows_leave_apart, many_windows_forget_nothing,
                     a_carried_unit_can_be_refunded, an_open_bucket_ends_under_the_new_window,

@@ -22,12 +22,13 @@ struct Request {
     units: u64,
 }
 
-/// The end of the bucket that holds a time. Without buckets, the time itself.
-fn end(quota: &Quota, time: u64) -> i128 {
+/// The end of the bucket that holds a time, in a log of this many requests. Without buckets, the time
+/// itself.
+fn end(quota: &Quota, requests: usize, time: u64) -> i128 {
     let n = match quota.algorithm() {
         Algorithm::SlidingBuckets(n) => u128::from(n),
         // Ten thousand buckets of more than a microsecond.
-        _ if quota.limit() > 10_000 && micros(quota) > 10_000 => 10_000,
+        _ if (quota.limit() > 10_000 || requests >= 10_000) && micros(quota) > 10_000 => 10_000,
         _ => return i128::from(time),
     };
     let window = u128::from(micros(quota));
@@ -53,7 +54,7 @@ impl Log {
         if micros(quota) > self.window {
             i128::from(self.changed)
         } else {
-            end(quota, self.changed)
+            end(quota, 0, self.changed)
         }
     }
 
@@ -81,6 +82,7 @@ impl Model for Log {
         let latest = self.latest(quota);
         let counts: Vec<_> =
             self.requests.iter().map(|it| i128::from(time) < self.leaves(it, quota)).collect();
+        let held = counts.iter().filter(|counts| **counts).count();
         for (request, counts) in self.requests.iter_mut().zip(counts) {
             if new != old {
                 request.time = request.time.min(latest);
@@ -90,7 +92,7 @@ impl Model for Log {
         }
         (self.changed, self.window) = (time, micros(quota));
         let open = self.requests.iter().filter(|it| it.life == new && it.time > i128::from(time));
-        let stamp = open.map(|it| it.time).max().unwrap_or(end(quota, time));
+        let stamp = open.map(|it| it.time).max().unwrap_or(end(quota, held, time));
         let same = self.requests.iter().rposition(|it| it.time == stamp && it.life == new);
         let place = same.unwrap_or_else(|| {
             self.requests.push(Request { time: stamp, life: new, units: 0 });

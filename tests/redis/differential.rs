@@ -11,7 +11,10 @@ use tollgate::{
 use crate::{
     judged::oracle::counted,
     servers::{Cluster, Server, patient},
-    support::seed::{self, Random},
+    support::{
+        hold,
+        seed::{self, Random},
+    },
 };
 
 type Counts = BTreeMap<&'static str, u64>;
@@ -430,12 +433,29 @@ fn histories() -> u64 {
     std::env::var("TOLLGATE_HISTORIES").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000)
 }
 
-/// One key with a log of many records: growth, wrapping, deep searches, refunds from the middle.
-async fn long_log(pair: &Pair, name: &str, quota: Quota, steps: u64, random: &mut Random) {
+/// One key with a log of many records: growth, wrapping, deep searches, refunds from the middle. The
+/// first records are of charges that were refunded.
+async fn long_log(
+    pair: &Pair,
+    name: &str,
+    quota: Quota,
+    refunded: u64,
+    steps: u64,
+    random: &mut Random,
+) {
     let policy = Policy::new(name, quota).expect("a valid name");
     let (limit, window) = (quota.limit(), quota.window().as_micros() as u64);
     let mut now = 1_700_000_000_000_000;
     let mut held: Vec<(Receipt, Receipt)> = Vec::new();
+    for _ in 0..refunded {
+        now += 1 + random.below(window / 40_000);
+        pair.clock.set(now);
+        let charge = || policy.charge("alice", 1);
+        let (ours, theirs) =
+            (hold(&pair.memory, charge()).await, hold(&pair.shared, charge()).await);
+        assert_eq!(ours.refund().await.expect("memory"), 1);
+        assert_eq!(theirs.refund().await.expect("redis"), 1);
+    }
     for step in 0..steps {
         // Around the limit, with bursts and pauses.
         now += match random.below(100) {
@@ -447,7 +467,7 @@ async fn long_log(pair: &Pair, name: &str, quota: Quota, steps: u64, random: &mu
             now -= 3 * window / 2;
         }
         pair.clock.set(now);
-        if random.below(2_000) == 0 {
+        if random.below(if refunded > 0 { 50 } else { 2_000 }) == 0 {
             let window = Duration::from_micros(window / 2 + random.below(window));
             let limit = limit / 2 + random.below(limit);
             let quota = Quota::new_with_algorithm(limit, window, quota.algorithm());
@@ -498,7 +518,11 @@ async fn compare_long_logs(random: &mut Random) {
         let algorithm = if n == 0 { Algorithm::SlidingLog } else { Algorithm::SlidingBuckets(n) };
         let quota = Quota::new_with_algorithm(limit, Duration::from_secs(60), algorithm);
         let name = format!("long-{limit}-{n}");
-        long_log(&pair, &name, quota.expect("in bounds"), 6_000, random).await;
+        long_log(&pair, &name, quota.expect("in bounds"), 0, 6_000, random).await;
+    }
+    for limit in [3_000, 9_000] {
+        let name = format!("refunded-{limit}");
+        long_log(&pair, &name, Quota::per_minute(limit), 9_990, 500, random).await;
     }
     server.assert_all_keys_expire();
 }

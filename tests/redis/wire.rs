@@ -151,6 +151,24 @@ async fn a_log_has_at_most_10_001_records() {
 }
 
 #[tokio::test]
+async fn a_log_of_forced_charges_has_at_most_20_001_records() {
+    let server = Server::start();
+    let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
+    let clock = tollgate::ManualClock::at(1_700_000_000_000_000);
+    let limiter =
+        Limiter::with(store.with_test_clock(clock.clone()), tollgate::store::Resilience::none());
+    let policy = policy("log", "10/s");
+    // Times of 1/10,000 of the window are 100 us long.
+    for micros in std::iter::repeat_n(1, 11_000).chain(std::iter::repeat_n(50, 19_000)) {
+        clock.advance(std::time::Duration::from_micros(micros));
+        limiter.penalize(policy.charge("a", 1)).await.expect("an answer");
+    }
+    let key = String::from_utf8(server.keys().pop().expect("a key")).expect("printable");
+    let bytes: u64 = server.ask(&format!("STRLEN {key}"));
+    assert!((190_000..=226_000).contains(&bytes), "{bytes}");
+}
+
+#[tokio::test]
 async fn logs_are_compact() {
     let server = Server::start();
     let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");

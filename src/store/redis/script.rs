@@ -182,6 +182,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "726ad606c8e700b3ca7359635647f1d2911556b1");
+        assert_eq!(*SHA, "ee66063ea1680605fa218f284f22499fb6113a39");
     }
 }
