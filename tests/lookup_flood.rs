@@ -216,6 +216,67 @@ async fn a_load_that_waits_too_long_is_not_started() {
     assert_eq!(third.await.unwrap(), OK);
 }
 
+/// The application's subscriber panics when a load is refused, after others were started.
+#[cfg(feature = "tracing")]
+#[tokio::test(start_paused = true)]
+async fn after_a_panic_of_a_subscriber_loads_are_still_started() {
+    let database = Database::gated();
+    let ask = service!(database.customers().max_loads(1));
+    let spawn = async |key: &str, number| {
+        let request = tokio::spawn(ask(key, address(0, number)));
+        yield_now().await;
+        request
+    };
+    let measured = spawn("customer 0", 0).await;
+    sleep(50 * MS).await;
+    database.gate.add_permits(1);
+    assert_eq!(measured.await.unwrap(), OK);
+    let first = spawn("customer 1", 1).await;
+    sleep(20 * MS).await;
+    let second = spawn("customer 2", 2).await;
+    sleep(130 * MS).await;
+    let third = spawn("customer 3", 3).await;
+    // After the time-out of the first load, the second one would take too long.
+    let guard = tracing::subscriber::set_default(Panics);
+    sleep(52 * MS).await;
+    drop(guard);
+    assert_eq!((first.await.unwrap(), second.await.unwrap()), (UNAVAILABLE, UNAVAILABLE));
+    database.gate.add_permits(1);
+    assert_eq!(third.await.unwrap(), OK);
+    let fourth = spawn("customer 4", 4).await;
+    let fifth = spawn("customer 5", 5).await;
+    database.gate.add_permits(2);
+    assert_eq!((fourth.await.unwrap(), fifth.await.unwrap()), (OK, OK));
+}
+
+/// A subscriber that panics at the event of a load that was refused.
+#[cfg(feature = "tracing")]
+struct Panics;
+
+#[cfg(feature = "tracing")]
+impl tracing::field::Visit for Panics {
+    fn record_debug(&mut self, _: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        assert_ne!(format!("{value:?}"), "\"overloaded\"", "on purpose");
+    }
+}
+
+#[cfg(feature = "tracing")]
+impl tracing::Subscriber for Panics {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target().starts_with("tollgate")
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(&mut Panics);
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_load_without_its_request_is_not_started() {
     let database = Database::gated();

@@ -121,14 +121,11 @@ where
 
     /// Starts loads that wait, after the end of one that took `time`, if it came to its end.
     fn release(self: &Arc<Self>, time: Option<Duration>) {
-        let mut schedule = self.lock();
-        schedule.ran(time);
         // A runtime that is shutting down drops a load when it is started, and this method is then called
         // inside of itself. The outer call goes on with the next load.
-        if mem::replace(&mut schedule.is_starting, true) {
-            return;
-        }
+        let Some(_starting) = self.begin_to_start(time) else { return };
         loop {
+            let mut schedule = self.lock();
             let changes = schedule.next(Instant::now());
             let is_last = changes.start.is_none();
             schedule.is_starting = !is_last;
@@ -137,8 +134,16 @@ where
             if is_last {
                 return;
             }
-            schedule = self.lock();
         }
+    }
+
+    /// Counts the end of a load. Returns `None` if loads that wait are already being started.
+    fn begin_to_start(&self, time: Option<Duration>) -> Option<Starting<'_, Q, T>> {
+        let mut schedule = self.lock();
+        schedule.ran(time);
+        let is_starting = mem::replace(&mut schedule.is_starting, true);
+        drop(schedule);
+        (!is_starting).then_some(Starting(self))
     }
 
     pub(super) fn load_fn(&self) -> Arc<LoadFn<Q, T>> {
@@ -151,9 +156,23 @@ where
         schedule.forget(key);
         self.rows.remove(key);
     }
+}
 
+impl<Q, T> Loads<Q, T> {
     fn lock(&self) -> MutexGuard<'_, Schedule<Q, T>> {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The start of loads that wait. If the code of the application panics meanwhile, such as that which
+/// receives events, the next load that ends starts them.
+struct Starting<'l, Q, T>(&'l Loads<Q, T>);
+
+impl<Q, T> Drop for Starting<'_, Q, T> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.lock().is_starting = false;
+        }
     }
 }
 
