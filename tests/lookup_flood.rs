@@ -10,12 +10,14 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
+    task::{Context, Waker},
     time::Duration,
 };
 
 use axum::extract::ConnectInfo;
 use http::{Request, Response, StatusCode, request::Parts};
 use tokio::{
+    runtime::Builder,
     sync::Semaphore,
     task::{JoinSet, yield_now},
     time::{Instant, advance, sleep, timeout},
@@ -275,6 +277,41 @@ impl tracing::Subscriber for Panics {
     }
     fn enter(&self, _: &tracing::span::Id) {}
     fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// A runtime that nothing drives keeps the place of its load for four deadlines.
+#[test]
+fn a_load_that_makes_no_progress_gives_up_its_place() {
+    let runtime = || Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let database = Database::gated();
+    let ask = service!(database.customers().max_loads(2));
+    let idle = runtime();
+    let mut stuck = [1, 2].map(|number| Box::pin(ask(&format!("{number}"), address(0, number))));
+    {
+        let _idle = idle.enter();
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(stuck.iter_mut().all(|request| request.as_mut().poll(&mut context).is_pending()));
+    }
+    let driven = runtime();
+    driven.block_on(async {
+        sleep(500 * MS).await;
+        assert_eq!(ask("customer 1", address(0, 3)).await, UNAVAILABLE);
+        sleep(500 * MS).await;
+        database.gate.add_permits(1);
+        assert_eq!(ask("customer 2", address(0, 4)).await, OK);
+    });
+    // Their end frees no place a second time.
+    drop((stuck, idle));
+    driven.block_on(async {
+        let requests = [5, 6, 7]
+            .map(|number| tokio::spawn(ask(&format!("customer {number}"), address(0, number))));
+        sleep(MS).await;
+        assert_eq!(database.started(), 3);
+        database.gate.add_permits(3);
+        for request in requests {
+            assert_eq!(request.await.unwrap(), OK);
+        }
+    });
 }
 
 #[tokio::test(start_paused = true)]

@@ -119,11 +119,11 @@ where
         changes.refused.into_iter().for_each(NewLoad::refuse);
     }
 
-    /// Starts loads that wait, after the end of one that took `time`, if it came to its end.
-    fn release(self: &Arc<Self>, time: Option<Duration>) {
+    /// Starts loads that wait, after the end of the one with this number that took `time`, if it came to its end.
+    fn release(self: &Arc<Self>, number: u64, time: Option<Duration>) {
         // A runtime that is shutting down drops a load when it is started, and this method is then called
         // inside of itself. The outer call goes on with the next load.
-        let Some(_starting) = self.begin_to_start(time) else { return };
+        let Some(_starting) = self.begin_to_start(number, time) else { return };
         loop {
             let mut schedule = self.lock();
             let changes = schedule.next(Instant::now());
@@ -138,9 +138,9 @@ where
     }
 
     /// Counts the end of a load. Returns `None` if loads that wait are already being started.
-    fn begin_to_start(&self, time: Option<Duration>) -> Option<Starting<'_, Q, T>> {
+    fn begin_to_start(&self, number: u64, time: Option<Duration>) -> Option<Starting<'_, Q, T>> {
         let mut schedule = self.lock();
-        schedule.ran(time);
+        schedule.ran(number, time);
         let is_starting = mem::replace(&mut schedule.is_starting, true);
         drop(schedule);
         (!is_starting).then_some(Starting(self))
@@ -303,6 +303,6 @@ where
             telemetry::lookup_failed(failure.name(), None);
             self.end(Err(failure));
         }
-        self.loads.release(self.time);
+        self.loads.release(self.load.number, self.time);
     }
 }

@@ -1,6 +1,10 @@
 //! The order of loads: which of them run, wait, or are refused.
 
-use std::{collections::HashMap, hash::Hash, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::Hash,
+    time::Duration,
+};
 
 use tokio::{runtime::Handle, sync::watch, time::Instant};
 
@@ -24,7 +28,8 @@ pub(super) struct Schedule<Q, T> {
     loads: HashMap<Q, ScheduledLoad<T>>,
     /// Loads wait only while `max_loads` are running.
     queue: FairQueue<NewLoad<Q, T>>,
-    running: usize,
+    /// The numbers of the loads that run, and when they were created. Both rise together.
+    running: BTreeMap<u64, Instant>,
     time: LoadTime,
     next_number: u64,
     /// True while a thread starts loads that have waited.
@@ -56,7 +61,7 @@ impl<Q: Hash + Eq + Clone, T> Schedule<Q, T> {
         Self {
             loads: HashMap::new(),
             queue: FairQueue::new(),
-            running: 0,
+            running: BTreeMap::new(),
             time: LoadTime::default(),
             next_number: 0,
             is_starting: false,
@@ -70,16 +75,11 @@ impl<Q: Hash + Eq + Clone, T> Schedule<Q, T> {
     pub(super) fn join(&mut self, key: &Q, client: Client, now: Instant) -> Option<Joined<T>> {
         let entry = self.loads.get(key)?;
         let is_waiting = entry.progress.borrow().is_waiting();
-        let can_end = match is_waiting {
-            true => !self.is_late(entry.created, now),
-            // If its runtime no longer runs tasks, a load does not end at its deadline. A new load then
-            // replaces it, and the result of the old load is not stored.
-            false => {
-                let longest = self.deadline.max(Duration::from_millis(50)).saturating_mul(4);
-                now.saturating_duration_since(entry.created) < longest
-            }
+        let cannot_end = match is_waiting {
+            true => self.is_late(entry.created, now),
+            false => Self::is_stuck(self.deadline, entry.created, now),
         };
-        if !can_end {
+        if cannot_end {
             return None;
         }
         if is_waiting {
@@ -101,7 +101,13 @@ impl<Q: Hash + Eq + Clone, T> Schedule<Q, T> {
         let late = late.and_then(|late| self.queue.remove(late.number));
         let mut changes = LoadChanges { start: None, refused: Vec::from_iter(late) };
 
-        let is_running = self.running < self.max_loads;
+        while self.running.len() >= self.max_loads
+            && let Some(oldest) = self.running.first_entry()
+            && Self::is_stuck(self.deadline, *oldest.get(), now)
+        {
+            oldest.remove();
+        }
+        let is_running = self.running.len() < self.max_loads;
         let progress = if is_running { LoadProgress::Running } else { LoadProgress::Waiting };
         let (progress, number) = (watch::Sender::new(progress), self.next_number);
         self.next_number += 1;
@@ -111,7 +117,7 @@ impl<Q: Hash + Eq + Clone, T> Schedule<Q, T> {
 
         let load = NewLoad { key, number, created: now, runtime, progress };
         if is_running {
-            self.running += 1;
+            self.running.insert(number, now);
             changes.start = Some(load);
         } else {
             let max_len = self.time.max_waiting(self.deadline, self.max_loads).min(MAX_WAITING);
@@ -124,9 +130,9 @@ impl<Q: Hash + Eq + Clone, T> Schedule<Q, T> {
     }
 
     /// Counts the end of a load that was running, and how long it ran, if it came to its end.
-    pub(super) fn ran(&mut self, time: Option<Duration>) {
-        self.running -= 1;
-        if let Some(time) = time {
+    pub(super) fn ran(&mut self, number: u64, time: Option<Duration>) {
+        let was_running = self.running.remove(&number).is_some();
+        if let Some(time) = time.filter(|_| was_running) {
             self.time.record(time);
         }
     }
@@ -135,10 +141,10 @@ impl<Q: Hash + Eq + Clone, T> Schedule<Q, T> {
     /// end in time are refused.
     pub(super) fn next(&mut self, now: Instant) -> LoadChanges<Q, T> {
         let mut changes = LoadChanges { start: None, refused: Vec::new() };
-        while self.running < self.max_loads {
+        while self.running.len() < self.max_loads {
             let Some(load) = self.queue.pop() else { break };
             if !self.is_late(load.created, now) {
-                self.running += 1;
+                self.running.insert(load.number, load.created);
                 load.progress.send_replace(LoadProgress::Running);
                 changes.start = Some(load);
                 break;
@@ -176,6 +182,13 @@ impl<Q: Hash + Eq + Clone, T> Schedule<Q, T> {
     /// Forgets that a key is being loaded.
     pub(super) fn forget(&mut self, key: &Q) {
         self.loads.remove(key);
+    }
+
+    /// Returns whether a load that was created at this time runs for so much longer than its deadline that
+    /// its runtime no longer runs tasks. Another load then takes its place, and the result is not stored.
+    fn is_stuck(deadline: Duration, created: Instant, now: Instant) -> bool {
+        let longest = deadline.max(Duration::from_millis(50)).saturating_mul(4);
+        now.saturating_duration_since(created) >= longest
     }
 
     /// Returns whether a load that was created at this time would not end by its deadline if it started
