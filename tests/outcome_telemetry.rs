@@ -6,7 +6,10 @@ use std::convert::Infallible;
 use http::{Request, Response};
 use tollgate::{
     DenialEvents, Error, ErrorKind, Limiter, OnFailure, Policy, RateLimitLayer, Rule, by,
-    store::{Answer, Request as StoreRequest, Resilience, Store},
+    store::{
+        Answer, MemoryConfig, MemoryStore, Regions, RegionsConfig, Request as StoreRequest,
+        Resilience, Store,
+    },
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -56,9 +59,12 @@ async fn the_source_of_a_denial() {
     let _guard = tracing::subscriber::set_default(log.clone());
     let calls = policy("calls", "8/min");
     let fallback = Resilience::default().instances(4);
+    let home = MemoryStore::new(MemoryConfig::default());
+    let region = Regions::new(Down, home, RegionsConfig::new(2).share_percent(75)).unwrap();
     for (limiter, units, fields) in [
         (Limiter::in_memory(), 8, ["used=8 limit=8 source=\"local\""; 2]),
         (Limiter::with(Down, fallback), 2, ["used=2 share=2 limit=8", "source=\"fallback\""]),
+        (Limiter::new(region), 3, ["used=3 share=3 limit=8", "source=\"fallback\""]),
     ] {
         for unit in 0..=units {
             let decision = limiter.check(calls.charge("a", 1)).await.unwrap();

@@ -295,6 +295,22 @@ async fn without_its_own_store_a_region_falls_back_to_its_share() {
     }
 }
 
+/// The standing is that of the share, before and after the breaker opens.
+#[tokio::test(start_paused = true)]
+async fn the_fallback_of_a_region_shows_the_limit_of_its_share() {
+    let (world, api) = (with_fallback(60), policy("api", "10/30s"));
+    let east = world.region(0);
+    east.store.set(Mood::Down);
+    for key in 0..40_u64 {
+        for (cost, left) in [(1, 2), (2, 0), (1, 0)] {
+            let decision = east.check(api.charge(key, cost)).await;
+            assert_eq!(decision.source(), Source::Fallback);
+            let standing = *decision.outcomes().get(0).expect("one charge").standing();
+            assert_eq!((standing.limit(), standing.remaining()), (3, left));
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn units_of_the_fallback_are_charged_to_the_share_later() {
     let (world, api) = (with_fallback(60), policy("api", "10/h"));

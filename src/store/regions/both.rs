@@ -98,7 +98,7 @@ impl Both {
             time = time.or(Some(reply.time));
             source = Some(join(source, reply.source));
             for (index, charge_reply) in sent.positions.iter().zip(reply.charges) {
-                self.lines[*index].record(sent.part, charge_reply);
+                self.lines[*index].record(sent.part, charge_reply, reply.source);
                 if charge_reply.units > 0 {
                     self.lines[*index].decide(sent.part);
                 }

@@ -214,7 +214,7 @@ impl DividedCheck {
         for (index, charge_reply) in asked.iter().zip(reply.charges) {
             let line = &mut self.lines[*index];
             is_admitted &= line.charge.is_shadow() || charge_reply.verdict == Verdict::Passed;
-            line.record(part, charge_reply);
+            line.record(part, charge_reply, reply.source);
         }
         let source = if is_admitted { &mut self.paid } else { &mut self.denied };
         *source = Some(join(*source, reply.source));

@@ -2,7 +2,7 @@
 
 use super::shares::Parts;
 use crate::{
-    decision::{ChargeReply, Mark, Standing, Verdict},
+    decision::{ChargeReply, Mark, Source, Standing, Verdict},
     policy::Charge,
     quota::Quota,
     store::resilience::UNKNOWN_WAIT_MICROS,
@@ -31,6 +31,8 @@ pub(super) struct DividedLine {
     paid_by: Option<Part>,
     share: Option<ChargeReply>,
     pool: Option<ChargeReply>,
+    /// True if the reply of the share is that of the fallback.
+    has_fallen_back: bool,
 }
 
 impl Part {
@@ -53,7 +55,8 @@ impl DividedLine {
     pub(super) fn new(charge: &Charge<'_>, parts: Parts) -> Self {
         let turn = if parts.share.is_some() { Part::Share } else { Part::Pool };
         let charge = charge.clone().into_owned();
-        Self { charge, parts, turn, paid_by: None, share: None, pool: None }
+        let (paid_by, share, pool) = (None, None, None);
+        Self { charge, parts, turn, paid_by, share, pool, has_fallen_back: false }
     }
 
     /// Returns the quota of a part.
@@ -74,10 +77,12 @@ impl DividedLine {
         self.paid_by.is_none() && self.turn == part
     }
 
-    /// Keeps the reply of a part.
-    pub(super) fn record(&mut self, part: Part, reply: ChargeReply) {
+    /// Keeps the reply of a part, and whether the fallback has decided in place of the region's store.
+    pub(super) fn record(&mut self, part: Part, reply: ChargeReply, source: Source) {
         match part {
-            Part::Share => self.share = Some(reply),
+            Part::Share => {
+                (self.share, self.has_fallen_back) = (Some(reply), source == Source::Fallback);
+            }
             Part::Pool => self.pool = Some(reply),
         }
     }
@@ -186,9 +191,12 @@ impl DividedLine {
     }
 
     /// Returns the standing of the key, as far as the parts have replied. The limit is that of the
-    /// whole quota.
+    /// whole quota, unless the fallback alone has decided: then it is that of its share.
     fn standing(&self, verdict: Verdict) -> Standing {
-        let limit = self.charge.quota().capacity();
+        let limit = match (self.share, self.pool) {
+            (Some(share), None) if self.has_fallen_back => share.standing.limit,
+            _ => self.charge.quota().capacity(),
+        };
         if self.replies().next().is_none() {
             return Standing::full(limit);
         }

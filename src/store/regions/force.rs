@@ -101,7 +101,7 @@ impl Force {
         self.source = Some(join(self.source, reply.source));
         let asked = self.lines.iter_mut().filter(|line| is_asked(line));
         for (line, charge_reply) in asked.zip(reply.charges) {
-            line.record(part, charge_reply);
+            line.record(part, charge_reply, reply.source);
             // The fallback keeps forced charges for the store, but not those that are shadows.
             let is_paid =
                 charge_reply.verdict == Verdict::Passed && reply.source != Source::Fallback;

@@ -9,7 +9,7 @@ use super::{
     stores::Stores,
 };
 use crate::{
-    decision::{StoreReply, Verdict},
+    decision::{Source, StoreReply, Verdict},
     error::Error,
     policy::Charge,
     store::{Answer, Request, Status, Store, scheduling::TimeLimit},
@@ -181,8 +181,11 @@ fn admits(charges: &[Charge<'_>], reply: &StoreReply) -> bool {
         && lines.all(|(charge, reply)| charge.is_shadow() || reply.verdict == Verdict::Passed)
 }
 
-/// Shows the limits of the whole quotas, and not those of the shares.
+/// Shows the limits of the whole quotas, and not those of the shares, unless the fallback has decided.
 fn with_whole_limits(charges: &[Charge<'_>], mut reply: StoreReply) -> StoreReply {
+    if reply.source == Source::Fallback {
+        return reply;
+    }
     for (charge, reply) in charges.iter().zip(&mut reply.charges) {
         reply.standing.limit = charge.quota().capacity();
     }
