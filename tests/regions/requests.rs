@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tollgate::{Effect, store::Source};
+use tollgate::{
+    Effect,
+    store::{RegionsConfig, Source},
+};
 
 use crate::{
     support::policy,
@@ -149,6 +152,19 @@ async fn a_reset_reaches_both_parts() {
     let result = east.limiter.reset(api.charge("alice", 0)).await;
     assert_eq!(effect(result), Effect::Applied, "the share is reset, the pool is not");
     assert_eq!(east.drain(&api, "alice").await, 3);
+}
+
+/// The fallback of the region has admitted them, and they are not charged to its store yet.
+#[tokio::test(start_paused = true)]
+async fn a_reset_finds_the_units_of_the_fallback() {
+    let config = RegionsConfig::new(2).share_percent(60);
+    let (world, api) = (World::with(2, config, |it| it), policy("api", "10/min"));
+    let east = world.region(0);
+    east.store.set(Mood::Down);
+    assert_eq!(east.receipt(api.charge("alice", 3)).await.source(), Source::Fallback);
+    east.store.set(Mood::Well);
+    assert_eq!(east.limiter.reset(api.charge("alice", 0)).await.expect("both answer"), 1);
+    assert_eq!(east.limiter.reset(api.charge("alice", 0)).await.expect("both answer"), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -202,10 +202,14 @@ impl Backlog {
     }
 
     /// Removes all units of a key. If the replay has taken units of the key, it cannot add them again.
-    pub(super) fn reset(&self, name: u128) {
+    /// Returns whether there were any.
+    pub(super) fn reset(&self, name: u128) -> bool {
         let mut shard = self.shard(name);
-        self.remove_entry(&mut shard, name);
-        self.taken(name).retain(|taken| taken.0 != name);
+        let is_found = self.remove_entry(&mut shard, name).is_some();
+        let mut taken = self.taken(name);
+        let before = taken.len();
+        taken.retain(|taken| taken.0 != name);
+        is_found || taken.len() < before
     }
 
     /// Removes and returns an entry that still counts. Successive calls visit the shards in turn.

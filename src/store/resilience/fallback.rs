@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::backlog::{Backlog, BacklogEntry, TakenEntry};
+use super::{
+    backlog::{Backlog, BacklogEntry, TakenEntry},
+    found_keys::FoundKeys,
+};
 use crate::{
     clock::{Clock, Timestamp},
     decision::{ChargeReply, Mark, Receipt, ReceiptLine, Source, Standing, StoreReply, Verdict},
@@ -184,16 +187,18 @@ impl Fallback {
 
     /// Forgets the units that these keys have spent in this process. It also removes their entries
     /// from the backlog, which would otherwise be charged to the store after its own reset.
-    pub(super) fn reset(&self, charges: &[Charge<'_>]) {
-        self.local.call_at(Request::Reset(charges), self.clock.now());
-        for charge in charges {
-            self.backlog.reset(self.local.name(charge));
-        }
+    pub(super) fn reset(&self, charges: &[Charge<'_>]) -> FoundKeys {
+        let reply = self.local.call_at(Request::Reset(charges), self.clock.now());
+        let reset = |(charge, reply): (&Charge<'_>, &ChargeReply)| {
+            self.backlog.reset(self.local.name(charge)) || reply.units > 0
+        };
+        FoundKeys::new(charges.iter().zip(&reply.charges).map(reset))
     }
 
     /// Blocks keys in this process, or lifts their blocks.
-    pub(super) fn block_or_unblock(&self, request: Request<'_>) {
-        self.local.call_at(request, self.clock.now());
+    pub(super) fn block_or_unblock(&self, request: Request<'_>) -> FoundKeys {
+        let reply = self.local.call_at(request, self.clock.now());
+        FoundKeys::new(reply.charges.iter().map(|reply| reply.units > 0))
     }
 
     /// Takes an entry out of the backlog. The charge is `None` if none of its units counts any

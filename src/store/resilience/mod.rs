@@ -9,7 +9,7 @@
 //! | deadline | `deadline` |
 //! | circuit breaker | `breaker/` |
 //! | deny cache | `deny_cache/` |
-//! | fallback | `fallback`, `backlog`, `recovery`, `replay` |
+//! | fallback | `fallback`, `backlog`, `found_keys`, `recovery`, `replay` |
 
 mod background_task;
 mod backlog;
@@ -20,6 +20,7 @@ mod deny_cache;
 mod description;
 mod fallback;
 mod fingerprint;
+mod found_keys;
 mod leases;
 mod moving_average;
 mod owned_request;

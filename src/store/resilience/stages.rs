@@ -15,6 +15,7 @@ use super::{
     deadline::{self, Deadline},
     deny_cache::{DenyCache, TrackedRequest},
     fallback::{Cause, Fallback},
+    found_keys::FoundKeys,
     leases::{self, Leases},
     moving_average::MovingAverage,
     owned_request::{OwnedRequest, charges_of_check},
@@ -101,20 +102,21 @@ impl Stages {
     ) -> Answer {
         // The fallback refunds the units that it has admitted, resets the keys that it counts, and
         // knows the blocks by this process.
-        match (request, &self.fallback) {
+        let found = match (request, &self.fallback) {
             (Request::Refund(receipt), Some(fallback)) if receipt.source() == Source::Fallback => {
                 return Answer::ready(Ok(fallback.refund(receipt)));
             }
             (Request::Reset(charges), Some(fallback)) => fallback.reset(charges),
             (Request::Block(..) | Request::Unblock(_), Some(fallback)) => {
-                fallback.block_or_unblock(request);
+                fallback.block_or_unblock(request)
             }
-            _ => {}
-        }
-        match self.answer_early(request, origin) {
+            _ => FoundKeys::default(),
+        };
+        let answer = match self.answer_early(request, origin) {
             Ok(tracked) => self.send(request, origin, tracked, limit.and_then(Deadline::new)),
             Err(answer) => answer,
-        }
+        };
+        found.join(answer)
     }
 
     /// Passes a request through the steps that may answer it without the store: 2 and 3.
