@@ -14,7 +14,7 @@ use std::{
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tollgate::{
-    Effect, Error, ErrorKind, Limiter, OnFailure, Policy, Reserve,
+    Effect, Error, ErrorKind, Limiter, OnFailure, Policy, RateLimitLayer, Reserve, Rule, Tiers, by,
     store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Source, Store},
 };
 
@@ -82,6 +82,31 @@ fn seen(snapshotter: &Snapshotter) -> Vec<String> {
     }
     seen.sort();
     seen
+}
+
+/// A policy may be older than the recorder. Its layer starts the counters again, so that a policy that is
+/// never used has series.
+#[test]
+fn a_layer_starts_the_counters_of_its_policies() {
+    let names = ["first", "second", "tier", "rest"];
+    let [first, second, tier, rest] = names.map(|name| Policy::new(name, "2/min").unwrap());
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        let tiers = Tiers::or_else(rest).tier("tier", tier);
+        let _ = RateLimitLayer::new(Limiter::in_memory(), Rule::new(first, by::anonymous()))
+            .and(Rule::new(second, by::anonymous()))
+            .and(tiers.rule(|_| None::<&str>, by::anonymous()));
+    });
+    let mut series = BTreeMap::new();
+    for (key, .., value) in snapshotter.snapshot().into_vec() {
+        if key.key().name() == "tollgate_decisions_total" {
+            assert_eq!(value, DebugValue::Counter(0));
+            let policy = key.key().labels().find(|label| label.key() == "policy").unwrap();
+            *series.entry(policy.value().to_owned()).or_insert(0) += 1;
+        }
+    }
+    assert_eq!(series, BTreeMap::from(names.map(|name| (name.to_owned(), 5))));
 }
 
 /// Three requests that `free` denies are no denials of `overall`, which has not refused them.

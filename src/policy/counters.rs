@@ -14,18 +14,23 @@ impl Counters {
     /// its variants.
     const OUTCOMES: [&str; 5] = ["allowed", "denied", "not_charged", "would_allow", "would_deny"];
 
-    /// Creates the names for the policy `name`, and starts its counters at 0. Without a series at 0, a
-    /// query cannot tell a policy that is never used from one that does not exist.
+    /// Creates the names for the policy `name`, and [starts](Self::start) its counters.
     pub(crate) fn new(name: &str) -> Self {
         let counters = Self(Self::OUTCOMES.map(|outcome| {
             let labels = [("policy", name.to_owned()), ("outcome", outcome.to_owned())];
             Key::from_parts("tollgate_decisions_total", &labels)
         }));
+        counters.start();
+        counters
+    }
+
+    /// Starts the counters at 0, unless they exist or there is no recorder yet. Without a series at 0, a
+    /// query cannot tell a policy that is never used from one that does not exist.
+    pub(crate) fn start(&self) {
         metrics::with_recorder(|recorder| {
             let kinds = 0..Self::OUTCOMES.len();
-            kinds.for_each(|kind| counters.register(recorder, kind).increment(0));
+            kinds.for_each(|kind| self.register(recorder, kind).increment(0));
         });
-        counters
     }
 
     /// Returns the counter of an outcome, by the number of its kind.
@@ -42,4 +47,6 @@ impl Counters {
     pub(crate) fn new(_: &str) -> Self {
         Self()
     }
+
+    pub(crate) fn start(&self) {}
 }

@@ -157,7 +157,6 @@ impl Policy {
         format!("{} {quota}{algorithm}", self.name())
     }
 
-    #[allow(dead_code, reason = "read only if decisions are counted")]
     pub(crate) fn counters(&self) -> &Counters {
         &self.0.counters
     }

@@ -1,6 +1,6 @@
 //! The rule, which determines the policy, the identity and the cost of a request.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, slice, sync::Arc};
 
 use http::{request::Parts, response};
 
@@ -364,6 +364,15 @@ impl Rule {
             None => charge,
         };
         Ok(Some(if self.shadow { charge.shadow() } else { charge }))
+    }
+
+    /// Starts the counters of its policies at 0, as far as they are known.
+    pub(super) fn start_counters(&self) {
+        let known = match &self.policy {
+            PolicyChoice::Fixed(policy) => slice::from_ref(policy),
+            PolicyChoice::PerRequest { known, .. } => known,
+        };
+        known.iter().for_each(|policy| policy.counters().start());
     }
 
     /// Returns the policy with its quota, and the special properties of the rule, as text.

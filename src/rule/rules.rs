@@ -26,17 +26,21 @@ pub(crate) struct ApplicableRules(u32);
 const _: () = assert!(Charges::MAX <= u32::BITS as usize, "one bit for each rule");
 
 impl Rules {
+    /// Creates the rules of a layer with one rule. The metrics recorder may be younger than its policies, so
+    /// their counters are started again.
     pub(crate) fn new(rule: Rule) -> Self {
+        rule.start_counters();
         Self { need_rows: rule.resolves(), rules: vec![rule] }
     }
 
-    /// Adds a rule.
+    /// Adds a rule, as [`new`](Self::new) does.
     ///
     /// # Panics
     ///
     /// Panics if there are already [`Charges::MAX`] rules.
     pub(crate) fn push(&mut self, rule: Rule) {
         assert!(self.rules.len() < Charges::MAX, "a layer has at most {} rules", Charges::MAX);
+        rule.start_counters();
         self.need_rows |= rule.resolves();
         self.rules.push(rule);
     }

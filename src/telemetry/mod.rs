@@ -1,7 +1,7 @@
 //! Events and metrics for operators.
 //!
 //! This is the only module that uses the crates `tracing` and `metrics`, except for the counters of a
-//! policy, which start at 0 when the policy is created. For each of these crates, there
+//! policy, which start at 0 with the policy or its layer. For each of these crates, there
 //! is a module with the functions below, and a module of empty functions with the same names for builds
 //! without the feature.
 
