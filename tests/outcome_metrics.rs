@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
     fs,
     path::Path,
     sync::{
@@ -17,6 +18,7 @@ use tollgate::{
     Effect, Error, ErrorKind, Limiter, OnFailure, Policy, RateLimitLayer, Reserve, Rule, Tiers, by,
     store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Source, Store},
 };
+use tower::{Layer, ServiceExt, service_fn};
 
 /// A store whose calls fail with this effect.
 #[derive(Debug)]
@@ -107,6 +109,31 @@ fn a_layer_starts_the_counters_of_its_policies() {
         }
     }
     assert_eq!(series, BTreeMap::from(names.map(|name| (name.to_owned(), 5))));
+}
+
+/// Without it, no counter rises while every request gets status 500, or is not counted by a trial.
+#[test]
+fn charges_without_a_peer_are_counted() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let statuses = metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let layer = RateLimitLayer::per_ip(Limiter::in_memory(), "2/min").unwrap();
+            let mut statuses = Vec::new();
+            for layer in [layer.clone(), layer.clone(), layer.shadow()] {
+                let inner = service_fn(|_: http::Request<()>| async {
+                    Ok::<_, Infallible>(http::Response::new(String::new()))
+                });
+                let request = http::Request::new(());
+                let response = layer.layer(inner).oneshot(request).await.unwrap();
+                statuses.push(response.status().as_u16());
+            }
+            statuses
+        })
+    });
+    assert_eq!(statuses, [500, 500, 200]);
+    assert_eq!(seen(&snapshotter), ["tollgate_missing_peers_total  3"]);
 }
 
 /// Three requests that `free` denies are no denials of `overall`, which has not refused them.

@@ -41,6 +41,7 @@ async fn events_of_denials() {
     let events = log.take_of_requests();
     assert_eq!(events.len(), 3, "{events:#?}");
     assert!(events[0].contains("into_make_service_with_connect_info"), "once: {}", events[0]);
+    assert!(events[0].contains("shadow rules do not count them"), "true of both: {}", events[0]);
     assert!(events[1].contains("policy=\"shadow\"") && events[1].contains("shadow=true"));
     let denial = &events[2];
     for part in

@@ -346,7 +346,7 @@ impl Rule {
         }
         let identity = (self.identity)(parts);
         if matches!(identity, Identity::NoPeer) {
-            telemetry::peer_missing();
+            telemetry::charge_without_peer();
             return if self.shadow { Ok(None) } else { Err(MissingPeer) };
         }
         let Some(key) = identity.key() else { return Ok(None) };

@@ -18,6 +18,7 @@
 //! | `tollgate_lookups_total` | counter | by `result`: lookups of rows for requests: `cached`, `loaded`, `stale`, `unknown`, `failed` |
 //! | `tollgate_lookup_failures_total` | counter | by `kind`: loads of rows that failed |
 //! | `tollgate_lookup_load_seconds` | histogram | times of loads of rows |
+//! | `tollgate_missing_peers_total` | counter | charges that were not made because the request has no peer address |
 //! | `tollgate_undo_failed_total` | counter | denied checks over several slots of a cluster, or over the share and the pool of a region, of which a part stays charged |
 
 use std::time::Duration;
@@ -44,6 +45,10 @@ pub(crate) fn describe() {
         ("tollgate_lease_renewals_total", "Requests for leased units, by result."),
         ("tollgate_leased_units_total", "Units that were leased."),
         ("tollgate_lease_refunds_total", "Leased units that were refunded to the store."),
+        (
+            "tollgate_missing_peers_total",
+            "Charges that were not made because the request has no peer address.",
+        ),
         ("tollgate_lookups_total", "Lookups of requests, by result."),
         ("tollgate_lookup_failures_total", "Loads of lookups that failed, by kind of failure."),
         (
@@ -164,6 +169,11 @@ fn lease_renewed(result: &'static str) {
 /// Counts leased units that were refunded to the store.
 pub(crate) fn leases_refunded(units: u64) {
     metrics::counter!("tollgate_lease_refunds_total").increment(units);
+}
+
+/// Counts a charge that was not made because the request has no peer address.
+pub(super) fn charge_without_peer() {
+    metrics::counter!("tollgate_missing_peers_total").increment(1);
 }
 
 /// Counts a lookup of a request.

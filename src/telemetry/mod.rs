@@ -41,14 +41,12 @@ pub(crate) use self::{
     },
     denial_log::DenialLog,
     events::{breaker_changed, check_failed},
-    misuse::{
-        FirstRequests, RouteWatch, charged_twice, every_key_is_new, forwarded_ignored, peer_missing,
-    },
-    reports::{record_decision, reports_decisions, store_failed},
+    misuse::{FirstRequests, RouteWatch, charged_twice, every_key_is_new, forwarded_ignored},
+    reports::{charge_without_peer, record_decision, reports_decisions, store_failed},
 };
 #[cfg(feature = "lookup")]
 pub(crate) use self::{
     counts::{looked_up, row_loaded},
-    misuse::lookup_missing,
+    misuse::{lookup_missing, peer_missing},
     reports::lookup_failed,
 };

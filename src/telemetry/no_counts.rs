@@ -38,6 +38,8 @@ pub(crate) fn lease_denied() {}
 pub(crate) fn lease_lost() {}
 #[inline]
 pub(crate) fn leases_refunded(_: u64) {}
+#[inline]
+pub(super) fn charge_without_peer() {}
 #[cfg(feature = "lookup")]
 #[inline]
 pub(crate) fn looked_up(_: &'static str) {}

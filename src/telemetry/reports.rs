@@ -1,6 +1,6 @@
 //! The reports that are an event and also a metric.
 
-use super::{DenialLog, counts, events};
+use super::{DenialLog, counts, events, misuse};
 use crate::{decision::Decision, error::Error};
 
 /// Returns whether decisions are reported. With the feature `metrics`, the result is always true,
@@ -27,6 +27,13 @@ pub(crate) fn record_decision<'r>(
 pub(crate) fn store_failed(error: &Error) {
     counts::store_failed(error.kind());
     events::store_failed(error);
+}
+
+/// Reports that a charge was not made because its request has no peer address.
+#[cold]
+pub(crate) fn charge_without_peer() {
+    counts::charge_without_peer();
+    misuse::peer_missing();
 }
 
 /// Reports that a load of a lookup has failed. `error` is the error that the load returned, if any.

@@ -23,8 +23,8 @@ pub(crate) fn peer_missing() {
     ONCE.call_once(|| {
         tracing::warn!(
             target: "tollgate::misuse",
-            "requests carry no peer address: rules that charge it reject them with status 500, and \
-             in lookups they are one client. Serve axum with \
+            "requests carry no peer address: rules that charge it reject them with status 500, \
+             shadow rules do not count them, and in lookups they are one client. Serve axum with \
              `app.into_make_service_with_connect_info::<SocketAddr>()`, enable tollgate's \
              feature `tonic` under tonic, or say where it is with `ClientIp::peer_from`"
         );
