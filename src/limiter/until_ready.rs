@@ -23,7 +23,7 @@ impl Limiter {
     /// Waits like [`until_ready`](Self::until_ready). If a charge says [`OnFailure::Deny`], the wait goes on
     /// while the store cannot answer. Otherwise the error is returned at once.
     ///
-    /// When it is the turn of this task, awaits `gate` before each check. The argument of `gate` is the
+    /// Awaits `gate` before each check, as soon as it is the turn of this task. The argument of `gate` is the
     /// deadline. If `gate` returns an error, this function returns the same error, and nothing is charged.
     pub(crate) async fn until_ready_after<'p, E, G, F>(
         &self,

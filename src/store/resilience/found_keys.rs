@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::{decision::StoreReply, store::Answer};
 
-/// Whether the fallback has found each key of a request. It may know units that the store does not know yet.
+/// The keys of a request that the fallback has found. It may know units that the store does not know yet.
 #[derive(Debug, Default)]
 pub(super) struct FoundKeys(SmallVec<[bool; 8]>);
 
