@@ -224,20 +224,16 @@ async fn a_load_that_waits_too_long_is_not_started() {
 async fn after_a_panic_of_a_subscriber_loads_are_still_started() {
     let database = Database::gated();
     let ask = service!(database.customers().max_loads(1));
-    let spawn = async |key: &str, number| {
-        let request = tokio::spawn(ask(key, address(0, number)));
-        yield_now().await;
-        request
-    };
-    let measured = spawn("customer 0", 0).await;
+    let spawn = |key: &str, number| tokio::spawn(ask(key, address(0, number)));
+    let measured = spawn("customer 0", 0);
     sleep(50 * MS).await;
     database.gate.add_permits(1);
     assert_eq!(measured.await.unwrap(), OK);
-    let first = spawn("customer 1", 1).await;
+    let first = spawn("customer 1", 1);
     sleep(20 * MS).await;
-    let second = spawn("customer 2", 2).await;
+    let second = spawn("customer 2", 2);
     sleep(130 * MS).await;
-    let third = spawn("customer 3", 3).await;
+    let third = spawn("customer 3", 3);
     // After the time-out of the first load, the second one would take too long.
     let guard = tracing::subscriber::set_default(Panics);
     sleep(52 * MS).await;
@@ -245,8 +241,9 @@ async fn after_a_panic_of_a_subscriber_loads_are_still_started() {
     assert_eq!((first.await.unwrap(), second.await.unwrap()), (UNAVAILABLE, UNAVAILABLE));
     database.gate.add_permits(1);
     assert_eq!(third.await.unwrap(), OK);
-    let fourth = spawn("customer 4", 4).await;
-    let fifth = spawn("customer 5", 5).await;
+    let fourth = spawn("customer 4", 4);
+    let fifth = spawn("customer 5", 5);
+    yield_now().await;
     database.gate.add_permits(2);
     assert_eq!((fourth.await.unwrap(), fifth.await.unwrap()), (OK, OK));
 }

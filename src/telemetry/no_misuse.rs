@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 #[derive(Debug, Default)]
-pub(crate) struct FirstRequests;
+pub(crate) struct FirstRequests {}
 
 impl FirstRequests {
     #[inline]
