@@ -135,7 +135,8 @@ impl RateLimitLayer {
     }
 
     /// Creates a layer with one limit for each [peer address](by::peer_ip), under a policy named
-    /// `per-ip`. The quota is a [`Quota`] or its text, such as `100/min`. A rule of your own, with [`new`](Self::new), chooses another key, name or cost.
+    /// `per-ip`. The quota is a [`Quota`] or its text, such as `100/min`.
+    /// A rule of your own, with [`new`](Self::new), chooses another key, name or cost.
     ///
     /// Serve the application with `into_make_service_with_connect_info::<SocketAddr>()`, as below. Without
     /// the address of the peer, the layer [rejects](crate::Identity::NoPeer) each request with status 500.

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `tollgate_decisions_total` | counter | by `policy` and `outcome`: `allowed`, `denied`, `not_charged` (another policy of the check refused), and for shadow charges `would_allow`, `would_deny` |
 //! | `tollgate_store_seconds` | histogram | response times of remote stores |
-//! | `tollgate_scheduling_delay_seconds` | histogram | times that a task needed to pass through the run queue twice |
+//! | `tollgate_scheduling_delay_seconds` | histogram | how long a task waits for processor time |
 //! | `tollgate_store_errors_total` | counter | by `kind`: calls to remote stores that failed, including probes |
 //! | `tollgate_breaker_state` | gauge | the worst state of a breaker: 0 closed, 1 open, 2 half-open, 3 recovering |
 //! | `tollgate_open_breakers` | gauge | breakers that are open or half-open |
@@ -72,7 +72,7 @@ pub(crate) fn describe() {
     describe_histogram!(
         "tollgate_scheduling_delay_seconds",
         Unit::Seconds,
-        "Times that a task needed to pass through the run queue of the runtime twice."
+        "How long a task waits for processor time."
     );
     describe_gauge!(
         "tollgate_breaker_state",
@@ -96,7 +96,7 @@ pub(crate) fn store_answered(duration: Duration) {
     metrics::histogram!("tollgate_store_seconds").record(duration.as_secs_f64());
 }
 
-/// Records the time that a task needed to pass through the run queue of the runtime twice.
+/// Records how long a task has waited for processor time: two passes through the run queue.
 pub(crate) fn scheduling_delayed(delay: Duration) {
     metrics::histogram!("tollgate_scheduling_delay_seconds").record(delay.as_secs_f64());
 }

@@ -44,8 +44,8 @@ pub struct BreakerConfig {
     /// The number of consecutive failed or slow calls that opens the breaker, at least 1: 0 counts as
     /// 1. The default is 10.
     ///
-    /// Calls that were in flight at the same time count as one, because a single pause of the store
-    /// fails all of them.
+    /// Calls that fail together count as one failure, because a single pause of the store fails all of
+    /// them.
     pub consecutive: u32,
     /// The duration from which on a call is slow, which counts as failed. The default is 40 ms.
     pub slow: Duration,
