@@ -1,7 +1,7 @@
 //! The queue of loads that wait for their turn.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
 };
 
@@ -21,25 +21,43 @@ const MAX_CLIENTS: usize = 4;
 ///
 /// Several clients can ask for one item. It is in the stack of each of them, and the first turn takes it.
 /// So a client cannot delay an item of others if it asks for the item before they do.
+///
+/// Each operation takes a time that grows with the logarithm of the length, because an attack makes the
+/// queue long.
 #[derive(Debug)]
 pub(super) struct FairQueue<T> {
     /// The items by their numbers. Each is in the stack of at least one client.
     items: HashMap<u64, QueuedItem<T>>,
-    /// The numbers of the items of each client, in the order in which it asked for them. No stack is empty.
-    stacks: BTreeMap<Client, VecDeque<u64>>,
-    /// The clients in the order of their turns.
-    turns: VecDeque<Client>,
+    /// No stack is empty.
+    stacks: HashMap<Client, Stack>,
+    /// The clients by the numbers of their turns.
+    turns: BTreeMap<u64, Client>,
+    /// The clients by the numbers of their items.
+    lens: BTreeSet<(usize, Client)>,
+    /// The number of the next turn, or of the next place in a stack.
+    next: u64,
 }
 
 #[derive(Debug)]
 struct QueuedItem<T> {
     item: T,
-    clients: SmallVec<[Client; 1]>,
+    /// The clients that ask for the item, with the place of the item in the stack of each.
+    clients: SmallVec<[(Client, u64); 1]>,
+}
+
+/// The items of one client.
+#[derive(Debug)]
+struct Stack {
+    /// The number of the client's turn.
+    turn: u64,
+    /// The numbers of the items, by their places: in the order in which the client asked for them.
+    items: BTreeMap<u64, u64>,
 }
 
 impl<T> FairQueue<T> {
     pub(super) fn new() -> Self {
-        Self { items: HashMap::new(), stacks: BTreeMap::new(), turns: VecDeque::new() }
+        let (items, stacks) = (HashMap::new(), HashMap::new());
+        Self { items, stacks, turns: BTreeMap::new(), lens: BTreeSet::new(), next: 0 }
     }
 
     /// Adds an item with a number of its own.
@@ -58,9 +76,11 @@ impl<T> FairQueue<T> {
         self.add_client(client, number);
         let mut removed = None;
         while self.items.len() > max_len && removed.is_none() {
-            let loser = self.longest_of(client, self.stacks.keys().copied());
-            let Some(oldest) = self.stacks.get(&loser).and_then(VecDeque::front) else { break };
-            removed = self.remove_client(loser, *oldest);
+            let longest = self.lens.last().map(|(_, client)| *client);
+            let loser = longest.filter(|it| self.len(it) > self.len(&client)).unwrap_or(client);
+            let Some(stack) = self.stacks.get(&loser) else { break };
+            let Some((_, &oldest)) = stack.items.first_key_value() else { break };
+            removed = self.remove_client(loser, oldest);
         }
         removed
     }
@@ -68,31 +88,34 @@ impl<T> FairQueue<T> {
     /// Adds a client that also asks for an item. If the item then has more than [`MAX_CLIENTS`], the client
     /// with the most items does not have this one.
     pub(super) fn join(&mut self, client: Client, number: u64) {
-        if self.items.get(&number).is_none_or(|item| item.clients.contains(&client)) {
+        let Some(item) = self.items.get(&number) else { return };
+        if item.clients.iter().any(|(other, _)| *other == client) {
             return;
         }
         self.add_client(client, number);
         let clients = self.items.get(&number).map_or(&[][..], |item| &item.clients);
-        if let [first, others @ ..] = clients
-            && clients.len() > MAX_CLIENTS
+        if clients.len() > MAX_CLIENTS
+            && let Some(&(loser, _)) = clients.iter().rev().max_by_key(|(it, _)| self.len(it))
         {
-            let loser = self.longest_of(*first, others.iter().copied());
             self.remove_client(loser, number);
         }
     }
 
     /// Removes the newest item of the client whose turn it is.
     pub(super) fn pop(&mut self) -> Option<T> {
-        let client = self.turns.pop_front()?;
-        self.turns.push_back(client);
-        let newest = *self.stacks.get(&client)?.back()?;
+        let (_, client) = self.turns.pop_first()?;
+        let turn = self.next();
+        let stack = self.stacks.get_mut(&client)?;
+        stack.turn = turn;
+        self.turns.insert(turn, client);
+        let newest = *stack.items.last_key_value()?.1;
         self.remove(newest)
     }
 
     /// Removes the item with this number.
     pub(super) fn remove(&mut self, number: u64) -> Option<T> {
         let QueuedItem { item, clients } = self.items.remove(&number)?;
-        clients.into_iter().for_each(|client| self.remove_from_stack(client, number));
+        clients.into_iter().for_each(|(client, place)| self.remove_from_stack(client, place));
         Some(item)
     }
 
@@ -105,40 +128,50 @@ impl<T> FairQueue<T> {
         if condition(&self.items.get(&number)?.item) { self.remove(number) } else { None }
     }
 
-    /// Returns the client with the most items: `first` if no other one has more.
-    fn longest_of(&self, first: Client, others: impl Iterator<Item = Client>) -> Client {
-        let len = |client: &Client| self.stacks.get(client).map_or(0, VecDeque::len);
-        others
-            .fold(first, |longest, other| if len(&other) > len(&longest) { other } else { longest })
+    /// Returns the number of items of a client.
+    fn len(&self, client: &Client) -> usize {
+        self.stacks.get(client).map_or(0, |stack| stack.items.len())
+    }
+
+    fn next(&mut self) -> u64 {
+        self.next += 1;
+        self.next
     }
 
     fn add_client(&mut self, client: Client, number: u64) {
+        let (turn, place) = (self.next(), self.next());
         let Some(item) = self.items.get_mut(&number) else { return };
-        item.clients.push(client);
-        let stack = self.stacks.entry(client).or_default();
-        if stack.is_empty() {
-            self.turns.push_back(client);
-        }
-        stack.push_back(number);
+        item.clients.push((client, place));
+        let stack = self.stacks.entry(client).or_insert_with(|| {
+            self.turns.insert(turn, client);
+            Stack { turn, items: BTreeMap::new() }
+        });
+        self.lens.remove(&(stack.items.len(), client));
+        stack.items.insert(place, number);
+        self.lens.insert((stack.items.len(), client));
     }
 
     /// Removes a client of an item. If it was the last one, returns the item, which is removed.
     fn remove_client(&mut self, client: Client, number: u64) -> Option<T> {
-        let item = self.items.get_mut(&number)?;
-        if item.clients.len() <= 1 {
+        let clients = &mut self.items.get_mut(&number)?.clients;
+        if clients.len() <= 1 {
             return self.remove(number);
         }
-        item.clients.retain(|other| *other != client);
-        self.remove_from_stack(client, number);
+        let index = clients.iter().position(|(other, _)| *other == client)?;
+        let (_, place) = clients.swap_remove(index);
+        self.remove_from_stack(client, place);
         None
     }
 
-    fn remove_from_stack(&mut self, client: Client, number: u64) {
+    fn remove_from_stack(&mut self, client: Client, place: u64) {
         let Some(stack) = self.stacks.get_mut(&client) else { return };
-        stack.retain(|other| *other != number);
-        if stack.is_empty() {
+        self.lens.remove(&(stack.items.len(), client));
+        stack.items.remove(&place);
+        if stack.items.is_empty() {
+            self.turns.remove(&stack.turn);
             self.stacks.remove(&client);
-            self.turns.retain(|other| *other != client);
+        } else {
+            self.lens.insert((stack.items.len(), client));
         }
     }
 }
@@ -164,7 +197,8 @@ mod tests {
 
     fn drain(mut queue: FairQueue<u64>) -> Vec<u64> {
         let items = iter::from_fn(|| queue.pop()).collect();
-        assert!(queue.items.is_empty() && queue.stacks.is_empty() && queue.turns.is_empty());
+        assert!(queue.items.is_empty() && queue.stacks.is_empty());
+        assert!(queue.turns.is_empty() && queue.lens.is_empty());
         items
     }
 
@@ -213,7 +247,7 @@ mod tests {
         queue.join(client(3), 1);
         queue.join(client(3), 1);
         queue.join(client(3), 9);
-        assert_eq!(queue.stacks[&client(3)], [1], "once, and no item that is not in the queue");
+        assert_eq!(queue.len(&client(3)), 1, "once, and no item that is not in the queue");
         assert_eq!((queue.pop(), queue.pop()), (Some(3), Some(1)));
         assert_eq!(drain(queue), [2, 4], "the third client has no item, and no turn");
     }
@@ -235,7 +269,7 @@ mod tests {
     fn an_item_has_few_clients_those_with_the_fewest_items() {
         let mut queue = queue(&[(1, 1), (1, 2), (2, 3), (2, 4), (3, 5), (4, 6), (4, 7), (4, 8)]);
         (2..=5).for_each(|number| queue.join(client(number), 1));
-        let clients = queue.items[&1].clients.to_vec();
+        let clients: Vec<_> = queue.items[&1].clients.iter().map(|(client, _)| *client).collect();
         assert_eq!(clients, [1, 2, 3, 5].map(client));
         (6..=200).for_each(|number| queue.join(client(number), 1));
         assert_eq!(queue.items[&1].clients.len(), MAX_CLIENTS);
