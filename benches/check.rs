@@ -14,14 +14,14 @@ use governor::{
     middleware::{NoOpMiddleware, StateInformationMiddleware},
     state::keyed::DefaultKeyedStateStore,
 };
+use plimsoll::{
+    Algorithm, Limiter, ManualClock, Policy, Quota,
+    store::{MemoryConfig, MemoryStore},
+};
 use support::{
     Bar, compare, heading,
     keys::{Walk, keys},
     ready, row,
-};
-use tollgate::{
-    Algorithm, Limiter, ManualClock, Policy, Quota,
-    store::{MemoryConfig, MemoryStore},
 };
 
 /// More keys than caches hold.

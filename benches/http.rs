@@ -17,7 +17,7 @@ use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use http::{HeaderValue, Request, Response, request::Parts};
 use http_body_util::Empty;
-use tollgate::{Headers, Limiter, Policy, RateLimitLayer, Rule, by, by::ClientIp};
+use plimsoll::{Headers, Limiter, Policy, RateLimitLayer, Rule, by, by::ClientIp};
 use tower::{Layer, Service, service_fn};
 
 fn three_hops(header: &'static str, value: &'static str) -> Parts {

@@ -14,8 +14,8 @@ use std::{
 
 use axum::body::Body;
 use http::{Request, Response, Version, request::Parts};
+use plimsoll::{Headers, Key, Limiter, Policy, RateLimitLayer, Reset, Rule};
 use support::{Bar, compare_rounds, heading, measuring, ready, row, time};
-use tollgate::{Headers, Key, Limiter, Policy, RateLimitLayer, Reset, Rule};
 use tower::{Layer, Service};
 use tower_governor::{
     GovernorLayer, governor::GovernorConfigBuilder, key_extractor::SmartIpKeyExtractor,
@@ -141,7 +141,7 @@ where
 fn ours(
     limit: u32,
     headers: Headers,
-) -> impl Service<Request<Body>, Response = Response<tollgate::ResponseBody<Body>>> {
+) -> impl Service<Request<Body>, Response = Response<plimsoll::ResponseBody<Body>>> {
     limited(limit, headers).layer(Bare)
 }
 

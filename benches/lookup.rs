@@ -17,13 +17,13 @@ use std::{
 
 use axum::extract::ConnectInfo;
 use http::{Request, Response, StatusCode, request::Parts};
+use plimsoll::{
+    Limiter, Lookup, OnFailure, Policy, RateLimitLayer, Rule,
+    by::{self, Or},
+};
 use tokio::{
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval, sleep},
-};
-use tollgate::{
-    Limiter, Lookup, OnFailure, Policy, RateLimitLayer, Rule,
-    by::{self, Or},
 };
 use tower::{Layer, ServiceExt, service_fn};
 

@@ -6,11 +6,11 @@ use std::{fmt::Write, num::NonZeroU32, time::Duration};
 
 use governor::{DefaultKeyedRateLimiter, RateLimiter};
 use peak_alloc::PeakAlloc;
-use support::{Bar, Comparison, figure, heading, ready, row};
-use tollgate::{
+use plimsoll::{
     Algorithm, Limiter, ManualClock, Policy, Quota,
     store::{MemoryConfig, MemoryStore},
 };
+use support::{Bar, Comparison, figure, heading, ready, row};
 
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;

@@ -11,16 +11,16 @@ use std::{
 
 use axum::body::Body;
 use http::{Request as HttpRequest, Response};
+use plimsoll::{
+    Error, ErrorKind, Key, Limiter, Policy, RateLimitLayer, Rule,
+    store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Source, Store},
+};
 use support::{
     Bar, compare, figure, heading,
     keys::{Walk, keys},
     measuring, ready, row, time,
 };
 use tokio::runtime::Builder;
-use tollgate::{
-    Error, ErrorKind, Key, Limiter, Policy, RateLimitLayer, Rule,
-    store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Source, Store},
-};
 use tower::{Layer, Service};
 
 const ROUNDS: usize = 151;

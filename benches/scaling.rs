@@ -4,14 +4,14 @@ mod support;
 
 use std::{hint::black_box, mem, sync::Barrier, thread, time::Duration};
 
+use plimsoll::{
+    Algorithm, Limiter, Policy, Quota,
+    store::{MemoryConfig, MemoryStore},
+};
 use support::{
     Bar, Comparison, compare_rounds, heading,
     keys::{Walk, keys},
     measuring, ready, row, time,
-};
-use tollgate::{
-    Algorithm, Limiter, Policy, Quota,
-    store::{MemoryConfig, MemoryStore},
 };
 
 const THREADS: usize = 2;

@@ -8,7 +8,7 @@
 
 use std::{env, error::Error, time::Duration};
 
-use tollgate::{
+use plimsoll::{
     Algorithm, Clock, Limiter, ManualClock, Policy, Quota,
     store::{MemoryConfig, MemoryStore},
 };

@@ -11,12 +11,12 @@
 use std::{env, error::Error, future::Future, net::SocketAddr};
 
 use axum::{Router, http::request::Parts, routing::get};
-use tokio::{net::TcpListener, signal::unix};
-use tollgate::{
+use plimsoll::{
     Limiter, Policy, Quota, RateLimitLayer, Rule,
     by::{self, Or},
     store::RedisStore,
 };
+use tokio::{net::TcpListener, signal::unix};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {

@@ -15,7 +15,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use tollgate::{Limiter, Policy, Quota, Reserve};
+use plimsoll::{Limiter, Policy, Quota, Reserve};
 
 #[derive(Clone)]
 struct App {

@@ -11,14 +11,14 @@ mod redis_server;
 
 use std::{error::Error, time::Duration};
 
+use plimsoll::{
+    Limiter, Policy,
+    store::{RedisStore, Resilience, Source},
+};
 use redis_server::RedisServer;
 use tokio::{
     sync::mpsc::{UnboundedSender, unbounded_channel},
     time::{Instant, interval, sleep, sleep_until},
-};
-use tollgate::{
-    Limiter, Policy,
-    store::{RedisStore, Resilience, Source},
 };
 
 const LENGTH: Duration = Duration::from_secs(9);

@@ -6,7 +6,7 @@
 mod support;
 
 use axum::{Router, routing::get};
-use tollgate::{Policy, Quota, RateLimitLayer, Rule, by, route};
+use plimsoll::{Policy, Quota, RateLimitLayer, Rule, by, route};
 
 #[tokio::main]
 async fn main() -> support::Outcome<()> {

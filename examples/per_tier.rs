@@ -11,7 +11,7 @@ mod support;
 
 use axum::{Router, routing::get};
 use http::request::Parts;
-use tollgate::{
+use plimsoll::{
     Decided, Identity, Key, Policy, Quota, RateLimitLayer, Tiers,
     by::{self, Or},
 };

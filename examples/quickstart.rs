@@ -12,12 +12,12 @@ mod support;
 use std::{env, net::SocketAddr};
 
 use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tollgate::{
+use plimsoll::{
     Policy, Quota, RateLimitLayer, Rule,
     by::{self, Or},
     cost,
 };
+use tokio::net::TcpListener;
 
 #[tokio::main]
 async fn main() -> support::Outcome<()> {

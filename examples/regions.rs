@@ -23,17 +23,17 @@
 use std::{env, error::Error, net::SocketAddr, str::FromStr, time::Duration};
 
 use axum::{Router, routing::get};
+use plimsoll::{
+    Limiter, Policy, Quota, RateLimitLayer, Rule,
+    by::{self, Or},
+    store::{RedisConfig, RedisStore, Regions, RegionsConfig},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy},
     net::{TcpListener, TcpStream, tcp::OwnedWriteHalf},
     signal::unix,
     sync::mpsc,
     time::{Instant, sleep_until},
-};
-use tollgate::{
-    Limiter, Policy, Quota, RateLimitLayer, Rule,
-    by::{self, Or},
-    store::{RedisConfig, RedisStore, Regions, RegionsConfig},
 };
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;

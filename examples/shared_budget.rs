@@ -10,7 +10,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use tollgate::{Decision, Limiter, Policy, Quota, store::RedisStore};
+use plimsoll::{Decision, Limiter, Policy, Quota, store::RedisStore};
 
 const LIMIT: u64 = 1_000;
 
@@ -59,7 +59,7 @@ async fn work(limiter: &Limiter, budget: &Policy) -> Result<u64, Box<dyn Error>>
                 {
                     admitted += 1;
                 }
-                Ok::<u64, tollgate::Error>(admitted)
+                Ok::<u64, plimsoll::Error>(admitted)
             })
         })
         .collect();

@@ -20,9 +20,9 @@ use std::{
     time::Duration,
 };
 
+use plimsoll::{Decision, Limiter, Policy, store::RedisStore};
 use redis_server::RedisServer;
 use tokio::time::{Instant, interval_at, sleep, sleep_until};
-use tollgate::{Decision, Limiter, Policy, store::RedisStore};
 
 const LENGTH: Duration = Duration::from_millis(6_500);
 const PAUSE: Range<Duration> = Duration::from_secs(2)..Duration::from_secs(3);

@@ -11,7 +11,7 @@ repeat
   if admitted == nil then
     -- A value that this script did not write is left as it is, and so is the rest of the check.
     if ARGV[1] ~= 'b' then
-      return redis.error_reply('TOLLGATE ' .. KEYS[last] .. ' does not hold a state of this limiter')
+      return redis.error_reply('PLIMSOLL ' .. KEYS[last] .. ' does not hold a state of this limiter')
     end
     -- The second of the 42 bytes of a charge has its flags.
     while string.byte(ARGV[2], last * 42 - 40) < 8 do last = last + 1 end

@@ -1,4 +1,4 @@
--- tollgate: the limiter's one script. This file has what every call needs: its arguments, the time,
+-- plimsoll: the limiter's one script. This file has what every call needs: its arguments, the time,
 -- exact arithmetic, and the variables that the turns of the charges share.
 --
 -- src/store/redis/script.rs joins the files. Each is a chunk that parses by itself:

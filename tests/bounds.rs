@@ -5,8 +5,8 @@ mod seed;
 
 use std::time::Duration;
 
+use plimsoll::{Algorithm, Charges, Error, Key, Limiter, Policy, Quota};
 use proptest::{prelude::*, sample::select};
-use tollgate::{Algorithm, Charges, Error, Key, Limiter, Policy, Quota};
 
 const MAX_LIMIT: u64 = 1_000_000_000_000;
 const MAX_LOGGED: u64 = 1 << 31;
@@ -340,7 +340,7 @@ async fn costs() {
         assert!(check(0).await.expect("an answer").is_allowed());
         for cost in [2, 1 << 53, u64::MAX] {
             let decision = check(cost).await.expect("an answer");
-            let tollgate::Decision::Denied(denied) = decision else { panic!("{cost} of 1") };
+            let plimsoll::Decision::Denied(denied) = decision else { panic!("{cost} of 1") };
             assert!(denied.is_over_capacity());
         }
         assert!(check(1).await.expect("an answer").is_allowed());

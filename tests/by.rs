@@ -1,7 +1,7 @@
 //! Extractors, tiers, routes and costs.
 
 use http::{Request, Version, request::Parts};
-use tollgate::{
+use plimsoll::{
     Identity, Key, Policy, Quota, Tiers,
     by::{self, And, Or},
     cost, route,

@@ -5,11 +5,11 @@ use std::{alloc::System, hint::black_box, net::SocketAddr};
 
 use axum::extract::ConnectInfo;
 use http::{HeaderValue, Request, request::Parts};
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use tollgate::{
+use plimsoll::{
     Identity, Policy, Quota, Tiers,
     by::{self, And, ClientIp, Or},
 };
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderValue, Request, request::Parts};
-use tollgate::by::ClientIp;
+use plimsoll::by::ClientIp;
 
 fn request(peer: &str, lines: &[(&'static str, &[u8])]) -> Parts {
     let (mut parts, ()) = Request::new(()).into_parts();
@@ -293,7 +293,7 @@ fn bounds_of_ranges() {
 /// The key that an operator makes of an address is the key that the rule charges.
 #[test]
 fn an_address_makes_the_same_key_everywhere() {
-    use tollgate::{Identity, Key, by};
+    use plimsoll::{Identity, Key, by};
 
     let addresses = [
         "203.0.113.9",

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use tollgate::{
+use plimsoll::{
     Charges, Decision, Effect, Error, ErrorKind, Limiter, ManualClock, Policy, Quota,
     store::{Answer, MemoryConfig, MemoryStore, Request, Store},
 };

@@ -14,13 +14,13 @@ use std::{
     time::Duration,
 };
 
+use plimsoll::{
+    Algorithm, Charges, Clock, Decision, Limiter, ManualClock, Policy, Reserve, SystemClock,
+    store::{Answer, MemoryConfig, MemoryStore, Request, Store, StoreReply},
+};
 use support::{
     Watched, memory, now, policy,
     seed::{self, Random},
-};
-use tollgate::{
-    Algorithm, Charges, Clock, Decision, Limiter, ManualClock, Policy, Reserve, SystemClock,
-    store::{Answer, MemoryConfig, MemoryStore, Request, Store, StoreReply},
 };
 
 const THREADS: usize = 16;
@@ -396,8 +396,8 @@ fn a_store_that_answers_wrongly_admits_nothing() {
     struct Mute;
     impl Store for Mute {
         fn call(&self, _: Request<'_>) -> Answer {
-            let source = tollgate::store::Source::Local;
-            let time = tollgate::Timestamp::default();
+            let source = plimsoll::store::Source::Local;
+            let time = plimsoll::Timestamp::default();
             Answer::ready(Ok(StoreReply::new(time, source, [])))
         }
     }

@@ -60,7 +60,7 @@ fn prometheus() {
     let page = example.get("/metrics").body;
     for (outcome, count) in [("allowed", 5), ("denied", 2)] {
         let line =
-            format!(r#"tollgate_decisions_total{{policy="api",outcome="{outcome}"}} {count}"#);
+            format!(r#"plimsoll_decisions_total{{policy="api",outcome="{outcome}"}} {count}"#);
         assert!(page.contains(&line), "{page}");
     }
 }

@@ -8,7 +8,7 @@ use std::convert::Infallible;
 
 use http::{Request, Response};
 use log::Log;
-use tollgate::{
+use plimsoll::{
     Error, ErrorKind, Limiter, OnFailure, Policy, RateLimitLayer, Rule, Tiers, by,
     store::{Answer, MemoryConfig, MemoryStore, Request as StoreRequest, Resilience, Store},
 };
@@ -123,14 +123,14 @@ fn each_layer_has_a_line_of_its_own() {
 #[cfg(feature = "redis-tls")]
 #[tokio::test]
 async fn redis_is_described_without_addresses() {
-    use tollgate::store::{RedisConfig, RedisStore};
+    use plimsoll::store::{RedisConfig, RedisStore};
 
     let lazy = || RedisConfig::default().lazy(true).prefix("shop.limits").connections(1);
     let url = "rediss://hidden-user:hidden-password@hidden.host.invalid:6380/3";
     let stores = [
         (
             RedisStore::connect_lazy("redis://hidden.host.invalid/").unwrap(),
-            "Redis (single server, database 0, 2 connections, prefix toll)",
+            "Redis (single server, database 0, 2 connections, prefix plim)",
         ),
         (
             RedisStore::connect_with(url, lazy()).await.unwrap(),

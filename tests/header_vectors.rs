@@ -14,12 +14,12 @@ use std::{
 
 use axum::{Router, body::Body, routing::get};
 use http::{HeaderName, HeaderValue, Method, Request, Response, Version, request::Parts};
-use serde_json::Value;
-use tollgate::{
+use plimsoll::{
     Identity, Key, Limiter, Policy, Quota, RateLimitLayer, Rule,
     by::{self, ClientIp, Or},
     client::PaceLayer,
 };
+use serde_json::Value;
 use tower::{Layer, ServiceExt, service_fn};
 
 const FOLDER: &str = "tests/vectors/headers";

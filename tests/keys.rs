@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request};
+use plimsoll::{Identity, Key, by};
 use proptest::{prelude::*, test_runner::Config};
-use tollgate::{Identity, Key, by};
 
 #[path = "support/seed.rs"]
 mod seed;

@@ -11,8 +11,8 @@ use std::{
 };
 
 use http::{HeaderMap, Request, Response, StatusCode, request::Parts};
+use plimsoll::{Algorithm, Headers, Limiter, Policy, Quota, RateLimitLayer, Reset, Rule, by};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use tollgate::{Algorithm, Headers, Limiter, Policy, Quota, RateLimitLayer, Reset, Rule, by};
 use tower::{Layer, Service};
 
 #[global_allocator]
@@ -77,7 +77,7 @@ where
     (0..5).map(|_| hundred()).min().unwrap_or(usize::MAX) / 100
 }
 
-fn layered(quota: &str, headers: Headers) -> tollgate::RateLimit<Handler> {
+fn layered(quota: &str, headers: Headers) -> plimsoll::RateLimit<Handler> {
     let policy = Policy::new("api", quota).unwrap();
     let rule = Rule::new(policy, by::header("x-api-key"));
     RateLimitLayer::new(Limiter::in_memory(), rule).headers(headers).layer(Handler)

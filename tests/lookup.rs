@@ -22,17 +22,17 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{Request, Response, StatusCode, request::Parts};
 use http_body_util::Empty;
-use tokio::{
-    sync::Semaphore,
-    task::yield_now,
-    time::{Instant, advance, timeout},
-};
-use tollgate::{
+use plimsoll::{
     Limiter, Lookup, ManualClock, OnFailure, Policy, Quota, RateLimitLayer, Rule, Tiers,
     by::{self, Or},
     client::PaceLayer,
     route,
     store::{Answer, MemoryConfig, MemoryStore, Request as StoreRequest, Store},
+};
+use tokio::{
+    sync::Semaphore,
+    task::yield_now,
+    time::{Instant, advance, timeout},
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -614,7 +614,7 @@ async fn calls_of_a_client_are_paced_by_rows() {
     assert!(client.clone().oneshot(request("bob")).await.unwrap_err().is_denied());
     database.set(Mood::Down);
     let error = client.clone().oneshot(request("carol")).await.unwrap_err();
-    assert!(matches!(error, tollgate::client::PaceError::Limiter(error) if error.is_unavailable()));
+    assert!(matches!(error, plimsoll::client::PaceError::Limiter(error) if error.is_unavailable()));
 }
 
 #[test]
@@ -709,7 +709,7 @@ fn lookups_and_loads_are_counted() {
     for (label, expected) in
         [("loaded", 1), ("cached", 2), ("unknown", 2), ("failed", 1), ("stale", 2)]
     {
-        assert_eq!(count("tollgate_lookups_total", label), Some(&expected), "{label}");
+        assert_eq!(count("plimsoll_lookups_total", label), Some(&expected), "{label}");
     }
-    assert_eq!(count("tollgate_lookup_failures_total", "error"), Some(&2));
+    assert_eq!(count("plimsoll_lookup_failures_total", "error"), Some(&2));
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use http::{Request, Response, request::Parts};
-use tollgate::{
+use plimsoll::{
     Limiter, Lookup, OnFailure, Policy, RateLimitLayer, Rule,
     by::{self, ClientIp},
 };

@@ -16,15 +16,15 @@ use std::{
 
 use axum::extract::ConnectInfo;
 use http::{Request, Response, StatusCode, request::Parts};
+use plimsoll::{
+    Limiter, Lookup, OnFailure, Policy, RateLimitLayer, Rule,
+    by::{self, ClientIp, Or},
+};
 use tokio::{
     runtime::Builder,
     sync::Semaphore,
     task::{JoinSet, yield_now},
     time::{Instant, advance, sleep, timeout},
-};
-use tollgate::{
-    Limiter, Lookup, OnFailure, Policy, RateLimitLayer, Rule,
-    by::{self, ClientIp, Or},
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -262,7 +262,7 @@ impl tracing::field::Visit for Panics {
 #[cfg(feature = "tracing")]
 impl tracing::Subscriber for Panics {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target().starts_with("tollgate")
+        metadata.target().starts_with("plimsoll")
     }
     fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
         tracing::span::Id::from_u64(1)

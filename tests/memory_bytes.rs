@@ -4,12 +4,12 @@ mod support;
 
 use std::{alloc::System, time::Duration};
 
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use support::{now, policy};
-use tollgate::{
+use plimsoll::{
     Algorithm, Limiter, ManualClock,
     store::{MemoryConfig, MemoryStore},
 };
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use support::{now, policy};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

@@ -9,13 +9,13 @@ use std::{
     time::Duration,
 };
 
+use plimsoll::{
+    Algorithm, Charges, Decision, Limiter, ManualClock, Policy, Quota,
+    store::{MemoryConfig, MemoryStats},
+};
 use support::{
     CaseCounts, Watched, micros, most_in_any_window, now, policy,
     seed::{self, Random},
-};
-use tollgate::{
-    Algorithm, Charges, Decision, Limiter, ManualClock, Policy, Quota,
-    store::{MemoryConfig, MemoryStats},
 };
 
 const START: u64 = 1_700_000_000_000_000;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use axum::{Router, body::Body, routing::get};
 use http::{Request, request::Parts};
-use tollgate::{Limiter, Policy, RateLimitLayer, Rule, by, cost, route};
+use plimsoll::{Limiter, Policy, RateLimitLayer, Rule, by, cost, route};
 use tower::ServiceExt;
 
 #[path = "support/log.rs"]
@@ -212,12 +212,12 @@ async fn an_ignored_header_of_a_proxy_is_reported_once() {
     }
 }
 
-/// The target `tollgate::misuse` has these events and no others.
+/// The target `plimsoll::misuse` has these events and no others.
 #[tokio::test]
 async fn the_filter_of_one_target_silences_all() {
     for (log, expected) in [
-        (Log::of(|target| target == "tollgate::misuse"), 2),
-        (Log::of(|target| target == "tollgate"), 0),
+        (Log::of(|target| target == "plimsoll::misuse"), 2),
+        (Log::of(|target| target == "plimsoll"), 0),
     ] {
         let _guard = tracing::subscriber::set_default(log.clone());
         let rule = Rule::new(policy("per-client"), by::constant("all")).only(route::is("/typo"));

@@ -19,7 +19,7 @@ use common_http::{http1, serve};
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
 use http_body_util::BodyExt;
-use tollgate::{
+use plimsoll::{
     Decided, Error, ErrorKind, Identity, Limiter, OnFailure, OutcomeKind, Policy, RateLimitLayer,
     Rule, Tally, by,
     store::{Answer, MemoryConfig, MemoryStore, Request as StoreRequest, Resilience, Store},
@@ -356,7 +356,7 @@ async fn handlers_and_outer_layers_see_the_decision() {
 async fn an_outcome_has_the_quota_that_decided() {
     let api = policy("api", "4/min");
     let rule = Rule::new(api.clone(), by::constant("customer"))
-        .quota(|_| "100/min".parse::<tollgate::Quota>().ok());
+        .quota(|_| "100/min".parse::<plimsoll::Quota>().ok());
     let layer = RateLimitLayer::new(Limiter::in_memory(), rule).visible();
     let handler = async move |decided: Decided| {
         api.set_quota("7/min".parse().unwrap());

@@ -7,7 +7,7 @@ use std::{
 };
 
 use http::{Request, Response, StatusCode};
-use tollgate::{
+use plimsoll::{
     Error, ErrorKind, Limiter, ManualClock, OnFailure, Policy, Rule, by,
     client::{PaceError, PaceLayer},
     store::{Answer, MemoryConfig, MemoryStore, Request as StoreRequest, Resilience, Store},

@@ -14,7 +14,7 @@ use std::{
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use tollgate::{
+use plimsoll::{
     Effect, Error, ErrorKind, Limiter, OnFailure, Policy, RateLimitLayer, Reserve, Rule, Tiers, by,
     store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Source, Store},
 };
@@ -55,12 +55,12 @@ fn decisions_by_policy_and_outcome() {
     assert_eq!(
         seen(&snapshotter),
         [
-            "tollgate_decisions_total calls allowed 2",
-            "tollgate_decisions_total calls denied 1",
-            "tollgate_decisions_total shadow would_allow 1",
-            "tollgate_decisions_total shadow would_deny 2",
-            "tollgate_store_errors_total unavailable 2",
-            "tollgate_store_seconds 1",
+            "plimsoll_decisions_total calls allowed 2",
+            "plimsoll_decisions_total calls denied 1",
+            "plimsoll_decisions_total shadow would_allow 1",
+            "plimsoll_decisions_total shadow would_deny 2",
+            "plimsoll_store_errors_total unavailable 2",
+            "plimsoll_store_seconds 1",
         ]
     );
 }
@@ -102,7 +102,7 @@ fn a_layer_starts_the_counters_of_its_policies() {
     });
     let mut series = BTreeMap::new();
     for (key, .., value) in snapshotter.snapshot().into_vec() {
-        if key.key().name() == "tollgate_decisions_total" {
+        if key.key().name() == "plimsoll_decisions_total" {
             assert_eq!(value, DebugValue::Counter(0));
             let policy = key.key().labels().find(|label| label.key() == "policy").unwrap();
             *series.entry(policy.value().to_owned()).or_insert(0) += 1;
@@ -133,7 +133,7 @@ fn charges_without_a_peer_are_counted() {
         })
     });
     assert_eq!(statuses, [500, 500, 200]);
-    assert_eq!(seen(&snapshotter), ["tollgate_missing_peers_total  3"]);
+    assert_eq!(seen(&snapshotter), ["plimsoll_missing_peers_total  3"]);
 }
 
 /// Three requests that `free` denies are no denials of `overall`, which has not refused them.
@@ -162,12 +162,12 @@ fn a_denial_counts_for_the_policies_that_refuse() {
     assert_eq!(
         seen(&snapshotter),
         [
-            "tollgate_decisions_total free allowed 1",
-            "tollgate_decisions_total free denied 4",
-            "tollgate_decisions_total overall allowed 1",
-            "tollgate_decisions_total overall not_charged 3",
-            "tollgate_decisions_total small denied 1",
-            "tollgate_decisions_total trial would_deny 1",
+            "plimsoll_decisions_total free allowed 1",
+            "plimsoll_decisions_total free denied 4",
+            "plimsoll_decisions_total overall allowed 1",
+            "plimsoll_decisions_total overall not_charged 3",
+            "plimsoll_decisions_total small denied 1",
+            "plimsoll_decisions_total trial would_deny 1",
         ]
     );
 }
@@ -197,7 +197,7 @@ fn checks_that_fall_back_are_counted() {
         let found = metrics.into_iter().find(|(key, ..)| key.key().name() == name);
         found.map(|(_, _, _, value)| value)
     };
-    assert_eq!(count("tollgate_fallback_total"), Some(DebugValue::Counter(2)));
+    assert_eq!(count("plimsoll_fallback_total"), Some(DebugValue::Counter(2)));
 }
 
 /// A memory store that passes for a shared one, and can fail.
@@ -273,13 +273,13 @@ fn leases_are_counted() {
         }
     }
     let count = |name: &str| counts.get(name).copied().unwrap_or(0);
-    assert_eq!(count("tollgate_leased_checks_total"), spent, "{counts:?}");
+    assert_eq!(count("plimsoll_leased_checks_total"), spent, "{counts:?}");
     assert!(spent > 300, "{spent}");
-    assert_eq!(count("tollgate_leased_units_total"), spent + granted, "{counts:?}");
+    assert_eq!(count("plimsoll_leased_units_total"), spent + granted, "{counts:?}");
     assert!(granted > 0);
-    assert_eq!(count("tollgate_lease_refunds_total"), granted, "{counts:?}");
+    assert_eq!(count("plimsoll_lease_refunds_total"), granted, "{counts:?}");
     for result in ["granted", "denied", "lost"] {
-        assert!(count(&format!("tollgate_lease_renewals_total {result}")) > 0, "{counts:?}");
+        assert!(count(&format!("plimsoll_lease_renewals_total {result}")) > 0, "{counts:?}");
     }
 }
 
@@ -298,7 +298,7 @@ fn the_state_of_a_breaker() {
                 other => panic!("{name} is {other:?}"),
             })
         };
-        (value("tollgate_breaker_state"), value("tollgate_open_breakers"))
+        (value("plimsoll_breaker_state"), value("plimsoll_open_breakers"))
     };
     let gauges = |state: f64, open: f64| (Some(state), Some(open));
     metrics::with_local_recorder(&recorder, || {
@@ -356,7 +356,7 @@ impl Recorder for Descriptions {
 /// Returns the names of metrics between two `quote`s in a text.
 fn names(text: &str, quote: char) -> Vec<String> {
     let is_name = |part: &&str| {
-        part.starts_with("tollgate_")
+        part.starts_with("plimsoll_")
             && part.bytes().all(|it| it == b'_' || it.is_ascii_lowercase())
     };
     text.split(quote).filter(is_name).map(str::to_owned).collect()

@@ -4,7 +4,7 @@ use std::{convert::Infallible, thread, time::Duration};
 
 use http::{Request, Response};
 use http_body_util::Full;
-use tollgate::{
+use plimsoll::{
     Limiter, Policy, RateLimitLayer, Rule, by,
     store::{Answer, MemoryConfig, MemoryStore, Request as Asked, Store},
 };

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 
 use http::{Request, Response};
-use tollgate::{
+use plimsoll::{
     DenialEvents, Error, ErrorKind, Limiter, OnFailure, Policy, RateLimitLayer, Rule, by,
     store::{
         Answer, MemoryConfig, MemoryStore, Regions, RegionsConfig, Request as StoreRequest,

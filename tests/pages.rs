@@ -7,7 +7,7 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use tollgate::Algorithm;
+use plimsoll::Algorithm;
 
 /// Files of the repository that rustdoc has no page for.
 const NOT_IN_RUSTDOC: [&str; 3] = ["contributing", "mit", "apache"];

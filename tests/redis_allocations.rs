@@ -6,12 +6,12 @@ mod servers;
 
 use std::{alloc::System, pin::pin, time::Duration};
 
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use tokio::task::yield_now;
-use tollgate::{
+use plimsoll::{
     Charges, Limiter, Policy,
     store::{RedisStore, Resilience, Source},
 };
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use tokio::task::yield_now;
 
 use servers::Server;
 

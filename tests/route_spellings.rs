@@ -11,7 +11,7 @@ use axum::{
     middleware::{Next, from_fn},
     routing::get,
 };
-use tollgate::{Limiter, Policy, RateLimitLayer, Rule, by, cost, route};
+use plimsoll::{Limiter, Policy, RateLimitLayer, Rule, by, cost, route};
 use tower::{Layer, ServiceExt};
 
 #[path = "support/seed.rs"]

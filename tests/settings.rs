@@ -5,14 +5,14 @@ mod support;
 
 use std::{fmt::Debug, time::Duration};
 
+use plimsoll::{
+    Algorithm, DenialEvents, Headers, OnFailure, Quota, Reset,
+    store::{BreakerConfig, MemoryConfig, Resilience},
+};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use support::seed;
-use tollgate::{
-    Algorithm, DenialEvents, Headers, OnFailure, Quota, Reset,
-    store::{BreakerConfig, MemoryConfig, Resilience},
-};
 
 /// Reads what was written.
 fn round_trip<T: Serialize + DeserializeOwned>(value: &T) -> T {
@@ -233,7 +233,7 @@ fn the_secret_of_headers_is_read_and_never_written() {
 
 #[cfg(feature = "redis")]
 mod redis {
-    use tollgate::store::RedisConfig;
+    use plimsoll::store::RedisConfig;
 
     use super::*;
 

@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use log::Log;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use servers::{Cluster, Server, free_port};
-use support::calm::eventually;
-use tokio::time::sleep;
-use tollgate::{
+use plimsoll::{
     Limiter, OnFailure, Policy,
     store::{RedisStore, Resilience},
 };
+use servers::{Cluster, Server, free_port};
+use support::calm::eventually;
+use tokio::time::sleep;
 
 /// Takes the events so far, and returns those about failures of the store.
 fn failures(log: &Log) -> Vec<String> {
@@ -31,7 +31,7 @@ fn counted(snapshotter: &Snapshotter, kind: &str) -> u64 {
     let snapshot = snapshotter.snapshot().into_vec();
     let counter = snapshot.into_iter().find(|(key, ..)| {
         let key = key.key();
-        key.name() == "tollgate_store_errors_total"
+        key.name() == "plimsoll_store_errors_total"
             && key.labels().any(|label| label.key() == "kind" && label.value() == kind)
     });
     match counter {
@@ -61,7 +61,7 @@ async fn check_for(
 /// One test, because the log of failures is that of the process.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_cause_of_each_failure_is_logged() {
-    let (log, recorder) = (Log::of(|target| target == "tollgate"), DebuggingRecorder::new());
+    let (log, recorder) = (Log::of(|target| target == "plimsoll"), DebuggingRecorder::new());
     let snapshotter = recorder.snapshotter();
     tracing::subscriber::set_global_default(log.clone()).expect("the first subscriber");
     recorder.install().expect("the first recorder");

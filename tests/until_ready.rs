@@ -7,12 +7,12 @@ use std::{
     time::Duration,
 };
 
-use support::policy;
-use tokio::{task::JoinSet, time::Instant};
-use tollgate::{
+use plimsoll::{
     Clock, Decision, Limiter, Timestamp,
     store::{MemoryConfig, MemoryStore},
 };
+use support::policy;
+use tokio::{task::JoinSet, time::Instant};
 
 /// Shows the time of tokio, which tests can pause.
 #[derive(Debug)]

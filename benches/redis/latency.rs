@@ -1,12 +1,12 @@
 //! The latency of one check at a time: a task that checks in a row, beside a raw EVALSHA of the same
 //! script over one multiplexed connection.
 
-use redis::{Cmd, Script, Value, aio::MultiplexedConnection};
-use tokio::time::Instant;
-use tollgate::{
+use plimsoll::{
     Limiter, Policy,
     store::{RedisStore, Resilience},
 };
+use redis::{Cmd, Script, Value, aio::MultiplexedConnection};
+use tokio::time::Instant;
 
 use crate::{
     server::Server,

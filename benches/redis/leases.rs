@@ -8,12 +8,12 @@ use std::{
     time::Duration,
 };
 
+use plimsoll::{Charge, Charges, Limiter, Policy, store::RedisStore};
 use redis::{Cmd, Script, Value, aio::MultiplexedConnection};
 use tokio::{
     task::{JoinSet, yield_now},
     time::Instant,
 };
-use tollgate::{Charge, Charges, Limiter, Policy, store::RedisStore};
 
 use crate::{
     server::Server,

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use redis::{Cmd, Script, Value, aio::MultiplexedConnection};
-use tollgate::{
+use plimsoll::{
     Charge, Decision, Key, Limiter, Policy, Reserve,
     store::{RedisConfig, RedisStore},
 };
+use redis::{Cmd, Script, Value, aio::MultiplexedConnection};
 
 use crate::server::Server;
 
@@ -179,7 +179,7 @@ pub(crate) async fn run() {
         RedisStore::connect_with(&server.url(), RedisConfig::default().batching(false))
             .await
             .expect("a store"),
-        tollgate::store::Resilience::none(),
+        plimsoll::store::Resilience::none(),
     );
     let options = redis::AsyncConnectionConfig::new().set_response_timeout(None);
     let client = server.client();

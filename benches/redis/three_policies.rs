@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use redis::{Cmd, Script, Value};
-use tollgate::{
+use plimsoll::{
     Charge, Key, Limiter, Policy,
     store::{RedisStore, Resilience},
 };
+use redis::{Cmd, Script, Value};
 
 use crate::{
     server::Server,

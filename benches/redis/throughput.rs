@@ -5,12 +5,12 @@
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use bb8_redis::RedisConnectionManager;
-use redis::{Cmd, Script, Value};
-use tokio::time::Instant;
-use tollgate::{
+use plimsoll::{
     Decision, Key, Limiter, Policy,
     store::{RedisConfig, RedisStore},
 };
+use redis::{Cmd, Script, Value};
+use tokio::time::Instant;
 
 use crate::server::Server;
 
@@ -131,14 +131,14 @@ async fn on_keys(seconds: f64, keys: u64) {
             let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
             stores.push((
                 format!("url, {connections} connections{how}"),
-                Limiter::with(store, tollgate::store::Resilience::none()),
+                Limiter::with(store, plimsoll::store::Resilience::none()),
             ));
         }
     }
     let manager = RedisConnectionManager::new(server.url()).expect("valid");
     let pool = bb8::Pool::builder().max_size(2).build(manager).await.expect("a pool");
     let store = RedisStore::from_pool(pool).await.expect("a store");
-    let limiter = Limiter::with(store, tollgate::store::Resilience::none());
+    let limiter = Limiter::with(store, plimsoll::store::Resilience::none());
     stores.push(("as bb8's pool connects".into(), limiter));
     let sha: Arc<str> = Script::new(SCRIPT).get_hash().into();
     let line: Arc<[u8]> = packed_charge(4, 1e6, 1e6, 1e6).into();

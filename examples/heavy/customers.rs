@@ -1,5 +1,5 @@
 //! Limits each customer as a table in SQLite says:
-//! `cargo run -p tollgate-heavy-examples --features lookup --example customers`.
+//! `cargo run -p plimsoll-heavy-examples --features lookup --example customers`.
 //!
 //! The header `x-api-key` names the customer: `acme-key` has the 5 requests a minute of the policy,
 //! `globex-key` 20 and `initech-key` 100. Unknown keys have 5 a minute for each address.
@@ -23,12 +23,12 @@ use axum::{
     http::{StatusCode, request::Parts},
     routing::{get, put},
 };
-use rusqlite::{Connection, OptionalExtension, params};
-use tokio::task;
-use tollgate::{
+use plimsoll::{
     Lookup, Policy, Quota, RateLimitLayer, Rule,
     by::{self, Or},
 };
+use rusqlite::{Connection, OptionalExtension, params};
+use tokio::task;
 
 type Customers = Lookup<String, Customer>;
 

@@ -9,11 +9,11 @@ mod shop;
 mod support;
 
 use axum::routing::get;
+use plimsoll::{Policy, Quota, RateLimitLayer, Rule, by, route};
 use shop::{
     Order, Placed,
     orders_server::{Orders, OrdersServer},
 };
-use tollgate::{Policy, Quota, RateLimitLayer, Rule, by, route};
 use tonic::{Request, Response, Status, service::Routes};
 
 struct Shop;

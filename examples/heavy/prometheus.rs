@@ -1,5 +1,5 @@
 //! A rate-limited axum server with metrics for Prometheus:
-//! `cargo run -p tollgate-heavy-examples --features metrics --example prometheus`.
+//! `cargo run -p plimsoll-heavy-examples --features metrics --example prometheus`.
 //!
 //! - `/` costs 1 unit; each address has 5 in any 10 seconds.
 //! - `/metrics` is what Prometheus scrapes. It is not limited. A service on the Internet serves it on
@@ -9,8 +9,8 @@ use std::{env, error::Error, net::SocketAddr};
 
 use axum::{Router, routing::get};
 use metrics_exporter_prometheus::PrometheusBuilder;
+use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
 use tokio::net::TcpListener;
-use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
 
 /// Upper bounds of the buckets of histograms, in seconds. The deadline of a check is 0.05 s.
 const BUCKETS: [f64; 8] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1];

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use axum::{Router, routing::get};
 use http::{Request, Response};
+use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by, client::PaceLayer};
 use tokio::{net::TcpListener, time::Instant};
-use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, by, client::PaceLayer};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 #[tokio::main]

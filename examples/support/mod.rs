@@ -3,8 +3,8 @@
 use std::{env, error::Error, io, net::SocketAddr};
 
 use axum::Router;
+use plimsoll::Limiter;
 use tokio::net::TcpListener;
-use tollgate::Limiter;
 use tracing_subscriber::{
     filter::{LevelFilter, Targets},
     fmt,
@@ -22,7 +22,7 @@ pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 pub(crate) fn limiter_from_env() -> Outcome<Limiter> {
     log_events();
     Ok(match env::var("REDIS_URL") {
-        Ok(url) => Limiter::new(tollgate::store::RedisStore::connect_lazy(&url)?),
+        Ok(url) => Limiter::new(plimsoll::store::RedisStore::connect_lazy(&url)?),
         Err(_) => Limiter::in_memory(),
     })
 }
@@ -37,11 +37,11 @@ pub(crate) fn limiter_from_env() -> Outcome<Limiter> {
     }
 }
 
-/// Writes the events to the standard error. `RUST_LOG` sets the level, as in `RUST_LOG=tollgate=info`.
+/// Writes the events to the standard error. `RUST_LOG` sets the level, as in `RUST_LOG=plimsoll=info`.
 /// The default is `warn`, and `info` for this crate, whose first event says what is limited.
 fn log_events() {
     let default =
-        Targets::new().with_default(LevelFilter::WARN).with_target("tollgate", LevelFilter::INFO);
+        Targets::new().with_default(LevelFilter::WARN).with_target("plimsoll", LevelFilter::INFO);
     let targets = env::var("RUST_LOG").ok().and_then(|it| it.parse().ok()).unwrap_or(default);
     let lines = fmt::layer().with_ansi(false).with_writer(io::stderr);
     tracing_subscriber::registry().with(lines.with_filter(targets)).init();

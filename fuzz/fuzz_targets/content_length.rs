@@ -5,7 +5,7 @@
 
 use http::{HeaderValue, Request, Version};
 use libfuzzer_sys::fuzz_target;
-use tollgate::cost;
+use plimsoll::cost;
 
 const UNSTATED: u64 = 77;
 

@@ -11,7 +11,7 @@ use std::{
 
 use http::{HeaderValue, Method, Request, Response, Version};
 use libfuzzer_sys::fuzz_target;
-use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
 use tower::{Layer, Service, service_fn};
 
 const METHODS: [Method; 4] = [Method::POST, Method::GET, Method::HEAD, Method::PUT];

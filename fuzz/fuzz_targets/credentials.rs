@@ -4,7 +4,7 @@
 
 use http::{HeaderValue, Request, request::Parts};
 use libfuzzer_sys::fuzz_target;
-use tollgate::{
+use plimsoll::{
     Identity, Key,
     by::{self, Or},
 };

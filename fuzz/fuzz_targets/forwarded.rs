@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use http::{HeaderValue, Request, request::Parts};
 use libfuzzer_sys::fuzz_target;
-use tollgate::by::ClientIp;
+use plimsoll::by::ClientIp;
 
 const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 

@@ -10,11 +10,11 @@ use std::{
 
 use http::{Request, Response};
 use libfuzzer_sys::fuzz_target;
-use sfv::{BareItem, List, ListEntry, Parser};
-use tollgate::{
+use plimsoll::{
     Algorithm, Headers, Limiter, Policy, Quota, RateLimitLayer, Rule, by,
     store::{MemoryConfig, MemoryStore},
 };
+use sfv::{BareItem, List, ListEntry, Parser};
 use tower::{Layer, Service, service_fn};
 
 fuzz_target!(|input: (&str, u64, u64, u8, u64, Vec<u8>)| {

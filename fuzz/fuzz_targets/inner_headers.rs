@@ -10,7 +10,7 @@ use std::{
 
 use http::{HeaderValue, Request, Response};
 use libfuzzer_sys::fuzz_target;
-use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
 use tower::{Layer, Service, service_fn};
 
 const NAMES: [&str; 7] = [

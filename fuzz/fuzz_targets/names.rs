@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::Key;
+use plimsoll::Key;
 
 fuzz_target!(|name: &str| {
     let key = Key::from_name(name);

@@ -11,7 +11,7 @@ use axum::{
 };
 use http::Uri;
 use libfuzzer_sys::fuzz_target;
-use tollgate::{Decided, Key, Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+use plimsoll::{Decided, Key, Limiter, Policy, Quota, RateLimitLayer, Rule, by};
 use tower::ServiceExt;
 
 /// Panics if the key that was charged is not the parameter.

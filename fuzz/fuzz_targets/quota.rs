@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::{Policy, Quota};
+use plimsoll::{Policy, Quota};
 
 fuzz_target!(|text: &str| {
     if let Ok(quota) = text.parse::<Quota>() {

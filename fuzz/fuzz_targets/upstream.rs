@@ -13,11 +13,11 @@ use std::{
 
 use http::{HeaderMap, HeaderValue, Request, Response};
 use libfuzzer_sys::fuzz_target;
-use sfv::{BareItem, List, ListEntry, Parser};
-use tollgate::{
+use plimsoll::{
     Limiter, Policy, Quota, Reset, Rule, by,
     client::{PaceError, PaceLayer},
 };
+use sfv::{BareItem, List, ListEntry, Parser};
 use tower::{Layer, Service, service_fn};
 
 const NAMES: [&str; 6] = [

@@ -57,11 +57,11 @@ use crate::{
 /// Calls beyond the quota fail at once:
 ///
 /// ```
-/// use tollgate::{Limiter, Policy, Quota, Rule, by, client::PaceLayer};
+/// use plimsoll::{Limiter, Policy, Quota, Rule, by, client::PaceLayer};
 ///
 /// let upstream = Policy::new("upstream", Quota::per_second(5))?;
 /// let layer = PaceLayer::new(Limiter::in_memory(), Rule::new(upstream, by::constant("upstream")));
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 ///
 /// Calls wait for up to 10 s, and a second rule limits each host:
@@ -69,14 +69,14 @@ use crate::{
 /// ```
 /// use std::time::Duration;
 ///
-/// use tollgate::{Key, Limiter, Policy, Quota, Rule, by, client::PaceLayer};
+/// use plimsoll::{Key, Limiter, Policy, Quota, Rule, by, client::PaceLayer};
 ///
 /// let upstream = Policy::new("upstream", Quota::per_second(5))?;
 /// let per_host = Policy::new("per-host", Quota::per_minute(60))?;
 /// let layer = PaceLayer::new(Limiter::in_memory(), Rule::new(upstream, by::constant("upstream")))
 ///     .and(Rule::new(per_host, |parts| parts.uri.host().map(Key::from)))
 ///     .wait(Duration::from_secs(10));
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct PaceLayer {

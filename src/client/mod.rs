@@ -8,7 +8,7 @@
 //! use std::time::Duration;
 //!
 //! use http::{Request, Response};
-//! use tollgate::{Limiter, Policy, Quota, Rule, by, client::PaceLayer};
+//! use plimsoll::{Limiter, Policy, Quota, Rule, by, client::PaceLayer};
 //! use tower::{ServiceBuilder, ServiceExt, service_fn};
 //!
 //! # #[tokio::main(flavor = "current_thread")]

@@ -18,7 +18,7 @@ use super::Timestamp;
 ///     atomic::{AtomicU64, Ordering},
 /// };
 ///
-/// use tollgate::{
+/// use plimsoll::{
 ///     Clock, Limiter, Policy, Timestamp,
 ///     store::{MemoryConfig, MemoryStore},
 /// };
@@ -40,7 +40,7 @@ use super::Timestamp;
 /// assert!(!limiter.check_now(policy.charge("alice", 1))?.is_allowed());
 /// clock.0.fetch_add(60_000_000, Ordering::Relaxed);
 /// assert!(limiter.check_now(policy.charge("alice", 1))?.is_allowed());
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Returns the current time.

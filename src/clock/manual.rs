@@ -15,7 +15,7 @@ use super::{Clock, Timestamp, micros};
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Clock, ManualClock};
+/// use plimsoll::{Clock, ManualClock};
 ///
 /// let clock = ManualClock::at(1_000_000);
 /// clock.advance(Duration::from_millis(250));

@@ -21,7 +21,7 @@ use super::{Clock, Timestamp, micros, wall_time};
 /// ```
 /// use std::time::Duration;
 ///
-/// use tollgate::{
+/// use plimsoll::{
 ///     Limiter, Policy, Quota, TokioClock,
 ///     store::{MemoryConfig, MemoryStore},
 /// };
@@ -37,7 +37,7 @@ use super::{Clock, Timestamp, micros, wall_time};
 /// assert!(!limiter.check(logins.charge("alice", 1)).await?.is_allowed());
 /// tokio::time::advance(Duration::from_secs(60)).await;
 /// assert!(limiter.check(logins.charge("alice", 1)).await?.is_allowed());
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// # }).unwrap();
 /// ```
 ///

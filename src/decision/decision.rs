@@ -17,10 +17,10 @@ use crate::{
 /// The decision on a check: all charges were admitted, or none was spent.
 ///
 /// ```
-/// use tollgate::{Decision, Limiter, Policy, Quota};
+/// use plimsoll::{Decision, Limiter, Policy, Quota};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), tollgate::Error> {
+/// # async fn main() -> Result<(), plimsoll::Error> {
 /// let limiter = Limiter::in_memory();
 /// let search = Policy::new("search", Quota::per_minute(100))?;
 ///

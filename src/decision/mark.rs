@@ -6,7 +6,7 @@
 /// It has three numbers. Only the [`Store`](crate::store::Store) that creates them interprets them.
 ///
 /// ```
-/// use tollgate::Mark;
+/// use plimsoll::Mark;
 ///
 /// let window_number = 28_333_333;
 /// let mark = Mark::new([window_number, 0, 0]);

@@ -11,7 +11,7 @@ use crate::{
 /// The outcome of one [`Charge`].
 ///
 /// ```
-/// use tollgate::{Limiter, Policy, Quota, store::Verdict};
+/// use plimsoll::{Limiter, Policy, Quota, store::Verdict};
 ///
 /// let user = Policy::new("user", Quota::per_minute(100))?;
 /// let export = Policy::new("export", Quota::per_hour(2))?;
@@ -25,7 +25,7 @@ use crate::{
 /// assert_eq!(user.verdict(), Verdict::Passed);
 /// // The other charge was refused, so none is spent.
 /// assert_eq!(user.granted(), 0);
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Outcome<'a> {
@@ -111,10 +111,10 @@ impl<'a> Outcome<'a> {
     /// refused, and not against the others of the check.
     ///
     /// ```
-    /// use tollgate::{Limiter, OutcomeKind, Policy, Quota};
+    /// use plimsoll::{Limiter, OutcomeKind, Policy, Quota};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), tollgate::Error> {
+    /// # async fn main() -> Result<(), plimsoll::Error> {
     /// let limiter = Limiter::in_memory();
     /// let free = Policy::new("free", Quota::per_minute(1))?;
     /// let overall = Policy::new("overall", Quota::per_second(1_000))?;

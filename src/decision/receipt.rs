@@ -20,10 +20,10 @@ use crate::{
 /// [`Reservation`](crate::Reservation).
 ///
 /// ```
-/// use tollgate::{Decision, Limiter, Policy, Quota};
+/// use plimsoll::{Decision, Limiter, Policy, Quota};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), tollgate::Error> {
+/// # async fn main() -> Result<(), plimsoll::Error> {
 /// let limiter = Limiter::in_memory();
 /// let tokens = Policy::new("tokens", Quota::per_day(1_000))?;
 ///

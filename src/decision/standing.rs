@@ -12,10 +12,10 @@ use crate::clock::Timestamp;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Algorithm, Limiter, ManualClock, Policy, Quota, store::{MemoryConfig, MemoryStore}};
+/// use plimsoll::{Algorithm, Limiter, ManualClock, Policy, Quota, store::{MemoryConfig, MemoryStore}};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), tollgate::Error> {
+/// # async fn main() -> Result<(), plimsoll::Error> {
 /// let clock = ManualClock::at(1_700_000_000_000_000);
 /// let limiter = Limiter::new(MemoryStore::new(MemoryConfig::default().clock(clock)));
 /// let bucket = Algorithm::TokenBucket { burst: 5 };

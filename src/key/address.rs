@@ -44,7 +44,7 @@ impl From<IpAddr> for Key {
     ///
     /// ```
     /// use std::net::IpAddr;
-    /// use tollgate::Key;
+    /// use plimsoll::Key;
     ///
     /// let [one, other]: [IpAddr; 2] = ["2001:db8::1".parse()?, "2001:db8::2:3".parse()?];
     /// assert_eq!(Key::from(one), Key::from(other));

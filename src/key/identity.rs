@@ -7,7 +7,7 @@ use super::Key;
 /// Extractors return a [`Key`], an `Option` of one, or an identity.
 ///
 /// ```
-/// use tollgate::{Identity, Key};
+/// use plimsoll::{Identity, Key};
 ///
 /// assert_eq!(Identity::from("alice"), Identity::Known(Key::from("alice")));
 /// assert_eq!(Identity::from(None::<Key>).key(), Some(Key::ANONYMOUS));
@@ -74,7 +74,7 @@ impl<I: Into<Identity>> From<Option<I>> for Identity {
     note = "an extractor returns a `Key`, a value that makes a key (such as a `String`, an integer or an \
             `IpAddr`), an `Option` of one of them, or an `Identity`",
     note = "an extractor is not asynchronous: to load the key from a database, use \
-            `tollgate::Lookup` (feature `lookup`)"
+            `plimsoll::Lookup` (feature `lookup`)"
 )]
 pub trait IntoIdentity {
     /// Converts the value.

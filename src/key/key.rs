@@ -36,7 +36,7 @@ use super::digest::{fixed_digest, words};
 /// addresses. [`display_revealed`](Self::display_revealed) prints the key in the clear.
 ///
 /// ```
-/// use tollgate::Key;
+/// use plimsoll::Key;
 ///
 /// let key = Key::from("alice@example.com");
 /// assert!(!format!("{key:?}").contains("alice"));
@@ -114,7 +114,7 @@ impl Key {
     /// login does and pass the result.
     ///
     /// ```
-    /// use tollgate::Key;
+    /// use plimsoll::Key;
     ///
     /// assert_eq!(Key::from_name(" Dave\n"), Key::from_name("dave"));
     /// assert_ne!(Key::from("Dave"), Key::from("dave"));

@@ -34,7 +34,7 @@ impl Key {
     ///
     /// ```
     /// use std::net::Ipv4Addr;
-    /// use tollgate::Key;
+    /// use plimsoll::Key;
     ///
     /// let key = Key::from(("alice", 42, Ipv4Addr::LOCALHOST));
     /// assert_eq!(key.display_revealed().to_string(), "(alice, 42, 127.0.0.1)");

@@ -31,10 +31,10 @@ impl Limiter {
     /// - To deny a key for a given time, use [`block`](Self::block).
     ///
     /// ```
-    /// use tollgate::{Limiter, Policy, Quota};
+    /// use plimsoll::{Limiter, Policy, Quota};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), tollgate::Error> {
+    /// # async fn main() -> Result<(), plimsoll::Error> {
     /// let limiter = Limiter::in_memory();
     /// let search = Policy::new("search", Quota::per_minute(100))?;
     ///
@@ -85,10 +85,10 @@ impl Limiter {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tollgate::{Limiter, Policy, Quota};
+    /// use plimsoll::{Limiter, Policy, Quota};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), tollgate::Error> {
+    /// # async fn main() -> Result<(), plimsoll::Error> {
     /// let limiter = Limiter::in_memory();
     /// let logins = Policy::new("logins", Quota::per_minute(5))?;
     ///

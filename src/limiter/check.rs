@@ -29,7 +29,7 @@ use crate::{
 ///     task::{Context, Poll, ready},
 /// };
 ///
-/// use tollgate::{Check, Error};
+/// use plimsoll::{Check, Error};
 ///
 /// /// Whether a check allows.
 /// pub struct Allowed<'l, 'p>(Check<'l, 'p>);

@@ -19,10 +19,10 @@ use crate::{
 /// It is cheap to clone, and clones share the [`Store`].
 ///
 /// ```
-/// use tollgate::{Decision, Limiter, Policy, Quota};
+/// use plimsoll::{Decision, Limiter, Policy, Quota};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), tollgate::Error> {
+/// # async fn main() -> Result<(), plimsoll::Error> {
 /// let limiter = Limiter::in_memory();
 /// let second = Policy::new("per-second", Quota::per_second(10))?;
 /// let day = Policy::new("per-day", Quota::per_day(1_000))?;
@@ -107,9 +107,9 @@ impl Limiter {
     /// It needs an embedded store, such as [`MemoryStore`], which never waits.
     ///
     /// ```
-    /// use tollgate::{Decision, Limiter, Policy, Quota};
+    /// use plimsoll::{Decision, Limiter, Policy, Quota};
     ///
-    /// fn main() -> Result<(), tollgate::Error> {
+    /// fn main() -> Result<(), plimsoll::Error> {
     ///     let limiter = Limiter::in_memory();
     ///     let mails = Policy::new("mails", Quota::per_hour(2))?;
     ///     for mail in ["first", "second", "third"] {
@@ -150,10 +150,10 @@ impl Limiter {
     /// Dropping the reservation keeps the charge.
     ///
     /// ```
-    /// use tollgate::{Limiter, Policy, Quota, Reserve};
+    /// use plimsoll::{Limiter, Policy, Quota, Reserve};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), tollgate::Error> {
+    /// # async fn main() -> Result<(), plimsoll::Error> {
     /// let limiter = Limiter::in_memory();
     /// let failed_logins = Policy::new("failed-logins", Quota::per_minute(3))?;
     ///

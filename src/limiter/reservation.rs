@@ -9,10 +9,10 @@ use crate::{
 /// The result of [`Limiter::reserve`].
 ///
 /// ```
-/// use tollgate::{Limiter, Policy, Quota, Reserve};
+/// use plimsoll::{Limiter, Policy, Quota, Reserve};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), tollgate::Error> {
+/// # async fn main() -> Result<(), plimsoll::Error> {
 /// # let right_password = true;
 /// let limiter = Limiter::in_memory();
 /// let failures = Policy::new("failed-logins", Quota::per_minute(3))?;
@@ -45,7 +45,7 @@ pub enum Reserve<'p> {
 /// The compiler rejects a second use:
 ///
 /// ```compile_fail,E0382
-/// async fn twice(slot: tollgate::Reservation) -> Result<(), tollgate::Error> {
+/// async fn twice(slot: plimsoll::Reservation) -> Result<(), plimsoll::Error> {
 ///     slot.refund().await?;
 ///     slot.refund().await?;
 ///     Ok(())
@@ -53,7 +53,7 @@ pub enum Reserve<'p> {
 /// ```
 ///
 /// ```compile_fail,E0382
-/// async fn both(slot: tollgate::Reservation) -> Result<(), tollgate::Error> {
+/// async fn both(slot: plimsoll::Reservation) -> Result<(), plimsoll::Error> {
 ///     slot.settle(3).await?;
 ///     slot.refund().await?;
 ///     Ok(())
@@ -62,12 +62,12 @@ pub enum Reserve<'p> {
 ///
 /// ```compile_fail,E0277
 /// fn cloned<T: Clone>() {}
-/// cloned::<tollgate::Reservation>();
+/// cloned::<plimsoll::Reservation>();
 /// ```
 ///
 /// ```compile_fail,E0277
 /// fn cloned<T: Clone>() {}
-/// cloned::<tollgate::Receipt>();
+/// cloned::<plimsoll::Receipt>();
 /// ```
 #[derive(Debug)]
 #[must_use = "dropping a reservation keeps the charge"]

@@ -19,13 +19,13 @@ use crate::decision::{Decision, Outcome};
 ///
 /// ```
 /// use axum::{Router, routing::get};
-/// use tollgate::{Decided, Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+/// use plimsoll::{Decided, Limiter, Policy, Quota, RateLimitLayer, Rule, by};
 ///
 /// async fn handler(decided: Decided) -> String {
 ///     format!("{:?} units left", decided.remaining())
 /// }
 ///
-/// # fn main() -> Result<(), tollgate::Error> {
+/// # fn main() -> Result<(), plimsoll::Error> {
 /// let rule = Rule::new(Policy::new("api", Quota::per_minute(60))?, by::header("x-api-key"));
 /// let layer = RateLimitLayer::new(Limiter::in_memory(), rule).visible();
 /// let app: Router = Router::new().route("/", get(handler)).layer(layer);

@@ -33,9 +33,9 @@ use crate::{
 ///
 /// ```
 /// use axum::{Router, routing::get};
-/// use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+/// use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
 ///
-/// # fn main() -> Result<(), tollgate::Error> {
+/// # fn main() -> Result<(), plimsoll::Error> {
 /// let per_client = Policy::new("per-client", Quota::per_minute(60))?;
 /// let rule = Rule::new(per_client, by::header("x-api-key"));
 /// let layer = RateLimitLayer::new(Limiter::in_memory(), rule);
@@ -50,9 +50,9 @@ use crate::{
 /// use std::time::Duration;
 ///
 /// use axum::{Router, routing::get};
-/// use tollgate::{Headers, Limiter, Policy, Quota, RateLimitLayer, Rule, by, route};
+/// use plimsoll::{Headers, Limiter, Policy, Quota, RateLimitLayer, Rule, by, route};
 ///
-/// # fn main() -> Result<(), tollgate::Error> {
+/// # fn main() -> Result<(), plimsoll::Error> {
 /// let per_client = Policy::new("per-client", Quota::per_minute(60))?;
 /// let overall = Policy::new("overall", Quota::per_second(500))?;
 /// let layer = RateLimitLayer::new(Limiter::in_memory(), Rule::new(per_client, by::peer_ip()))
@@ -86,7 +86,7 @@ use crate::{
 /// contains neither keys nor addresses:
 ///
 /// ```text
-/// INFO tollgate: api 100/min sliding-log; store memory (1,000,000 keys, 256 MiB)
+/// INFO plimsoll: api 100/min sliding-log; store memory (1,000,000 keys, 256 MiB)
 /// ```
 ///
 /// Install the subscriber before the layer is added to a router. Clones of a layer emit one event
@@ -148,7 +148,7 @@ impl RateLimitLayer {
     /// use std::net::SocketAddr;
     ///
     /// use axum::{Router, routing::get};
-    /// use tollgate::{Limiter, Quota, RateLimitLayer};
+    /// use plimsoll::{Limiter, Quota, RateLimitLayer};
     ///
     /// # async fn serve(listener: tokio::net::TcpListener) -> Result<(), Box<dyn std::error::Error>> {
     /// let layer = RateLimitLayer::per_ip(Limiter::in_memory(), Quota::per_minute(100))?;
@@ -203,11 +203,11 @@ impl RateLimitLayer {
     /// response body, and this layer [changes it](crate::ResponseBody).
     ///
     /// ```
-    /// # use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+    /// # use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
     /// # let rule = Rule::new(Policy::new("p", Quota::per_minute(60))?, by::header("x-api-key"));
     /// let limited = std::env::var_os("NO_LIMITS").is_none();
     /// let layer = RateLimitLayer::new(Limiter::in_memory(), rule).enabled(limited);
-    /// # Ok::<(), tollgate::Error>(())
+    /// # Ok::<(), plimsoll::Error>(())
     /// ```
     #[must_use]
     pub fn enabled(self, enabled: bool) -> Self {
@@ -271,14 +271,14 @@ impl RateLimitLayer {
     /// The closure is not called for gRPC requests, which get a gRPC status.
     ///
     /// ```
-    /// # use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+    /// # use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
     /// # let rule = Rule::new(Policy::new("p", Quota::per_minute(60))?, by::header("x-api-key"));
     /// let layer = RateLimitLayer::new(Limiter::in_memory(), rule)
     ///     .on_denied(|rejection, _parts| match rejection.retry_after_seconds() {
     ///         Some(seconds) => format!("slow down: come back in {seconds} s"),
     ///         None => "slow down".to_owned(),
     ///     });
-    /// # Ok::<(), tollgate::Error>(())
+    /// # Ok::<(), plimsoll::Error>(())
     /// ```
     #[must_use]
     pub fn on_denied<F, R>(self, respond: F) -> Self
@@ -295,12 +295,12 @@ impl RateLimitLayer {
     /// Everything else is as in [`on_denied`](Self::on_denied).
     ///
     /// ```
-    /// # use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+    /// # use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
     /// # let rule = Rule::new(Policy::new("p", Quota::per_minute(60))?, by::header("x-api-key"));
     /// let layer = RateLimitLayer::new(Limiter::in_memory(), rule)
     ///     .on_denied(|_, _| "slow down")
     ///     .on_over_capacity(|_, _| "this request is too large");
-    /// # Ok::<(), tollgate::Error>(())
+    /// # Ok::<(), plimsoll::Error>(())
     /// ```
     #[must_use]
     pub fn on_over_capacity<F, R>(self, respond: F) -> Self

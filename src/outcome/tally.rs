@@ -18,7 +18,7 @@ use std::sync::{
 ///
 /// ```
 /// use axum::{Extension, Router, routing::get};
-/// use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, Tally, by};
+/// use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, Tally, by};
 ///
 /// async fn report() -> (Extension<Tally>, String) {
 ///     let tally = Tally::new();
@@ -30,14 +30,14 @@ use std::sync::{
 /// let rule = Rule::new(rows, by::header("x-api-key")).cost(|_| 500).settle_tally();
 /// let layer = RateLimitLayer::new(Limiter::in_memory(), rule);
 /// let app: Router = Router::new().route("/report", get(report)).layer(layer);
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 ///
 /// A stream that counts while it runs. The response carries one clone, and the stream owns another:
 ///
 /// ```
 /// use http::Response;
-/// use tollgate::Tally;
+/// use plimsoll::Tally;
 ///
 /// let tally = Tally::new();
 /// let counter = tally.clone();

@@ -12,10 +12,10 @@ use crate::{key::Key, quota::Quota};
 /// [`into_owned`](Self::into_owned) removes the borrow.
 ///
 /// ```
-/// use tollgate::{Limiter, OnFailure, Policy, Quota};
+/// use plimsoll::{Limiter, OnFailure, Policy, Quota};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), tollgate::Error> {
+/// # async fn main() -> Result<(), plimsoll::Error> {
 /// let limiter = Limiter::in_memory();
 /// let search = Policy::new("search", Quota::per_minute(100))?;
 ///
@@ -92,10 +92,10 @@ impl<'p> Charge<'p> {
     /// first one applies.
     ///
     /// ```
-    /// use tollgate::{Limiter, Policy, Quota};
+    /// use plimsoll::{Limiter, Policy, Quota};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), tollgate::Error> {
+    /// # async fn main() -> Result<(), plimsoll::Error> {
     /// let limiter = Limiter::in_memory();
     /// let api = Policy::new("api", Quota::per_minute(100))?;
     ///

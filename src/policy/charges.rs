@@ -12,7 +12,7 @@ use crate::error::Error;
 /// and key are summed, so that the check sees their total.
 ///
 /// ```
-/// use tollgate::{Charges, Policy, Quota};
+/// use plimsoll::{Charges, Policy, Quota};
 ///
 /// let second = Policy::new("per-second", Quota::per_second(10))?;
 /// let day = Policy::new("per-day", Quota::per_day(1_000))?;
@@ -21,7 +21,7 @@ use crate::error::Error;
 ///     Charges::from([second.charge("alice", 1), day.charge("alice", 5), day.charge("alice", 2)]);
 /// assert_eq!(charges.len(), 2);
 /// assert_eq!(charges[1].cost(), 7);
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Charges<'p>(ChargeList<'p>);

@@ -18,7 +18,7 @@ impl Counters {
     pub(crate) fn new(name: &str) -> Self {
         let counters = Self(Self::OUTCOMES.map(|outcome| {
             let labels = [("policy", name.to_owned()), ("outcome", outcome.to_owned())];
-            Key::from_parts("tollgate_decisions_total", &labels)
+            Key::from_parts("plimsoll_decisions_total", &labels)
         }));
         counters.start();
         counters
@@ -37,7 +37,7 @@ impl Counters {
     #[inline]
     pub(crate) fn register(&self, recorder: &dyn Recorder, kind: usize) -> Counter {
         static METADATA: Metadata<'static> =
-            Metadata::new("tollgate", Level::INFO, Some("tollgate"));
+            Metadata::new("plimsoll", Level::INFO, Some("plimsoll"));
         recorder.register_counter(&self.0[kind], &METADATA)
     }
 }

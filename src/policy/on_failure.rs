@@ -7,7 +7,7 @@
 /// for the store instead, unless the charge says `Local` or `Allow`.
 ///
 /// ```
-/// use tollgate::{OnFailure, Policy, Quota, Rule, by};
+/// use plimsoll::{OnFailure, Policy, Quota, Rule, by};
 ///
 /// // A login must not be guessed while Redis is down.
 /// let login = Rule::new(Policy::new("login", Quota::per_minute(5))?, by::peer_ip())
@@ -15,7 +15,7 @@
 /// // A health page must always answer.
 /// let health = Rule::new(Policy::new("health", Quota::per_second(10))?, by::peer_ip())
 ///     .with_on_failure(OnFailure::Allow);
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]

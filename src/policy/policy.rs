@@ -22,12 +22,12 @@ use crate::{
 /// standings of their keys, so give each limit a name of its own.
 ///
 /// ```
-/// use tollgate::{Policy, Quota};
+/// use plimsoll::{Policy, Quota};
 ///
 /// let search = Policy::new("search", Quota::per_minute(100))?;
 /// search.set_quota(Quota::per_minute(200)); // for all clones; spent units stay spent
 /// assert_eq!(search.quota().limit(), 200);
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Policy(Arc<PolicyState>);
@@ -48,14 +48,14 @@ impl Policy {
     /// Creates a policy with this name and quota: a [`Quota`], or its text.
     ///
     /// ```
-    /// use tollgate::{Policy, Quota};
+    /// use plimsoll::{Policy, Quota};
     ///
     /// let search = Policy::new("search", "100/min")?;
     /// assert_eq!(search.quota(), Quota::per_minute(100));
     ///
     /// let error = Policy::new("login", "5/min token_bucket(5)").unwrap_err();
     /// assert!(error.to_string().contains("did you mean \"token-bucket(5)\"?"));
-    /// # Ok::<(), tollgate::Error>(())
+    /// # Ok::<(), plimsoll::Error>(())
     /// ```
     ///
     /// A name has 1 to 64 characters of `a-z`, `0-9`, `-`, `_` and `.`, and begins with a letter

@@ -11,11 +11,11 @@ use crate::error::Error;
 /// happens to units that are spent when the quota changes.
 ///
 /// ```
-/// use tollgate::{Algorithm, Quota};
+/// use plimsoll::{Algorithm, Quota};
 ///
 /// let quota = Quota::per_minute(100).with_algorithm(Algorithm::SlidingBuckets(6))?;
 /// assert_eq!(quota.to_string(), "100/min sliding-buckets(6)");
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 ///
 /// [`live_limits`]: crate::live_limits

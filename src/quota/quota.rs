@@ -19,14 +19,14 @@ use crate::{clock::Timestamp, error::Error, quota::Algorithm};
 /// With the feature `serde`, a quota is serialized as its text, such as `100/min`.
 ///
 /// ```
-/// use tollgate::{Algorithm, Quota};
+/// use plimsoll::{Algorithm, Quota};
 ///
 /// let quota = Quota::per_minute(100); // an exact sliding log of 100 units in any 60 s
 /// assert_eq!(quota, "100/min".parse()?);
 ///
 /// let smooth = Quota::per_second(50).with_algorithm(Algorithm::TokenBucket { burst: 20 })?;
 /// assert_eq!(smooth, "50/s token-bucket(20)".parse()?);
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Quota {
@@ -166,7 +166,7 @@ impl Quota {
     /// ```
     /// use std::time::Duration;
     ///
-    /// use tollgate::Quota;
+    /// use plimsoll::Quota;
     ///
     /// let quota = Quota::per_minute(60_000).leased(Duration::from_millis(500))?;
     /// assert_eq!(quota, "60000/min leased(500ms)".parse()?);
@@ -174,7 +174,7 @@ impl Quota {
     /// let error = quota.leased(Duration::from_secs(10)).unwrap_err();
     /// let allowed = "allowed is 1 ms to 6s for 60000/min (a tenth of the window)";
     /// assert_eq!(error.to_string(), format!("lease is 10s, {allowed}"));
-    /// # Ok::<(), tollgate::Error>(())
+    /// # Ok::<(), plimsoll::Error>(())
     /// ```
     ///
     /// # Errors
@@ -218,14 +218,14 @@ impl Quota {
     /// same, and then returns true from [`counts_leases`](crate::store::Store::counts_leases).
     ///
     /// ```
-    /// use tollgate::Quota;
+    /// use plimsoll::Quota;
     ///
     /// let quota: Quota = "60000/min leased(500ms)".parse()?;
     /// assert_eq!(quota.counted(), "60000/60500ms".parse()?);
     ///
     /// let smooth: Quota = "50/s token-bucket(20) leased(20ms)".parse()?;
     /// assert_eq!(smooth.counted(), "50/s token-bucket(19)".parse()?);
-    /// # Ok::<(), tollgate::Error>(())
+    /// # Ok::<(), plimsoll::Error>(())
     /// ```
     #[must_use]
     #[inline]

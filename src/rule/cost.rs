@@ -25,11 +25,11 @@ use crate::rule::route;
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Policy, Quota, Rule, by, cost};
+/// use plimsoll::{Policy, Quota, Rule, by, cost};
 ///
 /// let upload = Policy::new("upload", Quota::per_hour(1_000))?.with_unit("kib")?;
 /// let rule = Rule::new(upload, by::header("x-api-key")).cost(cost::content_length(1_024, 100));
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 ///
 /// # Panics
@@ -67,7 +67,7 @@ pub fn content_length(
 /// # Examples
 ///
 /// ```
-/// use tollgate::cost;
+/// use plimsoll::cost;
 ///
 /// let cost = cost::by_route([("/search", 10), ("POST /reports/{year}", 100)], 1);
 /// ```

@@ -20,11 +20,11 @@ use http::{
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Limiter, Quota, RateLimitLayer, route};
+/// use plimsoll::{Limiter, Quota, RateLimitLayer, route};
 ///
 /// let layer = RateLimitLayer::per_ip(Limiter::in_memory(), Quota::per_minute(100))?
 ///     .exempt(route::is_preflight);
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[must_use]
 pub fn is_preflight(parts: &Parts) -> bool {

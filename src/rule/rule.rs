@@ -27,24 +27,24 @@ use crate::{
 /// One unit for each request of an API key:
 ///
 /// ```
-/// use tollgate::{Policy, Quota, Rule, by};
+/// use plimsoll::{Policy, Quota, Rule, by};
 ///
 /// let api = Policy::new("api", Quota::per_minute(100))?;
 /// let rule = Rule::new(api, by::header("x-api-key"));
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 ///
 /// A closure of your own chooses the key, and writes cost more than reads:
 ///
 /// ```
 /// use http::Method;
-/// use tollgate::{Key, OnFailure, Policy, Quota, Rule};
+/// use plimsoll::{Key, OnFailure, Policy, Quota, Rule};
 ///
 /// let tenant = Policy::new("tenant", Quota::per_day(50_000))?;
 /// let rule = Rule::new(tenant, |parts| parts.headers.get("x-tenant").map(Key::from))
 ///     .cost(|parts| if parts.method == Method::GET { 1 } else { 10 })
 ///     .with_on_failure(OnFailure::Deny);
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Rule {
@@ -90,7 +90,7 @@ impl Rule {
     /// request, by tier or by route. For a table of tiers, use [`Tiers::rule`](crate::Tiers::rule).
     ///
     /// ```
-    /// use tollgate::{Policy, Quota, Rule, by};
+    /// use plimsoll::{Policy, Quota, Rule, by};
     ///
     /// let free = Policy::new("free", Quota::per_minute(10))?;
     /// let paid = Policy::new("paid", Quota::per_minute(1_000))?;
@@ -102,7 +102,7 @@ impl Rule {
     ///     },
     ///     by::header("x-api-key"),
     /// );
-    /// # Ok::<(), tollgate::Error>(())
+    /// # Ok::<(), plimsoll::Error>(())
     /// ```
     pub fn tiered<C, F, K>(choose: C, identity: F) -> Self
     where
@@ -152,11 +152,11 @@ impl Rule {
     /// The closure is called once for each request, before the rows of the rule are looked up.
     ///
     /// ```
-    /// use tollgate::{Policy, Quota, Rule, by, route};
+    /// use plimsoll::{Policy, Quota, Rule, by, route};
     ///
     /// let logins = Policy::new("logins", Quota::per_minute(3))?;
     /// let rule = Rule::new(logins, by::peer_ip()).only(route::is("POST /login"));
-    /// # Ok::<(), tollgate::Error>(())
+    /// # Ok::<(), plimsoll::Error>(())
     /// ```
     #[must_use]
     pub fn only<F>(mut self, matches: F) -> Self
@@ -174,7 +174,7 @@ impl Rule {
     /// spent: see [`Charge::with_quota`].
     ///
     /// ```
-    /// use tollgate::{Policy, Quota, Rule, by};
+    /// use plimsoll::{Policy, Quota, Rule, by};
     ///
     /// // An extension that the authentication layer inserts.
     /// #[derive(Clone)]
@@ -183,7 +183,7 @@ impl Rule {
     /// let api = Policy::new("api", Quota::per_minute(100))?;
     /// let rule = Rule::new(api, by::extension(|customer: &Customer| customer.id))
     ///     .quota(|parts| parts.extensions.get::<Customer>()?.per_minute);
-    /// # Ok::<(), tollgate::Error>(())
+    /// # Ok::<(), plimsoll::Error>(())
     /// ```
     #[must_use]
     pub fn quota<F, Q>(mut self, quota: F) -> Self
@@ -222,7 +222,7 @@ impl Rule {
     ///   [shadow](Self::shadow).
     ///
     /// ```
-    /// use tollgate::{Lookup, Policy, Quota, Rule, by::{self, Or}};
+    /// use plimsoll::{Lookup, Policy, Quota, Rule, by::{self, Or}};
     ///
     /// struct Customer { id: u64, per_minute: Option<Quota> }
     /// # async fn load(_api_key: String) -> Result<Option<Customer>, std::io::Error> { Ok(None) }
@@ -235,7 +235,7 @@ impl Rule {
     /// let rule = Rule::new(api, customers.map(|customer| customer.id).or(by::peer_ip()))
     ///     .quota(customers.and_then(|customer| customer.per_minute))
     ///     .resolve(&customers);
-    /// # Ok::<(), tollgate::Error>(())
+    /// # Ok::<(), plimsoll::Error>(())
     /// ```
     #[cfg(feature = "lookup")]
     #[must_use]
@@ -272,12 +272,12 @@ impl Rule {
     /// the limit.
     ///
     /// ```
-    /// use tollgate::{Policy, Quota, Rule, by};
+    /// use plimsoll::{Policy, Quota, Rule, by};
     ///
     /// let failed = Policy::new("failed-logins", Quota::per_minute(3))?;
     /// let rule = Rule::new(failed, by::header("x-account"))
     ///     .refund_if(|response| response.status.is_success());
-    /// # Ok::<(), tollgate::Error>(())
+    /// # Ok::<(), plimsoll::Error>(())
     /// ```
     ///
     /// A rule has one adjustment: this replaces [`cost_of_body`](Self::cost_of_body) and

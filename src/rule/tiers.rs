@@ -21,7 +21,7 @@ use crate::{key::IntoIdentity, policy::Policy};
 /// The tiers of accounts, by name:
 ///
 /// ```
-/// use tollgate::{Policy, Quota, Tiers, by};
+/// use plimsoll::{Policy, Quota, Tiers, by};
 ///
 /// let tiers = Tiers::or_else(Policy::new("free", Quota::per_minute(10))?)
 ///     .tier("basic", Policy::new("basic", Quota::per_minute(100))?)
@@ -35,13 +35,13 @@ use crate::{key::IntoIdentity, policy::Policy};
 ///     |parts| Some(parts.extensions.get::<Account>()?.tier.clone()),
 ///     by::extension(|account: &Account| account.id),
 /// );
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 ///
 /// The variants of an enum:
 ///
 /// ```
-/// use tollgate::{Policy, Quota, Tiers, by};
+/// use plimsoll::{Policy, Quota, Tiers, by};
 ///
 /// #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 /// enum Plan { Basic, Premium }
@@ -53,7 +53,7 @@ use crate::{key::IntoIdentity, policy::Policy};
 ///     |parts| parts.extensions.get::<Plan>().copied(),
 ///     by::header("x-account"),
 /// );
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Tiers<T = &'static str> {

@@ -17,7 +17,7 @@ use crate::{decision::StoreReply, error::Error};
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Policy, Quota, store::{MemoryConfig, MemoryStore, Request, Store, Verdict}};
+/// use plimsoll::{Policy, Quota, store::{MemoryConfig, MemoryStore, Request, Store, Verdict}};
 ///
 /// let store = MemoryStore::new(MemoryConfig::default());
 /// let search = Policy::new("search", Quota::per_minute(100))?;
@@ -26,7 +26,7 @@ use crate::{decision::StoreReply, error::Error};
 /// let answer = store.call(Request::Acquire(&charges));
 /// let reply = answer.now().expect("the answer of a memory store is ready")?;
 /// assert_eq!(reply.charges()[0].verdict, Verdict::Passed);
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[must_use = "an answer does nothing unless polled"]
 pub struct Answer(Readiness);

@@ -13,7 +13,7 @@ use crate::{
 static PROBE_POLICY: LazyLock<Option<Policy>> = LazyLock::new(|| {
     let algorithm = Algorithm::TokenBucket { burst: 1 };
     let quota = Quota::new_with_algorithm(1, Duration::from_secs(1), algorithm).ok()?;
-    Policy::new("tollgate-probe", quota).ok()
+    Policy::new("plimsoll-probe", quota).ok()
 });
 
 /// Returns a charge of 1 unit for a random key.

@@ -14,10 +14,10 @@ use super::MemoryStats;
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Limiter, Policy, Quota};
+/// use plimsoll::{Limiter, Policy, Quota};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), tollgate::Error> {
+/// # async fn main() -> Result<(), plimsoll::Error> {
 /// let limiter = Limiter::in_memory();
 /// let search = Policy::new("search", Quota::per_minute(100))?;
 /// assert!(limiter.check(search.charge("alice", 1)).await?.is_allowed());

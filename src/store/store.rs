@@ -167,7 +167,7 @@ store_by_pointer!(Arc, Box);
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Policy, Quota, store::{MemoryConfig, MemoryStore, Request, Store}};
+/// use plimsoll::{Policy, Quota, store::{MemoryConfig, MemoryStore, Request, Store}};
 ///
 /// let store = MemoryStore::new(MemoryConfig::default());
 /// let search = Policy::new("search", Quota::per_minute(100))?;
@@ -176,7 +176,7 @@ store_by_pointer!(Arc, Box);
 ///     let reply = store.call(request).now().expect("the answer of a memory store is ready")?;
 ///     assert_eq!(reply.charges()[0].standing.remaining(), 90);
 /// }
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]

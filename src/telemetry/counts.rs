@@ -2,24 +2,24 @@
 //!
 //! | name | kind | meaning |
 //! |---|---|---|
-//! | `tollgate_decisions_total` | counter | by `policy` and `outcome`: `allowed`, `denied`, `not_charged` (another policy of the check refused), and for shadow charges `would_allow`, `would_deny` |
-//! | `tollgate_store_seconds` | histogram | response times of remote stores |
-//! | `tollgate_scheduling_delay_seconds` | histogram | how long a task waits for processor time |
-//! | `tollgate_store_errors_total` | counter | by `kind`: calls to remote stores that failed, including probes |
-//! | `tollgate_breaker_state` | gauge | the worst state of a breaker: 0 closed, 1 open, 2 half-open, 3 recovering |
-//! | `tollgate_open_breakers` | gauge | breakers that are open or half-open |
-//! | `tollgate_fallback_total` | counter | checks that this process decided by itself, and charges beyond the limit that it made |
-//! | `tollgate_deadline_missed_total` | counter | calls that the store did not answer by the deadline |
-//! | `tollgate_deny_cache_hits_total` | counter | checks that the deny cache denied |
-//! | `tollgate_leased_checks_total` | counter | checks that this process decided with leased units |
-//! | `tollgate_lease_renewals_total` | counter | by `result`: requests for leased units: `granted`, `denied`, `lost` |
-//! | `tollgate_leased_units_total` | counter | units that this process has leased |
-//! | `tollgate_lease_refunds_total` | counter | leased units that were refunded to the store |
-//! | `tollgate_lookups_total` | counter | by `result`: lookups of rows for requests: `cached`, `loaded`, `stale`, `unknown`, `failed` |
-//! | `tollgate_lookup_failures_total` | counter | by `kind`: loads of rows that failed |
-//! | `tollgate_lookup_load_seconds` | histogram | times of loads of rows |
-//! | `tollgate_missing_peers_total` | counter | charges that were not made because the request has no peer address |
-//! | `tollgate_undo_failed_total` | counter | denied checks over several slots of a cluster, or over the share and the pool of a region, of which a part stays charged |
+//! | `plimsoll_decisions_total` | counter | by `policy` and `outcome`: `allowed`, `denied`, `not_charged` (another policy of the check refused), and for shadow charges `would_allow`, `would_deny` |
+//! | `plimsoll_store_seconds` | histogram | response times of remote stores |
+//! | `plimsoll_scheduling_delay_seconds` | histogram | how long a task waits for processor time |
+//! | `plimsoll_store_errors_total` | counter | by `kind`: calls to remote stores that failed, including probes |
+//! | `plimsoll_breaker_state` | gauge | the worst state of a breaker: 0 closed, 1 open, 2 half-open, 3 recovering |
+//! | `plimsoll_open_breakers` | gauge | breakers that are open or half-open |
+//! | `plimsoll_fallback_total` | counter | checks that this process decided by itself, and charges beyond the limit that it made |
+//! | `plimsoll_deadline_missed_total` | counter | calls that the store did not answer by the deadline |
+//! | `plimsoll_deny_cache_hits_total` | counter | checks that the deny cache denied |
+//! | `plimsoll_leased_checks_total` | counter | checks that this process decided with leased units |
+//! | `plimsoll_lease_renewals_total` | counter | by `result`: requests for leased units: `granted`, `denied`, `lost` |
+//! | `plimsoll_leased_units_total` | counter | units that this process has leased |
+//! | `plimsoll_lease_refunds_total` | counter | leased units that were refunded to the store |
+//! | `plimsoll_lookups_total` | counter | by `result`: lookups of rows for requests: `cached`, `loaded`, `stale`, `unknown`, `failed` |
+//! | `plimsoll_lookup_failures_total` | counter | by `kind`: loads of rows that failed |
+//! | `plimsoll_lookup_load_seconds` | histogram | times of loads of rows |
+//! | `plimsoll_missing_peers_total` | counter | charges that were not made because the request has no peer address |
+//! | `plimsoll_undo_failed_total` | counter | denied checks over several slots of a cluster, or over the share and the pool of a region, of which a part stays charged |
 
 use std::time::Duration;
 
@@ -33,26 +33,26 @@ pub(super) const ENABLED: bool = true;
 /// here and in `docs/operations.md`.
 pub(crate) fn describe() {
     let counters = [
-        ("tollgate_decisions_total", "Decisions, by policy and outcome."),
-        ("tollgate_store_errors_total", "Calls to remote stores that failed, by kind of error."),
+        ("plimsoll_decisions_total", "Decisions, by policy and outcome."),
+        ("plimsoll_store_errors_total", "Calls to remote stores that failed, by kind of error."),
         (
-            "tollgate_fallback_total",
+            "plimsoll_fallback_total",
             "Checks that the fallback decided, and charges beyond the limit that it made.",
         ),
-        ("tollgate_deadline_missed_total", "Calls that the store did not answer by the deadline."),
-        ("tollgate_deny_cache_hits_total", "Checks that the deny cache denied."),
-        ("tollgate_leased_checks_total", "Checks that were decided with leased units."),
-        ("tollgate_lease_renewals_total", "Requests for leased units, by result."),
-        ("tollgate_leased_units_total", "Units that were leased."),
-        ("tollgate_lease_refunds_total", "Leased units that were refunded to the store."),
+        ("plimsoll_deadline_missed_total", "Calls that the store did not answer by the deadline."),
+        ("plimsoll_deny_cache_hits_total", "Checks that the deny cache denied."),
+        ("plimsoll_leased_checks_total", "Checks that were decided with leased units."),
+        ("plimsoll_lease_renewals_total", "Requests for leased units, by result."),
+        ("plimsoll_leased_units_total", "Units that were leased."),
+        ("plimsoll_lease_refunds_total", "Leased units that were refunded to the store."),
         (
-            "tollgate_missing_peers_total",
+            "plimsoll_missing_peers_total",
             "Charges that were not made because the request has no peer address.",
         ),
-        ("tollgate_lookups_total", "Lookups of requests, by result."),
-        ("tollgate_lookup_failures_total", "Loads of lookups that failed, by kind of failure."),
+        ("plimsoll_lookups_total", "Lookups of requests, by result."),
+        ("plimsoll_lookup_failures_total", "Loads of lookups that failed, by kind of failure."),
         (
-            "tollgate_undo_failed_total",
+            "plimsoll_undo_failed_total",
             "Denied checks over several slots or parts of a region of which a part stays charged.",
         ),
     ];
@@ -60,25 +60,25 @@ pub(crate) fn describe() {
         describe_counter!(name, Unit::Count, description);
     }
     describe_histogram!(
-        "tollgate_store_seconds",
+        "plimsoll_store_seconds",
         Unit::Seconds,
         "Response times of remote stores."
     );
     describe_histogram!(
-        "tollgate_lookup_load_seconds",
+        "plimsoll_lookup_load_seconds",
         Unit::Seconds,
         "Times of the loads of lookups."
     );
     describe_histogram!(
-        "tollgate_scheduling_delay_seconds",
+        "plimsoll_scheduling_delay_seconds",
         Unit::Seconds,
         "How long a task waits for processor time."
     );
     describe_gauge!(
-        "tollgate_breaker_state",
+        "plimsoll_breaker_state",
         "The worst state of a breaker: 0 closed, 1 open, 2 half-open, 3 recovering."
     );
-    describe_gauge!("tollgate_open_breakers", Unit::Count, "Breakers that are open or half-open.");
+    describe_gauge!("plimsoll_open_breakers", Unit::Count, "Breakers that are open or half-open.");
 }
 
 #[inline]
@@ -93,63 +93,63 @@ pub(super) fn decided(decision: &Decision<'_>) {
 
 /// Records the response time of a remote store.
 pub(crate) fn store_answered(duration: Duration) {
-    metrics::histogram!("tollgate_store_seconds").record(duration.as_secs_f64());
+    metrics::histogram!("plimsoll_store_seconds").record(duration.as_secs_f64());
 }
 
 /// Records how long a task has waited for processor time: two passes through the run queue.
 pub(crate) fn scheduling_delayed(delay: Duration) {
-    metrics::histogram!("tollgate_scheduling_delay_seconds").record(delay.as_secs_f64());
+    metrics::histogram!("plimsoll_scheduling_delay_seconds").record(delay.as_secs_f64());
 }
 
 /// Registers the gauges of the breakers without a change of their values.
 pub(crate) fn breaker_made() {
-    metrics::gauge!("tollgate_breaker_state").increment(0.0);
-    metrics::gauge!("tollgate_open_breakers").increment(0.0);
+    metrics::gauge!("plimsoll_breaker_state").increment(0.0);
+    metrics::gauge!("plimsoll_open_breakers").increment(0.0);
 }
 
 /// Records the worst state of the breakers of a limiter, and adds to the number of breakers that
 /// are open or half-open.
 pub(crate) fn breakers_counted(worst: u8, opened: i8) {
-    metrics::gauge!("tollgate_breaker_state").set(f64::from(worst));
-    metrics::gauge!("tollgate_open_breakers").increment(f64::from(opened));
+    metrics::gauge!("plimsoll_breaker_state").set(f64::from(worst));
+    metrics::gauge!("plimsoll_open_breakers").increment(f64::from(opened));
 }
 
 /// Counts a call that the store did not answer by the deadline.
 pub(crate) fn deadline_missed() {
-    metrics::counter!("tollgate_deadline_missed_total").increment(1);
+    metrics::counter!("plimsoll_deadline_missed_total").increment(1);
 }
 
 /// Counts a call to the store that failed.
 pub(super) fn store_failed(kind: ErrorKind) {
-    metrics::counter!("tollgate_store_errors_total", "kind" => kind.name()).increment(1);
+    metrics::counter!("plimsoll_store_errors_total", "kind" => kind.name()).increment(1);
 }
 
 /// Counts a check that the fallback decided.
 pub(crate) fn fell_back() {
-    metrics::counter!("tollgate_fallback_total").increment(1);
+    metrics::counter!("plimsoll_fallback_total").increment(1);
 }
 
 /// Counts a denied check over several slots, or regions, of which a part stays charged.
 pub(crate) fn undo_failed() {
-    metrics::counter!("tollgate_undo_failed_total").increment(1);
+    metrics::counter!("plimsoll_undo_failed_total").increment(1);
 }
 
 /// Counts a check that the deny cache denied.
 #[inline]
 pub(crate) fn denied_from_cache() {
-    metrics::counter!("tollgate_deny_cache_hits_total").increment(1);
+    metrics::counter!("plimsoll_deny_cache_hits_total").increment(1);
 }
 
 /// Counts a check that was decided with leased units.
 #[inline]
 pub(crate) fn paid_from_stock() {
-    metrics::counter!("tollgate_leased_checks_total").increment(1);
+    metrics::counter!("plimsoll_leased_checks_total").increment(1);
 }
 
 /// Counts a renewal, and the units that it leased.
 pub(crate) fn lease_granted(units: u64) {
     lease_renewed("granted");
-    metrics::counter!("tollgate_leased_units_total").increment(units);
+    metrics::counter!("plimsoll_leased_units_total").increment(units);
 }
 
 /// Counts a renewal that the store has denied.
@@ -163,33 +163,33 @@ pub(crate) fn lease_lost() {
 }
 
 fn lease_renewed(result: &'static str) {
-    metrics::counter!("tollgate_lease_renewals_total", "result" => result).increment(1);
+    metrics::counter!("plimsoll_lease_renewals_total", "result" => result).increment(1);
 }
 
 /// Counts leased units that were refunded to the store.
 pub(crate) fn leases_refunded(units: u64) {
-    metrics::counter!("tollgate_lease_refunds_total").increment(units);
+    metrics::counter!("plimsoll_lease_refunds_total").increment(units);
 }
 
 /// Counts a charge that was not made because the request has no peer address.
 pub(super) fn charge_without_peer() {
-    metrics::counter!("tollgate_missing_peers_total").increment(1);
+    metrics::counter!("plimsoll_missing_peers_total").increment(1);
 }
 
 /// Counts a lookup of a request.
 #[cfg(feature = "lookup")]
 pub(crate) fn looked_up(result: &'static str) {
-    metrics::counter!("tollgate_lookups_total", "result" => result).increment(1);
+    metrics::counter!("plimsoll_lookups_total", "result" => result).increment(1);
 }
 
 /// Records the time that a load of a lookup took.
 #[cfg(feature = "lookup")]
 pub(crate) fn row_loaded(time: Duration) {
-    metrics::histogram!("tollgate_lookup_load_seconds").record(time.as_secs_f64());
+    metrics::histogram!("plimsoll_lookup_load_seconds").record(time.as_secs_f64());
 }
 
 /// Counts a load of a lookup that has failed.
 #[cfg(feature = "lookup")]
 pub(super) fn lookup_failed(kind: &'static str) {
-    metrics::counter!("tollgate_lookup_failures_total", "kind" => kind).increment(1);
+    metrics::counter!("plimsoll_lookup_failures_total", "kind" => kind).increment(1);
 }

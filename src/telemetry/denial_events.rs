@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The denials for which a [`Limiter`](crate::Limiter) emits an event (feature `tracing`).
 /// [`Limiter::set_denial_events`](crate::Limiter::set_denial_events) chooses them. The metric
-/// `tollgate_decisions_total` (feature `metrics`) always counts all denials.
+/// `plimsoll_decisions_total` (feature `metrics`) always counts all denials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum DenialEvents {

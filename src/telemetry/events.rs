@@ -1,4 +1,4 @@
-//! Events of the target `tollgate`, through `tracing`.
+//! Events of the target `plimsoll`, through `tracing`.
 
 use std::{
     mem,
@@ -26,12 +26,12 @@ pub(super) fn enabled() -> bool {
 
 /// Returns whether a subscriber records [`announced`].
 pub(super) fn records_announcements() -> bool {
-    tracing::enabled!(target: "tollgate", tracing::Level::INFO)
+    tracing::enabled!(target: "plimsoll", tracing::Level::INFO)
 }
 
 /// Reports the limits of a layer.
 pub(super) fn announced(text: &str) {
-    tracing::info!(target: "tollgate", "{text}");
+    tracing::info!(target: "plimsoll", "{text}");
 }
 
 /// Reports a decision that denies a check, or that a shadow charge would have denied.
@@ -54,7 +54,7 @@ fn report<'r>(decision: &Decision<'_>, log: &DenialLog, route: impl FnOnce() -> 
         Decision::Allowed(allowed) => allowed.outcomes().iter().find(refused_shadow),
     };
     if let Some(outcome) = outcome
-        && tracing::enabled!(target: "tollgate", tracing::Level::INFO)
+        && tracing::enabled!(target: "plimsoll", tracing::Level::INFO)
         && let Some(suppressed) = log.admit(&outcome)
     {
         denied(outcome, decision, route(), suppressed);
@@ -79,7 +79,7 @@ fn denied(
     let Suppressed { same: suppressed, others } = suppressed;
     let suppressed_others = (others > 0).then_some(others);
     tracing::info!(
-        target: "tollgate",
+        target: "plimsoll",
         policy, ?key, cost, used, share, limit, source, retry_after, route, shadow, suppressed, suppressed_others,
         "denied"
     );
@@ -92,12 +92,12 @@ pub(crate) fn breaker_changed(before: &str, after: &str, node: Option<u32>) {
     const BREAKER_CHANGED: &str = "the store's breaker has changed";
     match (before, after) {
         ("half-open", "open") | (_, "half-open") => {
-            tracing::debug!(target: "tollgate", breaker = after, node, "{BREAKER_CHANGED}");
+            tracing::debug!(target: "plimsoll", breaker = after, node, "{BREAKER_CHANGED}");
         }
         (_, "open") => {
-            tracing::warn!(target: "tollgate", breaker = after, node, "{BREAKER_CHANGED}");
+            tracing::warn!(target: "plimsoll", breaker = after, node, "{BREAKER_CHANGED}");
         }
-        _ => tracing::info!(target: "tollgate", breaker = after, node, "{BREAKER_CHANGED}"),
+        _ => tracing::info!(target: "plimsoll", breaker = after, node, "{BREAKER_CHANGED}"),
     }
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn breaker_changed(before: &str, after: &str, node: Option<u32>) {
 pub(super) fn store_failed(error: &Error) {
     if let Some(suppressed) = FAILURES.admit(error.kind(), error.place(), Instant::now()) {
         tracing::warn!(
-            target: "tollgate",
+            target: "plimsoll",
             kind = error.kind().name(), place = error.place(), %error, suppressed,
             "the store has failed"
         );
@@ -122,7 +122,7 @@ pub(crate) fn check_failed(error: &Error, admitted: bool) {
         return;
     }
     if let Some(suppressed) = FAILURES.admit(error.kind(), "check", Instant::now()) {
-        tracing::warn!(target: "tollgate", %error, admitted, suppressed, "the check is not valid");
+        tracing::warn!(target: "plimsoll", %error, admitted, suppressed, "the check is not valid");
     }
 }
 
@@ -174,6 +174,6 @@ impl FailureLog {
 pub(super) fn lookup_failed(kind: &'static str, error: Option<&dyn std::fmt::Display>) {
     if let Some(suppressed) = FAILURES.admit(ErrorKind::LookupFailed, kind, Instant::now()) {
         let error = error.map(tracing::field::display);
-        tracing::warn!(target: "tollgate", kind, error, suppressed, "a lookup has failed");
+        tracing::warn!(target: "plimsoll", kind, error, suppressed, "a lookup has failed");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{Charges, Decision, Limiter, Policy, Standing, store::Verdict};
+use plimsoll::{Charges, Decision, Limiter, Policy, Standing, store::Verdict};
 
 use crate::{
     checks::{START, check, each_algorithm, remaining},
@@ -338,7 +338,7 @@ pub(crate) async fn a_change_of_the_quota_keeps_a_block(fixture: Fixture) {
         assert!(check(&fixture, policy, 4).await.is_allowed());
         block(&fixture, policy, seconds(60)).await;
         let quota = policy.quota();
-        let raised = tollgate::Quota::new_with_algorithm(20, quota.window(), quota.algorithm());
+        let raised = plimsoll::Quota::new_with_algorithm(20, quota.window(), quota.algorithm());
         policy.set_quota(raised.expect("valid"));
         assert!(!check(&fixture, policy, 1).await.is_allowed(), "{policy:?}");
         fixture.limiter.unblock(policy.charge("alice", 1)).await.expect("an answer");

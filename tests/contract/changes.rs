@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{Decision, Policy, Quota};
+use plimsoll::{Decision, Policy, Quota};
 
 use crate::{
     checks::{START, check, each_algorithm, remaining},

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{Algorithm, Charges, Decision, Policy, Quota, store::Verdict};
+use plimsoll::{Algorithm, Charges, Decision, Policy, Quota, store::Verdict};
 
 use crate::support::{Fixture, policy};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{Charge, Policy, store::Verdict};
+use plimsoll::{Charge, Policy, store::Verdict};
 
 use crate::{
     checks::{START, check, each_algorithm, remaining},

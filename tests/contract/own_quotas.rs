@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{Charge, Policy, Quota, store::Verdict};
+use plimsoll::{Charge, Policy, Quota, store::Verdict};
 
 use crate::{
     checks::{START, check, each_algorithm, remaining},

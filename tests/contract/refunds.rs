@@ -1,6 +1,6 @@
 //! Refund, settle, reset.
 
-use tollgate::{Charges, Decision, Quota};
+use plimsoll::{Charges, Decision, Quota};
 
 use crate::{
     checks::{START, check, each_algorithm, remaining},

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use plimsoll::{Algorithm, Decision, Policy, Quota, store::Verdict};
 use serde_json::Value;
-use tollgate::{Algorithm, Decision, Policy, Quota, store::Verdict};
 
 use crate::support::{Fixture, micros, policy};
 

@@ -1,6 +1,6 @@
 //! Waits, to the microsecond.
 
-use tollgate::Decision;
+use plimsoll::Decision;
 
 use crate::{
     checks::{START, check, each_algorithm, remaining},

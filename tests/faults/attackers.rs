@@ -9,13 +9,13 @@ use std::{
     time::Duration,
 };
 
+use plimsoll::{
+    Limiter, Policy,
+    store::{RedisStore, Source},
+};
 use tokio::{
     task::yield_now,
     time::{Instant, MissedTickBehavior, interval, sleep},
-};
-use tollgate::{
-    Limiter, Policy,
-    store::{RedisStore, Source},
 };
 
 use crate::{ALONE, figures::Waits, processes::Role, servers::Server};
@@ -32,7 +32,7 @@ const MAX_BACKLOG: u64 = 100_000;
 /// The allowed growth of this process, in MiB: the fallback, the deny cache, the backlog, the rest.
 const ROOM: u64 = 64 + 3 + 40 + 21;
 
-const ATTACKED: &str = "TOLLGATE_TEST_ATTACKED";
+const ATTACKED: &str = "PLIMSOLL_TEST_ATTACKED";
 
 /// A process of its own has no memory left over from other tests.
 #[tokio::test]

@@ -12,11 +12,11 @@ use std::{
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use plimsoll::{Clock, SystemClock};
 use tokio::{
     net::TcpStream,
     time::{Instant, MissedTickBehavior, interval_at, timeout},
 };
-use tollgate::{Clock, SystemClock};
 
 use crate::processes::{Role, end_of_input};
 
@@ -27,7 +27,7 @@ const EVERY: Duration = Duration::from_millis(64);
 /// The number of keys of the load. Each request is charged to one of them.
 pub(crate) const KEYS: u64 = 8;
 
-const TARGETS: &str = "TOLLGATE_TEST_TARGETS";
+const TARGETS: &str = "PLIMSOLL_TEST_TARGETS";
 
 /// The result of one request.
 #[derive(Debug, Clone)]

@@ -14,9 +14,9 @@ use crate::{
 };
 
 /// The share that is lost, in percent.
-const PERCENT: &str = "TOLLGATE_TEST_LOSS";
+const PERCENT: &str = "PLIMSOLL_TEST_LOSS";
 /// The network namespace in which nothing may be dropped: that of the machine.
-const OUTSIDE: &str = "TOLLGATE_TEST_OUTSIDE";
+const OUTSIDE: &str = "PLIMSOLL_TEST_OUTSIDE";
 
 fn namespace() -> PathBuf {
     fs::read_link("/proc/self/ns/net").expect("a namespace")

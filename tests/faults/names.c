@@ -1,5 +1,5 @@
 /* A name service that can hang: preloaded into a process, it knows the host "redis.test", whose
- * address is the content of the file that TOLLGATE_TEST_ADDRESS names. While that file is empty, a
+ * address is the content of the file that PLIMSOLL_TEST_ADDRESS names. While that file is empty, a
  * resolution gets no answer; like the usual resolver, it asks again after five seconds, and gives up
  * after ten. */
 #define _GNU_SOURCE
@@ -13,7 +13,7 @@
 typedef int resolve(const char *, const char *, const struct addrinfo *, struct addrinfo **);
 
 static int address(char *text, int size) {
-    const char *path = getenv("TOLLGATE_TEST_ADDRESS");
+    const char *path = getenv("PLIMSOLL_TEST_ADDRESS");
     FILE *file = path == NULL ? NULL : fopen(path, "r");
     int found = file != NULL && fgets(text, size, file) != NULL;
     if (file != NULL)

@@ -40,7 +40,7 @@ impl NameServer {
 
     fn environment(&self) -> [(&str, &str); 2] {
         let address = self.address.to_str().expect("utf-8");
-        [("LD_PRELOAD", &self.library), ("TOLLGATE_TEST_ADDRESS", address)]
+        [("LD_PRELOAD", &self.library), ("PLIMSOLL_TEST_ADDRESS", address)]
     }
 
     fn hang(&self) {

@@ -12,12 +12,12 @@ use std::{
 };
 
 use http::{Request, Response};
-use tokio::time::{Instant, sleep, timeout};
-use tollgate::{
+use plimsoll::{
     Limiter, OnFailure, Rule, by,
     client::{PaceError, PaceLayer},
     store::{BreakerStatus, RedisStore, Resilience},
 };
+use tokio::time::{Instant, sleep, timeout};
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::{
@@ -75,7 +75,7 @@ impl Caller {
     }
 
     /// Waits for a turn, and returns whether it came.
-    async fn turn(self, limiter: &Limiter, policy: &tollgate::Policy) -> bool {
+    async fn turn(self, limiter: &Limiter, policy: &plimsoll::Policy) -> bool {
         match self {
             Self::UntilReady => {
                 let charge = policy.charge("upstream", 1).with_on_failure(OnFailure::Local);

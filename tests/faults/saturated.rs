@@ -14,13 +14,13 @@ use std::{
 };
 
 use axum::{Router, middleware::map_response, routing::get};
+use plimsoll::{
+    Limiter, OnFailure, Policy, Quota, RateLimitLayer, Rule, by,
+    store::{BreakerStatus, RedisStore},
+};
 use tokio::{
     runtime::Builder,
     time::{Instant, sleep},
-};
-use tollgate::{
-    Limiter, OnFailure, Policy, Quota, RateLimitLayer, Rule, by,
-    store::{BreakerStatus, RedisStore},
 };
 
 use crate::{
@@ -42,11 +42,11 @@ const LASTS: Duration = Duration::from_secs(2);
 
 /// No store, and no layer.
 const CONTROL: &str = "none";
-const STORE: &str = "TOLLGATE_TEST_SATURATED_STORE";
-const ON_FAILURE: &str = "TOLLGATE_TEST_ON_FAILURE";
-const QUOTA: &str = "TOLLGATE_TEST_QUOTA";
-const THREADS: &str = "TOLLGATE_TEST_THREADS";
-const TARGET: &str = "TOLLGATE_TEST_SATURATED";
+const STORE: &str = "PLIMSOLL_TEST_SATURATED_STORE";
+const ON_FAILURE: &str = "PLIMSOLL_TEST_ON_FAILURE";
+const QUOTA: &str = "PLIMSOLL_TEST_QUOTA";
+const THREADS: &str = "PLIMSOLL_TEST_THREADS";
+const TARGET: &str = "PLIMSOLL_TEST_SATURATED";
 
 /// Not a test of its own: what the server's process does.
 #[test]

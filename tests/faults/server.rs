@@ -5,7 +5,7 @@ use std::{env, fs, net::SocketAddr};
 
 use axum::{Router, middleware::map_response, response::Response, routing::get};
 use bb8_redis::RedisConnectionManager;
-use tollgate::{
+use plimsoll::{
     Decided, Decision, Limiter, Policy, Quota, RateLimitLayer, Rule, by,
     store::{RedisConfig, RedisStore, Resilience, Source},
 };
@@ -20,17 +20,17 @@ pub(crate) const LIMIT: u64 = 100;
 /// The number of instances. While Redis is gone, the server enforces one part of this many.
 pub(crate) const INSTANCES: u32 = 2;
 
-const STORE: &str = "TOLLGATE_TEST_STORE";
+const STORE: &str = "PLIMSOLL_TEST_STORE";
 const CONTROL: &str = "none";
 /// A variable with which the server asks Redis each time, however often that fails.
-pub(crate) const SURE: (&str, &str) = ("TOLLGATE_TEST_BREAKER", "none");
+pub(crate) const SURE: (&str, &str) = ("PLIMSOLL_TEST_BREAKER", "none");
 
 /// A variable with which the server has 20 connections to Redis.
-pub(crate) const MANY_CONNECTIONS: (&str, &str) = ("TOLLGATE_TEST_CONNECTIONS", "many");
+pub(crate) const MANY_CONNECTIONS: (&str, &str) = ("PLIMSOLL_TEST_CONNECTIONS", "many");
 /// A variable with which the server hands the store a pool of the application's.
-pub(crate) const POOL: (&str, &str) = ("TOLLGATE_TEST_POOL", "bb8");
+pub(crate) const POOL: (&str, &str) = ("PLIMSOLL_TEST_POOL", "bb8");
 /// The path of the certificate of an authority that the server trusts.
-pub(crate) const AUTHORITY: &str = "TOLLGATE_TEST_AUTHORITY";
+pub(crate) const AUTHORITY: &str = "PLIMSOLL_TEST_AUTHORITY";
 
 /// Not a test of its own: what the server's process does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use plimsoll::{Clock, SystemClock};
 use tokio::time::sleep;
-use tollgate::{Clock, SystemClock};
 
 use crate::{ALONE, figures::Figures, load::Loading, server::Serving};
 

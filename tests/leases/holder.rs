@@ -11,12 +11,12 @@ use std::{
     time::Duration,
 };
 
-use rustix::time::{ClockId, clock_gettime};
-use tokio::{task::JoinSet, time::sleep};
-use tollgate::{
+use plimsoll::{
     Decision, Limiter, Policy,
     store::{RedisStore, Resilience, Source},
 };
+use rustix::time::{ClockId, clock_gettime};
+use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     processes::end_of_input,
@@ -24,8 +24,8 @@ use crate::{
     support::{policy, seed::Random},
 };
 
-pub(crate) const URL: &str = "TOLLGATE_LEASES_URL";
-pub(crate) const FILE: &str = "TOLLGATE_LEASES_FILE";
+pub(crate) const URL: &str = "PLIMSOLL_LEASES_URL";
+pub(crate) const FILE: &str = "PLIMSOLL_LEASES_FILE";
 
 /// The quotas, and the most units in a window of a second.
 pub(crate) const QUOTAS: [(&str, u64); 5] = [

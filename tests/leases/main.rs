@@ -39,10 +39,10 @@ const FROZEN: usize = 1;
 /// A change of the processes in the course of a run.
 type Event = Box<dyn FnOnce(&mut Vec<Role>)>;
 
-/// `TOLLGATE_LEASES_SECONDS` sets the length of the run. More than 5 million units need 60 s.
+/// `PLIMSOLL_LEASES_SECONDS` sets the length of the run. More than 5 million units need 60 s.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_window_holds_more_than_its_bound() {
-    let seconds = env::var("TOLLGATE_LEASES_SECONDS").ok().and_then(|text| text.parse().ok());
+    let seconds = env::var("PLIMSOLL_LEASES_SECONDS").ok().and_then(|text| text.parse().ok());
     let length = Duration::from_secs(seconds.unwrap_or(8));
     let server = Server::start();
     let (proxy, distant) = Proxy::start(server.port).await;

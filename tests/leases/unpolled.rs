@@ -13,13 +13,13 @@ use std::{
     time::Duration,
 };
 
+use plimsoll::{
+    Algorithm, Decision, Limiter, Policy, Quota,
+    store::{RedisStore, Source},
+};
 use tokio::{
     runtime::{Builder, Runtime},
     time::Instant,
-};
-use tollgate::{
-    Algorithm, Decision, Limiter, Policy, Quota,
-    store::{RedisStore, Source},
 };
 
 use crate::{
@@ -229,11 +229,11 @@ fn plan(is_long: bool) -> Vec<Vec<Cell>> {
     }
 }
 
-/// `TOLLGATE_LEASES_MATRIX=1` runs each algorithm in each cell, also with a lease of 5 s: 6 minutes.
+/// `PLIMSOLL_LEASES_MATRIX=1` runs each algorithm in each cell, also with a lease of 5 s: 6 minutes.
 #[tokio::test]
 async fn a_program_that_does_not_poll_its_leases_never_falls_back() {
     let server = Server::start();
-    let runs = plan(env::var_os("TOLLGATE_LEASES_MATRIX").is_some());
+    let runs = plan(env::var_os("PLIMSOLL_LEASES_MATRIX").is_some());
     for cells in &runs {
         // A machine without free processor time delays Redis as well.
         on_a_calm_machine(async || {

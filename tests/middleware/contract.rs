@@ -16,7 +16,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
-use tollgate::{Limiter, RateLimitLayer};
+use plimsoll::{Limiter, RateLimitLayer};
 use tower::{
     BoxError, Layer, Service, ServiceBuilder, ServiceExt, buffer::BufferLayer, service_fn,
 };
@@ -98,7 +98,7 @@ async fn the_service_that_was_ready_is_the_one_that_is_called() {
 async fn a_pending_store_calls_the_service_that_was_ready() {
     let strict = Strict::new();
     let permits = Arc::clone(&strict.permits);
-    let limiter = Limiter::new(PendingStore(tollgate::store::MemoryStore::new(Default::default())));
+    let limiter = Limiter::new(PendingStore(plimsoll::store::MemoryStore::new(Default::default())));
     let mut service = RateLimitLayer::new(limiter, rule("p", "2/min")).layer(strict);
     assert_eq!(statuses(&mut service, 4).await, [200, 200, 429, 429]);
     assert_eq!(permits.load(SeqCst), 0);
@@ -108,7 +108,7 @@ async fn a_pending_store_calls_the_service_that_was_ready() {
 async fn a_dropped_request_releases_readiness() {
     let strict = Strict::new();
     let permits = Arc::clone(&strict.permits);
-    let limiter = Limiter::new(PendingStore(tollgate::store::MemoryStore::new(Default::default())));
+    let limiter = Limiter::new(PendingStore(plimsoll::store::MemoryStore::new(Default::default())));
     let mut service = RateLimitLayer::new(limiter, rule("p", "9/min")).layer(strict);
     let mut now = Context::from_waker(std::task::Waker::noop());
     let request = get("/");
@@ -156,7 +156,7 @@ async fn a_body_of_any_type_passes_through() {
     });
     let mut service = RateLimitLayer::new(limiter().0, rule("p", "1/min")).layer(inner);
     let response = service.ready().await.unwrap().call(get("/")).await.unwrap();
-    let _body: tollgate::ResponseBody<Countdown> = response.into_body();
+    let _body: plimsoll::ResponseBody<Countdown> = response.into_body();
 }
 
 #[tokio::test]
@@ -256,7 +256,7 @@ async fn all_places_where_axum_takes_a_layer() {
 #[tokio::test]
 async fn a_quota_that_changes_acts_on_the_next_request() {
     let live = policy("p", "1/min");
-    let by_all = tollgate::Rule::new(live.clone(), |_| "everybody");
+    let by_all = plimsoll::Rule::new(live.clone(), |_| "everybody");
     let mut service = RateLimitLayer::new(limiter().0, by_all).layer(Strict::new());
     assert_eq!(statuses(&mut service, 2).await, [200, 429]);
     live.set_quota("3/min".parse().unwrap());

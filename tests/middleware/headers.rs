@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{Empty, Full};
+use plimsoll::{Headers, Policy, RateLimitLayer, Reset, Rule};
 use sfv::{BareItem, List, ListEntry, Parser};
-use tollgate::{Headers, Policy, RateLimitLayer, Reset, Rule};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::{START, get, limiter, policy, rule, text};

@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Empty};
-use tollgate::{
+use plimsoll::{
     Error, ErrorKind, Limiter, ManualClock, Policy, Rule,
     store::{Answer, MemoryConfig, MemoryStore, Request as StoreRequest, Store},
 };

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, request::Parts};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
-use tollgate::{
+use plimsoll::{
     Decision, DenialResponse, Denied, Headers, Limiter, OnFailure, Quota, RateLimitLayer,
     Rejection, RejectionKind, Reset,
 };

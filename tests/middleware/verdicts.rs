@@ -5,7 +5,7 @@ use std::{convert::Infallible, time::Duration};
 use bytes::Bytes;
 use http::{Method, Request, Response, Version};
 use http_body_util::Empty;
-use tollgate::{
+use plimsoll::{
     Limiter, Mark, RateLimitLayer, Rule, Standing, Timestamp, by,
     client::{PaceError, PaceLayer},
     store::{Answer, ChargeReply, Request as StoreRequest, Source, Store, StoreReply, Verdict},

@@ -1,7 +1,7 @@
 //! The token bucket: a debt of units, as a rational, that is paid off at the rate of the quota.
 
 use num_rational::BigRational;
-use tollgate::Quota;
+use plimsoll::Quota;
 
 use super::{Model, Paid, Trace, micros, rational, whole};
 

@@ -2,7 +2,7 @@
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
-use tollgate::{Algorithm, Quota};
+use plimsoll::{Algorithm, Quota};
 
 /// The quota without a lease by which a store counts one with a lease. An embedded store ignores
 /// leases.

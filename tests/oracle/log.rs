@@ -1,6 +1,6 @@
 //! The sliding log, and the sliding buckets, which are the same with times rounded up.
 
-use tollgate::{Algorithm, Quota};
+use plimsoll::{Algorithm, Quota};
 
 use super::{Model, Paid, Trace, micros, rational};
 

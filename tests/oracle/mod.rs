@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
-use tollgate::{Algorithm, Quota, store::Verdict};
+use plimsoll::{Algorithm, Quota, store::Verdict};
 
 pub(crate) use self::counted::counted;
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tollgate::Quota;
+use plimsoll::Quota;
 
 use super::{Model, Paid, Trace, micros, rational, whole};
 

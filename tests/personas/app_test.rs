@@ -9,14 +9,14 @@ use axum::{
     http::{Request, StatusCode},
     routing::get,
 };
+use plimsoll::{
+    Clock, Decision, Limiter, ManualClock, Policy, Quota, RateLimitLayer, Rule, TokioClock, by,
+    store::{MemoryConfig, MemoryStore},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     time::Instant,
-};
-use tollgate::{
-    Clock, Decision, Limiter, ManualClock, Policy, Quota, RateLimitLayer, Rule, TokioClock, by,
-    store::{MemoryConfig, MemoryStore},
 };
 use tower::ServiceExt;
 
@@ -28,7 +28,7 @@ fn app(limiter: Limiter) -> Router {
 }
 
 /// A job of the application: it exports as fast as the upstream service allows.
-async fn export(limiter: &Limiter, pages: u32) -> Result<u32, tollgate::Error> {
+async fn export(limiter: &Limiter, pages: u32) -> Result<u32, plimsoll::Error> {
     let upstream = Policy::new("upstream", "10/min token-bucket(1)")?;
     let mut exported = 0;
     for _ in 0..pages {

@@ -12,7 +12,7 @@ use axum::{
     http::request::Parts,
     routing::get,
 };
-use tollgate::{
+use plimsoll::{
     Key, Limiter, Lookup, OnFailure, Policy, Quota, RateLimitLayer, Rule, Tiers,
     by::{self, Or},
     route,

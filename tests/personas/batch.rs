@@ -2,11 +2,11 @@
 
 use std::{process::Command, time::Duration};
 
+use plimsoll::{Decision, Error, Limiter, Policy, Quota, store::RedisStore};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
 };
-use tollgate::{Decision, Error, Limiter, Policy, Quota, store::RedisStore};
 
 use crate::servers::Server;
 

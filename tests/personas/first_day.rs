@@ -9,7 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use tollgate::{Error, ErrorKind, Limiter, Policy, Quota, RateLimitLayer};
+use plimsoll::{Error, ErrorKind, Limiter, Policy, Quota, RateLimitLayer};
 
 #[test]
 fn a_quota_is_a_text_too() {
@@ -104,7 +104,7 @@ fn library(deps: &Path) -> PathBuf {
     let entries = fs::read_dir(deps).unwrap().map(|entry| entry.unwrap().path());
     let libraries = entries.filter(|path| {
         let name = path.file_name().unwrap().to_str().unwrap();
-        name.starts_with("libtollgate-") && name.ends_with(".rlib")
+        name.starts_with("libplimsoll-") && name.ends_with(".rlib")
     });
     libraries.max_by_key(|path| fs::metadata(path).unwrap().modified().unwrap()).unwrap()
 }
@@ -118,7 +118,7 @@ fn compile(body: &str) -> String {
         .args(["--out-dir", env!("CARGO_TARGET_TMPDIR"), "-L"])
         .arg(format!("dependency={}", deps.display()))
         .arg("--extern")
-        .arg(format!("tollgate={}", library(deps).display()))
+        .arg(format!("plimsoll={}", library(deps).display()))
         .arg("-")
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -126,7 +126,7 @@ fn compile(body: &str) -> String {
         .spawn()
         .unwrap();
     let source = format!(
-        "use tollgate::{{Key, Policy, Rule, by}};\n\
+        "use plimsoll::{{Key, Policy, Rule, by}};\n\
          pub fn rule(policy: Policy) -> Rule {{ {body} }}\n\
          pub async fn load(_: &str) -> Option<Key> {{ None }}\n"
     );
@@ -149,6 +149,6 @@ fn an_asynchronous_extractor_is_answered_with_lookup() {
         "Rule::new(policy, |parts| async move { load(parts.uri.path()).await })",
     ] {
         let answer = compile(wrong);
-        assert!(answer.contains("tollgate::Lookup"), "{wrong}\n{answer}");
+        assert!(answer.contains("plimsoll::Lookup"), "{wrong}\n{answer}");
     }
 }

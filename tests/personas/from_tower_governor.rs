@@ -10,8 +10,8 @@ use axum::{Router, routing::get};
 use common_http::{Client, Reply, serve};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use plimsoll::{Limiter, Policy, RateLimitLayer, Rule, by};
 use tokio::{net::TcpSocket, time::Instant};
-use tollgate::{Limiter, Policy, RateLimitLayer, Rule, by};
 use tower_governor::{GovernorLayer, governor::GovernorConfigBuilder};
 
 async fn hello() -> &'static str {
@@ -24,7 +24,7 @@ fn theirs() -> Router {
     Router::new().route("/", get(hello)).layer(GovernorLayer::new(config))
 }
 
-fn ours() -> Result<Router, tollgate::Error> {
+fn ours() -> Result<Router, plimsoll::Error> {
     let policy = Policy::new("per-ip", "1/2s token-bucket(5)")?;
     let layer = RateLimitLayer::new(Limiter::in_memory(), Rule::new(policy, by::peer_ip()));
     Ok(Router::new().route("/", get(hello)).layer(layer))

@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use axum::{
     Router, body::Body, extract::connect_info::MockConnectInfo, http::Request, routing::get,
 };
-use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, by, store::RedisStore};
+use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by, store::RedisStore};
 use tower::ServiceExt;
 
 use crate::servers::Server;
 
 /// The service. A request costs what its header says.
-fn app(limiter: Limiter) -> Result<Router, tollgate::Error> {
+fn app(limiter: Limiter) -> Result<Router, plimsoll::Error> {
     let cost = |parts: &http::request::Parts| {
         let header = parts.headers.get("x-cost").and_then(|it| it.to_str().ok());
         header.and_then(|it| it.parse().ok()).unwrap_or(1)
@@ -35,7 +35,7 @@ async fn statuses(app: &Router) -> Vec<u16> {
 }
 
 #[tokio::test]
-async fn a_large_limit_moves_to_redis() -> Result<(), tollgate::Error> {
+async fn a_large_limit_moves_to_redis() -> Result<(), plimsoll::Error> {
     let exact = [200, 200, 200, 429, 200, 429];
     assert_eq!(statuses(&app(Limiter::in_memory())?).await, exact);
 

@@ -9,7 +9,7 @@ use axum::{
     response::Response,
     routing::get,
 };
-use tollgate::{
+use plimsoll::{
     Decided, Decision, Limiter, ManualClock, Policy, Quota, RateLimitLayer, Rule, by,
     store::{MemoryConfig, MemoryStore},
 };

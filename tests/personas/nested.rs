@@ -5,7 +5,7 @@ use axum::{
     extract::Path,
     routing::{get, post},
 };
-use tollgate::{Limiter, Policy, RateLimitLayer, Rule, by, cost, route};
+use plimsoll::{Limiter, Policy, RateLimitLayer, Rule, by, cost, route};
 
 use crate::common_http::{Client, http1, serve};
 

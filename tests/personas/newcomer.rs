@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use axum::{
     Router, body::Body, extract::connect_info::MockConnectInfo, http::Request, routing::get,
 };
-use tokio::net::TcpListener;
-use tollgate::{
+use plimsoll::{
     Limiter, Policy, Quota, RateLimitLayer, Rule,
     by::{self, Or},
 };
+use tokio::net::TcpListener;
 use tower::ServiceExt;
 
 use crate::common_http::{Reply, http1, serve};
@@ -21,7 +21,7 @@ fn app() -> Router {
 
 /// An app with a rule of its own, and a layer with other settings.
 fn app_by(
-    key: impl Fn(&http::request::Parts) -> tollgate::Identity + Send + Sync + 'static,
+    key: impl Fn(&http::request::Parts) -> plimsoll::Identity + Send + Sync + 'static,
     settings: impl Fn(RateLimitLayer) -> RateLimitLayer,
 ) -> Router {
     let rule = Rule::new(Policy::new("api", Quota::per_minute(2)).unwrap(), key);

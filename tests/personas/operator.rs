@@ -8,7 +8,7 @@ use std::{
 use axum::{
     Router, body::Body, extract::connect_info::MockConnectInfo, http::Request, routing::get,
 };
-use tollgate::{
+use plimsoll::{
     Decision, Key, Limiter, Policy, Quota, RateLimitLayer, Rule,
     by::{self, ClientIp},
     store::RedisStore,
@@ -45,7 +45,7 @@ async fn ask(app: &Router, address: &str) -> u16 {
 }
 
 #[tokio::test]
-async fn an_operator_unblocks_an_ipv6_customer() -> Result<(), tollgate::Error> {
+async fn an_operator_unblocks_an_ipv6_customer() -> Result<(), plimsoll::Error> {
     let server = Server::start();
     for limiter in limiters(&server).await {
         let api = Policy::new("api", Quota::per_day(3))?;
@@ -76,7 +76,7 @@ async fn an_operator_unblocks_an_ipv6_customer() -> Result<(), tollgate::Error> 
 
 /// A rule with another prefix makes its keys by the same source.
 #[tokio::test]
-async fn an_operator_unblocks_a_customer_with_a_wider_prefix() -> Result<(), tollgate::Error> {
+async fn an_operator_unblocks_a_customer_with_a_wider_prefix() -> Result<(), plimsoll::Error> {
     let server = Server::start();
     for limiter in limiters(&server).await {
         let api = Policy::new("api", Quota::per_day(3))?;

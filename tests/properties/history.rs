@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use plimsoll::{Algorithm, Quota};
 use proptest::{collection::vec, prelude::*};
-use tollgate::{Algorithm, Quota};
 
 /// A new algorithm gets a family here, a model in `tests/oracle`, and a test beside each of the others.
 const _: () = assert!(Algorithm::EACH.len() == 5);

@@ -1,6 +1,6 @@
 //! Properties of every decision, and of all decisions together.
 
-use tollgate::{Algorithm, Decision, store::Verdict};
+use plimsoll::{Algorithm, Decision, store::Verdict};
 
 use super::{
     oracle::{Ask, ExpectedReply, Finding},

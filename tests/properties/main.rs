@@ -15,8 +15,8 @@ mod run;
 mod spending;
 mod steady;
 
+use plimsoll::Policy;
 use proptest::test_runner::Config;
-use tollgate::Policy;
 
 use self::{
     history::{Family, histories},
@@ -78,7 +78,7 @@ fn agrees(name: &'static str, family: Family, full: u32) {
     };
     let tally = CaseCounts::expecting(&[HARD, bucket].concat());
     // Few histories are run to see one of them again.
-    let cases = std::env::var("TOLLGATE_HISTORIES").ok().and_then(|it| it.parse().ok());
+    let cases = std::env::var("PLIMSOLL_HISTORIES").ok().and_then(|it| it.parse().ok());
     let config =
         Config { cases: cases.unwrap_or(full), max_shrink_iters: 20_000, ..Config::default() };
     seed::property(name, config, histories(family), |history| {
@@ -123,7 +123,7 @@ fn several_algorithms_in_one_check() {
 #[test]
 fn two_quotas_at_random_are_bounded() {
     for one in seed::histories("rollout", 1_000) {
-        for algorithm in tollgate::Algorithm::EACH.iter().copied() {
+        for algorithm in plimsoll::Algorithm::EACH.iter().copied() {
             rollout::run(&now(memory()), algorithm, one.seed);
         }
     }
@@ -133,7 +133,7 @@ fn two_quotas_at_random_are_bounded() {
 #[test]
 fn leases_that_begin_or_end_in_a_roll_out_are_bounded() {
     for one in seed::histories("rollout of leases", 1_000) {
-        for algorithm in tollgate::Algorithm::EACH.iter().copied() {
+        for algorithm in plimsoll::Algorithm::EACH.iter().copied() {
             for steps in [Steps::One, Steps::Two] {
                 rollout::run_leased(&now(memory()), algorithm, one.seed, steps);
             }

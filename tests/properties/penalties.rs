@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::Limiter;
+use plimsoll::Limiter;
 
 use super::{
     history::{Part, PlannedCharge},

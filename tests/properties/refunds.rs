@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use plimsoll::{Algorithm, Policy, Quota};
 use proptest::{collection::vec, prelude::*, sample::select, test_runner::Config};
-use tollgate::{Algorithm, Policy, Quota};
 
 use super::support::{hold, memory, now, seed};
 

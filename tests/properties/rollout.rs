@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{Algorithm, Policy, Quota};
+use plimsoll::{Algorithm, Policy, Quota};
 
 use super::{
     oracle::counted,

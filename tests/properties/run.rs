@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use tollgate::{Algorithm, Charge, Decision, Policy, Quota, Reservation, store::Verdict};
+use plimsoll::{Algorithm, Charge, Decision, Policy, Quota, Reservation, store::Verdict};
 
 use super::{
     history::{Change, Cost, History, Move, PlannedCharge, Step, leased},

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future::join_all;
-use tollgate::{
+use plimsoll::{
     Algorithm, Charge, Decision, Effect, ErrorKind, Key, Limiter, ManualClock, Policy,
     store::{MemoryConfig, MemoryStore, RedisConfig, RedisStore, Request, Resilience, Store},
 };

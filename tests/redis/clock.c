@@ -1,5 +1,5 @@
 /* A clock that can be set: preloaded into a process, it moves the time of day ahead by the number of
- * microseconds in the file that TOLLGATE_TEST_CLOCK names. Like the real one, the monotonic clock goes
+ * microseconds in the file that PLIMSOLL_TEST_CLOCK names. Like the real one, the monotonic clock goes
  * on. (libfaketime does not start with the memory allocator of Redis.) */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 
 static long long ahead(void) {
     char text[32] = {0};
-    const char *path = getenv("TOLLGATE_TEST_CLOCK");
+    const char *path = getenv("PLIMSOLL_TEST_CLOCK");
     int file = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return 0;

@@ -3,7 +3,7 @@
 use std::{fs, sync::atomic::Ordering::SeqCst, time::Duration};
 
 use bb8_redis::RedisConnectionManager;
-use tollgate::{
+use plimsoll::{
     Limiter,
     store::{RedisConfig, RedisStore},
 };
@@ -42,7 +42,7 @@ async fn tls_and_a_user_with_the_fewest_rights() {
     let (certificates, tls) = (Certificates::make(), free_port());
     let arguments = certificates.arguments(tls);
     let server = Server::start_with(&arguments.each_ref().map(String::as_str));
-    server.ask::<()>(&format!("ACL SETUSER limiter on >s3cret/% ~toll:* -@all {RIGHTS}"));
+    server.ask::<()>(&format!("ACL SETUSER limiter on >s3cret/% ~plim:* -@all {RIGHTS}"));
     let ca = fs::read(certificates.authority()).expect("made");
     let config = RedisConfig::default().root_certificates(ca);
     let url = |password: &str| format!("rediss://limiter:{password}@localhost:{tls}/");
@@ -51,12 +51,12 @@ async fn tls_and_a_user_with_the_fewest_rights() {
     assert_works(store.clone()).await;
 
     let error = RedisStore::connect_with(&url("wrong"), config).await.expect_err("refused");
-    assert_eq!(error.kind(), tollgate::ErrorKind::Unauthorized, "{error:?}");
+    assert_eq!(error.kind(), plimsoll::ErrorKind::Unauthorized, "{error:?}");
     // Without the certificate of the authority, the server is not trusted.
     let error = RedisStore::connect(&url("s3cret%2F%25")).await.expect_err("not trusted");
     assert!(error.is_unavailable(), "{error:?}");
     // Everything that the store does is within those rights.
-    let limiter = Limiter::with(store, tollgate::store::Resilience::none());
+    let limiter = Limiter::with(store, plimsoll::store::Resilience::none());
     for quota in [
         "9/s",
         "9/s sliding-buckets(3)",
@@ -65,7 +65,7 @@ async fn tls_and_a_user_with_the_fewest_rights() {
         "9/s fixed-window",
     ] {
         let policy = policy("all", quota);
-        let tollgate::Reserve::Held(held) =
+        let plimsoll::Reserve::Held(held) =
             limiter.reserve(policy.charge("bob", 2)).await.expect("an answer")
         else {
             panic!("denied")
@@ -84,7 +84,7 @@ async fn the_applications_pool() {
     let store = RedisStore::from_pool(pool.clone()).await.expect("a store");
     assert_works(store.clone()).await;
     // The only connection is the application's, and checks do not wait for it.
-    let limiter = Limiter::with(store, tollgate::store::Resilience::none());
+    let limiter = Limiter::with(store, plimsoll::store::Resilience::none());
     let held = pool.get().await.expect("the connection is free");
     assert!(admits(&limiter, &policy("more", "3/h"), "alice").await);
     drop(held);
@@ -139,7 +139,7 @@ async fn idle_connections_like_the_pools_are_tested() {
     let pool = bb8::Pool::builder().max_size(1).build(manager).await.expect("a pool");
     let config = RedisConfig::default().batching(false);
     let store = RedisStore::from_pool_with(pool, config).await.expect("a store");
-    let limiter = Limiter::with(store, tollgate::store::Resilience::none());
+    let limiter = Limiter::with(store, plimsoll::store::Resilience::none());
     let policy = policy("p", "100/h");
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     proxy.silent.store(proxy.opened.load(SeqCst), SeqCst);
@@ -162,7 +162,7 @@ async fn the_store_uses_no_connection_of_the_application() {
     let manager = RedisConnectionManager::new(server.url()).expect("a valid address");
     let pool = bb8::Pool::builder().max_size(1).build(manager).await.expect("a pool");
     let store = RedisStore::from_pool(pool.clone()).await.expect("a store");
-    let limiter = Limiter::with(store, tollgate::store::Resilience::none());
+    let limiter = Limiter::with(store, plimsoll::store::Resilience::none());
     let policy = policy("p", "100/h");
     let mut mine = pool.get().await.expect("a connection");
     let mut ask = async |command: &str| -> redis::Value {

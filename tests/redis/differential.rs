@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use tollgate::{
+use plimsoll::{
     Algorithm, Allowed, Charge, Decision, Key, Limiter, ManualClock, Policy, Quota, Receipt,
     Standing,
     store::{MemoryConfig, MemoryStore, RedisStore},
@@ -171,7 +171,7 @@ impl Pair {
         let clock = ManualClock::default();
         let memory = MemoryStore::new(MemoryConfig::default().clock(clock.clone()));
         let shared = shared.with_test_clock(clock.clone());
-        let shared = Limiter::with(shared, tollgate::store::Resilience::none());
+        let shared = Limiter::with(shared, plimsoll::store::Resilience::none());
         Self { memory: Limiter::new(memory), shared, clock }
     }
 
@@ -430,7 +430,7 @@ async fn compare(shared: RedisStore, histories: u64, test: &str) {
 }
 
 fn histories() -> u64 {
-    std::env::var("TOLLGATE_HISTORIES").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000)
+    std::env::var("PLIMSOLL_HISTORIES").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000)
 }
 
 /// One key with a log of many records: growth, wrapping, deep searches, refunds from the middle. The

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use tollgate::{
+use plimsoll::{
     Effect, Error, ErrorKind, Limiter,
     store::{RedisConfig, RedisStore},
 };
@@ -27,7 +27,7 @@ async fn limiter(server: &Server) -> Limiter {
     let config = patient().plain_keys(true);
     Limiter::with(
         RedisStore::connect_with(&server.url(), config).await.expect("a store"),
-        tollgate::store::Resilience::none(),
+        plimsoll::store::Resilience::none(),
     )
 }
 
@@ -71,7 +71,7 @@ async fn passwords_and_rights() {
     assert_says(&error, ErrorKind::Unauthorized, "check them in the URL");
     // Rights that are taken away later. The script needs one of them after it has written.
     let store = RedisStore::connect(&url("limiter:pw")).await.expect("a store");
-    let limiter = Limiter::with(store, tollgate::store::Resilience::none());
+    let limiter = Limiter::with(store, plimsoll::store::Resilience::none());
     server.ask::<()>("ACL SETUSER limiter -pexpireat");
     let policy = crate::policy("p", "50/s");
     let check = || limiter.check(policy.charge("alice", 1));
@@ -91,7 +91,7 @@ async fn passwords_and_rights() {
     server.ask::<()>("CONFIG SET requirepass pw");
     let error = RedisStore::connect(&server.url()).await;
     let error = match error {
-        Ok(store) => fails(&Limiter::with(store, tollgate::store::Resilience::none()), "5/h").await,
+        Ok(store) => fails(&Limiter::with(store, plimsoll::store::Resilience::none()), "5/h").await,
         Err(error) => error,
     };
     assert_says(&error, ErrorKind::Unauthorized, "check them in the URL");
@@ -169,7 +169,7 @@ async fn a_full_disk() {
         let decision = limiter.check(spent.charge("alice", units)).await.expect("an answer");
         assert_eq!(decision.is_allowed(), allowed, "nothing was charged");
     }
-    let charged = server.keys().into_iter().filter(|key| key.starts_with(b"toll:"));
+    let charged = server.keys().into_iter().filter(|key| key.starts_with(b"plim:"));
     assert_eq!(charged.count(), 1, "the checks that failed have left no key");
 }
 
@@ -216,7 +216,7 @@ async fn a_foreign_key_has_a_policy() {
         [("SET {} xxxxx", "the policy of the key is mine;"), ("RPUSH {} x", "is free or mine;")]
     {
         server.ask::<()>("FLUSHALL");
-        server.ask::<()>(&command.replace("{}", "toll:{=alice}:mine:l3"));
+        server.ask::<()>(&command.replace("{}", "plim:{=alice}:mine:l3"));
         let error = limiter.check(mine.charge("alice", 1)).await.map(|_| ()).expect_err("refused");
         assert_says(&error, ErrorKind::WrongType, "the policy of the key is mine");
         let error = limiter.check([free.charge("alice", 1), mine.charge("alice", 1)]).await;
@@ -230,7 +230,7 @@ async fn what_belongs_to_others_is_left_alone() {
     let server = Server::start();
     let limiter = limiter(&server).await;
     for (quota, layout) in ALL {
-        let key = format!("toll:{{=alice}}:p:{layout}");
+        let key = format!("plim:{{=alice}}:p:{layout}");
         let texts = [21, 38, 41, 83, 5, 300].map(|length| "x".repeat(length));
         let commands = texts.iter().map(|text| format!("SET {key} {text}"));
         for command in commands.chain([format!("RPUSH {key} x"), format!("HSET {key} a b")]) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{
+use plimsoll::{
     Algorithm, Limiter,
     store::{RedisStore, Resilience},
 };
@@ -35,7 +35,7 @@ async fn a_key_lives_as_long_as_what_it_has_spent() {
             };
             let _ = limiter.check(policy.charge("alice", 100)).await.expect("a decision");
             let before = left().await;
-            let lives: i64 = server.ask(&format!("PTTL toll:{{=alice}}:p:{tag}"));
+            let lives: i64 = server.ask(&format!("PTTL plim:{{=alice}}:p:{tag}"));
             let after = left().await;
             assert!(
                 after == 0 || lives as i128 >= after as i128,
@@ -73,7 +73,7 @@ async fn a_key_lives_as_long_as_its_block() {
         let policy = policy("p", quota);
         // The time at which the key expires, or a negative number if there is none.
         let end =
-            |key: &str| -> i64 { server.ask(&format!("PEXPIRETIME toll:{{={key}}}:p:{tag}")) };
+            |key: &str| -> i64 { server.ask(&format!("PEXPIRETIME plim:{{={key}}}:p:{tag}")) };
         // Returns the earliest and the latest time at which the key was blocked.
         let block = async |key: &'static str, millis: u64| {
             let before = time() - 1;
@@ -155,7 +155,7 @@ async fn a_log_lives_as_long_as_its_first_charge_after_a_block() {
     while !limiter.check(policy.charge("alice", 1)).await.expect("a decision").is_allowed() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let lives: i64 = server.ask("PTTL toll:{=alice}:p:l3");
+    let lives: i64 = server.ask("PTTL plim:{=alice}:p:l3");
     let peek = limiter.peek(policy.charge("alice", 0)).await.expect("a decision");
     let after = peek.outcomes().get(0).expect("an outcome").standing().reset_after().as_millis();
     assert!(lives as i128 >= after as i128, "{lives} of {after} ms");

@@ -2,11 +2,11 @@
 
 use std::{pin::pin, process::Command, time::Duration};
 
-use tokio::time::{Instant, sleep_until};
-use tollgate::{
+use plimsoll::{
     Limiter,
     store::{RedisStore, Resilience, Source},
 };
+use tokio::time::{Instant, sleep_until};
 
 use crate::{
     policy,

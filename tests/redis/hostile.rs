@@ -1,7 +1,7 @@
 //! Keys with values that the script did not write, or that were damaged: each check gets a decision or
 //! an error about that key, and no other key is affected.
 
-use tollgate::{
+use plimsoll::{
     Algorithm, Decision, Error, ErrorKind, Limiter, Policy, Quota, Reserve,
     store::{RedisStore, Resilience, Source},
 };
@@ -88,7 +88,7 @@ async fn decide_on_hostile_states(random: &mut Random) {
     for (quota, tag) in EACH {
         let windows = ["100/min", "100/90s", "100/45s"].map(|it| quota.replace("100/min", it));
         let policies = windows.map(|quota| policy("p", &quota));
-        let key = format!("toll:{{=alice}}:p:{tag}");
+        let key = format!("plim:{{=alice}}:p:{tag}");
         for entries in [1, 9, 90] {
             server.ask::<()>(&format!("DEL {key}"));
             let held = hold(&limiter, policies[0].charge("alice", 1)).await;
@@ -145,7 +145,7 @@ async fn decide_hostile_batches(random: &mut Random) {
     let mut connection = server.client().get_connection().expect("a connection");
     for (quota, tag) in EACH {
         let policy = policy("p", quota);
-        let key = format!("toll:{{=alice}}:p:{tag}");
+        let key = format!("plim:{{=alice}}:p:{tag}");
         for _ in 0..12 {
             let _ = limiter.check(policy.charge("alice", 1)).await.expect("a decision");
         }
@@ -153,7 +153,7 @@ async fn decide_hostile_batches(random: &mut Random) {
         for _ in 0..40 {
             let damaged = damage(random, &state);
             set(&mut connection, &key, &[&damaged[..], b"x"].concat());
-            server.ask::<()>(&format!("DEL toll:{{=bob}}:p:{tag}"));
+            server.ask::<()>(&format!("DEL plim:{{=bob}}:p:{tag}"));
             let checks = (0..20).map(|number| {
                 limiter.check(policy.charge(if number == 7 { "alice" } else { "bob" }, 1))
             });
@@ -177,7 +177,7 @@ async fn one_key_does_not_open_the_breaker() {
     let limiter = limiter(&server, Resilience::default()).await;
     for (quota, tag) in EACH {
         let policy = policy("p", quota);
-        let key = format!("toll:{{=alice}}:p:{tag}");
+        let key = format!("plim:{{=alice}}:p:{tag}");
         let text = "x".repeat(400);
         for command in [
             format!("SET {key} {text}"),
@@ -212,7 +212,7 @@ async fn windows_that_alternate_add_nothing() {
         for turn in 0..700 {
             policy.set_quota(quota(if turn % 2 == 0 { "400d" } else { "min" }));
             let _ = limiter.check(policy.charge("alice", 1)).await.expect("a decision");
-            let key = format!("toll:{{=alice}}:turns:{tag}");
+            let key = format!("plim:{{=alice}}:turns:{tag}");
             let length: usize = server.ask(&format!("STRLEN {key}"));
             longest = longest.max(length);
             // -2 if the key is gone: the minute of a narrow window may end at any time.
@@ -249,7 +249,7 @@ async fn nothing_is_written_before_a_foreign_key() {
             panic!("{quota}: denied")
         };
         let before = left().await;
-        set(&mut connection, &format!("toll:{{={tag}}}:broken:t2"), b"of another program");
+        set(&mut connection, &format!("plim:{{={tag}}}:broken:t2"), b"of another program");
         assert!(limiter.check(charges()).await.is_err(), "{quota}: a check");
         assert!(limiter.penalize(charges()).await.is_err(), "{quota}: a penalty");
         assert!(limiter.reset(charges()).await.is_err(), "{quota}: a reset");

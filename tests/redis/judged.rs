@@ -18,12 +18,12 @@ mod spending;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use proptest::test_runner::Config;
-use tokio::runtime::Runtime;
-use tollgate::{
+use plimsoll::{
     Limiter, ManualClock,
     store::{Answer, RedisStore, Request, Store},
 };
+use proptest::test_runner::Config;
+use tokio::runtime::Runtime;
 
 use self::{
     history::{Family, histories},
@@ -61,7 +61,7 @@ fn agrees(name: &'static str, family: Family, full: u32) {
         "block lifted",
     ]);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let cases = std::env::var("TOLLGATE_HISTORIES").ok().and_then(|it| it.parse().ok());
+    let cases = std::env::var("PLIMSOLL_HISTORIES").ok().and_then(|it| it.parse().ok());
     let config = Config { cases: cases.unwrap_or(full), ..Config::default() };
     static NEXT: AtomicU64 = AtomicU64::new(0);
     seed::property(name, config, histories(family), |history| {
@@ -72,7 +72,7 @@ fn agrees(name: &'static str, family: Family, full: u32) {
         let clock = ManualClock::default();
         let store = store.expect("a store").with_test_clock(clock.clone());
         let fixture = Fixture::new(
-            Limiter::with(Waiting(store, runtime), tollgate::store::Resilience::none()),
+            Limiter::with(Waiting(store, runtime), plimsoll::store::Resilience::none()),
             move |at| clock.set(at),
         )
         .shared();
@@ -120,7 +120,7 @@ fn server_of_rollouts() -> (Server, Fixture) {
     let store = runtime.block_on(RedisStore::connect_with(&server.url(), patient()));
     let clock = ManualClock::default();
     let store = store.expect("a store").with_test_clock(clock.clone());
-    let limiter = Limiter::with(Waiting(store, runtime), tollgate::store::Resilience::none());
+    let limiter = Limiter::with(Waiting(store, runtime), plimsoll::store::Resilience::none());
     (server, Fixture::new(limiter, move |at| clock.set(at)))
 }
 
@@ -129,7 +129,7 @@ fn server_of_rollouts() -> (Server, Fixture) {
 fn two_quotas_at_random_are_bounded() {
     let (_server, fixture) = server_of_rollouts();
     for one in seed::histories("rollout in Redis", 60) {
-        for algorithm in tollgate::Algorithm::EACH.iter().copied() {
+        for algorithm in plimsoll::Algorithm::EACH.iter().copied() {
             rollout::run(&fixture, algorithm, one.seed);
         }
     }
@@ -140,7 +140,7 @@ fn two_quotas_at_random_are_bounded() {
 fn leases_that_begin_or_end_in_a_roll_out_are_bounded() {
     let (_server, fixture) = server_of_rollouts();
     for one in seed::histories("rollout of leases in Redis", 20) {
-        for algorithm in tollgate::Algorithm::EACH.iter().copied() {
+        for algorithm in plimsoll::Algorithm::EACH.iter().copied() {
             for steps in [Steps::One, Steps::Two] {
                 rollout::run_leased(&fixture, algorithm, one.seed, steps);
             }

@@ -8,7 +8,7 @@ use std::sync::{
 };
 
 use futures_util::future::join_all;
-use tollgate::{
+use plimsoll::{
     Decision, Limiter, Policy,
     store::{RedisStore, Resilience, Source},
 };

@@ -10,15 +10,15 @@ use std::{
 };
 
 use bb8_redis::RedisConnectionManager;
+use plimsoll::{
+    Limiter,
+    store::{RedisStore, Resilience},
+};
 use redis::{
     IntoConnectionInfo,
     io::tcp::{TcpSettings, socket2::SockRef},
 };
 use tokio::time::Instant;
-use tollgate::{
-    Limiter,
-    store::{RedisStore, Resilience},
-};
 
 use crate::{
     policy,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use tollgate::{
+use plimsoll::{
     Effect, Limiter,
     store::{RedisStore, Resilience, Source},
 };

@@ -6,13 +6,13 @@ use std::{
     time::Duration,
 };
 
+use plimsoll::{
+    Decision, Limiter, OnFailure,
+    store::{BreakerStatus, RedisConfig, RedisStore, Resilience, Source},
+};
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep},
-};
-use tollgate::{
-    Decision, Limiter, OnFailure,
-    store::{BreakerStatus, RedisConfig, RedisStore, Resilience, Source},
 };
 
 use crate::{
@@ -65,7 +65,7 @@ impl Meter {
                     tokio::spawn(async move {
                         let start = Instant::now();
                         let charges = keys.iter().map(|key| policy.charge(key.as_str(), 1));
-                        let decision = limiter.check(charges.collect::<tollgate::Charges<'_>>());
+                        let decision = limiter.check(charges.collect::<plimsoll::Charges<'_>>());
                         let source = decision.await.expect("a decision").source();
                         let (wait, is_shared) = (start.elapsed(), source == Source::Shared);
                         samples.lock().expect("whole").push(Sample {
@@ -256,7 +256,7 @@ async fn a_refused_connection_is_an_answer() {
             let start = Instant::now();
             let error = limiter.check(policy.charge(key.as_str(), 1)).await.expect_err("refused");
             if !waits.is_empty() {
-                assert_eq!(error.effect(), tollgate::Effect::None, "{error:?}");
+                assert_eq!(error.effect(), plimsoll::Effect::None, "{error:?}");
             }
             waits.push(start.elapsed());
             sleep(Duration::from_millis(5)).await;

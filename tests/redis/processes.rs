@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use tollgate::{Decision, Limiter, store::RedisStore};
+use plimsoll::{Decision, Limiter, store::RedisStore};
 
 use crate::{
     policy,
@@ -19,10 +19,10 @@ const QUOTA: &str = "200/500ms";
 /// Not a test of its own: what each of the processes does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn worker() {
-    let Ok(url) = std::env::var("TOLLGATE_TEST_URL") else { return };
+    let Ok(url) = std::env::var("PLIMSOLL_TEST_URL") else { return };
     let limiter = Limiter::with(
         RedisStore::connect_with(&url, patient()).await.expect("a store"),
-        tollgate::store::Resilience::none(),
+        plimsoll::store::Resilience::none(),
     );
     let tasks: Vec<_> = (0..16)
         .map(|task| {
@@ -66,7 +66,7 @@ async fn four_processes_of_sixteen_tasks() {
         .map(|_| {
             Command::new(std::env::current_exe().expect("this test"))
                 .args(["--exact", "processes::worker", "--nocapture"])
-                .env("TOLLGATE_TEST_URL", server.url())
+                .env("PLIMSOLL_TEST_URL", server.url())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::null())
                 .spawn()
@@ -104,7 +104,7 @@ async fn four_processes_of_sixteen_tasks() {
     // All or nothing: the other two policies were charged for exactly what was admitted.
     let limiter = Limiter::with(
         RedisStore::connect_with(&server.url(), patient()).await.expect("a store"),
-        tollgate::store::Resilience::none(),
+        plimsoll::store::Resilience::none(),
     );
     for (name, quota, limit) in
         [("day", "9000000/day fixed-window", 9_000_000), ("hour", "5000/h", 5_000)]

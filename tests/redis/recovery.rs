@@ -12,11 +12,11 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep, timeout};
-use tollgate::{
+use plimsoll::{
     Limiter, Policy,
     store::{RedisConfig, RedisStore, Resilience, Source},
 };
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     policy,

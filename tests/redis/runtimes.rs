@@ -8,13 +8,13 @@ use std::{
     time::Duration,
 };
 
+use plimsoll::{
+    Decision, ErrorKind, Limiter, OnFailure, Policy,
+    store::{RedisStore, Resilience, Source},
+};
 use tokio::{
     runtime::{Builder, Runtime},
     time::Instant,
-};
-use tollgate::{
-    Decision, ErrorKind, Limiter, OnFailure, Policy,
-    store::{RedisStore, Resilience, Source},
 };
 
 use crate::{policy, servers::Server};

@@ -1,7 +1,7 @@
 //! Real servers, on free loopback ports, with their data in a directory of their own. They are
 //! stopped when they are dropped. A server that cannot be started fails the test.
 //!
-//! `TOLLGATE_REDIS_SERVER` is the path of another server program than `redis-server`, such as an older
+//! `PLIMSOLL_REDIS_SERVER` is the path of another server program than `redis-server`, such as an older
 //! Redis, or Valkey. `scripts/servers` downloads some.
 #![allow(dead_code, reason = "no test needs all of it")]
 
@@ -15,8 +15,8 @@ use std::{
     time::Duration,
 };
 
+use plimsoll::store::RedisConfig;
 use redis::{Client, Cmd, FromRedisValue};
-use tollgate::store::RedisConfig;
 
 /// Returns a configuration whose timeouts a busy machine does not reach, for tests that do not
 /// measure time.
@@ -27,7 +27,7 @@ pub(crate) fn patient() -> RedisConfig {
 
 /// Returns the server program.
 pub(crate) fn program() -> String {
-    std::env::var("TOLLGATE_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
+    std::env::var("PLIMSOLL_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
 }
 
 /// Returns the arguments with which a server accepts `DEBUG`. Redis 6.2 always does, and does not know
@@ -233,7 +233,7 @@ pub(crate) fn free_port() -> u16 {
 pub(crate) fn directory() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let path = std::env::temp_dir().join(format!("tollgate-{}-{number}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("plimsoll-{}-{number}", std::process::id()));
     fs::create_dir_all(&path).expect("a directory");
     path
 }

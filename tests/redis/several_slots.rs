@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tokio::{runtime::Handle, time::Instant};
-use tollgate::{
+use plimsoll::{
     Limiter, Policy,
     store::{RedisConfig, RedisStore, Resilience, Source},
 };
+use tokio::{runtime::Handle, time::Instant};
 
 use crate::{
     policy,

@@ -3,13 +3,13 @@
 use std::{future::Future, sync::atomic::Ordering::SeqCst, time::Duration};
 
 use bb8_redis::RedisConnectionManager;
+use plimsoll::{
+    Decision, ErrorKind, Limiter,
+    store::{RedisConfig, RedisStore, Resilience, Source},
+};
 use tokio::{
     net::TcpListener,
     time::{Instant, sleep, timeout},
-};
-use tollgate::{
-    Decision, ErrorKind, Limiter,
-    store::{RedisConfig, RedisStore, Resilience, Source},
 };
 
 use crate::{
@@ -35,7 +35,7 @@ async fn source(limiter: &Limiter) -> Source {
 /// its start.
 async fn starts_without_redis<F>(create: F, begin: impl FnOnce() -> Vec<Server>)
 where
-    F: Future<Output = Result<RedisStore, tollgate::Error>>,
+    F: Future<Output = Result<RedisStore, plimsoll::Error>>,
 {
     let store = timeout(Duration::from_millis(500), create).await.expect("at once");
     let limiter = Limiter::new(store.expect("a store"));
@@ -178,7 +178,7 @@ async fn rights_that_are_granted_later() {
     let policy = policy("p", "5/h");
     let error = none.check(policy.charge("alice", 1)).await.map(drop).expect_err("not ready");
     assert_eq!((error.kind(), error.place()), (ErrorKind::Unauthorized, "server"), "{error}");
-    assert_eq!(error.effect(), tollgate::Effect::None, "the check was not sent");
+    assert_eq!(error.effect(), plimsoll::Effect::None, "the check was not sent");
     server.ask::<()>("ACL SETUSER limiter +del");
     eventually("it decides", async || source(&limiter).await == Source::Shared).await;
 }

@@ -2,11 +2,11 @@
 
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
-use tokio::time::{Instant, sleep, timeout};
-use tollgate::{
+use plimsoll::{
     Decision, Effect, ErrorKind, Limiter,
     store::{RedisConfig, RedisStore, Resilience},
 };
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{policy, proxy::Proxy, servers::Server, support::calm::eventually};
 
@@ -33,7 +33,7 @@ async fn no_check_gets_the_reply_to_another() {
     let left = async |key: u64, cost: u64| {
         let decision = limiter.check(policy.charge(key, cost)).await?;
         let Decision::Allowed(allowed) = decision else { panic!("it fits") };
-        Ok::<_, tollgate::Error>(allowed.remaining().expect("a charge"))
+        Ok::<_, plimsoll::Error>(allowed.remaining().expect("a charge"))
     };
     let (first, second, third) = tokio::join!(left(1, 10), left(2, 20), left(3, 30));
     assert_eq!(first.expect_err("not its own").kind(), ErrorKind::Protocol);

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use tollgate::{
+use plimsoll::{
     Error, ErrorKind, Limiter, Reserve,
     store::{BreakerStatus, RedisConfig, RedisStore, Resilience},
 };

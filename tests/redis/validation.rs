@@ -1,7 +1,7 @@
 //! States with one number out of its bounds, which no script has written. Each is an error, and stays
 //! as it is. A state whose number is just in bounds is decided.
 
-use tollgate::{
+use plimsoll::{
     ErrorKind, Limiter, ManualClock, Policy,
     store::{RedisStore, Resilience},
 };
@@ -136,13 +136,13 @@ impl Keys {
 
     fn set(&self, layout: &Layout, state: &[u8]) {
         let mut connection = self.server.client().get_connection().expect("a connection");
-        let key = format!("toll:{{=alice}}:p:{}", layout.tag);
+        let key = format!("plim:{{=alice}}:p:{}", layout.tag);
         redis::cmd("SET").arg(key).arg(state).exec(&mut connection).expect("set");
     }
 
     fn get(&self, layout: &Layout) -> Vec<u8> {
         let mut connection = self.server.client().get_connection().expect("a connection");
-        let key = format!("toll:{{=alice}}:p:{}", layout.tag);
+        let key = format!("plim:{{=alice}}:p:{}", layout.tag);
         redis::cmd("GET").arg(key).query(&mut connection).expect("a state")
     }
 

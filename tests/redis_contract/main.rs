@@ -33,7 +33,7 @@ use std::sync::{
 };
 
 use bb8_redis::RedisConnectionManager;
-use tollgate::{
+use plimsoll::{
     Limiter, ManualClock,
     store::{RedisConfig, RedisStore},
 };
@@ -133,7 +133,7 @@ fn fixture<T: Servers + Send + Sync + 'static>(
 ) -> Fixture {
     let clock = ManualClock::default();
     let limiter =
-        Limiter::with(store.with_test_clock(clock.clone()), tollgate::store::Resilience::none());
+        Limiter::with(store.with_test_clock(clock.clone()), plimsoll::store::Resilience::none());
     Fixture::new(limiter, move |micros| {
         let _keep = &servers;
         clock.set(micros);

@@ -1,6 +1,6 @@
 //! The promises of a shared store beside the contract of all stores.
 
-use tollgate::{Policy, Quota};
+use plimsoll::{Policy, Quota};
 
 use crate::{
     checks::{START, check, remaining},

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{
+use plimsoll::{
     Algorithm, Policy, Quota, RateLimitLayer, Rule,
     store::{RegionsConfig, Resilience, Source, Verdict},
 };
@@ -267,7 +267,7 @@ async fn the_description_names_both_stores() {
 
 #[test]
 fn a_configuration_that_is_out_of_range_is_an_error_with_the_range() {
-    use tollgate::store::{MemoryConfig, MemoryStore, Regions};
+    use plimsoll::store::{MemoryConfig, MemoryStore, Regions};
 
     let store = || MemoryStore::new(MemoryConfig::default());
     let error =

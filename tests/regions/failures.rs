@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout};
-use tollgate::{
+use plimsoll::{
     Effect, OnFailure,
     store::{BreakerStatus, RegionsConfig, Source, Verdict},
 };
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     support::policy,
@@ -109,7 +109,7 @@ async fn units_of_a_lost_reply_are_never_used() {
 #[tokio::test(start_paused = true)]
 async fn a_home_with_time_to_answer_is_waited_for() {
     let config = RegionsConfig::new(2).share_percent(60);
-    let patient = |it: tollgate::store::Resilience| {
+    let patient = |it: plimsoll::store::Resilience| {
         it.without_fallback().deadline(Duration::from_millis(300))
     };
     let (world, api) = (World::with(2, config, patient), policy("api", "10/min"));
@@ -217,7 +217,7 @@ async fn a_refund_that_fails_shows_in_the_effect() {
     let strict = tiny.charge("alice", 1).with_on_failure(OnFailure::Deny);
     let charges = [api.charge("alice", 1), strict];
     let check = tokio::spawn({
-        let (limiter, charges) = (east.limiter.clone(), charges.map(tollgate::Charge::into_owned));
+        let (limiter, charges) = (east.limiter.clone(), charges.map(plimsoll::Charge::into_owned));
         async move { limiter.check(charges).await }
     });
     world.home.set(Mood::Gone);

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
-use tollgate::{
+use plimsoll::{
     Decision, Policy,
     store::{RegionsConfig, Resilience, Source},
 };
+use tokio::time::{Instant, sleep};
 
 use crate::{
     support::policy,

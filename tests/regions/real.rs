@@ -5,13 +5,13 @@ use std::{
     time::Duration,
 };
 
+use plimsoll::{
+    Algorithm, Decision, Limiter, Policy,
+    store::{RedisConfig, RedisStore, Regions, RegionsConfig, Resilience},
+};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
-};
-use tollgate::{
-    Algorithm, Decision, Limiter, Policy,
-    store::{RedisConfig, RedisStore, Regions, RegionsConfig, Resilience},
 };
 
 use crate::{

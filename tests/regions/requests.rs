@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{
+use plimsoll::{
     Effect,
     store::{RegionsConfig, Source},
 };

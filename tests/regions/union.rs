@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::sleep;
-use tollgate::{
+use plimsoll::{
     Algorithm, Clock, Decision, Effect, Limiter, ManualClock, Policy, Quota, Receipt,
     store::{MemoryConfig, MemoryStore, RegionsConfig, Source},
 };
+use tokio::time::sleep;
 
 use crate::{
     support::{most_in_any_window, policy, seed},

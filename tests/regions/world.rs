@@ -8,8 +8,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::sleep;
-use tollgate::{
+use plimsoll::{
     Charge, Charges, Decision, Denied, Effect, Error, ErrorKind, Limiter, ManualClock, Policy,
     Receipt,
     store::{
@@ -17,6 +16,7 @@ use tollgate::{
         Store,
     },
 };
+use tokio::time::sleep;
 
 /// A store whose answers are on their way when they are asked for, which can fail.
 #[derive(Debug, Clone)]

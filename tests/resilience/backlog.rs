@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use plimsoll::{
+    Effect, OnFailure, Policy, Reserve,
+    store::{Resilience, Source},
+};
 use tokio::{
     runtime::{Builder, Runtime},
     task::yield_now,
-};
-use tollgate::{
-    Effect, OnFailure, Policy, Reserve,
-    store::{Resilience, Source},
 };
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{
+use plimsoll::{
     Decision, Limiter, ManualClock,
     store::{Resilience, Source},
 };
@@ -16,7 +16,7 @@ use crate::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-async fn refused(limiter: &Limiter, charge: tollgate::Charge<'_>) -> (Duration, Source) {
+async fn refused(limiter: &Limiter, charge: plimsoll::Charge<'_>) -> (Duration, Source) {
     let decision = limiter.check(charge).await.expect("an answer");
     let source = decision.source();
     let Decision::Denied(denied) = decision else { panic!("{decision:?}") };

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use plimsoll::store::{BreakerStatus, Resilience, Source};
 use tokio::time::timeout;
-use tollgate::store::{BreakerStatus, Resilience, Source};
 
 use crate::{
     fallback::Bench,

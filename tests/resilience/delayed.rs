@@ -8,7 +8,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use tollgate::{
+use plimsoll::{
     Charge, Charges, Error, ManualClock,
     store::{Answer, Request, Store, StoreReply},
 };

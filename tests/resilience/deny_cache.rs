@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tollgate::{
+use plimsoll::{
     Charge, Decision, Limiter, ManualClock, Reserve,
     store::{Answer, Request, Resilience, Source, Store, Verdict},
 };

@@ -2,11 +2,11 @@
 
 use std::{collections::HashMap, future::Future, time::Duration};
 
-use proptest::prelude::*;
-use tollgate::{
+use plimsoll::{
     Algorithm, Charge, Decision, Limiter, ManualClock, Outcome, Policy, Quota, Reservation,
     store::{Resilience, Source, Verdict},
 };
+use proptest::prelude::*;
 
 use crate::{
     delayed::DelayedResets,
@@ -329,7 +329,7 @@ impl<'t> Play<'t> {
     }
 
     fn now(&self) -> u64 {
-        use tollgate::Clock;
+        use plimsoll::Clock;
         self.clock.now().as_micros()
     }
 

@@ -1,11 +1,11 @@
 use std::time::Duration;
 
 use futures_util::{FutureExt, future::join_all};
-use tokio::time::{Instant, advance};
-use tollgate::{
+use plimsoll::{
     Algorithm, Charge, Decision, Limiter, ManualClock, OnFailure, Policy, Reservation, Reserve,
     store::{BreakerConfig, BreakerStatus, MemoryConfig, Resilience, Source},
 };
+use tokio::time::{Instant, advance};
 
 use crate::{
     remote::{Mood, Remote},

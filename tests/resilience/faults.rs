@@ -9,11 +9,11 @@ use std::{
     time::Duration,
 };
 
-use tokio::{task::JoinHandle, time::Instant};
-use tollgate::{
+use plimsoll::{
     Effect, ErrorKind, Limiter, Policy,
     store::{RedisConfig, RedisStore, Resilience},
 };
+use tokio::{task::JoinHandle, time::Instant};
 
 use crate::{
     servers::{Server, patient},

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::{Instant, sleep};
-use tollgate::{
+use plimsoll::{
     Decision, ErrorKind, OnFailure,
     store::{Resilience, Source},
 };
+use tokio::time::{Instant, sleep};
 
 use crate::{
     fallback::Bench,
@@ -133,11 +133,11 @@ async fn an_error_that_does_not_pass_is_returned_at_once() {
 async fn two_jobs_never_spend_more_than_the_quota() {
     let bench = Bench::new(1);
     let day = policy("day", "9500/day");
-    let other = tollgate::Limiter::with(
+    let other = plimsoll::Limiter::with(
         bench.remote.clone(),
         Resilience::default().clock(bench.clock.clone()),
     );
-    let job = async |limiter: &tollgate::Limiter| {
+    let job = async |limiter: &plimsoll::Limiter| {
         let mut units = 0;
         while let Ok(Decision::Allowed(_)) = limiter.until_ready(day.charge("us", 100), LONG).await
         {

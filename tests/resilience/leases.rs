@@ -9,11 +9,11 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use tokio::time::{Instant, sleep, timeout};
-use tollgate::{
+use plimsoll::{
     Charge, Charges, Decision, Effect, Limiter, ManualClock, Quota, Reserve,
     store::{Answer, Request, Resilience, Source, Store},
 };
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     deny_cache::START,
@@ -216,7 +216,7 @@ async fn units_of_a_lost_answer_are_never_used() {
     for round in 0..300 {
         // Each third answer is lost: the store has charged the request.
         case.store.remote.set(if round % 3 == 2 { Mood::Mute } else { Mood::Well });
-        let charge = policy.charge("alice", 1).with_on_failure(tollgate::OnFailure::Deny);
+        let charge = policy.charge("alice", 1).with_on_failure(plimsoll::OnFailure::Deny);
         if let Ok(decision) = case.limiter.check(charge).await {
             admitted += u32::from(decision.is_allowed());
         }
@@ -261,7 +261,7 @@ async fn a_denied_check_puts_the_leased_units_back() {
         if without_cache {
             case.store.remote.set(Mood::Down);
         }
-        let client = client.charge("mallory", 1).with_on_failure(tollgate::OnFailure::Deny);
+        let client = client.charge("mallory", 1).with_on_failure(plimsoll::OnFailure::Deny);
         let decision = case.limiter.check([client, overall.charge("all", 1)]).await;
         assert!(!decision.is_ok_and(|it| it.is_allowed()));
         assert_eq!(case.limiter.status().leased_units, before);

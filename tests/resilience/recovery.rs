@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tollgate::{
+use plimsoll::{
     Limiter,
     store::{BreakerStatus, RedisStore, Resilience, Source},
 };

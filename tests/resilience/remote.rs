@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicU8, AtomicU64, Ordering::SeqCst},
 };
 
-use tollgate::{
+use plimsoll::{
     Charge, Error, ErrorKind, Key, ManualClock,
     store::{Answer, MemoryConfig, MemoryStore, Request, Source, Store},
 };

@@ -1,14 +1,14 @@
 //! Faults at random for a while: memory stays flat, and no task or connection is left behind.
-//! `TOLLGATE_SOAK_SECONDS` says for how long; 10 minutes are 600. `TOLLGATE_SOAK_OVER=socket` goes over
+//! `PLIMSOLL_SOAK_SECONDS` says for how long; 10 minutes are 600. `PLIMSOLL_SOAK_OVER=socket` goes over
 //! a unix socket instead of TCP.
 
 use std::time::Duration;
 
-use tokio::{runtime::Handle, time::Instant};
-use tollgate::{
+use plimsoll::{
     Limiter, Policy,
     store::{RedisConfig, RedisStore, Resilience},
 };
+use tokio::{runtime::Handle, time::Instant};
 
 use crate::{
     proxy::{Proxy, Spoil},
@@ -25,15 +25,15 @@ fn resident() -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_left_behind() {
-    let seconds = std::env::var("TOLLGATE_SOAK_SECONDS").ok().and_then(|it| it.parse().ok());
+    let seconds = std::env::var("PLIMSOLL_SOAK_SECONDS").ok().and_then(|it| it.parse().ok());
     let length = Duration::from_secs(seconds.unwrap_or(8));
     let _alone = crate::faults::ALONE.lock().await;
     let dir = directory();
     let [socket, own] = ["redis", "proxy"].map(|name| dir.join(name).with_extension("sock"));
     let server = Server::start_with(&["--unixsocket", socket.to_str().expect("utf-8")]);
-    let (proxy, url) = match std::env::var("TOLLGATE_SOAK_OVER").as_deref() {
+    let (proxy, url) = match std::env::var("PLIMSOLL_SOAK_OVER").as_deref() {
         Ok("socket") => (Proxy::on_socket(&own, &socket), format!("unix://{}", own.display())),
-        Ok(other) => panic!("TOLLGATE_SOAK_OVER={other}: only socket is known"),
+        Ok(other) => panic!("PLIMSOLL_SOAK_OVER={other}: only socket is known"),
         Err(_) => {
             let proxy = Proxy::start(server.port).await;
             let url = proxy.url();

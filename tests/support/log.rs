@@ -20,7 +20,7 @@ pub(crate) struct Log {
 
 impl Default for Log {
     fn default() -> Self {
-        Self { events: Arc::default(), records: |target| target.starts_with("tollgate") }
+        Self { events: Arc::default(), records: |target| target.starts_with("plimsoll") }
     }
 }
 

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use tollgate::{
+use plimsoll::{
     Limiter, ManualClock, Policy, Quota, Reservation,
     store::{MemoryConfig, MemoryStore},
 };
@@ -72,10 +72,10 @@ pub(crate) fn micros(duration: Duration) -> u64 {
 }
 
 /// Reserves a charge, to be refunded or settled.
-pub(crate) async fn hold(limiter: &Limiter, charge: tollgate::Charge<'_>) -> Reservation {
+pub(crate) async fn hold(limiter: &Limiter, charge: plimsoll::Charge<'_>) -> Reservation {
     match limiter.reserve(charge).await.expect("the store answers") {
-        tollgate::Reserve::Held(reservation) => reservation,
-        tollgate::Reserve::Denied(denied) => panic!("refused: {denied:?}"),
+        plimsoll::Reserve::Held(reservation) => reservation,
+        plimsoll::Reserve::Denied(denied) => panic!("refused: {denied:?}"),
     }
 }
 
@@ -130,8 +130,8 @@ impl Watched {
     }
 }
 
-impl tollgate::store::Store for Watched {
-    fn call(&self, request: tollgate::store::Request<'_>) -> tollgate::store::Answer {
+impl plimsoll::store::Store for Watched {
+    fn call(&self, request: plimsoll::store::Request<'_>) -> plimsoll::store::Answer {
         self.0.call(request)
     }
 

@@ -1,7 +1,7 @@
 //! Seeds of the randomised tests, so that each failure can be reproduced.
 //!
 //! A randomised test starts from a seed, random by default, and prints it as
-//! `seed <test>: 0x<seed>`, also when it passes. `TOLLGATE_SEED` (decimal, or hexadecimal after
+//! `seed <test>: 0x<seed>`, also when it passes. `PLIMSOLL_SEED` (decimal, or hexadecimal after
 //! `0x`) sets the seed: the same seed gives the same cases in the same order.
 #![allow(dead_code, reason = "each test target uses a part")]
 
@@ -21,8 +21,8 @@ use proptest::{
 
 /// Returns the seed of `test` and prints it, past the capture of the test harness.
 pub(crate) fn seed(test: &str) -> u64 {
-    let seed = match std::env::var("TOLLGATE_SEED") {
-        Ok(text) => parse(&text).unwrap_or_else(|| panic!("TOLLGATE_SEED={text}: not a number")),
+    let seed = match std::env::var("PLIMSOLL_SEED") {
+        Ok(text) => parse(&text).unwrap_or_else(|| panic!("PLIMSOLL_SEED={text}: not a number")),
         Err(_) => RandomState::new().hash_one(test),
     };
     let line = format!("seed {test}: {seed:#x}\n");
@@ -67,7 +67,7 @@ pub(crate) fn property<S: Strategy>(
         ..config
     };
     if let Err(failure) = TestRunner::new(config).run(&strategy, property) {
-        panic!("{failure}\n{test} failed; to run it again: TOLLGATE_SEED={seed:#x}");
+        panic!("{failure}\n{test} failed; to run it again: PLIMSOLL_SEED={seed:#x}");
     }
 }
 

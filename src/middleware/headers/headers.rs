@@ -28,7 +28,7 @@ use crate::{
 /// The default set:
 ///
 /// ```
-/// use tollgate::{Headers, Reset};
+/// use plimsoll::{Headers, Reset};
 ///
 /// // RateLimit-Policy: "search";q=100;w=60
 /// // RateLimit: "search";r=97;t=2
@@ -40,12 +40,12 @@ use crate::{
 /// The draft's headers only, with a digest of the key as the partition key:
 ///
 /// ```
-/// use tollgate::{Headers, Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+/// use plimsoll::{Headers, Limiter, Policy, Quota, RateLimitLayer, Rule, by};
 ///
 /// let rule = Rule::new(Policy::new("search", Quota::per_minute(100))?, by::header("x-api-key"));
 /// let headers = Headers::none().draft11().partition_secret(0x2f6d_91c4_55e0_87ab);
 /// let layer = RateLimitLayer::new(Limiter::in_memory(), rule).headers(headers);
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -18,12 +18,12 @@ pub(super) const NAMES: [HeaderName; 3] =
 /// standard defines it.
 ///
 /// ```
-/// use tollgate::{Headers, Limiter, Quota, RateLimitLayer, Reset};
+/// use plimsoll::{Headers, Limiter, Quota, RateLimitLayer, Reset};
 ///
 /// // As GitHub's: no draft headers, and the time of the reset as an epoch.
 /// let layer = RateLimitLayer::per_ip(Limiter::in_memory(), Quota::per_hour(60))?
 ///     .headers(Headers::none().x_ratelimit(Reset::Epoch));
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]

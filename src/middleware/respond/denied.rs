@@ -17,10 +17,10 @@ impl Denied<'_> {
     ///
     /// ```
     /// use http::{Response, StatusCode};
-    /// use tollgate::{Decision, Headers, Limiter, Policy, Quota};
+    /// use plimsoll::{Decision, Headers, Limiter, Policy, Quota};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), tollgate::Error> {
+    /// # async fn main() -> Result<(), plimsoll::Error> {
     /// # let limiter = Limiter::in_memory();
     /// let exports = Policy::new("exports", Quota::per_day(1))?;
     /// # limiter.check(exports.charge("alice", 1)).await?;

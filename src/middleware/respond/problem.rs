@@ -10,11 +10,11 @@ const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+
 
 /// The documents of denials, up to the end of `detail`.
 const QUOTA_EXCEEDED_DOCUMENT: &str = r##"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,"detail":"The quota allows "##;
-const OVER_CAPACITY_DOCUMENT: &str = r##"{"type":"https://docs.rs/tollgate/latest/tollgate/#cost-over-capacity","title":"Cost over capacity","status":403,"detail":"This request costs more than the quota can ever hold: waiting does not help."##;
+const OVER_CAPACITY_DOCUMENT: &str = r##"{"type":"https://docs.rs/plimsoll/latest/plimsoll/#cost-over-capacity","title":"Cost over capacity","status":403,"detail":"This request costs more than the quota can ever hold: waiting does not help."##;
 const UNAVAILABLE_DOCUMENT: &str = r##"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily reduced capacity","status":503,"detail":"The request cannot be admitted at the moment."}"##;
 
 /// The document of a request without a peer address, up to its `detail`.
-const NO_PEER_DOCUMENT: &str = r##"{"type":"https://docs.rs/tollgate/latest/tollgate/by/struct.ClientIp.html#the-address-of-the-peer","title":"No peer address","status":500,"detail":""##;
+const NO_PEER_DOCUMENT: &str = r##"{"type":"https://docs.rs/plimsoll/latest/plimsoll/by/struct.ClientIp.html#the-address-of-the-peer","title":"No peer address","status":500,"detail":""##;
 
 /// Returns the response with a problem document.
 pub(super) fn response(rejection: Rejection<'_>) -> Response<String> {

@@ -25,7 +25,7 @@ use crate::{
 /// ```
 /// use http::header::CONTENT_TYPE;
 /// use serde_json::json;
-/// # use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+/// # use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
 /// # let rule = Rule::new(Policy::new("p", Quota::per_minute(60))?, by::header("x-api-key"));
 /// let layer = RateLimitLayer::new(Limiter::in_memory(), rule).on_denied(|rejection, _parts| {
 ///     let binding = rejection.denied().and_then(|denied| denied.binding());
@@ -36,7 +36,7 @@ use crate::{
 ///     });
 ///     ([(CONTENT_TYPE, "application/json")], body.to_string())
 /// });
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Rejection<'a> {
@@ -52,7 +52,7 @@ pub struct Rejection<'a> {
 ///
 /// ```
 /// use http::request::Parts;
-/// use tollgate::{Limiter, Quota, RateLimitLayer, Rejection, RejectionKind};
+/// use plimsoll::{Limiter, Quota, RateLimitLayer, Rejection, RejectionKind};
 ///
 /// fn sorry(rejection: &Rejection<'_>, _parts: &Parts) -> &'static str {
 ///     match rejection.kind() {
@@ -66,7 +66,7 @@ pub struct Rejection<'a> {
 ///     .on_denied(sorry)
 ///     .on_over_capacity(sorry)
 ///     .on_unavailable(sorry);
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]

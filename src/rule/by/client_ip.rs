@@ -18,11 +18,11 @@ use crate::{
 /// # Examples
 ///
 /// ```
-/// use tollgate::by::{self, ClientIp};
+/// use plimsoll::by::{self, ClientIp};
 ///
 /// // Behind a load balancer in 10.0.0.0/8 that appends to X-Forwarded-For:
 /// let client = by::client_ip(ClientIp::x_forwarded_for(["10.0.0.0/8"])?);
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 pub fn client_ip(source: ClientIp) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
     let source = Arc::new(ObservedClientIp::new(source));
@@ -106,10 +106,10 @@ pub fn peer_ip() -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static 
 /// The proxies in 10.0.0.0/8 write `Forwarded`, and each subscriber with IPv6 has a /56:
 ///
 /// ```
-/// use tollgate::by::{self, ClientIp};
+/// use plimsoll::by::{self, ClientIp};
 ///
 /// let client = by::client_ip(ClientIp::forwarded(["10.0.0.0/8"])?.ipv6_prefix(56)?);
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct ClientIp {
@@ -228,7 +228,7 @@ impl ClientIp {
     ///
     /// ```
     /// use std::{net::IpAddr, time::Duration};
-    /// use tollgate::{Limiter, Policy, Quota, Rule, by::{self, ClientIp}};
+    /// use plimsoll::{Limiter, Policy, Quota, Rule, by::{self, ClientIp}};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -20,7 +20,7 @@ use crate::key::{Identity, Key};
 ///
 /// ```
 /// use http::request::Parts;
-/// use tollgate::{Key, Policy, Quota, Rule};
+/// use plimsoll::{Key, Policy, Quota, Rule};
 ///
 /// let logins = Policy::new("logins", Quota::per_minute(3))?;
 /// let account = |parts: &Parts| {
@@ -28,7 +28,7 @@ use crate::key::{Identity, Key};
 ///     Some(Key::from_name(&String::from_utf8_lossy(name.as_bytes())))
 /// };
 /// let rule = Rule::new(logins, account);
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 ///
 /// The case of `name` is ignored: `X-API-Key` is `x-api-key`.

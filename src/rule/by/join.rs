@@ -14,7 +14,7 @@ use crate::key::{Identity, IntoIdentity};
 /// # Examples
 ///
 /// ```
-/// use tollgate::by::{self, Or};
+/// use plimsoll::by::{self, Or};
 ///
 /// let client = by::header("x-api-key").or(by::peer_ip());
 /// ```
@@ -47,7 +47,7 @@ where
 /// # Examples
 ///
 /// ```
-/// use tollgate::by::{self, And};
+/// use plimsoll::by::{self, And};
 ///
 /// let login = by::header("x-account").and(by::peer_ip());
 /// ```

@@ -7,7 +7,7 @@
 //! # Examples
 //!
 //! ```
-//! use tollgate::{Key, by::{self, And, Or}};
+//! use plimsoll::{Key, by::{self, And, Or}};
 //!
 //! let client = by::header("x-api-key").or(by::peer_ip());
 //! let account_at_address = by::header("x-account").and(by::peer_ip());

@@ -12,7 +12,7 @@ pub(crate) struct MissingPeer;
 impl MissingPeer {
     pub(crate) const TEXT: &str = "No peer address reaches the rate limit. Serve axum with \
         app.into_make_service_with_connect_info::<SocketAddr>(), in tests add the layer MockConnectInfo, \
-        and under tonic enable the feature tonic of tollgate. To charge all clients to one key, add \
+        and under tonic enable the feature tonic of plimsoll. To charge all clients to one key, add \
         .or(by::anonymous()) to the extractor.";
 }
 

@@ -20,7 +20,7 @@ pub fn constant(
 /// [rejected](Identity::NoPeer):
 ///
 /// ```
-/// use tollgate::by::{self, Or};
+/// use plimsoll::by::{self, Or};
 ///
 /// let client = by::peer_ip().or(by::anonymous());
 /// ```
@@ -34,7 +34,7 @@ pub fn anonymous() -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'stati
 /// # Examples
 ///
 /// ```
-/// use tollgate::by;
+/// use plimsoll::by;
 ///
 /// #[derive(Clone)]
 /// struct User { id: u64 }

@@ -48,7 +48,7 @@ use crate::{
 /// use std::{io, time::Duration};
 ///
 /// use http::request::Parts;
-/// use tollgate::{Lookup, Policy, Quota, Rule, by::{self, Or}};
+/// use plimsoll::{Lookup, Policy, Quota, Rule, by::{self, Or}};
 ///
 /// struct Customer { id: u64, limit: Quota }
 ///
@@ -56,7 +56,7 @@ use crate::{
 /// # impl Database {
 /// #     async fn customer(&self, _api_key: &str) -> io::Result<Option<Customer>> { Ok(None) }
 /// # }
-/// # fn main() -> Result<(), tollgate::Error> {
+/// # fn main() -> Result<(), plimsoll::Error> {
 /// # let database = std::sync::Arc::new(Database);
 /// let customers = Lookup::new(
 ///     |parts: &Parts| Some(parts.headers.get("x-api-key")?.to_str().ok()?.to_owned()),
@@ -78,14 +78,14 @@ use crate::{
 /// A tier for each tenant. A request whose row cannot be loaded gets status 503:
 ///
 /// ```
-/// use tollgate::{Key, Lookup, OnFailure, Policy, Quota, Rule, Tiers};
+/// use plimsoll::{Key, Lookup, OnFailure, Policy, Quota, Rule, Tiers};
 ///
 /// #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 /// enum Plan { Free, Pro }
 /// struct Tenant { name: String, plan: Plan }
 ///
 /// # async fn load(_host: String) -> Result<Option<Tenant>, std::io::Error> { Ok(None) }
-/// # fn main() -> Result<(), tollgate::Error> {
+/// # fn main() -> Result<(), plimsoll::Error> {
 /// let tenants = Lookup::new(|parts| parts.uri.host().map(str::to_owned), load);
 /// let tiers = Tiers::or_else(Policy::new("free", Quota::per_minute(10))?)
 ///     .tier(Plan::Pro, Policy::new("pro", Quota::per_minute(1_000))?);
@@ -138,10 +138,10 @@ use crate::{
 ///
 /// With the feature `tracing`, a failure emits an event of level `WARN`, at most one a second for each
 /// kind of failure. It contains the text of the error, so this text should contain no API keys. With the
-/// feature `metrics`, `tollgate_lookups_total` counts the lookups of requests by `result`: `cached`,
-/// `loaded`, `stale`, `unknown`, `failed`. `tollgate_lookup_failures_total` counts failed loads by
+/// feature `metrics`, `plimsoll_lookups_total` counts the lookups of requests by `result`: `cached`,
+/// `loaded`, `stale`, `unknown`, `failed`. `plimsoll_lookup_failures_total` counts failed loads by
 /// `kind`: `error`, `timed_out`, `panicked`, `interrupted`, `overloaded`.
-/// `tollgate_lookup_load_seconds` is a histogram of the times of loads.
+/// `plimsoll_lookup_load_seconds` is a histogram of the times of loads.
 pub struct Lookup<Q, T>(Arc<LookupState<Q, T>>);
 
 impl<Q, T> Lookup<Q, T>
@@ -291,7 +291,7 @@ where
     /// use std::sync::Arc;
     ///
     /// use axum::{extract::{Request, State}, http::StatusCode};
-    /// use tollgate::Lookup;
+    /// use plimsoll::Lookup;
     ///
     /// struct Customer { name: String }
     ///

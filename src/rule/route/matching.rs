@@ -17,12 +17,12 @@ use crate::telemetry::RouteWatch;
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, by, route};
+/// use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by, route};
 ///
 /// let logins = Policy::new("logins", Quota::per_minute(3))?;
 /// let rule = Rule::new(logins, by::peer_ip()).only(route::is("POST /login"));
 /// let layer = RateLimitLayer::new(Limiter::in_memory(), rule).exempt(route::is("/health"));
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 ///
 /// # Panics
@@ -42,13 +42,13 @@ pub fn is(route: &str) -> impl Fn(&Parts) -> bool + Clone + Send + Sync + 'stati
 /// check the method, and answers gRPC-Web as well.
 ///
 /// ```
-/// use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, by, route};
+/// use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by, route};
 ///
 /// let orders = Policy::new("orders", Quota::per_minute(10))?;
 /// let rule = Rule::new(orders, by::header("x-api-key")).only(route::grpc("shop.Orders/Place"));
 /// let layer = RateLimitLayer::new(Limiter::in_memory(), rule)
 ///     .exempt(route::grpc("grpc.health.v1.Health"));
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 ///
 /// # Panics

@@ -9,12 +9,12 @@ use http::request::Parts;
 /// request `/assets/../search`, and a proxy or a service behind this one may take it for `/search`.
 ///
 /// ```
-/// use tollgate::{Limiter, Policy, Quota, RateLimitLayer, Rule, by, route};
+/// use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by, route};
 ///
 /// let rule = Rule::new(Policy::new("api", Quota::per_minute(60))?, by::peer_ip());
 /// let layer = RateLimitLayer::new(Limiter::in_memory(), rule)
 ///     .exempt(|parts| ["/api/live", "/api/ready"].contains(&route::path(parts)));
-/// # Ok::<(), tollgate::Error>(())
+/// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[must_use]
 pub fn path(parts: &Parts) -> &str {

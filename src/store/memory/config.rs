@@ -10,7 +10,7 @@ use crate::clock::{Clock, SystemClock};
 /// missing has its default.
 ///
 /// ```
-/// use tollgate::{Limiter, ManualClock, store::{MemoryConfig, MemoryStore}};
+/// use plimsoll::{Limiter, ManualClock, store::{MemoryConfig, MemoryStore}};
 ///
 /// let clock = ManualClock::at(1_700_000_000_000_000);
 /// let config = MemoryConfig::default().max_keys(50_000).max_bytes(16 << 20).clock(clock);

@@ -23,12 +23,12 @@ use crate::error::Error;
 /// ```no_run
 /// use std::time::Duration;
 ///
-/// use tollgate::{
+/// use plimsoll::{
 ///     Limiter,
 ///     store::{RedisConfig, RedisStore},
 /// };
 ///
-/// # async fn connect() -> Result<(), tollgate::Error> {
+/// # async fn connect() -> Result<(), plimsoll::Error> {
 /// let config = RedisConfig::default()
 ///     .prefix("shop.limits")
 ///     .connections(4)
@@ -42,7 +42,7 @@ use crate::error::Error;
 #[non_exhaustive]
 pub struct RedisConfig {
     /// The prefix of every key in the database: 1 to 64 printable ASCII characters without braces
-    /// or spaces. The default is `toll`.
+    /// or spaces. The default is `plim`.
     pub prefix: String,
     /// The secret of the hash that names keys. The default is fixed and public, so that instances
     /// agree without configuration. A reader of the database can then test a guess of a
@@ -81,7 +81,7 @@ pub struct RedisConfig {
 impl Default for RedisConfig {
     fn default() -> Self {
         Self {
-            prefix: "toll".into(),
+            prefix: "plim".into(),
             secret: (0x746f_6c6c_6761_7465, 0x6e6f_7420_7365_6372),
             plain_keys: false,
             connections: 2,

@@ -13,7 +13,7 @@ const REQUIRED_RIGHTS: &str = "grant the user ~<prefix>:* +evalsha +eval +time +
 pub(super) const FAILED_SCRIPT: &str = "user_script";
 
 /// The code that `lua/checks.lua` puts before the name of a key that holds something else.
-pub(super) const FOREIGN_KEY: &str = "TOLLGATE";
+pub(super) const FOREIGN_KEY: &str = "PLIMSOLL";
 
 /// The code that `lua/trial.lua` puts before the name of a command and the error of that command.
 const TRIAL: &str = "TRIAL";
@@ -264,10 +264,10 @@ mod tests {
 
     #[test]
     fn a_name_of_a_key_does_not() {
-        let words = ["OOM", "NOAUTH", "NOPERM", "READONLY", "LOADING", "WRONGTYPE", "TOLLGATE"];
+        let words = ["OOM", "NOAUTH", "NOPERM", "READONLY", "LOADING", "WRONGTYPE", "PLIMSOLL"];
         for word in words {
             let key =
-                format!("toll:{{={word} @user_script:1: {word} can't run this command}}:p:l1");
+                format!("plim:{{={word} @user_script:1: {word} can't run this command}}:p:l1");
             for line in [
                 format!("ERR something about {key}"),
                 format!("BUSYKEY {key}"),
@@ -313,7 +313,7 @@ mod tests {
     fn words_that_may_identify_are_left_out() {
         for (line, said) in [
             ("MOVED 3999 10.1.2.3:6381", "\"MOVED 3999 ..\""),
-            ("ERR odd toll:{=alice}:p:l1 there", "\"ERR odd .. there\""),
+            ("ERR odd plim:{=alice}:p:l1 there", "\"ERR odd .. there\""),
             (
                 "ERR cannot write /var/lib/redis, so 'redis.internal'",
                 "\"ERR cannot write .. so ..\"",

@@ -15,7 +15,7 @@ use crate::{error::Error, store::Resilience};
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::store::RegionsConfig;
+/// use plimsoll::store::RegionsConfig;
 ///
 /// let config = RegionsConfig::new(3).share_percent(60).home_deadline(Duration::from_millis(500));
 /// ```

@@ -36,11 +36,11 @@ use crate::{
 /// Two regions. This one has 35 of the 100 units for itself, and both can spend the 30 of the pool.
 ///
 /// ```
-/// use tollgate::{Limiter, Policy, Quota, store::{Regions, RegionsConfig}};
-/// # use tollgate::store::{MemoryConfig, MemoryStore};
+/// use plimsoll::{Limiter, Policy, Quota, store::{Regions, RegionsConfig}};
+/// # use plimsoll::store::{MemoryConfig, MemoryStore};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), tollgate::Error> {
+/// # async fn main() -> Result<(), plimsoll::Error> {
 /// # let store = || MemoryStore::new(MemoryConfig::default());
 /// # let (local, home) = (store(), store()); // instead of two `RedisStore`s
 /// let limiter = Limiter::new(Regions::new(local, home, RegionsConfig::new(2))?);

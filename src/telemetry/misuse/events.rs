@@ -9,7 +9,7 @@ use super::FirstRequests;
 pub(super) fn route_unmatched(route: &str, used_by: &str, at: &Location<'_>, seen: &str) {
     let requests = FirstRequests::COUNT;
     tracing::warn!(
-        target: "tollgate::misuse",
+        target: "plimsoll::misuse",
         route, used_by, %at, requests, seen,
         "a route has matched none of the first requests: unless it is rare, compare it with the \
          routes that were seen, which begin with the prefixes of nested routers"
@@ -22,10 +22,10 @@ pub(crate) fn peer_missing() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         tracing::warn!(
-            target: "tollgate::misuse",
+            target: "plimsoll::misuse",
             "requests carry no peer address: rules that charge it reject them with status 500, \
              shadow rules do not count them, and in lookups they are one client. Serve axum with \
-             `app.into_make_service_with_connect_info::<SocketAddr>()`, enable tollgate's \
+             `app.into_make_service_with_connect_info::<SocketAddr>()`, enable plimsoll's \
              feature `tonic` under tonic, or say where it is with `ClientIp::peer_from`"
         );
     });
@@ -38,7 +38,7 @@ pub(crate) fn forwarded_ignored(header: &str) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         tracing::warn!(
-            target: "tollgate::misuse",
+            target: "plimsoll::misuse",
             header,
             "a request has a header of a proxy, but the address of the connection is used: if \
              the service is behind a proxy, all its clients are one. Use `by::client_ip`, and \
@@ -51,7 +51,7 @@ pub(crate) fn forwarded_ignored(header: &str) {
 #[cold]
 pub(crate) fn charged_twice(policy: &str) {
     tracing::warn!(
-        target: "tollgate::misuse",
+        target: "plimsoll::misuse",
         policy,
         "a request has passed two layers that charge the same key under the same policy of the \
          same limiter: remove one of the layers, or give each limit a policy of its own"
@@ -62,7 +62,7 @@ pub(crate) fn charged_twice(policy: &str) {
 #[cold]
 pub(crate) fn every_key_is_new(policy: &str, charges: u32) {
     tracing::warn!(
-        target: "tollgate::misuse",
+        target: "plimsoll::misuse",
         policy, charges,
         "almost every charge had a key that was not charged before: if clients choose this key, \
          they can invent keys and are not limited. Charge what an outer layer has verified, or add \
@@ -78,7 +78,7 @@ pub(crate) fn lookup_missing() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         tracing::warn!(
-            target: "tollgate::misuse",
+            target: "plimsoll::misuse",
             "a rule uses the row of a lookup that it does not resolve, so that no request has a row: \
              add `.resolve(&lookup)` to the rule"
         );

@@ -1,7 +1,7 @@
 //! Warnings of misuse: configurations that work, but probably not as intended.
 //!
 //! Each check looks at the first requests only, and emits at most one event at level `WARN` with the
-//! target `tollgate::misuse`. After these requests, it costs one relaxed load of an atomic.
+//! target `plimsoll::misuse`. After these requests, it costs one relaxed load of an atomic.
 
 mod events;
 mod first_requests;

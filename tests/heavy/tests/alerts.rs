@@ -20,11 +20,11 @@ use std::{
 };
 
 use metrics_exporter_prometheus::PrometheusBuilder;
-use tokio::{task::yield_now, time::sleep};
-use tollgate::{
+use plimsoll::{
     Error, ErrorKind, Limiter, Policy,
     store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Source, Store},
 };
+use tokio::{task::yield_now, time::sleep};
 
 /// The upper bounds of the buckets in `examples/heavy/prometheus.rs`.
 const BUCKETS: [f64; 8] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1];
@@ -155,7 +155,7 @@ fn check(step: &str, scrapes: &[String], firing: &[(&str, &str, &str)]) {
         }
     }
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let folder = env::temp_dir().join(format!("tollgate-alerts-{}-{number}", process::id()));
+    let folder = env::temp_dir().join(format!("plimsoll-alerts-{}-{number}", process::id()));
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("rules.yml"), rules).unwrap();
     let tests = format!(
@@ -180,12 +180,12 @@ fn check(step: &str, scrapes: &[String], firing: &[(&str, &str, &str)]) {
 #[test]
 fn each_alert_fires() {
     let scenarios: BTreeMap<&str, fn()> = BTreeMap::from([
-        ("TollgateStoreDown", store_down as fn()),
-        ("TollgateStoreRefuses", store_refuses),
-        ("TollgateStoreSlow", store_slow),
-        ("TollgateProcessLate", process_late),
-        ("TollgateManyDenials", many_denials),
-        ("TollgatePolicyUnused", policy_unused),
+        ("PlimsollStoreDown", store_down as fn()),
+        ("PlimsollStoreRefuses", store_refuses),
+        ("PlimsollStoreSlow", store_slow),
+        ("PlimsollProcessLate", process_late),
+        ("PlimsollManyDenials", many_denials),
+        ("PlimsollPolicyUnused", policy_unused),
     ]);
     assert_eq!(
         BTreeSet::from_iter(names(&rules())),
@@ -215,7 +215,7 @@ fn store_down() {
     });
     let summary = "Redis decides no checks, or not those of some nodes; the instances decide by \
                    themselves.";
-    check("1m", &pages, &[("TollgateStoreDown", "severity: page, job: api", summary)]);
+    check("1m", &pages, &[("PlimsollStoreDown", "severity: page, job: api", summary)]);
 }
 
 /// The breaker would send only a probe from time to time, which counts as well. Without it, no other
@@ -230,7 +230,7 @@ fn store_refuses() {
     });
     let labels = "severity: page, job: api, kind: out_of_memory";
     let summary = "Redis refuses the limiter: out_of_memory.";
-    check("1m", &pages, &[("TollgateStoreRefuses", labels, summary)]);
+    check("1m", &pages, &[("PlimsollStoreRefuses", labels, summary)]);
 }
 
 fn store_slow() {
@@ -239,7 +239,7 @@ fn store_slow() {
         world.check([minute]).await;
     });
     let summary = "1% of the calls to Redis take over 20 ms. At 40 ms they count as failures.";
-    check("1m", &pages, &[("TollgateStoreSlow", "severity: ticket, job: api", summary)]);
+    check("1m", &pages, &[("PlimsollStoreSlow", "severity: ticket, job: api", summary)]);
 }
 
 /// Another task blocks the only thread of the runtime while a check waits for the store. After 15 ms,
@@ -258,7 +258,7 @@ fn process_late() {
     });
     let labels = "severity: ticket, instance: host";
     let summary = "Tasks of host wait for processor time. Redis is not the cause.";
-    check("1m", &pages, &[("TollgateProcessLate", labels, summary)]);
+    check("1m", &pages, &[("PlimsollProcessLate", labels, summary)]);
 }
 
 /// The policy that refuses is named, and not `overall`, which refuses nothing.
@@ -268,7 +268,7 @@ fn many_denials() {
     });
     let labels = "severity: ticket, job: api, policy: free";
     let summary = "Half of the requests under the policy free are denied.";
-    check("1m", &pages, &[("TollgateManyDenials", labels, summary)]);
+    check("1m", &pages, &[("PlimsollManyDenials", labels, summary)]);
 }
 
 /// No request is charged under `exports`, from the start of the program on.
@@ -283,7 +283,7 @@ fn policy_unused() {
     };
     let labels = "severity: ticket, job: api, policy: exports";
     let summary = "No request was charged under the policy exports for a day.";
-    check("15m", &pages(26), &[("TollgatePolicyUnused", labels, summary)]);
+    check("15m", &pages(26), &[("PlimsollPolicyUnused", labels, summary)]);
     // A program that has just started has not waited for a day.
     check("15m", &pages(23), &[]);
 }

@@ -8,13 +8,13 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use plimsoll::{
+    Error, ErrorKind, Limiter, OnFailure, Policy, RateLimitLayer, Rule, by,
+    store::{Answer, Request as StoreRequest, Store},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-};
-use tollgate::{
-    Error, ErrorKind, Limiter, OnFailure, Policy, RateLimitLayer, Rule, by,
-    store::{Answer, Request as StoreRequest, Store},
 };
 
 /// The status, the headers and the body of a response.

@@ -10,11 +10,11 @@ use axum::routing::get;
 use bytes::Bytes;
 use http::{Request, Response, Version};
 use http_body_util::{BodyExt, Empty};
-use serve::serve;
-use tollgate::{
+use plimsoll::{
     Decision, Limiter, ManualClock, OnFailure, Policy, RateLimitLayer, ResponseBody, Rule, by,
     store::{Answer, MemoryConfig, MemoryStore, Store},
 };
+use serve::serve;
 use tonic::{Code, service::Routes, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::StatusExt;
@@ -90,8 +90,8 @@ async fn a_cost_over_capacity_is_a_failed_precondition() {
 struct Broken;
 
 impl Store for Broken {
-    fn call(&self, _: tollgate::store::Request<'_>) -> Answer {
-        let error = tollgate::Error::new(tollgate::ErrorKind::Unavailable, "down");
+    fn call(&self, _: plimsoll::store::Request<'_>) -> Answer {
+        let error = plimsoll::Error::new(plimsoll::ErrorKind::Unavailable, "down");
         Answer::pending(async { Err(error) })
     }
 }

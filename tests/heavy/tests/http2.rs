@@ -14,8 +14,8 @@ use http::Request;
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use plimsoll::{Limiter, Policy, RateLimitLayer, Rule, by};
 use tokio::net::TcpStream;
-use tollgate::{Limiter, Policy, RateLimitLayer, Rule, by};
 
 fn policy(name: &str, quota: &str) -> Policy {
     Policy::new(name, quota).unwrap()

@@ -14,11 +14,11 @@ use axum::{
     routing::any,
 };
 use http::{Request, Response};
-use tokio::time::Instant;
-use tollgate::{
+use plimsoll::{
     Limiter, Policy, Quota, Reset, ResponseBody, Rule, by,
     client::{PaceError, PaceLayer},
 };
+use tokio::time::Instant;
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 
 type Answer = (u16, &'static [(&'static str, &'static str)]);

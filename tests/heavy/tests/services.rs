@@ -9,8 +9,8 @@ mod common_http;
 use std::net::SocketAddr;
 
 use common_http::{http1, serve};
+use plimsoll::{Limiter, Policy, RateLimitLayer, Rule, by, route};
 use tokio::net::TcpListener;
-use tollgate::{Limiter, Policy, RateLimitLayer, Rule, by, route};
 use tonic::{
     Code, Request, Status,
     service::Routes,

@@ -2,7 +2,7 @@
 
 use axum::{Router, routing::get};
 use http::{HeaderMap, Method};
-use tollgate::{Headers, Limiter, Quota, RateLimitLayer, route};
+use plimsoll::{Headers, Limiter, Quota, RateLimitLayer, route};
 use tower_http::cors::{Any, CorsLayer};
 
 use crate::{ask, serve};

@@ -9,11 +9,11 @@ mod switch;
 use std::net::SocketAddr;
 
 use http::HeaderMap;
+use plimsoll::{Limiter, Policy};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
-use tollgate::{Limiter, Policy};
 
 pub(crate) use self::serve::serve;
 

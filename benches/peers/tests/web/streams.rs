@@ -9,11 +9,11 @@ use axum::{
     routing::{any, get},
 };
 use futures_util::stream;
-use tokio::{sync::mpsc, time::timeout};
-use tollgate::{
+use plimsoll::{
     Limiter, Policy, RateLimitLayer, Rule, by,
     store::{Answer, MemoryStore, Request, Store},
 };
+use tokio::{sync::mpsc, time::timeout};
 
 use crate::{Connection, ask, policy, remaining, serve};
 

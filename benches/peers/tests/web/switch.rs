@@ -1,7 +1,7 @@
 //! One line switches the limits of a router on and off.
 
 use axum::{Router, routing::get};
-use tollgate::{Limiter, Quota, RateLimitLayer};
+use plimsoll::{Limiter, Quota, RateLimitLayer};
 
 use crate::{ask, serve};
 

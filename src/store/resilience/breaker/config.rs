@@ -22,7 +22,7 @@ use std::time::Duration;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::store::{BreakerConfig, Resilience};
+/// use plimsoll::store::{BreakerConfig, Resilience};
 ///
 /// let mut breaker = BreakerConfig::default();
 /// breaker.consecutive = 5;

@@ -147,7 +147,7 @@ impl Resolver {
         state.resolutions += 1;
         let number = state.resolutions;
         let (resolver, host) = (self.clone(), name.to_owned());
-        let thread = thread::Builder::new().name("tollgate-dns".into()).spawn(move || {
+        let thread = thread::Builder::new().name("plimsoll-dns".into()).spawn(move || {
             let result = (resolver.0.look_up)(&host);
             resolver.finish(&host, number, ticket, result);
         });

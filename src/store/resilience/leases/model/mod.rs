@@ -7,7 +7,7 @@
 //! renewals. The [`checker`] knows only when
 //! each unit was used.
 //!
-//! `TOLLGATE_HISTORIES` sets the number of histories: `TOLLGATE_HISTORIES=1000000 cargo test --release
+//! `PLIMSOLL_HISTORIES` sets the number of histories: `PLIMSOLL_HISTORIES=1000000 cargo test --release
 //! --all-features --lib leases::model`.
 
 mod cases;
@@ -47,7 +47,7 @@ fn run(seed: u64, algorithm: usize, mutant: Option<Mutant>) -> Result<Cases, Vio
 
 #[test]
 fn no_window_holds_more_than_its_bound() {
-    let given = std::env::var("TOLLGATE_HISTORIES").ok().and_then(|text| text.parse().ok());
+    let given = std::env::var("PLIMSOLL_HISTORIES").ok().and_then(|text| text.parse().ok());
     let histories = given.unwrap_or(400);
     let mut reached = Cases::default();
     for history in seed::histories("leases", histories) {

@@ -1,7 +1,7 @@
 //! The utilisation of a limit by a fleet that leases, beside one whose checks all ask the store, in
 //! virtual time.
 //!
-//! `TOLLGATE_UTILISATION=1 cargo test --release --all-features --lib utilisation::tables -- --nocapture`
+//! `PLIMSOLL_UTILISATION=1 cargo test --release --all-features --lib utilisation::tables -- --nocapture`
 //! prints the tables.
 
 use std::time::Duration;
@@ -166,10 +166,10 @@ fn heading() {
     println!("|---|---|---|---|---|---|---|---|---|---|---|");
 }
 
-/// Prints the tables, for some minutes, if `TOLLGATE_UTILISATION` is set.
+/// Prints the tables, for some minutes, if `PLIMSOLL_UTILISATION` is set.
 #[test]
 fn tables() {
-    if std::env::var_os("TOLLGATE_UTILISATION").is_none() {
+    if std::env::var_os("PLIMSOLL_UTILISATION").is_none() {
         return;
     }
     heading();
