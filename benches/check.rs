@@ -14,10 +14,7 @@ use governor::{
     middleware::{NoOpMiddleware, StateInformationMiddleware},
     state::keyed::DefaultKeyedStateStore,
 };
-use plimsoll::{
-    Algorithm, Limiter, ManualClock, Policy, Quota,
-    store::{MemoryConfig, MemoryStore},
-};
+use plimsoll::{Algorithm, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota};
 use support::{
     Bar, compare, heading,
     keys::{Walk, keys},

@@ -6,10 +6,7 @@ use std::{fmt::Write, num::NonZeroU32, time::Duration};
 
 use governor::{DefaultKeyedRateLimiter, RateLimiter};
 use peak_alloc::PeakAlloc;
-use plimsoll::{
-    Algorithm, Limiter, ManualClock, Policy, Quota,
-    store::{MemoryConfig, MemoryStore},
-};
+use plimsoll::{Algorithm, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota};
 use support::{Bar, Comparison, figure, heading, ready, row};
 
 #[global_allocator]

@@ -12,8 +12,9 @@ use std::{
 use axum::body::Body;
 use http::{Request as HttpRequest, Response};
 use plimsoll::{
-    Error, ErrorKind, Key, Limiter, Policy, RateLimitLayer, Rule,
-    store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Source, Store},
+    Error, ErrorKind, Key, Limiter, MemoryConfig, MemoryStore, Policy, RateLimitLayer, Resilience,
+    Rule,
+    store::{Answer, Request, Source, Store},
 };
 use support::{
     Bar, compare, figure, heading,

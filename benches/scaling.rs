@@ -4,10 +4,7 @@ mod support;
 
 use std::{hint::black_box, mem, sync::Barrier, thread, time::Duration};
 
-use plimsoll::{
-    Algorithm, Limiter, Policy, Quota,
-    store::{MemoryConfig, MemoryStore},
-};
+use plimsoll::{Algorithm, Limiter, MemoryConfig, MemoryStore, Policy, Quota};
 use support::{
     Bar, Comparison, compare_rounds, heading,
     keys::{Walk, keys},

@@ -8,10 +8,7 @@
 
 use std::{env, error::Error, time::Duration};
 
-use plimsoll::{
-    Algorithm, Clock, Limiter, ManualClock, Policy, Quota,
-    store::{MemoryConfig, MemoryStore},
-};
+use plimsoll::{Algorithm, Clock, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {

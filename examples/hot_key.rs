@@ -12,9 +12,8 @@ use std::{env, error::Error, future::Future, net::SocketAddr};
 
 use axum::{Router, http::request::Parts, routing::get};
 use plimsoll::{
-    Limiter, Policy, Quota, RateLimitLayer, Rule,
+    Limiter, Policy, Quota, RateLimitLayer, RedisStore, Rule,
     by::{self, Or},
-    store::RedisStore,
 };
 use tokio::{net::TcpListener, signal::unix};
 

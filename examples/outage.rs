@@ -11,10 +11,7 @@ mod redis_server;
 
 use std::{error::Error, time::Duration};
 
-use plimsoll::{
-    Limiter, Policy,
-    store::{RedisStore, Resilience, Source},
-};
+use plimsoll::{Limiter, Policy, RedisStore, Resilience, store::Source};
 use redis_server::RedisServer;
 use tokio::{
     sync::mpsc::{UnboundedSender, unbounded_channel},

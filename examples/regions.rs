@@ -24,9 +24,8 @@ use std::{env, error::Error, net::SocketAddr, str::FromStr, time::Duration};
 
 use axum::{Router, routing::get};
 use plimsoll::{
-    Limiter, Policy, Quota, RateLimitLayer, Rule,
+    Limiter, Policy, Quota, RateLimitLayer, RedisConfig, RedisStore, Regions, RegionsConfig, Rule,
     by::{self, Or},
-    store::{RedisConfig, RedisStore, Regions, RegionsConfig},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy},

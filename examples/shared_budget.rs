@@ -10,7 +10,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use plimsoll::{Decision, Limiter, Policy, Quota, store::RedisStore};
+use plimsoll::{Decision, Limiter, Policy, Quota, RedisStore};
 
 const LIMIT: u64 = 1_000;
 

@@ -1,7 +1,7 @@
 -- plimsoll: the limiter's one script. This file has what every call needs: its arguments, the time,
 -- exact arithmetic, and the variables that the turns of the charges share.
 --
--- src/store/redis/script.rs joins the files. Each is a chunk that parses by itself:
+-- src/redis/script.rs joins the files. Each is a chunk that parses by itself:
 --
 --   prelude.lua
 --   trial.lua                  answers 't', the trial of the commands

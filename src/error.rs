@@ -188,7 +188,7 @@ impl Error {
     }
 
     /// Returns the part of the store that failed, without its address: for a
-    /// [`RedisStore`](crate::store::RedisStore) `server`, `primary` or `node 2 (slots from 5461)`, otherwise
+    /// [`RedisStore`](crate::RedisStore) `server`, `primary` or `node 2 (slots from 5461)`, otherwise
     /// `store`.
     #[must_use]
     pub fn place(&self) -> &str {

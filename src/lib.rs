@@ -38,12 +38,18 @@ pub mod resilience {
 }
 mod key;
 mod limiter;
+mod memory;
 mod middleware;
 mod outcome;
 mod policy;
 mod quota;
 mod random;
+#[cfg(feature = "redis")]
+mod redis;
+mod regions;
+mod remote;
 mod rule;
+mod runtime;
 #[cfg(test)]
 #[path = "../tests/support/seed.rs"]
 mod seed;
@@ -54,17 +60,20 @@ mod telemetry;
 
 #[cfg(feature = "axum")]
 pub use self::middleware::NotDecided;
+#[cfg(feature = "redis")]
+pub use self::redis::{RedisConfig, RedisStore};
 #[cfg(feature = "lookup")]
 pub use self::rule::Lookup;
 pub use self::{
     clock::{Clock, ManualClock, SystemClock, Timestamp, TokioClock},
     decision::{
-        Allowed, Decision, Denied, Mark, Outcome, OutcomeKind, Outcomes, Receipt, ReceiptLine,
-        Standing,
+        Allowed, Decision, Denied, Mark, Outcome, OutcomeKind, Outcomes, OutcomesIter, Receipt,
+        ReceiptLine, Standing,
     },
     error::{Effect, Error, ErrorKind},
     key::{Identity, IntoIdentity, Key, RevealedKey},
     limiter::{Check, Limiter, Reservation, Reserve},
+    memory::{MemoryConfig, MemoryStore},
     middleware::{
         Decided, DenialResponse, Headers, RateLimit, RateLimitLayer, Rejection, RejectionKind,
         Reset, ResponseFuture,
@@ -72,6 +81,8 @@ pub use self::{
     outcome::{ResponseBody, Tally},
     policy::{Charge, Charges, OnFailure, Policy},
     quota::{Algorithm, Quota},
+    regions::{Regions, RegionsConfig},
+    remote::{BreakerConfig, Resilience},
     rule::{Rule, Tiers, by, cost, route},
     telemetry::DenialEvents,
 };

@@ -9,8 +9,9 @@ use std::{
 };
 
 use plimsoll::{
-    Charges, Decision, Effect, Error, ErrorKind, Limiter, ManualClock, Policy, Quota,
-    store::{Answer, MemoryConfig, MemoryStore, Request, Store},
+    Charges, Decision, Effect, Error, ErrorKind, Limiter, ManualClock, MemoryConfig, MemoryStore,
+    Policy, Quota,
+    store::{Answer, Request, Store},
 };
 
 fn policy() -> Policy {

@@ -15,8 +15,9 @@ use std::{
 };
 
 use plimsoll::{
-    Algorithm, Charges, Clock, Decision, Limiter, ManualClock, Policy, Reserve, SystemClock,
-    store::{Answer, MemoryConfig, MemoryStore, Request, Store, StoreReply},
+    Algorithm, Charges, Clock, Decision, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy,
+    Reserve, SystemClock,
+    store::{Answer, Request, Store, StoreReply},
 };
 use support::{
     Watched, memory, now, policy,

@@ -9,8 +9,9 @@ use std::convert::Infallible;
 use http::{Request, Response};
 use log::Log;
 use plimsoll::{
-    Error, ErrorKind, Limiter, OnFailure, Policy, RateLimitLayer, Rule, Tiers, by,
-    store::{Answer, MemoryConfig, MemoryStore, Request as StoreRequest, Resilience, Store},
+    Error, ErrorKind, Limiter, MemoryConfig, MemoryStore, OnFailure, Policy, RateLimitLayer,
+    Resilience, Rule, Tiers, by,
+    store::{Answer, Request as StoreRequest, Store},
 };
 use tower::{Layer, service_fn};
 
@@ -123,7 +124,7 @@ fn each_layer_has_a_line_of_its_own() {
 #[cfg(feature = "redis-tls")]
 #[tokio::test]
 async fn redis_is_described_without_addresses() {
-    use plimsoll::store::{RedisConfig, RedisStore};
+    use plimsoll::{RedisConfig, RedisStore};
 
     let lazy = || RedisConfig::default().lazy(true).prefix("shop.limits").connections(1);
     let url = "rediss://hidden-user:hidden-password@hidden.host.invalid:6380/3";

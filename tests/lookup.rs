@@ -23,11 +23,12 @@ use futures_util::future::join_all;
 use http::{Request, Response, StatusCode, request::Parts};
 use http_body_util::Empty;
 use plimsoll::{
-    Limiter, Lookup, ManualClock, OnFailure, Policy, Quota, RateLimitLayer, Rule, Tiers,
+    Limiter, Lookup, ManualClock, MemoryConfig, MemoryStore, OnFailure, Policy, Quota,
+    RateLimitLayer, Rule, Tiers,
     by::{self, Or},
     client::PaceLayer,
     route,
-    store::{Answer, MemoryConfig, MemoryStore, Request as StoreRequest, Store},
+    store::{Answer, Request as StoreRequest, Store},
 };
 use tokio::{
     sync::Semaphore,

@@ -4,10 +4,7 @@ mod support;
 
 use std::{alloc::System, time::Duration};
 
-use plimsoll::{
-    Algorithm, Limiter, ManualClock,
-    store::{MemoryConfig, MemoryStore},
-};
+use plimsoll::{Algorithm, Limiter, ManualClock, MemoryConfig, MemoryStore};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use support::{now, policy};
 

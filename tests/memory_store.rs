@@ -10,8 +10,8 @@ use std::{
 };
 
 use plimsoll::{
-    Algorithm, Charges, Decision, Limiter, ManualClock, Policy, Quota,
-    store::{MemoryConfig, MemoryStats},
+    Algorithm, Charges, Decision, Limiter, ManualClock, MemoryConfig, Policy, Quota,
+    store::MemoryStats,
 };
 use support::{
     CaseCounts, Watched, micros, most_in_any_window, now, policy,

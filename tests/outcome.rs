@@ -20,9 +20,9 @@ use futures_util::{StreamExt, stream};
 use http::StatusCode;
 use http_body_util::BodyExt;
 use plimsoll::{
-    Decided, Error, ErrorKind, Identity, Limiter, OnFailure, OutcomeKind, Policy, RateLimitLayer,
-    Rule, Tally, by,
-    store::{Answer, MemoryConfig, MemoryStore, Request as StoreRequest, Resilience, Store},
+    Decided, Error, ErrorKind, Identity, Limiter, MemoryConfig, MemoryStore, OnFailure,
+    OutcomeKind, Policy, RateLimitLayer, Resilience, Rule, Tally, by,
+    store::{Answer, Request as StoreRequest, Store},
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 

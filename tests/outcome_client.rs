@@ -8,9 +8,10 @@ use std::{
 
 use http::{Request, Response, StatusCode};
 use plimsoll::{
-    Error, ErrorKind, Limiter, ManualClock, OnFailure, Policy, Rule, by,
+    Error, ErrorKind, Limiter, ManualClock, MemoryConfig, MemoryStore, OnFailure, Policy,
+    Resilience, Rule, by,
     client::{PaceError, PaceLayer},
-    store::{Answer, MemoryConfig, MemoryStore, Request as StoreRequest, Resilience, Store},
+    store::{Answer, Request as StoreRequest, Store},
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 

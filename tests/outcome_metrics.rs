@@ -15,8 +15,9 @@ use std::{
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use plimsoll::{
-    Effect, Error, ErrorKind, Limiter, OnFailure, Policy, RateLimitLayer, Reserve, Rule, Tiers, by,
-    store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Source, Store},
+    Effect, Error, ErrorKind, Limiter, MemoryConfig, MemoryStore, OnFailure, Policy,
+    RateLimitLayer, Reserve, Resilience, Rule, Tiers, by,
+    store::{Answer, Request, Source, Store},
 };
 use tower::{Layer, ServiceExt, service_fn};
 

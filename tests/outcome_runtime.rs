@@ -5,8 +5,8 @@ use std::{convert::Infallible, thread, time::Duration};
 use http::{Request, Response};
 use http_body_util::Full;
 use plimsoll::{
-    Limiter, Policy, RateLimitLayer, Rule, by,
-    store::{Answer, MemoryConfig, MemoryStore, Request as Asked, Store},
+    Limiter, MemoryConfig, MemoryStore, Policy, RateLimitLayer, Rule, by,
+    store::{Answer, Request as Asked, Store},
 };
 use tower::{Layer, ServiceExt, service_fn};
 

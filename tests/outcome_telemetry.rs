@@ -5,11 +5,9 @@ use std::convert::Infallible;
 
 use http::{Request, Response};
 use plimsoll::{
-    DenialEvents, Error, ErrorKind, Limiter, OnFailure, Policy, RateLimitLayer, Rule, by,
-    store::{
-        Answer, MemoryConfig, MemoryStore, Regions, RegionsConfig, Request as StoreRequest,
-        Resilience, Store,
-    },
+    DenialEvents, Error, ErrorKind, Limiter, MemoryConfig, MemoryStore, OnFailure, Policy,
+    RateLimitLayer, Regions, RegionsConfig, Resilience, Rule, by,
+    store::{Answer, Request as StoreRequest, Store},
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 

@@ -6,10 +6,7 @@ mod servers;
 
 use std::{alloc::System, pin::pin, time::Duration};
 
-use plimsoll::{
-    Charges, Limiter, Policy,
-    store::{RedisStore, Resilience, Source},
-};
+use plimsoll::{Charges, Limiter, Policy, RedisStore, Resilience, store::Source};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tokio::task::yield_now;
 

@@ -6,8 +6,8 @@ mod support;
 use std::{fmt::Debug, time::Duration};
 
 use plimsoll::{
-    Algorithm, DenialEvents, Headers, OnFailure, Quota, Reset,
-    store::{BreakerConfig, MemoryConfig, Resilience},
+    Algorithm, BreakerConfig, DenialEvents, Headers, MemoryConfig, OnFailure, Quota, Reset,
+    Resilience,
 };
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -233,7 +233,7 @@ fn the_secret_of_headers_is_read_and_never_written() {
 
 #[cfg(feature = "redis")]
 mod redis {
-    use plimsoll::store::RedisConfig;
+    use plimsoll::RedisConfig;
 
     use super::*;
 

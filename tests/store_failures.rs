@@ -13,10 +13,7 @@ use std::time::Duration;
 
 use log::Log;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use plimsoll::{
-    Limiter, OnFailure, Policy,
-    store::{RedisStore, Resilience},
-};
+use plimsoll::{Limiter, OnFailure, Policy, RedisStore, Resilience};
 use servers::{Cluster, Server, free_port};
 use support::calm::eventually;
 use tokio::time::sleep;

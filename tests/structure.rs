@@ -18,10 +18,10 @@ const ROWS: &[&[&str]] = &[
     &["policy"],
     &["decision"],
     &["telemetry"],
-    &["store"],
-    &["store/memory", "store/redis"],
-    &["store/resilience"],
-    &["store/regions"],
+    &["store", "runtime"],
+    &["memory", "redis"],
+    &["remote"],
+    &["regions"],
     &["limiter"],
     &["rule"],
     &["outcome"],
@@ -32,7 +32,7 @@ const ROWS: &[&[&str]] = &[
 /// Modules that hold documentation alone, and the one with the seeds of tests.
 const NO_ROW: &[&str] = &["guide", "resilience", "seed"];
 
-/// Returns the row and the module of a path below `src`, such as `store/redis/wire`.
+/// Returns the row and the module of a path below `src`, such as `redis/wire`.
 fn place(path: &str) -> Option<(usize, &'static str)> {
     let begins = |module: &str| {
         path.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

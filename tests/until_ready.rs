@@ -7,10 +7,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{
-    Clock, Decision, Limiter, Timestamp,
-    store::{MemoryConfig, MemoryStore},
-};
+use plimsoll::{Clock, Decision, Limiter, MemoryConfig, MemoryStore, Timestamp};
 use support::policy;
 use tokio::{task::JoinSet, time::Instant};
 

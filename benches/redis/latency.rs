@@ -1,10 +1,7 @@
 //! The latency of one check at a time: a task that checks in a row, beside a raw EVALSHA of the same
 //! script over one multiplexed connection.
 
-use plimsoll::{
-    Limiter, Policy,
-    store::{RedisStore, Resilience},
-};
+use plimsoll::{Limiter, Policy, RedisStore, Resilience};
 use redis::{Cmd, Script, Value, aio::MultiplexedConnection};
 use tokio::time::Instant;
 

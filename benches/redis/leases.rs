@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Charge, Charges, Limiter, Policy, store::RedisStore};
+use plimsoll::{Charge, Charges, Limiter, Policy, RedisStore};
 use redis::{Cmd, Script, Value, aio::MultiplexedConnection};
 use tokio::{
     task::{JoinSet, yield_now},

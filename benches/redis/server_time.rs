@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll::{
-    Charge, Decision, Key, Limiter, Policy, Reserve,
-    store::{RedisConfig, RedisStore},
-};
+use plimsoll::{Charge, Decision, Key, Limiter, Policy, RedisConfig, RedisStore, Reserve};
 use redis::{Cmd, Script, Value, aio::MultiplexedConnection};
 
 use crate::server::Server;
@@ -179,7 +176,7 @@ pub(crate) async fn run() {
         RedisStore::connect_with(&server.url(), RedisConfig::default().batching(false))
             .await
             .expect("a store"),
-        plimsoll::store::Resilience::none(),
+        plimsoll::Resilience::none(),
     );
     let options = redis::AsyncConnectionConfig::new().set_response_timeout(None);
     let client = server.client();

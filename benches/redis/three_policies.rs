@@ -3,10 +3,7 @@
 
 use std::sync::Arc;
 
-use plimsoll::{
-    Charge, Key, Limiter, Policy,
-    store::{RedisStore, Resilience},
-};
+use plimsoll::{Charge, Key, Limiter, Policy, RedisStore, Resilience};
 use redis::{Cmd, Script, Value};
 
 use crate::{

@@ -5,10 +5,7 @@
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use bb8_redis::RedisConnectionManager;
-use plimsoll::{
-    Decision, Key, Limiter, Policy,
-    store::{RedisConfig, RedisStore},
-};
+use plimsoll::{Decision, Key, Limiter, Policy, RedisConfig, RedisStore};
 use redis::{Cmd, Script, Value};
 use tokio::time::Instant;
 
@@ -16,7 +13,7 @@ use crate::server::Server;
 
 const TASKS: usize = 256;
 
-/// The script, as `src/store/redis/script.rs` joins it.
+/// The script, as `src/redis/script.rs` joins it.
 pub(crate) const SCRIPT: &str = concat!(
     include_str!("../../lua/prelude.lua"),
     include_str!("../../lua/trial.lua"),
@@ -131,14 +128,14 @@ async fn on_keys(seconds: f64, keys: u64) {
             let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
             stores.push((
                 format!("url, {connections} connections{how}"),
-                Limiter::with(store, plimsoll::store::Resilience::none()),
+                Limiter::with(store, plimsoll::Resilience::none()),
             ));
         }
     }
     let manager = RedisConnectionManager::new(server.url()).expect("valid");
     let pool = bb8::Pool::builder().max_size(2).build(manager).await.expect("a pool");
     let store = RedisStore::from_pool(pool).await.expect("a store");
-    let limiter = Limiter::with(store, plimsoll::store::Resilience::none());
+    let limiter = Limiter::with(store, plimsoll::Resilience::none());
     stores.push(("as bb8's pool connects".into(), limiter));
     let sha: Arc<str> = Script::new(SCRIPT).get_hash().into();
     let line: Arc<[u8]> = packed_charge(4, 1e6, 1e6, 1e6).into();

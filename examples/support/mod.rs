@@ -22,7 +22,7 @@ pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 pub(crate) fn limiter_from_env() -> Outcome<Limiter> {
     log_events();
     Ok(match env::var("REDIS_URL") {
-        Ok(url) => Limiter::new(plimsoll::store::RedisStore::connect_lazy(&url)?),
+        Ok(url) => Limiter::new(plimsoll::RedisStore::connect_lazy(&url)?),
         Err(_) => Limiter::in_memory(),
     })
 }

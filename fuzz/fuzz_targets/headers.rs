@@ -11,8 +11,7 @@ use std::{
 use http::{Request, Response};
 use libfuzzer_sys::fuzz_target;
 use plimsoll::{
-    Algorithm, Headers, Limiter, Policy, Quota, RateLimitLayer, Rule, by,
-    store::{MemoryConfig, MemoryStore},
+    Algorithm, Headers, Limiter, MemoryConfig, MemoryStore, Policy, Quota, RateLimitLayer, Rule, by,
 };
 use sfv::{BareItem, List, ListEntry, Parser};
 use tower::{Layer, Service, service_fn};

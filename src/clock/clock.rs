@@ -18,10 +18,7 @@ use super::Timestamp;
 ///     atomic::{AtomicU64, Ordering},
 /// };
 ///
-/// use plimsoll::{
-///     Clock, Limiter, Policy, Timestamp,
-///     store::{MemoryConfig, MemoryStore},
-/// };
+/// use plimsoll::{Clock, Limiter, MemoryConfig, MemoryStore, Policy, Timestamp};
 ///
 /// /// The microseconds that the simulation has reached.
 /// #[derive(Debug, Clone, Default)]

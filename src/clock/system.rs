@@ -36,7 +36,7 @@ use super::{Clock, Timestamp};
 /// UTC, and the timestamps of [`Reset::Epoch`](crate::Reset::Epoch) are off by the same amount.
 /// Where that matters, start the process after the wall clock is set, and restart it after a
 /// suspension, or pass a [`Clock`] of your own to
-/// [`MemoryConfig::clock`](crate::store::MemoryConfig::clock). A [`RedisStore`](crate::store) uses
+/// [`MemoryConfig::clock`](crate::MemoryConfig::clock). A [`RedisStore`](crate::RedisStore) uses
 /// the time of the server.
 #[derive(Clone, Copy)]
 pub struct SystemClock {

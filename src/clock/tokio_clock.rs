@@ -21,10 +21,7 @@ use super::{Clock, Timestamp, micros, wall_time};
 /// ```
 /// use std::time::Duration;
 ///
-/// use plimsoll::{
-///     Limiter, Policy, Quota, TokioClock,
-///     store::{MemoryConfig, MemoryStore},
-/// };
+/// use plimsoll::{Limiter, MemoryConfig, MemoryStore, Policy, Quota, TokioClock};
 ///
 /// # tokio::runtime::Builder::new_current_thread()
 /// #     .enable_time().start_paused(true).build().unwrap().block_on(async {

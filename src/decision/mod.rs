@@ -17,7 +17,7 @@ pub use self::{
     decision::Decision,
     denied::Denied,
     mark::Mark,
-    outcome::{Outcome, OutcomeKind, Outcomes},
+    outcome::{Outcome, OutcomeKind, Outcomes, OutcomesIter},
     receipt::{Receipt, ReceiptLine},
     standing::Standing,
     store_reply::{Source, StoreReply},

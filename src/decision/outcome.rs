@@ -193,7 +193,7 @@ impl<'a> Outcomes<'a> {
     }
 
     /// Returns an iterator over the outcomes.
-    pub fn iter(self) -> impl DoubleEndedIterator<Item = Outcome<'a>> + ExactSizeIterator {
+    pub fn iter(self) -> OutcomesIter<'a> {
         self.into_iter()
     }
 
@@ -235,19 +235,41 @@ impl<'a> Outcomes<'a> {
 
 impl<'a> IntoIterator for Outcomes<'a> {
     type Item = Outcome<'a>;
-    type IntoIter = iter::Map<
-        iter::Zip<
-            iter::Zip<slice::Iter<'a, Charge<'a>>, slice::Iter<'a, ChargeReply>>,
-            iter::RepeatN<bool>,
-        >,
-        fn(((&'a Charge<'a>, &'a ChargeReply), bool)) -> Outcome<'a>,
-    >;
+    type IntoIter = OutcomesIter<'a>;
 
     #[inline]
-    fn into_iter(self) -> Self::IntoIter {
-        let lines = self.charges.iter().zip(self.replies);
-        lines
-            .zip(iter::repeat_n(self.is_admitted, self.len()))
-            .map(|((charge, reply), is_admitted)| Outcome { charge, reply, is_admitted })
+    fn into_iter(self) -> OutcomesIter<'a> {
+        OutcomesIter { lines: self.charges.iter().zip(self.replies), is_admitted: self.is_admitted }
     }
 }
+
+/// An iterator over [`Outcomes`].
+#[derive(Debug, Clone)]
+pub struct OutcomesIter<'a> {
+    lines: iter::Zip<slice::Iter<'a, Charge<'a>>, slice::Iter<'a, ChargeReply>>,
+    is_admitted: bool,
+}
+
+impl<'a> Iterator for OutcomesIter<'a> {
+    type Item = Outcome<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Outcome<'a>> {
+        let is_admitted = self.is_admitted;
+        self.lines.next().map(|(charge, reply)| Outcome { charge, reply, is_admitted })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.lines.size_hint()
+    }
+}
+
+impl DoubleEndedIterator for OutcomesIter<'_> {
+    #[inline]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let is_admitted = self.is_admitted;
+        self.lines.next_back().map(|(charge, reply)| Outcome { charge, reply, is_admitted })
+    }
+}
+
+impl ExactSizeIterator for OutcomesIter<'_> {}

@@ -72,7 +72,7 @@ pub enum Source {
     /// This process, with units that it had [leased](crate::Quota::leased) from the shared store.
     Leased,
     /// The guaranteed share of this region alone, because the home store of
-    /// [`Regions`](crate::store::Regions) did not answer in time.
+    /// [`Regions`](crate::Regions) did not answer in time.
     Region,
     /// The deny cache, with an earlier denial by the shared store that still holds.
     Cache,

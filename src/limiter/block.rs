@@ -50,7 +50,7 @@ impl Limiter {
     /// Returns an error if there are more than [`Charges::MAX`](crate::Charges::MAX) charges, or if
     /// the store cannot answer and either may have spent the units
     /// ([`Effect::Unknown`](crate::Effect::Unknown)) or the limiter has no
-    /// [fallback](crate::store::Resilience::fallback). If the store has certainly not spent the
+    /// [fallback](crate::Resilience::fallback). If the store has certainly not spent the
     /// units, the fallback spends them, whatever the [`OnFailure`](crate::OnFailure) of the
     /// charges, and charges them to the store later.
     pub async fn penalize<'p>(
@@ -100,7 +100,7 @@ impl Limiter {
     ///
     /// # When the store cannot answer
     ///
-    /// The [fallback](crate::store::Resilience::fallback) of this process applies the blocks that this
+    /// The [fallback](crate::Resilience::fallback) of this process applies the blocks that this
     /// process has made, even if the call returned an error. It does not know the blocks of other
     /// processes. If this method returned an error, the block is not sent to the store later: call the
     /// method again.
@@ -128,7 +128,7 @@ impl Limiter {
     /// have spent. Returns the number of keys that were blocked.
     ///
     /// This process admits the keys at once. Another process may refuse a key for 1 s more, from its
-    /// [deny cache](crate::store::Resilience::without_deny_cache).
+    /// [deny cache](crate::Resilience::without_deny_cache).
     ///
     /// # Errors
     ///

@@ -11,8 +11,10 @@ use crate::{
     clock::Timestamp,
     decision::{ChargeReply, Decision, Source, StoreReply},
     error::{Effect, Error, ErrorKind},
+    memory::MemoryStore,
     policy::Charges,
-    store::{Answer, Fallback, MemoryStore, Request},
+    remote::Fallback,
+    store::{Answer, Request},
     telemetry,
 };
 

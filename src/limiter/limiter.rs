@@ -9,8 +9,10 @@ use crate::{
     clock::Timestamp,
     decision::{ChargeReply, Decision, Receipt, StoreReply},
     error::Error,
+    memory::{MemoryConfig, MemoryStore},
     policy::{Charge, Charges, OnFailure},
-    store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Status, Store},
+    remote::Resilience,
+    store::{Answer, Request, Status, Store},
     telemetry::{self, DenialEvents, DenialLog},
 };
 
@@ -39,7 +41,7 @@ use crate::{
 /// With an embedded store a check is decided at the first poll. If the future of a check is
 /// dropped, or the reply of a remote store is lost, the check has spent all of its charges or none.
 /// There is one exception: a check over several slots of a cluster, or over the share and the pool
-/// of [`Regions`](crate::store::Regions), can stay charged in part if a refund fails
+/// of [`Regions`](crate::Regions), can stay charged in part if a refund fails
 /// ([`Effect::Applied`](crate::Effect::Applied)).
 #[derive(Debug, Clone)]
 pub struct Limiter(pub(super) Arc<LimiterState>);
@@ -95,7 +97,7 @@ impl Limiter {
     /// Returns an error if there are more than [`Charges::MAX`] charges, if the store cannot keep
     /// the quota of a charge, or if the store cannot answer and either a charge says
     /// [`OnFailure::Deny`](crate::OnFailure::Deny) or the limiter has no
-    /// [fallback](crate::store::Resilience::fallback). An embedded store can always answer.
+    /// [fallback](crate::Resilience::fallback). An embedded store can always answer.
     #[inline]
     pub fn check<'l, 'p>(&'l self, charges: impl Into<Charges<'p>>) -> Check<'l, 'p> {
         Check::new(self, charges.into())
@@ -125,7 +127,7 @@ impl Limiter {
     /// # Errors
     ///
     /// Returns an error of the kind [`Invalid`](crate::ErrorKind::Invalid) if the store is remote, as
-    /// [`RedisStore`](crate::store) is. In that case, the store is not asked and nothing is charged, even
+    /// [`RedisStore`](crate::RedisStore) is. In that case, the store is not asked and nothing is charged, even
     /// if this process could decide the check from its cache. Otherwise, returns an error in the cases
     /// of [`check`](Self::check).
     pub fn check_now<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<Decision<'p>, Error> {
@@ -214,7 +216,7 @@ impl Limiter {
     /// [`Charge::with_on_failure`] changes this:
     ///
     /// - [`OnFailure::Local`](crate::OnFailure::Local): this process decides by itself. Without a
-    ///   [fallback](crate::store::Resilience::without_fallback), the error is returned at once.
+    ///   [fallback](crate::Resilience::without_fallback), the error is returned at once.
     /// - [`OnFailure::Allow`](crate::OnFailure::Allow): the charge is admitted. Without a fallback, the error
     ///   is returned at once.
     /// - [`OnFailure::Deny`](crate::OnFailure::Deny): the task waits, as by default.
@@ -222,7 +224,7 @@ impl Limiter {
     /// A [shadow](Charge::shadow) never waits for the store.
     ///
     /// A check whose reply is lost may have been charged. It is repeated, so units may be counted that
-    /// are not used. After a few such checks, the [breaker](crate::store::BreakerConfig) sends no more of them.
+    /// are not used. After a few such checks, the [breaker](crate::BreakerConfig) sends no more of them.
     ///
     /// # Errors
     ///

@@ -4,7 +4,9 @@ use std::any::Any;
 
 use crate::{
     error::Error,
-    store::{Answer, MemoryStore, Pipeline, Request, Resilience, Status, Store},
+    memory::MemoryStore,
+    remote::{Pipeline, Resilience},
+    store::{Answer, Request, Status, Store},
 };
 
 /// The store of a limiter.

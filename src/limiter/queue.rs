@@ -18,7 +18,7 @@ use crate::{
     error::{Error, ErrorKind},
     key::Key,
     policy::Charges,
-    store::scheduling::runtime_with_timer,
+    runtime::runtime_with_timer,
 };
 
 /// The id of a policy, and a key.

@@ -10,7 +10,7 @@ use std::{
 use smallvec::SmallVec;
 use tokio::time::timeout;
 
-use crate::{limiter::Reservation, outcome::Tally, store::scheduling::runtime_with_timer};
+use crate::{limiter::Reservation, outcome::Tally, runtime::runtime_with_timer};
 
 /// The longest time that a remote store may take to settle a charge after the body has ended.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);

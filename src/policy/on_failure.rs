@@ -21,7 +21,7 @@
 #[non_exhaustive]
 pub enum OnFailure {
     /// This process decides by itself, under its share of the limit (see
-    /// [`Resilience::instances`](crate::store::Resilience::instances)). After a failed lookup, the
+    /// [`Resilience::instances`](crate::Resilience::instances)). After a failed lookup, the
     /// request is limited like one without a row. If the limiter has no fallback, a layer admits
     /// the request, and [`Limiter::check`](crate::Limiter::check) returns an error.
     #[default]

@@ -213,7 +213,7 @@ impl Quota {
     /// window were counted in a time that is longer by `l`, and in that time the quota returned here
     /// allows no more than the bound of this quota. It has no lease.
     ///
-    /// [`RedisStore`](crate::store::RedisStore) counts all checks of a leased quota so, whether they lease
+    /// [`RedisStore`](crate::RedisStore) counts all checks of a leased quota so, whether they lease
     /// units or not. A [`Store`](crate::store::Store) of your own that several processes share does the
     /// same, and then returns true from [`counts_leases`](crate::store::Store::counts_leases).
     ///

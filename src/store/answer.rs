@@ -10,14 +10,14 @@ use crate::{decision::StoreReply, error::Error};
 
 /// The answer of a [`Store`](super::Store): a reply that is ready, or the future of one.
 ///
-/// An embedded store such as [`MemoryStore`](super::MemoryStore) returns an answer that is
+/// An embedded store such as [`MemoryStore`](crate::MemoryStore) returns an answer that is
 /// [`ready`](Self::ready). It does not allocate, and [`now`](Self::now) returns its reply without
 /// `await`. A remote store returns an answer that is [`pending`](Self::pending).
 ///
 /// # Examples
 ///
 /// ```
-/// use plimsoll::{Policy, Quota, store::{MemoryConfig, MemoryStore, Request, Store, Verdict}};
+/// use plimsoll::{Policy, Quota, memory::{MemoryConfig, MemoryStore}, store::{Request, Store, Verdict}};
 ///
 /// let store = MemoryStore::new(MemoryConfig::default());
 /// let search = Policy::new("search", Quota::per_minute(100))?;

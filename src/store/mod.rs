@@ -1,34 +1,22 @@
-//! Stores of standings.
+//! The interface of stores.
 //!
-//! A [`Store`] decides checks and keeps the units that keys have spent. [`MemoryStore`] keeps them
-//! in this process, and [`RedisStore`] in Redis, shared by all instances. [`Resilience`] configures
-//! the stages between a [`Limiter`](crate::Limiter) and a remote store: deadline, circuit breaker,
-//! deny cache and fallback. [`Regions`] shares limits between regions, each with a store of its own.
+//! A [`Store`] decides checks and keeps the units that keys have spent. The crate has three:
+//! [`MemoryStore`](crate::MemoryStore) keeps them in this process, [`RedisStore`](crate::RedisStore) in
+//! Redis, shared by all instances, and [`Regions`](crate::Regions) shares limits between regions, each
+//! with a store of its own. A store of your own implements [`Store`].
 
 mod answer;
-mod memory;
 mod node_id;
-mod probe;
-#[cfg(feature = "redis")]
-mod redis;
-mod regions;
-mod resilience;
-pub(crate) mod scheduling;
+pub(crate) mod probe;
 mod status;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod store;
 
 #[doc(hidden)]
 pub use self::node_id::NodeId;
-#[cfg(feature = "redis")]
-pub use self::redis::{RedisConfig, RedisStore};
-pub(crate) use self::resilience::{Fallback, Pipeline};
 pub use self::{
     answer::Answer,
-    memory::{MemoryConfig, MemoryStats, MemoryStore},
-    regions::{Regions, RegionsConfig},
-    resilience::{BreakerConfig, Resilience},
-    status::{BreakerStatus, Status},
+    status::{BreakerStatus, MemoryStats, Status},
     store::{Request, Store},
 };
 pub use crate::decision::{ChargeReply, Source, StoreReply, Verdict};

@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use super::MemoryStats;
-
 /// The status of a [`Store`](super::Store), as [`Store::status`](super::Store::status) and
 /// [`Limiter::status`](crate::Limiter::status) return it.
 ///
-/// A part that the store does not have is `None`. A [`MemoryStore`](super::MemoryStore) has no
-/// breaker and no latency. A [`RedisStore`](super::RedisStore) without a
-/// [fallback](super::Resilience::fallback) has no memory.
+/// A part that the store does not have is `None`. A [`MemoryStore`](crate::MemoryStore) has no
+/// breaker and no latency. A [`RedisStore`](crate::RedisStore) without a
+/// [fallback](crate::Resilience::fallback) has no memory.
 ///
 /// # Examples
 ///
@@ -32,7 +30,7 @@ use super::MemoryStats;
 #[non_exhaustive]
 pub struct Status {
     /// The state of the circuit breaker around the store; see
-    /// [`BreakerConfig`](super::BreakerConfig). Each node of a cluster has a breaker, and this is
+    /// [`BreakerConfig`](crate::BreakerConfig). Each node of a cluster has a breaker, and this is
     /// the worst of their states.
     pub breaker: Option<BreakerStatus>,
     /// The number of breakers that are open or half-open: of a store over one server 0 or 1, of a
@@ -44,10 +42,10 @@ pub struct Status {
     /// run queue of the runtime twice. It is measured while calls wait for the store for 10 ms or
     /// longer.
     pub scheduling_delay: Option<Duration>,
-    /// The contents of the memory store: of an embedded [`MemoryStore`](super::MemoryStore), or of
-    /// the [fallback](super::Resilience::fallback) of a remote store.
+    /// The contents of the memory store: of an embedded [`MemoryStore`](crate::MemoryStore), or of
+    /// the [fallback](crate::Resilience::fallback) of a remote store.
     pub memory: Option<MemoryStats>,
-    /// The reason why a [lazy](super::RedisConfig::lazy) store is not ready: the text of the error of
+    /// The reason why a [lazy](crate::RedisConfig::lazy) store is not ready: the text of the error of
     /// its last attempt to start, which names host and port, or that the first attempt has not ended. `None` once the store has
     /// started, and for all other stores.
     pub not_ready: Option<String>,
@@ -56,19 +54,19 @@ pub struct Status {
     pub leased_keys: usize,
     /// The number of leased units that this process holds.
     pub leased_units: u64,
-    /// The status of the home store of [`Regions`](super::Regions), and of the stages around it. The
+    /// The status of the home store of [`Regions`](crate::Regions), and of the stages around it. The
     /// other fields are about the store of the region.
     pub home: Option<Box<Status>>,
 }
 
-/// The state of the circuit breaker that a [`BreakerConfig`](super::BreakerConfig) configures.
+/// The state of the circuit breaker that a [`BreakerConfig`](crate::BreakerConfig) configures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BreakerStatus {
     /// Every request is sent to the store.
     Closed,
     /// No request is sent to the store. It is probed every
-    /// [`BreakerConfig::open`](super::BreakerConfig::open).
+    /// [`BreakerConfig::open`](crate::BreakerConfig::open).
     Open {
         /// The time since the breaker opened.
         elapsed: Duration,
@@ -78,7 +76,7 @@ pub enum BreakerStatus {
     /// The store is tested with a probe, and after it with one request at a time.
     HalfOpen,
     /// The store answers again. A growing number of requests is sent to it, for the time of
-    /// [`BreakerConfig::ramp`](super::BreakerConfig::ramp).
+    /// [`BreakerConfig::ramp`](crate::BreakerConfig::ramp).
     Recovering,
 }
 
@@ -140,4 +138,19 @@ impl Status {
     pub fn with_home(self, home: Self) -> Self {
         Self { home: Some(Box::new(home)), ..self }
     }
+}
+
+/// The contents of a [`MemoryStore`](crate::MemoryStore), and what it had to forget for want of
+/// room. [`Limiter::status`](crate::Limiter::status) returns it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// The number of keys. Expired keys count until they are reclaimed.
+    pub keys: usize,
+    /// The number of bytes in tables and logs.
+    pub bytes: usize,
+    /// The number of keys that were evicted before they expired.
+    pub evicted: u64,
+    /// The number of units that evicted keys had spent and not got back yet.
+    pub forgiven: u64,
 }

@@ -26,8 +26,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Executes `request` like [`call`](Self::call), and answers by `deadline`.
     ///
-    /// A [`Limiter`](crate::Limiter) whose [`Resilience`](super::Resilience) has a
-    /// [`deadline`](super::Resilience::deadline) calls this method. At `deadline` the limiter stops
+    /// A [`Limiter`](crate::Limiter) whose [`Resilience`](crate::Resilience) has a
+    /// [`deadline`](crate::Resilience::deadline) calls this method. At `deadline` the limiter stops
     /// waiting, unless [this process is late](crate::resilience#when-this-process-is-late), and assumes
     /// that the request may have been applied. A store that knows better overrides this
     /// method, and fails by `deadline` with an error whose [`effect`](crate::Error::effect) is
@@ -44,7 +44,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Returns whether every [`Answer`] of this store is [`ready`](Answer::ready) and never an
-    /// error, so that the store needs no [`Resilience`](super::Resilience). The default is false.
+    /// error, so that the store needs no [`Resilience`](crate::Resilience). The default is false.
     fn is_embedded(&self) -> bool {
         false
     }
@@ -167,7 +167,7 @@ store_by_pointer!(Arc, Box);
 /// # Examples
 ///
 /// ```
-/// use plimsoll::{Policy, Quota, store::{MemoryConfig, MemoryStore, Request, Store}};
+/// use plimsoll::{Policy, Quota, memory::{MemoryConfig, MemoryStore}, store::{Request, Store}};
 ///
 /// let store = MemoryStore::new(MemoryConfig::default());
 /// let search = Policy::new("search", Quota::per_minute(100))?;

@@ -9,10 +9,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{
-    Limiter, Policy,
-    store::{RedisStore, Source},
-};
+use plimsoll::{Limiter, Policy, RedisStore, store::Source};
 use tokio::{
     task::yield_now,
     time::{Instant, MissedTickBehavior, interval, sleep},

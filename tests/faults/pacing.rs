@@ -13,9 +13,9 @@ use std::{
 
 use http::{Request, Response};
 use plimsoll::{
-    Limiter, OnFailure, Rule, by,
+    Limiter, OnFailure, RedisStore, Resilience, Rule, by,
     client::{PaceError, PaceLayer},
-    store::{BreakerStatus, RedisStore, Resilience},
+    store::BreakerStatus,
 };
 use tokio::time::{Instant, sleep, timeout};
 use tower::{Layer, ServiceExt, service_fn};

@@ -15,8 +15,7 @@ use std::{
 
 use axum::{Router, middleware::map_response, routing::get};
 use plimsoll::{
-    Limiter, OnFailure, Policy, Quota, RateLimitLayer, Rule, by,
-    store::{BreakerStatus, RedisStore},
+    Limiter, OnFailure, Policy, Quota, RateLimitLayer, RedisStore, Rule, by, store::BreakerStatus,
 };
 use tokio::{
     runtime::Builder,

@@ -6,8 +6,8 @@ use std::{env, fs, net::SocketAddr};
 use axum::{Router, middleware::map_response, response::Response, routing::get};
 use bb8_redis::RedisConnectionManager;
 use plimsoll::{
-    Decided, Decision, Limiter, Policy, Quota, RateLimitLayer, Rule, by,
-    store::{RedisConfig, RedisStore, Resilience, Source},
+    Decided, Decision, Limiter, Policy, Quota, RateLimitLayer, RedisConfig, RedisStore, Resilience,
+    Rule, by, store::Source,
 };
 
 use crate::{

@@ -11,10 +11,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{
-    Decision, Limiter, Policy,
-    store::{RedisStore, Resilience, Source},
-};
+use plimsoll::{Decision, Limiter, Policy, RedisStore, Resilience, store::Source};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::{task::JoinSet, time::sleep};
 

@@ -13,10 +13,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{
-    Algorithm, Decision, Limiter, Policy, Quota,
-    store::{RedisStore, Source},
-};
+use plimsoll::{Algorithm, Decision, Limiter, Policy, Quota, RedisStore, store::Source};
 use tokio::{
     runtime::{Builder, Runtime},
     time::Instant,
@@ -229,7 +226,8 @@ fn plan(is_long: bool) -> Vec<Vec<Cell>> {
     }
 }
 
-/// `PLIMSOLL_LEASES_MATRIX=1` runs each algorithm in each cell, also with a lease of 5 s: 6 minutes.
+/// `PLIMSOLL_LEASES_MATRIX=1` runs each algorithm in each cell, also with a lease of 5 s: 6 minutes. Run it
+/// with `--release`: without optimizations, 112 programs at a time leave two cores no time for Redis.
 #[tokio::test]
 async fn a_program_that_does_not_poll_its_leases_never_falls_back() {
     let server = Server::start();

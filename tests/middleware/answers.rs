@@ -229,7 +229,7 @@ async fn a_check_that_the_store_rejects_is_rejected() {
 #[tokio::test]
 async fn refund_if_refunds_by_the_head_of_the_response() {
     for later in [false, true] {
-        let store = plimsoll::store::MemoryStore::new(Default::default());
+        let store = plimsoll::MemoryStore::new(Default::default());
         let limiter = if later { Limiter::new(PendingStore(store)) } else { Limiter::new(store) };
         let failures = rule("failures", "3/min").refund_if(|head| head.status.is_success());
         let mut service = RateLimitLayer::new(limiter, failures).layer(inner());
@@ -280,7 +280,7 @@ fn debug_shows_no_keys() {
 /// Each frame of a body is counted, and with a store that answers later a task settles.
 #[tokio::test]
 async fn every_frame_is_counted_and_a_remote_store_settles() {
-    let limiter = Limiter::new(PendingStore(plimsoll::store::MemoryStore::new(Default::default())));
+    let limiter = Limiter::new(PendingStore(plimsoll::MemoryStore::new(Default::default())));
     let bytes = policy("bytes", "1000/min");
     let by_body =
         Rule::new(bytes.clone(), |_| "everybody").cost(|_| 10).cost_of_body(|bytes| bytes);

@@ -98,7 +98,7 @@ async fn the_service_that_was_ready_is_the_one_that_is_called() {
 async fn a_pending_store_calls_the_service_that_was_ready() {
     let strict = Strict::new();
     let permits = Arc::clone(&strict.permits);
-    let limiter = Limiter::new(PendingStore(plimsoll::store::MemoryStore::new(Default::default())));
+    let limiter = Limiter::new(PendingStore(plimsoll::MemoryStore::new(Default::default())));
     let mut service = RateLimitLayer::new(limiter, rule("p", "2/min")).layer(strict);
     assert_eq!(statuses(&mut service, 4).await, [200, 200, 429, 429]);
     assert_eq!(permits.load(SeqCst), 0);
@@ -108,7 +108,7 @@ async fn a_pending_store_calls_the_service_that_was_ready() {
 async fn a_dropped_request_releases_readiness() {
     let strict = Strict::new();
     let permits = Arc::clone(&strict.permits);
-    let limiter = Limiter::new(PendingStore(plimsoll::store::MemoryStore::new(Default::default())));
+    let limiter = Limiter::new(PendingStore(plimsoll::MemoryStore::new(Default::default())));
     let mut service = RateLimitLayer::new(limiter, rule("p", "9/min")).layer(strict);
     let mut now = Context::from_waker(std::task::Waker::noop());
     let request = get("/");

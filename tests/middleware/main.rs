@@ -16,8 +16,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Empty};
 use plimsoll::{
-    Error, ErrorKind, Limiter, ManualClock, Policy, Rule,
-    store::{Answer, MemoryConfig, MemoryStore, Request as StoreRequest, Store},
+    Error, ErrorKind, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Rule,
+    store::{Answer, Request as StoreRequest, Store},
 };
 
 pub(crate) const START: u64 = 1_700_000_000_000_000;

@@ -10,8 +10,8 @@ use axum::{
     routing::get,
 };
 use plimsoll::{
-    Clock, Decision, Limiter, ManualClock, Policy, Quota, RateLimitLayer, Rule, TokioClock, by,
-    store::{MemoryConfig, MemoryStore},
+    Clock, Decision, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota,
+    RateLimitLayer, Rule, TokioClock, by,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

@@ -2,7 +2,7 @@
 
 use std::{process::Command, time::Duration};
 
-use plimsoll::{Decision, Error, Limiter, Policy, Quota, store::RedisStore};
+use plimsoll::{Decision, Error, Limiter, Policy, Quota, RedisStore};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use axum::{
     Router, body::Body, extract::connect_info::MockConnectInfo, http::Request, routing::get,
 };
-use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by, store::RedisStore};
+use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, RedisStore, Rule, by};
 use tower::ServiceExt;
 
 use crate::servers::Server;

@@ -10,8 +10,8 @@ use axum::{
     routing::get,
 };
 use plimsoll::{
-    Decided, Decision, Limiter, ManualClock, Policy, Quota, RateLimitLayer, Rule, by,
-    store::{MemoryConfig, MemoryStore},
+    Decided, Decision, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota,
+    RateLimitLayer, Rule, by,
 };
 
 use crate::common_http::{Client, http1, serve};

@@ -9,9 +9,8 @@ use axum::{
     Router, body::Body, extract::connect_info::MockConnectInfo, http::Request, routing::get,
 };
 use plimsoll::{
-    Decision, Key, Limiter, Policy, Quota, RateLimitLayer, Rule,
+    Decision, Key, Limiter, Policy, Quota, RateLimitLayer, RedisStore, Rule,
     by::{self, ClientIp},
-    store::RedisStore,
 };
 use tower::ServiceExt;
 

@@ -4,8 +4,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future::join_all;
 use plimsoll::{
-    Algorithm, Charge, Decision, Effect, ErrorKind, Key, Limiter, ManualClock, Policy,
-    store::{MemoryConfig, MemoryStore, RedisConfig, RedisStore, Request, Resilience, Store},
+    Algorithm, Charge, Decision, Effect, ErrorKind, Key, Limiter, ManualClock, MemoryConfig,
+    MemoryStore, Policy, RedisConfig, RedisStore, Resilience,
+    store::{Request, Store},
 };
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use plimsoll::{Algorithm, Decision, Limiter, Policy, Quota, store::RedisStore};
+use plimsoll::{Algorithm, Decision, Limiter, Policy, Quota, RedisStore};
 use tokio::time::Instant;
 
 use crate::servers::{Server, directory, run, until};
@@ -69,7 +69,7 @@ async fn the_clock_of_the_server_is_set_an_hour_forward_and_back() {
     let clock = ServerClock::new();
     let server = Server::start_in(&clock.environment(), &[]);
     let store = RedisStore::connect(&server.url()).await.expect("a store");
-    let limiter = Limiter::with(store, plimsoll::store::Resilience::none());
+    let limiter = Limiter::with(store, plimsoll::Resilience::none());
     let (time_at_start, started) = (server_time(&server), Instant::now());
     for &algorithm in Algorithm::EACH {
         // A second into a window, so that a fixed window does not end between two checks.

@@ -3,10 +3,7 @@
 use std::{fs, sync::atomic::Ordering::SeqCst, time::Duration};
 
 use bb8_redis::RedisConnectionManager;
-use plimsoll::{
-    Limiter,
-    store::{RedisConfig, RedisStore},
-};
+use plimsoll::{Limiter, RedisConfig, RedisStore};
 
 use crate::{
     admits, assert_works, policy,
@@ -56,7 +53,7 @@ async fn tls_and_a_user_with_the_fewest_rights() {
     let error = RedisStore::connect(&url("s3cret%2F%25")).await.expect_err("not trusted");
     assert!(error.is_unavailable(), "{error:?}");
     // Everything that the store does is within those rights.
-    let limiter = Limiter::with(store, plimsoll::store::Resilience::none());
+    let limiter = Limiter::with(store, plimsoll::Resilience::none());
     for quota in [
         "9/s",
         "9/s sliding-buckets(3)",
@@ -84,7 +81,7 @@ async fn the_applications_pool() {
     let store = RedisStore::from_pool(pool.clone()).await.expect("a store");
     assert_works(store.clone()).await;
     // The only connection is the application's, and checks do not wait for it.
-    let limiter = Limiter::with(store, plimsoll::store::Resilience::none());
+    let limiter = Limiter::with(store, plimsoll::Resilience::none());
     let held = pool.get().await.expect("the connection is free");
     assert!(admits(&limiter, &policy("more", "3/h"), "alice").await);
     drop(held);
@@ -139,7 +136,7 @@ async fn idle_connections_like_the_pools_are_tested() {
     let pool = bb8::Pool::builder().max_size(1).build(manager).await.expect("a pool");
     let config = RedisConfig::default().batching(false);
     let store = RedisStore::from_pool_with(pool, config).await.expect("a store");
-    let limiter = Limiter::with(store, plimsoll::store::Resilience::none());
+    let limiter = Limiter::with(store, plimsoll::Resilience::none());
     let policy = policy("p", "100/h");
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     proxy.silent.store(proxy.opened.load(SeqCst), SeqCst);
@@ -162,7 +159,7 @@ async fn the_store_uses_no_connection_of_the_application() {
     let manager = RedisConnectionManager::new(server.url()).expect("a valid address");
     let pool = bb8::Pool::builder().max_size(1).build(manager).await.expect("a pool");
     let store = RedisStore::from_pool(pool.clone()).await.expect("a store");
-    let limiter = Limiter::with(store, plimsoll::store::Resilience::none());
+    let limiter = Limiter::with(store, plimsoll::Resilience::none());
     let policy = policy("p", "100/h");
     let mut mine = pool.get().await.expect("a connection");
     let mut ask = async |command: &str| -> redis::Value {

@@ -3,9 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use plimsoll::{
-    Algorithm, Allowed, Charge, Decision, Key, Limiter, ManualClock, Policy, Quota, Receipt,
-    Standing,
-    store::{MemoryConfig, MemoryStore, RedisStore},
+    Algorithm, Allowed, Charge, Decision, Key, Limiter, ManualClock, MemoryConfig, MemoryStore,
+    Policy, Quota, Receipt, RedisStore, Standing,
 };
 
 use crate::{
@@ -171,7 +170,7 @@ impl Pair {
         let clock = ManualClock::default();
         let memory = MemoryStore::new(MemoryConfig::default().clock(clock.clone()));
         let shared = shared.with_test_clock(clock.clone());
-        let shared = Limiter::with(shared, plimsoll::store::Resilience::none());
+        let shared = Limiter::with(shared, plimsoll::Resilience::none());
         Self { memory: Limiter::new(memory), shared, clock }
     }
 

@@ -7,10 +7,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{
-    Effect, Error, ErrorKind, Limiter,
-    store::{RedisConfig, RedisStore},
-};
+use plimsoll::{Effect, Error, ErrorKind, Limiter, RedisConfig, RedisStore};
 
 use crate::{
     policy,
@@ -27,7 +24,7 @@ async fn limiter(server: &Server) -> Limiter {
     let config = patient().plain_keys(true);
     Limiter::with(
         RedisStore::connect_with(&server.url(), config).await.expect("a store"),
-        plimsoll::store::Resilience::none(),
+        plimsoll::Resilience::none(),
     )
 }
 
@@ -71,7 +68,7 @@ async fn passwords_and_rights() {
     assert_says(&error, ErrorKind::Unauthorized, "check them in the URL");
     // Rights that are taken away later. The script needs one of them after it has written.
     let store = RedisStore::connect(&url("limiter:pw")).await.expect("a store");
-    let limiter = Limiter::with(store, plimsoll::store::Resilience::none());
+    let limiter = Limiter::with(store, plimsoll::Resilience::none());
     server.ask::<()>("ACL SETUSER limiter -pexpireat");
     let policy = crate::policy("p", "50/s");
     let check = || limiter.check(policy.charge("alice", 1));
@@ -91,7 +88,7 @@ async fn passwords_and_rights() {
     server.ask::<()>("CONFIG SET requirepass pw");
     let error = RedisStore::connect(&server.url()).await;
     let error = match error {
-        Ok(store) => fails(&Limiter::with(store, plimsoll::store::Resilience::none()), "5/h").await,
+        Ok(store) => fails(&Limiter::with(store, plimsoll::Resilience::none()), "5/h").await,
         Err(error) => error,
     };
     assert_says(&error, ErrorKind::Unauthorized, "check them in the URL");

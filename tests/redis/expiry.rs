@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{
-    Algorithm, Limiter,
-    store::{RedisStore, Resilience},
-};
+use plimsoll::{Algorithm, Limiter, RedisStore, Resilience};
 
 use crate::{
     servers::{Server, patient},

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Decision, Limiter, Policy, Reserve, store::RedisStore};
+use plimsoll::{Decision, Limiter, Policy, RedisStore, Reserve};
 
 use crate::{
     admits, policy,
@@ -76,7 +76,7 @@ impl Load {
 async fn limiter(server: &Server) -> Limiter {
     Limiter::with(
         RedisStore::connect_with(&server.url(), patient()).await.expect("a store"),
-        plimsoll::store::Resilience::none(),
+        plimsoll::Resilience::none(),
     )
 }
 
@@ -214,7 +214,7 @@ async fn lost_replies_admit_no_more_than_the_limit() {
     let url = losing_answers(&server, 7);
     let limiter = Limiter::with(
         RedisStore::connect_with(&url, patient()).await.expect("a store"),
-        plimsoll::store::Resilience::none(),
+        plimsoll::Resilience::none(),
     );
     let policy = policy("p", "300/h");
     let mut load = Load::start(&limiter, &policy, "alice");
@@ -237,7 +237,7 @@ async fn a_lost_refund_is_not_repeated() {
         let policy = policy("p", quota);
         assert!(direct.check(policy.charge("alice", 50)).await.expect("an answer").is_allowed());
         let lossy = RedisStore::connect(&losing_answers(&server, 2)).await.expect("a store");
-        let lossy = Limiter::with(lossy, plimsoll::store::Resilience::none());
+        let lossy = Limiter::with(lossy, plimsoll::Resilience::none());
         let Ok(Reserve::Held(held)) = lossy.reserve(policy.charge("alice", 10)).await else {
             panic!("the first answer comes");
         };
@@ -259,7 +259,7 @@ async fn dropped_at_every_await() {
     let server = Server::start();
     let config = patient().connections(1);
     let limiter = RedisStore::connect_with(&server.url(), config).await.expect("a store");
-    let limiter = Limiter::with(limiter, plimsoll::store::Resilience::none());
+    let limiter = Limiter::with(limiter, plimsoll::Resilience::none());
     let policy = policy("p", "1000/h");
     let mut completed = 0;
     for polls in 0..200 {

@@ -2,10 +2,7 @@
 
 use std::{pin::pin, process::Command, time::Duration};
 
-use plimsoll::{
-    Limiter,
-    store::{RedisStore, Resilience, Source},
-};
+use plimsoll::{Limiter, RedisStore, Resilience, store::Source};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{

@@ -2,8 +2,8 @@
 //! an error about that key, and no other key is affected.
 
 use plimsoll::{
-    Algorithm, Decision, Error, ErrorKind, Limiter, Policy, Quota, Reserve,
-    store::{RedisStore, Resilience, Source},
+    Algorithm, Decision, Error, ErrorKind, Limiter, Policy, Quota, RedisStore, Reserve, Resilience,
+    store::Source,
 };
 
 use crate::{

@@ -19,8 +19,8 @@ mod spending;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll::{
-    Limiter, ManualClock,
-    store::{Answer, RedisStore, Request, Store},
+    Limiter, ManualClock, RedisStore,
+    store::{Answer, Request, Store},
 };
 use proptest::test_runner::Config;
 use tokio::runtime::Runtime;
@@ -72,7 +72,7 @@ fn agrees(name: &'static str, family: Family, full: u32) {
         let clock = ManualClock::default();
         let store = store.expect("a store").with_test_clock(clock.clone());
         let fixture = Fixture::new(
-            Limiter::with(Waiting(store, runtime), plimsoll::store::Resilience::none()),
+            Limiter::with(Waiting(store, runtime), plimsoll::Resilience::none()),
             move |at| clock.set(at),
         )
         .shared();
@@ -120,7 +120,7 @@ fn server_of_rollouts() -> (Server, Fixture) {
     let store = runtime.block_on(RedisStore::connect_with(&server.url(), patient()));
     let clock = ManualClock::default();
     let store = store.expect("a store").with_test_clock(clock.clone());
-    let limiter = Limiter::with(Waiting(store, runtime), plimsoll::store::Resilience::none());
+    let limiter = Limiter::with(Waiting(store, runtime), plimsoll::Resilience::none());
     (server, Fixture::new(limiter, move |at| clock.set(at)))
 }
 

@@ -8,10 +8,7 @@ use std::sync::{
 };
 
 use futures_util::future::join_all;
-use plimsoll::{
-    Decision, Limiter, Policy,
-    store::{RedisStore, Resilience, Source},
-};
+use plimsoll::{Decision, Limiter, Policy, RedisStore, Resilience, store::Source};
 
 use crate::{
     policy,

@@ -31,7 +31,7 @@ mod trial;
 mod validation;
 mod wire;
 
-use plimsoll::{Decision, Limiter, Policy, Quota, store::RedisStore};
+use plimsoll::{Decision, Limiter, Policy, Quota, RedisStore};
 
 pub(crate) fn policy(name: &str, quota: &str) -> Policy {
     Policy::new(name, quota.parse::<Quota>().expect("a valid quota")).expect("a valid name")
@@ -47,7 +47,7 @@ pub(crate) async fn admits(limiter: &Limiter, policy: &Policy, key: &str) -> boo
 
 /// A store works as it should: three units of three, and not a fourth.
 pub(crate) async fn assert_works(store: RedisStore) {
-    let limiter = Limiter::with(store, plimsoll::store::Resilience::none());
+    let limiter = Limiter::with(store, plimsoll::Resilience::none());
     let policy = policy("works", "3/h");
     for expected in [true, true, true, false] {
         assert_eq!(admits(&limiter, &policy, "alice").await, expected);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Limiter, ManualClock, store::RedisStore};
+use plimsoll::{Limiter, ManualClock, RedisStore};
 
 use crate::{
     policy,
@@ -45,7 +45,7 @@ impl Measured {
         let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
         let clock = ManualClock::at(1_700_000_000_000_000);
         let store = store.with_test_clock(clock.clone());
-        let limiter = Limiter::with(store, plimsoll::store::Resilience::none());
+        let limiter = Limiter::with(store, plimsoll::Resilience::none());
         Self { server, limiter, clock }
     }
 

@@ -10,10 +10,7 @@ use std::{
 };
 
 use bb8_redis::RedisConnectionManager;
-use plimsoll::{
-    Limiter,
-    store::{RedisStore, Resilience},
-};
+use plimsoll::{Limiter, RedisStore, Resilience};
 use redis::{
     IntoConnectionInfo,
     io::tcp::{TcpSettings, socket2::SockRef},

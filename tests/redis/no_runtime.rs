@@ -8,10 +8,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use plimsoll::{
-    Effect, Limiter,
-    store::{RedisStore, Resilience, Source},
-};
+use plimsoll::{Effect, Limiter, RedisStore, Resilience, store::Source};
 
 use crate::{
     policy,

@@ -7,8 +7,8 @@ use std::{
 };
 
 use plimsoll::{
-    Decision, Limiter, OnFailure,
-    store::{BreakerStatus, RedisConfig, RedisStore, Resilience, Source},
+    Decision, Limiter, OnFailure, RedisConfig, RedisStore, Resilience,
+    store::{BreakerStatus, Source},
 };
 use tokio::{
     task::JoinHandle,

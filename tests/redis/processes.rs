@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Decision, Limiter, store::RedisStore};
+use plimsoll::{Decision, Limiter, RedisStore};
 
 use crate::{
     policy,
@@ -22,7 +22,7 @@ async fn worker() {
     let Ok(url) = std::env::var("PLIMSOLL_TEST_URL") else { return };
     let limiter = Limiter::with(
         RedisStore::connect_with(&url, patient()).await.expect("a store"),
-        plimsoll::store::Resilience::none(),
+        plimsoll::Resilience::none(),
     );
     let tasks: Vec<_> = (0..16)
         .map(|task| {
@@ -104,7 +104,7 @@ async fn four_processes_of_sixteen_tasks() {
     // All or nothing: the other two policies were charged for exactly what was admitted.
     let limiter = Limiter::with(
         RedisStore::connect_with(&server.url(), patient()).await.expect("a store"),
-        plimsoll::store::Resilience::none(),
+        plimsoll::Resilience::none(),
     );
     for (name, quota, limit) in
         [("day", "9000000/day fixed-window", 9_000_000), ("hour", "5000/h", 5_000)]

@@ -12,10 +12,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{
-    Limiter, Policy,
-    store::{RedisConfig, RedisStore, Resilience, Source},
-};
+use plimsoll::{Limiter, Policy, RedisConfig, RedisStore, Resilience, store::Source};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{
-    Limiter,
-    store::{RedisStore, Resilience},
-};
+use plimsoll::{Limiter, RedisStore, Resilience};
 
 use crate::{
     servers::{Server, patient},

@@ -9,8 +9,7 @@ use std::{
 };
 
 use plimsoll::{
-    Decision, ErrorKind, Limiter, OnFailure, Policy,
-    store::{RedisStore, Resilience, Source},
+    Decision, ErrorKind, Limiter, OnFailure, Policy, RedisStore, Resilience, store::Source,
 };
 use tokio::{
     runtime::{Builder, Runtime},

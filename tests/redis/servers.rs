@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::store::RedisConfig;
+use plimsoll::RedisConfig;
 use redis::{Client, Cmd, FromRedisValue};
 
 /// Returns a configuration whose timeouts a busy machine does not reach, for tests that do not

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{
-    Limiter, Policy,
-    store::{RedisConfig, RedisStore, Resilience, Source},
-};
+use plimsoll::{Limiter, Policy, RedisConfig, RedisStore, Resilience, store::Source};
 use tokio::{runtime::Handle, time::Instant};
 
 use crate::{

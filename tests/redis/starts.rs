@@ -3,10 +3,7 @@
 use std::{future::Future, sync::atomic::Ordering::SeqCst, time::Duration};
 
 use bb8_redis::RedisConnectionManager;
-use plimsoll::{
-    Decision, ErrorKind, Limiter,
-    store::{RedisConfig, RedisStore, Resilience, Source},
-};
+use plimsoll::{Decision, ErrorKind, Limiter, RedisConfig, RedisStore, Resilience, store::Source};
 use tokio::{
     net::TcpListener,
     time::{Instant, sleep, timeout},

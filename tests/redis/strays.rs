@@ -2,10 +2,7 @@
 
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
-use plimsoll::{
-    Decision, Effect, ErrorKind, Limiter,
-    store::{RedisConfig, RedisStore, Resilience},
-};
+use plimsoll::{Decision, Effect, ErrorKind, Limiter, RedisConfig, RedisStore, Resilience};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{policy, proxy::Proxy, servers::Server, support::calm::eventually};

@@ -2,10 +2,7 @@
 
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
-use plimsoll::{
-    Decision, Key, Limiter, Policy,
-    store::{RedisConfig, RedisStore},
-};
+use plimsoll::{Decision, Key, Limiter, Policy, RedisConfig, RedisStore};
 
 use crate::{
     assert_works,
@@ -21,7 +18,7 @@ async fn a_cluster_works() {
         RedisStore::cluster_with(cluster.urls()[..1].to_vec(), patient()).await.expect("a store");
     assert_works(store.clone()).await;
     // Charges of different keys: all or nothing across slots, by refunds.
-    let limiter = Limiter::with(store, plimsoll::store::Resilience::none());
+    let limiter = Limiter::with(store, plimsoll::Resilience::none());
     let (wide, narrow) = (policy("wide", "10/h"), policy("narrow", "2/h"));
     for (number, expected) in [(0, true), (1, true), (2, false), (3, false)] {
         for other in 0..8_u64 {
@@ -72,7 +69,7 @@ async fn slots_move_under_load() {
     let cluster = Cluster::start();
     let config = patient().plain_keys(true);
     let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
-    let limiter = Limiter::with(store, plimsoll::store::Resilience::none());
+    let limiter = Limiter::with(store, plimsoll::Resilience::none());
     let policy = policy("p", "100000/h fixed-window");
     let slot: u64 = cluster.nodes[0].ask("CLUSTER KEYSLOT plim:{=alice}:p:f1");
     let mut load = Load::start(&limiter, &policy, "alice");
@@ -137,7 +134,7 @@ async fn nodes_that_were_taken_out_are_forgotten() {
     });
     let config = RedisConfig::default().plain_keys(true);
     let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
-    let limiter = Limiter::with(store, plimsoll::store::Resilience::none());
+    let limiter = Limiter::with(store, plimsoll::Resilience::none());
     let policy = policy("p", "1000/h");
     for (slot, extra) in slots.iter().zip(&extras) {
         let mut keys = (0..).map(|number| format!("k{number}"));
@@ -200,7 +197,7 @@ async fn nodes_that_leave_out_their_address() {
     until("the cluster is up", || up(&nodes));
     let config = RedisConfig::default().plain_keys(true);
     let store = RedisStore::cluster_with([nodes[0].url()], config).await.expect("a store");
-    let limiter = Limiter::with(store, plimsoll::store::Resilience::none());
+    let limiter = Limiter::with(store, plimsoll::Resilience::none());
     let policy = policy("p", "1000/h");
     let ask_all = async || {
         for key in 0..40_u64 {
@@ -233,7 +230,7 @@ async fn nodes_are_asked_for_the_slots_in_an_interval() {
     let mut cluster = Cluster::start();
     let config = RedisConfig::default().plain_keys(true).batching(false);
     let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
-    let limiter = Limiter::with(store, plimsoll::store::Resilience::none());
+    let limiter = Limiter::with(store, plimsoll::Resilience::none());
     let policy = policy("p", "100000/h fixed-window");
     let mut load = Load::start(&limiter, &policy, "alice");
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -264,7 +261,7 @@ async fn sentinel_promotes_a_replica_under_load() {
     assert!(unknown.is_err());
     let store = RedisStore::sentinel(sentinels, Guarded::NAME).await.expect("a store");
     assert_works(store.clone()).await;
-    let limiter = Limiter::with(store, plimsoll::store::Resilience::none());
+    let limiter = Limiter::with(store, plimsoll::Resilience::none());
     let policy: Policy = policy("p", "500/h");
     let mut load = Load::start(&limiter, &policy, "alice");
     tokio::time::sleep(Duration::from_millis(300)).await;

@@ -4,8 +4,7 @@
 use std::fs;
 
 use plimsoll::{
-    Error, ErrorKind, Limiter, Reserve,
-    store::{BreakerStatus, RedisConfig, RedisStore, Resilience},
+    Error, ErrorKind, Limiter, RedisConfig, RedisStore, Reserve, Resilience, store::BreakerStatus,
 };
 
 use crate::{

@@ -1,10 +1,7 @@
 //! States with one number out of its bounds, which no script has written. Each is an error, and stays
 //! as it is. A state whose number is just in bounds is decided.
 
-use plimsoll::{
-    ErrorKind, Limiter, ManualClock, Policy,
-    store::{RedisStore, Resilience},
-};
+use plimsoll::{ErrorKind, Limiter, ManualClock, Policy, RedisStore, Resilience};
 
 use crate::{
     servers::{Server, patient},

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use plimsoll::{Charge, Limiter, Policy, store::RedisStore};
+use plimsoll::{Charge, Limiter, Policy, RedisStore};
 
 use crate::{
     policy,
@@ -14,7 +14,7 @@ async fn a_check_is_one_command() {
     let server = Server::start();
     let limiter = Limiter::with(
         RedisStore::connect_with(&server.url(), patient()).await.expect("a store"),
-        plimsoll::store::Resilience::none(),
+        plimsoll::Resilience::none(),
     );
     let policies: Vec<Policy> = (0..8)
         .map(|number| {
@@ -109,7 +109,7 @@ async fn keys_are_small() {
     let server = Server::start();
     let limiter = Limiter::with(
         RedisStore::connect_with(&server.url(), patient()).await.expect("a store"),
-        plimsoll::store::Resilience::none(),
+        plimsoll::Resilience::none(),
     );
     for algorithm in ["token-bucket(100)", "sliding-counter", "fixed-window"] {
         server.ask::<()>("FLUSHALL");
@@ -136,8 +136,7 @@ async fn a_log_has_at_most_10_001_records() {
     let server = Server::start();
     let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
     let clock = plimsoll::ManualClock::at(1_700_000_000_000_000);
-    let limiter =
-        Limiter::with(store.with_test_clock(clock.clone()), plimsoll::store::Resilience::none());
+    let limiter = Limiter::with(store.with_test_clock(clock.clone()), plimsoll::Resilience::none());
     let policy = policy("log", "60000/min");
     for _ in 0..25_000 {
         // Sixty seconds have 20,000 such times.
@@ -155,8 +154,7 @@ async fn a_log_of_forced_charges_has_at_most_20_001_records() {
     let server = Server::start();
     let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
     let clock = plimsoll::ManualClock::at(1_700_000_000_000_000);
-    let limiter =
-        Limiter::with(store.with_test_clock(clock.clone()), plimsoll::store::Resilience::none());
+    let limiter = Limiter::with(store.with_test_clock(clock.clone()), plimsoll::Resilience::none());
     let policy = policy("log", "10/s");
     // Times of 1/10,000 of the window are 100 us long.
     for micros in std::iter::repeat_n(1, 11_000).chain(std::iter::repeat_n(50, 19_000)) {
@@ -173,8 +171,7 @@ async fn logs_are_compact() {
     let server = Server::start();
     let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
     let clock = plimsoll::ManualClock::at(1_700_000_000_000_000);
-    let limiter =
-        Limiter::with(store.with_test_clock(clock.clone()), plimsoll::store::Resilience::none());
+    let limiter = Limiter::with(store.with_test_clock(clock.clone()), plimsoll::Resilience::none());
     let size = |name: &str| -> f64 {
         let keys = server.keys();
         let find = |key: &&Vec<u8>| String::from_utf8_lossy(key).contains(&format!(":{name}:"));

@@ -33,10 +33,7 @@ use std::sync::{
 };
 
 use bb8_redis::RedisConnectionManager;
-use plimsoll::{
-    Limiter, ManualClock,
-    store::{RedisConfig, RedisStore},
-};
+use plimsoll::{Limiter, ManualClock, RedisConfig, RedisStore};
 
 use self::{
     servers::{Cluster, Guarded, Server},
@@ -132,8 +129,7 @@ fn fixture<T: Servers + Send + Sync + 'static>(
     servers: Arc<Checked<T>>,
 ) -> Fixture {
     let clock = ManualClock::default();
-    let limiter =
-        Limiter::with(store.with_test_clock(clock.clone()), plimsoll::store::Resilience::none());
+    let limiter = Limiter::with(store.with_test_clock(clock.clone()), plimsoll::Resilience::none());
     Fixture::new(limiter, move |micros| {
         let _keep = &servers;
         clock.set(micros);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use plimsoll::{
-    Algorithm, Policy, Quota, RateLimitLayer, Rule,
-    store::{RegionsConfig, Resilience, Source, Verdict},
+    Algorithm, Policy, Quota, RateLimitLayer, RegionsConfig, Resilience, Rule,
+    store::{Source, Verdict},
 };
 
 use crate::{support::policy, world::World};
@@ -267,7 +267,7 @@ async fn the_description_names_both_stores() {
 
 #[test]
 fn a_configuration_that_is_out_of_range_is_an_error_with_the_range() {
-    use plimsoll::store::{MemoryConfig, MemoryStore, Regions};
+    use plimsoll::{MemoryConfig, MemoryStore, Regions};
 
     let store = || MemoryStore::new(MemoryConfig::default());
     let error =

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use plimsoll::{
-    Effect, OnFailure,
-    store::{BreakerStatus, RegionsConfig, Source, Verdict},
+    Effect, OnFailure, RegionsConfig,
+    store::{BreakerStatus, Source, Verdict},
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -109,9 +109,8 @@ async fn units_of_a_lost_reply_are_never_used() {
 #[tokio::test(start_paused = true)]
 async fn a_home_with_time_to_answer_is_waited_for() {
     let config = RegionsConfig::new(2).share_percent(60);
-    let patient = |it: plimsoll::store::Resilience| {
-        it.without_fallback().deadline(Duration::from_millis(300))
-    };
+    let patient =
+        |it: plimsoll::Resilience| it.without_fallback().deadline(Duration::from_millis(300));
     let (world, api) = (World::with(2, config, patient), policy("api", "10/min"));
     world.home.delay(Duration::from_millis(200));
     assert_eq!(world.region(0).drain(&api, "alice").await, 7);

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{
-    Decision, Policy,
-    store::{RegionsConfig, Resilience, Source},
-};
+use plimsoll::{Decision, Policy, RegionsConfig, Resilience, store::Source};
 use tokio::time::{Instant, sleep};
 
 use crate::{

@@ -6,8 +6,8 @@ use std::{
 };
 
 use plimsoll::{
-    Algorithm, Decision, Limiter, Policy,
-    store::{RedisConfig, RedisStore, Regions, RegionsConfig, Resilience},
+    Algorithm, Decision, Limiter, Policy, RedisConfig, RedisStore, Regions, RegionsConfig,
+    Resilience,
 };
 use tokio::{
     task::JoinSet,

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{
-    Effect,
-    store::{RegionsConfig, Source},
-};
+use plimsoll::{Effect, RegionsConfig, store::Source};
 
 use crate::{
     support::policy,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use plimsoll::{
-    Algorithm, Clock, Decision, Effect, Limiter, ManualClock, Policy, Quota, Receipt,
-    store::{MemoryConfig, MemoryStore, RegionsConfig, Source},
+    Algorithm, Clock, Decision, Effect, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy,
+    Quota, Receipt, RegionsConfig, store::Source,
 };
 use tokio::time::sleep;
 

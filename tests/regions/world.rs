@@ -9,12 +9,9 @@ use std::{
 };
 
 use plimsoll::{
-    Charge, Charges, Decision, Denied, Effect, Error, ErrorKind, Limiter, ManualClock, Policy,
-    Receipt,
-    store::{
-        Answer, MemoryConfig, MemoryStore, Regions, RegionsConfig, Request, Resilience, Source,
-        Store,
-    },
+    Charge, Charges, Decision, Denied, Effect, Error, ErrorKind, Limiter, ManualClock,
+    MemoryConfig, MemoryStore, Policy, Receipt, Regions, RegionsConfig, Resilience,
+    store::{Answer, Request, Source, Store},
 };
 use tokio::time::sleep;
 

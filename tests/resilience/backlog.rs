@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{
-    Effect, OnFailure, Policy, Reserve,
-    store::{Resilience, Source},
-};
+use plimsoll::{Effect, OnFailure, Policy, Reserve, Resilience, store::Source};
 use tokio::{
     runtime::{Builder, Runtime},
     task::yield_now,

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{
-    Decision, Limiter, ManualClock,
-    store::{Resilience, Source},
-};
+use plimsoll::{Decision, Limiter, ManualClock, Resilience, store::Source};
 
 use crate::{
     deny_cache::{START, cached},

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use plimsoll::store::{BreakerStatus, Resilience, Source};
+use plimsoll::{
+    Resilience,
+    store::{BreakerStatus, Source},
+};
 use tokio::time::timeout;
 
 use crate::{

@@ -7,8 +7,8 @@ use std::{
 };
 
 use plimsoll::{
-    Charge, Decision, Limiter, ManualClock, Reserve,
-    store::{Answer, Request, Resilience, Source, Store, Verdict},
+    Charge, Decision, Limiter, ManualClock, Reserve, Resilience,
+    store::{Answer, Request, Source, Store, Verdict},
 };
 
 use crate::{

@@ -4,7 +4,8 @@ use std::{collections::HashMap, future::Future, time::Duration};
 
 use plimsoll::{
     Algorithm, Charge, Decision, Limiter, ManualClock, Outcome, Policy, Quota, Reservation,
-    store::{Resilience, Source, Verdict},
+    Resilience,
+    store::{Source, Verdict},
 };
 use proptest::prelude::*;
 

@@ -2,8 +2,9 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, future::join_all};
 use plimsoll::{
-    Algorithm, Charge, Decision, Limiter, ManualClock, OnFailure, Policy, Reservation, Reserve,
-    store::{BreakerConfig, BreakerStatus, MemoryConfig, Resilience, Source},
+    Algorithm, BreakerConfig, Charge, Decision, Limiter, ManualClock, MemoryConfig, OnFailure,
+    Policy, Reservation, Reserve, Resilience,
+    store::{BreakerStatus, Source},
 };
 use tokio::time::{Instant, advance};
 

@@ -9,10 +9,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{
-    Effect, ErrorKind, Limiter, Policy,
-    store::{RedisConfig, RedisStore, Resilience},
-};
+use plimsoll::{Effect, ErrorKind, Limiter, Policy, RedisConfig, RedisStore, Resilience};
 use tokio::{task::JoinHandle, time::Instant};
 
 use crate::{

@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use plimsoll::{
-    Decision, ErrorKind, OnFailure,
-    store::{Resilience, Source},
-};
+use plimsoll::{Decision, ErrorKind, OnFailure, Resilience, store::Source};
 use tokio::time::{Instant, sleep};
 
 use crate::{

@@ -10,8 +10,8 @@ use std::{
 
 use futures_util::future::join_all;
 use plimsoll::{
-    Charge, Charges, Decision, Effect, Limiter, ManualClock, Quota, Reserve,
-    store::{Answer, Request, Resilience, Source, Store},
+    Charge, Charges, Decision, Effect, Limiter, ManualClock, Quota, Reserve, Resilience,
+    store::{Answer, Request, Source, Store},
 };
 use tokio::time::{Instant, sleep, timeout};
 

@@ -16,8 +16,8 @@ use std::{
 
 use futures_util::FutureExt;
 use plimsoll::{
-    Decision, Error, ErrorKind, Limiter, ManualClock, Policy,
-    store::{Answer, BreakerConfig, BreakerStatus, Request, Resilience, Source, Store},
+    BreakerConfig, Decision, Error, ErrorKind, Limiter, ManualClock, Policy, Resilience,
+    store::{Answer, BreakerStatus, Request, Source, Store},
 };
 use tokio::{runtime::Builder, task::yield_now, time::Instant};
 
@@ -105,7 +105,7 @@ async fn every_duration_of_a_breaker_may_be_endless() {
         let mut breaker = BreakerConfig::default();
         set(&mut breaker);
         let resilience = Resilience::none().breaker(breaker);
-        let bench = Bench::with(resilience.fallback(plimsoll::store::MemoryConfig::default()));
+        let bench = Bench::with(resilience.fallback(plimsoll::MemoryConfig::default()));
         let policy = policy("p", "1000000/min");
         bench.remote.set(Mood::Down);
         bench.admitted(&policy, 50).await;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use plimsoll::{
-    Limiter,
-    store::{BreakerStatus, RedisStore, Resilience, Source},
+    Limiter, RedisStore, Resilience,
+    store::{BreakerStatus, Source},
 };
 
 use crate::{

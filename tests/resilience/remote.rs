@@ -7,8 +7,8 @@ use std::sync::{
 };
 
 use plimsoll::{
-    Charge, Error, ErrorKind, Key, ManualClock,
-    store::{Answer, MemoryConfig, MemoryStore, Request, Source, Store},
+    Charge, Error, ErrorKind, Key, ManualClock, MemoryConfig, MemoryStore,
+    store::{Answer, Request, Source, Store},
 };
 
 /// A key that holds something else in the store, for as long as that is [`Mood::Well`].

@@ -4,10 +4,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{
-    Limiter, Policy,
-    store::{RedisConfig, RedisStore, Resilience},
-};
+use plimsoll::{Limiter, Policy, RedisConfig, RedisStore, Resilience};
 use tokio::{runtime::Handle, time::Instant};
 
 use crate::{

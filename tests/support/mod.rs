@@ -16,10 +16,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{
-    Limiter, ManualClock, Policy, Quota, Reservation,
-    store::{MemoryConfig, MemoryStore},
-};
+use plimsoll::{Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota, Reservation};
 
 /// A limiter over a fresh store, and a function that sets the time of the store.
 pub(crate) struct Fixture {

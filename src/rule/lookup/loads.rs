@@ -19,7 +19,7 @@ use super::{
     settings::Settings,
 };
 use crate::{
-    store::scheduling::{TimeLimit, runtime_with_timer, saturating_add},
+    runtime::{TimeLimit, runtime_with_timer, saturating_add},
     telemetry,
 };
 

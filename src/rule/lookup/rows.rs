@@ -10,7 +10,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use tokio::time::Instant;
 
 use super::settings::Settings;
-use crate::{random, store::scheduling::saturating_add};
+use crate::{random, runtime::saturating_add};
 
 /// The time after a failed load in which the key is not loaded again.
 pub(super) const FAILED_LOAD_INTERVAL: Duration = Duration::from_secs(1);

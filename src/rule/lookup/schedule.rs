@@ -14,7 +14,7 @@ use super::{
     queue::{Client, FairQueue},
     settings::Settings,
 };
-use crate::store::scheduling::saturating_add;
+use crate::runtime::saturating_add;
 
 /// The largest number of loads that wait.
 const MAX_WAITING: usize = 1_024;

@@ -21,8 +21,8 @@ use std::{
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use plimsoll::{
-    Error, ErrorKind, Limiter, Policy,
-    store::{Answer, MemoryConfig, MemoryStore, Request, Resilience, Source, Store},
+    Error, ErrorKind, Limiter, MemoryConfig, MemoryStore, Policy, Resilience,
+    store::{Answer, Request, Source, Store},
 };
 use tokio::{task::yield_now, time::sleep};
 

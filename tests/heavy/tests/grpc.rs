@@ -11,8 +11,9 @@ use bytes::Bytes;
 use http::{Request, Response, Version};
 use http_body_util::{BodyExt, Empty};
 use plimsoll::{
-    Decision, Limiter, ManualClock, OnFailure, Policy, RateLimitLayer, ResponseBody, Rule, by,
-    store::{Answer, MemoryConfig, MemoryStore, Store},
+    Decision, Limiter, ManualClock, MemoryConfig, MemoryStore, OnFailure, Policy, RateLimitLayer,
+    ResponseBody, Rule, by,
+    store::{Answer, Store},
 };
 use serve::serve;
 use tonic::{Code, service::Routes, transport::Channel};

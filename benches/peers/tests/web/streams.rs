@@ -10,8 +10,8 @@ use axum::{
 };
 use futures_util::stream;
 use plimsoll::{
-    Limiter, Policy, RateLimitLayer, Rule, by,
-    store::{Answer, MemoryStore, Request, Store},
+    Limiter, MemoryStore, Policy, RateLimitLayer, Rule, by,
+    store::{Answer, Request, Store},
 };
 use tokio::{sync::mpsc, time::timeout};
 

@@ -1,0 +1,254 @@
+//! The embedded store.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{
+    MemoryConfig,
+    decide::{Mode, Replies},
+    entry_id::{EntryId, HashSecret},
+    rank::Rank,
+    shard::MemoryShard,
+    size,
+    usage::Usage,
+};
+use crate::{
+    algorithm,
+    clock::{Clock, Timestamp},
+    decision::{ChargeReply, Mark, Receipt, ReceiptLine, Standing, Verdict},
+    policy::Charge,
+    store::{Answer, MemoryStats, Request, Source, Status, Store, StoreReply},
+};
+
+/// A store of standings in this process: the store of
+/// [`Limiter::in_memory`](crate::Limiter::in_memory).
+///
+/// It holds at most [`max_keys`](MemoryConfig::max_keys) keys (a key under two policies counts as
+/// two) in about [`max_bytes`](MemoryConfig::max_bytes) bytes. New keys reclaim the room of expired
+/// ones, a few at a time: there is no background task and no long pause.
+///
+/// # When the store is full
+///
+/// A new key always finds a place and is decided by its own quota, as in a store without a maximum.
+/// It replaces another key, usually one of its own shard. A shard has 8 to 16 places, and about
+/// [`max_keys`](MemoryConfig::max_keys) / 65,536 in a store of more than a million keys. A key of
+/// another shard is replaced in two cases: only the other shard has an expired key, or the own shard
+/// holds fewer keys than the mean of all shards.
+///
+/// The rules for the choice of the key are:
+///
+/// - An expired key is replaced first.
+/// - If none has expired, the keys are in eight classes, by the share of their own quota that they had
+///   spent when they were last checked: all of it, at least a half, a quarter, an eighth, and so on
+///   down to less than 1/64. The class with the most places loses the key that was not checked for the
+///   longest time. A denied check counts like an admitted one.
+/// - The class of the keys that have spent their whole quota loses a key only if it has more than half
+///   of the places, or if there are no other keys.
+///
+/// So a flood of made-up keys replaces its own keys first. A client is *shut out* if its key has spent
+/// the whole quota, or is [blocked](crate::Limiter::block). With `N` for `max_keys`:
+///
+/// - The store forgets a client that is shut out only after about `N / 2` other keys have spent
+///   their whole quotas since the client's last request. So a client that keeps sending requests
+///   stays shut out. Example: in a store of a million keys, an attacker must spend the quotas of
+///   about 500,000 keys between two requests of the client: 2.5 million requests if a quota is 5
+///   requests.
+/// - A client that has spent a part of its quota keeps its state while its class is not the largest. The
+///   keys of a flood with one request a key are in the class of the least share. Keys that are shut out
+///   are in the class of the whole quota.
+/// - A flood of `R` new keys a second replaces the keys of its class in about `N / (2 R)` seconds:
+///   12 s for a million keys and 42,300 new keys a second. In 98% of all cases, the store still
+///   knows a client of this class that sends its next request within a quarter of this time.
+///
+/// The store forgets the units that an evicted key has spent: its next request finds a fresh quota.
+///
+/// # Bounds
+///
+/// The keys of one check are never replaced by each other. A check with more charges than the store
+/// has places therefore brings more keys than `max_keys` for a time, and so do several threads that add
+/// keys at the same time. The next new keys replace the surplus. A log that would need more than
+/// `max_bytes` merges its newest units, so that they come back late and never early.
+///
+/// [`stats`](Self::stats) counts the keys that were evicted, and the units that they had spent.
+///
+/// ```
+/// use plimsoll::{Limiter, memory::{MemoryConfig, MemoryStore}};
+///
+/// let store = MemoryStore::new(MemoryConfig::default().max_keys(50_000));
+/// let limiter = Limiter::new(store);
+/// assert_eq!(limiter.status().memory.expect("a memory store").keys, 0);
+/// ```
+#[derive(Debug)]
+pub struct MemoryStore {
+    pub(super) shards: Box<[AlignedShard]>,
+    pub(super) usage: Usage,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) secret: HashSecret,
+}
+
+/// A shard with its lock, in a cache line of its own, so that threads which use different shards do
+/// not contend for a line.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct AlignedShard(pub(super) Mutex<MemoryShard>);
+
+const _: () = assert!(size_of::<AlignedShard>() == 64);
+
+/// The maximum number of keys in a shard of a full store with less than [`MAX_SHARDS`] shards. The
+/// minimum is half of it. It is small, so that two threads rarely use the same shard
+/// (`benches/scaling.rs`), and growing a table is quick. It is large enough for an eviction to compare
+/// the share classes.
+const KEYS_PER_SHARD: usize = 16;
+
+/// The maximum number of shards: 4 MiB of them. More shards cost more bytes a key than they save in
+/// contention (`benches/memory.rs`).
+const MAX_SHARDS: usize = 65_536;
+
+impl MemoryStore {
+    /// Creates an empty store.
+    #[must_use]
+    pub fn new(config: MemoryConfig) -> Self {
+        let MemoryConfig { max_keys, max_bytes, clock, hash_seed } = config;
+        let shards = (max_keys / KEYS_PER_SHARD).next_power_of_two().min(MAX_SHARDS);
+        Self {
+            shards: (0..shards).map(|_| AlignedShard::default()).collect(),
+            usage: Usage::new(max_keys, max_bytes),
+            clock,
+            secret: HashSecret::new(hash_seed),
+        }
+    }
+
+    /// Returns the number of keys and bytes in the store, and what it had to forget.
+    #[must_use]
+    pub fn stats(&self) -> MemoryStats {
+        let mut stats = self.usage.stats();
+        stats.bytes += size_of_val::<[AlignedShard]>(&self.shards);
+        stats
+    }
+
+    /// Decides a check of one charge now.
+    #[inline(always)]
+    pub(crate) fn acquire_one(&self, charge: &Charge<'_>) -> (Timestamp, ChargeReply) {
+        let time = self.clock.now();
+        (time, self.decide_one(charge, time, Mode::Acquire))
+    }
+
+    /// Decides a check now.
+    #[inline]
+    pub(crate) fn acquire(&self, charges: &[Charge<'_>]) -> StoreReply {
+        let time = self.clock.now();
+        StoreReply {
+            time,
+            source: Source::Local,
+            charges: self.decide(charges, time, Mode::Acquire),
+        }
+    }
+
+    /// Executes a request at `time`.
+    #[inline]
+    pub(crate) fn call_at(&self, request: Request<'_>, time: Timestamp) -> StoreReply {
+        let charges = match request {
+            Request::Acquire(charges) => self.decide(charges, time, Mode::Acquire),
+            Request::Peek(charges) => self.decide(charges, time, Mode::Peek),
+            Request::Force(charges) => self.decide(charges, time, Mode::Force),
+            Request::Refund(receipt) => self.refund(receipt, time),
+            Request::Reset(charges) => self.reset(charges, time),
+            Request::Block(charges, duration) => self.block(charges, duration, time),
+            Request::Unblock(charges) => self.unblock(charges, time),
+        };
+        StoreReply { time, source: Source::Local, charges }
+    }
+
+    /// Returns a name for the standing of this charge, which is unique in this process.
+    #[inline]
+    pub(crate) fn name(&self, charge: &Charge<'_>) -> u128 {
+        self.secret.entry(charge).to_u128()
+    }
+
+    /// Decides a charge with this [`name`](Self::name), which is alone in its check.
+    #[inline]
+    pub(crate) fn acquire_named(
+        &self,
+        name: u128,
+        charge: &Charge<'_>,
+        now: Timestamp,
+    ) -> ChargeReply {
+        self.decide_entry(EntryId::from_u128(name), charge, now, Mode::Acquire)
+    }
+
+    #[inline]
+    pub(super) fn shard_of(&self, id: EntryId) -> usize {
+        id.high as usize & (self.shards.len() - 1)
+    }
+
+    /// Locks a shard. A panic under the lock leaves no incomplete change behind, so a poisoned lock
+    /// is used like any other.
+    #[inline]
+    pub(super) fn lock(&self, number: usize) -> MutexGuard<'_, MemoryShard> {
+        self.shards[number].0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refund(&self, receipt: &Receipt, now: Timestamp) -> Replies {
+        receipt.lines().iter().map(|line| self.refund_line(line, now)).collect()
+    }
+
+    fn refund_line(&self, line: &ReceiptLine, now: Timestamp) -> ChargeReply {
+        let (charge, mark) = (line.charge(), line.mark());
+        let quota = charge.quota_in_force();
+        let id = self.secret.entry(charge);
+        let mut shard = self.lock(self.shard_of(id));
+        let (units, standing) = match shard.position(id) {
+            None => (0, Standing::full(quota.capacity())),
+            Some(position) => {
+                let now = shard.time(Some(position), now, &*self.clock);
+                let refund =
+                    algorithm::Refund { quota: *charge.quota(), units: line.units(), mark };
+                let entry = shard.entry(position);
+                let units = entry.state.refund(&quota, now, &refund);
+                let standing = entry.state.standing(&quota, now, 0);
+                entry.rank = Rank::new(&standing, now);
+                (units, standing)
+            }
+        };
+        ChargeReply { verdict: Verdict::Passed, units, standing, mark }
+    }
+
+    fn reset(&self, charges: &[Charge<'_>], now: Timestamp) -> Replies {
+        let reset = |charge: &Charge<'_>| {
+            let id = self.secret.entry(charge);
+            let mut shard = self.lock(self.shard_of(id));
+            let position = shard.position(id);
+            let now = shard.time(position, now, &*self.clock);
+            let is_found = position.is_some_and(|position| {
+                let standing = shard.entry(position).state.standing(charge.quota(), now, 0);
+                shard.remove(position, &self.usage);
+                standing.reset_after > 0
+            });
+            let (units, standing) = (is_found.into(), Standing::full(charge.quota().capacity()));
+            ChargeReply { verdict: Verdict::Passed, units, standing, mark: Mark::default() }
+        };
+        charges.iter().map(reset).collect()
+    }
+}
+
+impl Store for MemoryStore {
+    fn call(&self, request: Request<'_>) -> Answer {
+        Answer::ready(Ok(self.call_at(request, self.clock.now())))
+    }
+
+    fn is_embedded(&self) -> bool {
+        true
+    }
+
+    fn status(&self) -> Status {
+        Status::new().with_memory(self.stats())
+    }
+
+    fn has_debt_marks(&self) -> bool {
+        true
+    }
+
+    fn description(&self) -> String {
+        let (keys, bytes) = self.usage.bounds();
+        format!("memory ({})", size::text(keys, bytes))
+    }
+}

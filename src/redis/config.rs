@@ -1,0 +1,253 @@
+//! The configuration of a [`RedisStore`](super::RedisStore).
+
+use std::{fmt, time::Duration};
+
+use crate::error::Error;
+
+/// The configuration of a [`RedisStore`](super::RedisStore): its keys, connections and timeouts.
+///
+/// Each field has a setter of the same name.
+/// [`RedisStore::connect_with`](super::RedisStore::connect_with) and the other constructors return
+/// an error if a value is not allowed.
+///
+/// Instances of a service share their standings if they have the same
+/// [`prefix`](Self::prefix), [`secret`](Self::secret) and [`plain_keys`](Self::plain_keys).
+///
+/// With the feature `serde`, a configuration is a map of its fields, of which any may be missing.
+/// Durations are texts such as `50ms`. The [secret](Self::secret) is 32 hexadecimal digits, or `default`.
+/// It is never written: a secret of your own is serialized as `redacted`, which cannot be read. The
+/// certificates are not part of the map; add them with their setters.
+///
+/// # Example
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use plimsoll::{Limiter, RedisConfig, RedisStore};
+///
+/// # async fn connect() -> Result<(), plimsoll::Error> {
+/// let config = RedisConfig::default()
+///     .prefix("shop.limits")
+///     .connections(4)
+///     .response_timeout(Duration::from_millis(250));
+/// let store = RedisStore::connect_with("redis://limiter:s3cret@redis.internal/", config).await?;
+/// let limiter = Limiter::new(store);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct RedisConfig {
+    /// The prefix of every key in the database: 1 to 64 printable ASCII characters without braces
+    /// or spaces. The default is `plim`.
+    pub prefix: String,
+    /// The secret of the hash that names keys. The default is fixed and public, so that instances
+    /// agree without configuration. A reader of the database can then test a guess of a
+    /// [`Key`](crate::Key), which a secret of your own prevents.
+    pub secret: (u64, u64),
+    /// If true, keys in the database contain the text of the charged [`Key`](crate::Key), which
+    /// every reader of the database then sees. The default is `false`: they contain a hash of it.
+    pub plain_keys: bool,
+    /// The number of connections to each server, 1 to 64. Many [checks](crate::Limiter::check)
+    /// share each connection. The default is 2.
+    pub connections: usize,
+    /// If true, [checks](crate::Limiter::check) that arrive while a call is in flight share the
+    /// next call, which decides up to 64 charges in the order of their arrival. The default is
+    /// `true`.
+    pub batching: bool,
+    /// The time that opening a connection may take, 1 ms to 1 hour. Behind Sentinel this includes
+    /// finding the primary. The default is 1 s. A check with a shorter
+    /// [`deadline`](crate::Resilience::deadline) does not wait that long; the connection is
+    /// then opened in the background.
+    pub connect_timeout: Duration,
+    /// The time that a reply may take, 1 ms to 1 hour. The default is 500 ms. If a request times
+    /// out and no reply arrives on its connection for about this long, the connection is replaced.
+    pub response_timeout: Duration,
+    /// If true, the store is created without a connection, and connects in the background. The
+    /// default is `false`: the constructors connect, and fail if they cannot. See
+    /// [`RedisStore`](super::RedisStore#starting-without-redis).
+    pub lazy: bool,
+    /// The certificates, in PEM, of the authorities that may sign the server's certificate. The
+    /// default is `None`: the authorities that the system trusts.
+    pub root_certificates: Option<Vec<u8>>,
+    /// The certificate and the key, in PEM, that the client presents to the server. The default is
+    /// `None`.
+    pub client_certificate: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Default for RedisConfig {
+    fn default() -> Self {
+        Self {
+            prefix: "plim".into(),
+            secret: (0x746f_6c6c_6761_7465, 0x6e6f_7420_7365_6372),
+            plain_keys: false,
+            connections: 2,
+            batching: true,
+            connect_timeout: Duration::from_secs(1),
+            response_timeout: Duration::from_millis(500),
+            lazy: false,
+            root_certificates: None,
+            client_certificate: None,
+        }
+    }
+}
+
+impl RedisConfig {
+    /// Sets the [prefix](Self::prefix) of every key: 1 to 64 printable ASCII characters without
+    /// braces or spaces.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets the secret of the hash that names [keys](crate::Key).
+    #[must_use]
+    pub fn secret(mut self, secret: (u64, u64)) -> Self {
+        self.secret = secret;
+        self
+    }
+
+    /// Sets whether keys in the database contain the text of the [`Key`](crate::Key) instead of a
+    /// hash.
+    #[must_use]
+    pub fn plain_keys(mut self, plain: bool) -> Self {
+        self.plain_keys = plain;
+        self
+    }
+
+    /// Sets the number of connections to each server, 1 to 64.
+    #[must_use]
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Sets whether [checks](crate::Limiter::check) that wait at the same time share a call.
+    #[must_use]
+    pub fn batching(mut self, batching: bool) -> Self {
+        self.batching = batching;
+        self
+    }
+
+    /// Sets the time that opening a connection may take, 1 ms to 1 hour.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets the time that a reply may take, 1 ms to 1 hour.
+    #[must_use]
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.response_timeout = timeout;
+        self
+    }
+
+    /// Sets whether the store is created without a connection, and connects in the background.
+    #[must_use]
+    pub fn lazy(mut self, lazy: bool) -> Self {
+        self.lazy = lazy;
+        self
+    }
+
+    /// Sets the certificates, in PEM, of the authorities that may sign the server's certificate.
+    ///
+    /// redis-rs also parses the system's certificates for each new connection. This takes about 24 ms
+    /// of processor time in a debug build.
+    #[must_use]
+    pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.root_certificates = Some(pem.into());
+        self
+    }
+
+    /// Sets the certificate and the key, in PEM, that the client presents to the server.
+    #[must_use]
+    pub fn client_certificate(mut self, pem: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.client_certificate = Some((pem.into(), key.into()));
+        self
+    }
+
+    /// Validates all values.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a value is not allowed. The error names the field, the value and the allowed
+    /// range.
+    pub(super) fn validate(&self) -> Result<(), Error> {
+        let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
+        if !(1..=64).contains(&self.prefix.len()) || !self.prefix.bytes().all(is_allowed) {
+            let allowed = "1 to 64 printable ASCII characters without braces or spaces";
+            return Err(Error::invalid("RedisConfig::prefix", &self.prefix, allowed));
+        }
+        if !(1..=64).contains(&self.connections) {
+            return Err(Error::invalid("RedisConfig::connections", self.connections, "1 to 64"));
+        }
+        for (field, timeout) in [
+            ("RedisConfig::connect_timeout", self.connect_timeout),
+            ("RedisConfig::response_timeout", self.response_timeout),
+        ] {
+            if !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(&timeout) {
+                return Err(Error::invalid(field, timeout, "1 ms to 1 hour"));
+            }
+        }
+        Ok(())
+    }
+}
+
+const MIN_TIMEOUT: Duration = Duration::from_millis(1);
+const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
+
+/// The output contains neither the secret nor the key of the client certificate.
+impl fmt::Debug for RedisConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisConfig")
+            .field("prefix", &self.prefix)
+            .field("plain_keys", &self.plain_keys)
+            .field("connections", &self.connections)
+            .field("batching", &self.batching)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("response_timeout", &self.response_timeout)
+            .field("lazy", &self.lazy)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_field_the_value_and_what_is_allowed() {
+        let config = RedisConfig::default;
+        config().validate().expect("the default is valid");
+        let hour = Duration::from_secs(3_600);
+        config().connect_timeout(hour).connections(64).validate().expect("allowed");
+        for (config, message) in [
+            (
+                config().prefix("a b"),
+                "RedisConfig::prefix is \"a b\", allowed is 1 to 64 printable",
+            ),
+            (config().prefix(""), "RedisConfig::prefix is \"\", "),
+            (config().connections(65), "RedisConfig::connections is 65, allowed is 1 to 64"),
+            (
+                config().connect_timeout(Duration::ZERO),
+                "RedisConfig::connect_timeout is 0ns, allowed is 1 ms to 1 hour",
+            ),
+            (
+                config().response_timeout(hour * 2),
+                "RedisConfig::response_timeout is 7200s, allowed is 1 ms to 1 hour",
+            ),
+        ] {
+            let error = config.validate().expect_err("not allowed");
+            assert!(error.to_string().contains(message), "{error}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let config = RedisConfig::default().secret((4_711, 4_712)).client_certificate("c", "key");
+        let shown = format!("{config:?}");
+        assert!(!shown.contains("4711") && !shown.contains("key\""), "{shown}");
+    }
+}

@@ -1,0 +1,81 @@
+//! The kinds of connectors.
+
+use std::sync::Arc;
+
+use redis::RedisError;
+
+use super::{AppPoolConnector, Connection, SentinelConnector, ServerConnector, Transport};
+
+/// A way to open a [`Connection`].
+pub(in crate::redis) enum Connector {
+    /// Connects to the server at an address.
+    Server(Box<ServerConnector>),
+    /// Connects to the primary that Sentinel names.
+    Sentinel(Box<SentinelConnector>),
+    /// Connects as the application's bb8 pool does.
+    #[cfg_attr(not(feature = "bb8"), expect(dead_code, reason = "needs the feature"))]
+    AppPool(AppPoolConnector),
+}
+
+impl Connector {
+    /// Opens a connection. The caller must set a timeout.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the server cannot be reached or refuses the connection.
+    pub(super) async fn connect(self: Arc<Self>) -> Result<Connection, RedisError> {
+        match &*self {
+            Self::Server(server) => server.connect().await,
+            Self::Sentinel(sentinel) => sentinel.connect().await,
+            Self::AppPool(pool) => pool.connect().await,
+        }
+    }
+
+    /// Returns the kind of the connector, for logs. It contains no address.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Server(server) => match server.transport() {
+                Transport::Tcp => "single server",
+                Transport::Tls => "single server over TLS",
+                Transport::UnixSocket => "single server over a Unix socket",
+            },
+            Self::Sentinel(sentinel) => match sentinel.transport() {
+                Transport::Tls => "Sentinel, primary over TLS",
+                _ => "Sentinel",
+            },
+            Self::AppPool(_) => "single server of a bb8 pool",
+        }
+    }
+
+    /// Returns the address of the server for errors, if it is known. It contains no user and no password.
+    pub(super) fn address(&self) -> Option<String> {
+        match self {
+            Self::Server(server) => Some(server.address()),
+            Self::Sentinel(sentinel) => Some(sentinel.address()),
+            Self::AppPool(_) => None,
+        }
+    }
+
+    /// Returns the number of the database, if it is known.
+    pub(super) fn database(&self) -> Option<i64> {
+        match self {
+            Self::Server(server) => Some(server.database()),
+            Self::Sentinel(sentinel) => Some(sentinel.database()),
+            Self::AppPool(_) => None,
+        }
+    }
+
+    /// Returns the name of the server in logs.
+    pub(super) fn place(&self) -> &'static str {
+        match self {
+            Self::Sentinel(_) => "primary",
+            _ => "server",
+        }
+    }
+
+    /// Returns whether its connections notice at once that the server has closed them. Connections
+    /// that bb8 opens notice it only at the next request.
+    pub(super) fn notices_disconnection(&self) -> bool {
+        !matches!(self, Self::AppPool(_))
+    }
+}

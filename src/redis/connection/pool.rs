@@ -1,0 +1,166 @@
+//! The pool of connections to one server.
+
+use std::{
+    fmt, io,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use redis::{Cmd, RedisError, Value};
+
+use super::{Connection, Connector, InFlight, Slot};
+use crate::{
+    redis::{RedisConfig, error::Failure, sent_flag::SentFlag},
+    runtime::TimeLimit,
+};
+
+/// A fixed number of connections to one server, each shared by many requests.
+///
+/// Requests use the connections in turn. A connection that has ended is replaced in the background,
+/// and requests use the other connections meanwhile.
+pub(in crate::redis) struct Pool {
+    slots: Box<[Slot]>,
+    next: AtomicUsize,
+    kind: &'static str,
+    place: &'static str,
+    address: Option<Box<str>>,
+    database: Option<i64>,
+    response_timeout: Duration,
+}
+
+impl Pool {
+    /// Creates a pool that opens its connections when they are needed.
+    pub(in crate::redis) fn new(connector: Connector, config: &RedisConfig) -> Self {
+        let (kind, place, database) = (connector.kind(), connector.place(), connector.database());
+        let (address, connector) = (connector.address().map(Into::into), Arc::new(connector));
+        let slot = |_| Slot::new(&connector, config);
+        let slots = (0..config.connections).map(slot).collect();
+        let response_timeout = config.response_timeout;
+        Self { slots, next: AtomicUsize::new(0), kind, place, address, database, response_timeout }
+    }
+
+    /// Returns the kind of the server, for logs.
+    pub(in crate::redis) fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// Returns the name of the server in logs.
+    pub(in crate::redis) fn place(&self) -> &'static str {
+        self.place
+    }
+
+    /// Returns the address of the server for errors, if it is known.
+    pub(in crate::redis) fn address(&self) -> Option<&str> {
+        self.address.as_deref()
+    }
+
+    /// Returns the number of the database, if it is known.
+    pub(in crate::redis) fn database(&self) -> Option<i64> {
+        self.database
+    }
+
+    /// Opens all connections, so that a wrong address or password is reported at once.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if one of them cannot be opened.
+    pub(in crate::redis) async fn warm_up(&self) -> Result<(), Failure> {
+        for slot in &self.slots {
+            slot.connect().await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a command over one of the connections and parses its reply.
+    ///
+    /// `parse` returns `None` for a value that cannot be the reply to this command. The connection
+    /// is then replaced: if there was one reply too many, each later reply belongs to another
+    /// request.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if no connection can be opened, if there is no reply in time, or if the reply is an
+    /// error or not valid.
+    pub(in crate::redis) async fn send<T>(
+        &self,
+        command: &Cmd,
+        sent_flag: &SentFlag,
+        parse: impl FnOnce(Value) -> Option<T>,
+    ) -> Result<T, Failure> {
+        let (slot, connection) = self.next_connection().await?;
+        let mut redis = connection.redis.clone();
+        let in_flight = InFlight::start(&self.slots, slot, &connection, sent_flag);
+        let reply = self.in_time(redis.send_packed_command(command)).await;
+        in_flight.finish(reply, parse)
+    }
+
+    /// Sends a command to a cluster node behind `ASKING`, and parses its reply as
+    /// [`send`](Self::send) does.
+    pub(in crate::redis) async fn send_asking<T>(
+        &self,
+        command: &Cmd,
+        sent_flag: &SentFlag,
+        parse: impl FnOnce(Value) -> Option<T>,
+    ) -> Result<T, Failure> {
+        let (slot, connection) = self.next_connection().await?;
+        let mut redis = connection.redis.clone();
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("ASKING");
+        pipeline.add_command(command.clone());
+        let in_flight = InFlight::start(&self.slots, slot, &connection, sent_flag);
+        let replies = self.in_time(redis.send_packed_commands(&pipeline, 0, 2)).await;
+        let reply = replies.map(|replies| replies.into_iter().next_back().unwrap_or(Value::Nil));
+        in_flight.finish(reply, parse)
+    }
+
+    /// Waits until there is a connection.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if none can be opened.
+    pub(in crate::redis) async fn ready(&self) -> Result<(), Failure> {
+        if self.slots.iter().any(|slot| slot.connection().is_some()) {
+            return Ok(());
+        }
+        self.next_connection().await.map(drop)
+    }
+
+    /// Returns whether all connections have ended and none has been replaced, as when the server is
+    /// gone.
+    pub(in crate::redis) fn is_lost(&self) -> bool {
+        self.slots.iter().all(Slot::is_lost)
+    }
+
+    /// Waits for a reply until the response timeout.
+    async fn in_time<T>(
+        &self,
+        reply: impl Future<Output = Result<T, RedisError>>,
+    ) -> Result<T, RedisError> {
+        let reply = TimeLimit::after(self.response_timeout).wait(pin!(reply)).await;
+        reply.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
+    }
+
+    /// Returns the next open connection, and waits for a new one only if none is open.
+    async fn next_connection(&self) -> Result<(&Slot, Arc<Connection>), Failure> {
+        let count = self.slots.len();
+        let next = self.next.fetch_add(1, Ordering::Relaxed) % count;
+        for slot in (next..next + count).map(|index| &self.slots[index % count]) {
+            if let Some(connection) = slot.checked_connection().await {
+                return Ok((slot, connection));
+            }
+            slot.start_connecting();
+        }
+        let slot = &self.slots[next];
+        Ok((slot, slot.connect().await?))
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("connections", &self.slots.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,152 @@
+//! The connector to the primary that Sentinel names.
+
+use std::sync::Arc;
+
+use redis::{Cmd, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, Value};
+use tokio::task::JoinSet;
+
+use super::{Connection, ServerConnector, Transport, first_ok};
+use crate::redis::RedisConfig;
+
+/// A connector to the primary that Sentinel names.
+pub(in crate::redis) struct SentinelConnector {
+    sentinels: Vec<ServerConnector>,
+    primary: Arc<Primary>,
+}
+
+/// The name of the primary, and the settings of connections to it.
+struct Primary {
+    name: String,
+    /// The user, password, database and TLS settings. The address comes from the sentinels.
+    connector: ServerConnector,
+    config: RedisConfig,
+}
+
+impl SentinelConnector {
+    /// Creates a connector from the URLs of some sentinels and the name of a primary.
+    ///
+    /// `primary` is the name, or a URL with the name as its host: `rediss://user:password@name/0`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if no sentinel is given, or a URL is not valid.
+    pub(in crate::redis) fn new(
+        sentinels: &[String],
+        primary: &str,
+        config: &RedisConfig,
+    ) -> Result<Self, RedisError> {
+        if sentinels.is_empty() {
+            return Err((ErrorKind::InvalidClientConfig, "no sentinel is given").into());
+        }
+        let url = if primary.contains("://") {
+            primary.to_owned()
+        } else {
+            format!("redis://{primary}/")
+        };
+        let info: ConnectionInfo = url.as_str().into_connection_info()?;
+        // The parsed host is in lower case, but the names of primaries are case-sensitive.
+        let name = host_of(&url).to_owned();
+        let connector = ServerConnector::new(info, config)?;
+        let sentinels = sentinels.iter().map(|url| ServerConnector::from_url(url, config));
+        Ok(Self {
+            sentinels: sentinels.collect::<Result<_, _>>()?,
+            primary: Arc::new(Primary { name, connector, config: config.clone() }),
+        })
+    }
+
+    /// Returns the name of the primary, and the addresses of the sentinels, for errors.
+    pub(super) fn address(&self) -> String {
+        let sentinels: Vec<_> = self.sentinels.iter().map(ServerConnector::address).collect();
+        format!("the primary {} of the sentinels {}", self.primary.name, sentinels.join(", "))
+    }
+
+    /// Returns the number of the database.
+    pub(super) fn database(&self) -> i64 {
+        self.primary.connector.database()
+    }
+
+    /// Returns the kind of transport to the primary.
+    pub(super) fn transport(&self) -> Transport {
+        self.primary.connector.transport()
+    }
+
+    /// Connects to the primary.
+    ///
+    /// All sentinels are asked at once, because some may not answer. The first connection to a
+    /// primary is returned. The caller must set a timeout.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if no sentinel answers, or none names a server that agrees that it is the primary.
+    pub(super) async fn connect(&self) -> Result<Connection, RedisError> {
+        let mut attempts = JoinSet::new();
+        for sentinel in &self.sentinels {
+            let (sentinel, primary) = (sentinel.clone(), Arc::clone(&self.primary));
+            attempts.spawn(async move { primary.connect(&sentinel).await });
+        }
+        first_ok(attempts).await
+    }
+}
+
+impl Primary {
+    /// Connects to the server that `sentinel` names, if that server agrees that it is the primary.
+    async fn connect(&self, sentinel: &ServerConnector) -> Result<Connection, RedisError> {
+        let mut sentinel = sentinel.connect().await?.redis;
+        let mut command = Cmd::new();
+        command.arg("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
+        let address: Option<(String, u16)> = command.query_async(&mut sentinel).await?;
+        let Some((host, port)) = address else {
+            let message = "the sentinels know no primary of this name";
+            return Err((ErrorKind::MasterNameNotFoundBySentinel, message).into());
+        };
+        let connection = self.connector.at(&host, port, &self.config)?.connect().await?;
+        // During a failover a sentinel may still name the old primary.
+        let mut command = Cmd::new();
+        command.arg("ROLE");
+        let role: Value = command.query_async(&mut connection.redis.clone()).await?;
+        if is_primary(&role) {
+            Ok(connection)
+        } else {
+            Err((ErrorKind::Io, "the server that the sentinel names is not a primary").into())
+        }
+    }
+}
+
+/// Returns whether the reply to `ROLE` is that of a primary.
+fn is_primary(role: &Value) -> bool {
+    let Value::Array(items) = role else { return false };
+    match items.first() {
+        Some(Value::BulkString(role)) => role == b"master",
+        Some(Value::SimpleString(role)) => role == "master",
+        _ => false,
+    }
+}
+
+/// Returns the host of a URL as it is written.
+fn host_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    host.split(':').next().unwrap_or(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_primary_keeps_its_case() {
+        for url in ["redis://Shared-1", "rediss://user:p@Shared-1:26379/0?protocol=resp3"] {
+            assert_eq!(host_of(url), "Shared-1");
+        }
+    }
+
+    #[test]
+    fn only_a_primary_has_the_role_master() {
+        let role = |name: &str| Value::Array(vec![Value::SimpleString(name.into()), Value::Int(0)]);
+        assert!(is_primary(&role("master")));
+        for other in [role("slave"), role("sentinel"), Value::Array(vec![]), Value::Okay] {
+            assert!(!is_primary(&other), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The connector to the server at an address.
+
+use std::sync::Arc;
+
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    ProtocolVersion, PushInfo, PushKind, RedisError,
+};
+
+use super::{Connection, Liveness, dns::Resolver, tls};
+use crate::redis::RedisConfig;
+
+/// The maximum number of requests that a connection queues. Further requests wait until there is
+/// room.
+const MAX_QUEUED_REQUESTS: usize = 1_024;
+
+/// A connector to the server at an address.
+#[derive(Clone)]
+pub(in crate::redis) struct ServerConnector {
+    client: Client,
+    options: AsyncConnectionConfig,
+}
+
+/// The kind of transport of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::redis) enum Transport {
+    Tcp,
+    Tls,
+    UnixSocket,
+}
+
+impl ServerConnector {
+    /// Creates a connector for a `redis://`, `rediss://` or `unix://` URL.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the URL is not valid, or needs TLS and this crate was built without `redis-tls`.
+    pub(in crate::redis) fn from_url(url: &str, config: &RedisConfig) -> Result<Self, RedisError> {
+        Self::new(url.into_connection_info()?, config)
+    }
+
+    pub(super) fn new(info: ConnectionInfo, config: &RedisConfig) -> Result<Self, RedisError> {
+        // With RESP3, redis-rs reports the end of a connection, so that no request is sent over a
+        // connection that has ended. Redis supports RESP3 since version 6.0.
+        // From version 7.2 on, the name of the library is one more right that a user may lack: Redis
+        // would log a refusal for each connection.
+        let settings = info.redis_settings().clone();
+        let settings = settings.set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
+        // With Nagle's algorithm, a request would wait while the server has not acknowledged an
+        // earlier one: at 30 ms round trip, half of the checks would then miss their deadline.
+        let tcp_settings = info.tcp_settings().clone().set_nodelay(true);
+        let info = info.set_redis_settings(settings).set_tcp_settings(tcp_settings);
+        let options = AsyncConnectionConfig::new()
+            // The pool of this crate has timeouts that wait longer if the process itself is late.
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(MAX_QUEUED_REQUESTS)
+            .set_dns_resolver(Resolver::system());
+        let client = if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
+            tls::client(info, config)?
+        } else {
+            Client::open(info)?
+        };
+        Ok(Self { client, options })
+    }
+
+    /// Returns a connector with the same user, password and TLS settings for another address.
+    pub(in crate::redis) fn at(
+        &self,
+        host: &str,
+        port: u16,
+        config: &RedisConfig,
+    ) -> Result<Self, RedisError> {
+        let info = self.client.get_connection_info().clone();
+        let address = match info.addr() {
+            ConnectionAddr::TcpTls { insecure, .. } => ConnectionAddr::TcpTls {
+                host: host.into(),
+                port,
+                insecure: *insecure,
+                tls_params: None,
+            },
+            _ => ConnectionAddr::Tcp(host.into(), port),
+        };
+        Self::new(info.set_addr(address), config)
+    }
+
+    /// Returns the host of the address, empty for a Unix socket.
+    pub(in crate::redis) fn host(&self) -> &str {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
+            _ => "",
+        }
+    }
+
+    /// Returns host and port, or the path of a Unix socket, for errors. It contains no user and no password.
+    pub(in crate::redis) fn address(&self) -> String {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                address_text(host, *port)
+            }
+            ConnectionAddr::Unix(path) => path.display().to_string(),
+            _ => String::new(),
+        }
+    }
+
+    /// Returns the number of the database.
+    pub(super) fn database(&self) -> i64 {
+        self.client.get_connection_info().redis_settings().db()
+    }
+
+    /// Returns the kind of transport.
+    pub(in crate::redis) fn transport(&self) -> Transport {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::TcpTls { .. } => Transport::Tls,
+            ConnectionAddr::Unix(_) => Transport::UnixSocket,
+            _ => Transport::Tcp,
+        }
+    }
+
+    /// Opens a connection. The caller must set a timeout.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the server cannot be reached or refuses the connection.
+    pub(in crate::redis) async fn connect(&self) -> Result<Connection, RedisError> {
+        let liveness = Arc::new(Liveness::default());
+        let watched = Arc::clone(&liveness);
+        let options = self.options.clone().set_push_sender(move |push: PushInfo| {
+            if push.kind == PushKind::Disconnection {
+                watched.close();
+            }
+            Ok::<(), redis::aio::SendError>(())
+        });
+        let redis = self.client.get_multiplexed_async_connection_with_config(&options).await?;
+        Ok(Connection::new(redis, liveness))
+    }
+}
+
+/// Returns host and port as text. An IPv6 address is put in brackets.
+fn address_text(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}

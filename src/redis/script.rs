@@ -1,0 +1,187 @@
+//! The text of the script, its calls, and its loading into a server that does not have it.
+
+use std::{
+    borrow::Borrow,
+    sync::{
+        LazyLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use redis::{Script, Value};
+
+use super::{
+    error::Failure,
+    reply::{self, CallReply},
+    sent_flag::SentFlag,
+    spare_command::SpareCommand,
+    wire::{self, Operation, WireCheck},
+};
+use crate::quota::for_each_algorithm;
+
+/// Joins the files of the script, each of which parses by itself. A function takes the turn of one
+/// charge; an algorithm is a branch in it with the Lua file that has the name of its module.
+macro_rules! join {
+    ($(
+        $_name:ident { $($_field:tt: $_parameter:ident)? },
+        $_text:literal, $number:literal, $_layout:literal, $module:ident::$_state:ident;
+    )+) => {
+        concat!(
+            include_str!("../../lua/prelude.lua"),
+            include_str!("../../lua/trial.lua"),
+            include_str!("../../lua/carried.lua"),
+            "turn = function(operation, now, charge, admitted, rest_viewed)\nlocal block_header\nwhile true do\n",
+            include_str!("../../lua/charge.lua"),
+            $(
+                "if algorithm == ", $number, " then\n",
+                include_str!(concat!("../../lua/", stringify!($module), ".lua")),
+                "end\n",
+            )+
+            include_str!("../../lua/ring_find.lua"),
+            include_str!("../../lua/ring.lua"),
+            include_str!("../../lua/block.lua"),
+            include_str!("../../lua/reset.lua"),
+            include_str!("../../lua/write.lua"),
+            include_str!("../../lua/answer.lua"),
+            "end\nend\n",
+            include_str!("../../lua/checks.lua"),
+        )
+    };
+}
+
+const TEXT: &str = for_each_algorithm!(join);
+
+static SHA: LazyLock<String> = LazyLock::new(|| Script::new(TEXT).get_hash().to_owned());
+
+/// The way in which a command names the script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ScriptBy {
+    /// By its digest, as in nearly all calls.
+    Digest,
+    /// By its text, which makes the server keep the script.
+    Text,
+}
+
+/// One call of the script: for one check, or for a batch of them. `C` is a [`WireCheck`] or a
+/// pointer to one.
+pub(super) struct ScriptCall<'c, C> {
+    operation: Operation,
+    /// The checks, of which there is more than one only to acquire. The script decides them one by
+    /// one.
+    checks: &'c [C],
+    /// The time that a test has set, in microseconds since the Unix epoch.
+    test_time: Option<u64>,
+    sent_flag: &'c SentFlag,
+}
+
+impl<'c, C: Borrow<WireCheck>> ScriptCall<'c, C> {
+    pub(super) fn new(
+        operation: Operation,
+        checks: &'c [C],
+        test_time: Option<u64>,
+        sent_flag: &'c SentFlag,
+    ) -> Self {
+        Self { operation, checks, test_time, sent_flag }
+    }
+
+    /// Returns whether several checks share the call.
+    pub(super) fn is_batch(&self) -> bool {
+        self.checks.len() > 1
+    }
+
+    pub(super) fn sent_flag(&self) -> &'c SentFlag {
+        self.sent_flag
+    }
+
+    /// Encodes the call as a command.
+    pub(super) fn encode(&self, by: ScriptBy) -> SpareCommand {
+        let mut command = SpareCommand::take();
+        match by {
+            ScriptBy::Digest => command.arg("EVALSHA").arg(&*SHA),
+            ScriptBy::Text => command.arg("EVAL").arg(TEXT),
+        };
+        wire::encode(self.operation, self.checks.iter().map(Borrow::borrow), &mut command);
+        if let Some(test_time) = self.test_time {
+            command.arg(test_time);
+        }
+        command
+    }
+
+    /// Parses the reply. Returns `None` if it cannot be the script's reply to this call.
+    pub(super) fn parse(&self, value: &Value) -> Option<CallReply> {
+        reply::parse(self.operation, self.checks.iter().map(Borrow::borrow), value)
+    }
+}
+
+/// The loading of the script into a server that does not have it.
+#[derive(Debug, Default)]
+pub(super) struct ScriptLoader {
+    is_loading: AtomicBool,
+}
+
+impl ScriptLoader {
+    /// Runs a call of the script. `send` sends it to the server that has the keys.
+    ///
+    /// If several calls find the script missing, the first one sends its text. The others send the
+    /// digest once more, which arrives after that text, and send the text only if the script is
+    /// still missing. So no call waits for another one.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the call fails for another reason than a missing script.
+    pub(super) async fn run<T, F>(
+        &self,
+        sent_flag: &SentFlag,
+        send: impl Fn(ScriptBy) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let is_missing = |result: &Result<T, Failure>| matches!(result, Err(failure) if failure.is_missing_script());
+        let result = send(ScriptBy::Digest).await;
+        if !is_missing(&result) {
+            return result;
+        }
+        sent_flag.mark_unsent();
+        let is_first = !self.is_loading.swap(true, Ordering::AcqRel);
+        let _loading = is_first.then(|| LoadingGuard(&self.is_loading));
+        if !is_first {
+            let result = send(ScriptBy::Digest).await;
+            if !is_missing(&result) {
+                return result;
+            }
+            sent_flag.mark_unsent();
+        }
+        send(ScriptBy::Text).await
+    }
+}
+
+/// A guard that ends the loading when the call that began it ends.
+struct LoadingGuard<'a>(&'a AtomicBool);
+
+impl Drop for LoadingGuard<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::quota::Algorithm;
+
+    #[test]
+    fn every_algorithm_has_keys_of_its_own() {
+        let layouts: BTreeSet<_> = Algorithm::STORED.iter().map(|(_, layout)| layout).collect();
+        assert_eq!(layouts.len(), Algorithm::STORED.len());
+    }
+
+    /// A change of the script is a change for every running instance: old and new ones share keys
+    /// while a service is rolled out. Change the layout version in the key names if they cannot.
+    #[test]
+    fn the_script_is_the_one_that_was_meant() {
+        assert_eq!(*SHA, "b5ded9a04227ec16f805704517413778d463806e");
+    }
+}

@@ -1,0 +1,192 @@
+//! The shared store, and the requests that it sends for [`Store`].
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    RedisConfig,
+    backend::Backend,
+    batch::Batcher,
+    error::Failure,
+    key_name::{self, KeyNames},
+    multi_slot::CallOptions,
+    startup::Startup,
+    test_time::TestTime,
+    wire::{Operation, WireCharge, WireCheck},
+};
+use crate::{
+    algorithm::block_micros,
+    decision::Receipt,
+    policy::Charge,
+    runtime::{TimeLimit, runtime_with_timer},
+    store::{Answer, NodeId, Request, Status, Store},
+};
+
+#[doc = include_str!("../../docs/links.md")]
+#[doc = include_str!("../../docs/redis.md")]
+#[derive(Debug, Clone)]
+pub struct RedisStore(Arc<StoreShared>);
+
+#[derive(Debug)]
+struct StoreShared {
+    batcher: Batcher,
+    key_names: KeyNames,
+    /// The text of [`Store::description`].
+    description: Box<str>,
+    test_time: TestTime,
+    /// The start of a [lazy](RedisConfig::lazy) store.
+    startup: Option<Startup>,
+}
+
+impl RedisStore {
+    /// Sets a clock that gives the time of each call, for tests. Keys then expire after a day.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the store has been cloned.
+    #[cfg(feature = "test-util")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_test_clock(self, clock: impl crate::clock::Clock) -> Self {
+        let test_time = TestTime(Some(Arc::new(clock)));
+        match Arc::try_unwrap(self.0) {
+            Ok(shared) => Self(Arc::new(StoreShared { test_time, ..shared })),
+            Err(_) => panic!("set the clock before the store is shared"),
+        }
+    }
+
+    /// Creates the store over a backend that has answered, or that the `startup` waits for.
+    pub(super) fn over(
+        batcher: Batcher,
+        key_names: KeyNames,
+        startup: Option<Startup>,
+        config: &RedisConfig,
+    ) -> Self {
+        Self(Arc::new(StoreShared {
+            description: description(&batcher, config).into(),
+            batcher,
+            key_names,
+            test_time: TestTime::default(),
+            startup,
+        }))
+    }
+
+    fn wire_check(&self, charges: &[Charge<'_>]) -> WireCheck {
+        self.wire_charges(charges, |charge| charge)
+    }
+
+    fn wire_block(&self, charges: &[Charge<'_>], duration: Duration) -> WireCheck {
+        let micros = block_micros(duration);
+        self.wire_charges(charges, |charge| charge.block(micros))
+    }
+
+    fn wire_charges(
+        &self,
+        charges: &[Charge<'_>],
+        change: impl Fn(WireCharge) -> WireCharge,
+    ) -> WireCheck {
+        let charges = charges.iter().enumerate();
+        let charges = charges
+            .map(|(position, charge)| change(WireCharge::new(&self.0.key_names, position, charge)));
+        WireCheck::new(charges.collect())
+    }
+
+    fn wire_refund(&self, receipt: &Receipt) -> WireCheck {
+        let lines = receipt.lines().iter().enumerate();
+        let charges =
+            lines.map(|(position, spent)| WireCharge::refund(&self.0.key_names, position, spent));
+        WireCheck::new(charges.collect())
+    }
+
+    fn execute(&self, request: Request<'_>, deadline: Option<TimeLimit>) -> Answer {
+        let (operation, check) = match request {
+            Request::Acquire(charges) => (Operation::Acquire, self.wire_check(charges)),
+            Request::Peek(charges) => (Operation::Peek, self.wire_check(charges)),
+            Request::Force(charges) => (Operation::Force, self.wire_check(charges)),
+            Request::Reset(charges) => (Operation::Reset, self.wire_check(charges)),
+            Request::Block(charges, duration) => {
+                (Operation::Block, self.wire_block(charges, duration))
+            }
+            Request::Unblock(charges) => (Operation::Unblock, self.wire_check(charges)),
+            Request::Refund(receipt) => (Operation::Refund, self.wire_refund(receipt)),
+        };
+        let (shared, test_time) = (Arc::clone(&self.0), self.0.test_time.now());
+        let options = CallOptions { operation, deadline, test_time };
+        let reply = async move {
+            // With a deadline there are timers.
+            if deadline.is_none() && runtime_with_timer().is_none() {
+                return Err(Failure::NoRuntime.into());
+            }
+            shared.ready(deadline).await?;
+            shared.batcher.execute(&check, options).await
+        };
+        match deadline {
+            Some(_) => Answer::timed(reply),
+            None => Answer::pending(reply),
+        }
+    }
+}
+
+impl StoreShared {
+    /// Waits for the start of a lazy store.
+    async fn ready(&self, deadline: Option<TimeLimit>) -> Result<(), Failure> {
+        match &self.startup {
+            Some(startup) if !startup.is_ready() => {
+                startup.ready(deadline.map(TimeLimit::time)).await
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns the text of [`Store::description`].
+fn description(batcher: &Batcher, config: &RedisConfig) -> String {
+    let RedisConfig { connections, prefix, .. } = config;
+    let kind = batcher.backend().kind();
+    let each = if matches!(batcher.backend(), Backend::Cluster(_)) { " to each node" } else { "" };
+    let noun = if *connections == 1 { "connection" } else { "connections" };
+    let database = batcher.backend().database();
+    let database = database.map_or_else(String::new, |number| format!(", database {number}"));
+    format!("Redis ({kind}{database}, {connections} {noun}{each}, prefix {prefix})")
+}
+
+impl Store for RedisStore {
+    fn call(&self, request: Request<'_>) -> Answer {
+        self.execute(request, None)
+    }
+
+    fn call_by(&self, request: Request<'_>, deadline: std::time::Instant) -> Answer {
+        self.execute(request, Some(TimeLimit::at(deadline.into())))
+    }
+
+    fn counts_leases(&self) -> bool {
+        true
+    }
+
+    fn status(&self) -> Status {
+        match self.0.startup.as_ref().and_then(Startup::failure) {
+            Some(error) => Status::new().with_not_ready(error.to_string()),
+            None => Status::new(),
+        }
+    }
+
+    fn description(&self) -> String {
+        self.0.description.to_string()
+    }
+
+    fn has_debt_marks(&self) -> bool {
+        true
+    }
+
+    fn node(&self, charge: &Charge<'_>) -> NodeId {
+        match self.0.batcher.backend() {
+            Backend::Server(..) => NodeId::ONLY,
+            Backend::Cluster(cluster) => {
+                cluster.node(key_name::slot(&self.0.key_names.name(charge)))
+            }
+        }
+    }
+
+    fn has_node(&self, node: NodeId) -> bool {
+        self.0.batcher.backend().has_node(node)
+    }
+}

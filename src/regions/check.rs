@@ -1,0 +1,279 @@
+//! A check over both parts: all of its charges are admitted, or none is spent.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::{
+    divided_line::{DividedLine, Part},
+    stores::{Caller, Lines, Refunds, Stores, by, combine, join, late, to_the_end},
+};
+use crate::{
+    clock::Timestamp,
+    decision::{Source, StoreReply, Verdict},
+    error::{Effect, Error, ErrorKind},
+    policy::{Charge, OnFailure},
+    runtime::TimeLimit,
+    store::{Answer, Request},
+};
+
+/// A check that the share does not decide alone and at once.
+///
+/// 1. The share is asked for all charges that have one.
+/// 2. The pool is asked for the charges that the share has refused, and for those without a share.
+/// 3. The share is asked for the rest, which it has not spent yet. If others have spent its units
+///    meanwhile, steps 2 and 3 are repeated for what it refuses. Each time one charge fewer is left.
+///
+/// A charge that both parts refuse denies the check, and the units of the others are refunded.
+///
+/// If the home store does not answer, the [`OnFailure`] of each charge that needs the pool decides: the
+/// default denies the check. A reply that comes too late is refunded. If the store of the region does not
+/// answer, its fallback decides by the share, and what it refuses is not passed on to the pool.
+///
+/// A shadow charge is decided by the part that is asked first.
+pub(super) struct DividedCheck {
+    stores: Arc<Stores>,
+    lines: Lines,
+    limit: Option<TimeLimit>,
+    /// The time of the regional store, or of the home store if only that has replied.
+    time: Timestamp,
+    /// The source of the units, and that of the denials of a part.
+    paid: Option<Source>,
+    /// The source of the reply by which each part has spent units.
+    sources: [Source; 2],
+    denied: Option<Source>,
+    /// True if the fallback has decided in place of the store of the region.
+    has_fallen_back: bool,
+}
+
+/// The positions of the charges in one call to a part.
+type Positions = SmallVec<[usize; 4]>;
+
+/// The result of one call to one part.
+enum PartOutcome {
+    /// The part has spent all charges of the call.
+    Admitted,
+    /// The part has spent nothing.
+    Denied,
+    Failed(Error),
+    /// The pool has not answered by the deadline.
+    Late(Answer, Positions),
+}
+
+impl DividedCheck {
+    pub(super) fn new(
+        stores: &Arc<Stores>,
+        charges: &[Charge<'_>],
+        limit: Option<TimeLimit>,
+    ) -> Self {
+        let (stores, lines) = (Arc::clone(stores), stores.lines(charges));
+        Self {
+            stores,
+            lines,
+            limit,
+            time: Timestamp::default(),
+            paid: None,
+            sources: [Source::Shared; 2],
+            denied: None,
+            has_fallen_back: false,
+        }
+    }
+
+    /// Decides the check. `first` is the answer of the share to all charges that have one, if it has
+    /// been asked.
+    pub(super) async fn decide(mut self, first: Option<Answer>) -> Result<StoreReply, Error> {
+        // The regional store spends all or nothing, so no task is needed before it has answered,
+        // unless it is asked for some of the charges only.
+        if self.positions(Part::Pool).is_empty() {
+            return match self.begin(first).await? {
+                Some(reply) => Ok(reply),
+                None => to_the_end(|caller| self.finish(caller)).await,
+            };
+        }
+        let work = |caller: Caller| async move {
+            match self.begin(first).await.transpose() {
+                Some(reply) => caller.send(reply),
+                None => self.finish(caller).await,
+            }
+        };
+        to_the_end(work).await
+    }
+
+    /// Asks the share for all charges that have one. Returns the reply if this decides the check.
+    async fn begin(&mut self, first: Option<Answer>) -> Result<Option<StoreReply>, Error> {
+        let asked = self.positions(Part::Share);
+        if !asked.is_empty() {
+            let answer = first.unwrap_or_else(|| self.send(Part::Share, &asked));
+            let reply = answer.await?;
+            if !self.record(Part::Share, &asked, reply)? && !self.move_refused() {
+                return Ok(Some(self.reply()));
+            }
+        }
+        Ok(self.next_part().is_none().then(|| self.reply()))
+    }
+
+    /// Asks the parts that have not decided yet, and sends the reply to the caller.
+    async fn finish(mut self, caller: Caller) {
+        while let Some(part) = self.next_part() {
+            match self.ask(part).await {
+                PartOutcome::Admitted => {}
+                PartOutcome::Denied if part == Part::Share && self.move_refused() => {}
+                PartOutcome::Denied => {
+                    let refunds = self.undo();
+                    caller.send(Ok(self.reply()));
+                    return refunds.finish().await;
+                }
+                PartOutcome::Failed(_) | PartOutcome::Late(..) if !self.binds(part) => {
+                    self.decide_waiting(part)
+                }
+                PartOutcome::Failed(_) | PartOutcome::Late(..)
+                    if self.reaction(part) == OnFailure::Allow =>
+                {
+                    self.admit_waiting();
+                }
+                PartOutcome::Failed(error) => return self.fail(part, error, caller).await,
+                PartOutcome::Late(answer, asked) => {
+                    self.fail(Part::Pool, late(), caller).await;
+                    // Units that are granted after the decision are not used.
+                    if let Ok(reply) = answer.await
+                        && self.record(Part::Pool, &asked, reply).is_ok_and(|admitted| admitted)
+                    {
+                        self.undo().finish().await;
+                    }
+                    return;
+                }
+            }
+        }
+        caller.send(Ok(self.reply()));
+    }
+
+    /// Ends the check after a part has failed. Without the pool, the region denies the check. Otherwise
+    /// the check fails.
+    async fn fail(&mut self, part: Part, error: Error, caller: Caller) {
+        let is_denied = error.is_unavailable() && self.reaction(part) == OnFailure::Local;
+        let mut refunds = self.undo();
+        if is_denied {
+            let waiting = self.lines.iter_mut().filter(|line| line.binds(part));
+            waiting.for_each(DividedLine::refuse);
+            self.denied = Some(Source::Region);
+            caller.send(Ok(self.reply()));
+        } else {
+            let before = refunds.wait(self.limit).await;
+            let effect = combine(before, error.effect());
+            caller.send(Err(error.with_effect(effect)));
+        }
+        refunds.finish().await;
+    }
+
+    /// Returns the reaction to the failure of a part: the strictest one of the charges that wait for it.
+    /// The store of the region has failed only if its own fallback does not decide either.
+    fn reaction(&self, part: Part) -> OnFailure {
+        match part {
+            Part::Share => OnFailure::Deny,
+            Part::Pool => {
+                let waiting = self.lines.iter().filter(|line| line.binds(part));
+                let reactions = waiting.map(|line| line.charge.on_failure());
+                reactions.fold(OnFailure::Allow, OnFailure::stricter)
+            }
+        }
+    }
+
+    /// Asks a part for all charges that wait for it.
+    async fn ask(&mut self, part: Part) -> PartOutcome {
+        let asked = self.positions(part);
+        let answer = self.send(part, &asked);
+        // The regional store answers by the deadline, and its error says whether it was asked.
+        let limit = self.limit.filter(|_| part == Part::Pool);
+        let reply = match by(limit, answer).await {
+            Err(answer) => return PartOutcome::Late(answer, asked),
+            Ok(reply) => reply.and_then(|reply| self.record(part, &asked, reply)),
+        };
+        match reply {
+            Ok(true) => PartOutcome::Admitted,
+            Ok(false) => PartOutcome::Denied,
+            Err(error) => PartOutcome::Failed(error),
+        }
+    }
+
+    fn send(&self, part: Part, asked: &[usize]) -> Answer {
+        let charges = asked.iter().filter_map(|index| self.lines[*index].charge_on(part));
+        let charges: SmallVec<[Charge<'_>; 4]> = charges.collect();
+        self.stores.call(part, Request::Acquire(&charges), self.limit)
+    }
+
+    /// Keeps the reply of a part. Returns whether the part has spent the charges.
+    fn record(&mut self, part: Part, asked: &[usize], reply: StoreReply) -> Result<bool, Error> {
+        if reply.charges.len() != asked.len() {
+            let message = "the store has not replied to each charge of a region";
+            return Err(Error::new(ErrorKind::Protocol, message).with_effect(Effect::Unknown));
+        }
+        if part == Part::Share || self.time == Timestamp::default() {
+            self.time = reply.time;
+        }
+        self.has_fallen_back |= part == Part::Share && reply.source == Source::Fallback;
+        let mut is_admitted = true;
+        for (index, charge_reply) in asked.iter().zip(reply.charges) {
+            let line = &mut self.lines[*index];
+            is_admitted &= line.charge.is_shadow() || charge_reply.verdict == Verdict::Passed;
+            line.record(part, charge_reply, reply.source);
+        }
+        let source = if is_admitted { &mut self.paid } else { &mut self.denied };
+        *source = Some(join(*source, reply.source));
+        if is_admitted {
+            self.sources[part as usize] = reply.source;
+            asked.iter().for_each(|index| self.lines[*index].decide(part));
+        }
+        Ok(is_admitted)
+    }
+
+    /// Passes the charges that the share has refused on to the pool. Returns false if the check is denied:
+    /// because the pool cannot pay one of them either, or because the fallback has refused them.
+    fn move_refused(&mut self) -> bool {
+        if self.has_fallen_back {
+            return false;
+        }
+        let refused = self.lines.iter_mut().filter(|line| line.is_refused_by_share());
+        refused.fold(true, |all, line| all & line.move_to_pool())
+    }
+
+    /// Returns the part to ask next: the pool before the share. The share has already refused the
+    /// charges that it cannot pay, so the pool is more likely to deny. If it denies first, there is nothing
+    /// to refund in the share.
+    fn next_part(&self) -> Option<Part> {
+        let waits = |part: &Part| self.lines.iter().any(|line| line.waits_for(*part));
+        [Part::Pool, Part::Share].into_iter().find(waits)
+    }
+
+    /// Returns whether a charge that can deny the check waits for this part.
+    fn binds(&self, part: Part) -> bool {
+        self.lines.iter().any(|line| line.binds(part))
+    }
+
+    /// Ends the charges that wait for this part.
+    fn decide_waiting(&mut self, part: Part) {
+        let waiting = self.lines.iter_mut().filter(|line| line.waits_for(part));
+        waiting.for_each(|line| line.decide(part));
+    }
+
+    /// Admits the charges that wait for the pool, which has not answered.
+    fn admit_waiting(&mut self) {
+        self.paid = Some(join(self.paid, Source::Region));
+        let waiting = self.lines.iter_mut().filter(|line| line.waits_for(Part::Pool));
+        waiting.for_each(DividedLine::admit);
+    }
+
+    fn positions(&self, part: Part) -> Positions {
+        (0..self.lines.len()).filter(|index| self.lines[*index].waits_for(part)).collect()
+    }
+
+    fn undo(&mut self) -> Refunds {
+        self.stores.undo(&mut self.lines, self.time, self.sources)
+    }
+
+    fn reply(&self) -> StoreReply {
+        let is_admitted = self.lines.iter().all(DividedLine::is_decided);
+        let source = if is_admitted { self.paid } else { self.denied };
+        let charges = self.lines.iter().map(DividedLine::reply);
+        StoreReply::new(self.time, source.unwrap_or(Source::Shared), charges)
+    }
+}

@@ -1,0 +1,95 @@
+//! A task that runs at most once at a time.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use tokio::task::AbortHandle;
+
+use crate::runtime::runtime_with_timer;
+
+/// A background task of a limiter, of which at most one runs at a time. The limiter
+/// [stops](Self::stop) it when it ends.
+#[derive(Debug, Default)]
+pub(super) struct BackgroundTask {
+    is_running: Arc<AtomicBool>,
+    is_stopped: AtomicBool,
+    handle: Mutex<Option<AbortHandle>>,
+}
+
+impl BackgroundTask {
+    /// Starts the task, unless it is running, was stopped, or there is no tokio runtime with timers.
+    pub(super) fn start<F>(&self, task: impl FnOnce() -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        if self.is_running.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(runtime) = runtime_with_timer() else { return };
+        if self.is_running.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let running = RunningGuard(Arc::clone(&self.is_running));
+        let task = task();
+        let handle = runtime.spawn(async move {
+            let _running = running;
+            task.await;
+        });
+        *self.handle.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle.abort_handle());
+        if self.is_stopped.load(Ordering::SeqCst) {
+            self.abort();
+        }
+    }
+
+    /// Aborts the task, which cannot be started again.
+    pub(super) fn stop(&self) {
+        // The flag is set first, so that a task that starts meanwhile is aborted here or in
+        // `start`.
+        self.is_stopped.store(true, Ordering::SeqCst);
+        self.abort();
+    }
+
+    fn abort(&self) {
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(handle) = handle {
+            handle.abort();
+        }
+    }
+}
+
+/// A guard that clears the flag when the task ends, also when the runtime drops it.
+struct RunningGuard(Arc<AtomicBool>);
+
+impl Drop for RunningGuard {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{sync::oneshot, task::yield_now};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn does_not_start_after_it_was_stopped() {
+        let task = BackgroundTask::default();
+        for is_stopped in [false, true] {
+            let (sender, receiver) = oneshot::channel::<()>();
+            task.start(|| async move {
+                let _sender = sender;
+                std::future::pending::<()>().await;
+            });
+            yield_now().await;
+            assert_eq!(task.is_running.load(Ordering::Relaxed), !is_stopped);
+            task.stop();
+            assert!(receiver.await.is_err(), "the task has ended");
+        }
+    }
+}

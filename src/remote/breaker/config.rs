@@ -1,0 +1,72 @@
+//! The settings of the circuit breaker.
+
+use std::time::Duration;
+
+/// The settings of the circuit breaker around a [`Store`](crate::store::Store). In a Redis cluster,
+/// each node has a breaker with these settings.
+///
+/// - **Closed**, the first state: every call goes to the store. The breaker opens when
+///   [`consecutive`](Self::consecutive) calls fail without a success in between, or when
+///   [`failures_percent`](Self::failures_percent) of the calls within [`window`](Self::window)
+///   fail.
+/// - **Open**: no call goes to the store. A background task probes the store every
+///   [`open`](Self::open).
+/// - **Half-open**, during a probe and after a successful one: after it, one call at a time goes to the
+///   store.
+/// - **Recovering**, after a successful call: two calls at a time go to the store, and one more
+///   with each success. After [`ramp`](Self::ramp) the breaker closes.
+///
+/// With the feature `serde`, a configuration is a map of its fields, with durations such as `500ms`.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use plimsoll::remote::{BreakerConfig, Resilience};
+///
+/// let mut breaker = BreakerConfig::default();
+/// breaker.consecutive = 5;
+/// breaker.open = Duration::from_secs(2);
+/// let resilience = Resilience::default().breaker(breaker);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct BreakerConfig {
+    /// The time for which a call counts towards [`failures_percent`](Self::failures_percent). The
+    /// default is 10 s.
+    pub window: Duration,
+    /// The minimum number of calls within the window for which
+    /// [`failures_percent`](Self::failures_percent) applies. The default is 10.
+    pub min_calls: u32,
+    /// The share of failed and slow calls, in percent, at which the breaker opens, 1 to 100. A value
+    /// outside of this range counts as the nearest one within. The default is 50.
+    pub failures_percent: u32,
+    /// The number of consecutive failed or slow calls that opens the breaker, at least 1: 0 counts as
+    /// 1. The default is 10.
+    ///
+    /// Calls that fail together count as one failure, because a single pause of the store fails all of
+    /// them.
+    pub consecutive: u32,
+    /// The duration from which on a call is slow, which counts as failed. The default is 40 ms.
+    pub slow: Duration,
+    /// The time between two probes while the breaker is open. Up to 10% is added at random each time.
+    /// The default is 500 ms.
+    pub open: Duration,
+    /// The time for which the number of calls in flight is limited after a probe succeeded. The
+    /// default is 1 s.
+    pub ramp: Duration,
+}
+
+impl Default for BreakerConfig {
+    fn default() -> Self {
+        Self {
+            window: Duration::from_secs(10),
+            min_calls: 10,
+            failures_percent: 50,
+            consecutive: 10,
+            slow: Duration::from_millis(40),
+            open: Duration::from_millis(500),
+            ramp: Duration::from_secs(1),
+        }
+    }
+}

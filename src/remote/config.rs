@@ -1,0 +1,204 @@
+//! The configuration of the stages between a limiter and a remote store.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use super::BreakerConfig;
+use crate::{
+    clock::{BootClock, Clock, SystemClock},
+    memory::MemoryConfig,
+};
+
+/// The stages between a [`Limiter`](crate::Limiter) and a remote [`Store`](crate::store::Store)
+/// that may be slow, unreachable or overloaded.
+///
+/// [`Limiter::new`](crate::Limiter::new) uses the default, and
+/// [`Limiter::with`](crate::Limiter::with) takes another one. A store that
+/// [`is_embedded`](crate::store::Store::is_embedded) gets none of these stages.
+///
+/// | stage | effect | default |
+/// |---|---|---|
+/// | leases | a process takes units of a busy key in bulk, if the quota is [leased](crate::Quota::leased) | on |
+/// | [`deadline`](Self::deadline) | a check stops waiting for the store at this time | 50 ms |
+/// | [`breaker`](Self::breaker) | a store (of a cluster: a node) that keeps failing gets no requests, only a probe every 500 ms | [`BreakerConfig`] |
+/// | deny cache | a check that the store would deny is denied at once | on |
+/// | [`fallback`](Self::fallback) | while the store cannot answer, the [`OnFailure`](crate::OnFailure) of each charge says who decides | 1 instance |
+///
+/// [`resilience`](crate::resilience) describes the stages in detail.
+///
+/// With the feature `serde`, a configuration is a map of `deadline`, `breaker`, `fallback`, `instances`
+/// and `deny_cache`, of which any may be missing. The first three may be `off`. The clock is not part of
+/// the map.
+///
+/// # Examples
+///
+/// Five instances share the limits. While Redis is unreachable, each enforces a fifth of them:
+///
+/// ```
+/// use std::time::Duration;
+/// use plimsoll::{Limiter, memory::{MemoryConfig, MemoryStore}, remote::Resilience};
+///
+/// let resilience = Resilience::default().instances(5).deadline(Duration::from_millis(20));
+/// # let redis_store = MemoryStore::new(MemoryConfig::default());
+/// let limiter = Limiter::with(redis_store, resilience);
+/// ```
+///
+/// A check fails with an [`Error`](crate::Error) whenever the store does:
+///
+/// ```
+/// use plimsoll::{Limiter, memory::{MemoryConfig, MemoryStore}, remote::Resilience};
+///
+/// # let redis_store = MemoryStore::new(MemoryConfig::default());
+/// let limiter = Limiter::with(redis_store, Resilience::none());
+/// ```
+#[derive(Clone)]
+pub struct Resilience {
+    pub(super) deadline: Option<Duration>,
+    pub(super) breaker: Option<BreakerConfig>,
+    pub(super) fallback: Option<MemoryConfig>,
+    pub(super) instances: u32,
+    pub(super) deny_cache: bool,
+    pub(super) leases: bool,
+    pub(super) clock: Arc<dyn Clock>,
+    /// The clock of the leases.
+    pub(super) lease_clock: Arc<dyn Clock>,
+}
+
+impl Default for Resilience {
+    fn default() -> Self {
+        Self {
+            deadline: Some(Self::DEADLINE),
+            breaker: Some(BreakerConfig::default()),
+            fallback: Some(MemoryConfig::default().max_keys(100_000).max_bytes(64 << 20)),
+            instances: 1,
+            deny_cache: true,
+            leases: true,
+            clock: Arc::new(SystemClock::new()),
+            lease_clock: Arc::new(BootClock::new()),
+        }
+    }
+}
+
+impl Resilience {
+    pub(super) const DEADLINE: Duration = Duration::from_millis(50);
+
+    /// Returns a configuration without any stage: each failure of the store is an error of the
+    /// check.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            deadline: None,
+            breaker: None,
+            fallback: None,
+            deny_cache: false,
+            leases: false,
+            ..Self::default()
+        }
+    }
+
+    /// Sets the longest time for which a check waits for the store. The default is 50 ms. A check waits
+    /// longer if [this process is late](crate::resilience#when-this-process-is-late).
+    ///
+    /// A request that was sent before the deadline may still be applied after it; see
+    /// [`Effect::Unknown`](crate::Effect::Unknown). Outside of a tokio runtime there is no timer,
+    /// and the store's own timeouts apply instead.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Sets the [configuration](BreakerConfig) of the circuit breaker: when it opens, and how it
+    /// closes.
+    #[must_use]
+    pub fn breaker(mut self, breaker: BreakerConfig) -> Self {
+        self.breaker = Some(breaker);
+        self
+    }
+
+    /// Removes the circuit breaker: every check is sent to the store, however often it fails.
+    #[must_use]
+    pub fn without_breaker(mut self) -> Self {
+        self.breaker = None;
+        self
+    }
+
+    /// Sets the number of instances that share the limits. The default is 1.
+    ///
+    /// While the store is unreachable, each instance enforces this part of each limit, at least 1
+    /// unit. Together they then admit no more than the limit, or one unit each if there are more
+    /// instances than units.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `instances` is 0.
+    #[must_use]
+    pub fn instances(mut self, instances: u32) -> Self {
+        assert!(instances > 0, "a limit is shared by 1 instance at least");
+        self.instances = instances;
+        self
+    }
+
+    /// Sets the size of the [memory store](crate::MemoryStore) that decides while the remote
+    /// store cannot answer. The default is 100,000 keys in about 64 MiB.
+    #[must_use]
+    pub fn fallback(mut self, memory: MemoryConfig) -> Self {
+        self.fallback = Some(memory);
+        self
+    }
+
+    /// Removes the fallback: while the store cannot answer, each check fails with an
+    /// [`Error`](crate::Error).
+    #[must_use]
+    pub fn without_fallback(mut self) -> Self {
+        self.fallback = None;
+        self
+    }
+
+    /// Removes the deny cache: checks of keys that the store has just denied are sent to it as
+    /// well.
+    #[must_use]
+    pub fn without_deny_cache(mut self) -> Self {
+        self.deny_cache = false;
+        self
+    }
+
+    /// Removes the leases: checks under a [leased](crate::Quota::leased) quota are sent to the store
+    /// like all others.
+    #[must_use]
+    pub fn without_leases(mut self) -> Self {
+        self.leases = false;
+        self
+    }
+
+    /// Sets the [`Clock`] of all stages. The default is [`SystemClock`] for the deny cache and the
+    /// fallback, and for leases a clock that also counts the time in which the machine is suspended.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self.lease_clock = Arc::clone(&self.clock);
+        self
+    }
+
+    /// Returns the longest time for which a check waits for the store, if there is one.
+    pub(crate) fn longest_wait(&self) -> Option<Duration> {
+        self.deadline
+    }
+
+    /// Sets the deadline, and with it the time after which the breaker counts a call as slow.
+    pub(crate) fn patient(mut self, deadline: Duration) -> Self {
+        self.breaker = self.breaker.map(|breaker| BreakerConfig { slow: deadline, ..breaker });
+        self.deadline(deadline)
+    }
+}
+
+impl fmt::Debug for Resilience {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resilience")
+            .field("deadline", &self.deadline)
+            .field("breaker", &self.breaker)
+            .field("instances", &self.instances)
+            .field("deny_cache", &self.deny_cache)
+            .field("leases", &self.leases)
+            .finish_non_exhaustive()
+    }
+}

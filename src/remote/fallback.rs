@@ -1,0 +1,282 @@
+//! The decisions of this process while the store cannot answer.
+//!
+//! The [`OnFailure`] of each charge says what happens to the charge. The units that this process
+//! admits go into the [`Backlog`], and are charged to the store when it answers again.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::{
+    backlog::{Backlog, BacklogEntry, TakenEntry},
+    found_keys::FoundKeys,
+};
+use crate::{
+    clock::{Clock, Timestamp},
+    decision::{ChargeReply, Mark, Receipt, ReceiptLine, Source, Standing, StoreReply, Verdict},
+    error::{Effect, Error, ErrorKind},
+    memory::{MemoryConfig, MemoryStore},
+    policy::{Charge, OnFailure},
+    store::{MemoryStats, Request},
+    telemetry,
+};
+
+/// A memory store that enforces this process's share of each limit while the shared store cannot
+/// answer.
+#[derive(Debug)]
+pub(crate) struct Fallback {
+    local: MemoryStore,
+    clock: Arc<dyn Clock>,
+    /// The number of instances that share each limit.
+    instances: u32,
+    backlog: Backlog,
+}
+
+/// The reason why the store does not decide.
+#[derive(Debug)]
+pub(super) enum Cause {
+    /// The breaker rejected the request, so it was not sent to the store.
+    Rejected,
+    /// The store failed.
+    Failed(Error),
+}
+
+/// The wait in a denial if the real wait is not known, in microseconds.
+pub(crate) const UNKNOWN_WAIT_MICROS: u64 = 1_000_000;
+
+impl Fallback {
+    pub(super) fn new(memory: MemoryConfig, instances: u32) -> Self {
+        let clock = Arc::clone(&memory.clock);
+        let local = MemoryStore::new(memory);
+        Self { local, clock, instances, backlog: Backlog::new(instances) }
+    }
+
+    pub(super) fn backlog(&self) -> &Backlog {
+        &self.backlog
+    }
+
+    pub(super) fn stats(&self) -> MemoryStats {
+        self.local.stats()
+    }
+
+    /// Executes `request` in place of the store.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `cause` if a charge says [`OnFailure::Deny`], if the request is
+    /// invalid, or if only the store can execute it.
+    pub(super) fn execute(&self, request: Request<'_>, cause: Cause) -> Result<StoreReply, Error> {
+        if cause.is_by_request() {
+            return Err(cause.into_error());
+        }
+        match request {
+            Request::Acquire([charge]) if self.decides_alone(charge) => {
+                telemetry::fell_back();
+                let time = self.clock.now();
+                let reply = self.acquire(charge, time, cause.was_not_applied());
+                let charges = SmallVec::from_buf([reply]);
+                Ok(StoreReply { time, source: Source::Fallback, charges })
+            }
+            Request::Acquire(charges) | Request::Peek(charges) => {
+                if charges.iter().any(denies) {
+                    return Err(cause.into_error());
+                }
+                let is_acquire = matches!(request, Request::Acquire(_));
+                if is_acquire {
+                    telemetry::fell_back();
+                }
+                Ok(self.acquire_or_peek(charges, is_acquire, cause.was_not_applied()))
+            }
+            Request::Force(charges) => self.force(charges, cause),
+            Request::Refund(_) | Request::Reset(_) | Request::Block(..) | Request::Unblock(_) => {
+                Err(cause.into_error())
+            }
+        }
+    }
+
+    /// Decides a check with one charge that the open breaker has rejected.
+    #[inline]
+    pub(crate) fn acquire_rejected(&self, charge: &Charge<'_>) -> (Timestamp, ChargeReply) {
+        telemetry::fell_back();
+        let time = self.clock.now();
+        (time, self.acquire(charge, time, true))
+    }
+
+    /// Returns whether [`acquire_rejected`](Self::acquire_rejected) decides the charge.
+    #[inline]
+    pub(super) fn decides_alone(&self, charge: &Charge<'_>) -> bool {
+        decides(charge) && !charge.is_shadow()
+    }
+
+    /// Decides a check with one charge, the common case. Its units go into the backlog only if the
+    /// store has certainly not charged them.
+    #[inline]
+    fn acquire(&self, charge: &Charge<'_>, time: Timestamp, was_not_applied: bool) -> ChargeReply {
+        let part;
+        let share = match self.instances {
+            1 => charge,
+            instances => {
+                part = charge.share(instances);
+                &part
+            }
+        };
+        let name = self.local.name(charge);
+        let reply = self.local.acquire_named(name, share, time);
+        if was_not_applied && reply.units > 0 {
+            self.backlog.add(name, charge, reply.units, time);
+        }
+        judge_share(charge, share, reply)
+    }
+
+    fn acquire_or_peek(
+        &self,
+        charges: &[Charge<'_>],
+        is_acquire: bool,
+        was_not_applied: bool,
+    ) -> StoreReply {
+        let shares: SmallVec<[Charge<'_>; 4]> =
+            charges.iter().filter(|it| decides(it)).map(|it| it.share(self.instances)).collect();
+        let request = if is_acquire { Request::Acquire(&shares) } else { Request::Peek(&shares) };
+        let reply = self.local.call_at(request, self.clock.now());
+        // The shares and their replies are in the order of the charges that they belong to.
+        let mut decided = shares.iter().zip(reply.charges);
+        let charges = charges.iter().map(|charge| {
+            if !decides(charge) {
+                return untouched(charge);
+            }
+            let Some((share, charge_reply)) = decided.next() else { return untouched(charge) };
+            if charge_reply.units > 0 && !charge.is_shadow() && was_not_applied {
+                let name = self.local.name(charge);
+                self.backlog.add(name, charge, charge_reply.units, reply.time);
+            }
+            judge_share(charge, share, charge_reply)
+        });
+        StoreReply { time: reply.time, source: Source::Fallback, charges: charges.collect() }
+    }
+
+    /// Charges units beyond the limit in this process, and later in the store unless it may have
+    /// done so already or the charge is a shadow.
+    fn force(&self, charges: &[Charge<'_>], cause: Cause) -> Result<StoreReply, Error> {
+        let shares: SmallVec<[Charge<'_>; 4]> =
+            charges.iter().map(|charge| charge.share(self.instances)).collect();
+        let reply = self.local.call_at(Request::Force(&shares), self.clock.now());
+        if !cause.was_not_applied() {
+            return Err(cause.into_error());
+        }
+        telemetry::fell_back();
+        for charge in charges.iter().filter(|charge| !charge.is_shadow()) {
+            self.backlog.add(self.local.name(charge), charge, charge.cost(), reply.time);
+        }
+        Ok(StoreReply { source: Source::Fallback, ..reply })
+    }
+
+    /// Refunds units that this process admitted, as far as they are still in the backlog. Units that have
+    /// left it were charged to the store, or may have been. They stay charged there, and in this process.
+    pub(super) fn refund(&self, receipt: &Receipt) -> StoreReply {
+        let lines = receipt.lines().iter().map(|line| {
+            let (charge, units) = (line.charge(), line.units());
+            let units = match charge.is_shadow() {
+                true => units,
+                false => self.backlog.remove(self.local.name(charge), units),
+            };
+            ReceiptLine::new(charge.share(self.instances), units, line.mark())
+        });
+        let shares = Receipt::new(receipt.time(), Source::Fallback, lines);
+        let reply = self.local.call_at(Request::Refund(&shares), self.clock.now());
+        StoreReply { source: Source::Fallback, ..reply }
+    }
+
+    /// Forgets the units that these keys have spent in this process. It also removes their entries
+    /// from the backlog, which would otherwise be charged to the store after its own reset.
+    pub(super) fn reset(&self, charges: &[Charge<'_>]) -> FoundKeys {
+        let reply = self.local.call_at(Request::Reset(charges), self.clock.now());
+        let reset = |(charge, reply): (&Charge<'_>, &ChargeReply)| {
+            self.backlog.reset(self.local.name(charge)) || reply.units > 0
+        };
+        FoundKeys::new(charges.iter().zip(&reply.charges).map(reset))
+    }
+
+    /// Blocks keys in this process, or lifts their blocks.
+    pub(super) fn block_or_unblock(&self, request: Request<'_>) -> FoundKeys {
+        let reply = self.local.call_at(request, self.clock.now());
+        FoundKeys::new(reply.charges.iter().map(|reply| reply.units > 0))
+    }
+
+    /// Takes an entry out of the backlog. The charge is `None` if none of its units counts any
+    /// more.
+    pub(super) fn next_to_replay(&self) -> Option<(TakenEntry<'_>, Option<Charge<'static>>)> {
+        let now = self.clock.now();
+        let taken = self.backlog.take(now)?;
+        let charge = self.still_spent(taken.entry(), now);
+        Some((taken, charge))
+    }
+
+    /// Returns a charge of the units of an entry that still count, or `None` if there are none.
+    ///
+    /// The local store says how many units of the key still count. It may know fewer units than the
+    /// entry, if it has evicted the key, or more, if the key was also charged in another way. The
+    /// number is therefore clamped to the range that [`BacklogEntry::still_counts`] returns.
+    fn still_spent(&self, entry: &BacklogEntry, now: Timestamp) -> Option<Charge<'static>> {
+        let charge = entry.charge();
+        let (least, most) = entry.still_counts(now, self.instances);
+        let share = charge.share(self.instances);
+        let reply = self.local.call_at(Request::Peek(&[share]), now);
+        let Standing { limit, remaining, .. } = reply.charges.first()?.standing;
+        let units = limit.saturating_sub(remaining).clamp(least, most);
+        (units > 0).then(|| charge.with_cost(units))
+    }
+}
+
+impl Cause {
+    /// Returns whether the store has certainly not applied the request.
+    fn was_not_applied(&self) -> bool {
+        match self {
+            Self::Rejected => true,
+            Self::Failed(error) => error.effect() == Effect::None,
+        }
+    }
+
+    /// Returns whether the request failed because it is invalid.
+    fn is_by_request(&self) -> bool {
+        matches!(self, Self::Failed(error) if !error.is_unavailable())
+    }
+
+    #[cold]
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Self::Rejected => {
+                let message = "the store has failed too often: the circuit breaker is open";
+                Error::new(ErrorKind::BreakerOpen, message)
+            }
+            Self::Failed(error) => error,
+        }
+    }
+}
+
+/// Returns whether this process decides the charge in place of the store.
+fn decides(charge: &Charge<'_>) -> bool {
+    charge.on_failure() == OnFailure::Local
+}
+
+/// Returns whether the charge denies its check because the store cannot answer.
+fn denies(charge: &Charge<'_>) -> bool {
+    charge.on_failure() == OnFailure::Deny && !charge.is_shadow()
+}
+
+/// Returns the reply to a charge that passes without being decided.
+fn untouched(charge: &Charge<'_>) -> ChargeReply {
+    let standing = Standing::full(charge.quota().capacity());
+    ChargeReply { verdict: Verdict::Passed, units: 0, standing, mark: Mark::default() }
+}
+
+/// Converts the reply to a share into the reply to the whole charge. A cost above the share but
+/// within the quota is refused with a wait, because the store can admit it once it answers again.
+fn judge_share(charge: &Charge<'_>, share: &Charge<'_>, mut reply: ChargeReply) -> ChargeReply {
+    if reply.verdict == Verdict::OverCapacity && charge.cost() <= charge.quota().capacity() {
+        debug_assert!(share.quota().capacity() < charge.cost());
+        reply.verdict = Verdict::Refused;
+        let wait = UNKNOWN_WAIT_MICROS.max(reply.standing.next_after);
+        reply.standing.retry_after = Some(wait);
+    }
+    reply
+}
