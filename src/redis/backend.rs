@@ -7,9 +7,8 @@ use super::{
     connection::Pool,
     error::{Failure, Place},
     key_name,
-    reply::CallReply,
     script::{ScriptBy, ScriptCall, ScriptLoader},
-    wire::{WireCharge, WireCheck},
+    wire::{CallReply, WireCharge, WireCheck},
 };
 use crate::store::NodeId;
 

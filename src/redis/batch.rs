@@ -7,7 +7,9 @@
 
 use std::{
     collections::{HashMap, hash_map::Entry},
-    fmt, io, slice,
+    fmt, io,
+    pin::pin,
+    slice,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -20,13 +22,13 @@ use tokio::{
 
 use super::{
     backend::Backend,
-    batch_call::BatchCall,
-    error::Failure,
-    reply::CheckReply,
+    error::{Failure, SentFlag},
     script::ScriptCall,
-    sent_flag::SentFlag,
-    slot_queue::{BatchOutcome, MAX_BATCH_WAIT, PendingCheck, SlotQueue},
-    wire::{Operation, WireCheck},
+    slot_queue::{
+        BatchOutcome, MAX_BATCH_WAIT, PendingCheck, SlotQueue, WhileAwaited, send_all,
+        send_outcomes,
+    },
+    wire::{CheckReply, Operation, WireCheck},
 };
 
 /// A runner of the script that decides several checks of one slot in one call. It is cheap to
@@ -140,7 +142,7 @@ impl Batcher {
     }
 
     /// Takes the checks of the next batch from the queue of a slot.
-    pub(super) fn take_batch(&self, slot: u16) -> Vec<PendingCheck> {
+    fn take_batch(&self, slot: u16) -> Vec<PendingCheck> {
         let mut queues = self.lock();
         let Some(queue) = queues.get_mut(&slot) else { return Vec::new() };
         let checks = queue.take_batch();
@@ -202,9 +204,9 @@ impl Drop for QueuedCheck<'_> {
 }
 
 /// A guard of a call in flight. When it is dropped, the checks that were queued meanwhile are sent.
-pub(super) struct CallInFlight {
-    pub(super) batcher: Batcher,
-    pub(super) slot: u16,
+struct CallInFlight {
+    batcher: Batcher,
+    slot: u16,
 }
 
 impl Drop for CallInFlight {
@@ -223,6 +225,62 @@ impl Drop for CallInFlight {
             queue.begin_batch(Instant::now());
             drop(queues);
             self.batcher.spawn_batch(self.slot);
+        }
+    }
+}
+
+/// A batch that has not taken its checks from the queue yet.
+struct BatchCall {
+    in_flight: CallInFlight,
+    has_checks: bool,
+}
+
+impl BatchCall {
+    pub(super) fn new(in_flight: CallInFlight) -> Self {
+        Self { in_flight, has_checks: false }
+    }
+
+    /// Sends the batch, and sends each check its outcome.
+    ///
+    /// The checks stay in the queue until there is a connection. A check that times out in the
+    /// queue is removed, and so is certainly not charged.
+    pub(super) async fn run(mut self) {
+        let (batcher, slot) = (self.in_flight.batcher.clone(), self.in_flight.slot);
+        let ready = batcher.backend().ready(slot).await;
+        let checks = self.take_checks();
+        let Some(test_time) = checks.first().map(|first| first.test_time) else { return };
+        let (checks, outcomes): (Vec<_>, Vec<_>) =
+            checks.into_iter().map(|pending| (pending.check, pending.outcome)).unzip();
+        if let Err(failure) = ready {
+            drop(self);
+            return send_all(outcomes, || BatchOutcome::Decided(Err(failure.clone())));
+        }
+        let sent_flag = SentFlag::default();
+        let call = ScriptCall::new(Operation::Acquire, &checks, test_time, &sent_flag);
+        let reply = pin!(batcher.backend().run(slot, &call));
+        let (result, outcomes) = WhileAwaited { call: reply, outcomes }.await;
+        // This drop ends the call in flight, so the next batch is sent before the outcomes are.
+        drop(self);
+        if let Some(result) = result {
+            send_outcomes(outcomes, result);
+        }
+    }
+
+    fn take_checks(&mut self) -> Vec<PendingCheck> {
+        self.has_checks = true;
+        let mut checks = self.in_flight.batcher.take_batch(self.in_flight.slot);
+        checks.retain(|pending| !pending.outcome.is_closed());
+        checks
+    }
+}
+
+impl Drop for BatchCall {
+    fn drop(&mut self) {
+        if !self.has_checks {
+            // The batch was not sent, because the runtime has ended or there is none.
+            let checks = self.take_checks().into_iter();
+            let outcomes = checks.map(|pending| pending.outcome).collect();
+            send_all(outcomes, || BatchOutcome::Decided(Err(Failure::Dropped)));
         }
     }
 }

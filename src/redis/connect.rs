@@ -14,8 +14,7 @@ use super::{
     error::Failure,
     key_name::KeyNames,
     script::ScriptLoader,
-    startup::Startup,
-    trial::Trial,
+    startup::{Startup, Trial},
 };
 use crate::{error::Error, runtime::runtime_with_timer};
 

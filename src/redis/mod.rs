@@ -2,7 +2,6 @@
 
 mod backend;
 mod batch;
-mod batch_call;
 mod cluster;
 mod config;
 mod connect;
@@ -10,9 +9,7 @@ mod connection;
 mod error;
 mod key_name;
 mod multi_slot;
-mod reply;
 mod script;
-mod sent_flag;
 mod server_error;
 #[cfg(feature = "serde")]
 mod settings;
@@ -20,8 +17,6 @@ mod slot_queue;
 mod spare_command;
 mod startup;
 mod store;
-mod test_time;
-mod trial;
 mod wire;
 
 pub use self::{config::RedisConfig, store::RedisStore};

@@ -10,10 +10,8 @@ use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
     batch::Batcher,
-    error::Failure,
-    reply::CheckReply,
-    sent_flag::SentFlag,
-    wire::{Operation, WireCharge, WireCheck},
+    error::{Failure, SentFlag},
+    wire::{CheckReply, Operation, WireCharge, WireCheck},
 };
 use crate::{
     clock::Timestamp,

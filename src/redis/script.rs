@@ -11,11 +11,9 @@ use std::{
 use redis::{Script, Value};
 
 use super::{
-    error::Failure,
-    reply::{self, CallReply},
-    sent_flag::SentFlag,
+    error::{Failure, SentFlag},
     spare_command::SpareCommand,
-    wire::{self, Operation, WireCheck},
+    wire::{self, CallReply, Operation, WireCheck},
 };
 use crate::quota::for_each_algorithm;
 
@@ -109,7 +107,7 @@ impl<'c, C: Borrow<WireCheck>> ScriptCall<'c, C> {
 
     /// Parses the reply. Returns `None` if it cannot be the script's reply to this call.
     pub(super) fn parse(&self, value: &Value) -> Option<CallReply> {
-        reply::parse(self.operation, self.checks.iter().map(Borrow::borrow), value)
+        wire::parse(self.operation, self.checks.iter().map(Borrow::borrow), value)
     }
 }
 

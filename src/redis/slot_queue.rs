@@ -1,10 +1,20 @@
-//! The queue of the checks of one slot, and the choice of the checks that form a batch.
+//! The queue of the checks of one slot, the choice of the checks that form a batch, and the
+//! distribution of its reply to them.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::VecDeque,
+    mem,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{error::Failure, reply::CheckReply, wire::WireCheck};
+use super::{
+    error::Failure,
+    wire::{CallReply, CheckReply, WireCheck},
+};
 
 /// The maximum number of charges in a batch, so that one call does not keep the server busy for long.
 const MAX_BATCH_CHARGES: usize = 64;
@@ -117,5 +127,62 @@ impl SlotQueue {
             self.charges -= removed.check.charges().len();
         }
         true
+    }
+}
+
+/// Sends each check of a batch its part of the reply.
+pub(super) fn send_outcomes(
+    outcomes: Vec<oneshot::Sender<BatchOutcome>>,
+    result: Result<CallReply, Failure>,
+) {
+    match result {
+        Ok(replies) => {
+            let mut replies = replies.into_iter();
+            send_all(outcomes, || match replies.next().flatten() {
+                Some(reply) => BatchOutcome::Decided(Ok(reply)),
+                None => BatchOutcome::Undecided,
+            });
+        }
+        Err(failure) if failure.may_spare_single_checks() => {
+            send_all(outcomes, || BatchOutcome::Undecided);
+        }
+        Err(failure) => send_all(outcomes, || BatchOutcome::Decided(Err(failure.clone()))),
+    }
+}
+
+pub(super) fn send_all(
+    outcomes: Vec<oneshot::Sender<BatchOutcome>>,
+    mut outcome: impl FnMut() -> BatchOutcome,
+) {
+    for sender in outcomes {
+        // A check that was dropped does not need its outcome.
+        let _ = sender.send(outcome());
+    }
+}
+
+/// A future of a call that ends early when all of its checks were dropped.
+pub(super) struct WhileAwaited<'f, F> {
+    pub(super) call: Pin<&'f mut F>,
+    pub(super) outcomes: Vec<oneshot::Sender<BatchOutcome>>,
+}
+
+impl<F: Future> Future for WhileAwaited<'_, F> {
+    /// The result, or `None` if all checks were dropped, and the senders of the outcomes.
+    type Output = (Option<F::Output>, Vec<oneshot::Sender<BatchOutcome>>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Poll::Ready(result) = this.call.as_mut().poll(cx) {
+            return Poll::Ready((Some(result), mem::take(&mut this.outcomes)));
+        }
+        // The call continues while any check waits, so only the last one is polled. Its drop wakes
+        // this task.
+        while let Some(last) = this.outcomes.last_mut() {
+            if last.poll_closed(cx).is_pending() {
+                return Poll::Pending;
+            }
+            this.outcomes.pop();
+        }
+        Poll::Ready((None, Vec::new()))
     }
 }

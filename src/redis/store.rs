@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use self::test_time::TestTime;
 use super::{
     RedisConfig,
     backend::Backend,
@@ -10,7 +11,6 @@ use super::{
     key_name::{self, KeyNames},
     multi_slot::CallOptions,
     startup::Startup,
-    test_time::TestTime,
     wire::{Operation, WireCharge, WireCheck},
 };
 use crate::{
@@ -188,5 +188,41 @@ impl Store for RedisStore {
 
     fn has_node(&self, node: NodeId) -> bool {
         self.0.batcher.backend().has_node(node)
+    }
+}
+
+/// The seam through which a test sets the time of a store.
+#[cfg(feature = "test-util")]
+mod test_time {
+    use std::sync::Arc;
+
+    use crate::clock::Clock;
+
+    /// The clock of a test, if one is set.
+    #[derive(Debug, Clone, Default)]
+    pub(super) struct TestTime(pub(super) Option<Arc<dyn Clock>>);
+
+    impl TestTime {
+        /// Returns the time in microseconds since the Unix epoch, or `None` for the server's time.
+        pub(super) fn now(&self) -> Option<u64> {
+            self.0.as_ref().map(|clock| clock.now().as_micros())
+        }
+    }
+}
+
+/// The seam without the feature `test-util`: a service in production always uses the time of the
+/// server.
+#[cfg(not(feature = "test-util"))]
+mod test_time {
+    /// The seam without a clock, which always leaves the time to the server.
+    #[derive(Debug, Clone, Default)]
+    pub(super) struct TestTime(());
+
+    impl TestTime {
+        /// Returns `None`, which stands for the time of the server.
+        #[expect(clippy::unused_self, reason = "the other seam needs it")]
+        pub(super) fn now(&self) -> Option<u64> {
+            None
+        }
     }
 }

@@ -4,10 +4,9 @@
 //! - [`topology`] keeps the nodes, and the node of each slot.
 //! - [`route`] sends a request to the node that has its slot, and follows redirections.
 
-mod node;
 mod route;
 mod slots;
 mod topology;
 
 pub(super) use self::route::Cluster;
-use self::{node::Node, topology::Topology};
+use self::topology::{Node, Topology};

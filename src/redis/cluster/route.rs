@@ -12,9 +12,8 @@ use crate::{
         RedisConfig,
         connection::{SingleFlight, Transport},
         error::{Failure, Redirect},
-        reply::CallReply,
         script::{ScriptBy, ScriptCall},
-        wire::WireCheck,
+        wire::{CallReply, WireCheck},
     },
     store::NodeId,
 };

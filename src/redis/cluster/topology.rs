@@ -1,4 +1,4 @@
-//! The topology of a cluster.
+//! The nodes of a cluster, and the node of each slot.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,22 +10,19 @@ use std::{
     time::Duration,
 };
 
-use redis::{ErrorKind, RedisError};
+use redis::{Cmd, ErrorKind, RedisError};
 use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
 };
 
-use super::{
-    Node,
-    node::slot_ranges_of_seed,
-    slots::{self, SLOT_COUNT, SlotRange},
-};
+use super::slots::{self, SLOT_COUNT, SlotRange};
 use crate::{
     redis::{
         RedisConfig,
-        connection::{ServerConnector, Transport},
-        error::Failure,
+        connection::{Connector, Pool, ServerConnector, Transport},
+        error::{Failure, SentFlag},
+        script::ScriptLoader,
     },
     store::NodeId,
 };
@@ -253,6 +250,55 @@ impl fmt::Debug for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Topology").field("nodes", &self.read().nodes.len()).finish_non_exhaustive()
     }
+}
+
+/// One node of a cluster.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) id: NodeId,
+    pub(super) host: String,
+    pub(super) pool: Pool,
+    pub(super) script_loader: ScriptLoader,
+}
+
+impl Node {
+    /// Creates a node, which opens its connections when they are needed.
+    pub(super) fn new(
+        id: NodeId,
+        host: &str,
+        connector: ServerConnector,
+        config: &RedisConfig,
+    ) -> Self {
+        let pool = Pool::new(Connector::Server(Box::new(connector)), config);
+        Self { id, host: host.to_owned(), pool, script_loader: ScriptLoader::default() }
+    }
+
+    /// Asks this node which node has which slots.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the request fails or the reply is not valid.
+    async fn slot_ranges(&self) -> Result<Vec<SlotRange>, Failure> {
+        let parse = |value| slots::is_slots_reply(&value).then_some(value);
+        let reply = self.pool.send(&cluster_slots(), &SentFlag::default(), parse).await?;
+        slots::parse(reply, &self.host).map_err(Failure::ServerError)
+    }
+}
+
+/// Asks the server at a seed address which node has which slots, over a connection of its own.
+///
+/// # Errors
+///
+/// Returns an error if connecting fails, the request fails, or the reply is not valid.
+async fn slot_ranges_of_seed(seed: &ServerConnector) -> Result<Vec<SlotRange>, RedisError> {
+    let mut redis = seed.connect().await?.redis;
+    slots::parse(cluster_slots().query_async(&mut redis).await?, seed.host())
+}
+
+fn cluster_slots() -> Cmd {
+    let mut command = Cmd::new();
+    command.arg("CLUSTER").arg("SLOTS");
+    command
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! The kinds of connectors.
 
-use std::sync::Arc;
+use std::{io, pin::pin, sync::Arc, time::Duration};
 
 use redis::RedisError;
+use tokio::{task::JoinSet, time};
 
-use super::{AppPoolConnector, Connection, SentinelConnector, ServerConnector, Transport};
+use super::{Connection, SentinelConnector, ServerConnector, Transport, sentinel::first_ok};
+use crate::{redis::error::Failure, runtime::TimeLimit};
 
 /// A way to open a [`Connection`].
 pub(in crate::redis) enum Connector {
@@ -18,12 +20,36 @@ pub(in crate::redis) enum Connector {
 }
 
 impl Connector {
-    /// Opens a connection. The caller must set a timeout.
+    /// Opens a connection within `timeout`.
+    ///
+    /// If the first attempt has not ended after half of that time, a second one starts beside it, and
+    /// the first success is used. While the first attempt hung, the server may have recovered, or a
+    /// replica may have become the primary.
     ///
     /// # Errors
     ///
-    /// Returns an error if the server cannot be reached or refuses the connection.
-    pub(super) async fn connect(self: Arc<Self>) -> Result<Connection, RedisError> {
+    /// Returns an error if the server cannot be reached in time or refuses the connection.
+    pub(super) async fn connect_within(
+        self: Arc<Self>,
+        timeout: Duration,
+    ) -> Result<Connection, Failure> {
+        let attempts = async {
+            let mut attempts = JoinSet::new();
+            attempts.spawn(Arc::clone(&self).connect());
+            if let Ok(Some(Ok(result))) = time::timeout(timeout / 2, attempts.join_next()).await {
+                return result;
+            }
+            attempts.spawn(self.connect());
+            first_ok(attempts).await
+        };
+        let result = TimeLimit::after(timeout).wait(pin!(attempts)).await.unwrap_or_else(|_| {
+            let message = "connecting took too long: the server or the name server does not answer";
+            Err(io::Error::new(io::ErrorKind::TimedOut, message).into())
+        });
+        result.map_err(Failure::Unreachable)
+    }
+
+    async fn connect(self: Arc<Self>) -> Result<Connection, RedisError> {
         match &*self {
             Self::Server(server) => server.connect().await,
             Self::Sentinel(sentinel) => sentinel.connect().await,
@@ -79,3 +105,56 @@ impl Connector {
         !matches!(self, Self::AppPool(_))
     }
 }
+
+/// The seam of the feature `bb8`.
+#[cfg(feature = "bb8")]
+mod app_pool {
+    use std::{sync::Arc, time::Duration};
+
+    use bb8_redis::RedisConnectionManager;
+    use redis::RedisError;
+
+    use crate::redis::connection::Connection;
+
+    /// Connects as the application's bb8 pool does.
+    pub(in crate::redis) struct AppPoolConnector {
+        pool: bb8::Pool<RedisConnectionManager>,
+    }
+
+    impl AppPoolConnector {
+        pub(in crate::redis) fn new(pool: bb8::Pool<RedisConnectionManager>) -> Self {
+            Self { pool }
+        }
+
+        /// Opens a connection of its own. The connections that the application checks out are not
+        /// used: the application may start a transaction on one of them, select another database,
+        /// or block it.
+        pub(super) async fn connect(&self) -> Result<Connection, RedisError> {
+            let mut redis = self.pool.dedicated_connection().await?;
+            // The pool of this crate has a response timeout that waits longer if the process itself
+            // is late.
+            redis.set_response_timeout(Duration::MAX);
+            Ok(Connection::new(redis, Arc::default()))
+        }
+    }
+}
+
+/// The seam without the feature `bb8`.
+#[cfg(not(feature = "bb8"))]
+mod app_pool {
+    use redis::RedisError;
+
+    use crate::redis::connection::Connection;
+
+    /// A connector that does not exist, because this crate was built without bb8.
+    pub(in crate::redis) enum AppPoolConnector {}
+
+    impl AppPoolConnector {
+        #[allow(clippy::unused_async, reason = "it has the signature of the other seam")]
+        pub(super) async fn connect(&self) -> Result<Connection, RedisError> {
+            match *self {}
+        }
+    }
+}
+
+pub(in crate::redis) use app_pool::AppPoolConnector;

@@ -2,9 +2,9 @@
 //!
 //! - A [`Connector`] opens a [`Connection`]: to a server, to the primary that Sentinel names, or as
 //!   the application's bb8 pool does.
-//! - A [`Pool`] has a fixed number of [slots](Slot), each with one connection that many requests
-//!   share. A slot replaces a connection that has ended. It does so in the task of a
-//!   [`SingleFlight`], so no request opens a connection of its own.
+//! - A [`Pool`] has a fixed number of [`PooledConnection`]s, each of which many requests share. One
+//!   that has ended is replaced in the task of a [`SingleFlight`], so no request opens a connection
+//!   of its own.
 //! - When a request gets no reply in time, all connections of its pool are checked with a `PING`.
 //!
 //! The `ConnectionManager` of redis-rs also reconnects, but does not suffice: it never replaces a
@@ -13,32 +13,24 @@
 //! silent on the open connection and served new ones, it did not work again within 20 s, and this
 //! module did after 0.5 s.
 
-mod app_pool;
-mod backoff;
 #[expect(clippy::module_inception, reason = "the type that the others are about")]
 mod connection;
 mod connector;
 mod dns;
-mod first_ok;
-mod health;
-mod in_flight;
-mod liveness;
 mod pool;
+mod pooled;
 mod sentinel;
 mod server;
 mod single_flight;
-mod slot;
-mod tls;
 
+use self::{
+    connection::Connection,
+    pooled::{InFlight, PooledConnection},
+};
 pub(super) use self::{
-    app_pool::AppPoolConnector,
-    connector::Connector,
+    connector::{AppPoolConnector, Connector},
     pool::Pool,
     sentinel::SentinelConnector,
     server::{ServerConnector, Transport},
     single_flight::SingleFlight,
-};
-use self::{
-    backoff::Backoff, connection::Connection, first_ok::first_ok, in_flight::InFlight,
-    liveness::Liveness, slot::Slot,
 };

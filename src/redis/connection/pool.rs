@@ -12,9 +12,12 @@ use std::{
 
 use redis::{Cmd, RedisError, Value};
 
-use super::{Connection, Connector, InFlight, Slot};
+use super::{Connection, Connector, InFlight, PooledConnection};
 use crate::{
-    redis::{RedisConfig, error::Failure, sent_flag::SentFlag},
+    redis::{
+        RedisConfig,
+        error::{Failure, SentFlag},
+    },
     runtime::TimeLimit,
 };
 
@@ -23,7 +26,7 @@ use crate::{
 /// Requests use the connections in turn. A connection that has ended is replaced in the background,
 /// and requests use the other connections meanwhile.
 pub(in crate::redis) struct Pool {
-    slots: Box<[Slot]>,
+    connections: Box<[PooledConnection]>,
     next: AtomicUsize,
     kind: &'static str,
     place: &'static str,
@@ -37,10 +40,18 @@ impl Pool {
     pub(in crate::redis) fn new(connector: Connector, config: &RedisConfig) -> Self {
         let (kind, place, database) = (connector.kind(), connector.place(), connector.database());
         let (address, connector) = (connector.address().map(Into::into), Arc::new(connector));
-        let slot = |_| Slot::new(&connector, config);
-        let slots = (0..config.connections).map(slot).collect();
+        let pooled = |_| PooledConnection::new(&connector, config);
+        let connections = (0..config.connections).map(pooled).collect();
         let response_timeout = config.response_timeout;
-        Self { slots, next: AtomicUsize::new(0), kind, place, address, database, response_timeout }
+        Self {
+            connections,
+            next: AtomicUsize::new(0),
+            kind,
+            place,
+            address,
+            database,
+            response_timeout,
+        }
     }
 
     /// Returns the kind of the server, for logs.
@@ -69,8 +80,8 @@ impl Pool {
     ///
     /// Returns an error if one of them cannot be opened.
     pub(in crate::redis) async fn warm_up(&self) -> Result<(), Failure> {
-        for slot in &self.slots {
-            slot.connect().await?;
+        for pooled in &self.connections {
+            pooled.connect().await?;
         }
         Ok(())
     }
@@ -91,9 +102,9 @@ impl Pool {
         sent_flag: &SentFlag,
         parse: impl FnOnce(Value) -> Option<T>,
     ) -> Result<T, Failure> {
-        let (slot, connection) = self.next_connection().await?;
+        let (pooled, connection) = self.next_connection().await?;
         let mut redis = connection.redis.clone();
-        let in_flight = InFlight::start(&self.slots, slot, &connection, sent_flag);
+        let in_flight = InFlight::start(&self.connections, pooled, &connection, sent_flag);
         let reply = self.in_time(redis.send_packed_command(command)).await;
         in_flight.finish(reply, parse)
     }
@@ -106,12 +117,12 @@ impl Pool {
         sent_flag: &SentFlag,
         parse: impl FnOnce(Value) -> Option<T>,
     ) -> Result<T, Failure> {
-        let (slot, connection) = self.next_connection().await?;
+        let (pooled, connection) = self.next_connection().await?;
         let mut redis = connection.redis.clone();
         let mut pipeline = redis::pipe();
         pipeline.cmd("ASKING");
         pipeline.add_command(command.clone());
-        let in_flight = InFlight::start(&self.slots, slot, &connection, sent_flag);
+        let in_flight = InFlight::start(&self.connections, pooled, &connection, sent_flag);
         let replies = self.in_time(redis.send_packed_commands(&pipeline, 0, 2)).await;
         let reply = replies.map(|replies| replies.into_iter().next_back().unwrap_or(Value::Nil));
         in_flight.finish(reply, parse)
@@ -123,7 +134,7 @@ impl Pool {
     ///
     /// Returns an error if none can be opened.
     pub(in crate::redis) async fn ready(&self) -> Result<(), Failure> {
-        if self.slots.iter().any(|slot| slot.connection().is_some()) {
+        if self.connections.iter().any(|pooled| pooled.connection().is_some()) {
             return Ok(());
         }
         self.next_connection().await.map(drop)
@@ -132,7 +143,7 @@ impl Pool {
     /// Returns whether all connections have ended and none has been replaced, as when the server is
     /// gone.
     pub(in crate::redis) fn is_lost(&self) -> bool {
-        self.slots.iter().all(Slot::is_lost)
+        self.connections.iter().all(PooledConnection::is_lost)
     }
 
     /// Waits for a reply until the response timeout.
@@ -145,22 +156,22 @@ impl Pool {
     }
 
     /// Returns the next open connection, and waits for a new one only if none is open.
-    async fn next_connection(&self) -> Result<(&Slot, Arc<Connection>), Failure> {
-        let count = self.slots.len();
+    async fn next_connection(&self) -> Result<(&PooledConnection, Arc<Connection>), Failure> {
+        let count = self.connections.len();
         let next = self.next.fetch_add(1, Ordering::Relaxed) % count;
-        for slot in (next..next + count).map(|index| &self.slots[index % count]) {
-            if let Some(connection) = slot.checked_connection().await {
-                return Ok((slot, connection));
+        for pooled in (next..next + count).map(|index| &self.connections[index % count]) {
+            if let Some(connection) = pooled.checked_connection().await {
+                return Ok((pooled, connection));
             }
-            slot.start_connecting();
+            pooled.start_connecting();
         }
-        let slot = &self.slots[next];
-        Ok((slot, slot.connect().await?))
+        let pooled = &self.connections[next];
+        Ok((pooled, pooled.connect().await?))
     }
 }
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("connections", &self.slots.len()).finish_non_exhaustive()
+        f.debug_struct("Pool").field("connections", &self.connections.len()).finish_non_exhaustive()
     }
 }

@@ -7,7 +7,7 @@ use redis::{
     ProtocolVersion, PushInfo, PushKind, RedisError,
 };
 
-use super::{Connection, Liveness, dns::Resolver, tls};
+use super::{Connection, connection::Liveness, dns::Resolver};
 use crate::redis::RedisConfig;
 
 /// The maximum number of requests that a connection queues. Further requests wait until there is
@@ -139,4 +139,39 @@ impl ServerConnector {
 /// Returns host and port as text. An IPv6 address is put in brackets.
 fn address_text(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// The seam of the feature `redis-tls`.
+#[cfg(feature = "redis-tls")]
+mod tls {
+    use redis::{Client, ClientTlsConfig, ConnectionInfo, RedisError, TlsCertificates};
+    use rustls::crypto::{CryptoProvider, ring};
+
+    use crate::redis::RedisConfig;
+
+    /// Creates a client that connects with TLS.
+    pub(super) fn client(info: ConnectionInfo, config: &RedisConfig) -> Result<Client, RedisError> {
+        if CryptoProvider::get_default().is_none() {
+            // This fails if another thread has just installed a provider, which serves as well.
+            let _ = ring::default_provider().install_default();
+        }
+        let client_tls = config.client_certificate.as_ref().map(|(certificate, key)| {
+            ClientTlsConfig { client_cert: certificate.clone(), client_key: key.clone() }
+        });
+        let root_cert = config.root_certificates.clone();
+        Client::build_with_tls(info, TlsCertificates { client_tls, root_cert })
+    }
+}
+
+/// The seam without the feature `redis-tls`.
+#[cfg(not(feature = "redis-tls"))]
+mod tls {
+    use redis::{Client, ConnectionInfo, ErrorKind, RedisError};
+
+    use crate::redis::RedisConfig;
+
+    /// Returns an error, because this crate was built without TLS.
+    pub(super) fn client(_: ConnectionInfo, _: &RedisConfig) -> Result<Client, RedisError> {
+        Err((ErrorKind::InvalidClientConfig, "TLS needs the feature redis-tls").into())
+    }
 }
