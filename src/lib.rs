@@ -54,7 +54,7 @@ mod runtime;
 #[path = "../tests/support/seed.rs"]
 mod seed;
 #[cfg(feature = "serde")]
-mod settings;
+mod serialized;
 pub mod store;
 mod telemetry;
 

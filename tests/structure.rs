@@ -11,7 +11,7 @@ use std::{
 /// that it begins with; a row imports from itself and from the rows above it.
 const ROWS: &[&[&str]] = &[
     &["error", "random", "clock", "key"],
-    &["settings"],
+    &["serialized"],
     &["decision/mark", "decision/standing"],
     &["quota"],
     &["algorithm"],

@@ -77,3 +77,35 @@ impl MemoryConfig {
         self
     }
 }
+
+#[cfg(feature = "serde")]
+crate::serialized::by_mirror!(MemoryConfig);
+
+/// [`MemoryConfig`] as serialized data.
+#[cfg(feature = "serde")]
+mod mirror {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Serialize};
+
+    use crate::{
+        clock::Clock,
+        serialized::{number, or_off},
+    };
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(
+        remote = "super::MemoryConfig",
+        default = "super::MemoryConfig::default",
+        deny_unknown_fields
+    )]
+    pub(super) struct MemoryConfig {
+        #[serde(deserialize_with = "number::<1, { u64::MAX }, _, _>")]
+        max_keys: usize,
+        max_bytes: usize,
+        #[serde(with = "or_off")]
+        hash_seed: Option<u64>,
+        #[serde(skip)]
+        clock: Arc<dyn Clock>,
+    }
+}

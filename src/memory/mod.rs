@@ -8,8 +8,6 @@ mod eviction;
 mod index;
 mod locked;
 mod rank;
-#[cfg(feature = "serde")]
-mod settings;
 mod shard;
 pub(super) mod size;
 mod store;

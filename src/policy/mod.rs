@@ -8,7 +8,5 @@ mod live_quota;
 mod on_failure;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod policy;
-#[cfg(feature = "serde")]
-mod settings;
 
 pub use self::{charge::Charge, charges::Charges, on_failure::OnFailure, policy::Policy};

@@ -19,6 +19,11 @@
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "kebab-case")
+)]
 pub enum OnFailure {
     /// This process decides by itself, under its share of the limit (see
     /// [`Resilience::instances`](crate::Resilience::instances)). After a failed lookup, the

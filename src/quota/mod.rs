@@ -5,8 +5,6 @@ mod lease;
 mod nearest;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod quota;
-#[cfg(feature = "serde")]
-mod settings;
 mod text;
 
 pub(crate) use self::algorithm::{UnitsReturn, for_each_algorithm};

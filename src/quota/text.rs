@@ -185,3 +185,40 @@ fn count_and_unit(duration: Duration) -> (u64, &'static str) {
 fn number(digits: &str) -> Option<u64> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
+
+/// Quotas and algorithms as serialized data.
+#[cfg(feature = "serde")]
+mod serialized {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+    use super::{Algorithm, Error, Quota};
+
+    const ALGORITHMS: &str = "sliding-log, sliding-buckets(N), sliding-counter, \
+                              token-bucket(BURST), fixed-window";
+
+    impl Serialize for Quota {
+        fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+            to.collect_str(self)
+        }
+    }
+
+    impl<'de> Deserialize<'de> for Quota {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            String::deserialize(from)?.parse().map_err(D::Error::custom)
+        }
+    }
+
+    impl Serialize for Algorithm {
+        fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+            to.collect_str(self)
+        }
+    }
+
+    impl<'de> Deserialize<'de> for Algorithm {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            let text = String::deserialize(from)?;
+            Self::from_text(&text)
+                .ok_or_else(|| D::Error::custom(Error::invalid("algorithm", text, ALGORITHMS)))
+        }
+    }
+}

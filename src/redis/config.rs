@@ -79,7 +79,7 @@ impl Default for RedisConfig {
     fn default() -> Self {
         Self {
             prefix: "plim".into(),
-            secret: (0x746f_6c6c_6761_7465, 0x6e6f_7420_7365_6372),
+            secret: DEFAULT_SECRET,
             plain_keys: false,
             connections: 2,
             batching: true,
@@ -175,10 +175,8 @@ impl RedisConfig {
     /// Returns an error if a value is not allowed. The error names the field, the value and the allowed
     /// range.
     pub(super) fn validate(&self) -> Result<(), Error> {
-        let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
-        if !(1..=64).contains(&self.prefix.len()) || !self.prefix.bytes().all(is_allowed) {
-            let allowed = "1 to 64 printable ASCII characters without braces or spaces";
-            return Err(Error::invalid("RedisConfig::prefix", &self.prefix, allowed));
+        if !is_prefix(&self.prefix) {
+            return Err(Error::invalid("RedisConfig::prefix", &self.prefix, PREFIX));
         }
         if !(1..=64).contains(&self.connections) {
             return Err(Error::invalid("RedisConfig::connections", self.connections, "1 to 64"));
@@ -195,8 +193,15 @@ impl RedisConfig {
     }
 }
 
+const DEFAULT_SECRET: (u64, u64) = (0x746f_6c6c_6761_7465, 0x6e6f_7420_7365_6372);
+const PREFIX: &str = "1 to 64 printable ASCII characters without braces or spaces";
 const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
+
+fn is_prefix(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
+    (1..=64).contains(&text.len()) && text.bytes().all(is_allowed)
+}
 
 /// The output contains neither the secret nor the key of the client certificate.
 impl fmt::Debug for RedisConfig {
@@ -210,6 +215,78 @@ impl fmt::Debug for RedisConfig {
             .field("response_timeout", &self.response_timeout)
             .field("lazy", &self.lazy)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "serde")]
+crate::serialized::by_mirror!(RedisConfig);
+
+/// [`RedisConfig`] as serialized data.
+#[cfg(feature = "serde")]
+mod mirror {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize};
+
+    use crate::serialized::{invalid, number, read, timeout};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(
+        remote = "super::RedisConfig",
+        default = "super::RedisConfig::default",
+        deny_unknown_fields
+    )]
+    pub(super) struct RedisConfig {
+        #[serde(deserialize_with = "prefix")]
+        prefix: String,
+        #[serde(with = "secret")]
+        secret: (u64, u64),
+        plain_keys: bool,
+        #[serde(deserialize_with = "number::<1, 64, _, _>")]
+        connections: usize,
+        batching: bool,
+        #[serde(with = "timeout")]
+        connect_timeout: Duration,
+        #[serde(with = "timeout")]
+        response_timeout: Duration,
+        lazy: bool,
+        #[serde(skip)]
+        root_certificates: Option<Vec<u8>>,
+        #[serde(skip)]
+        client_certificate: Option<(Vec<u8>, Vec<u8>)>,
+    }
+
+    fn prefix<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+        let prefix: String = read(from, super::PREFIX)?;
+        if super::is_prefix(&prefix) { Ok(prefix) } else { Err(invalid(prefix, super::PREFIX)) }
+    }
+
+    /// The secret of the hash that names keys: `default`, or a secret.
+    mod secret {
+        use serde::{Deserializer, Serializer};
+
+        use crate::{redis::config::DEFAULT_SECRET, serialized::secret};
+
+        pub(super) fn serialize<S: Serializer>(
+            value: &(u64, u64),
+            to: S,
+        ) -> Result<S::Ok, S::Error> {
+            match *value == DEFAULT_SECRET {
+                true => to.serialize_str("default"),
+                false => secret::serialize(value, to),
+            }
+        }
+
+        pub(super) fn deserialize<'de, D>(from: D) -> Result<(u64, u64), D::Error>
+        where
+            D: Deserializer<'de>,
+        {
+            let (high, low) = DEFAULT_SECRET;
+            let default = u128::from(high) << 64 | u128::from(low);
+            let secret =
+                secret::deserialize_or(from, |text| (text == "default").then_some(default))?;
+            Ok(((secret >> 64) as u64, secret as u64))
+        }
     }
 }
 

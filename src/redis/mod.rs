@@ -11,8 +11,6 @@ mod key_name;
 mod multi_slot;
 mod script;
 mod server_error;
-#[cfg(feature = "serde")]
-mod settings;
 mod slot_queue;
 mod spare_command;
 mod startup;

@@ -202,3 +202,41 @@ impl fmt::Debug for Resilience {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(feature = "serde")]
+crate::serialized::by_mirror!(Resilience);
+
+/// [`Resilience`] as serialized data.
+#[cfg(feature = "serde")]
+mod mirror {
+    use std::{sync::Arc, time::Duration};
+
+    use serde::{Deserialize, Serialize};
+
+    use super::{BreakerConfig, Clock, MemoryConfig};
+    use crate::serialized::{number, or_off};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(
+        remote = "super::Resilience",
+        default = "super::Resilience::default",
+        deny_unknown_fields
+    )]
+    pub(super) struct Resilience {
+        #[serde(with = "or_off::timeout")]
+        deadline: Option<Duration>,
+        #[serde(with = "or_off")]
+        breaker: Option<BreakerConfig>,
+        #[serde(with = "or_off")]
+        fallback: Option<MemoryConfig>,
+        #[serde(deserialize_with = "number::<1, { u32::MAX as u64 }, _, _>")]
+        instances: u32,
+        deny_cache: bool,
+        #[serde(skip)]
+        leases: bool,
+        #[serde(skip)]
+        clock: Arc<dyn Clock>,
+        #[serde(skip)]
+        lease_clock: Arc<dyn Clock>,
+    }
+}

@@ -28,8 +28,6 @@ mod pipeline;
 mod recovery;
 mod replay;
 mod scheduling_delay;
-#[cfg(feature = "serde")]
-mod settings;
 mod stages;
 mod store_call;
 

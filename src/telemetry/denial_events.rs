@@ -7,6 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// `plimsoll_decisions_total` (feature `metrics`) always counts all denials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "kebab-case")
+)]
 pub enum DenialEvents {
     /// At most one event a second for each key and policy, and at most 1024 a second for all keys of a
     /// limiter.

@@ -28,8 +28,6 @@ mod misuse;
 #[path = "no_misuse.rs"]
 mod misuse;
 mod reports;
-#[cfg(feature = "serde")]
-mod settings;
 
 pub use self::denial_events::DenialEvents;
 pub(crate) use self::{

@@ -23,7 +23,13 @@ pub(super) const NAMES: [HeaderName; 2] = [RATELIMIT_POLICY, RATELIMIT];
 
 /// The secret of the partition key. `Debug` does not print it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PartitionSecret(pub(super) [u64; 2]);
+pub(crate) struct PartitionSecret([u64; 2]);
+
+impl PartitionSecret {
+    pub(super) const fn new(secret: u128) -> Self {
+        Self([secret as u64, (secret >> 64) as u64])
+    }
+}
 
 impl fmt::Debug for PartitionSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

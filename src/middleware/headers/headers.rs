@@ -102,7 +102,7 @@ impl Headers {
     /// same secret.
     #[must_use]
     pub const fn partition_secret(mut self, secret: u128) -> Self {
-        self.partition_secret = Some(PartitionSecret([secret as u64, (secret >> 64) as u64]));
+        self.partition_secret = Some(PartitionSecret::new(secret));
         self
     }
 
@@ -153,6 +153,50 @@ impl Headers {
             x_ratelimit: self
                 .x_ratelimit
                 .map(|reset| XRateLimit::new(binding.standing(), time, reset)),
+        }
+    }
+}
+
+#[cfg(feature = "serde")]
+crate::serialized::by_mirror!(Headers);
+
+/// [`Headers`] as serialized data.
+#[cfg(feature = "serde")]
+mod mirror {
+    use serde::{Deserialize, Serialize};
+
+    use super::{PartitionSecret, Reset};
+    use crate::serialized::or_off;
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(remote = "super::Headers", default = "super::Headers::default", deny_unknown_fields)]
+    pub(super) struct Headers {
+        draft11: bool,
+        #[serde(with = "or_off")]
+        x_ratelimit: Option<Reset>,
+        #[serde(with = "partition_secret")]
+        partition_secret: Option<PartitionSecret>,
+    }
+
+    mod partition_secret {
+        use serde::{Deserializer, Serializer};
+
+        use crate::{
+            middleware::headers::draft11::PartitionSecret,
+            serialized::{Secret, or_off},
+        };
+
+        pub(super) fn serialize<S: Serializer>(
+            value: &Option<PartitionSecret>,
+            to: S,
+        ) -> Result<S::Ok, S::Error> {
+            or_off::serialize(&value.map(|_| Secret(0)), to)
+        }
+
+        pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+            from: D,
+        ) -> Result<Option<PartitionSecret>, D::Error> {
+            Ok(or_off::deserialize(from)?.map(|Secret(secret)| PartitionSecret::new(secret)))
         }
     }
 }

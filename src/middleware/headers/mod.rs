@@ -6,8 +6,6 @@ mod draft11;
 mod headers;
 mod policy_cache;
 pub(super) mod retry_after;
-#[cfg(feature = "serde")]
-mod settings;
 mod value;
 mod x_ratelimit;
 
