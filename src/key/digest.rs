@@ -5,7 +5,7 @@ use siphasher::sip128::SipHasher24;
 /// Returns a digest under a fixed secret. It shortens long texts, and makes the log lines of several
 /// processes comparable.
 pub(super) fn fixed_digest(bytes: &[u8]) -> [u8; 16] {
-    SipHasher24::new_with_keys(0x746f_6c6c, 0x6761_7465).hash(bytes).as_bytes()
+    SipHasher24::new_with_keys(0x706c_696d, 0x736f_6c6c).hash(bytes).as_bytes()
 }
 
 /// Splits a digest into two words.

@@ -193,7 +193,7 @@ impl RedisConfig {
     }
 }
 
-const DEFAULT_SECRET: (u64, u64) = (0x746f_6c6c_6761_7465, 0x6e6f_7420_7365_6372);
+const DEFAULT_SECRET: (u64, u64) = (0x706c_696d_736f_6c6c, 0x6e6f_7420_7365_6372);
 const PREFIX: &str = "1 to 64 printable ASCII characters without braces or spaces";
 const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
