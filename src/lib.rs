@@ -51,7 +51,8 @@ mod remote;
 mod rule;
 mod runtime;
 #[cfg(test)]
-#[path = "../tests/support/seed.rs"]
+#[path = "../testing/src/seed.rs"] // the one file that the package includes of the folder
+#[allow(dead_code, unreachable_pub, reason = "tests of other packages use it too")]
 mod seed;
 #[cfg(feature = "serde")]
 mod serialized;

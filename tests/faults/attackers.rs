@@ -10,12 +10,13 @@ use std::{
 };
 
 use plimsoll::{Limiter, Policy, RedisStore, store::Source};
+use plimsoll_testing::{role::Role, servers::Server};
 use tokio::{
     task::yield_now,
     time::{Instant, MissedTickBehavior, interval, sleep},
 };
 
-use crate::{ALONE, figures::Waits, processes::Role, servers::Server};
+use crate::{ALONE, figures::Waits};
 
 /// The number of requests with one key.
 const TRIES: u64 = 100_000;

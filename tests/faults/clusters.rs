@@ -3,10 +3,8 @@
 
 use std::{cell::RefCell, process::Command};
 
-use crate::{
-    servers::{Cluster, Server, until},
-    stage::{Stage, measured},
-};
+use crate::stage::{Stage, measured};
+use plimsoll_testing::servers::{Cluster, Server, until};
 
 /// The nodes go on when one is missing.
 const ARGUMENTS: [&str; 4] =

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use plimsoll_testing::servers::Server;
 use redis::io::tcp::socket2::SockRef;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -13,10 +14,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::{
-    servers::Server,
-    stage::{Stage, measured},
-};
+use crate::stage::{Stage, measured};
 
 /// Starts a relay to a server, which holds each direction for half of the round trip, and returns its
 /// URL. Like a kernel at a distance, it acknowledges a request no earlier than it replies.

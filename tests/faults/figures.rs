@@ -5,8 +5,8 @@ use std::{fmt, time::Duration};
 use crate::{
     load::{KEYS, Sample},
     server::{INSTANCES, LIMIT},
-    support::fault_row::FaultRow,
 };
+use plimsoll_testing::fault_row::FaultRow;
 
 /// Quantiles of the durations of requests.
 #[derive(Debug, Clone, Copy)]

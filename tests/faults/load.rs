@@ -13,12 +13,11 @@ use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use plimsoll::{Clock, SystemClock};
+use plimsoll_testing::role::{Role, end_of_input};
 use tokio::{
     net::TcpStream,
     time::{Instant, MissedTickBehavior, interval_at, timeout},
 };
-
-use crate::processes::{Role, end_of_input};
 
 /// Connections to each server, each with a request every `EVERY`: longer than the deadline of a
 /// check, so that a request that waits for it delays no other.

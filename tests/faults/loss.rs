@@ -9,9 +9,9 @@ use std::{
 
 use crate::{
     ALONE,
-    servers::Server,
     stage::{Stage, measured},
 };
+use plimsoll_testing::servers::Server;
 
 /// The share that is lost, in percent.
 const PERCENT: &str = "PLIMSOLL_TEST_LOSS";

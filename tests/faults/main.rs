@@ -3,9 +3,6 @@
 
 mod attackers;
 mod clusters;
-#[path = "../common_http/mod.rs"]
-#[allow(dead_code, reason = "HTTP/1.1 is enough here")]
-mod common_http;
 mod distance;
 mod figures;
 mod load;
@@ -13,17 +10,10 @@ mod loss;
 mod names;
 mod outages;
 mod pacing;
-mod processes;
-#[path = "../resilience/proxy.rs"]
-mod proxy;
 mod saturated;
 mod sentinels;
 mod server;
-#[path = "../redis/servers.rs"]
-mod servers;
 mod stage;
-#[path = "../support/mod.rs"]
-mod support;
 mod transport;
 mod transports;
 

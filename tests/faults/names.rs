@@ -2,6 +2,10 @@
 
 use std::{cell::Cell, fs, path::PathBuf, time::Duration};
 
+use plimsoll_testing::{
+    servers::{Server, directory, run},
+    web,
+};
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
@@ -10,9 +14,7 @@ use tokio::{
 };
 
 use crate::{
-    common_http,
     server::{MANY_CONNECTIONS, SURE, Serving},
-    servers::{Server, directory, run},
     stage::{Stage, measured},
 };
 
@@ -97,7 +99,7 @@ async fn assert_survives(what: &str, hangs_for: Duration, environment: &[(&str, 
             eprintln!("measured: {what}: {hang} resolutions hang");
             assert!((1..=MAX_RESOLUTIONS).contains(&hang), "{hang}");
             // Other work of the application that needs a blocking thread gets one.
-            let mut client = common_http::http1(server.address).await;
+            let mut client = web::http1(server.address).await;
             let reply = timeout(Duration::from_millis(500), client.get("/blocking")).await;
             assert_eq!(reply.expect("in time").status, 200);
             names.answer(USUAL);

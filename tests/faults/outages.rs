@@ -2,10 +2,10 @@
 
 use std::{cell::RefCell, thread, time::Duration};
 
-use crate::{
-    proxy::Proxy,
+use crate::stage::{Stage, measured};
+use plimsoll_testing::{
     servers::{Guarded, Server, debug_arguments, until},
-    stage::{Stage, measured},
+    spoiling_proxy::Proxy,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -17,15 +17,14 @@ use plimsoll::{
     client::{PaceError, PaceLayer},
     store::BreakerStatus,
 };
+use plimsoll_testing::{
+    calm::on_a_calm_machine, fault_row::FaultRow, micros, most_in_any_window, policy,
+    servers::Server,
+};
 use tokio::time::{Instant, sleep, timeout};
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::{
-    ALONE,
-    server::INSTANCES,
-    servers::Server,
-    support::{calm::on_a_calm_machine, fault_row::FaultRow, micros, most_in_any_window, policy},
-};
+use crate::{ALONE, server::INSTANCES};
 
 const TASKS: u64 = 8;
 /// Units a second, one at a time. A turn comes each 20 ms.

@@ -17,19 +17,18 @@ use axum::{Router, middleware::map_response, routing::get};
 use plimsoll::{
     Limiter, OnFailure, Policy, Quota, RateLimitLayer, RedisStore, Rule, by, store::BreakerStatus,
 };
+use plimsoll_testing::{
+    fault_row::FaultRow,
+    role::{Role, end_of_input},
+    servers::Server,
+    web,
+};
 use tokio::{
     runtime::Builder,
     time::{Instant, sleep},
 };
 
-use crate::{
-    ALONE, common_http,
-    figures::Waits,
-    processes::{Role, end_of_input},
-    server::show_source,
-    servers::Server,
-    support::fault_row::FaultRow,
-};
+use crate::{ALONE, figures::Waits, server::show_source};
 
 /// Connections with a request in flight each.
 const CONNECTIONS: u64 = 2_000;
@@ -65,7 +64,7 @@ fn saturated_server() {
 async fn serve(store: &str) {
     let app = Router::new().route("/", get(work));
     if store == CONTROL {
-        let address = tokio::spawn(common_http::serve(app)).await.expect("no panic");
+        let address = tokio::spawn(web::serve(app)).await.expect("no panic");
         println!("\nlistening on {address}");
         return end_of_input().await;
     }
@@ -79,7 +78,7 @@ async fn serve(store: &str) {
     let rule = Rule::new(Policy::new("api", quota).expect("a name"), by::header("x-api-key"));
     let layer = RateLimitLayer::new(limiter.clone(), rule.with_on_failure(on_failure)).visible();
     let app = app.layer(layer).layer(map_response(show_source));
-    let address = tokio::spawn(common_http::serve(app)).await.expect("no panic");
+    let address = tokio::spawn(web::serve(app)).await.expect("no panic");
     println!("\nlistening on {address}");
     let opened = Arc::new(AtomicBool::new(false));
     let watch = tokio::spawn({
@@ -117,7 +116,7 @@ async fn saturating_load() {
     let waits: Arc<Mutex<Vec<Duration>>> = Arc::default();
     let (mut clients, mut tasks) = (Vec::new(), Vec::new());
     for _ in 0..CONNECTIONS {
-        clients.push(common_http::http1(address).await);
+        clients.push(web::http1(address).await);
     }
     for (number, mut client) in clients.into_iter().enumerate() {
         let (stop, counts, waits) = (Arc::clone(&stop), Arc::clone(&counts), Arc::clone(&waits));

@@ -2,10 +2,8 @@
 
 use std::{cell::RefCell, process::Command};
 
-use crate::{
-    servers::{Guarded, Server, until},
-    stage::{Stage, measured},
-};
+use crate::stage::{Stage, measured};
+use plimsoll_testing::servers::{Guarded, Server, until};
 
 fn signal(signal: &str, servers: &[&Server]) {
     for server in servers {

@@ -9,10 +9,9 @@ use plimsoll::{
     Decided, Decision, Limiter, Policy, Quota, RateLimitLayer, RedisConfig, RedisStore, Resilience,
     Rule, by, store::Source,
 };
-
-use crate::{
-    common_http,
-    processes::{Role, end_of_input},
+use plimsoll_testing::{
+    role::{Role, end_of_input},
+    web,
 };
 
 /// Units of each key; the window is long, so that what is admitted twice shows.
@@ -38,7 +37,7 @@ async fn server() {
     let Ok(store) = env::var(STORE) else { return };
     let app = Router::new().route("/", get(|| async { "hello" }));
     let app = if store == CONTROL { app } else { limited(app, &store).await };
-    let address = common_http::serve(app).await;
+    let address = web::serve(app).await;
     println!("\nlistening on {address}");
     end_of_input().await;
 }

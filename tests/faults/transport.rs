@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use crate::{
-    proxy::Proxy,
-    server::{AUTHORITY, POOL},
+use crate::server::{AUTHORITY, POOL};
+use plimsoll_testing::{
     servers::{Certificates, Server, directory, free_port},
+    spoiling_proxy::Proxy,
 };
 
 /// A way from the server under test to Redis.

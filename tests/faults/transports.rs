@@ -3,11 +3,11 @@
 use std::{cell::RefCell, process::Command};
 
 use crate::{
-    proxy::Spoil,
     server::Serving,
     stage::{Stage, measured},
     transport::{Route, Transport},
 };
+use plimsoll_testing::spoiling_proxy::Spoil;
 
 fn signal(pid: u32, signal: &str) {
     let pid = pid.to_string();

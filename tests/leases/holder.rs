@@ -11,15 +11,10 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Decision, Limiter, Policy, RedisStore, Resilience, store::Source};
+use plimsoll::{Decision, Limiter, Policy, RedisConfig, RedisStore, Resilience, store::Source};
+use plimsoll_testing::{policy, role::end_of_input, seed::Random, servers::PATIENCE};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::{task::JoinSet, time::sleep};
-
-use crate::{
-    processes::end_of_input,
-    servers::patient,
-    support::{policy, seed::Random},
-};
 
 pub(crate) const URL: &str = "PLIMSOLL_LEASES_URL";
 pub(crate) const FILE: &str = "PLIMSOLL_LEASES_FILE";
@@ -48,7 +43,8 @@ pub(crate) fn now() -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn role() {
     let (Ok(url), Ok(file)) = (env::var(URL), env::var(FILE)) else { return };
-    let store = RedisStore::connect_with(&url, patient()).await.expect("a store");
+    let config = RedisConfig::default().connect_timeout(PATIENCE).response_timeout(PATIENCE);
+    let store = RedisStore::connect_with(&url, config).await.expect("a store");
     let limiter = Limiter::with(store, Resilience::default().without_fallback());
     let uses = Arc::new(File::create(file).expect("a file"));
     let from_stock = Arc::new(AtomicU64::new(0));

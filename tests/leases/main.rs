@@ -1,32 +1,18 @@
 //! Six processes lease from one Redis. Two are killed, one is frozen, and one has a bad connection.
 //! The processes share a clock, by which no window holds more units than its bound.
 
-#[path = "../faults/processes.rs"]
-#[allow(dead_code, reason = "its memory is not judged here")]
-mod processes;
-#[path = "../redis/proxy.rs"]
-#[allow(dead_code, reason = "some faults are enough here")]
-mod proxy;
-#[path = "../redis/servers.rs"]
-mod servers;
-#[path = "../support/mod.rs"]
-mod support;
-
 mod holder;
 mod judge;
 mod unpolled;
 
 use std::{env, fs, path::Path, process::Command, sync::atomic::Ordering::SeqCst, time::Duration};
 
+use plimsoll_testing::{proxy::Proxy, role::Role, seed::Random, servers::Server};
 use tokio::time::{Instant, sleep};
 
 use self::{
     holder::{FILE, QUOTAS, URL},
     judge::Judge,
-    processes::Role,
-    proxy::Proxy,
-    servers::Server,
-    support::seed::Random,
 };
 
 /// The number of processes.

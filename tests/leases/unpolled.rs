@@ -3,7 +3,7 @@
 //!
 //! Each program has a runtime, a limiter and connections of its own. Two of them share a key. Redis
 //! is healthy all the time, so the fallback must not decide a check, and no window may hold more units
-//! than its bound. `tests/resilience/leases.rs` has the same in virtual time.
+//! than its bound. `tests/remote/leases.rs` has the same in virtual time.
 
 use std::{
     env,
@@ -14,17 +14,13 @@ use std::{
 };
 
 use plimsoll::{Algorithm, Decision, Limiter, Policy, Quota, RedisStore, store::Source};
+use plimsoll_testing::{calm::on_a_calm_machine, seed::Random, servers::Server};
 use tokio::{
     runtime::{Builder, Runtime},
     time::Instant,
 };
 
-use crate::{
-    holder::now,
-    judge::Judge,
-    servers::Server,
-    support::{calm::on_a_calm_machine, seed::Random},
-};
+use crate::{holder::now, judge::Judge};
 
 /// The way in which a program runs its checks.
 #[derive(Debug, Clone, Copy)]

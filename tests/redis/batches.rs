@@ -8,15 +8,15 @@ use plimsoll::{
     MemoryStore, Policy, RedisConfig, RedisStore, Resilience,
     store::{Request, Store},
 };
+use plimsoll_testing::{
+    calm::on_a_calm_machine,
+    seed::{self, Random},
+    servers::{Cluster, Server},
+};
 
 use crate::{
     differential::{quota, view},
-    policy,
-    servers::{Cluster, Server, patient},
-    support::{
-        calm::on_a_calm_machine,
-        seed::{self, Random},
-    },
+    patient, policy,
 };
 
 /// One connection, so that what was sent first is decided first.

@@ -3,9 +3,8 @@
 use std::{fs, path::PathBuf, time::Duration};
 
 use plimsoll::{Algorithm, Decision, Limiter, Policy, Quota, RedisStore};
+use plimsoll_testing::servers::{Server, directory, run, until};
 use tokio::time::Instant;
-
-use crate::servers::{Server, directory, run, until};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const WINDOW: Duration = Duration::from_secs(5);

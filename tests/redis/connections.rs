@@ -4,12 +4,12 @@ use std::{fs, sync::atomic::Ordering::SeqCst, time::Duration};
 
 use bb8_redis::RedisConnectionManager;
 use plimsoll::{Limiter, RedisConfig, RedisStore};
-
-use crate::{
-    admits, assert_works, policy,
+use plimsoll_testing::{
     proxy::Proxy,
     servers::{Certificates, Server, directory, free_port},
 };
+
+use crate::{admits, assert_works, policy};
 
 const RIGHTS: &str =
     "+evalsha +eval +time +get +set +getrange +setrange +pexpire +pexpireat +pttl +del";

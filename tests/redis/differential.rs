@@ -6,15 +6,14 @@ use plimsoll::{
     Algorithm, Allowed, Charge, Decision, Key, Limiter, ManualClock, MemoryConfig, MemoryStore,
     Policy, Quota, Receipt, RedisStore, Standing,
 };
-
-use crate::{
-    judged::oracle::counted,
-    servers::{Cluster, Server, patient},
-    support::{
-        hold,
-        seed::{self, Random},
-    },
+use plimsoll_testing::{
+    hold,
+    oracle::counted,
+    seed::{self, Random},
+    servers::{Cluster, Server},
 };
+
+use crate::patient;
 
 type Counts = BTreeMap<&'static str, u64>;
 

@@ -8,12 +8,12 @@ use std::{
 };
 
 use plimsoll::{Effect, Error, ErrorKind, Limiter, RedisConfig, RedisStore};
-
-use crate::{
-    policy,
-    servers::{Server, free_port, patient, until},
-    support::calm::eventually,
+use plimsoll_testing::{
+    calm::eventually,
+    servers::{Server, free_port, until},
 };
+
+use crate::{patient, policy};
 
 async fn fails(limiter: &Limiter, quota: &str) -> Error {
     let policy = policy("p", quota);

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use plimsoll::{Algorithm, Limiter, RedisStore, Resilience};
+use plimsoll_testing::{policy, servers::Server};
 
-use crate::{
-    servers::{Server, patient},
-    support::policy,
-};
+use crate::patient;
 
 /// A key lives until all its units are back, and not much longer, also if it is charged all the time.
 #[tokio::test]

@@ -15,12 +15,9 @@ use std::{
 };
 
 use plimsoll::{Decision, Limiter, Policy, RedisStore, Reserve};
+use plimsoll_testing::{calm::on_a_calm_machine, servers::Server};
 
-use crate::{
-    admits, policy,
-    servers::{Server, patient},
-    support::calm::on_a_calm_machine,
-};
+use crate::{admits, patient, policy};
 
 /// Tasks that check as fast as they can, and their counts.
 pub(crate) struct Load {

@@ -3,12 +3,10 @@
 use std::{pin::pin, process::Command, time::Duration};
 
 use plimsoll::{Limiter, RedisStore, Resilience, store::Source};
+use plimsoll_testing::servers::Server;
 use tokio::time::{Instant, sleep_until};
 
-use crate::{
-    policy,
-    servers::{Server, patient},
-};
+use crate::{patient, policy};
 
 fn signal(signal: &str, server: &Server) {
     let pid = server.pid().to_string();

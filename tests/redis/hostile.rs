@@ -5,14 +5,13 @@ use plimsoll::{
     Algorithm, Decision, Error, ErrorKind, Limiter, Policy, Quota, RedisStore, Reserve, Resilience,
     store::Source,
 };
-
-use crate::{
-    servers::{Server, patient},
-    support::{
-        hold, policy,
-        seed::{Random, histories},
-    },
+use plimsoll_testing::{
+    hold, policy,
+    seed::{Random, histories},
+    servers::Server,
 };
+
+use crate::patient;
 
 /// A quota of each algorithm, and the tag of its keys.
 const EACH: [(&str, &str); Algorithm::EACH.len()] = [

@@ -1,38 +1,21 @@
 //! The histories by which the embedded store is judged, judged by the same oracle: raw requests
 //! and rational numbers, which share nothing with either implementation.
 
-#[path = "../properties/history.rs"]
-mod history;
-#[path = "../properties/judge.rs"]
-mod judge;
-#[path = "../oracle/mod.rs"]
-pub(crate) mod oracle;
-#[path = "../properties/penalties.rs"]
-mod penalties;
-#[path = "../properties/rollout.rs"]
-mod rollout;
-#[path = "../properties/run.rs"]
-mod run;
-#[path = "../properties/spending.rs"]
-mod spending;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll::{
     Limiter, ManualClock, RedisStore,
     store::{Answer, Request, Store},
 };
+use plimsoll_testing::histories::{
+    self, Family, histories,
+    rollout::{self, Steps},
+};
 use proptest::test_runner::Config;
 use tokio::runtime::Runtime;
 
-use self::{
-    history::{Family, histories},
-    rollout::Steps,
-};
-use crate::{
-    servers::{Server, patient},
-    support::{self, CaseCounts, Fixture, seed},
-};
+use crate::patient;
+use plimsoll_testing::{CaseCounts, Fixture, seed, servers::Server};
 
 /// Waits for each answer, for tests that do not.
 #[derive(Debug)]
@@ -76,7 +59,7 @@ fn agrees(name: &'static str, family: Family, full: u32) {
             move |at| clock.set(at),
         )
         .shared();
-        run::run(&fixture, &history, &tally);
+        histories::run(&fixture, &history, &tally);
         Ok(())
     });
     tally.report(name);

@@ -9,11 +9,9 @@ use std::sync::{
 
 use futures_util::future::join_all;
 use plimsoll::{Decision, Limiter, Policy, RedisStore, Resilience, store::Source};
+use plimsoll_testing::servers::{Cluster, Server};
 
-use crate::{
-    policy,
-    servers::{Cluster, Server, patient},
-};
+use crate::{patient, policy};
 
 /// Returns a limiter with leases, whose deadline a busy machine does not reach.
 fn patient_limiter(store: RedisStore) -> Limiter {

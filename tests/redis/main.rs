@@ -3,6 +3,7 @@
 mod batches;
 mod clock_steps;
 mod connections;
+mod contract;
 mod differential;
 mod errors;
 mod expiry;
@@ -16,22 +17,24 @@ mod nagle;
 mod no_runtime;
 mod nodes;
 mod processes;
-mod proxy;
 mod recovery;
 mod rights;
 mod runtimes;
-mod servers;
 mod several_slots;
 mod starts;
 mod strays;
-#[path = "../support/mod.rs"]
-mod support;
 mod topology;
 mod trial;
 mod validation;
 mod wire;
 
-use plimsoll::{Decision, Limiter, Policy, Quota, RedisStore};
+use plimsoll::{Decision, Limiter, Policy, Quota, RedisConfig, RedisStore};
+use plimsoll_testing::servers::PATIENCE;
+
+/// Returns a configuration for tests that do not measure time.
+pub(crate) fn patient() -> RedisConfig {
+    RedisConfig::default().connect_timeout(PATIENCE).response_timeout(PATIENCE)
+}
 
 pub(crate) fn policy(name: &str, quota: &str) -> Policy {
     Policy::new(name, quota.parse::<Quota>().expect("a valid quota")).expect("a valid name")

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use plimsoll::{Limiter, ManualClock, RedisStore};
+use plimsoll_testing::servers::Server;
 
-use crate::{
-    policy,
-    servers::{Server, patient},
-};
+use crate::{patient, policy};
 
 /// Returns the row of an algorithm in the table of the page.
 fn row(algorithm: &str) -> &'static str {

@@ -11,17 +11,14 @@ use std::{
 
 use bb8_redis::RedisConnectionManager;
 use plimsoll::{Limiter, RedisStore, Resilience};
+use plimsoll_testing::{calm::on_a_calm_machine, servers::Server};
 use redis::{
     IntoConnectionInfo,
     io::tcp::{TcpSettings, socket2::SockRef},
 };
 use tokio::time::Instant;
 
-use crate::{
-    policy,
-    servers::{Server, patient},
-    support::calm::on_a_calm_machine,
-};
+use crate::{patient, policy};
 
 /// The time for which the relay holds each reply of the script.
 const REPLY_DELAY: Duration = Duration::from_millis(30);

@@ -9,11 +9,9 @@ use std::{
 
 use futures_util::future::join_all;
 use plimsoll::{Effect, Limiter, RedisStore, Resilience, store::Source};
+use plimsoll_testing::servers::{Cluster, Server};
 
-use crate::{
-    policy,
-    servers::{Cluster, Server},
-};
+use crate::policy;
 
 struct Unpark(Thread);
 

@@ -10,18 +10,16 @@ use plimsoll::{
     Decision, Limiter, OnFailure, RedisConfig, RedisStore, Resilience,
     store::{BreakerStatus, Source},
 };
+use plimsoll_testing::{
+    calm::on_a_calm_machine,
+    servers::{Cluster, Server, until},
+};
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep},
 };
 
-use crate::{
-    policy,
-    recovery::Frozen,
-    servers::{Cluster, Server, until},
-    support::calm::on_a_calm_machine,
-    topology::keyslot,
-};
+use crate::{policy, recovery::Frozen, topology::keyslot};
 
 /// The longest wait of a check whose node is known to be dead.
 const MAX_WAIT: Duration = Duration::from_millis(5);

@@ -8,11 +8,9 @@ use std::{
 };
 
 use plimsoll::{Decision, Limiter, RedisStore};
+use plimsoll_testing::servers::Server;
 
-use crate::{
-    policy,
-    servers::{Server, patient},
-};
+use crate::{patient, policy};
 
 const QUOTA: &str = "200/500ms";
 

@@ -13,14 +13,14 @@ use std::{
 };
 
 use plimsoll::{Limiter, Policy, RedisConfig, RedisStore, Resilience, store::Source};
-use tokio::time::{Instant, sleep, timeout};
-
-use crate::{
-    policy,
+use plimsoll_testing::{
+    calm::on_a_calm_machine,
     proxy::Proxy,
     servers::{Cluster, Guarded, Server, until},
-    support::calm::on_a_calm_machine,
 };
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::policy;
 
 const MAX_RECOVERY: Duration = Duration::from_secs(2);
 

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use plimsoll::{Limiter, RedisStore, Resilience};
+use plimsoll_testing::{policy, servers::Server};
 
-use crate::{
-    servers::{Server, patient},
-    support::policy,
-};
+use crate::patient;
 
 /// The quotas, each with a window in which nothing comes back during the test.
 const EACH: [&str; 6] = [

@@ -11,12 +11,13 @@ use std::{
 use plimsoll::{
     Decision, ErrorKind, Limiter, OnFailure, Policy, RedisStore, Resilience, store::Source,
 };
+use plimsoll_testing::servers::Server;
 use tokio::{
     runtime::{Builder, Runtime},
     time::Instant,
 };
 
-use crate::{policy, servers::Server};
+use crate::policy;
 
 fn current_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")

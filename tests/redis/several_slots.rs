@@ -3,14 +3,10 @@
 use std::time::Duration;
 
 use plimsoll::{Limiter, Policy, RedisConfig, RedisStore, Resilience, store::Source};
+use plimsoll_testing::{calm::eventually, servers::Cluster};
 use tokio::{runtime::Handle, time::Instant};
 
-use crate::{
-    policy,
-    recovery::Frozen,
-    servers::{Cluster, patient},
-    support::calm::eventually,
-};
+use crate::{patient, policy, recovery::Frozen};
 
 async fn remaining(limiter: &Limiter, policy: &Policy, key: &str) -> u64 {
     let decision = limiter.peek(policy.charge(key, 0)).await.expect("an answer");

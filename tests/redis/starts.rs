@@ -4,17 +4,17 @@ use std::{future::Future, sync::atomic::Ordering::SeqCst, time::Duration};
 
 use bb8_redis::RedisConnectionManager;
 use plimsoll::{Decision, ErrorKind, Limiter, RedisConfig, RedisStore, Resilience, store::Source};
+use plimsoll_testing::{
+    calm::eventually,
+    proxy::Proxy,
+    servers::{Server, directory, free_port, until},
+};
 use tokio::{
     net::TcpListener,
     time::{Instant, sleep, timeout},
 };
 
-use crate::{
-    policy,
-    proxy::Proxy,
-    servers::{Server, free_port, until},
-    support::calm::eventually,
-};
+use crate::policy;
 
 fn lazy() -> RedisConfig {
     RedisConfig::default().lazy(true)
@@ -82,7 +82,7 @@ async fn a_sentinel_that_comes_later() {
     let (port, primary) = (free_port(), Server::start());
     let create = RedisStore::sentinel_with([url(port)], "mine", lazy());
     starts_without_redis(create, || {
-        let path = crate::servers::directory().join("sentinel.conf");
+        let path = directory().join("sentinel.conf");
         let text = format!(
             "port {port}\nbind 127.0.0.1\nsentinel monitor mine 127.0.0.1 {} 1\n",
             primary.port

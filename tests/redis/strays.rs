@@ -3,9 +3,10 @@
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
 use plimsoll::{Decision, Effect, ErrorKind, Limiter, RedisConfig, RedisStore, Resilience};
+use plimsoll_testing::{calm::eventually, proxy::Proxy, servers::Server};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{policy, proxy::Proxy, servers::Server, support::calm::eventually};
+use crate::policy;
 
 async fn limiter(url: &str) -> Limiter {
     let config = RedisConfig::default().connections(1).batching(false);

@@ -3,12 +3,12 @@
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
 use plimsoll::{Decision, Key, Limiter, Policy, RedisConfig, RedisStore};
+use plimsoll_testing::servers::{Cluster, Guarded, Server, free_port, until};
 
 use crate::{
     assert_works,
     faults::{Load, assert_healed},
-    policy,
-    servers::{Cluster, Guarded, Server, free_port, patient, until},
+    patient, policy,
 };
 
 #[tokio::test]

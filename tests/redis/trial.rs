@@ -6,14 +6,12 @@ use std::fs;
 use plimsoll::{
     Error, ErrorKind, Limiter, RedisConfig, RedisStore, Reserve, Resilience, store::BreakerStatus,
 };
-
-use crate::{
-    admits,
-    errors::answering,
-    policy,
-    servers::{Cluster, Guarded, Server, patient, until},
-    support::calm::eventually,
+use plimsoll_testing::{
+    calm::eventually,
+    servers::{Cluster, Guarded, Server, until},
 };
+
+use crate::{admits, errors::answering, patient, policy};
 
 #[track_caller]
 fn assert_says(result: Result<RedisStore, Error>, kind: ErrorKind, place: &str, parts: &[&str]) {

@@ -2,11 +2,9 @@
 //! as it is. A state whose number is just in bounds is decided.
 
 use plimsoll::{ErrorKind, Limiter, ManualClock, Policy, RedisStore, Resilience};
+use plimsoll_testing::{policy, servers::Server};
 
-use crate::{
-    servers::{Server, patient},
-    support::policy,
-};
+use crate::patient;
 
 const NOW: u64 = 1_700_000_000_000_000;
 const MINUTE: u64 = 60_000_000;

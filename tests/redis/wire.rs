@@ -3,11 +3,9 @@
 use std::collections::BTreeSet;
 
 use plimsoll::{Charge, Limiter, Policy, RedisStore};
+use plimsoll_testing::servers::Server;
 
-use crate::{
-    policy,
-    servers::{Server, patient},
-};
+use crate::{patient, policy};
 
 #[tokio::test]
 async fn a_check_is_one_command() {

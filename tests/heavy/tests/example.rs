@@ -1,8 +1,7 @@
 //! Starts the examples `grpc` and `reqwest`.
 #![cfg(any(feature = "reqwest", feature = "tonic"))]
 
-#[path = "../../support/example.rs"]
-mod example;
+use plimsoll_testing::example::{program, start};
 
 #[cfg(feature = "tonic")]
 #[test]
@@ -11,9 +10,9 @@ fn grpc() {
 
     use tokio::time::Instant;
 
-    let example = example::start("grpc");
+    let example = start("grpc");
     let start = Instant::now();
-    let client = example::program("grpc_client")
+    let client = program("grpc_client")
         .env("SERVER", format!("http://{}", example.address))
         .output()
         .unwrap();
@@ -35,7 +34,7 @@ fn grpc() {
 #[cfg(feature = "reqwest")]
 #[test]
 fn reqwest() {
-    let output = example::program("reqwest").output().unwrap();
+    let output = program("reqwest").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success());
     // Without pauses, the service denies four of them.

@@ -1,9 +1,6 @@
 //! gRPC: a real tonic server and client, HTTP on the same budget, and the bytes of a denial.
 #![cfg(feature = "tonic")]
 
-#[path = "../../common_http/serve.rs"]
-mod serve;
-
 use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
 use axum::routing::get;
@@ -15,7 +12,7 @@ use plimsoll::{
     ResponseBody, Rule, by,
     store::{Answer, Store},
 };
-use serve::serve;
+use plimsoll_testing::web::serve;
 use tonic::{Code, service::Routes, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::StatusExt;

@@ -1,20 +1,16 @@
 //! HTTP/2 beside HTTP/1.1: many streams of one connection, and charges that the response settles.
 #![cfg(feature = "tonic")]
 
-#[allow(dead_code, reason = "this test needs a part of it")]
-#[path = "../../common_http/mod.rs"]
-mod common_http;
-
 use std::{net::SocketAddr, time::Duration};
 
 use axum::{Router, routing::get};
 use bytes::Bytes;
-use common_http::{http1, serve};
 use http::Request;
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll::{Limiter, Policy, RateLimitLayer, Rule, by};
+use plimsoll_testing::web::{http1, serve};
 use tokio::net::TcpStream;
 
 fn policy(name: &str, quota: &str) -> Policy {

@@ -2,14 +2,10 @@
 //! by axum.
 #![cfg(feature = "tonic")]
 
-#[allow(dead_code, reason = "this test needs one client")]
-#[path = "../../common_http/mod.rs"]
-mod common_http;
-
 use std::net::SocketAddr;
 
-use common_http::{http1, serve};
 use plimsoll::{Limiter, Policy, RateLimitLayer, Rule, by, route};
+use plimsoll_testing::web::{http1, serve};
 use tokio::net::TcpListener;
 use tonic::{
     Code, Request, Status,

@@ -1,8 +1,6 @@
 //! Browsers and long responses, over real sockets: CORS, WebSockets and server-sent events.
 
 mod cors;
-#[path = "../../../../tests/common_http/serve.rs"]
-mod serve;
 mod streams;
 mod switch;
 
@@ -15,7 +13,7 @@ use tokio::{
     net::TcpStream,
 };
 
-pub(crate) use self::serve::serve;
+pub(crate) use plimsoll_testing::web::serve;
 
 pub(crate) fn policy(name: &str, quota: &str) -> Policy {
     Policy::new(name, quota).unwrap()

@@ -1,0 +1,133 @@
+//! Support for the tests: a limiter with a manual clock, and counts of the cases that a test reached.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    future::Future,
+    io::Write,
+    pin::pin,
+    sync::Mutex,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use plimsoll::{Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota, Reservation};
+
+/// A limiter over a fresh store, and a function that sets the time of the store.
+pub struct Fixture {
+    pub limiter: Limiter,
+    set: Box<dyn Fn(u64) + Send + Sync>,
+    is_shared: bool,
+}
+
+impl Fixture {
+    pub fn new(limiter: Limiter, set: impl Fn(u64) + Send + Sync + 'static) -> Self {
+        Self { limiter, set: Box::new(set), is_shared: false }
+    }
+
+    /// Marks the store as shared by several instances.
+    pub fn shared(self) -> Self {
+        Self { is_shared: true, ..self }
+    }
+
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Sets the time, in microseconds since the epoch, also backward.
+    pub fn set(&self, micros: u64) {
+        (self.set)(micros);
+    }
+}
+
+pub async fn memory() -> Fixture {
+    let clock = ManualClock::default();
+    let config = MemoryConfig::default().max_keys(10_000).clock(clock.clone());
+    let limiter = Limiter::new(MemoryStore::new(config));
+    Fixture::new(limiter, move |micros| clock.set(micros))
+}
+
+/// Returns the output of a future that is ready at the first poll.
+pub fn now<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("the future is pending"),
+    }
+}
+
+pub fn policy(name: &str, quota: &str) -> Policy {
+    Policy::new(name, quota.parse::<Quota>().expect("a valid quota")).expect("a valid name")
+}
+
+pub fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).expect("fits")
+}
+
+/// Reserves a charge, to be refunded or settled.
+pub async fn hold(limiter: &Limiter, charge: plimsoll::Charge<'_>) -> Reservation {
+    match limiter.reserve(charge).await.expect("the store answers") {
+        plimsoll::Reserve::Held(reservation) => reservation,
+        plimsoll::Reserve::Denied(denied) => panic!("refused: {denied:?}"),
+    }
+}
+
+/// Counts how often a test reached each of the cases that it must reach.
+#[derive(Debug, Default)]
+pub struct CaseCounts(Mutex<BTreeMap<&'static str, u64>>);
+
+impl CaseCounts {
+    pub fn expecting(cases: &[&'static str]) -> Self {
+        Self(Mutex::new(cases.iter().map(|case| (*case, 0)).collect()))
+    }
+
+    pub fn count(&self, case: &'static str) {
+        *self.0.lock().expect("no panic").entry(case).or_default() += 1;
+    }
+
+    pub fn count_if(&self, condition: bool, case: &'static str) {
+        if condition {
+            self.count(case);
+        }
+    }
+
+    /// Prints the counts, past the capture of the test harness, and fails if a case is missing.
+    pub fn report(&self, title: impl Debug) {
+        let cases = self.0.lock().expect("no panic");
+        let mut text = format!("\n{title:?} reached:\n");
+        for (case, count) in cases.iter() {
+            text += &format!("{count:>9}  {case}\n");
+        }
+        std::io::stderr().write_all(text.as_bytes()).expect("stderr");
+        let missing: Vec<_> = cases.iter().filter(|(_, count)| **count == 0).collect();
+        assert!(missing.is_empty(), "never reached: {missing:?}");
+    }
+}
+
+/// Returns the most units of `spent` (time, units) in any trailing window `(now - window, now]`.
+pub fn most_in_any_window(spent: &[(u64, u64)], window: u64) -> u128 {
+    let ends = spent.iter().map(|(end, _)| {
+        let inside = spent.iter().filter(|(time, _)| time <= end && time + window > *end);
+        inside.map(|(_, units)| u128::from(*units)).sum()
+    });
+    ends.max().unwrap_or(0)
+}
+
+/// A memory store whose statistics a test can read while a limiter owns the other handle.
+#[derive(Debug, Clone)]
+pub struct Watched(pub std::sync::Arc<MemoryStore>);
+
+impl Watched {
+    pub fn new(config: MemoryConfig) -> Self {
+        Self(std::sync::Arc::new(MemoryStore::new(config)))
+    }
+}
+
+impl plimsoll::store::Store for Watched {
+    fn call(&self, request: plimsoll::store::Request<'_>) -> plimsoll::store::Answer {
+        self.0.call(request)
+    }
+
+    fn is_embedded(&self) -> bool {
+        true
+    }
+}

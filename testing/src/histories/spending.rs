@@ -1,0 +1,88 @@
+//! The units spent by each key with their times, and their refunds and settlements.
+
+use super::{
+    history::Part,
+    run::{Admitted, Held, Player},
+};
+use crate::{
+    now,
+    oracle::{Entry, Paid},
+};
+
+impl Player<'_> {
+    pub fn refund(&mut self, which: usize) {
+        let Some((held, lines)) = self.take_held(which) else { return };
+        let mut expected = 0;
+        // The store is not asked to refund nothing.
+        for (paid, index) in lines.iter().filter(|(paid, _)| paid.units > 0) {
+            let quota = self.quota(paid.ask.entry.0);
+            let given = self.oracle.refund(self.time, &quota, paid);
+            self.tally.count_if(given == 0, "refund of nothing");
+            self.tally.count_if(given == paid.units, "refund in full");
+            self.tally.count_if(given > 0 && given < paid.units, "refund in part");
+            self.admitted[*index].units -= given;
+            self.write(paid.ask.entry, given);
+            expected += given;
+        }
+        assert_eq!(now(held.refund()).expect("the store answers"), expected, "units refunded");
+    }
+
+    pub fn settle(&mut self, which: usize, factor: Part) {
+        let Some((held, lines)) = self.take_held(which) else { return };
+        let units = factor.of(lines.iter().map(|(paid, _)| paid.units).max().unwrap_or(0).max(2));
+        // What comes back does so before anything is charged.
+        for up in [false, true] {
+            let charged = lines.iter().filter(|(paid, _)| paid.is_charged());
+            for (paid, index) in charged.filter(|(paid, _)| (paid.units < units) == up) {
+                let entry = paid.ask.entry;
+                let quota = self.quota(entry.0);
+                let free = self.oracle.free(self.time, entry, &quota);
+                let given = self.oracle.settle(self.time, &quota, paid, units);
+                self.admitted[*index].units -= given;
+                if up {
+                    self.charged(entry, units);
+                } else {
+                    self.write(entry, given);
+                }
+                self.tally.count(if up { "settle upward" } else { "settle downward" });
+                let beyond = up && units - paid.units > free;
+                self.tally.count_if(beyond, "settle upward beyond the limit");
+            }
+        }
+        now(held.settle(units)).expect("the store answers");
+    }
+
+    fn take_held(&mut self, which: usize) -> Option<Held> {
+        let count = self.held.len();
+        (count > 0).then(|| self.held.swap_remove(which % count))
+    }
+
+    pub fn admit(&mut self, paid: Vec<Paid>) -> Vec<(Paid, usize)> {
+        let mut lines = Vec::new();
+        for paid in paid {
+            let (entry, units) = (paid.ask.entry, paid.units);
+            let time = self.charged(entry, units);
+            lines.push((paid, self.admitted.len()));
+            self.admitted.push(Admitted { entry, time, units });
+        }
+        lines
+    }
+
+    /// A charge; the time at which the key was judged.
+    pub fn charged(&mut self, entry: Entry, units: u64) -> u64 {
+        let changed = self.changed.entry(entry).or_default();
+        if units > 0 {
+            *changed = self.time.max(*changed);
+        }
+        let judged = *changed;
+        self.write(entry, units);
+        judged
+    }
+
+    fn write(&mut self, entry: Entry, units: u64) {
+        if units > 0 {
+            let before = self.written.get(&entry).map_or(0, |(time, _)| *time);
+            self.written.insert(entry, (self.time.max(before), self.quota(entry.0)));
+        }
+    }
+}

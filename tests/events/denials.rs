@@ -1,0 +1,187 @@
+//! Events of denials, without any key or address in the clear.
+#![cfg(all(feature = "tracing", feature = "metrics"))]
+
+use std::convert::Infallible;
+
+use http::{Request, Response};
+use plimsoll::{
+    DenialEvents, Error, ErrorKind, Limiter, MemoryConfig, MemoryStore, OnFailure, Policy,
+    RateLimitLayer, Regions, RegionsConfig, Resilience, Rule, by,
+    store::{Answer, Request as StoreRequest, Store},
+};
+use plimsoll_testing::{alone, log::Log};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+fn policy(name: &str, quota: &str) -> Policy {
+    Policy::new(name, quota).unwrap()
+}
+
+#[tokio::test]
+async fn events_of_denials() {
+    if !alone("denials::events_of_denials") {
+        return;
+    }
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let inner =
+        service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    let rule = |name, quota| Rule::new(policy(name, quota), by::header("x-api-key")).cost(|_| 2);
+    let mut service = RateLimitLayer::new(Limiter::in_memory(), rule("calls", "5/min"))
+        .and(rule("shadow", "2/min").shadow())
+        .and(Rule::new(policy("by-peer", "100/min"), by::peer_ip()).shadow())
+        .layer(inner);
+    let mut ask = async || {
+        let request =
+            Request::get("/secret-path").header("x-api-key", "very-secret").body(()).unwrap();
+        service.ready().await.unwrap().call(request).await.unwrap().status().as_u16()
+    };
+    assert_eq!([ask().await, ask().await, ask().await], [200, 200, 429]);
+    let events = log.take_of_requests();
+    assert_eq!(events.len(), 3, "{events:#?}");
+    assert!(events[0].contains("into_make_service_with_connect_info"), "once: {}", events[0]);
+    assert!(events[0].contains("shadow rules do not count them"), "true of both: {}", events[0]);
+    assert!(events[1].contains("policy=\"shadow\"") && events[1].contains("shadow=true"));
+    let denial = &events[2];
+    for part in
+        ["INFO", "policy=\"calls\"", "key=Key(#", "cost=2", "used=4", "limit=5", "retry_after="]
+    {
+        assert!(denial.contains(part), "{part} in {denial}");
+    }
+    assert!(!events.iter().any(|event| event.contains("secret")), "{events:#?}");
+}
+
+/// An event says which store has decided. While the store is down, the used units are those of the share of
+/// this process, and not of the whole limit.
+#[tokio::test]
+async fn the_source_of_a_denial() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let calls = policy("calls", "8/min");
+    let fallback = Resilience::default().instances(4);
+    let home = MemoryStore::new(MemoryConfig::default());
+    let region = Regions::new(Down, home, RegionsConfig::new(2).share_percent(75)).unwrap();
+    for (limiter, units, fields) in [
+        (Limiter::in_memory(), 8, ["used=8 limit=8 source=\"local\""; 2]),
+        (Limiter::with(Down, fallback), 2, ["used=2 share=2 limit=8", "source=\"fallback\""]),
+        (Limiter::new(region), 3, ["used=3 share=3 limit=8", "source=\"fallback\""]),
+    ] {
+        for unit in 0..=units {
+            let decision = limiter.check(calls.charge("a", 1)).await.unwrap();
+            assert_eq!(decision.is_allowed(), unit < units);
+        }
+        let denials: Vec<_> =
+            log.take().into_iter().filter(|event| event.contains("used=")).collect();
+        let [denial] = &denials[..] else { panic!("{denials:#?}") };
+        assert!(fields.iter().all(|field| denial.contains(field)), "{denial}");
+    }
+}
+
+/// An attack of one client writes a line a second, with the count of the other denials.
+#[tokio::test(start_paused = true)]
+async fn denials_of_one_key_are_one_event_a_second() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let limiter = Limiter::in_memory();
+    let (calls, other) = (policy("calls", "1/d"), policy("other", "1/d"));
+    let denials = async |policy: &Policy, key: &str, count: usize| {
+        for _ in 0..count {
+            let _ = limiter.check(policy.charge(key, 1)).await.unwrap();
+        }
+        log.take()
+    };
+    assert_eq!(denials(&calls, "very-secret", 1).await.len(), 0, "admitted");
+    let events = denials(&calls, "very-secret", 1_000).await;
+    let [event] = &events[..] else { panic!("{} events", events.len()) };
+    assert!(event.contains(" suppressed=0") && !event.contains("suppressed_others"), "{event}");
+    assert!(!event.contains("secret"));
+    // Another key and another policy have events of their own.
+    assert_eq!(denials(&calls, "eve", 11).await.len(), 1);
+    assert_eq!(denials(&other, "very-secret", 11).await.len(), 1);
+    tokio::time::advance(std::time::Duration::from_millis(1_001)).await;
+    let events = denials(&calls, "very-secret", 1_000).await;
+    let [event] = &events[..] else { panic!("{} events", events.len()) };
+    assert!(event.contains(" suppressed=999"), "{event}");
+
+    assert_eq!(limiter.denial_events(), DenialEvents::OncePerSecond);
+    limiter.set_denial_events(DenialEvents::All);
+    assert_eq!(limiter.clone().denial_events(), DenialEvents::All);
+    assert_eq!(denials(&calls, "very-secret", 1_000).await.len(), 1_000);
+}
+
+/// A flood of made-up keys that are all denied writes a bounded number of lines.
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_keys_writes_a_bounded_number_of_events() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let limiter = Limiter::in_memory();
+    let calls = policy("calls", "1/d");
+    let flood = async || {
+        for key in 0..20_000_u64 {
+            let _ = limiter.check(calls.charge(key, 1)).await.unwrap();
+        }
+        log.take()
+    };
+    assert_eq!(flood().await.len(), 0);
+    assert!(flood().await.len() <= 1_024);
+    tokio::time::advance(std::time::Duration::from_millis(1_001)).await;
+    let events = flood().await;
+    assert!(events.len() <= 1_024 && events.len() > 1_000, "{}", events.len());
+    let suppressed: u64 = events
+        .iter()
+        .map(|event| {
+            let (_, count) = event.split_once("suppressed_others=").unwrap_or(("", "0"));
+            count.split(' ').next().unwrap().parse::<u64>().unwrap()
+        })
+        .sum();
+    assert!(suppressed >= 20_000 - 1_024, "{suppressed}");
+}
+
+/// The event names the route by its pattern, never by the path that the client has written.
+#[cfg(feature = "axum")]
+#[tokio::test]
+async fn an_event_names_the_route() {
+    use axum::{Router, body::Body, routing::get};
+
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let rule = Rule::new(policy("calls", "1/min"), by::constant("all"));
+    let layer = RateLimitLayer::new(Limiter::in_memory(), rule);
+    let app = Router::new().route("/users/{id}", get(|| async {})).layer(layer);
+    for status in [200, 429] {
+        let request = Request::get("/users/very-secret").body(Body::empty()).unwrap();
+        assert_eq!(app.clone().oneshot(request).await.unwrap().status(), status);
+    }
+    let events = log.take_of_requests();
+    let [denial] = &events[..] else { panic!("{events:#?}") };
+    assert!(denial.contains("route=\"/users/{id}\"") && !denial.contains("secret"), "{denial}");
+}
+
+#[derive(Debug)]
+struct Down;
+
+impl Store for Down {
+    fn call(&self, _: StoreRequest<'_>) -> Answer {
+        Answer::ready(Err(Error::new(ErrorKind::Unavailable, "down")))
+    }
+}
+
+#[tokio::test]
+async fn an_outage_is_reported_once() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let inner =
+        service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    let rule = Rule::new(policy("calls", "5/min"), by::header("x-api-key"));
+    let mut service =
+        RateLimitLayer::new(Limiter::new(Down), rule.with_on_failure(OnFailure::Deny)).layer(inner);
+    for _ in 0..1_000 {
+        let request = Request::get("/").header("x-api-key", "very-secret").body(()).unwrap();
+        let response = service.ready().await.unwrap().call(request).await.unwrap();
+        assert_eq!(response.status().as_u16(), 503);
+    }
+    let events = log.take_of_requests();
+    let warnings: Vec<_> = events.iter().filter(|event| event.contains("WARN")).collect();
+    assert_eq!(warnings.len(), 2, "{:#?}", &warnings[..warnings.len().min(9)]);
+    assert!(warnings[0].contains("error=down") && warnings[1].contains("breaker=\"open\""));
+    assert!(events.len() <= 4, "{events:#?}");
+}

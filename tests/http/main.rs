@@ -1,0 +1,16 @@
+//! The layers, as tower and axum see them: rules, responses, outcomes, and programs as users write them.
+
+mod by;
+mod by_client_ip;
+mod examples;
+mod header_vectors;
+mod lookup;
+mod lookup_flood;
+mod middleware;
+mod outcome;
+mod outcome_client;
+mod outcome_metrics;
+mod outcome_runtime;
+mod outcome_upstream;
+mod personas;
+mod route_spellings;

@@ -1,0 +1,451 @@
+use std::time::Duration;
+
+use futures_util::{FutureExt, future::join_all};
+use plimsoll::{
+    Algorithm, BreakerConfig, Charge, Decision, Limiter, ManualClock, MemoryConfig, OnFailure,
+    Policy, Reservation, Reserve, Resilience,
+    store::{BreakerStatus, Source},
+};
+use plimsoll_testing::policy;
+use tokio::time::{Instant, advance};
+
+use crate::remote::{Mood, Remote};
+
+const START: u64 = 1_700_000_000_000_000;
+
+pub(crate) struct Bench {
+    pub(crate) limiter: Limiter,
+    pub(crate) remote: Remote,
+    pub(crate) clock: ManualClock,
+}
+
+impl Bench {
+    pub(crate) fn new(instances: u32) -> Self {
+        Self::with(Resilience::default().instances(instances))
+    }
+
+    pub(crate) fn with(resilience: Resilience) -> Self {
+        let clock = ManualClock::at(START);
+        let remote = Remote::new(&clock);
+        let resilience = resilience.clock(clock.clone());
+        Self { limiter: Limiter::with(remote.clone(), resilience), remote, clock }
+    }
+
+    pub(crate) async fn check<'p>(&self, charge: Charge<'p>) -> Decision<'p> {
+        self.limiter.check(charge).await.expect("it falls back")
+    }
+
+    pub(crate) async fn admitted(&self, policy: &Policy, tries: u32) -> u32 {
+        let mut admitted = 0;
+        for _ in 0..tries {
+            admitted += u32::from(self.check(policy.charge("alice", 1)).await.is_allowed());
+        }
+        admitted
+    }
+
+    pub(crate) async fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+        advance(time).await;
+    }
+
+    /// Returns the remaining units of a key in the store.
+    pub(crate) async fn left(&self, policy: &Policy, key: &str) -> u64 {
+        let peek = self.limiter.peek(policy.charge(key, 0)).await.expect("it falls back");
+        assert_eq!(peek.source(), Source::Shared);
+        peek.outcomes().get(0).expect("an outcome").standing().remaining()
+    }
+
+    /// Returns the state of the breaker.
+    pub(crate) fn breaker(&self) -> BreakerStatus {
+        self.limiter.status().breaker.expect("a breaker")
+    }
+
+    /// Waits until the prober of an open breaker has sent a probe and has read what answer there is.
+    pub(crate) async fn until_probed(&self) {
+        self.pass(Duration::from_millis(551)).await;
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Units that are held.
+    pub(crate) async fn hold(&self, charge: Charge<'_>) -> Reservation {
+        match self.limiter.reserve(charge).await.expect("it falls back") {
+            Reserve::Held(held) => held,
+            Reserve::Denied(denied) => panic!("{denied:?}"),
+        }
+    }
+
+    /// Until the breaker has closed again.
+    pub(crate) async fn heal(&self, policy: &Policy) {
+        self.remote.set(Mood::Well);
+        for _ in 0..40 {
+            self.pass(Duration::from_millis(50)).await;
+            let _ = self.check(policy.charge("probe", 0)).await;
+        }
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_check_waits_longer_than_the_deadline() {
+    for mood in [Mood::Hangs, Mood::Mute] {
+        let bench = Bench::new(1);
+        let policy = policy("p", "10/min");
+        bench.remote.set(mood);
+        let start = Instant::now();
+        let decision = bench.check(policy.charge("alice", 1)).await;
+        assert!(decision.is_allowed());
+        assert_eq!(decision.source(), Source::Fallback);
+        let waited = start.elapsed();
+        let (deadline, ticks) = (Duration::from_millis(50), Duration::from_millis(2));
+        assert!(waited <= deadline && waited >= deadline - ticks, "{waited:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_is_only_probed() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "1000000/min");
+    bench.remote.set(Mood::Hangs);
+    let start = Instant::now();
+    bench.admitted(&policy, 1_000).await;
+    // Ten calls open the breaker, and no check waits after that.
+    assert_eq!(bench.remote.calls(), 10);
+    assert!(start.elapsed() < Duration::from_millis(530), "{:?}", start.elapsed());
+    for probes in 1..=5 {
+        bench.until_probed().await;
+        bench.admitted(&policy, 100).await;
+        assert_eq!(bench.remote.calls(), 10 + probes);
+        // The probe fails at the deadline.
+        bench.pass(Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(matches!(bench.breaker(), BreakerStatus::Open { .. }));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_in_flight_double_while_the_store_recovers() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "1000000/min token-bucket(1000000)");
+    bench.remote.set(Mood::Down);
+    for _ in 0..10 {
+        let _ = bench.check(policy.charge("alice", 0)).await;
+    }
+    bench.remote.set(Mood::Late);
+    bench.until_probed().await;
+    let mut rounds = Vec::new();
+    for _ in 0..6 {
+        let before = bench.remote.calls();
+        join_all((0..30).map(|_| bench.check(policy.charge("alice", 0)))).await;
+        rounds.push(bench.remote.calls() - before);
+    }
+    assert_eq!(rounds, [1, 2, 4, 8, 16, 30]);
+    bench.pass(Duration::from_millis(1_001)).await;
+    assert_eq!(bench.breaker(), BreakerStatus::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_half_open_breaker_lets_one_call_through_at_a_time() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "1000000/min");
+    bench.remote.set(Mood::Hangs);
+    for _ in 0..10 {
+        let _ = bench.limiter.peek(policy.charge("alice", 1)).await;
+    }
+    bench.remote.set(Mood::Well);
+    bench.until_probed().await;
+    bench.remote.set(Mood::Hangs);
+    let calls = bench.remote.calls();
+    let mut only = Box::pin(bench.limiter.check(policy.charge("alice", 1)));
+    assert!(futures_util::poll!(&mut only).is_pending());
+    assert_eq!(bench.admitted(&policy, 100).await, 100);
+    assert_eq!(bench.remote.calls(), calls + 1);
+    // A call that is given up makes room for another.
+    drop(only);
+    bench.admitted(&policy, 1).await;
+    assert_eq!(bench.remote.calls(), calls + 2);
+    // Three failures one after the other open it again.
+    bench.admitted(&policy, 10).await;
+    assert_eq!(bench.remote.calls(), calls + 4);
+    assert!(matches!(bench.breaker(), BreakerStatus::Open { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_limiter_recovers() {
+    let bench = Bench::new(2);
+    let policy = policy("p", "20/h");
+    bench.remote.set(Mood::Down);
+    assert_eq!(bench.admitted(&policy, 20).await, 10);
+    bench.remote.set(Mood::Well);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(bench.breaker(), BreakerStatus::Closed);
+    // What the fallback admitted has been charged to the store, too.
+    assert_eq!(bench.left(&policy, "alice").await, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_prober_ends_with_the_limiter() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "20/h");
+    bench.remote.set(Mood::Down);
+    bench.admitted(&policy, 20).await;
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    assert_eq!(tasks(), 1);
+    drop(bench);
+    tokio::task::yield_now().await;
+    assert_eq!(tasks(), 0);
+}
+
+#[test]
+fn without_a_runtime_requests_are_the_probes() {
+    const OPEN: Duration = Duration::from_millis(5);
+    let mut breaker = BreakerConfig::default();
+    breaker.open = OPEN;
+    let bench = Bench::with(Resilience::default().breaker(breaker));
+    let policy = policy("p", "1000/h");
+    let check = || {
+        let check = bench.limiter.check(policy.charge("alice", 1)).now_or_never();
+        check.expect("decided at once").expect("it falls back").source()
+    };
+    // On a late machine the breaker may admit a probe each time it has been open for long enough.
+    let calls_of = |checks: u64, expected: u64| {
+        let (before, start) = (bench.remote.calls(), Instant::now());
+        (0..checks).for_each(|_| assert_eq!(check(), Source::Fallback));
+        let (calls, took) = (bench.remote.calls() - before, start.elapsed());
+        let late = (took.as_micros() / OPEN.as_micros()) as u64;
+        assert!((expected..=expected + late).contains(&calls), "{calls} calls in {took:?}");
+    };
+    bench.remote.set(Mood::Down);
+    calls_of(20, 10);
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(7));
+        calls_of(2, 1);
+    }
+    bench.remote.set(Mood::Well);
+    std::thread::sleep(Duration::from_millis(7));
+    (0..20).for_each(|_| assert_eq!(check(), Source::Shared));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_instance_enforces_its_share() {
+    let quotas: [_; Algorithm::EACH.len()] = [
+        ("sliding-log", "9/min"),
+        ("sliding-buckets(4)", "9/min"),
+        ("sliding-counter", "9/min"),
+        ("token-bucket(9)", "9/h"),
+        ("fixed-window", "9/min"),
+    ];
+    for (kind, limit) in quotas {
+        let bench = Bench::new(3);
+        let policy = policy("p", &format!("{limit} {kind}"));
+        bench.remote.set(Mood::Down);
+        assert_eq!(bench.admitted(&policy, 20).await, 3, "{kind}");
+    }
+    let bench = Bench::new(50);
+    let policy = policy("p", "9/min");
+    bench.remote.set(Mood::Down);
+    assert_eq!(bench.admitted(&policy, 20).await, 1, "at least one unit");
+    // A cost beyond the share but within the limit has a wait.
+    let Decision::Denied(denied) = bench.check(policy.charge("bob", 5)).await else {
+        panic!("a share is 1")
+    };
+    assert!(!denied.is_over_capacity() && denied.retry_after().is_some());
+    let Decision::Denied(denied) = bench.check(policy.charge("bob", 10)).await else {
+        panic!("the limit is 9")
+    };
+    assert!(denied.is_over_capacity());
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_failure_decides_for_each_charge() {
+    let bench = Bench::new(1);
+    let (cheap, dear, own) =
+        (policy("cheap", "1/min"), policy("dear", "1/min"), policy("own", "1/min"));
+    bench.remote.set(Mood::Down);
+    for _ in 0..3 {
+        let open = cheap.charge("alice", 1).with_on_failure(OnFailure::Allow);
+        assert!(bench.check(open).await.is_allowed());
+    }
+    let closed = || dear.charge("alice", 1).with_on_failure(OnFailure::Deny);
+    let error = bench.limiter.check(closed()).await.expect_err("it fails closed");
+    assert!(error.is_unavailable());
+    // A shadow denies nothing. One charge that says `Deny` fails the whole check.
+    assert!(bench.check(closed().shadow()).await.is_allowed());
+    let both = [cheap.charge("alice", 1).with_on_failure(OnFailure::Allow), closed()];
+    assert!(bench.limiter.check(both).await.is_err());
+    // The charges that the fallback decides are admitted all or none.
+    let mixed =
+        || [own.charge("alice", 1), cheap.charge("alice", 1).with_on_failure(OnFailure::Allow)];
+    assert!(bench.limiter.check(mixed()).await.expect("decided").is_allowed());
+    assert!(!bench.limiter.check(mixed()).await.expect("decided").is_allowed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn units_of_an_outage_are_charged_once() {
+    let bench = Bench::new(2);
+    let policy = policy("p", "10/h");
+    assert_eq!(bench.admitted(&policy, 3).await, 3);
+    bench.remote.set(Mood::Down);
+    assert_eq!(bench.admitted(&policy, 20).await, 5, "half of the limit");
+    let Reserve::Denied(_) = bench.limiter.reserve(policy.charge("alice", 1)).await.unwrap() else {
+        panic!("the share is spent")
+    };
+    bench.heal(&policy).await;
+    let peek = bench.limiter.peek(policy.charge("alice", 0)).await.unwrap();
+    assert_eq!(peek.source(), Source::Shared);
+    assert_eq!(peek.outcomes().get(0).unwrap().standing().remaining(), 10 - 3 - 5);
+    // And nothing more, ever after.
+    bench.heal(&policy).await;
+    assert_eq!(bench.admitted(&policy, 20).await, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refunded_units_of_an_outage_are_not_charged() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "10/h");
+    bench.remote.set(Mood::Down);
+    for kept in [true, false, true, false, false] {
+        let Reserve::Held(held) = bench.limiter.reserve(policy.charge("alice", 2)).await.unwrap()
+        else {
+            panic!("4 are kept of 10")
+        };
+        if !kept {
+            held.refund().await.expect("refunded here");
+        }
+    }
+    bench.heal(&policy).await;
+    let peek = bench.limiter.peek(policy.charge("alice", 0)).await.unwrap();
+    assert_eq!(peek.outcomes().get(0).unwrap().standing().remaining(), 6);
+}
+
+/// The store may have charged the units of a check that timed out, so they are not refunded. They also
+/// stay spent in this process, or it would admit more than its share.
+#[tokio::test(start_paused = true)]
+async fn a_refund_of_units_that_the_store_may_count_frees_nothing() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "10/h");
+    bench.remote.set(Mood::Mute);
+    let Reserve::Held(held) = bench.limiter.reserve(policy.charge("alice", 4)).await.unwrap()
+    else {
+        panic!("the fallback admits it")
+    };
+    assert_eq!(held.receipt().source(), Source::Fallback);
+    assert_eq!(held.refund().await.expect("an answer"), 0);
+    bench.remote.set(Mood::Down);
+    assert_eq!(bench.admitted(&policy, 20).await, 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn expired_units_of_an_outage_are_not_charged() {
+    let bench = Bench::new(1);
+    let policy = policy("p", "10/10s");
+    bench.remote.set(Mood::Down);
+    assert_eq!(bench.admitted(&policy, 20).await, 10);
+    bench.pass(Duration::from_secs(10)).await;
+    bench.heal(&policy).await;
+    assert_eq!(bench.admitted(&policy, 20).await, 10);
+}
+
+/// An outage of many windows leaves no more to be charged than what still counts.
+#[tokio::test(start_paused = true)]
+async fn only_the_last_window_of_an_outage_is_charged() {
+    for quota in ["10/10s", "10/10s sliding-buckets(5)", "10/10s token-bucket(10)"] {
+        let bench = Bench::new(1);
+        let policy = policy("p", quota);
+        bench.remote.set(Mood::Down);
+        for _ in 0..20 {
+            assert_eq!(bench.admitted(&policy, 4).await, 4);
+            bench.pass(Duration::from_secs(6)).await;
+        }
+        bench.heal(&policy).await;
+        let peek = bench.limiter.peek(policy.charge("alice", 0)).await.unwrap();
+        let left = peek.outcomes().get(0).unwrap().standing().remaining();
+        assert!((6..=10).contains(&left), "{quota}: {left}");
+        assert_eq!(peek.source(), Source::Shared);
+    }
+}
+
+/// The published bound: the limit, and a share for each instance, in any window around an outage
+/// in which the store keeps its data.
+#[tokio::test(start_paused = true)]
+async fn an_outage_admits_no_more_than_the_bound() {
+    const INSTANCES: u32 = 4;
+    let clock = ManualClock::at(START);
+    let remote = Remote::new(&clock);
+    let policy = policy("p", "20/h");
+    let limiters: Vec<_> = (0..INSTANCES)
+        .map(|_| {
+            let resilience = Resilience::default().instances(INSTANCES).clock(clock.clone());
+            Bench {
+                limiter: Limiter::with(remote.clone(), resilience),
+                remote: remote.clone(),
+                clock: clock.clone(),
+            }
+        })
+        .collect();
+    let mut admitted = 0;
+    let moods = [Mood::Mute, Mood::Down, Mood::Hangs, Mood::Down];
+    for mood in moods.into_iter().flat_map(|mood| [Mood::Well, mood]).chain([Mood::Well]) {
+        remote.set(mood);
+        for bench in &limiters {
+            admitted += bench.admitted(&policy, 30).await;
+            for _ in 0..4 {
+                bench.pass(Duration::from_millis(400)).await;
+                admitted += bench.admitted(&policy, 5).await;
+            }
+        }
+    }
+    assert!(admitted <= 20 + INSTANCES * 5, "{admitted}");
+    assert!(admitted > 20, "the outage was felt");
+}
+
+#[test]
+fn an_embedded_store_has_no_stages() {
+    let limiter = Limiter::in_memory();
+    assert!(format!("{limiter:?}").contains("MemoryStore"));
+    assert!(!format!("{limiter:?}").contains("DenyCache"));
+}
+
+/// The store behind the fallback is full of blocked keys.
+#[tokio::test(start_paused = true)]
+async fn a_full_fallback_admits_newcomers_and_denies_blocked_clients() {
+    const KEYS: usize = 8;
+    let memory = MemoryConfig::default().max_keys(KEYS);
+    let bench = Bench::with(Resilience::default().instances(1).fallback(memory));
+    let policy = policy("p", "10/day");
+    bench.remote.set(Mood::Hangs);
+    for key in 0..200_u64 {
+        bench.pass(Duration::from_micros(1)).await;
+        let decision = bench.check(policy.charge(key, 10)).await;
+        assert_eq!(decision.source(), Source::Fallback);
+        assert!(decision.is_allowed(), "{key} is new");
+        assert!(!bench.check(policy.charge(key, 1)).await.is_allowed(), "{key} is blocked");
+        // This one keeps trying.
+        assert!(!bench.check(policy.charge(0_u64, 1)).await.is_allowed(), "after {key}");
+    }
+    let stats = bench.limiter.status().memory.expect("a fallback");
+    assert_eq!((stats.keys, stats.evicted), (KEYS, 200 - KEYS as u64));
+}
+
+/// The fallback enforces the share of the quota that a charge has of its own, and what it admitted is
+/// charged to the store under that quota when the store is back.
+#[tokio::test(start_paused = true)]
+async fn a_quota_of_its_own_is_shared_out_and_replayed() {
+    let bench = Bench::new(2);
+    let policy = policy("p", "1/day");
+    let charge = |cost| policy.charge("alice", cost).with_quota("8/h".parse().unwrap());
+    bench.remote.set(Mood::Down);
+    let mut admitted = 0;
+    for _ in 0..20 {
+        let decision = bench.check(charge(1)).await;
+        admitted += u32::from(decision.is_allowed());
+    }
+    assert_eq!(admitted, 4, "half of 8");
+    bench.heal(&policy).await;
+    let peek = bench.limiter.peek(charge(0)).await.unwrap();
+    assert_eq!(peek.source(), Source::Shared);
+    assert_eq!(peek.outcomes().get(0).unwrap().standing().remaining(), 4);
+}

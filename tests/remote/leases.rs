@@ -1,0 +1,930 @@
+//! Leases: units of busy keys that a process takes in bulk and spends by itself.
+//!
+//! The store, the leases and the deny cache share one manual clock. Timers run in tokio's paused time.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use plimsoll::{
+    Charge, Charges, Decision, Effect, Limiter, ManualClock, Quota, Reserve, Resilience,
+    store::{Answer, Request, Source, Store},
+};
+use plimsoll_testing::policy;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::{
+    deny_cache::START,
+    remote::{Mood, Remote},
+};
+
+/// A lease of 100 ms.
+const LEASED: &str = "1000/s leased(100ms)";
+
+/// A remote store that keeps a list of its requests.
+#[derive(Debug, Clone)]
+struct Logged {
+    remote: Remote,
+    requests: Arc<Mutex<Vec<String>>>,
+    /// The time that an answer takes.
+    delay: Arc<Mutex<Duration>>,
+}
+
+impl Logged {
+    /// Returns the requests since the last call.
+    fn requests(&self) -> Vec<String> {
+        std::mem::take(&mut self.requests.lock().expect("no panic"))
+    }
+}
+
+impl Store for Logged {
+    fn counts_leases(&self) -> bool {
+        self.remote.counts_leases()
+    }
+
+    fn call(&self, request: Request<'_>) -> Answer {
+        let names = |charges: &[Charge<'_>]| {
+            let names: Vec<_> = charges.iter().map(|it| it.policy().name().to_owned()).collect();
+            names.join("+")
+        };
+        let line = match request {
+            Request::Acquire(charges) => {
+                let kind = if charges.iter().any(Charge::is_lease) { "lease" } else { "acquire" };
+                format!("{kind} {}", names(charges))
+            }
+            Request::Peek(charges) => format!("peek {}", names(charges)),
+            Request::Force(charges) => format!("force {}", names(charges)),
+            Request::Refund(receipt) => {
+                format!("refund {}", receipt.lines().iter().map(|it| it.units()).sum::<u64>())
+            }
+            Request::Reset(charges) => format!("reset {}", names(charges)),
+            Request::Block(charges, _) => format!("block {}", names(charges)),
+            Request::Unblock(charges) => format!("unblock {}", names(charges)),
+            _ => "other".into(),
+        };
+        self.requests.lock().expect("no panic").push(line);
+        let answer = self.remote.call(request);
+        let delay = *self.delay.lock().expect("no panic");
+        if delay.is_zero() {
+            return answer;
+        }
+        Answer::pending(async move {
+            sleep(delay).await;
+            answer.await
+        })
+    }
+
+    fn has_debt_marks(&self) -> bool {
+        true
+    }
+}
+
+struct Case {
+    clock: ManualClock,
+    store: Logged,
+    limiter: Limiter,
+}
+
+impl Case {
+    fn new() -> Self {
+        Self::with(|resilience| resilience)
+    }
+
+    fn with(change: impl FnOnce(Resilience) -> Resilience) -> Self {
+        let clock = ManualClock::at(START);
+        let store =
+            Logged { remote: Remote::new(&clock), requests: Arc::default(), delay: Arc::default() };
+        let resilience = change(Resilience::default().clock(clock.clone()));
+        Self { limiter: Limiter::with(store.clone(), resilience), clock, store }
+    }
+
+    /// Another process over the same store.
+    fn process(&self) -> Limiter {
+        let resilience = Resilience::default().clock(self.clock.clone());
+        Limiter::with(self.store.clone(), resilience)
+    }
+
+    async fn check<'p>(&self, charges: impl Into<Charges<'p>>) -> Decision<'p> {
+        self.limiter.check(charges).await.expect("a decision")
+    }
+
+    /// Checks until the stock pays, and forgets the requests until then.
+    async fn warm_up(&self, charge: Charge<'_>) {
+        for _ in 0..20 {
+            if self.check(charge.clone()).await.source() == Source::Leased {
+                // The renewals of these checks end.
+                sleep(Duration::from_millis(1)).await;
+                self.store.requests();
+                return;
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+        panic!("the key is not leased");
+    }
+
+    /// Returns how many units the store says are free.
+    async fn free_in_store(&self, charge: Charge<'_>) -> u64 {
+        let stranger = Limiter::with(self.store.remote.clone(), Resilience::none());
+        let decision = stranger.peek(charge).await.expect("a standing");
+        decision.binding().expect("one charge").standing().remaining()
+    }
+
+    /// Moves the clock, and lets the background tasks run.
+    async fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+        sleep(Duration::from_secs(2)).await;
+    }
+}
+
+fn remaining(decision: &Decision<'_>) -> u64 {
+    decision.binding().expect("one charge").standing().remaining()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_key_costs_few_requests() {
+    let case = Case::new();
+    let policy = policy("p", "100000/s leased(100ms)");
+    let mut leased = 0;
+    for _ in 0..10_000 {
+        let decision = case.check(policy.charge("alice", 1)).await;
+        assert!(decision.is_allowed());
+        leased += u32::from(decision.source() == Source::Leased);
+    }
+    let requests = case.store.requests().len();
+    assert!(requests < 50 && leased > 9_900, "{requests} requests, {leased} leased");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_not_busy_asks_the_store_each_time() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    for _ in 0..20 {
+        let decision = case.check(policy.charge("alice", 1)).await;
+        assert_eq!(decision.source(), Source::Shared);
+        case.clock.advance(Duration::from_millis(30));
+    }
+    assert_eq!(case.store.requests(), vec!["acquire p"; 20]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_checks_wait_for_one_renewal() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    (case.store.remote).set(Mood::Late);
+    let checks = (0..256).map(|_| case.limiter.check(policy.charge("alice", 1)));
+    let decisions = join_all(checks).await;
+    assert!(decisions.iter().all(|it| it.as_ref().is_ok_and(Decision::is_allowed)));
+    let requests = case.store.requests();
+    // The first 15 checks of a key ask the store themselves.
+    assert!((16..=24).contains(&requests.len()), "{requests:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn units_are_not_used_after_their_lease() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    case.warm_up(policy.charge("alice", 1)).await;
+    case.store.remote.set(Mood::Down);
+    assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Leased);
+    case.clock.advance(Duration::from_millis(100));
+    assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Fallback);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_shorter_than_the_lease_is_invisible() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    for _ in 0..200 {
+        let _ = case.check(policy.charge("alice", 1)).await;
+    }
+    case.warm_up(policy.charge("alice", 1)).await;
+    case.store.remote.set(Mood::Down);
+    for _ in 0..20 {
+        assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Leased);
+        case.clock.advance(Duration::from_millis(2));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn units_of_a_lost_answer_are_never_used() {
+    let case = Case::new();
+    let policy = policy("p", "100/min leased(1s)");
+    let mut admitted = 0;
+    for round in 0..300 {
+        // Each third answer is lost: the store has charged the request.
+        case.store.remote.set(if round % 3 == 2 { Mood::Mute } else { Mood::Well });
+        let charge = policy.charge("alice", 1).with_on_failure(plimsoll::OnFailure::Deny);
+        if let Ok(decision) = case.limiter.check(charge).await {
+            admitted += u32::from(decision.is_allowed());
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    case.store.remote.set(Mood::Well);
+    assert!(admitted <= 100, "{admitted} admitted");
+    assert!(admitted > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_budget_beside_a_cold_key_costs_one_request_for_the_cold_key() {
+    let case = Case::new();
+    let (client, overall) = (policy("client", "10/s"), policy("overall", LEASED));
+    case.warm_up(overall.charge("all", 1)).await;
+    for number in 0_u64..50 {
+        let check = [client.charge(number, 1), overall.charge("all", 1)];
+        assert!(case.check(check).await.is_allowed());
+    }
+    let requests = case.store.requests();
+    assert_eq!(requests.iter().filter(|it| *it == "acquire client").count(), 50, "{requests:?}");
+    assert!(requests.iter().all(|it| !it.contains('+')), "{requests:?}");
+    // All local: no request but those of renewals.
+    let both = [policy("second", LEASED), overall];
+    case.warm_up(both[0].charge("all", 1)).await;
+    let check = || both.each_ref().map(|policy| policy.charge("all", 1));
+    assert_eq!(case.check(check()).await.source(), Source::Leased);
+    assert!(case.store.requests().iter().all(|it| it.starts_with("lease")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_check_puts_the_leased_units_back() {
+    let case = Case::new();
+    let (client, overall) = (policy("client", "1/s"), policy("overall", LEASED));
+    for _ in 0..100 {
+        let _ = case.check(overall.charge("all", 1)).await;
+    }
+    case.warm_up(overall.charge("all", 1)).await;
+    assert!(case.check([client.charge("mallory", 1), overall.charge("all", 1)]).await.is_allowed());
+    let before = case.limiter.status().leased_units;
+    for without_cache in [false, true] {
+        if without_cache {
+            case.store.remote.set(Mood::Down);
+        }
+        let client = client.charge("mallory", 1).with_on_failure(plimsoll::OnFailure::Deny);
+        let decision = case.limiter.check([client, overall.charge("all", 1)]).await;
+        assert!(!decision.is_ok_and(|it| it.is_allowed()));
+        assert_eq!(case.limiter.status().leased_units, before);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_returns_the_units_to_the_stock_while_the_lease_is_open() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    for _ in 0..100 {
+        let _ = case.check(policy.charge("alice", 1)).await;
+    }
+    case.warm_up(policy.charge("alice", 1)).await;
+    let before = case.limiter.status().leased_units;
+    let Reserve::Held(slot) = case.limiter.reserve(policy.charge("alice", 5)).await.unwrap() else {
+        panic!("units are free")
+    };
+    assert_eq!(case.limiter.status().leased_units, before - 5);
+    assert_eq!(slot.refund().await.unwrap(), 5);
+    assert_eq!(case.limiter.status().leased_units, before);
+    // Settled at 2: 3 units return.
+    let Reserve::Held(slot) = case.limiter.reserve(policy.charge("alice", 5)).await.unwrap() else {
+        panic!("units are free")
+    };
+    slot.settle(2).await.unwrap();
+    assert_eq!(case.limiter.status().leased_units, before - 2);
+    assert!(case.store.requests().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_after_the_lease_goes_to_the_store() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    case.warm_up(policy.charge("alice", 1)).await;
+    let slot = loop {
+        match case.limiter.reserve(policy.charge("alice", 1)).await.unwrap() {
+            Reserve::Held(slot) if slot.receipt().source() == Source::Leased => break slot,
+            _ => {}
+        }
+    };
+    case.advance(Duration::from_millis(200)).await;
+    let before = case.free_in_store(policy.charge("alice", 1)).await;
+    assert_eq!(slot.refund().await.unwrap(), 1);
+    assert_eq!(case.free_in_store(policy.charge("alice", 1)).await, before + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_waits_no_longer_than_its_deadline_and_the_late_answer_still_counts() {
+    let case = Case::with(|resilience| resilience.deadline(Duration::from_millis(50)));
+    let policy = policy("p", "1000/min leased(1s)");
+    case.warm_up(policy.charge("alice", 1)).await;
+    *case.store.delay.lock().unwrap() = Duration::from_millis(200);
+    let take = async || {
+        let start = Instant::now();
+        let source = case.check(policy.charge("alice", 1)).await.source();
+        (source, start.elapsed())
+    };
+    // The stock is used up, and the renewal that was sent meanwhile takes 200 ms.
+    let (source, waited) = loop {
+        let (source, waited) = take().await;
+        if source != Source::Leased {
+            break (source, waited);
+        }
+        assert!(waited.is_zero(), "{waited:?}");
+    };
+    assert_eq!(source, Source::Fallback);
+    assert!(
+        waited >= Duration::from_millis(48) && waited <= Duration::from_millis(60),
+        "{waited:?}"
+    );
+    // The renewal has been in flight for as long as a check waits, so the next check asks the store.
+    case.clock.advance(Duration::from_millis(50));
+    case.store.requests();
+    assert_eq!(take().await.0, Source::Fallback);
+    assert_eq!(case.store.requests(), ["acquire p"]);
+    sleep(Duration::from_millis(200)).await;
+    assert_eq!(take().await.0, Source::Leased);
+}
+
+#[tokio::test(start_paused = true)]
+async fn until_ready_uses_the_stock() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    case.warm_up(policy.charge("alice", 1)).await;
+    let ready = case.limiter.until_ready(policy.charge("alice", 1), Duration::from_secs(1)).await;
+    assert_eq!(ready.unwrap().source(), Source::Leased);
+}
+
+/// 200 requests of 1 unit are charged at one time. 100 ms later, 100 units of debt are paid, and 500
+/// other units are charged. A refund of all requests covers only the debt that is left of them.
+#[tokio::test(start_paused = true)]
+async fn refunds_under_a_token_bucket_leave_paid_debt_out() {
+    let case = Case::new();
+    let policy = policy("p", "1000/s token-bucket(1000) leased(100ms)");
+    let charge = |cost| policy.charge("alice", cost);
+    let mut slots = Vec::new();
+    while slots.len() < 200 {
+        match case.limiter.reserve(charge(1)).await.unwrap() {
+            Reserve::Held(slot) => slots.push(slot),
+            Reserve::Denied(denied) => panic!("{denied:?}"),
+        }
+    }
+    case.advance(Duration::from_millis(100)).await;
+    let stranger = Limiter::with(case.store.remote.clone(), Resilience::none());
+    assert!(stranger.check(charge(500)).await.unwrap().is_allowed());
+    let free = case.free_in_store(charge(1)).await;
+    let mut refunded = 0;
+    for slot in slots {
+        refunded += slot.refund().await.unwrap();
+    }
+    // 100 of the 200 are paid.
+    assert!((95..=100).contains(&refunded), "{refunded} refunded");
+    assert_eq!(case.free_in_store(charge(1)).await, free + refunded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_of_units_that_were_not_leased_leaves_the_stock_alone() {
+    let case = Case::new();
+    // All charges of a period have the same mark.
+    let policy = policy("p", "1000/min fixed-window leased(100ms)");
+    case.warm_up(policy.charge("alice", 1)).await;
+    let held = case.limiter.status().leased_units;
+    let free = case.free_in_store(policy.charge("alice", 1)).await;
+    let penalty = case.limiter.penalize(policy.charge("alice", 50)).await.unwrap();
+    assert_eq!(case.limiter.hold(penalty.into_receipt()).refund().await.unwrap(), 50);
+    assert_eq!(case.limiter.status().leased_units, held, "the penalty was not taken from stock");
+    assert_eq!(case.free_in_store(policy.charge("alice", 1)).await, free);
+
+    case.store.remote.set(Mood::Down);
+    let slot = loop {
+        match case.limiter.reserve(policy.charge("alice", 1)).await.unwrap() {
+            Reserve::Held(slot) if slot.receipt().source() == Source::Fallback => break slot,
+            _ => {}
+        }
+    };
+    assert_eq!(case.limiter.status().leased_units, 0);
+    assert_eq!(slot.refund().await.unwrap(), 1);
+    assert_eq!(case.limiter.status().leased_units, 0, "the fallback has the unit");
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_units_go_back_to_the_store() {
+    let case = Case::new();
+    let policy = policy("p", "1000/min leased(100ms)");
+    let mut admitted = 0;
+    for _ in 0..100 {
+        admitted += u64::from(case.check(policy.charge("alice", 1)).await.is_allowed());
+    }
+    assert!(case.limiter.status().leased_units > 0);
+    case.advance(Duration::from_millis(60)).await;
+    let status = case.limiter.status();
+    assert_eq!((status.leased_keys, status.leased_units), (0, 0));
+    assert_eq!(case.free_in_store(policy.charge("alice", 1)).await, 1000 - admitted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_returns_everything_and_later_checks_ask_the_store() {
+    let case = Case::new();
+    let policy = policy("p", "1000/min leased(1s)");
+    let mut admitted = 0;
+    for key in ["alice", "bob"] {
+        for _ in 0..100 {
+            admitted += u64::from(case.check(policy.charge(key, 1)).await.is_allowed());
+        }
+    }
+    assert!(case.limiter.status().leased_units > 0);
+    case.limiter.close().await.unwrap();
+    let free = case.free_in_store(policy.charge("alice", 1)).await
+        + case.free_in_store(policy.charge("bob", 1)).await;
+    assert_eq!(free, 2000 - admitted);
+    for _ in 0..10 {
+        assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Shared);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_waits_for_the_renewal_in_flight() {
+    let case = Case::new();
+    let policy = policy("p", "1000/min leased(1s)");
+    case.store.remote.set(Mood::Late);
+    let checks = (0..30).map(|_| case.limiter.check(policy.charge("alice", 1)));
+    let close = async {
+        tokio::task::yield_now().await;
+        case.limiter.close().await
+    };
+    let (decisions, closed) = tokio::join!(join_all(checks), close);
+    closed.unwrap();
+    let admitted =
+        decisions.iter().filter(|it| it.as_ref().is_ok_and(Decision::is_allowed)).count();
+    let free = case.free_in_store(policy.charge("alice", 1)).await;
+    assert!(free <= 1000 - admitted as u64, "{free} free, {admitted} admitted");
+    assert_eq!(case.limiter.status().leased_units, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_ends_although_the_store_does_not_answer() {
+    let case = Case::with(|resilience| resilience.deadline(Duration::from_secs(10)));
+    let policy = policy("p", "1000/min leased(1s)");
+    for key in 0..100 {
+        for _ in 0..30 {
+            let _ = case.check(policy.charge(key.to_string(), 1)).await;
+        }
+    }
+    assert!(case.limiter.status().leased_units > 0);
+    case.store.remote.set(Mood::Hangs);
+    let start = tokio::time::Instant::now();
+    assert!(case.limiter.close().await.unwrap_err().is_unavailable());
+    assert!(start.elapsed() <= Duration::from_secs(4), "{:?}", start.elapsed());
+    assert_eq!(case.limiter.status().leased_units, 0);
+    case.limiter.close().await.expect("nothing is left to return");
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_waits_for_a_refund_in_flight() {
+    let case = Case::new();
+    let policy = policy("p", "1000/min leased(100ms)");
+    for _ in 0..100 {
+        let _ = case.check(policy.charge("alice", 1)).await;
+    }
+    case.store.remote.set(Mood::Hangs);
+    // The keeper returns idle units.
+    case.clock.advance(Duration::from_millis(60));
+    case.store.requests();
+    while !case.store.requests().iter().any(|it| it.starts_with("refund")) {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let start = tokio::time::Instant::now();
+    case.limiter.close().await.expect("nothing is left to return");
+    assert!(start.elapsed() >= Duration::from_millis(10), "{:?}", start.elapsed());
+}
+
+/// A check from stock does not yield, so the task of the renewal that it has started does not run. The
+/// work between two checks does not yield either.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_was_not_sent_is_no_failure_of_the_store() {
+    let mut leased = 0;
+    for (lease, window) in [(20, 500), (100, 1_000), (1_000, 10_000), (5_000, 50_000)] {
+        for work in [5, 30, 70, 150, 500] {
+            // Two processes want 1.5 times as much as the limit.
+            let limit = (2 * window / work * 2 / 3).max(2);
+            let bucket = format!("token-bucket({})", limit / 2 + 2);
+            for (algorithm, bound) in [
+                ("sliding-log", limit),
+                ("sliding-buckets(10)", limit),
+                ("sliding-counter", 2 * limit - 1),
+                (&bucket, limit / 2 + 2 + limit),
+                ("fixed-window", 2 * limit),
+            ] {
+                let case = Case::new();
+                let quota = format!("{limit}/{window}ms {algorithm} leased({lease}ms)");
+                let policy = policy("p", &quota);
+                let processes = [case.process(), case.process()];
+                let (mut inside, mut fullest) = (VecDeque::new(), 0);
+                for now in (0..window * 3 / 2).step_by(work) {
+                    while inside.front().is_some_and(|time| time + window <= now) {
+                        inside.pop_front();
+                    }
+                    for process in &processes {
+                        let decision = process.check(policy.charge("alice", 1)).await.unwrap();
+                        let source = decision.source();
+                        assert_ne!(source, Source::Fallback, "{quota}, work of {work} ms");
+                        leased += u64::from(source == Source::Leased);
+                        if decision.is_allowed() {
+                            inside.push_back(now);
+                        }
+                    }
+                    fullest = fullest.max(inside.len());
+                    case.clock.advance(Duration::from_millis(work as u64));
+                }
+                assert!(fullest <= bound, "{quota}, work of {work} ms: {fullest}");
+            }
+        }
+    }
+    assert!(leased > 10_000, "{leased} checks were paid from stock");
+}
+
+#[test]
+fn a_renewal_on_a_runtime_that_is_not_running_does_not_stop_the_checks_of_others() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().start_paused(true).build().expect("a runtime")
+    };
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    // This check starts a renewal, and its runtime does not run it.
+    let stopped = runtime();
+    stopped.block_on(async {
+        for _ in 0..10 {
+            let check = case.limiter.check(policy.charge("alice", 1));
+            let _ = futures_util::FutureExt::now_or_never(check);
+        }
+    });
+    runtime().block_on(async {
+        for _ in 0..10 {
+            case.clock.advance(Duration::from_secs(1));
+            for _ in 0..10 {
+                let source = case.check(policy.charge("alice", 1)).await.source();
+                assert_ne!(source, Source::Fallback, "the store answers");
+            }
+        }
+    });
+    drop(stopped);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_and_a_block_empty_the_stock() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    let charge = || policy.charge("alice", 1);
+    case.warm_up(charge()).await;
+    case.limiter.reset(charge()).await.unwrap();
+    assert_eq!(case.limiter.status().leased_units, 0);
+    assert_eq!(case.free_in_store(charge()).await, 1000);
+
+    case.clock.advance(Duration::from_secs(1));
+    case.warm_up(charge()).await;
+    case.limiter.block(charge(), Duration::from_secs(60)).await.unwrap();
+    for _ in 0..10 {
+        assert!(!case.check(charge()).await.is_allowed(), "blocked");
+    }
+    case.limiter.unblock(charge()).await.unwrap();
+    assert!(case.check(charge()).await.is_allowed());
+    case.advance(Duration::from_millis(1)).await;
+    assert!(case.store.requests().iter().any(|it| it.starts_with("refund")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_penalty_beyond_the_limit_empties_the_stock() {
+    for quota in [
+        "1000/s leased(100ms)",
+        "1000/s sliding-buckets(10) leased(100ms)",
+        "1000/s sliding-counter leased(100ms)",
+        "1000/s token-bucket(500) leased(100ms)",
+        "1000/s fixed-window leased(100ms)",
+    ] {
+        let case = Case::new();
+        let policy = policy("p", quota);
+        let charge = || policy.charge("alice", 1);
+        case.warm_up(charge()).await;
+        assert!(case.limiter.status().leased_units > 0);
+        case.limiter.penalize(policy.charge("alice", 20_000)).await.unwrap();
+        assert_eq!(case.limiter.status().leased_units, 0, "{quota}");
+        assert!(!case.limiter.peek(charge()).await.unwrap().is_allowed(), "{quota}");
+        assert!(!case.check(charge()).await.is_allowed(), "{quota}");
+
+        // A renewal is in flight that was granted before the penalty.
+        let case = Case::new();
+        case.warm_up(charge()).await;
+        *case.store.delay.lock().unwrap() = Duration::from_millis(10);
+        while !case.store.requests().iter().any(|it| it.starts_with("lease")) {
+            assert_eq!(case.check(charge()).await.source(), Source::Leased);
+            tokio::task::yield_now().await;
+        }
+        case.limiter.penalize(policy.charge("alice", 20_000)).await.unwrap();
+        sleep(Duration::from_millis(20)).await;
+        for _ in 0..100 {
+            assert!(!case.check(charge()).await.is_allowed(), "{quota}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_penalty_within_the_limit_leaves_the_stock_alone() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    case.warm_up(policy.charge("alice", 1)).await;
+    let held = case.limiter.status().leased_units;
+    case.limiter.penalize(policy.charge("alice", 50)).await.unwrap();
+    assert_eq!(case.limiter.status().leased_units, held);
+    assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Leased);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_without_a_stock_is_not_leased_while_its_reset_may_be_under_way() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    case.limiter.reset(policy.charge("alice", 1)).await.unwrap();
+    for _ in 0..40 {
+        assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Shared);
+    }
+    assert_eq!(case.limiter.status().leased_units, 0);
+    // Four times the deadline of 50 ms.
+    case.clock.advance(Duration::from_millis(200));
+    case.warm_up(policy.charge("alice", 1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_quota_returns_the_stock_of_the_old_one() {
+    let case = Case::new();
+    let policy = policy("p", "1000/min leased(1s)");
+    let mut admitted = 0;
+    for _ in 0..100 {
+        admitted += u64::from(case.check(policy.charge("alice", 1)).await.is_allowed());
+    }
+    assert!(case.limiter.status().leased_units > 0);
+    // Also without another check of the key.
+    policy.set_quota("2000/min".parse::<Quota>().unwrap());
+    case.advance(Duration::ZERO).await;
+    assert_eq!(case.limiter.status().leased_units, 0);
+    assert_eq!(case.free_in_store(policy.charge("alice", 1)).await, 2000 - admitted);
+
+    policy.set_quota("1000/min leased(1s)".parse().unwrap());
+    for _ in 0..100 {
+        admitted += u64::from(case.check(policy.charge("alice", 1)).await.is_allowed());
+    }
+    policy.set_quota("500/min leased(2s)".parse().unwrap());
+    admitted += u64::from(case.check(policy.charge("alice", 1)).await.is_allowed());
+    case.limiter.close().await.unwrap();
+    assert_eq!(case.free_in_store(policy.charge("alice", 1)).await, 500 - admitted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn remaining_is_what_the_store_has_and_what_is_in_stock() {
+    let case = Case::new();
+    let policy = policy("p", "1000/min leased(1s)");
+    for admitted in 1..=100 {
+        let decision = case.check(policy.charge("alice", 1)).await;
+        assert!(decision.is_allowed());
+        assert_eq!(remaining(&decision), 1000 - admitted);
+        let peek = case.limiter.peek(policy.charge("alice", 1)).await.unwrap();
+        assert_eq!(remaining(&peek), 1000 - admitted);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peek_passes_if_the_stock_can_pay() {
+    let case = Case::new();
+    let policy = policy("p", "200/min leased(1s)");
+    for _ in 0..50 {
+        let _ = case.check(policy.charge("alice", 1)).await;
+    }
+    let held = case.limiter.status().leased_units;
+    assert!(held > 0);
+    // Another process takes all that is free.
+    let free = case.free_in_store(policy.charge("alice", 1)).await;
+    let other = case.process();
+    assert!(other.check(policy.charge("alice", free)).await.unwrap().is_allowed());
+    assert!(case.limiter.peek(policy.charge("alice", 1)).await.unwrap().is_allowed());
+    assert!(!case.limiter.peek(policy.charge("alice", held + 1)).await.unwrap().is_allowed());
+    assert!(case.check(policy.charge("alice", 1)).await.is_allowed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn shadows_and_batches_are_not_leased() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    case.warm_up(policy.charge("alice", 1)).await;
+    for _ in 0..10 {
+        let _ = case.check(policy.charge("alice", 1).shadow()).await;
+        let _ = case.check(policy.charge("alice", 1).up_to(3)).await;
+        let _ = case.check(policy.charge("alice", 0)).await;
+    }
+    assert_eq!(case.store.requests(), vec!["acquire p"; 30]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn four_processes_never_admit_more_than_the_limit() {
+    let case = Case::new();
+    let policy = policy("p", "1000/min leased(1s)");
+    let processes: Vec<_> = (0..4).map(|_| case.process()).collect();
+    let mut admitted = 0;
+    for round in 0..2_000 {
+        case.store.remote.set(if round % 3 == 0 { Mood::Late } else { Mood::Well });
+        let checks = processes.iter().map(|it| it.check(policy.charge("alice", 1)));
+        let decisions = join_all(checks).await;
+        admitted += decisions.iter().filter(|it| it.as_ref().unwrap().is_allowed()).count();
+        case.clock.advance(Duration::from_micros(50));
+    }
+    assert!((990..=1000).contains(&admitted), "{admitted}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_leases_each_check_asks_the_store() {
+    let case = Case::with(Resilience::without_leases);
+    let policy = policy("p", LEASED);
+    for _ in 0..20 {
+        assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Shared);
+    }
+}
+
+#[test]
+fn without_a_runtime_each_check_asks_the_store() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    for _ in 0..20 {
+        let check = case.limiter.check(policy.charge("alice", 1));
+        let decision = futures_util::FutureExt::now_or_never(check).expect("ready").unwrap();
+        assert_eq!(decision.source(), Source::Shared);
+    }
+}
+
+/// A store whose author has not thought of leases.
+#[derive(Debug)]
+struct Unaware(Logged);
+
+impl Store for Unaware {
+    fn call(&self, request: Request<'_>) -> Answer {
+        self.0.call(request)
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_count_leases_is_asked_for_each_check() {
+    let Case { clock, store, .. } = Case::new();
+    let resilience = Resilience::default().clock(clock.clone());
+    let limiter = Limiter::with(Unaware(store.clone()), resilience);
+    let policy = policy("p", LEASED);
+    for _ in 0..50 {
+        assert!(limiter.check(policy.charge("alice", 1)).await.expect("an answer").is_allowed());
+        clock.advance(Duration::from_millis(1));
+    }
+    assert_eq!(store.requests(), ["acquire p"; 50]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_penalty_whose_reply_is_lost_empties_the_stock() {
+    for (mood, is_dropped) in [(Mood::Mute, false), (Mood::Mute, true), (Mood::Hangs, false)] {
+        let case = Case::new();
+        let policy = policy("p", "6000/6s leased(500ms)");
+        let charge = || policy.charge("alice", 1);
+        case.warm_up(charge()).await;
+        assert!(case.limiter.status().leased_units > 0);
+        case.store.remote.set(mood);
+        let penalty = case.limiter.penalize(policy.charge("alice", 20_000));
+        if is_dropped {
+            assert!(timeout(Duration::from_millis(1), penalty).await.is_err());
+        } else {
+            assert_eq!(penalty.await.unwrap_err().effect(), Effect::Unknown);
+        }
+        assert_eq!(case.limiter.status().leased_units, 0, "{mood:?}, {is_dropped}");
+        case.store.remote.set(Mood::Well);
+        case.store.requests();
+        for _ in 0..100 {
+            assert_eq!(case.check(charge()).await.is_allowed(), mood == Mood::Hangs);
+        }
+        // The penalty may still be on its way.
+        let requests = case.store.requests();
+        assert!(!requests.iter().any(|it| it.starts_with("lease")), "{mood:?}: {requests:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_charge_beyond_the_limit_takes_as_many_units_out_of_the_stock() {
+    for quota in [
+        "1000/s leased(100ms)",
+        "1000/s sliding-buckets(10) leased(100ms)",
+        "1000/s sliding-counter leased(100ms)",
+        "1000/s token-bucket(500) leased(100ms)",
+        "1000/s fixed-window leased(100ms)",
+    ] {
+        let case = Case::new();
+        let policy = policy("p", quota);
+        let charge = |cost| policy.charge("alice", cost);
+        for _ in 0..100 {
+            let _ = case.check(charge(1)).await;
+        }
+        case.warm_up(charge(1)).await;
+        let free = case.free_in_store(charge(1)).await;
+        assert!(case.process().check(charge(free)).await.unwrap().is_allowed());
+        let held = case.limiter.status().leased_units;
+        assert!(held > 20, "{quota}: {held} units in stock");
+
+        let Reserve::Held(slot) = case.limiter.reserve(charge(1)).await.unwrap() else {
+            panic!("units are in stock")
+        };
+        slot.settle(2).await.unwrap();
+        assert_eq!(case.limiter.status().leased_units, held - 2, "{quota}");
+        assert_eq!(case.check(charge(1)).await.source(), Source::Leased, "{quota}");
+
+        let charged = case.limiter.penalize(charge(5)).await.unwrap();
+        assert_eq!(charged.remaining(), Some(0), "{quota}");
+        assert_eq!(case.limiter.status().leased_units, held - 8, "{quota}");
+        // The keeper refunds the 6 units that have paid.
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(case.free_in_store(charge(1)).await, 0, "{quota}");
+        let peek = case.limiter.peek(charge(1)).await.unwrap();
+        assert_eq!(remaining(&peek), held - 8, "{quota}");
+
+        case.limiter.penalize(charge(held)).await.unwrap();
+        assert_eq!(case.limiter.status().leased_units, 0, "{quota}");
+        assert!(!case.check(charge(1)).await.is_allowed(), "{quota}");
+    }
+}
+
+#[test]
+fn a_check_waits_for_all_its_renewals_together() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().start_paused(true).build().expect("a runtime")
+    };
+    let case = Case::with(|resilience| resilience.deadline(Duration::from_millis(50)));
+    let policies: [_; 8] = std::array::from_fn(|number| policy(&format!("p{number}"), LEASED));
+    let charges = || policies.each_ref().map(|policy| policy.charge("alice", 1));
+    // This check starts the renewals, and its runtime does not run them.
+    let stopped = runtime();
+    stopped.block_on(async {
+        for _ in 0..20 {
+            let _ = futures_util::FutureExt::now_or_never(case.limiter.check(charges()));
+        }
+    });
+    runtime().block_on(async {
+        case.store.requests();
+        let start = Instant::now();
+        assert_eq!(case.check(charges()).await.source(), Source::Shared);
+        let waited = start.elapsed();
+        assert!((24..=27).contains(&waited.as_millis()), "{waited:?}");
+        // Half of the deadline has passed, and all of it is left for the store.
+        *case.store.delay.lock().unwrap() = Duration::from_millis(40);
+        let start = Instant::now();
+        assert_eq!(case.check(charges()).await.source(), Source::Shared);
+        let waited = start.elapsed();
+        assert!((64..=67).contains(&waited.as_millis()), "{waited:?}");
+    });
+    drop(stopped);
+}
+
+/// Returns how many renewals were counted as lost.
+#[cfg(feature = "metrics")]
+fn lost_renewals(run: impl Future<Output = ()>) -> u64 {
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+
+    let recorder = DebuggingRecorder::new();
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().start_paused(true).build().expect("a runtime");
+    metrics::with_local_recorder(&recorder, || runtime.block_on(run));
+    let seen = recorder.snapshotter().snapshot().into_vec();
+    let lost = seen.into_iter().filter_map(|(key, _, _, value)| match value {
+        DebugValue::Counter(count) if key.key().labels().any(|it| it.value() == "lost") => {
+            Some(count)
+        }
+        _ => None,
+    });
+    lost.sum()
+}
+
+#[cfg(feature = "metrics")]
+#[test]
+fn a_renewal_that_was_not_sent_is_not_counted_as_lost() {
+    let policy = policy("p", LEASED);
+    // Starts a renewal, which is sent when the runtime runs it.
+    let start = async |case: &Case| {
+        while case.limiter.status().leased_keys == 0 {
+            let check = case.limiter.check(policy.charge("alice", 1));
+            if futures_util::FutureExt::now_or_never(check).is_none() {
+                return;
+            }
+        }
+    };
+    let withdrawn = lost_renewals(async {
+        let case = Case::new();
+        start(&case).await;
+        case.limiter.reset(policy.charge("alice", 1)).await.unwrap();
+        sleep(Duration::from_secs(20)).await;
+        assert!(!case.store.requests().iter().any(|it| it.starts_with("lease")));
+    });
+    assert_eq!(withdrawn, 0);
+    let lost = lost_renewals(async {
+        let case = Case::new();
+        start(&case).await;
+        case.store.remote.set(Mood::Mute);
+        sleep(Duration::from_secs(20)).await;
+        assert!(case.store.requests().iter().any(|it| it.starts_with("lease")));
+    });
+    assert_eq!(lost, 1);
+}

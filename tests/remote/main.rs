@@ -1,0 +1,20 @@
+//! The stages between a limiter and a remote store: faults of the store, and attacks.
+
+mod backlog;
+mod blocks;
+mod breaker;
+mod delayed;
+mod deny_cache;
+mod deny_cache_differential;
+mod fallback;
+#[cfg(feature = "redis-tls")]
+mod faults;
+mod jobs;
+mod leases;
+mod liveness;
+#[cfg(feature = "redis-tls")]
+mod recovery;
+mod regions;
+mod remote;
+#[cfg(feature = "redis-tls")]
+mod soak;
