@@ -1,8 +1,6 @@
 //! The source of time.
 
-use std::fmt;
-
-use super::Timestamp;
+use std::{fmt, time::Duration};
 
 /// The source of time of an embedded store.
 ///
@@ -42,4 +40,35 @@ use super::Timestamp;
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Returns the current time.
     fn now(&self) -> Timestamp;
+}
+
+/// Returns a duration in whole nanoseconds, at most [`u64::MAX`].
+pub(super) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Returns a duration in whole microseconds, at most [`u64::MAX`].
+pub(crate) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A point in time: whole microseconds since the Unix epoch, below 2^53.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The latest timestamp: 2^53 - 1 microseconds, in the year 2255.
+    pub const MAX: Self = Self((1 << 53) - 1);
+
+    /// Creates the timestamp `micros` microseconds after the Unix epoch, at most [`MAX`](Self::MAX).
+    #[must_use]
+    pub const fn from_micros(micros: u64) -> Self {
+        if micros > Self::MAX.0 { Self::MAX } else { Self(micros) }
+    }
+
+    /// Returns the microseconds since the Unix epoch.
+    #[must_use]
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
 }

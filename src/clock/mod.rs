@@ -7,15 +7,15 @@ mod boot;
 mod boot;
 #[expect(clippy::module_inception, reason = "the file of the trait that the folder is named after")]
 mod clock;
-mod duration;
 mod manual;
 mod system;
-mod timestamp;
 mod tokio_clock;
 
-pub(crate) use self::{boot::BootClock, duration::micros, system::wall_time};
+use self::clock::nanos;
+pub(crate) use self::{boot::BootClock, clock::micros, system::wall_time};
 pub use self::{
-    clock::Clock, manual::ManualClock, system::SystemClock, timestamp::Timestamp,
+    clock::{Clock, Timestamp},
+    manual::ManualClock,
+    system::SystemClock,
     tokio_clock::TokioClock,
 };
-use duration::nanos;

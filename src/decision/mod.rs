@@ -1,10 +1,7 @@
 //! The result of a check: a decision, the standing of each key, and the receipt for a refund.
 
-mod allowed;
-mod charge_reply;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod decision;
-mod denied;
 mod mark;
 mod outcome;
 mod receipt;
@@ -12,13 +9,10 @@ mod standing;
 mod store_reply;
 
 pub use self::{
-    allowed::Allowed,
-    charge_reply::{ChargeReply, Verdict},
-    decision::Decision,
-    denied::Denied,
+    decision::{Allowed, Decision, Denied},
     mark::Mark,
     outcome::{Outcome, OutcomeKind, Outcomes, OutcomesIter},
     receipt::{Receipt, ReceiptLine},
     standing::Standing,
-    store_reply::{Source, StoreReply},
+    store_reply::{ChargeReply, Source, StoreReply, Verdict},
 };

@@ -9,8 +9,6 @@ use std::{
 use siphasher::sip128::{SipHasher13, SipHasher24};
 use smallvec::SmallVec;
 
-use super::digest::{fixed_digest, words};
-
 /// The key that a [`Charge`](crate::Charge) is made to: an account, an API key, an address.
 ///
 /// A key has 56 bytes and never allocates. It keeps up to [`MAX_PLAIN_BYTES`](Self::MAX_PLAIN_BYTES) bytes as they
@@ -273,6 +271,18 @@ impl fmt::Debug for Key {
         let [low, _] = words(&fixed_digest(self.reveal()));
         write!(f, "Key(#{:08x})", low as u32)
     }
+}
+
+/// Returns a digest under a fixed secret. It shortens long texts, and makes the log lines of several
+/// processes comparable.
+pub(super) fn fixed_digest(bytes: &[u8]) -> [u8; 16] {
+    SipHasher24::new_with_keys(0x706c_696d, 0x736f_6c6c).hash(bytes).as_bytes()
+}
+
+/// Splits a digest into two words.
+pub(super) fn words(digest: &[u8; 16]) -> [u64; 2] {
+    let (low, high) = digest.split_at(8);
+    [low, high].map(|half| u64::from_le_bytes(half.try_into().unwrap_or_default()))
 }
 
 #[cfg(test)]

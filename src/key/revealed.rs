@@ -7,8 +7,8 @@ use std::{
 
 use super::{
     Key,
+    from::{NEGATIVE, NUMBER},
     key::{HEADER_BYTES, Kind, PAIR, TAGGED_PART},
-    number::{NEGATIVE, NUMBER},
 };
 
 /// The readable form of a [`Key`]. [`Key::display_revealed`] creates it.

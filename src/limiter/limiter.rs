@@ -2,15 +2,22 @@
 
 use std::{future::ready, sync::Arc, time::Duration};
 
+use tokio::time::Instant;
+
 use super::{
-    Check, Reservation, Reserve, check::check_now, limiter_store::LimiterStore, queue::Queue,
+    check::{Check, check_now},
+    queue::Queue,
+    reservation::{Reservation, Reserve},
+    state::{LimiterState, LimiterStore},
+    until_ready::until_ready,
 };
 use crate::{
     clock::Timestamp,
-    decision::{ChargeReply, Decision, Receipt, StoreReply},
+    decision::{Allowed, ChargeReply, Decision, Receipt, StoreReply},
     error::Error,
     memory::{MemoryConfig, MemoryStore},
     policy::{Charge, Charges, OnFailure},
+    quota::Quota,
     remote::Resilience,
     store::{Answer, Request, Status, Store},
     telemetry::{self, DenialEvents, DenialLog},
@@ -46,16 +53,12 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Limiter(pub(super) Arc<LimiterState>);
 
-#[derive(Debug)]
-pub(super) struct LimiterState {
-    pub(super) store: LimiterStore,
-    pub(super) queue: Queue,
-    denial_log: DenialLog,
-}
-
 impl Limiter {
     /// The maximum number of tasks that wait in [`until_ready`](Self::until_ready) at once.
     pub const MAX_WAITING: usize = 10_000;
+
+    /// The longest duration of a [`block`](Self::block): 400 days, like the longest window.
+    pub const MAX_BLOCK: Duration = Quota::MAX_WINDOW;
 
     /// Creates a limiter over `store`.
     ///
@@ -100,7 +103,7 @@ impl Limiter {
     /// [fallback](crate::Resilience::fallback). An embedded store can always answer.
     #[inline]
     pub fn check<'l, 'p>(&'l self, charges: impl Into<Charges<'p>>) -> Check<'l, 'p> {
-        Check::new(self, charges.into())
+        Check::new(&self.0, charges.into())
     }
 
     /// Checks like [`check`](Self::check), and returns the decision at once: for programs without an
@@ -131,7 +134,7 @@ impl Limiter {
     /// if this process could decide the check from its cache. Otherwise, returns an error in the cases
     /// of [`check`](Self::check).
     pub fn check_now<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<Decision<'p>, Error> {
-        check_now(self, charges.into())
+        check_now(&self.0, charges.into())
     }
 
     /// Returns the decision that [`check`](Self::check) would return, and spends nothing.
@@ -185,7 +188,7 @@ impl Limiter {
     /// Turns the [`Receipt`] of a [`check`](Self::check) into a reservation, which can refund or settle
     /// the units.
     pub fn hold(&self, receipt: Receipt) -> Reservation {
-        Reservation::new(self.clone(), receipt)
+        Reservation::new(Arc::clone(&self.0), receipt)
     }
 
     /// Forgets what the keys of these charges have spent under their policies, and lifts their
@@ -243,7 +246,7 @@ impl Limiter {
         within: Duration,
     ) -> Result<Decision<'p>, Error> {
         let charges = charges.into().or_on_failure(OnFailure::Deny);
-        self.until_ready_after(charges, within, |_| ready(Ok(()))).await
+        until_ready(&self.0, charges, within, |_| ready(Ok(()))).await
     }
 
     /// Returns the status of the store: the state of its breaker, its response time, and the units and
@@ -282,6 +285,132 @@ impl Limiter {
         self.0.denial_log.mode()
     }
 
+    /// Spends the cost of all charges, even beyond the limit. Takes one [`Charge`](crate::Charge) or
+    /// several.
+    ///
+    /// The [outcomes](Allowed::outcomes) have the standings of the keys after the charge, and the
+    /// [receipt](Allowed::into_receipt) can refund it. A key that has spent more than its limit is
+    /// refused until enough units have come back:
+    ///
+    /// - The [bounds](crate#choosing-an-algorithm) of the algorithms count the units of checks, not
+    ///   those of penalties.
+    /// - The debt of a [token bucket](crate::Algorithm::TokenBucket) is at most `burst + limit` units.
+    ///   So the key has free units again one window after the last penalty, whatever its cost was.
+    /// - If a key has no units left, this process refunds as many of those that it has
+    ///   [leased](crate::Quota::leased). Other processes may spend theirs until their lease ends.
+    /// - To deny a key for a given time, use [`block`](Self::block).
+    ///
+    /// ```
+    /// use plimsoll::{Limiter, Policy, Quota};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), plimsoll::Error> {
+    /// let limiter = Limiter::in_memory();
+    /// let search = Policy::new("search", Quota::per_minute(100))?;
+    ///
+    /// // A request that was ten times as expensive as others.
+    /// let charged = limiter.penalize(search.charge("alice", 9)).await?;
+    /// assert_eq!(charged.remaining(), Some(91));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there are more than [`Charges::MAX`](crate::Charges::MAX) charges, or if
+    /// the store cannot answer and either may have spent the units
+    /// ([`Effect::Unknown`](crate::Effect::Unknown)) or the limiter has no
+    /// [fallback](crate::Resilience::fallback). If the store has certainly not spent the
+    /// units, the fallback spends them, whatever the [`OnFailure`](crate::OnFailure) of the
+    /// charges, and charges them to the store later.
+    pub async fn penalize<'p>(
+        &self,
+        charges: impl Into<Charges<'p>>,
+    ) -> Result<Allowed<'p>, Error> {
+        let charges = charges.into();
+        charges.validate()?;
+        let reply = self.0.force(&charges).await?;
+        Decision::forced(charges, reply)
+    }
+
+    /// Blocks the keys of these charges under their policies for `duration`. Takes one
+    /// [`Charge`](crate::Charge) or several; their costs are ignored.
+    /// Returns the number of keys that had spent units or were already blocked. It is 0 if the block meets
+    /// a new key, for example because the address of a client was written in another way than the
+    /// [rule](crate::Rule) charges it.
+    ///
+    /// While a key is blocked, all instances that share the store refuse each charge of 1 unit or more
+    /// to it under this policy. No unit remains, and `retry_after` is exact: the end of the block, or
+    /// the wait of the algorithm if that is longer.
+    ///
+    /// - If the key is already blocked, the block that ends later applies. To shorten a block,
+    ///   [`unblock`](Self::unblock) the key first.
+    /// - [`unblock`](Self::unblock) and [`reset`](Self::reset) lift the block.
+    /// - The key keeps the units that it has spent. They come back during the block, and can be
+    ///   refunded. Forced charges, such as those of [`penalize`](Self::penalize), also spend units
+    ///   during the block.
+    /// - If the clock of the store is set back, the rest of the block is at most `duration`.
+    /// - The block ends when the policy gets another [algorithm](crate::Algorithm), because the key
+    ///   then has a new state.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use plimsoll::{Limiter, Policy, Quota};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), plimsoll::Error> {
+    /// let limiter = Limiter::in_memory();
+    /// let logins = Policy::new("logins", Quota::per_minute(5))?;
+    ///
+    /// limiter.block(logins.charge("mallory", 1), Duration::from_secs(15 * 60)).await?;
+    /// assert!(!limiter.check(logins.charge("mallory", 1)).await?.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # When the store cannot answer
+    ///
+    /// The [fallback](crate::Resilience::fallback) of this process applies the blocks that this
+    /// process has made, even if the call returned an error. It does not know the blocks of other
+    /// processes. If this method returned an error, the block is not sent to the store later: call the
+    /// method again.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `duration` is zero or longer than [`MAX_BLOCK`](Self::MAX_BLOCK), if
+    /// there are more than [`Charges::MAX`](crate::Charges::MAX) charges, or if the store cannot
+    /// answer. The fallback does not replace this request.
+    pub async fn block<'p>(
+        &self,
+        charges: impl Into<Charges<'p>>,
+        duration: Duration,
+    ) -> Result<usize, Error> {
+        let charges = charges.into();
+        charges.validate()?;
+        if duration.is_zero() || duration > Self::MAX_BLOCK {
+            return Err(Error::invalid("duration of a block", duration, "1 ns to 400 days"));
+        }
+        let reply = self.0.store.call(Request::Block(&charges, duration)).await?;
+        Ok(reply.found_keys())
+    }
+
+    /// Lifts the [blocks](Self::block) of the keys of these charges. The keys keep the units that they
+    /// have spent. Returns the number of keys that were blocked.
+    ///
+    /// This process admits the keys at once. Another process may refuse a key for 1 s more, from its
+    /// [deny cache](crate::Resilience::without_deny_cache).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there are more than [`Charges::MAX`](crate::Charges::MAX) charges, or if
+    /// the store cannot answer. The fallback does not replace this request.
+    pub async fn unblock<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<usize, Error> {
+        let charges = charges.into();
+        charges.validate()?;
+        let reply = self.0.store.call(Request::Unblock(&charges)).await?;
+        Ok(reply.found_keys())
+    }
+
     /// Decides a check of one charge, unless the store of this limiter is not a [`MemoryStore`].
     #[inline]
     pub(crate) fn acquire_in_memory(
@@ -294,23 +423,32 @@ impl Limiter {
         }
     }
 
+    /// Waits like [`until_ready`](Self::until_ready). If a charge says [`OnFailure::Deny`], the wait goes on
+    /// while the store cannot answer. Otherwise the error is returned at once.
+    ///
+    /// Awaits `gate` before each check, as soon as it is the turn of this task. The argument of `gate` is the
+    /// deadline. If `gate` returns an error, this function returns the same error, and nothing is charged.
+    pub(crate) async fn until_ready_after<'p, E, G, F>(
+        &self,
+        charges: Charges<'p>,
+        within: Duration,
+        gate: G,
+    ) -> Result<Decision<'p>, E>
+    where
+        E: From<Error>,
+        G: Fn(Instant) -> F,
+        F: Future<Output = Result<(), E>>,
+    {
+        until_ready(&self.0, charges, within, gate).await
+    }
+
     /// Starts a check, for callers that use an answer that is ready at once without a future.
     pub(crate) fn begin(&self, charges: &Charges<'_>) -> Answer {
-        self.0.store.call(Request::Acquire(charges))
+        self.0.begin(charges)
     }
 
     pub(crate) async fn refund(&self, receipt: &Receipt) -> Result<StoreReply, Error> {
-        self.0.store.call(Request::Refund(receipt)).await
-    }
-
-    pub(super) async fn force(&self, charges: &[Charge<'_>]) -> Result<StoreReply, Error> {
-        self.0.store.call(Request::Force(charges)).await
-    }
-
-    /// Reports a decision on a check outside of a route.
-    #[inline]
-    pub(super) fn report(&self, decision: &Decision<'_>) {
-        telemetry::record_decision(decision, self.denial_log(), || None);
+        self.0.refund(receipt).await
     }
 
     /// Returns the description of the store and of the stages around it.

@@ -1,12 +1,11 @@
 //! The limiter: the handle that applications hold.
 
-mod block;
 mod check;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod limiter;
-mod limiter_store;
 mod queue;
 mod reservation;
+mod state;
 mod until_ready;
 
 pub(crate) use self::queue::require_timer;

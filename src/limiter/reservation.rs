@@ -1,6 +1,8 @@
 //! A reservation of units, until the cost of the work is known.
 
-use super::Limiter;
+use std::sync::Arc;
+
+use super::state::LimiterState;
 use crate::{
     decision::{Denied, Receipt},
     error::Error,
@@ -72,18 +74,18 @@ pub enum Reserve<'p> {
 #[derive(Debug)]
 #[must_use = "dropping a reservation keeps the charge"]
 pub struct Reservation {
-    limiter: Limiter,
+    limiter: Arc<LimiterState>,
     receipt: Receipt,
 }
 
 impl Reservation {
-    pub(super) fn new(limiter: Limiter, receipt: Receipt) -> Self {
+    pub(super) fn new(limiter: Arc<LimiterState>, receipt: Receipt) -> Self {
         Self { limiter, receipt }
     }
 
     /// Returns whether the store is embedded, so that settling is ready at once.
     pub(crate) fn is_embedded(&self) -> bool {
-        self.limiter.0.store.is_embedded()
+        self.limiter.store.is_embedded()
     }
 
     /// Returns the receipt of the charges.

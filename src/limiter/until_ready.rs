@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{limiter::Limiter, queue::require_timer};
+use super::{queue::require_timer, state::LimiterState};
 use crate::{
     decision::Decision,
     error::{Error, ErrorKind},
@@ -19,57 +19,51 @@ const MAX_WITHIN: Duration = Duration::from_secs(86_400 * 365);
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-impl Limiter {
-    /// Waits like [`until_ready`](Self::until_ready). If a charge says [`OnFailure::Deny`], the wait goes on
-    /// while the store cannot answer. Otherwise the error is returned at once.
-    ///
-    /// Awaits `gate` before each check, as soon as it is the turn of this task. The argument of `gate` is the
-    /// deadline. If `gate` returns an error, this function returns the same error, and nothing is charged.
-    pub(crate) async fn until_ready_after<'p, E, G, F>(
-        &self,
-        charges: Charges<'p>,
-        within: Duration,
-        gate: G,
-    ) -> Result<Decision<'p>, E>
-    where
-        E: From<Error>,
-        G: Fn(Instant) -> F,
-        F: Future<Output = Result<(), E>>,
-    {
-        charges.validate()?;
-        let deadline = Instant::now() + within.min(MAX_WITHIN);
-        let mut enforced = charges.iter().filter(|charge| !charge.is_shadow());
-        let waits_for_store = enforced.any(|charge| charge.on_failure() == OnFailure::Deny);
-        let turn = self.0.queue.turn(&charges, deadline).await?;
-        let mut pause = MIN_PAUSE;
-        let decision = loop {
-            gate(deadline).await?;
-            let result = self.begin(&charges).await;
-            turn.set_store_down(result.is_err());
-            let wait = match result {
-                Ok(reply) => match Decision::new(&mut charges.clone(), reply)? {
-                    Decision::Denied(denied) => match denied.retry_after() {
-                        Some(wait) if Instant::now() + wait <= deadline => wait,
-                        _ => break Decision::Denied(denied),
-                    },
-                    allowed => break allowed,
+/// Waits until the store admits the check, as [`Limiter::until_ready_after`](crate::Limiter) says.
+pub(super) async fn until_ready<'p, E, G, F>(
+    state: &LimiterState,
+    charges: Charges<'p>,
+    within: Duration,
+    gate: G,
+) -> Result<Decision<'p>, E>
+where
+    E: From<Error>,
+    G: Fn(Instant) -> F,
+    F: Future<Output = Result<(), E>>,
+{
+    charges.validate()?;
+    let deadline = Instant::now() + within.min(MAX_WITHIN);
+    let mut enforced = charges.iter().filter(|charge| !charge.is_shadow());
+    let waits_for_store = enforced.any(|charge| charge.on_failure() == OnFailure::Deny);
+    let turn = state.queue.turn(&charges, deadline).await?;
+    let mut pause = MIN_PAUSE;
+    let decision = loop {
+        gate(deadline).await?;
+        let result = state.begin(&charges).await;
+        turn.set_store_down(result.is_err());
+        let wait = match result {
+            Ok(reply) => match Decision::new(&mut charges.clone(), reply)? {
+                Decision::Denied(denied) => match denied.retry_after() {
+                    Some(wait) if Instant::now() + wait <= deadline => wait,
+                    _ => break Decision::Denied(denied),
                 },
-                Err(error) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() || !waits_for_store || !may_pass(&error) {
-                        return Err(error.into());
-                    }
-                    let wait = pause.min(left);
-                    pause = (2 * pause).min(MAX_PAUSE);
-                    wait
+                allowed => break allowed,
+            },
+            Err(error) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() || !waits_for_store || !may_pass(&error) {
+                    return Err(error.into());
                 }
-            };
-            require_timer()?;
-            tokio::time::sleep(wait).await;
+                let wait = pause.min(left);
+                pause = (2 * pause).min(MAX_PAUSE);
+                wait
+            }
         };
-        self.report(&decision);
-        Ok(decision)
-    }
+        require_timer()?;
+        tokio::time::sleep(wait).await;
+    };
+    state.report(&decision);
+    Ok(decision)
 }
 
 /// Returns whether the store may recover from this error by itself.

@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use super::{MemoryStore, decide::Replies, eviction::NewKeys, rank::Rank, shard::ShardEntry};
+use super::{
+    decide::Replies,
+    rank::Rank,
+    shard::ShardEntry,
+    shards::{NewKeys, Shards},
+};
 use crate::{
     algorithm::{Block, KeyState},
     clock::Timestamp,
@@ -10,49 +15,47 @@ use crate::{
     policy::Charge,
 };
 
-impl MemoryStore {
-    /// Blocks the keys of these charges, one after the other. A key without an entry gets one.
-    pub(super) fn block(
-        &self,
-        charges: &[Charge<'_>],
-        duration: Duration,
-        now: Timestamp,
-    ) -> Replies {
-        let block = |charge: &Charge<'_>| {
-            let id = self.secret.entry(charge);
-            let number = self.shard_of(id);
-            let mut shard = self.lock(number);
-            let position = shard.position(id);
-            let now = shard.time(position, now, &*self.clock);
-            let position = position.unwrap_or_else(|| {
-                let new = NewKeys { shard: number, count: 1, elsewhere: 0, keep: &[id], now };
-                self.make_room(&mut shard, new);
-                shard.insert(id, KeyState::new(charge.quota().algorithm()), &self.usage)
-            });
-            let entry = shard.entry(position);
-            let is_found = entry.state.standing(charge.quota(), now, 0).reset_after > 0;
-            entry.state.block(Block::new(now, duration), now, &self.usage);
-            reply(charge, entry, now, is_found)
-        };
-        charges.iter().map(block).collect()
-    }
+/// Blocks the keys of these charges, one after the other. A key without an entry gets one.
+pub(super) fn block(
+    shards: &Shards,
+    charges: &[Charge<'_>],
+    duration: Duration,
+    now: Timestamp,
+) -> Replies {
+    let block = |charge: &Charge<'_>| {
+        let id = shards.secret.entry(charge);
+        let number = shards.shard_of(id);
+        let mut shard = shards.lock(number);
+        let position = shard.position(id);
+        let now = shard.time(position, now, &*shards.clock);
+        let position = position.unwrap_or_else(|| {
+            let new = NewKeys { shard: number, count: 1, elsewhere: 0, keep: &[id], now };
+            shards.make_room(&mut shard, new);
+            shard.insert(id, KeyState::new(charge.quota().algorithm()), &shards.usage)
+        });
+        let entry = shard.entry(position);
+        let is_found = entry.state.standing(charge.quota(), now, 0).reset_after > 0;
+        entry.state.block(Block::new(now, duration), now, &shards.usage);
+        reply(charge, entry, now, is_found)
+    };
+    charges.iter().map(block).collect()
+}
 
-    /// Lifts the blocks of the keys of these charges.
-    pub(super) fn unblock(&self, charges: &[Charge<'_>], now: Timestamp) -> Replies {
-        let unblock = |charge: &Charge<'_>| {
-            let id = self.secret.entry(charge);
-            let mut shard = self.lock(self.shard_of(id));
-            let Some(position) = shard.position(id) else {
-                return passed(Standing::full(charge.quota().capacity()), false);
-            };
-            let now = shard.time(Some(position), now, &*self.clock);
-            let entry = shard.entry(position);
-            let was_blocked = entry.state.is_blocked(now);
-            entry.state.unblock(&self.usage);
-            reply(charge, entry, now, was_blocked)
+/// Lifts the blocks of the keys of these charges.
+pub(super) fn unblock(shards: &Shards, charges: &[Charge<'_>], now: Timestamp) -> Replies {
+    let unblock = |charge: &Charge<'_>| {
+        let id = shards.secret.entry(charge);
+        let mut shard = shards.lock(shards.shard_of(id));
+        let Some(position) = shard.position(id) else {
+            return passed(Standing::full(charge.quota().capacity()), false);
         };
-        charges.iter().map(unblock).collect()
-    }
+        let now = shard.time(Some(position), now, &*shards.clock);
+        let entry = shard.entry(position);
+        let was_blocked = entry.state.is_blocked(now);
+        entry.state.unblock(&shards.usage);
+        reply(charge, entry, now, was_blocked)
+    };
+    charges.iter().map(unblock).collect()
 }
 
 fn reply(

@@ -5,11 +5,10 @@ use std::sync::MutexGuard;
 use smallvec::SmallVec;
 
 use super::{
-    MemoryStore,
-    decide::{Mode, spends},
     entry_id::EntryId,
-    eviction::NewKeys,
+    mode::Mode,
     shard::MemoryShard,
+    shards::{NewKeys, Shards},
 };
 use crate::{clock::Timestamp, policy::Charge};
 
@@ -26,7 +25,7 @@ pub(super) struct Location {
 /// The shards of a check, and the places of its entries. The shards are locked in the order of their
 /// numbers, so that checks cannot deadlock.
 pub(super) struct LockedShards<'s> {
-    store: &'s MemoryStore,
+    store: &'s Shards,
     shards: SmallVec<[LockedShard<'s>; 4]>,
     /// Has an element for each charge.
     locations: SmallVec<[Location; 4]>,
@@ -50,7 +49,7 @@ impl<'s> LockedShards<'s> {
     /// Creates a value without shards. [`lock`](Self::lock) fills it in place, because moving it would
     /// cost as much as finding an entry.
     #[inline]
-    pub(super) fn new(store: &'s MemoryStore) -> Self {
+    pub(super) fn new(store: &'s Shards) -> Self {
         Self { store, shards: SmallVec::new(), locations: SmallVec::new() }
     }
 
@@ -161,5 +160,5 @@ impl<'s> LockedShards<'s> {
 /// Returns whether the charge needs an entry that is not there yet.
 #[inline]
 fn is_new(charge: &Charge<'_>, location: &Location, mode: Mode) -> bool {
-    location.position.is_none() && spends(charge, mode)
+    location.position.is_none() && mode.spends(charge)
 }

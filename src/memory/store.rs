@@ -1,19 +1,18 @@
 //! The embedded store.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
 use super::{
     MemoryConfig,
-    decide::{Mode, Replies},
-    entry_id::{EntryId, HashSecret},
+    block::{block, unblock},
+    decide::{Replies, decide, decide_entry, decide_one},
+    entry_id::EntryId,
+    mode::Mode,
     rank::Rank,
-    shard::MemoryShard,
+    shards::Shards,
     size,
-    usage::Usage,
 };
 use crate::{
     algorithm,
-    clock::{Clock, Timestamp},
+    clock::Timestamp,
     decision::{ChargeReply, Mark, Receipt, ReceiptLine, Standing, Verdict},
     policy::Charge,
     store::{Answer, MemoryStats, Request, Source, Status, Store, StoreReply},
@@ -78,68 +77,38 @@ use crate::{
 /// assert_eq!(limiter.status().memory.expect("a memory store").keys, 0);
 /// ```
 #[derive(Debug)]
-pub struct MemoryStore {
-    pub(super) shards: Box<[AlignedShard]>,
-    pub(super) usage: Usage,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) secret: HashSecret,
-}
-
-/// A shard with its lock, in a cache line of its own, so that threads which use different shards do
-/// not contend for a line.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub(super) struct AlignedShard(pub(super) Mutex<MemoryShard>);
-
-const _: () = assert!(size_of::<AlignedShard>() == 64);
-
-/// The maximum number of keys in a shard of a full store with less than [`MAX_SHARDS`] shards. The
-/// minimum is half of it. It is small, so that two threads rarely use the same shard
-/// (`benches/scaling.rs`), and growing a table is quick. It is large enough for an eviction to compare
-/// the share classes.
-const KEYS_PER_SHARD: usize = 16;
-
-/// The maximum number of shards: 4 MiB of them. More shards cost more bytes a key than they save in
-/// contention (`benches/memory.rs`).
-const MAX_SHARDS: usize = 65_536;
+pub struct MemoryStore(Shards);
 
 impl MemoryStore {
     /// Creates an empty store.
     #[must_use]
     pub fn new(config: MemoryConfig) -> Self {
-        let MemoryConfig { max_keys, max_bytes, clock, hash_seed } = config;
-        let shards = (max_keys / KEYS_PER_SHARD).next_power_of_two().min(MAX_SHARDS);
-        Self {
-            shards: (0..shards).map(|_| AlignedShard::default()).collect(),
-            usage: Usage::new(max_keys, max_bytes),
-            clock,
-            secret: HashSecret::new(hash_seed),
-        }
+        Self(Shards::new(config))
     }
 
     /// Returns the number of keys and bytes in the store, and what it had to forget.
     #[must_use]
     pub fn stats(&self) -> MemoryStats {
-        let mut stats = self.usage.stats();
-        stats.bytes += size_of_val::<[AlignedShard]>(&self.shards);
+        let mut stats = self.0.usage.stats();
+        stats.bytes += self.0.bytes();
         stats
     }
 
     /// Decides a check of one charge now.
     #[inline(always)]
     pub(crate) fn acquire_one(&self, charge: &Charge<'_>) -> (Timestamp, ChargeReply) {
-        let time = self.clock.now();
-        (time, self.decide_one(charge, time, Mode::Acquire))
+        let time = self.0.clock.now();
+        (time, decide_one(&self.0, charge, time, Mode::Acquire))
     }
 
     /// Decides a check now.
     #[inline]
     pub(crate) fn acquire(&self, charges: &[Charge<'_>]) -> StoreReply {
-        let time = self.clock.now();
+        let time = self.0.clock.now();
         StoreReply {
             time,
             source: Source::Local,
-            charges: self.decide(charges, time, Mode::Acquire),
+            charges: decide(&self.0, charges, time, Mode::Acquire),
         }
     }
 
@@ -147,13 +116,13 @@ impl MemoryStore {
     #[inline]
     pub(crate) fn call_at(&self, request: Request<'_>, time: Timestamp) -> StoreReply {
         let charges = match request {
-            Request::Acquire(charges) => self.decide(charges, time, Mode::Acquire),
-            Request::Peek(charges) => self.decide(charges, time, Mode::Peek),
-            Request::Force(charges) => self.decide(charges, time, Mode::Force),
+            Request::Acquire(charges) => decide(&self.0, charges, time, Mode::Acquire),
+            Request::Peek(charges) => decide(&self.0, charges, time, Mode::Peek),
+            Request::Force(charges) => decide(&self.0, charges, time, Mode::Force),
             Request::Refund(receipt) => self.refund(receipt, time),
             Request::Reset(charges) => self.reset(charges, time),
-            Request::Block(charges, duration) => self.block(charges, duration, time),
-            Request::Unblock(charges) => self.unblock(charges, time),
+            Request::Block(charges, duration) => block(&self.0, charges, duration, time),
+            Request::Unblock(charges) => unblock(&self.0, charges, time),
         };
         StoreReply { time, source: Source::Local, charges }
     }
@@ -161,7 +130,7 @@ impl MemoryStore {
     /// Returns a name for the standing of this charge, which is unique in this process.
     #[inline]
     pub(crate) fn name(&self, charge: &Charge<'_>) -> u128 {
-        self.secret.entry(charge).to_u128()
+        self.0.secret.entry(charge).to_u128()
     }
 
     /// Decides a charge with this [`name`](Self::name), which is alone in its check.
@@ -172,19 +141,7 @@ impl MemoryStore {
         charge: &Charge<'_>,
         now: Timestamp,
     ) -> ChargeReply {
-        self.decide_entry(EntryId::from_u128(name), charge, now, Mode::Acquire)
-    }
-
-    #[inline]
-    pub(super) fn shard_of(&self, id: EntryId) -> usize {
-        id.high as usize & (self.shards.len() - 1)
-    }
-
-    /// Locks a shard. A panic under the lock leaves no incomplete change behind, so a poisoned lock
-    /// is used like any other.
-    #[inline]
-    pub(super) fn lock(&self, number: usize) -> MutexGuard<'_, MemoryShard> {
-        self.shards[number].0.lock().unwrap_or_else(PoisonError::into_inner)
+        decide_entry(&self.0, EntryId::from_u128(name), charge, now, Mode::Acquire)
     }
 
     fn refund(&self, receipt: &Receipt, now: Timestamp) -> Replies {
@@ -194,12 +151,12 @@ impl MemoryStore {
     fn refund_line(&self, line: &ReceiptLine, now: Timestamp) -> ChargeReply {
         let (charge, mark) = (line.charge(), line.mark());
         let quota = charge.quota_in_force();
-        let id = self.secret.entry(charge);
-        let mut shard = self.lock(self.shard_of(id));
+        let id = self.0.secret.entry(charge);
+        let mut shard = self.0.lock(self.0.shard_of(id));
         let (units, standing) = match shard.position(id) {
             None => (0, Standing::full(quota.capacity())),
             Some(position) => {
-                let now = shard.time(Some(position), now, &*self.clock);
+                let now = shard.time(Some(position), now, &*self.0.clock);
                 let refund =
                     algorithm::Refund { quota: *charge.quota(), units: line.units(), mark };
                 let entry = shard.entry(position);
@@ -214,13 +171,13 @@ impl MemoryStore {
 
     fn reset(&self, charges: &[Charge<'_>], now: Timestamp) -> Replies {
         let reset = |charge: &Charge<'_>| {
-            let id = self.secret.entry(charge);
-            let mut shard = self.lock(self.shard_of(id));
+            let id = self.0.secret.entry(charge);
+            let mut shard = self.0.lock(self.0.shard_of(id));
             let position = shard.position(id);
-            let now = shard.time(position, now, &*self.clock);
+            let now = shard.time(position, now, &*self.0.clock);
             let is_found = position.is_some_and(|position| {
                 let standing = shard.entry(position).state.standing(charge.quota(), now, 0);
-                shard.remove(position, &self.usage);
+                shard.remove(position, &self.0.usage);
                 standing.reset_after > 0
             });
             let (units, standing) = (is_found.into(), Standing::full(charge.quota().capacity()));
@@ -232,7 +189,7 @@ impl MemoryStore {
 
 impl Store for MemoryStore {
     fn call(&self, request: Request<'_>) -> Answer {
-        Answer::ready(Ok(self.call_at(request, self.clock.now())))
+        Answer::ready(Ok(self.call_at(request, self.0.clock.now())))
     }
 
     fn is_embedded(&self) -> bool {
@@ -248,7 +205,7 @@ impl Store for MemoryStore {
     }
 
     fn description(&self) -> String {
-        let (keys, bytes) = self.usage.bounds();
+        let (keys, bytes) = self.0.usage.bounds();
         format!("memory ({})", size::text(keys, bytes))
     }
 }

@@ -2,18 +2,16 @@
 //!
 //! The middleware and the client share this module. [`hooks`] collects the charges that depend on
 //! the response. [`settle`] adjusts them when the head of the response has arrived, and
-//! [`body_settlement`] when its body has ended. [`ResponseBody`] detects that end.
+//! when its body has ended. [`ResponseBody`] detects that end.
 
 mod body;
-mod body_settlement;
-mod denial_body;
 mod hooks;
 mod settle;
 mod tally;
 
-pub use self::{body::ResponseBody, tally::Tally};
 pub(crate) use self::{
-    denial_body::DenialBody,
+    body::DenialBody,
     hooks::{ResponseHooks, charges},
     settle::{Settled, Settlement, SettlementFuture},
 };
+pub use self::{body::ResponseBody, tally::Tally};

@@ -1,6 +1,5 @@
 //! Rules, which turn requests into charges, and ready-made closures for them.
 
-mod adjustment;
 pub mod by;
 pub mod cost;
 #[cfg(feature = "lookup")]
@@ -8,7 +7,7 @@ mod lookup;
 #[cfg(not(feature = "lookup"))]
 #[path = "no_lookup.rs"]
 mod lookup;
-mod preflight;
+mod policy_choice;
 pub mod route;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod rule;
@@ -18,10 +17,10 @@ mod tiers;
 #[cfg(feature = "lookup")]
 pub use self::lookup::Lookup;
 pub(crate) use self::{
-    adjustment::Adjustment,
     by::MissingPeer,
     lookup::PendingLookups,
-    rule::RequestFn,
+    policy_choice::RequestFn,
+    rule::Adjustment,
     rules::{ApplicableRules, Rules},
 };
 pub use self::{rule::Rule, tiers::Tiers};

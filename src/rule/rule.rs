@@ -1,12 +1,16 @@
 //! The rule, which determines the policy, the identity and the cost of a request.
 
-use std::{fmt, slice, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use http::{request::Parts, response};
 
 #[cfg(feature = "lookup")]
 use super::Lookup;
-use super::{Adjustment, MissingPeer, PendingLookups, lookup::Lookups};
+use super::{
+    MissingPeer, PendingLookups,
+    lookup::Lookups,
+    policy_choice::{PolicyChoice, RequestFn},
+};
 use crate::{
     key::{Identity, IntoIdentity},
     policy::{Charge, OnFailure, Policy},
@@ -57,19 +61,6 @@ pub struct Rule {
     shadow: bool,
     on_failure: Option<OnFailure>,
     adjustment: Option<Adjustment>,
-}
-
-/// A shared closure over the head of a request.
-pub(crate) type RequestFn<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
-
-#[derive(Clone)]
-enum PolicyChoice {
-    Fixed(Policy),
-    /// A closure chooses one of the policies that are `known`, or any other if none is.
-    PerRequest {
-        choose: RequestFn<Policy>,
-        known: Arc<[Policy]>,
-    },
 }
 
 impl Rule {
@@ -351,10 +342,7 @@ impl Rule {
         }
         let Some(key) = identity.key() else { return Ok(None) };
         let cost = self.cost.as_ref().map_or(1, |cost| cost(parts));
-        let charge = match &self.policy {
-            PolicyChoice::Fixed(policy) => policy.charge(key, cost),
-            PolicyChoice::PerRequest { choose, .. } => choose(parts).charge(key, cost).into_owned(),
-        };
+        let charge = self.policy.charge(parts, key, cost);
         let charge = match self.on_failure {
             Some(on_failure) => charge.with_on_failure(on_failure),
             None => charge,
@@ -368,25 +356,12 @@ impl Rule {
 
     /// Starts the counters of its policies at 0, as far as they are known.
     pub(super) fn start_counters(&self) {
-        let known = match &self.policy {
-            PolicyChoice::Fixed(policy) => slice::from_ref(policy),
-            PolicyChoice::PerRequest { known, .. } => known,
-        };
-        known.iter().for_each(|policy| policy.counters().start());
+        self.policy.known().iter().for_each(|policy| policy.counters().start());
     }
 
     /// Returns the policy with its quota, and the special properties of the rule, as text.
     pub(crate) fn description(&self) -> String {
-        let policy = match &self.policy {
-            PolicyChoice::Fixed(policy) => policy.description(),
-            PolicyChoice::PerRequest { known, .. } if known.is_empty() => {
-                "a policy chosen per request".to_owned()
-            }
-            PolicyChoice::PerRequest { known, .. } => {
-                let known: Vec<_> = known.iter().map(Policy::description).collect();
-                format!("one of ({})", known.join(", "))
-            }
-        };
+        let policy = self.policy.description();
         match (self.shadow, self.on_failure()) {
             (true, _) => format!("{policy} (shadow)"),
             (false, OnFailure::Allow) => format!("{policy} (allows if the store fails)"),
@@ -430,16 +405,21 @@ impl Rule {
 
 impl fmt::Debug for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("Rule");
-        match &self.policy {
-            PolicyChoice::Fixed(policy) => debug.field("policy", policy),
-            PolicyChoice::PerRequest { .. } => {
-                debug.field("policy", &format_args!("chosen per request"))
-            }
-        };
-        debug
+        f.debug_struct("Rule")
+            .field("policy", &self.policy)
             .field("shadow", &self.shadow)
             .field("on_failure", &self.on_failure)
             .finish_non_exhaustive()
     }
+}
+
+/// An adjustment of a charge by the response to its request.
+#[derive(Clone)]
+pub(crate) enum Adjustment {
+    /// Refunds the charge if the closure accepts the head of the response.
+    RefundIf(Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>),
+    /// Settles the charge to a function of the length of the body, when the body has ended.
+    CostOfBody(Arc<dyn Fn(u64) -> u64 + Send + Sync>),
+    /// Settles the charge to the count of a [`Tally`](crate::Tally), when the body has ended.
+    SettleTally,
 }

@@ -5,8 +5,7 @@ use std::{sync::Arc, time::Duration};
 use http::{Response, request::Parts};
 
 use super::{
-    DenialResponse, Rejection, RejectionKind, grpc_content_type, grpc_status::GrpcStatus, problem,
-    text,
+    DenialResponse, Rejection, RejectionKind, grpc_content_type, grpc_status::GrpcStatus, rejection,
 };
 use crate::{decision::Denied, middleware::headers::Headers, outcome::DenialBody};
 
@@ -76,8 +75,8 @@ impl DenialFormat {
                 rejection.complete(&mut response);
                 response
             }
-            None if self.is_plain => text::response(rejection).map(DenialBody::from),
-            None => problem::response(rejection).map(DenialBody::from),
+            None if self.is_plain => rejection::plain_text(rejection).map(DenialBody::from),
+            None => rejection::problem(rejection).map(DenialBody::from),
         }
     }
 

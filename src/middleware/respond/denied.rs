@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Response;
 
-use super::Rejection;
+use super::{Rejection, rejection};
 use crate::{decision::Denied, middleware::Headers};
 
 impl Denied<'_> {
@@ -35,7 +35,7 @@ impl Denied<'_> {
     /// ```
     #[must_use]
     pub fn to_response(&self, headers: &Headers) -> Response<String> {
-        super::problem::response(Rejection::denied_by(self, headers, Duration::ZERO))
+        rejection::problem(Rejection::denied_by(self, headers, Duration::ZERO))
     }
 }
 

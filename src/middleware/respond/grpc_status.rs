@@ -6,7 +6,10 @@ use base64::{Engine, encoded_len, engine::general_purpose::STANDARD_NO_PAD};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header::CONTENT_TYPE};
 
-use super::{caching, grpc_details, violations::violations};
+use super::{
+    grpc_details,
+    rejection::{forbid_caching, violations},
+};
 use crate::{
     clock::micros,
     decision::Denied,
@@ -83,7 +86,7 @@ impl GrpcStatus {
 
     /// Adds the headers that are not part of the status itself.
     pub(super) fn add_metadata(&self, headers: &mut HeaderMap) {
-        caching::forbid(headers);
+        forbid_caching(headers);
         if let Some(wait) = self.pushback {
             // Clients parse this number as a 32-bit integer.
             let millis = wait.as_micros().div_ceil(1_000).min(i32::MAX as u128) as u64;

@@ -1,16 +1,12 @@
 //! The responses to requests that are not admitted: problem documents, plain text, and gRPC.
 
-mod caching;
 mod denial_format;
 mod denial_response;
 mod denied;
 mod grpc_content_type;
 mod grpc_details;
 mod grpc_status;
-mod problem;
 mod rejection;
-mod text;
-mod violations;
 
 pub(super) use self::denial_format::{DenialFormat, OnRejected};
 pub use self::{

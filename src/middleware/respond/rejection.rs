@@ -1,16 +1,18 @@
-//! A rejected request: the reason, the status, the wait, and the headers of the response.
+//! A rejected request: the reason, the status, the wait, and the response as a problem document (RFC 9457)
+//! or as plain text.
 
 use std::time::Duration;
 
 use http::{
-    HeaderMap, HeaderValue, Response, StatusCode,
-    header::{CONTENT_TYPE, RETRY_AFTER},
+    HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
+    header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER},
 };
+use smallvec::SmallVec;
 
-use super::{caching, problem};
 use crate::{
-    decision::Denied,
+    decision::{Denied, Outcome, OutcomeKind},
     middleware::headers::{Headers, number, retry_after},
+    rule::MissingPeer,
 };
 
 /// A request that a [`RateLimitLayer`](crate::RateLimitLayer) rejects, as the closures of
@@ -114,7 +116,7 @@ impl<'a> Rejection<'a> {
         if let Some(seconds) = retry_after {
             headers.insert(RETRY_AFTER, number(seconds));
         }
-        caching::forbid(&mut headers);
+        forbid_caching(&mut headers);
         Self { kind, denied, retry_after, headers }
     }
 
@@ -162,11 +164,11 @@ impl<'a> Rejection<'a> {
     /// Returns the response of a layer without a closure: a problem document (RFC 9457).
     #[must_use]
     pub fn to_response(&self) -> Response<String> {
-        problem::response(self.clone())
+        problem(self.clone())
     }
 
     /// Creates the response with a body of this crate.
-    pub(super) fn into_response(self, content_type: HeaderValue, body: String) -> Response<String> {
+    fn into_response(self, content_type: HeaderValue, body: String) -> Response<String> {
         let mut response = Response::new(body);
         *response.status_mut() = self.status();
         *response.headers_mut() = self.headers;
@@ -180,7 +182,104 @@ impl<'a> Rejection<'a> {
         if response.status() == StatusCode::OK {
             *response.status_mut() = self.status();
         }
-        caching::remove_targeted(response.headers_mut());
+        remove_targeted_caching(response.headers_mut());
         response.headers_mut().extend(self.headers);
     }
+}
+
+/// Returns the outcomes that denied the check.
+pub(super) fn violations<'a>(denied: &'a Denied<'_>) -> impl Iterator<Item = Outcome<'a>> {
+    denied.outcomes().iter().filter(|outcome| outcome.kind() == OutcomeKind::Denied)
+}
+
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+/// Forbids caches to store a response.
+///
+/// RFC 6585, section 4, requires this for 429. The other denials hold for a short time as well, and a
+/// gRPC status is in a 200 response, which caches may store by default.
+pub(super) fn forbid_caching(headers: &mut HeaderMap) {
+    headers.insert(CACHE_CONTROL, NO_STORE);
+}
+
+/// Removes headers that some caches follow instead of `Cache-Control`: `CDN-Cache-Control` and the
+/// like (RFC 9213), `Surrogate-Control`, `Edge-Control`, and nginx's `X-Accel-Expires`.
+fn remove_targeted_caching(headers: &mut HeaderMap) {
+    let is_targeted = |name: &&HeaderName| {
+        name.as_str().ends_with("-cache-control")
+            || ["surrogate-control", "edge-control", "x-accel-expires"].contains(&name.as_str())
+    };
+    let targeted: Vec<_> = headers.keys().filter(is_targeted).cloned().collect();
+    for name in targeted {
+        headers.remove(name);
+    }
+}
+
+const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+/// The documents of denials, up to the end of `detail`.
+const QUOTA_EXCEEDED_DOCUMENT: &str = r##"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,"detail":"The quota allows "##;
+const OVER_CAPACITY_DOCUMENT: &str = r##"{"type":"https://docs.rs/plimsoll/latest/plimsoll/#cost-over-capacity","title":"Cost over capacity","status":403,"detail":"This request costs more than the quota can ever hold: waiting does not help."##;
+const UNAVAILABLE_DOCUMENT: &str = r##"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily reduced capacity","status":503,"detail":"The request cannot be admitted at the moment."}"##;
+
+/// The document of a request without a peer address, up to its `detail`.
+const NO_PEER_DOCUMENT: &str = r##"{"type":"https://docs.rs/plimsoll/latest/plimsoll/by/struct.ClientIp.html#the-address-of-the-peer","title":"No peer address","status":500,"detail":""##;
+
+/// Returns the response with a problem document.
+pub(super) fn problem(rejection: Rejection<'_>) -> Response<String> {
+    let document = match rejection.denied() {
+        Some(denied) => document(denied, &rejection),
+        None if rejection.kind() == RejectionKind::NoPeer => {
+            [NO_PEER_DOCUMENT, MissingPeer::TEXT, "\"}"].concat()
+        }
+        None => UNAVAILABLE_DOCUMENT.to_owned(),
+    };
+    rejection.into_response(PROBLEM_JSON, document)
+}
+
+/// Returns the document of a denial, with the names of the violated policies.
+fn document(denied: &Denied<'_>, rejection: &Rejection<'_>) -> String {
+    let mut seconds = itoa::Buffer::new();
+    let mut parts: SmallVec<[&str; 8]> = SmallVec::new();
+    match rejection.retry_after_seconds() {
+        _ if rejection.kind() == RejectionKind::OverCapacity => parts.push(OVER_CAPACITY_DOCUMENT),
+        Some(wait) => parts.extend([
+            QUOTA_EXCEEDED_DOCUMENT,
+            "this request again in ",
+            seconds.format(wait),
+            " seconds.",
+        ]),
+        None => parts.extend([QUOTA_EXCEEDED_DOCUMENT, "no such request at the moment."]),
+    }
+    parts.push(r#"","violated-policies":[""#);
+    for (index, outcome) in violations(denied).enumerate() {
+        if index > 0 {
+            parts.push(r#"",""#);
+        }
+        // The names of policies contain no characters that JSON escapes.
+        parts.push(outcome.policy().name());
+    }
+    parts.push(r#""]}"#);
+    parts.concat()
+}
+
+const TEXT_PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+/// Returns the response with one line of text.
+pub(super) fn plain_text(rejection: Rejection<'_>) -> Response<String> {
+    let mut digits = itoa::Buffer::new();
+    let body = match (rejection.kind(), rejection.retry_after_seconds()) {
+        (RejectionKind::OverCapacity, _) => {
+            "This request costs more than the quota can ever hold.\n".to_owned()
+        }
+        (RejectionKind::Unavailable, _) => {
+            "The request cannot be admitted at the moment.\n".to_owned()
+        }
+        (RejectionKind::NoPeer, _) => [MissingPeer::TEXT, "\n"].concat(),
+        (RejectionKind::OverQuota, Some(seconds)) => {
+            ["Too many requests. Retry in ", digits.format(seconds), " s.\n"].concat()
+        }
+        (RejectionKind::OverQuota, None) => "Too many requests.\n".to_owned(),
+    };
+    rejection.into_response(TEXT_PLAIN, body)
 }

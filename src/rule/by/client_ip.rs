@@ -4,7 +4,10 @@ use std::{fmt, net::IpAddr, sync::Arc};
 
 use http::{HeaderName, header::FORWARDED, request::Parts};
 
-use super::{address, cidr::Cidrs, forwarded, peer};
+use super::{
+    address::{self, Cidrs},
+    forwarded, peer,
+};
 use crate::{
     error::Error,
     key::{Identity, Key, SUBSCRIBER_MASK, charged_address},

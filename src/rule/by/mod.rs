@@ -21,13 +21,10 @@
 //! address is [rejected](crate::Identity::NoPeer), because then all clients would share one key.
 
 mod address;
-mod cidr;
 mod client_ip;
 mod credentials;
 mod forwarded;
 mod join;
-#[cfg(feature = "axum")]
-mod matched_route;
 #[cfg(feature = "axum")]
 mod path_param;
 mod peer;
@@ -39,8 +36,6 @@ pub use client_ip::{ClientIp, client_ip, peer_ip};
 pub use credentials::{bearer_token, header};
 pub use join::{And, Or};
 #[cfg(feature = "axum")]
-pub use matched_route::matched_route;
-#[cfg(feature = "axum")]
-pub use path_param::path_param;
+pub use path_param::{matched_route, path_param};
 pub(crate) use peer::MissingPeer;
 pub use value::{anonymous, constant, extension};

@@ -8,7 +8,10 @@ use std::{
 use axum::extract::{FromRequestParts, RawPathParams};
 use http::{Request, request::Parts};
 
-use crate::key::{Identity, Key};
+use crate::{
+    key::{Identity, Key},
+    rule::route,
+};
 
 /// Charges the parameter `name` of the route that axum has matched: the `id` of `/users/{id}`, the
 /// `name` of `/user_{name}`, or the `path` of `/files/{*path}`. These are axum's own parameters,
@@ -49,4 +52,14 @@ fn of_axum(parts: &Parts) -> Option<RawPathParams> {
         Poll::Ready(params) => params.ok(),
         Poll::Pending => None,
     }
+}
+
+/// Charges the pattern of the route that axum has matched, such as `/users/{id}`. All clients share
+/// one budget for each route. To give each client a budget of its own, join the client with
+/// [`And`](super::And).
+///
+/// Requests that matched no route are [`Identity::Unknown`]. Use `Router::layer` or
+/// `Router::route_layer`: a layer around the whole `Router` runs before a route is matched.
+pub fn matched_route() -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
+    |parts: &Parts| Identity::from(route::matched(parts).map(Key::from))
 }

@@ -80,7 +80,6 @@ pub(crate) use self::{
     spelling::{exactly, has_other_spelling},
 };
 pub use self::{
-    matching::{grpc, is},
+    matching::{grpc, is, is_preflight},
     names::path,
 };
-pub use super::preflight::is_preflight;

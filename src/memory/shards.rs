@@ -1,13 +1,41 @@
-//! Room for new keys in a full store.
+//! The shards of the embedded store, and room for new keys in a full store.
 
-use std::sync::{MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::{
-    MemoryStore,
-    entry_id::EntryId,
+    MemoryConfig,
+    entry_id::{EntryId, HashSecret},
     shard::{Eviction, MemoryShard},
+    usage::Usage,
 };
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp};
+
+/// The keys of a store, in shards that are locked one by one.
+#[derive(Debug)]
+pub(super) struct Shards {
+    shards: Box<[AlignedShard]>,
+    pub(super) usage: Usage,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) secret: HashSecret,
+}
+
+/// A shard with its lock, in a cache line of its own, so that threads which use different shards do
+/// not contend for a line.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct AlignedShard(Mutex<MemoryShard>);
+
+const _: () = assert!(size_of::<AlignedShard>() == 64);
+
+/// The maximum number of keys in a shard of a full store with less than [`MAX_SHARDS`] shards. The
+/// minimum is half of it. It is small, so that two threads rarely use the same shard
+/// (`benches/scaling.rs`), and growing a table is quick. It is large enough for an eviction to compare
+/// the share classes.
+const KEYS_PER_SHARD: usize = 16;
+
+/// The maximum number of shards: 4 MiB of them. More shards cost more bytes a key than they save in
+/// contention (`benches/memory.rs`).
+const MAX_SHARDS: usize = 65_536;
 
 /// The number of other shards in which entries may be evicted.
 const MAX_OTHER_SHARDS: usize = 7;
@@ -26,7 +54,36 @@ pub(super) struct NewKeys<'k> {
     pub(super) now: Timestamp,
 }
 
-impl MemoryStore {
+impl Shards {
+    /// Creates empty shards.
+    pub(super) fn new(config: MemoryConfig) -> Self {
+        let MemoryConfig { max_keys, max_bytes, clock, hash_seed } = config;
+        let shards = (max_keys / KEYS_PER_SHARD).next_power_of_two().min(MAX_SHARDS);
+        Self {
+            shards: (0..shards).map(|_| AlignedShard::default()).collect(),
+            usage: Usage::new(max_keys, max_bytes),
+            clock,
+            secret: HashSecret::new(hash_seed),
+        }
+    }
+
+    /// Returns the size of the shards in bytes, without their entries.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val::<[AlignedShard]>(&self.shards)
+    }
+
+    #[inline]
+    pub(super) fn shard_of(&self, id: EntryId) -> usize {
+        id.high as usize & (self.shards.len() - 1)
+    }
+
+    /// Locks a shard. A panic under the lock leaves no incomplete change behind, so a poisoned lock
+    /// is used like any other.
+    #[inline]
+    pub(super) fn lock(&self, number: usize) -> MutexGuard<'_, MemoryShard> {
+        self.shards[number].0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Makes room for new keys in `own`, their shard.
     ///
     /// First drops a few expired entries. If the store is still full, evicts entries until the new
@@ -110,7 +167,7 @@ impl NewKeys<'_> {
 mod tests {
     use super::*;
     use crate::{
-        memory::{MemoryConfig, decide::Mode},
+        memory::{decide::decide_one, mode::Mode},
         policy::Policy,
     };
 
@@ -120,15 +177,16 @@ mod tests {
         const KEYS: usize = 1_024;
         const PER_SHARD: usize = 16;
         for seed in 0..2 {
-            let store = MemoryStore::new(MemoryConfig::default().max_keys(KEYS).hash_seed(seed));
-            let lens = || store.shards.iter().map(|shard| shard.0.lock().expect("a lock").len());
+            let shards = Shards::new(MemoryConfig::default().max_keys(KEYS).hash_seed(seed));
+            let lens = || shards.shards.iter().map(|shard| shard.0.lock().expect("a lock").len());
             let policy = Policy::new("day", "100/day").expect("a name");
             for key in 0..12 * KEYS as u64 {
                 if key == KEYS as u64 {
                     let smallest = lens().min();
                     assert!(smallest < Some(PER_SHARD * 5 / 8), "{smallest:?}: balanced by chance");
                 }
-                let _ = store.decide_one(
+                let _ = decide_one(
+                    &shards,
                     &policy.charge(key, 1),
                     Timestamp::from_micros(key),
                     Mode::Acquire,

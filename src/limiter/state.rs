@@ -1,13 +1,46 @@
-//! The store of a limiter.
+//! The state that a limiter and its clones share.
 
 use std::any::Any;
 
+use super::queue::Queue;
 use crate::{
+    decision::{Decision, Receipt, StoreReply},
     error::Error,
     memory::MemoryStore,
+    policy::Charge,
     remote::{Pipeline, Resilience},
     store::{Answer, Request, Status, Store},
+    telemetry::{self, DenialLog},
 };
+
+#[derive(Debug)]
+pub(super) struct LimiterState {
+    pub(super) store: LimiterStore,
+    pub(super) queue: Queue,
+    pub(super) denial_log: DenialLog,
+}
+
+impl LimiterState {
+    /// Starts a check.
+    pub(super) fn begin(&self, charges: &[Charge<'_>]) -> Answer {
+        self.store.call(Request::Acquire(charges))
+    }
+
+    pub(super) async fn refund(&self, receipt: &Receipt) -> Result<StoreReply, Error> {
+        self.store.call(Request::Refund(receipt)).await
+    }
+
+    /// Charges beyond the limit.
+    pub(super) async fn force(&self, charges: &[Charge<'_>]) -> Result<StoreReply, Error> {
+        self.store.call(Request::Force(charges)).await
+    }
+
+    /// Reports a decision without a route.
+    #[inline]
+    pub(super) fn report(&self, decision: &Decision<'_>) {
+        telemetry::record_decision(decision, &self.denial_log, || None);
+    }
+}
 
 /// The store of a limiter.
 ///
