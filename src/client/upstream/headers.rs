@@ -47,12 +47,12 @@ fn now(headers: &HeaderMap) -> SystemTime {
 /// The window is the `t` of the member, or the `w` of its policy if the member has no `t`.
 fn ratelimit(headers: &HeaderMap) -> Option<Duration> {
     let members = structured::list(headers, &RATELIMIT)?;
-    let mut spent = members.iter().filter(|member| member.integer("r") == Some(0)).peekable();
+    let mut spent = members.iter().filter(|member| member.remaining == Some(0)).peekable();
     spent.peek()?;
     let policies = structured::list(headers, &RATELIMIT_POLICY).unwrap_or_default();
     let window = |member: &Member| {
         let policy = || policies.iter().find(|policy| policy.name == member.name);
-        member.integer("t").or_else(|| policy()?.integer("w"))
+        member.reset.or_else(|| policy()?.window)
     };
     let seconds = spent.filter_map(window).filter_map(|seconds| u64::try_from(seconds).ok());
     seconds.max().map(Duration::from_secs)

@@ -1,7 +1,7 @@
 //! The quota that an upstream service states in its responses.
 //!
-//! [`answer`] reads the headers of a response: [`structured`] parses the structured fields, and
-//! [`retry_after`] the times. [`pauses`] keeps the resulting pauses.
+//! [`UpstreamHeaders`] reads the headers of a response: [`structured`] parses the structured fields, and
+//! [`retry_after`] the times. [`Pauses`] keeps the resulting pauses.
 
 mod headers;
 mod pauses;
