@@ -17,23 +17,11 @@ use crate::clock::{Clock, SystemClock};
 /// let limiter = Limiter::new(MemoryStore::new(config));
 /// ```
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct MemoryConfig {
-    /// The maximum number of keys. A key under two policies counts as two. The default is
-    /// 1,000,000, for which an empty store allocates 4 MiB.
-    ///
-    /// A full store admits new keys and forgets others, by these
-    /// [rules](super::MemoryStore#when-the-store-is-full).
-    pub max_keys: usize,
-    /// The approximate maximum number of bytes in tables and logs. The default is 256 MiB.
-    pub max_bytes: usize,
-    /// The clock. The default is [`SystemClock`].
-    pub clock: Arc<dyn Clock>,
-    /// The seed of the hash that distributes keys over the shards. The default is `None`: each store
-    /// takes a random secret, so that clients cannot choose keys that collide.
-    ///
-    /// A seed makes a full store forget the same keys in each run. It is meant for tests.
-    pub hash_seed: Option<u64>,
+    pub(crate) max_keys: usize,
+    pub(crate) max_bytes: usize,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(super) hash_seed: Option<u64>,
 }
 
 impl Default for MemoryConfig {
@@ -48,29 +36,35 @@ impl Default for MemoryConfig {
 }
 
 impl MemoryConfig {
-    /// Sets the maximum number of keys, at least 1.
+    /// Sets the maximum number of keys, at least 1. A key under two policies counts as two. The default
+    /// is 1,000,000, for which an empty store allocates 4 MiB.
+    ///
+    /// A full store admits new keys and forgets others, by these
+    /// [rules](super::MemoryStore#when-the-store-is-full).
     #[must_use]
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = keys;
         self
     }
 
-    /// Sets the approximate maximum number of bytes.
+    /// Sets the approximate maximum number of bytes in tables and logs. The default is 256 MiB.
     #[must_use]
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
         self
     }
 
-    /// Sets the clock.
+    /// Sets the clock. The default is [`SystemClock`].
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// Sets the seed of the hash that distributes keys over the shards, for tests that must do the
-    /// same in each run.
+    /// Sets the seed of the hash that distributes keys over the shards, for tests: a full store then
+    /// forgets the same keys in each run.
+    ///
+    /// The default is a random secret for each store, so that clients cannot choose keys that collide.
     #[must_use]
     pub fn hash_seed(mut self, seed: u64) -> Self {
         self.hash_seed = Some(seed);

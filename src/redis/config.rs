@@ -6,7 +6,6 @@ use crate::error::Error;
 
 /// The configuration of a [`RedisStore`](super::RedisStore): its keys, connections and timeouts.
 ///
-/// Each field has a setter of the same name.
 /// [`RedisStore::connect_with`](super::RedisStore::connect_with) and the other constructors return
 /// an error if a value is not allowed.
 ///
@@ -36,43 +35,17 @@ use crate::error::Error;
 /// # }
 /// ```
 #[derive(Clone)]
-#[non_exhaustive]
 pub struct RedisConfig {
-    /// The prefix of every key in the database: 1 to 64 printable ASCII characters without braces
-    /// or spaces. The default is `plim`.
-    pub prefix: String,
-    /// The secret of the hash that names keys. The default is fixed and public, so that instances
-    /// agree without configuration. A reader of the database can then test a guess of a
-    /// [`Key`](crate::Key), which a secret of your own prevents.
-    pub secret: (u64, u64),
-    /// If true, keys in the database contain the text of the charged [`Key`](crate::Key), which
-    /// every reader of the database then sees. The default is `false`: they contain a hash of it.
-    pub plain_keys: bool,
-    /// The number of connections to each server, 1 to 64. Many [checks](crate::Limiter::check)
-    /// share each connection. The default is 2.
-    pub connections: usize,
-    /// If true, [checks](crate::Limiter::check) that arrive while a call is in flight share the
-    /// next call, which decides up to 64 charges in the order of their arrival. The default is
-    /// `true`.
-    pub batching: bool,
-    /// The time that opening a connection may take, 1 ms to 1 hour. Behind Sentinel this includes
-    /// finding the primary. The default is 1 s. A check with a shorter
-    /// [`deadline`](crate::Resilience::deadline) does not wait that long; the connection is
-    /// then opened in the background.
-    pub connect_timeout: Duration,
-    /// The time that a reply may take, 1 ms to 1 hour. The default is 500 ms. If a request times
-    /// out and no reply arrives on its connection for about this long, the connection is replaced.
-    pub response_timeout: Duration,
-    /// If true, the store is created without a connection, and connects in the background. The
-    /// default is `false`: the constructors connect, and fail if they cannot. See
-    /// [`RedisStore`](super::RedisStore#starting-without-redis).
-    pub lazy: bool,
-    /// The certificates, in PEM, of the authorities that may sign the server's certificate. The
-    /// default is `None`: the authorities that the system trusts.
-    pub root_certificates: Option<Vec<u8>>,
-    /// The certificate and the key, in PEM, that the client presents to the server. The default is
-    /// `None`.
-    pub client_certificate: Option<(Vec<u8>, Vec<u8>)>,
+    pub(super) prefix: String,
+    pub(super) secret: (u64, u64),
+    pub(super) plain_keys: bool,
+    pub(super) connections: usize,
+    pub(super) batching: bool,
+    pub(super) connect_timeout: Duration,
+    pub(super) response_timeout: Duration,
+    pub(super) lazy: bool,
+    pub(super) root_certificates: Option<Vec<u8>>,
+    pub(super) client_certificate: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Default for RedisConfig {
@@ -93,65 +66,77 @@ impl Default for RedisConfig {
 }
 
 impl RedisConfig {
-    /// Sets the [prefix](Self::prefix) of every key: 1 to 64 printable ASCII characters without
-    /// braces or spaces.
+    /// Sets the prefix of every key in the database: 1 to 64 printable ASCII characters without braces
+    /// or spaces. The default is `plim`.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Sets the secret of the hash that names [keys](crate::Key).
+    /// Sets the secret of the hash that names [keys](crate::Key). The default is fixed and public, so
+    /// that instances agree without configuration. A reader of the database can then test a guess of a
+    /// key, which a secret of your own prevents.
     #[must_use]
     pub fn secret(mut self, secret: (u64, u64)) -> Self {
         self.secret = secret;
         self
     }
 
-    /// Sets whether keys in the database contain the text of the [`Key`](crate::Key) instead of a
-    /// hash.
+    /// Sets whether keys in the database contain the text of the charged [`Key`](crate::Key), which
+    /// every reader of the database then sees. The default is `false`: they contain a hash of it.
     #[must_use]
     pub fn plain_keys(mut self, plain: bool) -> Self {
         self.plain_keys = plain;
         self
     }
 
-    /// Sets the number of connections to each server, 1 to 64.
+    /// Sets the number of connections to each server, 1 to 64. Many [checks](crate::Limiter::check)
+    /// share each connection. The default is 2.
     #[must_use]
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections;
         self
     }
 
-    /// Sets whether [checks](crate::Limiter::check) that wait at the same time share a call.
+    /// Sets whether [checks](crate::Limiter::check) that arrive while a call is in flight share the
+    /// next call, which decides up to 64 charges in the order of their arrival. The default is `true`.
     #[must_use]
     pub fn batching(mut self, batching: bool) -> Self {
         self.batching = batching;
         self
     }
 
-    /// Sets the time that opening a connection may take, 1 ms to 1 hour.
+    /// Sets the time that opening a connection may take, 1 ms to 1 hour. Behind Sentinel this includes
+    /// finding the primary. The default is 1 s.
+    ///
+    /// A check with a shorter [`deadline`](crate::Resilience::deadline) does not wait that long; the
+    /// connection is then opened in the background.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Sets the time that a reply may take, 1 ms to 1 hour.
+    /// Sets the time that a reply may take, 1 ms to 1 hour. The default is 500 ms. If a request times
+    /// out and no reply arrives on its connection for about this long, the connection is replaced.
     #[must_use]
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self
     }
 
-    /// Sets whether the store is created without a connection, and connects in the background.
+    /// Sets whether the store is created without a connection, and connects in the background. The
+    /// default is `false`: the constructors connect, and fail if they cannot. See
+    /// [`RedisStore`](super::RedisStore#starting-without-redis).
     #[must_use]
     pub fn lazy(mut self, lazy: bool) -> Self {
         self.lazy = lazy;
         self
     }
 
-    /// Sets the certificates, in PEM, of the authorities that may sign the server's certificate.
+    /// Sets the certificates, in PEM, of the authorities that may sign the server's certificate. The
+    /// default are the authorities that the system trusts.
     ///
     /// redis-rs also parses the system's certificates for each new connection. This takes about 24 ms
     /// of processor time in a debug build.
@@ -319,6 +304,14 @@ mod tests {
             let error = config.validate().expect_err("not allowed");
             assert!(error.to_string().contains(message), "{error}");
         }
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn the_secret_is_read_as_the_setter_takes_it() {
+        let read = |text| serde_json::from_str::<RedisConfig>(text).expect("allowed").secret;
+        assert_eq!(read(r#"{ "secret": "00000000000000010000000000000002" }"#), (1, 2));
+        assert_eq!(read(r#"{ "secret": "default" }"#), DEFAULT_SECRET);
     }
 
     #[test]

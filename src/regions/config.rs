@@ -20,17 +20,11 @@ use crate::{error::Error, remote::Resilience};
 /// let config = RegionsConfig::new(3).share_percent(60).home_deadline(Duration::from_millis(500));
 /// ```
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct RegionsConfig {
-    /// The number of regions.
-    pub regions: u32,
-    /// The part of each limit that is guaranteed to all regions together, in percent. The default is
-    /// 70.
-    pub share_percent: u32,
-    /// The time after which a request to the home store has failed. The default is 1 s.
-    pub home_deadline: Duration,
-    /// The stages around each of the two stores, and the fallback of the region.
-    pub resilience: Resilience,
+    pub(super) regions: u32,
+    pub(super) share_percent: u32,
+    home_deadline: Duration,
+    resilience: Resilience,
 }
 
 impl RegionsConfig {

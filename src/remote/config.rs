@@ -186,7 +186,7 @@ impl Resilience {
 
     /// Sets the deadline, and with it the time after which the breaker counts a call as slow.
     pub(crate) fn patient(mut self, deadline: Duration) -> Self {
-        self.breaker = self.breaker.map(|breaker| BreakerConfig { slow: deadline, ..breaker });
+        self.breaker = self.breaker.map(|breaker| breaker.slow(deadline));
         self.deadline(deadline)
     }
 }

@@ -202,8 +202,7 @@ async fn the_prober_ends_with_the_limiter() {
 #[test]
 fn without_a_runtime_requests_are_the_probes() {
     const OPEN: Duration = Duration::from_millis(5);
-    let mut breaker = BreakerConfig::default();
-    breaker.open = OPEN;
+    let breaker = BreakerConfig::default().open(OPEN);
     let bench = Bench::with(Resilience::default().breaker(breaker));
     let policy = policy("p", "1000/h");
     let check = || {

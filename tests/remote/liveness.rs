@@ -94,16 +94,11 @@ async fn a_deadline_may_be_endless() {
 
 #[tokio::test(start_paused = true)]
 async fn every_duration_of_a_breaker_may_be_endless() {
-    type Set = fn(&mut BreakerConfig);
-    let settings: [Set; 4] = [
-        |it| it.open = Duration::MAX,
-        |it| it.ramp = Duration::MAX,
-        |it| it.slow = Duration::MAX,
-        |it| it.window = Duration::MAX,
-    ];
+    type Set = fn(BreakerConfig, Duration) -> BreakerConfig;
+    let settings: [Set; 4] =
+        [BreakerConfig::open, BreakerConfig::ramp, BreakerConfig::slow, BreakerConfig::window];
     for (index, set) in settings.into_iter().enumerate() {
-        let mut breaker = BreakerConfig::default();
-        set(&mut breaker);
+        let breaker = set(BreakerConfig::default(), Duration::MAX);
         let resilience = Resilience::none().breaker(breaker);
         let bench = Bench::with(resilience.fallback(plimsoll::MemoryConfig::default()));
         let policy = policy("p", "1000000/min");
@@ -122,8 +117,7 @@ async fn every_duration_of_a_breaker_may_be_endless() {
 
 #[tokio::test(start_paused = true)]
 async fn a_breaker_that_opens_for_no_time_does_not_spin() {
-    let mut breaker = BreakerConfig::default();
-    breaker.open = Duration::ZERO;
+    let breaker = BreakerConfig::default().open(Duration::ZERO);
     let store = Odd::new(Reaction::Normal);
     let limiter = Limiter::with(store.clone(), Resilience::default().breaker(breaker));
     let policy = policy("p", "1000000/min");
@@ -179,8 +173,7 @@ async fn a_store_that_panics_at_probes_gets_no_storm_of_them() {
 #[test]
 fn a_probe_that_panics_does_not_keep_its_permit() {
     let store = Odd::new(Reaction::Normal);
-    let mut breaker = BreakerConfig::default();
-    breaker.open = Duration::from_millis(20);
+    let breaker = BreakerConfig::default().open(Duration::from_millis(20));
     let limiter = Limiter::with(store.clone(), Resilience::default().breaker(breaker));
     let policy = policy("p", "1000000/min");
     let check = || check(&limiter, &policy).now_or_never().expect("at once").source();

@@ -48,14 +48,10 @@ use crate::{
 /// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Headers {
-    /// True if responses carry `RateLimit-Policy` and `RateLimit`. The default is true.
-    pub draft11: bool,
-    /// The meaning of `X-RateLimit-Reset`, or `None` if responses carry no `X-RateLimit-*`. The
-    /// default is [`Reset::Seconds`].
-    pub x_ratelimit: Option<Reset>,
-    pub(super) partition_secret: Option<PartitionSecret>,
+    draft11: bool,
+    x_ratelimit: Option<Reset>,
+    partition_secret: Option<PartitionSecret>,
 }
 
 impl Default for Headers {

@@ -24,37 +24,18 @@ use std::time::Duration;
 /// use std::time::Duration;
 /// use plimsoll::remote::{BreakerConfig, Resilience};
 ///
-/// let mut breaker = BreakerConfig::default();
-/// breaker.consecutive = 5;
-/// breaker.open = Duration::from_secs(2);
+/// let breaker = BreakerConfig::default().consecutive(5).open(Duration::from_secs(2));
 /// let resilience = Resilience::default().breaker(breaker);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
 pub struct BreakerConfig {
-    /// The time for which a call counts towards [`failures_percent`](Self::failures_percent). The
-    /// default is 10 s.
-    pub window: Duration,
-    /// The minimum number of calls within the window for which
-    /// [`failures_percent`](Self::failures_percent) applies. The default is 10.
-    pub min_calls: u32,
-    /// The share of failed and slow calls, in percent, at which the breaker opens, 1 to 100. A value
-    /// outside of this range counts as the nearest one within. The default is 50.
-    pub failures_percent: u32,
-    /// The number of consecutive failed or slow calls that opens the breaker, at least 1: 0 counts as
-    /// 1. The default is 10.
-    ///
-    /// Calls that fail together count as one failure, because a single pause of the store fails all of
-    /// them.
-    pub consecutive: u32,
-    /// The duration from which on a call is slow, which counts as failed. The default is 40 ms.
-    pub slow: Duration,
-    /// The time between two probes while the breaker is open. Up to 10% is added at random each time.
-    /// The default is 500 ms.
-    pub open: Duration,
-    /// The time for which the number of calls in flight is limited after a probe succeeded. The
-    /// default is 1 s.
-    pub ramp: Duration,
+    pub(super) window: Duration,
+    pub(super) min_calls: u32,
+    pub(super) failures_percent: u32,
+    pub(super) consecutive: u32,
+    pub(super) slow: Duration,
+    pub(super) open: Duration,
+    pub(super) ramp: Duration,
 }
 
 impl Default for BreakerConfig {
@@ -68,6 +49,66 @@ impl Default for BreakerConfig {
             open: Duration::from_millis(500),
             ramp: Duration::from_secs(1),
         }
+    }
+}
+
+impl BreakerConfig {
+    /// Sets the time for which a call counts towards [`failures_percent`](Self::failures_percent). The
+    /// default is 10 s.
+    #[must_use]
+    pub fn window(mut self, window: Duration) -> Self {
+        self.window = window;
+        self
+    }
+
+    /// Sets the minimum number of calls within the window for which
+    /// [`failures_percent`](Self::failures_percent) applies. The default is 10.
+    #[must_use]
+    pub fn min_calls(mut self, calls: u32) -> Self {
+        self.min_calls = calls;
+        self
+    }
+
+    /// Sets the share of failed and slow calls, in percent, at which the breaker opens, 1 to 100. A
+    /// value outside of this range counts as the nearest one within. The default is 50.
+    #[must_use]
+    pub fn failures_percent(mut self, percent: u32) -> Self {
+        self.failures_percent = percent.clamp(1, 100);
+        self
+    }
+
+    /// Sets the number of consecutive failed or slow calls that opens the breaker, at least 1: 0 counts
+    /// as 1. The default is 10.
+    ///
+    /// Calls that fail together count as one failure, because a single pause of the store fails all of
+    /// them.
+    #[must_use]
+    pub fn consecutive(mut self, calls: u32) -> Self {
+        self.consecutive = calls.max(1);
+        self
+    }
+
+    /// Sets the duration from which on a call is slow, which counts as failed. The default is 40 ms.
+    #[must_use]
+    pub fn slow(mut self, slow: Duration) -> Self {
+        self.slow = slow;
+        self
+    }
+
+    /// Sets the time between two probes while the breaker is open. Up to 10% is added at random each
+    /// time. The default is 500 ms.
+    #[must_use]
+    pub fn open(mut self, open: Duration) -> Self {
+        self.open = open;
+        self
+    }
+
+    /// Sets the time for which the number of calls in flight is limited after a probe succeeded. The
+    /// default is 1 s.
+    #[must_use]
+    pub fn ramp(mut self, ramp: Duration) -> Self {
+        self.ramp = ramp;
+        self
     }
 }
 

@@ -70,11 +70,6 @@ pub(super) struct Breaker {
 
 impl Breaker {
     pub(super) fn new(config: BreakerConfig) -> Self {
-        let config = BreakerConfig {
-            failures_percent: config.failures_percent.clamp(1, 100),
-            consecutive: config.consecutive.max(1),
-            ..config
-        };
         Self {
             config,
             state: BreakerState::Closed,
