@@ -1,8 +1,7 @@
-//! The modules import each other without circles: each only from the rows above it. Each type has a
-//! name of its own.
+//! The modules import each other without circles: each only from the rows above it.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -146,100 +145,6 @@ fn modules_import_only_from_rows_above() {
 fn groups_are_read() {
     let found = imports("use crate::{a::B, c::{D, e::{F, G}}, h};\nfn i() -> crate::j::K<L> {}");
     assert_eq!(found, ["a/B", "c/D", "c/e/F", "c/e/G", "h", "j/K"]);
-}
-
-/// Returns the names of the types that `code` defines, tests included.
-///
-/// Two kinds of names are left out, because they cannot be chosen freely: associated types, and the
-/// stand-in for a type of a feature that is off, after `#[cfg(not(..))]`.
-fn types(code: &str) -> Vec<&str> {
-    let mut found = Vec::new();
-    // The first lines of the items around the current line, each with its indentation.
-    let mut around: Vec<(usize, &str)> = Vec::new();
-    let mut stand_in = None;
-    for line in code.lines() {
-        let text = line.trim_start();
-        let indentation = line.len() - text.len();
-        if let Some(start) = stand_in {
-            let is_last = indentation == start && text.ends_with(['}', ';']);
-            stand_in = (!is_last).then_some(start);
-            continue;
-        }
-        if text.starts_with("#[cfg(not(") {
-            stand_in = Some(indentation);
-        }
-        around.retain(|(before, _)| *before < indentation);
-        let in_module = around.last().is_none_or(|(_, item)| item.starts_with("mod "));
-        let item = match text.strip_prefix("pub(").and_then(|rest| rest.split_once(") ")) {
-            Some((_, item)) => item,
-            None => text.strip_prefix("pub ").unwrap_or(text),
-        };
-        if let Some((keyword, rest)) = item.split_once(' ') {
-            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-            match keyword {
-                "type" if !in_module => {}
-                // A macro writes the name of a type as `$name`.
-                "struct" | "enum" | "trait" | "union" | "type" if end > 0 => {
-                    found.push(&rest[..end])
-                }
-                _ => {}
-            }
-        }
-        if !item.is_empty() {
-            around.push((indentation, item));
-        }
-    }
-    found
-}
-
-#[test]
-fn no_type_name_is_used_twice() {
-    let mut sources = Vec::new();
-    files(Path::new("src"), &mut sources);
-    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for file in &sources {
-        // A module that takes the place of another while a feature is off.
-        if file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("no_")) {
-            continue;
-        }
-        for name in types(&fs::read_to_string(file).expect("UTF-8")) {
-            places.entry(name.to_owned()).or_default().push(file.display().to_string());
-        }
-    }
-    assert!(places.len() > 300, "types are found");
-    let twice = places.iter().filter(|(_, places)| places.len() > 1);
-    let twice = twice.map(|(name, places)| format!("{name}: {}", places.join(", ")));
-    let twice = Vec::from_iter(twice);
-    assert!(twice.is_empty(), "names of several types:\n{}", twice.join("\n"));
-}
-
-#[test]
-fn types_are_found() {
-    let code = "
-pub(in crate::store) struct A<T>(T);
-pub enum B {}
-type C = u8;
-impl D for A<u8>
-where
-    u8: E,
-{
-    type F = u8;
-}
-pub trait G {
-    type H;
-}
-#[cfg(not(feature = \"i\"))]
-struct I {
-    j: u8,
-}
-mod seam {
-    pub(super) type K = u8;
-    fn l() {
-        struct M;
-    }
-}
-";
-    assert_eq!(types(code), ["A", "B", "C", "G", "K", "M"]);
 }
 
 #[test]

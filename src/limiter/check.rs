@@ -18,7 +18,7 @@ use crate::{
     telemetry,
 };
 
-/// The future that [`Limiter::check`] returns.
+/// The future that [`Limiter::check`](crate::Limiter::check) returns.
 ///
 /// Nothing is decided before the first poll. With an embedded store the future is ready at the first
 /// poll.

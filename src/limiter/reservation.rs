@@ -8,7 +8,7 @@ use crate::{
     error::Error,
 };
 
-/// The result of [`Limiter::reserve`].
+/// The result of [`Limiter::reserve`](crate::Limiter::reserve).
 ///
 /// ```
 /// use plimsoll::{Limiter, Policy, Quota, Reserve};

@@ -1,5 +1,5 @@
-//! What the tests of all packages share: servers and proxies, the oracle and its histories, the contract of
-//! every store, seeds, and measured time.
+//! The parts that the tests of all packages share: servers and proxies, the oracle and its histories, the
+//! contract of every store, seeds, and measured time.
 #![allow(missing_docs, reason = "the package is not published")]
 
 mod alone;

@@ -1,5 +1,5 @@
-//! The events of the crate, in a program of its own: in one where a thread without a subscriber comes first to
-//! an event, `tracing` may take it for one that nobody reads.
+//! The events of the crate, in a program of its own: where a thread without a subscriber is the first at an
+//! event, `tracing` may store that no subscriber wants that event.
 
 mod denials;
 mod first_start;
