@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::BreakerConfig;
 use crate::{
     clock::{BootClock, Clock, SystemClock},
-    memory::MemoryConfig,
+    memory::{MemoryConfig, size},
 };
 
 /// The stages between a [`Limiter`](crate::Limiter) and a remote [`Store`](crate::store::Store)
@@ -179,6 +179,26 @@ impl Resilience {
         self
     }
 
+    /// Returns the stages as text, for the event that a layer emits when it is first used.
+    pub(crate) fn description(&self) -> String {
+        let deadline = self.deadline.map(|deadline| format!("deadline {deadline:?}"));
+        let breaker = self.breaker.is_some().then(|| "breaker".to_owned());
+        let deny_cache = self.deny_cache.then(|| "deny cache".to_owned());
+        let fallback = self.fallback.as_ref().map(|memory| {
+            let share = match self.instances {
+                1 => "the whole of each limit".to_owned(),
+                instances => format!("1/{instances} of each limit"),
+            };
+            format!(
+                "fallback {share} in memory ({})",
+                size::text(memory.max_keys, memory.max_bytes)
+            )
+        });
+        let stages = [deadline, breaker, deny_cache, fallback];
+        let stages: Vec<_> = stages.into_iter().flatten().collect();
+        if stages.is_empty() { "no resilience".to_owned() } else { stages.join(", ") }
+    }
+
     /// Returns the longest time for which a check waits for the store, if there is one.
     pub(crate) fn longest_wait(&self) -> Option<Duration> {
         self.deadline
@@ -238,5 +258,26 @@ mod mirror {
         clock: Arc<dyn Clock>,
         #[serde(skip)]
         lease_clock: Arc<dyn Clock>,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stages_are_named() {
+        assert_eq!(
+            Resilience::default().description(),
+            "deadline 50ms, breaker, deny cache, fallback the whole of each limit in memory \
+             (100,000 keys, 64 MiB)"
+        );
+        let five = Resilience::default().instances(5).deadline(Duration::from_millis(20));
+        assert!(
+            five.without_breaker()
+                .description()
+                .starts_with("deadline 20ms, deny cache, fallback 1/5 of each limit in memory")
+        );
+        assert_eq!(Resilience::none().description(), "no resilience");
     }
 }

@@ -1,35 +1,30 @@
-//! The stages between a limiter and a remote store that may be slow, unreachable or overloaded.
+//! A remote store that may be slow, unreachable or overloaded, behind what protects its callers.
 //!
-//! [`Pipeline`] passes each request through the stages, so read `stages.rs` and `pipeline.rs` first.
-//! Each of the other files is one stage, or a part of one:
+//! A [`Pipeline`] is a [guarded](guarded::Guarded) store, and above it the [leases](leases::Leases), if
+//! there are any. Read `guarded.rs` first: it has the path of a request to the store and back. Each of
+//! the other files is one guard, or a part of one:
 //!
-//! | stage | files |
+//! | guard | files |
 //! |---|---|
-//! | leases | `leases/` |
-//! | deadline | `deadline` |
+//! | deadline | `deadline`, `scheduling_delay` |
 //! | circuit breaker | `breaker/` |
 //! | deny cache | `deny_cache/` |
-//! | fallback | `fallback`, `backlog`, `found_keys`, `recovery`, `replay` |
+//! | fallback | `fallback/` |
+//! | leases, above the guarded store | `leases/` |
 
 mod background_task;
-mod backlog;
 mod breaker;
 mod config;
 mod deadline;
 mod deny_cache;
-mod description;
 mod fallback;
 mod fingerprint;
-mod found_keys;
+mod guarded;
 mod leases;
 mod moving_average;
 mod owned_request;
 mod pipeline;
-mod recovery;
-mod replay;
 mod scheduling_delay;
-mod stages;
-mod store_call;
 
 pub use self::{breaker::BreakerConfig, config::Resilience};
 pub(crate) use self::{

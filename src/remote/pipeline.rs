@@ -1,4 +1,4 @@
-//! The pipeline: a remote store behind its stages, as a limiter holds it.
+//! The pipeline: a remote store as a limiter holds it.
 
 use std::{slice, sync::Arc, time::Duration};
 
@@ -8,10 +8,10 @@ use super::{
     breaker::Breakers,
     deny_cache::DenyCache,
     fallback::Fallback,
+    guarded::{Guarded, Origin},
     leases::{self, Leases},
     moving_average::MovingAverage,
     scheduling_delay::SchedulingDelay,
-    stages::Stages,
 };
 use crate::{
     clock::{Timestamp, micros},
@@ -21,10 +21,14 @@ use crate::{
     store::{Answer, Request, Status, Store},
 };
 
-/// A remote store and the stages that protect its callers, each of which may be missing. The steps of
-/// a request are in [`Stages::call_leased`].
+/// A guarded store, and above it the leases, if there are any.
 #[derive(Debug)]
-pub(crate) struct Pipeline(Arc<Stages>);
+pub(crate) struct Pipeline {
+    guarded: Arc<Guarded>,
+    leases: Option<Arc<Leases>>,
+    /// The text of `Resilience::description`.
+    description: Box<str>,
+}
 
 impl Pipeline {
     pub(super) fn new(store: Box<dyn Store>, config: Resilience) -> Self {
@@ -43,38 +47,46 @@ impl Pipeline {
             config.deny_cache.then(|| DenyCache::new(Arc::clone(&config.clock), max_delay));
         // A reset ends at its deadline, and may arrive later by `max_delay`.
         let pause = micros(max_delay.saturating_mul(2));
-        let leases = (config.leases && store.counts_leases())
-            .then(|| Leases::new(config.lease_clock, pause));
+        let with_leases = config.leases && store.counts_leases();
         let fallback = config.fallback.map(|mut memory| {
             memory.clock = config.clock;
             Fallback::new(memory, config.instances)
         });
-        Self(Arc::new(Stages {
-            has_debt_marks: store.has_debt_marks(),
+        let guarded = Arc::new(Guarded {
             store,
             is_protected,
-            description,
             deadline: config.deadline,
-            leases,
             breakers: config.breaker.map(Breakers::new),
             deny_cache,
             fallback,
             replay: BackgroundTask::default(),
             store_times: MovingAverage::default(),
             scheduling_delay: SchedulingDelay::new(),
-        }))
+        });
+        let leases =
+            with_leases.then(|| Arc::new(Leases::new(&guarded, config.lease_clock, pause)));
+        Self { guarded, leases, description }
     }
 
-    /// Executes a request, through the steps of [`Stages::call_leased`].
+    /// Executes a request. The leases pay the charges of leased quotas that they can, and the
+    /// [guarded store](Guarded::call_by) decides the others.
     #[inline]
     pub(crate) fn call(&self, request: Request<'_>) -> Answer {
-        self.0.call_leased(request, self.0.deadline)
+        self.call_by(request, self.guarded.deadline)
     }
 
     /// Executes a request like [`call`](Self::call), and waits no longer than `limit`.
     pub(crate) fn call_within(&self, request: Request<'_>, limit: Duration) -> Answer {
-        let limit = self.0.deadline.map_or(limit, |deadline| deadline.min(limit));
-        self.0.call_leased(request, Some(limit))
+        let limit = self.guarded.deadline.map_or(limit, |deadline| deadline.min(limit));
+        self.call_by(request, Some(limit))
+    }
+
+    #[inline]
+    fn call_by(&self, request: Request<'_>, limit: Option<Duration>) -> Answer {
+        match &self.leases {
+            Some(leases) if leases::concerns(request) => leases::call(leases, request, limit),
+            _ => self.guarded.call(request, Origin::Caller, limit),
+        }
     }
 
     /// Decides a check with this one charge, if its quota is leased. If the stock pays it, the result
@@ -91,41 +103,43 @@ impl Pipeline {
         charge: &Charge<'_>,
     ) -> Option<Result<(Timestamp, ChargeReply), Answer>> {
         charge.quota().lease()?;
-        Some(leases::acquire_one(&self.0, self.0.leases.as_ref()?, charge))
+        Some(leases::acquire_one(self.leases.as_ref()?, charge))
     }
 
     /// Ends the leases, also those of a store with leases of its own: refunds the units in stock, and
     /// leases no more.
     pub(crate) async fn close(&self) -> Result<(), Error> {
-        leases::close(&self.0).await?;
-        self.0.store.close().await
+        if let Some(leases) = &self.leases {
+            leases.close().await?;
+        }
+        self.guarded.store.close().await
     }
 
     /// Returns the fallback if it decides a check with this one charge because the breaker is open.
     ///
-    /// This is step 2 of [`Stages::call_leased`], without an [`Answer`].
+    /// This is step 2 of [`Guarded::call_by`], without an [`Answer`].
     #[inline]
     pub(crate) fn fallback_for(&self, charge: &Charge<'_>) -> Option<&Fallback> {
-        let is_open = self.0.is_rejected(Request::Acquire(slice::from_ref(charge)));
-        self.0.fallback.as_ref().filter(|fallback| is_open && fallback.decides_alone(charge))
+        let is_open = self.guarded.is_rejected(Request::Acquire(slice::from_ref(charge)));
+        self.guarded.fallback.as_ref().filter(|fallback| is_open && fallback.decides_alone(charge))
     }
 
-    /// Returns the descriptions of the store and of the stages around it.
+    /// Returns the descriptions of the store and of what protects its callers.
     pub(crate) fn description(&self) -> String {
-        format!("{}; {}", self.0.store.description(), self.0.description)
+        format!("{}; {}", self.guarded.store.description(), self.description)
     }
 
-    /// Returns the status of the store and of the stages around it.
+    /// Returns the status of the store and of what protects its callers.
     pub(crate) fn status(&self) -> Status {
-        let Stages { store, leases, breakers, fallback, store_times, scheduling_delay, .. } =
-            &*self.0;
+        let Guarded { store, breakers, fallback, store_times, scheduling_delay, .. } =
+            &*self.guarded;
         let mut status = store.status();
         if let Some(breakers) = breakers {
             status = breakers.add_to(status);
         }
         status.latency = store_times.get().or(status.latency);
         status.scheduling_delay = scheduling_delay.average().or(status.scheduling_delay);
-        if let Some(leases) = leases {
+        if let Some(leases) = &self.leases {
             (status.leased_keys, status.leased_units) = leases.held();
         }
         status.memory = fallback.as_ref().map(Fallback::stats).or(status.memory);
@@ -135,13 +149,10 @@ impl Pipeline {
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
-        self.0.replay.stop();
-        if let Some(leases) = &self.0.leases {
+        if let Some(leases) = &self.leases {
             leases.stop();
         }
-        if let Some(breakers) = &self.0.breakers {
-            breakers.stop();
-        }
+        self.guarded.stop();
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::{BreakerConfig, CallOutcome, Permit, SharedBreaker, state_counts::StateCounts};
+use super::{BreakerConfig, CallOutcome, Permit, SharedBreaker, shared::StateCounts};
 use crate::store::{BreakerStatus, NodeId, Request, Status, Store};
 
 /// The maximum number of nodes with a breaker of their own. Further nodes share one.

@@ -7,11 +7,9 @@
 
 mod breakers;
 mod config;
-mod failure_rate;
 mod machine;
 pub(super) mod prober;
 mod shared;
-mod state_counts;
 #[cfg(test)]
 mod tests;
 

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicU8, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -17,7 +17,6 @@ use tokio::{
 use super::{
     BreakerConfig, BreakerState, CallOutcome,
     machine::{Breaker, Permission},
-    state_counts::StateCounts,
 };
 use crate::{
     decision::StoreReply,
@@ -34,7 +33,7 @@ use crate::{
 /// runtime there is no prober, and calls serve as probes.
 #[derive(Debug)]
 pub(in crate::remote) struct SharedBreaker {
-    guarded: Mutex<Guarded>,
+    probed: Mutex<ProbedBreaker>,
     /// One of [`PASSES_ALL`], [`REJECTS_ALL`] and [`DECIDES`]. It is written under the lock and
     /// read without it, so a call may see a value that is just being replaced.
     gate: AtomicU8,
@@ -46,7 +45,7 @@ pub(in crate::remote) struct SharedBreaker {
 }
 
 #[derive(Debug)]
-struct Guarded {
+struct ProbedBreaker {
     breaker: Breaker,
     has_prober: bool,
     /// True if the prober's runtime has threads of its own. A current-thread runtime runs only
@@ -83,14 +82,14 @@ pub(super) enum NextStep {
 impl SharedBreaker {
     pub(super) fn new(config: BreakerConfig, node: NodeId, states: &Arc<StateCounts>) -> Self {
         telemetry::breaker_made();
-        let guarded = Guarded {
+        let probed = ProbedBreaker {
             breaker: Breaker::new(config),
             has_prober: false,
             is_self_driven: false,
             prober: None,
         };
         Self {
-            guarded: Mutex::new(guarded),
+            probed: Mutex::new(probed),
             gate: AtomicU8::new(PASSES_ALL),
             slow: config.slow,
             origin: Instant::now(),
@@ -120,7 +119,7 @@ impl SharedBreaker {
         let permission = match self.gate.load(Ordering::Relaxed) {
             PASSES_ALL => Permission::Unlimited,
             REJECTS_ALL => Permission::Rejected,
-            _ => self.update(|guarded, origin| guarded.breaker.try_acquire(start - origin, urgent)),
+            _ => self.update(|probed, origin| probed.breaker.try_acquire(start - origin, urgent)),
         };
         (permission != Permission::Rejected).then_some(Permit { permission, start })
     }
@@ -128,10 +127,10 @@ impl SharedBreaker {
     /// Requests a permit for a call that serves as the probe, because there is no prober or its
     /// probe is overdue. Returns `None` if no probe is due.
     pub(in crate::remote) fn try_probe(&self, start: Instant) -> Option<Permit> {
-        let is_probe = self.update(|guarded, origin| {
+        let is_probe = self.update(|probed, origin| {
             let now = start.saturating_duration_since(origin);
-            (!guarded.has_prober && guarded.breaker.try_probe(now))
-                || guarded.breaker.try_overdue_probe(now)
+            (!probed.has_prober && probed.breaker.try_probe(now))
+                || probed.breaker.try_overdue_probe(now)
         });
         is_probe.then_some(Permit { permission: Permission::Probe, start })
     }
@@ -143,10 +142,10 @@ impl SharedBreaker {
         now: Instant,
         outcome: CallOutcome,
     ) -> bool {
-        self.update(|guarded, origin| {
+        self.update(|probed, origin| {
             let (now, start) = (now - origin, permit.start - origin);
-            guarded.breaker.record(now, (permit.permission, start), outcome, random::number);
-            guarded.needs_prober()
+            probed.breaker.record(now, (permit.permission, start), outcome, random::number);
+            probed.needs_prober()
         })
     }
 
@@ -175,13 +174,13 @@ impl SharedBreaker {
     /// Returns the state for [`Status`](crate::store::Status).
     pub(in crate::remote) fn status(&self) -> BreakerStatus {
         let now = Instant::now();
-        self.update(|guarded, origin| {
+        self.update(|probed, origin| {
             let now = now - origin;
-            guarded.breaker.advance(now);
-            match guarded.breaker.state() {
+            probed.breaker.advance(now);
+            match probed.breaker.state() {
                 BreakerState::Closed => BreakerStatus::Closed,
                 BreakerState::Open { until } => BreakerStatus::Open {
-                    elapsed: now.saturating_sub(guarded.breaker.opened_at()),
+                    elapsed: now.saturating_sub(probed.breaker.opened_at()),
                     probe_after: until.saturating_sub(now),
                 },
                 BreakerState::Probing { .. } | BreakerState::HalfOpen { .. } => {
@@ -201,10 +200,10 @@ impl SharedBreaker {
     /// prober or needs none.
     pub(super) fn claim_prober(&self, runtime: &Handle) -> bool {
         let is_self_driven = runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
-        self.update(|guarded, _| {
-            let is_needed = guarded.needs_prober();
+        self.update(|probed, _| {
+            let is_needed = probed.needs_prober();
             if is_needed {
-                (guarded.has_prober, guarded.is_self_driven) = (true, is_self_driven);
+                (probed.has_prober, probed.is_self_driven) = (true, is_self_driven);
             }
             is_needed
         })
@@ -212,32 +211,32 @@ impl SharedBreaker {
 
     /// Keeps the handle with which [`stop`](Self::stop) ends the prober.
     pub(super) fn set_prober(&self, task: AbortHandle) {
-        let mut guarded = self.lock();
-        if guarded.has_prober {
-            guarded.prober = Some(task);
+        let mut probed = self.lock();
+        if probed.has_prober {
+            probed.prober = Some(task);
         }
     }
 
     /// Returns the next step of the prober.
     pub(super) fn next_step(&self) -> NextStep {
         let now = Instant::now();
-        self.update(|guarded, origin| {
-            guarded.breaker.advance(now - origin);
-            if guarded.breaker.try_probe(now - origin) {
+        self.update(|probed, origin| {
+            probed.breaker.advance(now - origin);
+            if probed.breaker.try_probe(now - origin) {
                 return NextStep::Probe(now);
             }
-            match guarded.breaker.state() {
+            match probed.breaker.state() {
                 BreakerState::Open { until } => NextStep::SleepUntil(saturating_add(origin, until)),
                 // A call serves as the probe, so the prober waits for its outcome.
                 BreakerState::Probing { .. } => {
                     NextStep::SleepUntil(saturating_add(now, self.slow))
                 }
                 BreakerState::HalfOpen { .. } | BreakerState::Recovering { .. } => {
-                    let end = guarded.breaker.ramp_end().unwrap_or_default();
+                    let end = probed.breaker.ramp_end().unwrap_or_default();
                     NextStep::SleepUntil(saturating_add(origin, end))
                 }
                 BreakerState::Closed => {
-                    guarded.prober_ended();
+                    probed.prober_ended();
                     NextStep::End
                 }
             }
@@ -251,13 +250,13 @@ impl SharedBreaker {
 
     /// Records that the prober has ended. Its last `probe` gets `outcome` if it has none yet.
     pub(super) fn prober_ended(&self, probe: Option<Permit>, outcome: CallOutcome) {
-        self.update(|guarded, origin| {
+        self.update(|probed, origin| {
             if let Some(probe) = probe {
                 let now = Instant::now() - origin;
                 let permit = (probe.permission, probe.start - origin);
-                guarded.breaker.record(now, permit, outcome, random::number);
+                probed.breaker.record(now, permit, outcome, random::number);
             }
-            guarded.prober_ended();
+            probed.prober_ended();
         });
     }
 
@@ -275,15 +274,15 @@ impl SharedBreaker {
     }
 
     /// Calls `act` with the state machine, updates the gate, and reports a change of the state.
-    fn update<T>(&self, act: impl FnOnce(&mut Guarded, Instant) -> T) -> T {
-        let mut guarded = self.lock();
-        let before = guarded.breaker.state();
-        let result = act(&mut guarded, self.origin);
-        let after = guarded.breaker.state();
+    fn update<T>(&self, act: impl FnOnce(&mut ProbedBreaker, Instant) -> T) -> T {
+        let mut probed = self.lock();
+        let before = probed.breaker.state();
+        let result = act(&mut probed, self.origin);
+        let after = probed.breaker.state();
         let gate = match after {
             BreakerState::Closed => PASSES_ALL,
             BreakerState::Open { .. } | BreakerState::Probing { .. }
-                if guarded.has_prober && guarded.is_self_driven =>
+                if probed.has_prober && probed.is_self_driven =>
             {
                 REJECTS_ALL
             }
@@ -293,7 +292,7 @@ impl SharedBreaker {
         if before.number() != after.number() {
             self.states.change(before, after);
         }
-        drop(guarded);
+        drop(probed);
         if before.number() != after.number() {
             self.count(before, after);
             telemetry::breaker_changed(before.name(), after.name(), self.node.number());
@@ -307,12 +306,12 @@ impl SharedBreaker {
         self.states.report_worst(|worst| telemetry::breakers_counted(worst, opened));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Guarded> {
-        self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ProbedBreaker> {
+        self.probed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Guarded {
+impl ProbedBreaker {
     fn needs_prober(&self) -> bool {
         !self.has_prober && self.breaker.state() != BreakerState::Closed
     }
@@ -330,5 +329,44 @@ impl Drop for SharedBreaker {
             self.states.change(state, BreakerState::Closed);
             self.count(state, BreakerState::Closed);
         }
+    }
+}
+
+/// The number of breakers in each state other than closed: open, half-open and recovering.
+#[derive(Debug, Default)]
+pub(super) struct StateCounts {
+    counts: [AtomicUsize; 3],
+    reporting: Mutex<()>,
+}
+
+impl StateCounts {
+    /// Returns whether a breaker is not closed.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        self.counts.iter().any(|count| count.load(Ordering::Relaxed) > 0)
+    }
+
+    /// Counts the change of a breaker from one state to another.
+    pub(super) fn change(&self, before: BreakerState, after: BreakerState) {
+        if let Some(count) = self.count(before) {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Some(count) = self.count(after) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Calls `report` with the [number](BreakerState::number) of the worst state of a breaker. Open is
+    /// the worst, and recovering the least bad one.
+    ///
+    /// Reports are made one after the other, so the last one has the state of that time.
+    pub(super) fn report_worst(&self, report: impl FnOnce(u8)) {
+        let _reporting = self.reporting.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_reached = |count: &AtomicUsize| count.load(Ordering::Relaxed) > 0;
+        report(self.counts.iter().position(is_reached).map_or(0, |index| index as u8 + 1));
+    }
+
+    fn count(&self, state: BreakerState) -> Option<&AtomicUsize> {
+        self.counts.get(usize::from(state.number().checked_sub(1)?))
     }
 }

@@ -1,4 +1,11 @@
-//! A check of which some charges may be paid from stock.
+//! A check of which some charges may be paid from stock, in four steps:
+//!
+//! 1. [Split](Split::new): the stock pays the charges that it can. The rest is for the store.
+//! 2. [Wait](wait): if the stock of a busy key is too small, the check waits for the renewal of the stock,
+//!    and begins again, at most twice.
+//! 3. [Send](send): the store is asked for the rest in one call.
+//! 4. [Merge](Split::merge): the answer of the store and the paid charges are one reply. If the check is
+//!    denied, the units return to the stock.
 
 use std::{borrow::Cow, slice, sync::Arc, time::Duration};
 
@@ -7,20 +14,21 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     super::{
+        config::Resilience,
         deadline::Deadline,
         fallback::Cause,
         fingerprint::Fingerprint,
-        stages::{Origin, Stages},
+        guarded::{Guarded, Origin},
     },
-    leases::{Attempt, Leases, Payment},
-    renewal::RenewalState,
+    leases::Leases,
+    stocks::{Attempt, Payment, Stocks},
+    table::RenewalState,
 };
 use crate::{
     clock::Timestamp,
     decision::{ChargeReply, Mark, Source, StoreReply, Verdict},
     error::{Error, ErrorKind},
     policy::{Charge, Charges},
-    remote::Resilience,
     runtime::runtime_with_timer,
     store::{Answer, Request},
     telemetry,
@@ -42,24 +50,21 @@ enum SplitLine {
 }
 
 /// The renewals for which a check waits.
-type Waits = SmallVec<[RenewalState; 2]>;
+type Renewals = SmallVec<[RenewalState; 2]>;
 
-/// Decides a check. The stock pays the charges that it can, and the store is asked for the others in
-/// one call. If the check is denied, the units return to the stock.
+/// Decides a check in the four steps of this file.
 ///
-/// A check of a busy key whose stock is too small waits for the renewal of the stock, no longer than
-/// `limit`. If the renewal was not sent in half of that time, or this process was late, the check asks the
-/// store itself, and waits no longer than `limit` for it.
+/// The check waits for renewals no longer than `limit`. If a renewal was not sent in half of that time, or
+/// this process was late, the check asks the store itself, and waits no longer than `limit` for it.
 pub(super) fn acquire(
-    stages: &Arc<Stages>,
-    leases: &Leases,
+    leases: &Arc<Leases>,
     charges: &[Charge<'_>],
     limit: Option<Duration>,
 ) -> Answer {
-    let split = Split::new(stages, leases, charges, true);
+    let split = Split::new(leases, charges, true);
     match split.reply_if_paid() {
         Some(reply) => Answer::ready(Ok(reply)),
-        None => acquire_rest(stages, leases, charges, split, limit),
+        None => acquire_rest(leases, charges, split, limit),
     }
 }
 
@@ -70,19 +75,18 @@ pub(super) fn acquire(
 /// Returns the answer if the stock is too small.
 #[inline]
 pub(in crate::remote) fn acquire_one(
-    stages: &Arc<Stages>,
-    leases: &Leases,
+    leases: &Arc<Leases>,
     charge: &Charge<'_>,
 ) -> Result<(Timestamp, ChargeReply), Answer> {
-    match leases.pay(stages, charge, true) {
+    match leases.pay(charge, true) {
         Attempt::Paid(payment) => {
             telemetry::paid_from_stock();
             Ok((payment.time, payment.reply))
         }
         attempt => {
             let split = Split(SmallVec::from_iter([SplitLine::new(charge, attempt)]));
-            let limit = stages.deadline;
-            Err(acquire_rest(stages, leases, slice::from_ref(charge), split, limit))
+            let limit = leases.guarded.deadline;
+            Err(acquire_rest(leases, slice::from_ref(charge), split, limit))
         }
     }
 }
@@ -90,51 +94,50 @@ pub(in crate::remote) fn acquire_one(
 /// Decides a check that the stock has not paid wholly.
 #[inline(never)]
 fn acquire_rest(
-    stages: &Arc<Stages>,
-    leases: &Leases,
+    leases: &Arc<Leases>,
     charges: &[Charge<'_>],
     split: Split,
     limit: Option<Duration>,
 ) -> Answer {
     let deadline = || limit.and_then(Deadline::new);
-    match go_on(stages, leases, charges, split, deadline, true) {
-        Next::Decided(answer) => answer,
-        Next::Waits(waits, deadline) => {
+    match send(leases, charges, split, deadline, true) {
+        Ok(answer) => answer,
+        Err(renewals) => {
+            let (leases, deadline) = (Arc::clone(leases), deadline());
             let charges = charges.iter().cloned().map(Charge::into_owned).collect();
-            Answer::pending(acquire_after(Arc::clone(stages), charges, waits, deadline))
+            Answer::pending(acquire_after(leases, charges, renewals, deadline))
         }
     }
 }
 
 /// Decides a check after the renewals for which it waits.
 async fn acquire_after(
-    stages: Arc<Stages>,
+    leases: Arc<Leases>,
     charges: Charges<'static>,
-    mut waits: Waits,
+    mut renewals: Renewals,
     mut deadline: Option<Deadline>,
 ) -> Result<StoreReply, Error> {
-    let Some(leases) = &stages.leases else { return Err(missed()) };
     let mut may_wait_again = true;
     loop {
-        match wait(&stages, waits, deadline).await {
+        match wait(&leases.guarded, renewals, deadline).await {
             Waited::Ended => {}
             Waited::Failed => {
                 telemetry::deadline_missed();
-                let request = Request::Acquire(&charges);
-                return stages.fall_back(request, Cause::Failed(missed()), Origin::Caller);
+                let (request, cause) = (Request::Acquire(&charges), Cause::Failed(missed()));
+                return leases.guarded.fall_back(request, cause, Origin::Caller);
             }
             Waited::Late => {
                 may_wait_again = false;
                 deadline = deadline.and_then(Deadline::again);
             }
         }
-        let split = Split::new(&stages, leases, &charges, false);
+        let split = Split::new(&leases, &charges, false);
         if let Some(reply) = split.reply_if_paid() {
             return Ok(reply);
         }
-        match go_on(&stages, leases, &charges, split, || deadline, may_wait_again) {
-            Next::Decided(answer) => return answer.await,
-            Next::Waits(more, _) => waits = more,
+        match send(&leases, &charges, split, || deadline, may_wait_again) {
+            Ok(answer) => return answer.await,
+            Err(more) => renewals = more,
         }
         // The first renewal of a key that has just become busy is too small for all that wait for it, but
         // it shows the demand. So a check waits twice at most, and then asks the store.
@@ -155,7 +158,7 @@ enum Waited {
 /// Waits for renewals until the deadline, and until half of that time for the last one to be sent.
 ///
 /// A process that is busy, or whose runtime is not driven, may not have polled the task of a renewal.
-async fn wait(stages: &Stages, mut renewals: Waits, deadline: Option<Deadline>) -> Waited {
+async fn wait(guarded: &Guarded, mut renewals: Renewals, deadline: Option<Deadline>) -> Waited {
     let start = Instant::now();
     let half = deadline.map_or(start + Resilience::DEADLINE / 2, Deadline::half);
     let sent = async {
@@ -179,40 +182,39 @@ async fn wait(stages: &Stages, mut renewals: Waits, deadline: Option<Deadline>) 
     if timeout_at(deadline.time(), ended).await.is_ok() {
         return Waited::Ended;
     }
-    stages.scheduling_delay.record_timer(deadline.time());
-    if stages.scheduling_delay.was_late_since(start) { Waited::Late } else { Waited::Failed }
+    guarded.scheduling_delay.record_timer(deadline.time());
+    if guarded.scheduling_delay.was_late_since(start) { Waited::Late } else { Waited::Failed }
 }
 
-/// The next step of a check that the stock has not paid wholly.
-enum Next {
-    Decided(Answer),
-    /// The check waits for renewals.
-    Waits(Waits, Option<Deadline>),
-}
-
-fn go_on(
-    stages: &Arc<Stages>,
-    leases: &Leases,
+/// Asks the store for the rest of a check.
+///
+/// # Errors
+///
+/// Returns the renewals for which the check has to wait before, if it `may_wait`. The units that it has
+/// taken return to their stocks, because other checks may use them meanwhile.
+fn send(
+    leases: &Arc<Leases>,
     charges: &[Charge<'_>],
     split: Split,
     deadline: impl FnOnce() -> Option<Deadline>,
     may_wait: bool,
-) -> Next {
+) -> Result<Answer, Renewals> {
     let rest = split.rest(charges);
     let request = Request::Acquire(&rest);
-    // The deny cache answers without a wait, and so does the fallback while the breaker is open.
-    let tracked = match stages.answer_early(request, Origin::Caller) {
-        Ok(tracked) => tracked,
-        Err(answer) => return Next::Decided(split.join(stages, answer)),
-    };
-    let waits = if may_wait { split.waits(stages, leases, charges) } else { Waits::new() };
-    if !waits.is_empty() {
-        // Other checks may use the units meanwhile.
-        split.undo(leases);
-        return Next::Waits(waits, deadline());
+    // There is no wait outside of a runtime with timers, because it needs one.
+    if may_wait && runtime_with_timer().is_some() {
+        // The deny cache answers without a wait, and so does the fallback while the breaker is open.
+        if let Some(answer) = leases.guarded.answer_without_store(request) {
+            return Ok(split.merge(leases, answer));
+        }
+        let renewals = split.renewals(leases, charges);
+        if !renewals.is_empty() {
+            split.undo(&leases.stocks);
+            return Err(renewals);
+        }
     }
-    let answer = stages.send(request, Origin::Caller, tracked, deadline());
-    Next::Decided(split.join(stages, answer))
+    let answer = leases.guarded.call_by(request, Origin::Caller, deadline);
+    Ok(split.merge(leases, answer))
 }
 
 impl SplitLine {
@@ -229,8 +231,8 @@ impl SplitLine {
 impl Split {
     /// Pays the charges that the stock can pay. `is_new` is false for a check that has waited, which
     /// counts once as demand.
-    fn new(stages: &Arc<Stages>, leases: &Leases, charges: &[Charge<'_>], is_new: bool) -> Self {
-        let pay = |charge| SplitLine::new(charge, leases.pay(stages, charge, is_new));
+    fn new(leases: &Leases, charges: &[Charge<'_>], is_new: bool) -> Self {
+        let pay = |charge| SplitLine::new(charge, leases.pay(charge, is_new));
         Self(charges.iter().map(pay).collect())
     }
 
@@ -257,58 +259,49 @@ impl Split {
         Cow::Owned(rest.map(|(charge, _)| charge.clone()).collect())
     }
 
-    /// Returns the renewals of the busy keys whose stock is too small, which it starts if necessary. There
-    /// are none outside of a runtime with timers, because a wait needs one.
-    fn waits(&self, stages: &Arc<Stages>, leases: &Leases, charges: &[Charge<'_>]) -> Waits {
-        if runtime_with_timer().is_none() {
-            return Waits::new();
-        }
+    /// Returns the renewals of the busy keys whose stock is too small, which it starts if necessary.
+    fn renewals(&self, leases: &Leases, charges: &[Charge<'_>]) -> Renewals {
         let lines = self.0.iter().zip(charges);
         let renewals = lines.filter_map(|(line, charge)| match line {
-            SplitLine::Rest { busy: Some(busy), .. } => leases.join(stages, *busy, charge),
+            SplitLine::Rest { busy: Some(busy), .. } => leases.renewal(*busy, charge),
             SplitLine::Rest { busy: None, .. } | SplitLine::Paid(_) => None,
         });
         renewals.collect()
     }
 
     /// Puts the units of the check into the stocks that they were taken from.
-    fn undo(&self, leases: &Leases) {
+    fn undo(&self, stocks: &Stocks) {
         for line in &self.0 {
             if let SplitLine::Paid(payment) = line {
-                leases.undo(payment);
+                stocks.undo(payment);
             }
         }
     }
 
-    /// Joins the answer to the rest with the charges that are paid. If the future is dropped, they
+    /// Merges the answer to the rest with the charges that are paid. If the future is dropped, they
     /// stay paid, because the store may have charged the rest.
-    fn join(self, stages: &Arc<Stages>, answer: Answer) -> Answer {
+    fn merge(self, leases: &Leases, answer: Answer) -> Answer {
         let is_cold = |line: &SplitLine| matches!(line, SplitLine::Rest { busy: None, .. });
         if self.0.iter().all(is_cold) {
             return answer;
         }
-        let Some(leases) = &stages.leases else { return answer };
-        let asked_at = leases.now();
+        let asked_at = leases.stocks.now();
         match answer.now() {
-            Ok(reply) => Answer::ready(self.join_reply(leases, reply, asked_at)),
+            Ok(reply) => Answer::ready(self.merge_reply(&leases.stocks, reply, asked_at)),
             Err(answer) => {
-                let stages = Arc::clone(stages);
-                Answer::pending(async move {
-                    let reply = answer.await;
-                    let Some(leases) = &stages.leases else { return reply };
-                    self.join_reply(leases, reply, asked_at)
-                })
+                let stocks = Arc::clone(&leases.stocks);
+                Answer::pending(async move { self.merge_reply(&stocks, answer.await, asked_at) })
             }
         }
     }
 
-    fn join_reply(
+    fn merge_reply(
         self,
-        leases: &Leases,
+        stocks: &Stocks,
         reply: Result<StoreReply, Error>,
         asked_at: u64,
     ) -> Result<StoreReply, Error> {
-        let reply = reply.inspect_err(|_| self.undo(leases))?;
+        let reply = reply.inspect_err(|_| self.undo(stocks))?;
         let mut rest = reply.charges.iter();
         let is_admitted = self.0.iter().all(|line| match line {
             SplitLine::Paid(_) => true,
@@ -318,7 +311,7 @@ impl Split {
             }
         });
         if !is_admitted {
-            self.undo(leases);
+            self.undo(stocks);
         }
         let mut rest = reply.charges.iter();
         let lines = self.0.iter().filter_map(|line| match line {
@@ -332,7 +325,7 @@ impl Split {
             SplitLine::Rest { busy, .. } => {
                 let mut charge_reply = *rest.next()?;
                 if let (Some(busy), Source::Shared) = (busy, reply.source) {
-                    leases.record(*busy, asked_at, reply.time, &mut charge_reply);
+                    stocks.record(*busy, asked_at, reply.time, &mut charge_reply);
                 }
                 Some(charge_reply)
             }

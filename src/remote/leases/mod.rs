@@ -3,18 +3,17 @@
 //! | file | content |
 //! |---|---|
 //! | `requests` | the requests of a limiter: read this first |
-//! | `check` | a check: the stock pays what it can, and the store is asked for the rest |
-//! | `leases` | the stocks of all keys, and the attempts to pay from them |
-//! | `stocks` | the other changes of the stocks: refunds, resets, the standings of peeks |
-//! | `stock`, `grant`, `demand` | the state machine of one key, without a clock and without I/O |
-//! | `table`, `candidates` | the stocks of the busy keys, and the search for busy keys |
+//! | `check` | a check: split, wait, send, merge |
+//! | `leases` | the stocks above the guarded store, and the tasks that renew and refund them |
+//! | `keeper` | the task that refunds units to the store |
 //! | `renewal` | the task that asks the store for more units |
-//! | `keeper` | the task that refunds units to the store, and the close |
+//! | `stocks` | the stocks of all keys: payments, refunds, resets |
+//! | `table` | the entries of the busy keys |
+//! | `stock`, `grants`, `demand` | the state machine of one key, without a clock and without I/O |
 
-mod candidates;
 mod check;
 mod demand;
-mod grant;
+mod grants;
 mod keeper;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod leases;
@@ -26,7 +25,6 @@ mod table;
 
 pub(super) use self::{
     check::acquire_one,
-    keeper::close,
     leases::Leases,
     requests::{call, concerns},
 };

@@ -1,21 +1,18 @@
 //! The renewal of a stock: one call to the store, for which many checks may wait.
 
-use std::{
-    slice,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{slice, sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
 use super::{
     super::{
         fingerprint::Fingerprint,
-        stages::{Origin, Stages},
+        guarded::{Guarded, Origin},
     },
-    grant::{Leftover, Leftovers},
+    grants::{Leftover, Leftovers},
     stock::RenewalRequest,
-    table::Entry,
+    stocks::Stocks,
+    table::{Entry, NewRenewal},
 };
 use crate::{
     decision::{ReceiptLine, StoreReply, Verdict},
@@ -28,7 +25,7 @@ use crate::{
 /// A renewal in flight. If it is dropped before the store has answered, the answer is lost, and the
 /// units that the store may have granted are never used.
 pub(super) struct Renewal {
-    stages: Weak<Stages>,
+    stocks: Arc<Stocks>,
     fingerprint: Fingerprint,
     charge: Charge<'static>,
     /// `None` once the stock has received the result.
@@ -38,69 +35,52 @@ pub(super) struct Renewal {
     state: watch::Sender<bool>,
 }
 
-/// The state of a renewal: true once it is sent, and closed when it has ended.
-pub(super) type RenewalState = watch::Receiver<bool>;
-
 /// The longest time for which a renewal waits for the store.
 const RENEWAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Renewal {
-    pub(super) fn new(
-        stages: &Arc<Stages>,
-        entry: &Entry,
-        request: RenewalRequest,
-        state: watch::Sender<bool>,
-    ) -> Self {
-        let charge = entry.charge.leasing(request.cost, request.max);
-        let fingerprint = entry.fingerprint();
-        Self { stages: Arc::downgrade(stages), fingerprint, charge, request: Some(request), state }
+    pub(super) fn new(stocks: &Arc<Stocks>, renewal: NewRenewal) -> Self {
+        let NewRenewal { fingerprint, charge, request, state } = renewal;
+        Self { stocks: Arc::clone(stocks), fingerprint, charge, request: Some(request), state }
     }
 
     /// Sends the renewal, and waits for the store for as long as the units could still be used.
-    pub(super) async fn run(mut self, stages: Arc<Stages>) {
-        if !self.begin_lease(&stages) {
+    pub(super) async fn run(mut self, guarded: Arc<Guarded>) {
+        if !self.begin_lease() {
             return;
         }
         self.state.send_replace(true);
         let lease = self.charge.quota().lease().unwrap_or_default();
         let limit = Some(lease.min(RENEWAL_TIMEOUT));
         let request = Request::Acquire(slice::from_ref(&self.charge));
-        let reply = stages.call(request, Origin::Lease, limit).await;
-        self.end(&stages, Some(reply));
+        let reply = guarded.call(request, Origin::Task, limit).await;
+        self.end(Some(reply));
     }
 
     /// Begins the lease. Returns `false` if the stock does not wait for this renewal any longer.
-    fn begin_lease(&mut self, stages: &Stages) -> bool {
-        let (Some(leases), Some(request)) = (&stages.leases, &mut self.request) else {
-            return false;
-        };
-        let Some(table) = leases.table() else { return false };
-        let mut entries = table.lock(self.fingerprint);
-        let entry = entries.find(self.fingerprint);
-        entry.is_some_and(|entry| entry.stock.send(request, leases.now()))
+    fn begin_lease(&mut self) -> bool {
+        let Some(request) = &mut self.request else { return false };
+        let send = |entry: &mut Entry| entry.stock.send(request, self.stocks.now());
+        self.stocks.with_stock(self.fingerprint, send).unwrap_or(false)
     }
 
     /// Gives the result to the stock.
-    fn end(&mut self, stages: &Stages, reply: Option<Result<StoreReply, Error>>) {
+    fn end(&mut self, reply: Option<Result<StoreReply, Error>>) {
         let Some(request) = self.request.take() else { return };
-        let Some(leases) = &stages.leases else { return };
         let reply = reply.and_then(Result::ok);
         let charge_reply =
             reply.as_ref().and_then(|reply| Some((reply.time, *reply.charges.first()?)));
-        let table = leases.table();
-        let mut entries = table.map(|table| table.lock(self.fingerprint));
-        let entry = entries.as_mut().and_then(|entries| entries.find(self.fingerprint));
-        let leftovers = match (entry, charge_reply) {
-            (Some(entry), Some((time, reply))) if reply.units > 0 => {
+        let end = |entry: &mut Entry| match charge_reply {
+            Some((time, reply)) if reply.units > 0 => {
                 telemetry::lease_granted(reply.units);
                 entry.stock.granted(&request, time, &reply)
             }
-            (Some(entry), Some((time, reply))) if reply.verdict != Verdict::Passed => {
+            Some((time, reply)) if reply.verdict != Verdict::Passed => {
                 telemetry::lease_denied();
                 entry.stock.denied(&request, time, reply.standing);
                 Leftovers::new()
             }
-            (Some(entry), _) => {
+            _ => {
                 let is_sent = *self.state.borrow();
                 if is_sent {
                     telemetry::lease_lost();
@@ -108,19 +88,16 @@ impl Renewal {
                 entry.stock.lost(&request);
                 Leftovers::new()
             }
-            // Units without a stock come back by themselves.
-            (None, _) => Leftovers::new(),
         };
-        drop(entries);
+        // Units without a stock come back by themselves.
+        let leftovers = self.stocks.with_stock(self.fingerprint, end).unwrap_or_default();
         let line = |it: Leftover| ReceiptLine::new(self.charge.clone(), it.units, it.mark);
-        leases.add_leftovers(leftovers.into_iter().map(line));
+        self.stocks.add_leftovers(leftovers.into_iter().map(line));
     }
 }
 
 impl Drop for Renewal {
     fn drop(&mut self) {
-        if let Some(stages) = self.stages.upgrade() {
-            self.end(&stages, None);
-        }
+        self.end(None);
     }
 }

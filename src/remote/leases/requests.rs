@@ -2,11 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{
-    super::stages::{Origin, Stages},
-    check,
-    leases::Leases,
-};
+use super::{super::guarded::Origin, check, leases::Leases};
 use crate::{
     decision::{ChargeReply, Receipt, ReceiptLine, Source, StoreReply},
     error::{Effect, Error},
@@ -22,45 +18,35 @@ pub(in crate::remote) fn concerns(request: Request<'_>) -> bool {
 
 /// Executes a request of which a charge is under a leased quota, and waits no longer than `limit`.
 pub(in crate::remote) fn call(
-    stages: &Arc<Stages>,
-    leases: &Leases,
+    leases: &Arc<Leases>,
     request: Request<'_>,
     limit: Option<Duration>,
 ) -> Answer {
     match request {
-        Request::Acquire(charges) => return check::acquire(stages, leases, charges, limit),
-        Request::Peek(charges) => return peek(stages, leases, charges, limit),
-        Request::Force(charges) => return force(stages, leases, charges, limit),
-        Request::Refund(receipt) => return refund(stages, leases, receipt, limit),
+        Request::Acquire(charges) => return check::acquire(leases, charges, limit),
+        Request::Peek(charges) => return peek(leases, charges, limit),
+        Request::Force(charges) => return force(leases, charges, limit),
+        Request::Refund(receipt) => return refund(leases, receipt, limit),
         // The store forgets the units that were leased.
-        Request::Reset(charges) => leases.withdraw(stages, charges, false),
-        Request::Block(charges, _) | Request::Unblock(charges) => {
-            leases.withdraw(stages, charges, true)
-        }
+        Request::Reset(charges) => leases.withdraw(charges, false),
+        Request::Block(charges, _) | Request::Unblock(charges) => leases.withdraw(charges, true),
     }
-    stages.call(request, Origin::Caller, limit)
+    leases.guarded.call(request, Origin::Caller, limit)
 }
 
 /// Adds the units in stock to the remaining units in the reply of the store.
-fn peek(
-    stages: &Arc<Stages>,
-    leases: &Leases,
-    charges: &[Charge<'_>],
-    limit: Option<Duration>,
-) -> Answer {
-    let before = leases.units(charges);
-    match stages.call(Request::Peek(charges), Origin::Caller, limit).now() {
+fn peek(leases: &Arc<Leases>, charges: &[Charge<'_>], limit: Option<Duration>) -> Answer {
+    let before = leases.stocks.units(charges);
+    match leases.guarded.call(Request::Peek(charges), Origin::Caller, limit).now() {
         Ok(reply) => Answer::ready(reply.map(|mut reply| {
-            leases.add_stock(charges, &before, &mut reply);
+            leases.stocks.add_stock(charges, &before, &mut reply);
             reply
         })),
         Err(answer) => {
-            let (stages, charges) = (Arc::clone(stages), owned(charges));
+            let (leases, charges) = (Arc::clone(leases), owned(charges));
             Answer::pending(async move {
                 let mut reply = answer.await?;
-                if let Some(leases) = &stages.leases {
-                    leases.add_stock(&charges, &before, &mut reply);
-                }
+                leases.stocks.add_stock(&charges, &before, &mut reply);
                 Ok(reply)
             })
         }
@@ -69,19 +55,14 @@ fn peek(
 
 /// Refunds units in stock for a charge beyond the limit, such as that of a penalty, so that the stock does
 /// not hide it. The stock of a key that has free units stays.
-fn force(
-    stages: &Arc<Stages>,
-    leases: &Leases,
-    charges: &[Charge<'_>],
-    limit: Option<Duration>,
-) -> Answer {
-    match stages.call(Request::Force(charges), Origin::Caller, limit).now() {
+fn force(leases: &Arc<Leases>, charges: &[Charge<'_>], limit: Option<Duration>) -> Answer {
+    match leases.guarded.call(Request::Force(charges), Origin::Caller, limit).now() {
         Ok(reply) => {
             end_force(leases, charges, &reply);
             Answer::ready(reply)
         }
         Err(answer) => {
-            let call = ForceCall { stages: Arc::clone(stages), charges: Some(owned(charges)) };
+            let call = ForceCall { leases: Arc::clone(leases), charges: Some(owned(charges)) };
             Answer::pending(async move {
                 let reply = answer.await;
                 call.end(&reply);
@@ -93,32 +74,32 @@ fn force(
 
 /// A call with forced charges. If it is dropped, the store may have made them.
 struct ForceCall {
-    stages: Arc<Stages>,
+    leases: Arc<Leases>,
     /// `None` once the call has ended.
     charges: Option<Charges<'static>>,
 }
 
 impl ForceCall {
     fn end(mut self, reply: &Result<StoreReply, Error>) {
-        if let (Some(leases), Some(charges)) = (&self.stages.leases, self.charges.take()) {
-            end_force(leases, &charges, reply);
+        if let Some(charges) = self.charges.take() {
+            end_force(&self.leases, &charges, reply);
         }
     }
 }
 
 impl Drop for ForceCall {
     fn drop(&mut self) {
-        if let (Some(leases), Some(charges)) = (&self.stages.leases, &self.charges) {
-            leases.pay_unanswered(charges);
+        if let Some(charges) = &self.charges {
+            self.leases.stocks.pay_unanswered(charges);
         }
     }
 }
 
 fn end_force(leases: &Leases, charges: &[Charge<'_>], reply: &Result<StoreReply, Error>) {
     match reply {
-        Ok(reply) => leases.pay_forced(charges, reply),
+        Ok(reply) => leases.stocks.pay_forced(charges, reply),
         Err(error) if error.effect() == Effect::None => {}
-        Err(_) => leases.pay_unanswered(charges),
+        Err(_) => leases.stocks.pay_unanswered(charges),
     }
 }
 
@@ -128,22 +109,17 @@ fn owned(charges: &[Charge<'_>]) -> Charges<'static> {
 
 /// Refunds the units of a receipt to the stocks that they were taken from, if these still have the
 /// grant. The other units are refunded to the store.
-fn refund(
-    stages: &Arc<Stages>,
-    leases: &Leases,
-    receipt: &Receipt,
-    limit: Option<Duration>,
-) -> Answer {
+fn refund(leases: &Arc<Leases>, receipt: &Receipt, limit: Option<Duration>) -> Answer {
     // The mark alone does not show that units are from a stock: all charges of a period may have the
     // same one, also forced charges and those of the fallback. So the units of a check that was not
     // paid wholly from stock go to the store, which also refunds the units of a grant.
     if receipt.source() != Source::Leased {
-        return stages.call(Request::Refund(receipt), Origin::Caller, limit);
+        return leases.guarded.call(Request::Refund(receipt), Origin::Caller, limit);
     }
     let local: Vec<Option<ChargeReply>> =
-        receipt.lines().iter().map(|line| leases.refund(line)).collect();
+        receipt.lines().iter().map(|line| leases.stocks.refund(line)).collect();
     if local.iter().all(Option::is_none) {
-        return stages.call(Request::Refund(receipt), Origin::Caller, limit);
+        return leases.guarded.call(Request::Refund(receipt), Origin::Caller, limit);
     }
     let time = receipt.time();
     if local.iter().all(Option::is_some) {
@@ -154,7 +130,7 @@ fn refund(
     let rest =
         rest.map(|(line, _)| ReceiptLine::new(line.charge().clone(), line.units(), line.mark()));
     let rest = Receipt::new(time, receipt.source(), rest);
-    let answer = stages.call(Request::Refund(&rest), Origin::Caller, limit);
+    let answer = leases.guarded.call(Request::Refund(&rest), Origin::Caller, limit);
     let join = move |reply: Result<StoreReply, Error>| {
         let reply = reply?;
         let mut rest = reply.charges.into_iter();

@@ -13,11 +13,9 @@
 
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use super::{
     demand::{Demand, Expected},
-    grant::{Grant, Leftover, Leftovers, MAX_GRANTS, Taken},
+    grants::{Grant, Grants, Leftovers, Taken},
 };
 use crate::{
     clock::Timestamp,
@@ -40,8 +38,7 @@ pub(crate) struct Stock {
     refunded_since: u64,
     /// True if the second number of a mark is the debt of a token bucket after the charge.
     has_debt_marks: bool,
-    /// In the order in which they were asked for.
-    grants: SmallVec<[Grant; MAX_GRANTS]>,
+    grants: Grants,
     /// The standing at the last exchange with the store.
     exchange: Exchange,
     demand: Demand,
@@ -114,7 +111,7 @@ impl Stock {
             generation,
             refunded_since: generation,
             has_debt_marks: false,
-            grants: SmallVec::new(),
+            grants: Grants::default(),
             exchange: Exchange { sent_at: now, time: Timestamp::default(), standing },
             demand: Demand::new(refresh, now),
             renewal: None,
@@ -149,8 +146,7 @@ impl Stock {
     /// uses them at that time. Otherwise it [discards](Self::discard) them.
     #[inline]
     pub(crate) fn take(&mut self, cost: u64) -> Option<Taken> {
-        let grant = self.grants.iter_mut().find(|it| it.units >= cost && !it.is_over)?;
-        let (mark, end) = (grant.take(cost), grant.end);
+        let (mark, end) = self.grants.take(cost)?;
         Some(Taken { mark, units: cost, end, generation: self.generation })
     }
 
@@ -163,19 +159,17 @@ impl Stock {
     /// Refunds the units of a receipt to the grant with its mark. Returns `false` if there is none. The
     /// store has to refund them then.
     pub(crate) fn refund(&mut self, mark: Mark, units: u64) -> bool {
-        let grant = self.grants.iter_mut().find(|grant| grant.is_of(mark));
-        grant.map(|grant| grant.units = grant.units.saturating_add(units)).is_some()
+        self.grants.refund(mark, units)
     }
 
     /// Puts units that were taken too late into their grant, and ends it. They are refunded to the store
     /// with the next [leftovers](Self::take_leftovers).
     pub(crate) fn discard(&mut self, taken: &Taken) -> bool {
-        if !self.undo(taken) {
-            return false;
+        let is_undone = self.undo(taken);
+        if is_undone {
+            self.grants.end(taken);
         }
-        let late = self.grants.iter_mut().filter(|grant| grant.end <= taken.end);
-        late.for_each(|grant| grant.is_over = true);
-        true
+        is_undone
     }
 
     /// Starts a renewal, if the key has demand and its stock does not last until the reply arrives.
@@ -287,8 +281,7 @@ impl Stock {
         self.record(request.sent_at, time, reply.standing);
         let mut leftovers = Leftovers::from_iter(grant.split_off(owed.min(grant.units)));
         if grant.units > 0 {
-            leftovers.extend(self.make_room());
-            self.grants.push(grant);
+            leftovers.extend(self.grants.add(grant));
         }
         leftovers
     }
@@ -325,15 +318,7 @@ impl Stock {
     /// all units if the key was not checked for a refresh time.
     pub(crate) fn take_leftovers(&mut self, now: u64) -> Leftovers {
         let is_idle = now.saturating_sub(self.last_check) >= self.refresh;
-        let mut leftovers = Leftovers::new();
-        self.grants.retain(|grant| {
-            let stays = !(grant.is_over || grant.end <= now || is_idle);
-            if !stays {
-                leftovers.extend(grant.leftover());
-            }
-            stays
-        });
-        leftovers
+        if is_idle { self.grants.take_all() } else { self.grants.take_ended(now) }
     }
 
     /// Takes all units, and begins a new generation: grants that were requested before are not used.
@@ -343,7 +328,7 @@ impl Stock {
         self.renewal = None;
         self.next_renewal_at = 0;
         self.resume_at = self.resume_at.max(resume_at);
-        self.grants.drain(..).filter_map(|grant| grant.leftover()).collect()
+        self.grants.take_all()
     }
 
     /// Takes units to refund, because the store has charged as many beyond the limit, such as those of
@@ -351,7 +336,7 @@ impl Stock {
     ///
     /// If the stock holds fewer, it is empty afterwards, and a renewal in flight pays the rest: it may
     /// have been granted before the charge. No other renewal is sent before `resume_at`.
-    pub(crate) fn pay_forced(&mut self, mut units: u64, now: u64, resume_at: u64) -> Leftovers {
+    pub(crate) fn pay_forced(&mut self, units: u64, now: u64, resume_at: u64) -> Leftovers {
         let rest = units.saturating_sub(self.units_at(now));
         if rest > 0 {
             self.resume_at = self.resume_at.max(resume_at);
@@ -359,15 +344,9 @@ impl Stock {
                 renewal.owed = renewal.owed.saturating_add(rest);
             }
             // Without its grants, the stock receives no refund that could hide the charge.
-            return self.grants.drain(..).filter_map(|grant| grant.leftover()).collect();
+            return self.grants.take_all();
         }
-        let open = self.grants.iter_mut().filter(|it| it.is_open(now));
-        let leftovers = open.filter_map(|grant| {
-            let paid = units.min(grant.units);
-            units -= paid;
-            grant.split_off(paid)
-        });
-        leftovers.collect()
+        self.grants.split_off(units, now)
     }
 
     /// Drops all units like [`take_all`](Self::take_all). They are not refunded, because the
@@ -408,13 +387,12 @@ impl Stock {
     /// Returns the number of units that can be used at `now`.
     #[inline]
     pub(crate) fn units_at(&self, now: u64) -> u64 {
-        let usable = self.grants.iter().filter(|it| it.is_open(now));
-        usable.map(|it| it.units).fold(0, u64::saturating_add)
+        self.grants.units_at(now)
     }
 
     /// Returns whether a grant holds `cost` units at `now`.
     pub(crate) fn holds(&self, cost: u64, now: u64) -> bool {
-        self.grants.iter().any(|it| it.units >= cost && it.is_open(now))
+        self.grants.holds(cost, now)
     }
 
     /// Returns the time of the store, and the standing of the key for this process: the units that
@@ -448,26 +426,13 @@ impl Stock {
 
     /// Ends a renewal. Returns whether it was the one in flight.
     fn end_renewal(&mut self, request: &RenewalRequest) -> bool {
-        let is_current = self.is_current(request);
-        if is_current {
-            self.renewal = None;
-        }
-        is_current
+        self.is_current(request) && self.renewal.take().is_some()
     }
 
     /// Returns whether a renewal is the one in flight.
     fn is_current(&self, request: &RenewalRequest) -> bool {
         request.generation == self.generation
             && self.renewal.is_some_and(|it| it.number == request.number)
-    }
-
-    /// Makes room for a grant: removes an empty one, or else the oldest.
-    fn make_room(&mut self) -> Option<Leftover> {
-        if self.grants.len() < MAX_GRANTS {
-            return None;
-        }
-        let position = self.grants.iter().position(|grant| grant.units == 0).unwrap_or(0);
-        self.grants.remove(position).leftover()
     }
 }
 

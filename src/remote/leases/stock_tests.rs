@@ -1,4 +1,4 @@
-use super::*;
+use super::{super::grants::Leftover, *};
 use crate::{decision::Verdict, quota::Algorithm};
 
 /// The round trip of these tests, and the lease of their quota, in microseconds.

@@ -5,15 +5,16 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
+use hashbrown::HashTable;
+use tokio::sync::watch;
+
 use super::{
     super::fingerprint::{Fingerprint, FingerprintSecret},
-    candidates::{BUSY_CHECKS, Candidates},
-    grant::Leftovers,
-    renewal::RenewalState,
-    stock::Stock,
+    demand::{BUSY_CHECKS, Candidates},
+    grants::Leftovers,
+    stock::{RenewalRequest, Stock},
 };
 use crate::{decision::ReceiptLine, policy::Charge};
-use hashbrown::HashTable;
 
 /// The stocks of all busy keys, in shards. An entry has a fixed size, so the maximum number of keys
 /// also bounds the bytes.
@@ -45,6 +46,18 @@ pub(super) struct Entry {
     /// The renewal in flight.
     pub(super) renewal: Option<RenewalState>,
 }
+
+/// A renewal for which the stock waits.
+pub(super) struct NewRenewal {
+    pub(super) fingerprint: Fingerprint,
+    pub(super) charge: Charge<'static>,
+    pub(super) request: RenewalRequest,
+    /// True once the renewal is sent.
+    pub(super) state: watch::Sender<bool>,
+}
+
+/// The state of a renewal: true once it is sent, and closed when it has ended.
+pub(super) type RenewalState = watch::Receiver<bool>;
 
 /// The maximum number of keys with a stock: about 8 MiB of them. While there are as many, the checks
 /// of other keys are sent to the store.
@@ -132,6 +145,18 @@ impl Table {
         self.keys.load(Relaxed)
     }
 
+    /// Returns the number of keys whose stock has units at `now`, and the number of units in all stocks.
+    pub(super) fn held(&self, now: u64) -> (usize, u64) {
+        let (mut keys, mut units) = (0, 0);
+        self.retain(|entry| {
+            let held = entry.stock.units_at(now);
+            keys += usize::from(held > 0);
+            units += held;
+            true
+        });
+        (keys, units)
+    }
+
     /// Visits the stocks of all keys, and removes those for which `stays` is false.
     pub(super) fn retain(&self, mut stays: impl FnMut(&mut Entry) -> bool) {
         for number in 0..self.shards.len() {
@@ -155,8 +180,12 @@ impl Entries {
 }
 
 impl Entry {
-    pub(super) fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
+    /// Creates the renewal for a request. Other tasks can wait for its end.
+    pub(super) fn begin_renewal(&mut self, request: RenewalRequest) -> NewRenewal {
+        let (state, receiver) = watch::channel(false);
+        self.renewal = Some(receiver);
+        let charge = self.charge.leasing(request.cost, request.max);
+        NewRenewal { fingerprint: self.fingerprint, charge, request, state }
     }
 
     /// Returns the lines of the receipt with which these units are refunded to the store.

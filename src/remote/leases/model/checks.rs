@@ -4,7 +4,7 @@ use std::mem;
 
 use super::{
     super::{
-        grant::Taken,
+        grants::Taken,
         stock::{RenewalRequest, Shortage},
     },
     cases::Case,

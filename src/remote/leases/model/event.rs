@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::{
-    super::{grant::Taken, stock::RenewalRequest},
+    super::{grants::Taken, stock::RenewalRequest},
     shared::Reply,
 };
 use crate::{decision::Mark, quota::Quota};

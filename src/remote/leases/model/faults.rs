@@ -1,7 +1,7 @@
 //! The steps beside the checks: refunds, timers, crashes, pauses and changes of the quota.
 
 use super::{
-    super::grant::{Leftovers, Taken},
+    super::grants::{Leftovers, Taken},
     cases::Case,
     event::{Call, Step},
     fleet::{Fleet, PaidBy, lease_micros},

@@ -4,7 +4,7 @@
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::{
-    super::grant::Taken,
+    super::grants::Taken,
     cases::{Case, Cases},
     checker::Use,
     event::{Call, Event, Step},

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{
-    super::{grant::Leftover, stock::Stock},
+    super::{grants::Leftover, stock::Stock},
     shared::{SentCharge, Shared},
 };
 use crate::{

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        grant::Leftovers,
+        grants::Leftovers,
         stock::{RenewalRequest, Stock},
     },
     shared::Shared,

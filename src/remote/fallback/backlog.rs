@@ -19,7 +19,7 @@ const SWEEP_INTERVAL_MICROS: u64 = 1_000_000;
 
 /// A table of units by policy and key.
 #[derive(Debug)]
-pub(super) struct Backlog {
+pub(in crate::remote) struct Backlog {
     shards: Box<[BacklogShard]>,
     len: AtomicUsize,
     max_len: usize,
@@ -129,7 +129,7 @@ impl Backlog {
     }
 
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::remote) fn is_empty(&self) -> bool {
         self.len.load(Ordering::Relaxed) == 0
     }
 

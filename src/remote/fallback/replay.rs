@@ -1,6 +1,6 @@
 //! The replay, which charges the backlog to the store.
 
-use std::{future::poll_fn, pin::Pin, task::Poll};
+use std::{future::poll_fn, pin::Pin, task::Poll, time::Duration};
 
 use tokio::task::yield_now;
 
@@ -15,12 +15,16 @@ use crate::{
 /// whole deadline and the failure of one does not affect the others.
 const MAX_IN_FLIGHT: usize = 16;
 
+/// The time between two rounds of a replay while the store refuses entries of the backlog. The
+/// rounds end, because an entry is dropped when its units no longer count.
+pub(in crate::remote) const REPLAY_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Charges the units of the backlog that still count, each entry at most once. An entry stays in
 /// the backlog if the store has certainly not charged it. Returns whether the backlog is empty now.
 ///
 /// If the store `has_nodes`, an open breaker is that of one node, so the entries of the other nodes
 /// are still charged.
-pub(super) async fn replay(
+pub(in crate::remote) async fn replay(
     fallback: &Fallback,
     has_nodes: bool,
     send: impl Fn(&[Charge<'_>]) -> Answer,
@@ -112,14 +116,13 @@ mod tests {
 
     use futures_util::poll;
 
-    use super::*;
+    use super::{super::fallback::Cause, *};
     use crate::{
         clock::Timestamp,
         decision::{Source, StoreReply},
         key::Key,
         memory::MemoryConfig,
         policy::Policy,
-        remote::fallback::Cause,
         store::Request,
     };
 

@@ -7,17 +7,14 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{
-    backlog::{Backlog, BacklogEntry, TakenEntry},
-    found_keys::FoundKeys,
-};
+use super::backlog::{Backlog, BacklogEntry, TakenEntry};
 use crate::{
     clock::{Clock, Timestamp},
     decision::{ChargeReply, Mark, Receipt, ReceiptLine, Source, Standing, StoreReply, Verdict},
     error::{Effect, Error, ErrorKind},
     memory::{MemoryConfig, MemoryStore},
     policy::{Charge, OnFailure},
-    store::{MemoryStats, Request},
+    store::{Answer, MemoryStats, Request},
     telemetry,
 };
 
@@ -34,28 +31,33 @@ pub(crate) struct Fallback {
 
 /// The reason why the store does not decide.
 #[derive(Debug)]
-pub(super) enum Cause {
+pub(in crate::remote) enum Cause {
     /// The breaker rejected the request, so it was not sent to the store.
     Rejected,
     /// The store failed.
     Failed(Error),
 }
 
+/// The keys of a reset or a block that the fallback has found. It may know units that the store does not
+/// know yet.
+#[derive(Debug, Default)]
+pub(in crate::remote) struct FoundKeys(SmallVec<[bool; 8]>);
+
 /// The wait in a denial if the real wait is not known, in microseconds.
 pub(crate) const UNKNOWN_WAIT_MICROS: u64 = 1_000_000;
 
 impl Fallback {
-    pub(super) fn new(memory: MemoryConfig, instances: u32) -> Self {
+    pub(in crate::remote) fn new(memory: MemoryConfig, instances: u32) -> Self {
         let clock = Arc::clone(&memory.clock);
         let local = MemoryStore::new(memory);
         Self { local, clock, instances, backlog: Backlog::new(instances) }
     }
 
-    pub(super) fn backlog(&self) -> &Backlog {
+    pub(in crate::remote) fn backlog(&self) -> &Backlog {
         &self.backlog
     }
 
-    pub(super) fn stats(&self) -> MemoryStats {
+    pub(in crate::remote) fn stats(&self) -> MemoryStats {
         self.local.stats()
     }
 
@@ -65,7 +67,11 @@ impl Fallback {
     ///
     /// Returns the error of `cause` if a charge says [`OnFailure::Deny`], if the request is
     /// invalid, or if only the store can execute it.
-    pub(super) fn execute(&self, request: Request<'_>, cause: Cause) -> Result<StoreReply, Error> {
+    pub(in crate::remote) fn execute(
+        &self,
+        request: Request<'_>,
+        cause: Cause,
+    ) -> Result<StoreReply, Error> {
         if cause.is_by_request() {
             return Err(cause.into_error());
         }
@@ -104,7 +110,7 @@ impl Fallback {
 
     /// Returns whether [`acquire_rejected`](Self::acquire_rejected) decides the charge.
     #[inline]
-    pub(super) fn decides_alone(&self, charge: &Charge<'_>) -> bool {
+    pub(in crate::remote) fn decides_alone(&self, charge: &Charge<'_>) -> bool {
         decides(charge) && !charge.is_shadow()
     }
 
@@ -172,7 +178,7 @@ impl Fallback {
 
     /// Refunds units that this process admitted, as far as they are still in the backlog. Units that have
     /// left it were charged to the store, or may have been. They stay charged there, and in this process.
-    pub(super) fn refund(&self, receipt: &Receipt) -> StoreReply {
+    pub(in crate::remote) fn refund(&self, receipt: &Receipt) -> StoreReply {
         let lines = receipt.lines().iter().map(|line| {
             let (charge, units) = (line.charge(), line.units());
             let units = match charge.is_shadow() {
@@ -188,7 +194,7 @@ impl Fallback {
 
     /// Forgets the units that these keys have spent in this process. It also removes their entries
     /// from the backlog, which would otherwise be charged to the store after its own reset.
-    pub(super) fn reset(&self, charges: &[Charge<'_>]) -> FoundKeys {
+    pub(in crate::remote) fn reset(&self, charges: &[Charge<'_>]) -> FoundKeys {
         let reply = self.local.call_at(Request::Reset(charges), self.clock.now());
         let reset = |(charge, reply): (&Charge<'_>, &ChargeReply)| {
             self.backlog.reset(self.local.name(charge)) || reply.units > 0
@@ -197,7 +203,7 @@ impl Fallback {
     }
 
     /// Blocks keys in this process, or lifts their blocks.
-    pub(super) fn block_or_unblock(&self, request: Request<'_>) -> FoundKeys {
+    pub(in crate::remote) fn block_or_unblock(&self, request: Request<'_>) -> FoundKeys {
         let reply = self.local.call_at(request, self.clock.now());
         FoundKeys::new(reply.charges.iter().map(|reply| reply.units > 0))
     }
@@ -242,7 +248,7 @@ impl Cause {
     }
 
     #[cold]
-    pub(super) fn into_error(self) -> Error {
+    pub(in crate::remote) fn into_error(self) -> Error {
         match self {
             Self::Rejected => {
                 let message = "the store has failed too often: the circuit breaker is open";
@@ -250,6 +256,32 @@ impl Cause {
             }
             Self::Failed(error) => error,
         }
+    }
+}
+
+impl FoundKeys {
+    fn new(found: impl Iterator<Item = bool>) -> Self {
+        Self(found.collect())
+    }
+
+    /// Adds these keys to those that the store has found.
+    #[inline]
+    pub(in crate::remote) fn add_to(self, answer: Answer) -> Answer {
+        if self.0.contains(&true) { self.add_found_to(answer) } else { answer }
+    }
+
+    fn add_found_to(self, answer: Answer) -> Answer {
+        match answer.now() {
+            Ok(reply) => Answer::ready(reply.map(|reply| self.add_to_reply(reply))),
+            Err(answer) => Answer::pending(async { answer.await.map(|it| self.add_to_reply(it)) }),
+        }
+    }
+
+    fn add_to_reply(self, mut reply: StoreReply) -> StoreReply {
+        for (charge_reply, is_found) in reply.charges.iter_mut().zip(self.0) {
+            charge_reply.units |= u64::from(is_found);
+        }
+        reply
     }
 }
 
