@@ -3,6 +3,7 @@
 
 use std::{
     borrow::Cow,
+    io,
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -16,7 +17,10 @@ use super::{
     },
     wire::WireCheck,
 };
-use crate::error::{Effect, Error, ErrorKind};
+use crate::{
+    error::{Effect, Error, ErrorKind},
+    runtime::FlightError,
+};
 
 /// The reason for which a request has failed.
 #[derive(Debug, Clone)]
@@ -183,6 +187,19 @@ impl Failure {
             Cause::Server(Server::Ask) => address().map(Redirect::Ask),
             Cause::Server(Server::TryAgain) => Some(Redirect::Later),
             _ => None,
+        }
+    }
+}
+
+impl From<FlightError<Self>> for Failure {
+    fn from(error: FlightError<Self>) -> Self {
+        match error {
+            FlightError::Failed(failure) => failure,
+            FlightError::NoRuntime => Self::NoRuntime,
+            FlightError::Interrupted => {
+                let message = "the runtime ended before the operation did";
+                Self::Unreachable(io::Error::new(io::ErrorKind::Interrupted, message).into())
+            }
         }
     }
 }

@@ -19,13 +19,12 @@ use tokio::{
 use super::{
     backend::Backend,
     batch::Batcher,
-    connection::SingleFlight,
     error::{Failure, SentFlag, TrialFailure},
     key_name::{self, KeyNames},
     script::ScriptCall,
     wire::{Operation, WireCharge, WireCheck},
 };
-use crate::{error::Error, random, store::probe, telemetry};
+use crate::{error::Error, random, runtime::SingleFlight, store::probe, telemetry};
 
 /// The time after the start of a store for which calls with a deadline wait for its first
 /// connection. Later calls fail at once until there is one, so an outage at the start costs them
@@ -41,7 +40,7 @@ const MAX_RETRY_DELAY: Duration = Duration::from_millis(250);
 /// `Startup`.
 pub(super) struct Startup {
     trial: Trial,
-    starting: SingleFlight,
+    starting: SingleFlight<Failure>,
     progress: Arc<StartProgress>,
     /// The time of the first attempt.
     started: OnceLock<Instant>,
@@ -140,8 +139,7 @@ async fn start(trial: Trial, progress: Arc<StartProgress>) -> Result<(), Failure
 /// Returns a random time between half of [`MAX_RETRY_DELAY`] and all of it, so that the instances of
 /// a service do not all connect at once.
 fn retry_delay() -> Duration {
-    let part = (random::number() % 1_000) as f64 / 1_000.0;
-    MAX_RETRY_DELAY / 2 + (MAX_RETRY_DELAY / 2).mul_f64(part)
+    MAX_RETRY_DELAY / 2 + random::part_of(MAX_RETRY_DELAY / 2)
 }
 
 fn not_ready(failure: &TrialFailure) -> Failure {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::{
-    clock::micros,
     decision::{Denied, Standing},
     random,
 };
@@ -25,20 +24,7 @@ pub(in crate::middleware) fn seconds(denied: &Denied<'_>) -> Option<u64> {
 /// `Retry-After` counts whole seconds, so `jitter` is rounded up to whole seconds.
 pub(in crate::middleware) fn with_jitter(seconds: u64, jitter: Duration) -> u64 {
     let jitter = jitter.as_secs().saturating_add(u64::from(jitter.subsec_nanos() > 0));
-    seconds.saturating_add(random_up_to(jitter))
-}
-
-/// Returns a random time of up to `jitter`, in microseconds.
-pub(in crate::middleware) fn random_part(jitter: Duration) -> Duration {
-    Duration::from_micros(random_up_to(micros(jitter)))
-}
-
-fn random_up_to(max: u64) -> u64 {
-    match max {
-        0 => 0,
-        u64::MAX => random::number(),
-        max => random::number() % (max + 1),
-    }
+    seconds.saturating_add(random::up_to(jitter))
 }
 
 /// Returns the effective window in whole seconds: the time in which the client can use no more

@@ -13,11 +13,9 @@ use super::{
 use crate::{
     clock::micros,
     decision::Denied,
-    middleware::headers::{
-        number,
-        retry_after::{random_part, whole_seconds},
-    },
+    middleware::headers::{number, retry_after::whole_seconds},
     outcome::DenialBody,
+    random,
     rule::MissingPeer,
 };
 
@@ -60,7 +58,7 @@ impl GrpcStatus {
         };
         let over_capacity = denied.is_over_capacity();
         let code = if over_capacity { FAILED_PRECONDITION } else { RESOURCE_EXHAUSTED };
-        let wait = wait.map(|wait| wait.saturating_add(random_part(jitter)));
+        let wait = wait.map(|wait| wait.saturating_add(random::part_of(jitter)));
         let message = message.concat();
         let details = grpc_details::encode(code, message.as_bytes(), wait, violations(denied));
         Self { code, message, details, pushback: wait }
@@ -69,7 +67,7 @@ impl GrpcStatus {
     /// Returns `UNAVAILABLE`, for a request that is rejected because the store cannot answer, or because a
     /// lookup has failed.
     pub(super) fn unavailable(jitter: Duration) -> Self {
-        let wait = Duration::from_secs(1).saturating_add(random_part(jitter));
+        let wait = Duration::from_secs(1).saturating_add(random::part_of(jitter));
         let message = "the request cannot be admitted at the moment".to_owned();
         let violations = std::iter::empty();
         let details = grpc_details::encode(UNAVAILABLE, message.as_bytes(), Some(wait), violations);

@@ -10,11 +10,12 @@ use crate::{
     error::Effect,
     redis::{
         RedisConfig,
-        connection::{SingleFlight, Transport},
+        connection::Transport,
         error::{Failure, Redirect},
         script::{ScriptBy, ScriptCall},
         wire::{CallReply, WireCheck},
     },
+    runtime::SingleFlight,
     store::NodeId,
 };
 
@@ -28,7 +29,7 @@ const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(in crate::redis) struct Cluster {
     topology: Arc<Topology>,
-    refresh: SingleFlight,
+    refresh: SingleFlight<Failure>,
     /// The time for which a request follows redirections: the response timeout.
     redirect_timeout: Duration,
 }
@@ -56,7 +57,7 @@ impl Cluster {
     ///
     /// Returns an error if no node answers.
     pub(in crate::redis) async fn refresh(&self) -> Result<(), Failure> {
-        self.refresh.run(|| Arc::clone(&self.topology).refresh()).await
+        Ok(self.refresh.run(|| Arc::clone(&self.topology).refresh()).await?)
     }
 
     /// Returns the kind of the cluster, for logs.

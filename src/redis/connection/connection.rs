@@ -18,15 +18,18 @@ use std::{
 use redis::{Cmd, Value, aio::MultiplexedConnection};
 use tokio::time::{Instant, sleep};
 
-use super::SingleFlight;
-use crate::{random, redis::error::Failure, runtime::TimeLimit};
+use crate::{
+    random,
+    redis::error::Failure,
+    runtime::{SingleFlight, TimeLimit},
+};
 
 /// One connection that many requests share, and its state.
 #[derive(Debug)]
 pub(in crate::redis) struct Connection {
     pub(in crate::redis) redis: MultiplexedConnection,
     pub(super) liveness: Arc<Liveness>,
-    check: SingleFlight,
+    check: SingleFlight<Failure>,
 }
 
 impl Connection {
@@ -140,8 +143,7 @@ fn quiet_period(response_timeout: Duration) -> Duration {
 /// plus up to a quarter of it at random. So the instances do not all reconnect at once after a
 /// pause of the server.
 fn ping_timeout(response_timeout: Duration) -> Duration {
-    let part = (random::number() % 1_000) as f64 / 4_000.0;
-    response_timeout / 2 + response_timeout.mul_f64(part)
+    response_timeout / 2 + random::part_of(response_timeout / 4)
 }
 
 /// Closes a connection on which no reply arrives, neither during `quiet_period` nor to a `PING`.

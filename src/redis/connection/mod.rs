@@ -3,7 +3,7 @@
 //! - A [`Connector`] opens a [`Connection`]: to a server, to the primary that Sentinel names, or as
 //!   the application's bb8 pool does.
 //! - A [`Pool`] has a fixed number of [`PooledConnection`]s, each of which many requests share. One
-//!   that has ended is replaced in the task of a [`SingleFlight`], so no request opens a connection
+//!   that has ended is replaced in the task of a [`SingleFlight`](crate::runtime::SingleFlight), so no request opens a connection
 //!   of its own.
 //! - When a request gets no reply in time, all connections of its pool are checked with a `PING`.
 //!
@@ -21,16 +21,14 @@ mod pool;
 mod pooled;
 mod sentinel;
 mod server;
-mod single_flight;
 
-use self::{
-    connection::Connection,
-    pooled::{InFlight, PooledConnection},
-};
 pub(super) use self::{
     connector::{AppPoolConnector, Connector},
     pool::Pool,
     sentinel::SentinelConnector,
     server::{ServerConnector, Transport},
-    single_flight::SingleFlight,
+};
+use self::{
+    connection::Connection,
+    pooled::{InFlight, PooledConnection},
 };

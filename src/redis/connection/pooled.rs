@@ -5,17 +5,20 @@ use std::{io, sync::Arc, time::Duration};
 use arc_swap::ArcSwapOption;
 use redis::{RedisError, Value};
 
-use super::{Connection, Connector, SingleFlight};
-use crate::redis::{
-    RedisConfig,
-    error::{Failure, SentFlag},
+use super::{Connection, Connector};
+use crate::{
+    redis::{
+        RedisConfig,
+        error::{Failure, SentFlag},
+    },
+    runtime::SingleFlight,
 };
 
 /// One connection of a [`Pool`](super::Pool). It is replaced when it has ended.
 pub(super) struct PooledConnection {
     connector: Arc<Connector>,
     current: Arc<ArcSwapOption<Connection>>,
-    connecting: SingleFlight,
+    connecting: SingleFlight<Failure>,
     connect_timeout: Duration,
     response_timeout: Duration,
 }

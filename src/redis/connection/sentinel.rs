@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use redis::{Cmd, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, Value};
+use redis::{Cmd, ErrorKind, RedisError, Value};
 use tokio::task::JoinSet;
 
 use super::{Connection, ServerConnector, Transport};
@@ -43,10 +43,9 @@ impl SentinelConnector {
         } else {
             format!("redis://{primary}/")
         };
-        let info: ConnectionInfo = url.as_str().into_connection_info()?;
         // The parsed host is in lower case, but the names of primaries are case-sensitive.
         let name = host_of(&url).to_owned();
-        let connector = ServerConnector::new(info, config)?;
+        let connector = ServerConnector::from_url(&url, config)?;
         let sentinels = sentinels.iter().map(|url| ServerConnector::from_url(url, config));
         Ok(Self {
             sentinels: sentinels.collect::<Result<_, _>>()?,

@@ -19,6 +19,7 @@ const MAX_QUEUED_REQUESTS: usize = 1_024;
 pub(in crate::redis) struct ServerConnector {
     client: Client,
     options: AsyncConnectionConfig,
+    resolver: Resolver,
 }
 
 /// The kind of transport of a connection.
@@ -36,10 +37,14 @@ impl ServerConnector {
     ///
     /// Returns an error if the URL is not valid, or needs TLS and this crate was built without `redis-tls`.
     pub(in crate::redis) fn from_url(url: &str, config: &RedisConfig) -> Result<Self, RedisError> {
-        Self::new(url.into_connection_info()?, config)
+        Self::new(url.into_connection_info()?, config, Resolver::new())
     }
 
-    pub(super) fn new(info: ConnectionInfo, config: &RedisConfig) -> Result<Self, RedisError> {
+    fn new(
+        info: ConnectionInfo,
+        config: &RedisConfig,
+        resolver: Resolver,
+    ) -> Result<Self, RedisError> {
         // With RESP3, redis-rs reports the end of a connection, so that no request is sent over a
         // connection that has ended. Redis supports RESP3 since version 6.0.
         // From version 7.2 on, the name of the library is one more right that a user may lack: Redis
@@ -55,13 +60,13 @@ impl ServerConnector {
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(MAX_QUEUED_REQUESTS)
-            .set_dns_resolver(Resolver::system());
+            .set_dns_resolver(resolver.clone());
         let client = if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
             tls::client(info, config)?
         } else {
             Client::open(info)?
         };
-        Ok(Self { client, options })
+        Ok(Self { client, options, resolver })
     }
 
     /// Returns a connector with the same user, password and TLS settings for another address.
@@ -81,7 +86,7 @@ impl ServerConnector {
             },
             _ => ConnectionAddr::Tcp(host.into(), port),
         };
-        Self::new(info.set_addr(address), config)
+        Self::new(info.set_addr(address), config, self.resolver.clone())
     }
 
     /// Returns the host of the address, empty for a Unix socket.

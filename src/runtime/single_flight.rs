@@ -1,64 +1,74 @@
 //! Operations that run at most once at a time.
 
 use std::{
-    fmt, io,
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::{
-    runtime::Handle,
+    runtime::{Handle, Id},
     sync::watch,
-    task::{AbortHandle, JoinHandle},
+    task::AbortHandle,
     time::Instant,
 };
 
-use crate::{random, redis::error::Failure, runtime::runtime_with_timer};
+use super::{runtime_with_timer, saturating_add};
+use crate::random;
 
 /// An operation that runs at most once at a time. Concurrent callers share its result.
 ///
 /// The operation runs in a task, so it continues when its callers stop waiting. Requests with short
 /// deadlines can therefore share an operation that takes longer than each of them. If its runtime
-/// ends or stops to run tasks, the operation starts again in another runtime. After a failure,
-/// calls return that failure until a [`Backoff`] is over. Dropping the `SingleFlight` aborts the
-/// operation.
-pub(in crate::redis) struct SingleFlight {
-    state: Arc<Mutex<FlightState>>,
+/// ends, the next caller starts it again. After a failure, calls return that failure until a
+/// [`Backoff`] is over. Dropping the `SingleFlight` aborts the operation.
+pub(crate) struct SingleFlight<E> {
+    state: Arc<Mutex<FlightState<E>>>,
     /// The time for which a success is also the result of later calls.
     min_interval: Duration,
 }
 
-#[derive(Default)]
-struct FlightState {
-    running: Option<RunningOperation>,
-    last: Option<Result<(), Failure>>,
+/// The reason why a call of [`SingleFlight::run`] has no success.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FlightError<E> {
+    /// The operation has failed.
+    Failed(E),
+    /// The caller is outside of a tokio runtime with timers, so the operation cannot run.
+    NoRuntime,
+    /// The runtime ended before the operation did, or the operation was stopped.
+    Interrupted,
+}
+
+struct FlightState<E> {
+    running: Option<RunningOperation<E>>,
+    last: Option<Result<(), E>>,
     backoff: Backoff,
+    is_stopped: bool,
 }
 
-struct RunningOperation {
-    result: ResultReceiver,
+struct RunningOperation<E> {
+    result: ResultReceiver<E>,
     task: AbortHandle,
-    runtime: Handle,
-    /// A task that shows whether the runtime runs its tasks, and the time at which it was spawned.
-    heartbeat: Option<(JoinHandle<()>, Instant)>,
+    runtime: Id,
+    started: Instant,
 }
 
-/// The time within which a runtime must run a task. Otherwise an operation in it is started again in
-/// the runtime of the next caller.
-const MAX_HEARTBEAT_DELAY: Duration = Duration::from_secs(1);
+/// The time after which a caller in another runtime starts the operation again: the runtime of the
+/// operation may stand still, as a current-thread runtime does outside of `block_on`.
+const RESTART_ELSEWHERE_AFTER: Duration = Duration::from_secs(2);
 
 /// Receives the result of the operation when it ends.
-type ResultReceiver = watch::Receiver<Option<Result<(), Failure>>>;
+type ResultReceiver<E> = watch::Receiver<Option<Result<(), E>>>;
 
-impl SingleFlight {
+impl<E: Clone + Send + Sync + 'static> SingleFlight<E> {
     /// Creates a `SingleFlight` that runs the operation again at any time after a success.
-    pub(in crate::redis) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_min_interval(Duration::ZERO)
     }
 
     /// Creates a `SingleFlight` that runs the operation no sooner than `min_interval` after a
     /// success.
-    pub(in crate::redis) fn with_min_interval(min_interval: Duration) -> Self {
+    pub(crate) fn with_min_interval(min_interval: Duration) -> Self {
         Self { state: Arc::default(), min_interval }
     }
 
@@ -70,50 +80,50 @@ impl SingleFlight {
     ///
     /// Returns an error if the operation fails, or has failed and its backoff is not over, or if the runtime
     /// ends.
-    pub(in crate::redis) async fn run<F>(
-        &self,
-        operation: impl FnOnce() -> F,
-    ) -> Result<(), Failure>
+    pub(crate) async fn run<F>(&self, operation: impl FnOnce() -> F) -> Result<(), FlightError<E>>
     where
-        F: Future<Output = Result<(), Failure>> + Send + 'static,
+        F: Future<Output = Result<(), E>> + Send + 'static,
     {
-        let mut result = self.start_or_join(operation)?;
+        let mut result = self.start_or_share(operation)?;
         match result.wait_for(Option::is_some).await {
-            Ok(result) => result.clone().unwrap_or(Ok(())),
-            Err(_) => Err(interrupted()),
+            Ok(result) => result.clone().unwrap_or(Ok(())).map_err(FlightError::Failed),
+            Err(_) => Err(FlightError::Interrupted),
         }
     }
 
     /// Starts `operation` unless one is running, and does not wait for it.
     ///
     /// A failure is ignored here, and returned by later calls.
-    pub(in crate::redis) fn start<F>(&self, operation: impl FnOnce() -> F)
+    pub(crate) fn start<F>(&self, operation: impl FnOnce() -> F)
     where
-        F: Future<Output = Result<(), Failure>> + Send + 'static,
+        F: Future<Output = Result<(), E>> + Send + 'static,
     {
-        let _ = self.start_or_join(operation);
+        let _ = self.start_or_share(operation);
     }
 
     /// Turns the last success into a failure, because its product has proved useless.
-    pub(super) fn fail(&self, failure: Failure) {
+    pub(crate) fn fail(&self, failure: E) {
         lock(&self.state).complete(Err(failure), self.min_interval);
     }
 
     /// Returns whether the last operation has failed.
-    pub(super) fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         matches!(lock(&self.state).last, Some(Err(_)))
     }
 
-    fn start_or_join<F>(&self, operation: impl FnOnce() -> F) -> Result<ResultReceiver, Failure>
+    fn start_or_share<F>(
+        &self,
+        operation: impl FnOnce() -> F,
+    ) -> Result<ResultReceiver<E>, FlightError<E>>
     where
-        F: Future<Output = Result<(), Failure>> + Send + 'static,
+        F: Future<Output = Result<(), E>> + Send + 'static,
     {
         let mut state = lock(&self.state);
-        // If the task ended with its runtime, the channel is closed and the operation does not run.
-        if let Some(running) = &mut state.running
-            && running.result.has_changed().is_ok()
-        {
-            if !running.is_abandoned() {
+        if state.is_stopped {
+            return Err(FlightError::Interrupted);
+        }
+        if let Some(running) = state.running.as_ref().filter(|running| !running.has_ended()) {
+            if !running.may_stand_still() {
                 return Ok(running.result.clone());
             }
             running.task.abort();
@@ -121,9 +131,10 @@ impl SingleFlight {
         if let Some(last) = &state.last
             && !state.backoff.is_over(Instant::now())
         {
-            return last.clone().map(|()| watch::channel(Some(Ok(()))).1);
+            let result = last.clone().map_err(FlightError::Failed);
+            return result.map(|()| watch::channel(Some(Ok(()))).1);
         }
-        let Some(runtime) = runtime_with_timer() else { return Err(Failure::NoRuntime) };
+        let Some(runtime) = runtime_with_timer() else { return Err(FlightError::NoRuntime) };
         let (sender, result) = watch::channel(None);
         let (shared, min_interval) = (Arc::clone(&self.state), self.min_interval);
         let operation = operation();
@@ -138,33 +149,40 @@ impl SingleFlight {
         state.running = Some(RunningOperation {
             result: result.clone(),
             task: task.abort_handle(),
-            runtime,
-            heartbeat: None,
+            runtime: runtime.id(),
+            started: Instant::now(),
         });
         Ok(result)
     }
 }
 
-impl RunningOperation {
-    /// Returns whether the caller is in another runtime than the operation, and that one runs no
-    /// tasks, such as a current-thread runtime outside of `block_on`.
-    fn is_abandoned(&mut self) -> bool {
-        match runtime_with_timer() {
-            Some(runtime) if runtime.id() != self.runtime.id() => {}
-            _ => return false,
-        }
-        match &self.heartbeat {
-            Some((task, start)) if !task.is_finished() => start.elapsed() >= MAX_HEARTBEAT_DELAY,
-            _ => {
-                self.heartbeat = Some((self.runtime.spawn(async {}), Instant::now()));
-                false
-            }
+impl<E> SingleFlight<E> {
+    /// Aborts the operation, which cannot be started again.
+    pub(crate) fn stop(&self) {
+        let mut state = lock(&self.state);
+        state.is_stopped = true;
+        if let Some(running) = state.running.take() {
+            running.task.abort();
         }
     }
 }
 
-impl FlightState {
-    fn complete(&mut self, result: Result<(), Failure>, min_interval: Duration) {
+impl<E> RunningOperation<E> {
+    /// Returns whether the task has ended without a result, together with its runtime.
+    fn has_ended(&self) -> bool {
+        self.result.has_changed().is_err()
+    }
+
+    /// Returns whether the runtime of the operation may run no tasks: the caller is in another one,
+    /// and the operation takes long.
+    fn may_stand_still(&self) -> bool {
+        let is_elsewhere = Handle::try_current().is_ok_and(|caller| caller.id() != self.runtime);
+        is_elsewhere && self.started.elapsed() >= RESTART_ELSEWHERE_AFTER
+    }
+}
+
+impl<E> FlightState<E> {
+    fn complete(&mut self, result: Result<(), E>, min_interval: Duration) {
         match &result {
             Ok(()) => self.backoff.pause(Instant::now(), min_interval),
             Err(_) => self.backoff.fail(Instant::now()),
@@ -173,24 +191,23 @@ impl FlightState {
     }
 }
 
-impl Drop for SingleFlight {
-    fn drop(&mut self) {
-        if let Some(running) = lock(&self.state).running.take() {
-            running.task.abort();
-        }
+impl<E> Default for FlightState<E> {
+    fn default() -> Self {
+        Self { running: None, last: None, backoff: Backoff::default(), is_stopped: false }
     }
 }
 
-fn lock(state: &Mutex<FlightState>) -> MutexGuard<'_, FlightState> {
+impl<E> Drop for SingleFlight<E> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn lock<E>(state: &Mutex<FlightState<E>>) -> MutexGuard<'_, FlightState<E>> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn interrupted() -> Failure {
-    let message = "the runtime ended before the operation did";
-    Failure::Unreachable(io::Error::new(io::ErrorKind::Interrupted, message).into())
-}
-
-impl fmt::Debug for SingleFlight {
+impl<E> fmt::Debug for SingleFlight<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SingleFlight").finish_non_exhaustive()
     }
@@ -208,52 +225,53 @@ const FORGET_AFTER: Duration = Duration::from_secs(1);
 
 /// An exponential backoff with jitter.
 #[derive(Debug, Default)]
-pub(super) struct Backoff {
+struct Backoff {
     failures: u32,
     retry_at: Option<Instant>,
 }
 
 impl Backoff {
     /// Returns whether the operation may run again.
-    pub(super) fn is_over(&self, now: Instant) -> bool {
+    fn is_over(&self, now: Instant) -> bool {
         self.retry_at.is_none_or(|retry_at| now >= retry_at)
     }
 
     /// Starts a fixed delay, after a success.
-    pub(super) fn pause(&mut self, now: Instant, pause: Duration) {
-        self.retry_at = Some(now + pause);
+    fn pause(&mut self, now: Instant, pause: Duration) {
+        self.retry_at = Some(saturating_add(now, pause));
     }
 
     /// Starts the next delay, after a failure.
     ///
     /// A success does not reset the delay. Otherwise a server whose connections open but fail at
     /// the first request would get a new connection for each request.
-    pub(super) fn fail(&mut self, now: Instant) {
+    fn fail(&mut self, now: Instant) {
         if self.retry_at.is_some_and(|retry_at| now > retry_at + FORGET_AFTER) {
             self.failures = 0;
         }
         let delay = FIRST_DELAY * (1 << self.failures.min(10));
         self.failures = self.failures.saturating_add(1);
-        self.retry_at = Some(now + jittered(delay.min(MAX_DELAY)));
+        let delay = delay.min(MAX_DELAY);
+        // The instances that lost the same server do not all reconnect at once.
+        self.retry_at = Some(now + delay / 2 + random::part_of(delay / 2));
     }
-}
-
-/// Returns a random time between half of `delay` and all of it, so that the instances that lost the
-/// same server do not all reconnect at once.
-fn jittered(delay: Duration) -> Duration {
-    let part = (random::number() % 1_000) as f64 / 1_000.0;
-    delay / 2 + (delay / 2).mul_f64(part)
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-    use tokio::time::{advance, sleep, timeout};
+    use tokio::{
+        runtime::Builder,
+        time::{advance, sleep, timeout},
+    };
 
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    #[derive(Debug, Clone, PartialEq)]
+    struct Broken;
 
     /// An operation that takes a second, and counts how often it was started and completed.
     #[derive(Default)]
@@ -263,7 +281,7 @@ mod tests {
     }
 
     impl Counted {
-        async fn run(self: Arc<Self>) -> Result<(), Failure> {
+        async fn run(self: Arc<Self>) -> Result<(), Broken> {
             self.started.fetch_add(1, SeqCst);
             sleep(SECOND).await;
             self.completed.fetch_add(1, SeqCst);
@@ -303,14 +321,14 @@ mod tests {
     async fn callers_get_the_last_failure_until_the_backoff_is_over() {
         let (flight, counted) = (SingleFlight::new(), Arc::new(Counted::default()));
         let run = || flight.run(|| Arc::clone(&counted).run());
-        assert!(flight.run(|| async { Err(Failure::Dropped) }).await.is_err());
+        assert!(flight.run(|| async { Err(Broken) }).await.is_err());
         assert!(flight.has_failed());
         assert!(run().await.is_err());
         assert_eq!(counted.counts(), (0, 0));
         advance(SECOND).await;
         run().await.expect("it runs again");
         assert!(!flight.has_failed());
-        flight.fail(Failure::Dropped);
+        flight.fail(Broken);
         assert!(flight.has_failed());
         assert!(run().await.is_err());
         assert_eq!(counted.counts(), (1, 1));
@@ -348,5 +366,32 @@ mod tests {
         now += MAX_DELAY + 2 * FORGET_AFTER;
         backoff.fail(now);
         assert!(backoff.is_over(now + FIRST_DELAY));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_operation_that_was_stopped_does_not_start_again() {
+        let (flight, counted) = (SingleFlight::new(), Arc::new(Counted::default()));
+        flight.start(|| Arc::clone(&counted).run());
+        sleep(SECOND / 4).await;
+        flight.stop();
+        let stopped = flight.run(|| Arc::clone(&counted).run()).await;
+        assert_eq!(stopped, Err(FlightError::Interrupted));
+        sleep(2 * SECOND).await;
+        assert_eq!(counted.counts(), (1, 0));
+    }
+
+    /// A current-thread runtime runs nothing outside of `block_on`.
+    #[test]
+    fn an_operation_starts_again_elsewhere_if_its_runtime_stands_still() {
+        let runtime = || Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let (flight, still, other) = (SingleFlight::<Broken>::new(), runtime(), runtime());
+        let run = || async { flight.run(|| async { Ok(()) }).await };
+        still.block_on(async { flight.start(std::future::pending) });
+        other.block_on(async {
+            tokio::time::pause();
+            assert!(timeout(SECOND, run()).await.is_err());
+            advance(RESTART_ELSEWHERE_AFTER).await;
+            assert_eq!(timeout(SECOND, run()).await, Ok(Ok(())));
+        });
     }
 }
