@@ -30,7 +30,7 @@ struct Upstream {
 #[tokio::main]
 async fn main() -> support::Outcome<()> {
     let upstream = Upstream {
-        limiter: support::limiter_from_env()?,
+        limiter: support::limiter_from_env().await?,
         day: Policy::new("upstream-day", Quota::per_day(9_500))?,
         searches: Policy::new("upstream-search", Quota::new(5, Duration::from_millis(100))?)?,
     };

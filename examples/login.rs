@@ -26,7 +26,7 @@ struct App {
 #[tokio::main]
 async fn main() -> support::Outcome<()> {
     let failed_logins = Policy::new("failed-logins", Quota::per_minute(3))?;
-    let app = App { limiter: support::limiter_from_env()?, failed_logins };
+    let app = App { limiter: support::limiter_from_env().await?, failed_logins };
     support::serve(Router::new().route("/login", post(login)).with_state(app)).await
 }
 

@@ -11,7 +11,7 @@ mod redis_server;
 
 use std::{error::Error, time::Duration};
 
-use plimsoll::{Limiter, Policy, RedisStore, Resilience, store::Source};
+use plimsoll::{Limiter, Policy, RedisConfig, RedisStore, Resilience, store::Source};
 use redis_server::RedisServer;
 use tokio::{
     sync::mpsc::{UnboundedSender, unbounded_channel},
@@ -46,7 +46,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // A service has one limiter a process. Here, two limiters stand for two processes.
     let mut limiters = Vec::new();
     for _ in 0..2 {
-        let store = RedisStore::connect_lazy(&url)?;
+        let store = RedisStore::connect_with(RedisConfig::url(&url).lazy(true)).await?;
         limiters.push(Limiter::with(store, Resilience::default().instances(2)));
     }
     while limiters.iter().any(|limiter| limiter.status().not_ready.is_some()) {

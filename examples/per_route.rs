@@ -10,7 +10,7 @@ use plimsoll::{Policy, Quota, RateLimitLayer, Rule, by, route};
 
 #[tokio::main]
 async fn main() -> support::Outcome<()> {
-    let limiter = support::limiter_from_env()?;
+    let limiter = support::limiter_from_env().await?;
     let overall = Policy::new("overall", Quota::per_minute(60))?;
     let search = Policy::new("search", Quota::per_minute(10))?;
     let login = Policy::new("login", Quota::per_minute(3))?;

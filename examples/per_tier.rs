@@ -18,7 +18,7 @@ use plimsoll::{
 
 #[tokio::main]
 async fn main() -> support::Outcome<()> {
-    let limiter = support::limiter_from_env()?;
+    let limiter = support::limiter_from_env().await?;
     let tiers = Tiers::or_else(Policy::new("anonymous", Quota::per_minute(5))?)
         .tier("free", Policy::new("free", Quota::per_minute(10))?)
         .tier("basic", Policy::new("basic", Quota::per_minute(100))?)

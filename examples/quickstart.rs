@@ -22,7 +22,7 @@ use tokio::net::TcpListener;
 #[tokio::main]
 async fn main() -> support::Outcome<()> {
     // `Limiter::in_memory()`, or a limiter over Redis if several processes share the units.
-    let limiter = support::limiter_from_env()?;
+    let limiter = support::limiter_from_env().await?;
     let demo = Policy::new("demo", "5/10s".parse::<Quota>()?)?;
     let client = by::header("x-api-key").or(by::peer_ip());
     let costs = cost::by_route([("/expensive", 3), ("/huge", 6)], 1);

@@ -48,9 +48,9 @@ async fn main() -> Outcome<()> {
     };
 
     // The pool has keys of its own, also in the server of a region. Without it, the region still starts.
-    let pool = RedisConfig::default().prefix("pool").lazy(true);
+    let pool = RedisConfig::url(&home_url).prefix("pool").lazy(true);
     let local = RedisStore::connect(&region_url).await?;
-    let home = RedisStore::connect_with(&home_url, pool).await?;
+    let home = RedisStore::connect_with(pool).await?;
     let config = RegionsConfig::new(var("REGIONS", 2)?).share_percent(var("SHARE_PERCENT", 70)?);
     let limiter = Limiter::new(Regions::new(local, home, config)?);
 

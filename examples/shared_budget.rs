@@ -17,7 +17,7 @@ const LIMIT: u64 = 1_000;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".to_owned());
-    // A server would use `connect_lazy`, and start without Redis. This job needs it.
+    // A web service would set `RedisConfig::lazy`, and start without Redis. This job needs it.
     let limiter = Limiter::new(RedisStore::connect(&url).await?);
     let budget = Policy::new("shared-budget", Quota::per_hour(LIMIT))?;
     if env::args().nth(1).as_deref() == Some("worker") {

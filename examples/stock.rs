@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Decision, Limiter, Policy, RedisStore};
+use plimsoll::{Decision, Limiter, Policy, RedisConfig, RedisStore};
 use redis_server::RedisServer;
 use tokio::time::{Instant, interval_at, sleep, sleep_until};
 
@@ -44,9 +44,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // A service has one limiter a process. Here, two limiters stand for two processes. The third one
     // has no stock, so it sees what Redis has left.
-    let connect = || RedisStore::connect_lazy(&format!("redis://127.0.0.1:{port}/"));
-    let [first, second, observer] =
-        [Limiter::new(connect()?), Limiter::new(connect()?), Limiter::new(connect()?)];
+    let config = || RedisConfig::url(format!("redis://127.0.0.1:{port}/")).lazy(true);
+    let limiter = async || RedisStore::connect_with(config()).await.map(Limiter::new);
+    let [first, second, observer] = [limiter().await?, limiter().await?, limiter().await?];
     while [&first, &second, &observer].iter().any(|it| it.status().not_ready.is_some()) {
         sleep(Duration::from_millis(10)).await;
     }

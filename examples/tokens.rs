@@ -32,7 +32,7 @@ struct App {
 
 #[tokio::main]
 async fn main() -> support::Outcome<()> {
-    let limiter = support::limiter_from_env()?;
+    let limiter = support::limiter_from_env().await?;
     let tokens = Policy::new("tokens", Quota::per_hour(200))?.with_unit("tokens")?;
     let rule = Rule::new(tokens.clone(), account).cost(|_| ESTIMATE).settle_tally();
     let app = Router::new()

@@ -173,7 +173,7 @@ pub(crate) async fn run() {
     let server = Server::start();
     let limiter = Limiter::with(
         // A call for each check: it is calls that the server's statistics count.
-        RedisStore::connect_with(&server.url(), RedisConfig::default().batching(false))
+        RedisStore::connect_with(RedisConfig::url(server.url()).batching(false))
             .await
             .expect("a store"),
         plimsoll::Resilience::none(),

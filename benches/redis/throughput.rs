@@ -125,7 +125,10 @@ async fn on_keys(seconds: f64, keys: u64) {
         let config = RedisConfig::default().connections(connections);
         let each = config.clone().batching(false);
         for (how, config) in [("", config), (", a call each", each)] {
-            let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
+            let store =
+                RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
+                    .await
+                    .expect("a store");
             stores.push((
                 format!("url, {connections} connections{how}"),
                 Limiter::with(store, plimsoll::Resilience::none()),

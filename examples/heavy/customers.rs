@@ -45,7 +45,7 @@ struct Database(Arc<Mutex<Connection>>);
 
 #[tokio::main]
 async fn main() -> support::Outcome<()> {
-    let limiter = support::limiter_from_env()?;
+    let limiter = support::limiter_from_env().await?;
     let database = Database::open()?;
 
     // From a request to the key of a row, and from the key to the row, if there is one.

@@ -40,7 +40,7 @@ async fn main() -> support::Outcome<()> {
     // Both charges are made, or none.
     let place = Rule::new(placed, by::peer_ip()).only(route::grpc("shop.Orders/Place"));
     let layer =
-        RateLimitLayer::new(support::limiter_from_env()?, Rule::new(clients, by::peer_ip()))
+        RateLimitLayer::new(support::limiter_from_env().await?, Rule::new(clients, by::peer_ip()))
             .and(place);
 
     // The layer recognises gRPC requests by their content type.

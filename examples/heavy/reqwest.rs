@@ -27,9 +27,11 @@ async fn main() -> support::Outcome<()> {
 
     // What we promise ourselves: at most 100 calls a second. What the service answers counts too.
     let ours = Policy::new("upstream", Quota::per_second(100))?;
-    let pace =
-        PaceLayer::new(support::limiter_from_env()?, Rule::new(ours, by::constant("upstream")))
-            .wait(Duration::from_secs(10));
+    let pace = PaceLayer::new(
+        support::limiter_from_env().await?,
+        Rule::new(ours, by::constant("upstream")),
+    )
+    .wait(Duration::from_secs(10));
     let client = ServiceBuilder::new().layer(pace).service(send);
 
     let start = Instant::now();

@@ -19,17 +19,21 @@ pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// The process starts also without Redis. Until there is a connection, it decides by itself, and the
 /// log says why.
 #[cfg(feature = "redis")]
-pub(crate) fn limiter_from_env() -> Outcome<Limiter> {
+pub(crate) async fn limiter_from_env() -> Outcome<Limiter> {
     log_events();
     Ok(match env::var("REDIS_URL") {
-        Ok(url) => Limiter::new(plimsoll::RedisStore::connect_lazy(&url)?),
+        Ok(url) => {
+            let config = plimsoll::RedisConfig::url(url).lazy(true);
+            Limiter::new(plimsoll::RedisStore::connect_with(config).await?)
+        }
         Err(_) => Limiter::in_memory(),
     })
 }
 
 /// Returns a limiter in this process. Its events are written to the standard error.
 #[cfg(not(feature = "redis"))]
-pub(crate) fn limiter_from_env() -> Outcome<Limiter> {
+#[allow(clippy::unused_async, reason = "it has the signature of the other one")]
+pub(crate) async fn limiter_from_env() -> Outcome<Limiter> {
     log_events();
     match env::var_os("REDIS_URL") {
         Some(_) => Err("REDIS_URL is set: run the example with `--features redis`".into()),

@@ -2,9 +2,12 @@
 
 use std::borrow::{Borrow, Cow};
 
+use redis::RedisError;
+
 use super::{
     cluster::Cluster,
-    connection::Pool,
+    config::{RedisConfig, Servers},
+    connection::{Connector, Pool, SentinelConnector, ServerConnector},
     error::{Failure, Place},
     key_name,
     script::{ScriptBy, ScriptCall, ScriptLoader},
@@ -20,6 +23,27 @@ pub(super) enum Backend {
 }
 
 impl Backend {
+    /// Creates the backend, and opens no connection yet.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a URL is not valid, or there is none.
+    pub(super) fn new(config: &RedisConfig) -> Result<Self, RedisError> {
+        let connector = match &config.servers {
+            Servers::Url(url) => {
+                Connector::Server(Box::new(ServerConnector::from_url(url, config)?))
+            }
+            Servers::Cluster(nodes) => {
+                return Ok(Self::Cluster(Box::new(Cluster::new(nodes, config)?)));
+            }
+            Servers::Sentinel { sentinels, primary } => {
+                Connector::Sentinel(Box::new(SentinelConnector::new(sentinels, primary, config)?))
+            }
+            Servers::AppPool(pool) => Connector::AppPool(pool.clone()),
+        };
+        Ok(Self::Server(Box::new(Pool::new(connector, config)), ScriptLoader::default()))
+    }
+
     /// Returns the kind of the backend, for logs. It contains no address.
     pub(super) fn kind(&self) -> &'static str {
         match self {

@@ -2,20 +2,31 @@
 
 use std::{fmt, time::Duration};
 
+use super::connection::AppPool;
 use crate::error::Error;
 
-/// The configuration of a [`RedisStore`](super::RedisStore): its keys, connections and timeouts.
+/// The configuration of a [`RedisStore`](super::RedisStore): the servers to which it connects, its
+/// keys, connections and timeouts.
 ///
-/// [`RedisStore::connect_with`](super::RedisStore::connect_with) and the other constructors return
-/// an error if a value is not allowed.
+/// It begins with the servers:
+///
+/// | servers | constructor |
+/// |---|---|
+/// | one server | [`RedisConfig::url`] |
+/// | a cluster | [`RedisConfig::cluster`] |
+/// | the primary behind Sentinel | [`RedisConfig::sentinel`] |
+/// | the server of an application's bb8 pool | `RedisConfig::pool` (feature `bb8`) |
+///
+/// [`RedisStore::connect_with`](super::RedisStore::connect_with) returns an error if a value is not
+/// allowed.
 ///
 /// Instances of a service share their standings if they have the same
 /// [`prefix`](Self::prefix), [`secret`](Self::secret) and [`plain_keys`](Self::plain_keys).
 ///
-/// With the feature `serde`, a configuration is a map of its fields, of which any may be missing.
+/// With the feature `serde`, a configuration is a map of its settings, of which any may be missing.
 /// Durations are texts such as `50ms`. The [secret](Self::secret) is 32 hexadecimal digits, or `default`.
 /// It is never written: a secret of your own is serialized as `redacted`, which cannot be read. The
-/// certificates are not part of the map; add them with their setters.
+/// servers and the certificates are not part of the map; see [`with_settings`](Self::with_settings).
 ///
 /// # Example
 ///
@@ -25,17 +36,17 @@ use crate::error::Error;
 /// use plimsoll::{Limiter, RedisConfig, RedisStore};
 ///
 /// # async fn connect() -> Result<(), plimsoll::Error> {
-/// let config = RedisConfig::default()
+/// let config = RedisConfig::url("redis://limiter:s3cret@redis.internal/")
 ///     .prefix("shop.limits")
 ///     .connections(4)
 ///     .response_timeout(Duration::from_millis(250));
-/// let store = RedisStore::connect_with("redis://limiter:s3cret@redis.internal/", config).await?;
-/// let limiter = Limiter::new(store);
+/// let limiter = Limiter::new(RedisStore::connect_with(config).await?);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]
 pub struct RedisConfig {
+    pub(super) servers: Servers,
     pub(super) prefix: String,
     pub(super) secret: (u64, u64),
     pub(super) plain_keys: bool,
@@ -48,9 +59,69 @@ pub struct RedisConfig {
     pub(super) client_certificate: Option<(Vec<u8>, Vec<u8>)>,
 }
 
+/// The servers to which a store connects.
+#[derive(Clone)]
+pub(super) enum Servers {
+    /// The server at this URL.
+    Url(String),
+    /// The cluster to which the nodes at these URLs belong.
+    Cluster(Vec<String>),
+    /// The primary that the sentinels at these URLs name.
+    Sentinel { sentinels: Vec<String>, primary: String },
+    /// The server of the application's pool.
+    #[cfg_attr(not(feature = "bb8"), expect(dead_code, reason = "needs the feature"))]
+    AppPool(AppPool),
+}
+
+/// The server `redis://127.0.0.1/`, with the default settings.
 impl Default for RedisConfig {
     fn default() -> Self {
+        Self::url("redis://127.0.0.1/")
+    }
+}
+
+impl RedisConfig {
+    /// Creates the default configuration for the server at a URL:
+    /// `redis://[user[:password]@]host[:port][/db]`, `rediss://..` for TLS, or
+    /// `unix:///path[?user=..&pass=..&db=..]`.
+    #[must_use]
+    pub fn url(url: impl Into<String>) -> Self {
+        Self::of(Servers::Url(url.into()))
+    }
+
+    /// Creates the default configuration for a cluster. `nodes` are the URLs of some of its nodes.
+    /// The user, password and TLS settings of the first URL are used for all nodes.
+    #[must_use]
+    pub fn cluster<S: Into<String>>(nodes: impl IntoIterator<Item = S>) -> Self {
+        Self::of(Servers::Cluster(nodes.into_iter().map(Into::into).collect()))
+    }
+
+    /// Creates the default configuration for the primary that Redis Sentinel names. The store follows
+    /// it after a failover.
+    ///
+    /// `sentinels` are the URLs of some sentinels. `primary` is the name, or a URL with the name as
+    /// its host: `rediss://user:password@name/0`.
+    #[must_use]
+    pub fn sentinel<S: Into<String>>(
+        sentinels: impl IntoIterator<Item = S>,
+        primary: impl Into<String>,
+    ) -> Self {
+        let sentinels = sentinels.into_iter().map(Into::into).collect();
+        Self::of(Servers::Sentinel { sentinels, primary: primary.into() })
+    }
+
+    /// Creates the default configuration for the server of the application's own [pool](bb8::Pool),
+    /// as [`RedisStore::from_pool`](super::RedisStore::from_pool) describes. The certificates are those
+    /// of the pool, and not those of this configuration.
+    #[cfg(feature = "bb8")]
+    #[must_use]
+    pub fn pool(pool: bb8::Pool<bb8_redis::RedisConnectionManager>) -> Self {
+        Self::of(Servers::AppPool(AppPool(pool)))
+    }
+
+    fn of(servers: Servers) -> Self {
         Self {
+            servers,
             prefix: "plim".into(),
             secret: DEFAULT_SECRET,
             plain_keys: false,
@@ -63,20 +134,25 @@ impl Default for RedisConfig {
             client_certificate: None,
         }
     }
-}
 
-impl RedisConfig {
-    /// Sets the prefix of every key in the database: 1 to 64 printable ASCII characters without braces
-    /// or spaces. The default is `plim`.
+    /// Takes all settings of another configuration, such as one that was deserialized, and keeps the
+    /// servers.
+    #[must_use]
+    pub fn with_settings(self, settings: Self) -> Self {
+        Self { servers: self.servers, ..settings }
+    }
+
+    /// Sets the prefix of every key in the database: 1 to 64 printable ASCII characters without
+    /// braces or spaces. The default is `plim`.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Sets the secret of the hash that names [keys](crate::Key). The default is fixed and public, so
-    /// that instances agree without configuration. A reader of the database can then test a guess of a
-    /// key, which a secret of your own prevents.
+    /// Sets the secret of the hash that names keys. The default is fixed and public, so that
+    /// instances agree without configuration. A reader of the database can then test a guess of a
+    /// [`Key`](crate::Key), which a secret of your own prevents.
     #[must_use]
     pub fn secret(mut self, secret: (u64, u64)) -> Self {
         self.secret = secret;
@@ -91,8 +167,8 @@ impl RedisConfig {
         self
     }
 
-    /// Sets the number of connections to each server, 1 to 64. Many [checks](crate::Limiter::check)
-    /// share each connection. The default is 2.
+    /// Sets the number of connections to each server, 1 to 64. Many
+    /// [checks](crate::Limiter::check) share each connection. The default is 2.
     #[must_use]
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections;
@@ -100,18 +176,18 @@ impl RedisConfig {
     }
 
     /// Sets whether [checks](crate::Limiter::check) that arrive while a call is in flight share the
-    /// next call, which decides up to 64 charges in the order of their arrival. The default is `true`.
+    /// next call, which decides up to 64 charges in the order of their arrival. The default is
+    /// `true`.
     #[must_use]
     pub fn batching(mut self, batching: bool) -> Self {
         self.batching = batching;
         self
     }
 
-    /// Sets the time that opening a connection may take, 1 ms to 1 hour. Behind Sentinel this includes
-    /// finding the primary. The default is 1 s.
-    ///
-    /// A check with a shorter [`deadline`](crate::Resilience::deadline) does not wait that long; the
-    /// connection is then opened in the background.
+    /// Sets the time that opening a connection may take, 1 ms to 1 hour. Behind Sentinel this
+    /// includes finding the primary. The default is 1 s. A check with a shorter
+    /// [`deadline`](crate::Resilience::deadline) does not wait that long; the connection is then
+    /// opened in the background.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
@@ -127,7 +203,7 @@ impl RedisConfig {
     }
 
     /// Sets whether the store is created without a connection, and connects in the background. The
-    /// default is `false`: the constructors connect, and fail if they cannot. See
+    /// default is `false`: the store connects first, and that fails if it cannot. See
     /// [`RedisStore`](super::RedisStore#starting-without-redis).
     #[must_use]
     pub fn lazy(mut self, lazy: bool) -> Self {
@@ -136,7 +212,7 @@ impl RedisConfig {
     }
 
     /// Sets the certificates, in PEM, of the authorities that may sign the server's certificate. The
-    /// default are the authorities that the system trusts.
+    /// default is none: the authorities that the system trusts.
     ///
     /// redis-rs also parses the system's certificates for each new connection. This takes about 24 ms
     /// of processor time in a debug build.
@@ -146,7 +222,8 @@ impl RedisConfig {
         self
     }
 
-    /// Sets the certificate and the key, in PEM, that the client presents to the server.
+    /// Sets the certificate and the key, in PEM, that the client presents to the server. The default
+    /// is none.
     #[must_use]
     pub fn client_certificate(mut self, pem: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.client_certificate = Some((pem.into(), key.into()));
@@ -188,7 +265,8 @@ fn is_prefix(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
-/// The output contains neither the secret nor the key of the client certificate.
+/// The output contains neither the servers, whose URLs may contain a password, nor the secret nor the
+/// key of the client certificate.
 impl fmt::Debug for RedisConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisConfig")
@@ -222,6 +300,8 @@ mod mirror {
         deny_unknown_fields
     )]
     pub(super) struct RedisConfig {
+        #[serde(skip)]
+        servers: super::Servers,
         #[serde(deserialize_with = "prefix")]
         prefix: String,
         #[serde(with = "secret")]
@@ -312,12 +392,23 @@ mod tests {
         let read = |text| serde_json::from_str::<RedisConfig>(text).expect("allowed").secret;
         assert_eq!(read(r#"{ "secret": "00000000000000010000000000000002" }"#), (1, 2));
         assert_eq!(read(r#"{ "secret": "default" }"#), DEFAULT_SECRET);
+        assert_eq!(read("{}"), DEFAULT_SECRET);
     }
 
     #[test]
     fn secrets_are_not_shown() {
-        let config = RedisConfig::default().secret((4_711, 4_712)).client_certificate("c", "key");
+        let config = RedisConfig::url("redis://:s3cret@host/")
+            .secret((4_711, 4_712))
+            .client_certificate("c", "key");
         let shown = format!("{config:?}");
-        assert!(!shown.contains("4711") && !shown.contains("key\""), "{shown}");
+        assert!(!["4711", "key\"", "s3cret"].iter().any(|it| shown.contains(it)), "{shown}");
+    }
+
+    #[test]
+    fn settings_leave_the_servers() {
+        let config = RedisConfig::cluster(["redis://n1/", "redis://n2/"]);
+        let config = config.with_settings(RedisConfig::url("redis://other/").connections(7));
+        assert!(matches!(&config.servers, Servers::Cluster(nodes) if nodes.len() == 2));
+        assert_eq!(config.connections, 7);
     }
 }

@@ -4,7 +4,6 @@ mod backend;
 mod batch;
 mod cluster;
 mod config;
-mod connect;
 mod connection;
 mod error;
 mod key_name;

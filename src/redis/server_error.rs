@@ -83,7 +83,7 @@ pub(super) fn server_error(error: RedisError) -> Error {
         ),
         "MOVED" | "ASK" | "CROSSSLOT" => (
             ErrorKind::Unsupported,
-            "this Redis is one node of a cluster: connect with RedisStore::cluster, which knows \
+            "this Redis is one node of a cluster: connect with RedisConfig::cluster, which knows \
              where each key is; nothing was charged",
         ),
         _ => (ErrorKind::Unavailable, "Redis refused the request"),

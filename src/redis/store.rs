@@ -10,12 +10,13 @@ use super::{
     error::Failure,
     key_name::{self, KeyNames},
     multi_slot::CallOptions,
-    startup::Startup,
+    startup::{Startup, Trial},
     wire::{Operation, WireCharge, WireCheck},
 };
 use crate::{
     algorithm::block_micros,
     decision::Receipt,
+    error::Error,
     policy::Charge,
     runtime::{TimeLimit, runtime_with_timer},
     store::{Answer, NodeId, Request, Status, Store},
@@ -38,6 +39,80 @@ struct StoreShared {
 }
 
 impl RedisStore {
+    /// Connects to the server at a URL, with the default [`RedisConfig`], and runs the
+    /// [trial](Self#what-connecting-checks) of the script.
+    ///
+    /// The URL is `redis://[user[:password]@]host[:port][/db]`, `rediss://..` for TLS, or
+    /// `unix:///path[?user=..&pass=..&db=..]`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the URL is not valid, no server answers there, the password is wrong, or the
+    /// trial fails. A [lazy](RedisConfig::lazy) store starts without a server.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::connect_with(RedisConfig::url(url)).await
+    }
+
+    /// Connects to the servers of a [`RedisConfig`], and runs the
+    /// [trial](Self#what-connecting-checks) of the script.
+    ///
+    /// A [lazy](RedisConfig::lazy) store connects in the background instead, and this method returns
+    /// at once. Until the store has connected, its checks fail at once, so a
+    /// [`Limiter`](crate::Limiter) over it decides by its
+    /// [fallback](crate::Resilience::fallback). See [Starting without
+    /// Redis](Self#starting-without-redis).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a value of the configuration or a URL is not valid. Unless the store is lazy,
+    /// an error is also returned if
+    ///
+    /// - no server, no sentinel that names a primary, or no node of the cluster answers;
+    /// - the trial fails, in a cluster on one of the nodes that answer.
+    pub async fn connect_with(config: RedisConfig) -> Result<Self, Error> {
+        config.validate()?;
+        let backend = Backend::new(&config).map_err(Failure::ServerError)?;
+        let batcher = Batcher::new(backend, config.batching);
+        let key_names = KeyNames::new(&config);
+        let trial = Trial::new(batcher.clone(), key_names.clone());
+        let startup = if config.lazy {
+            Some(Startup::new(trial, config.connect_timeout))
+        } else if runtime_with_timer().is_none() {
+            return Err(Failure::NoRuntime.into());
+        } else {
+            trial.run().await?;
+            None
+        };
+        Ok(Self(Arc::new(StoreShared {
+            description: description(&batcher, &config).into(),
+            batcher,
+            key_names,
+            test_time: TestTime::default(),
+            startup,
+        })))
+    }
+
+    /// Connects through the manager of the application's own [pool](bb8::Pool): with its address,
+    /// user, password, certificates and connection customizer. [`RedisConfig::pool`] does the same
+    /// with other settings.
+    ///
+    /// The store opens [`connections`](RedisConfig::connections) connections of its own, which the
+    /// pool's `max_size` does not count. It never uses the connections that the application checks
+    /// out, so the application may use transactions, `SELECT` and blocking commands on them. Set
+    /// `TCP_NODELAY` in the manager's connection info. Without it, a request can wait until the server
+    /// has acknowledged an earlier one.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the pool's manager cannot connect, or if the
+    /// [trial](Self#what-connecting-checks) fails.
+    #[cfg(feature = "bb8")]
+    pub async fn from_pool(
+        pool: bb8::Pool<bb8_redis::RedisConnectionManager>,
+    ) -> Result<Self, Error> {
+        Self::connect_with(RedisConfig::pool(pool)).await
+    }
+
     /// Sets a clock that gives the time of each call, for tests. Keys then expire after a day.
     ///
     /// # Panics
@@ -52,22 +127,6 @@ impl RedisStore {
             Ok(shared) => Self(Arc::new(StoreShared { test_time, ..shared })),
             Err(_) => panic!("set the clock before the store is shared"),
         }
-    }
-
-    /// Creates the store over a backend that has answered, or that the `startup` waits for.
-    pub(super) fn over(
-        batcher: Batcher,
-        key_names: KeyNames,
-        startup: Option<Startup>,
-        config: &RedisConfig,
-    ) -> Self {
-        Self(Arc::new(StoreShared {
-            description: description(&batcher, config).into(),
-            batcher,
-            key_names,
-            test_time: TestTime::default(),
-            startup,
-        }))
     }
 
     fn wire_check(&self, charges: &[Charge<'_>]) -> WireCheck {

@@ -127,25 +127,35 @@ async fn redis_is_described_without_addresses() {
     let url = "rediss://hidden-user:hidden-password@hidden.host.invalid:6380/3";
     let stores = [
         (
-            RedisStore::connect_lazy("redis://hidden.host.invalid/").unwrap(),
+            RedisStore::connect_with(RedisConfig::url("redis://hidden.host.invalid/").lazy(true))
+                .await
+                .unwrap(),
             "Redis (single server, database 0, 2 connections, prefix plim)",
         ),
         (
-            RedisStore::connect_with(url, lazy()).await.unwrap(),
+            RedisStore::connect_with(RedisConfig::url(url).with_settings(lazy())).await.unwrap(),
             "Redis (single server over TLS, database 3, 1 connection, prefix shop.limits)",
         ),
         (
-            RedisStore::connect_with("unix:///hidden/socket?user=hidden&db=5", lazy())
-                .await
-                .unwrap(),
+            RedisStore::connect_with(
+                RedisConfig::url("unix:///hidden/socket?user=hidden&db=5").with_settings(lazy()),
+            )
+            .await
+            .unwrap(),
             "Redis (single server over a Unix socket, database 5, 1 connection, prefix shop.limits)",
         ),
         (
-            RedisStore::sentinel_with([url], "redis://hidden-name/7", lazy()).await.unwrap(),
+            RedisStore::connect_with(
+                RedisConfig::sentinel([url], "redis://hidden-name/7").with_settings(lazy()),
+            )
+            .await
+            .unwrap(),
             "Redis (Sentinel, database 7, 1 connection, prefix shop.limits)",
         ),
         (
-            RedisStore::cluster_with([url], lazy()).await.unwrap(),
+            RedisStore::connect_with(RedisConfig::cluster([url]).with_settings(lazy()))
+                .await
+                .unwrap(),
             "Redis (cluster over TLS, 1 connection to each node, prefix shop.limits)",
         ),
     ];

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use plimsoll::{Limiter, OnFailure, Policy, RedisStore, Resilience};
+use plimsoll::{Limiter, OnFailure, Policy, RedisConfig, RedisStore, Resilience};
 use plimsoll_testing::{
     alone,
     calm::eventually,
@@ -127,7 +127,7 @@ async fn the_cause_of_each_failure_is_logged() {
     // A lazy store tells why it is not ready, without a check.
     let url = format!("redis://127.0.0.1:{}/", free_port());
     failures(&log);
-    let store = RedisStore::connect_lazy(&url).expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::url(&url).lazy(true)).await.expect("a store");
     let mut events = Vec::new();
     eventually("a warning", async || {
         events.extend(failures(&log));
@@ -140,7 +140,8 @@ async fn the_cause_of_each_failure_is_logged() {
 
     // In a cluster, each node has its own events.
     let mut cluster = Cluster::start();
-    let store = RedisStore::cluster(cluster.urls()).await.expect("a store");
+    let store =
+        RedisStore::connect_with(RedisConfig::cluster(cluster.urls())).await.expect("a store");
     let limiter = Limiter::new(store);
     failures(&log);
     cluster.nodes[0].ask::<()>("CONFIG SET maxmemory 1");

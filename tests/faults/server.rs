@@ -54,17 +54,23 @@ pub(crate) async fn connect(store: &str) -> RedisStore {
     let words: Vec<&str> = store.split(' ').collect();
     let store = match words[..] {
         ["sentinel", name, ref sentinels @ ..] => {
-            RedisStore::sentinel_with(sentinels.iter().copied(), name, config).await
+            RedisStore::connect_with(
+                RedisConfig::sentinel(sentinels.iter().copied(), name).with_settings(config),
+            )
+            .await
         }
         ["cluster", ref nodes @ ..] => {
-            RedisStore::cluster_with(nodes.iter().copied(), config).await
+            RedisStore::connect_with(
+                RedisConfig::cluster(nodes.iter().copied()).with_settings(config),
+            )
+            .await
         }
         _ if env::var(POOL.0).is_ok() => {
             let manager = RedisConnectionManager::new(store).expect("a URL");
             let pool = bb8::Pool::builder().build(manager).await.expect("a pool");
-            RedisStore::from_pool_with(pool, config).await
+            RedisStore::connect_with(RedisConfig::pool(pool).with_settings(config)).await
         }
-        _ => RedisStore::connect_with(store, config).await,
+        _ => RedisStore::connect_with(RedisConfig::url(store).with_settings(config)).await,
     };
     store.expect("a store")
 }

@@ -43,8 +43,8 @@ pub(crate) fn now() -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn role() {
     let (Ok(url), Ok(file)) = (env::var(URL), env::var(FILE)) else { return };
-    let config = RedisConfig::default().connect_timeout(PATIENCE).response_timeout(PATIENCE);
-    let store = RedisStore::connect_with(&url, config).await.expect("a store");
+    let config = RedisConfig::url(&url).connect_timeout(PATIENCE).response_timeout(PATIENCE);
+    let store = RedisStore::connect_with(config).await.expect("a store");
     let limiter = Limiter::with(store, Resilience::default().without_fallback());
     let uses = Arc::new(File::create(file).expect("a file"));
     let from_stock = Arc::new(AtomicU64::new(0));

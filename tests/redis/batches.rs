@@ -140,7 +140,9 @@ fn check<'p>(policies: &'p [Policy], seed: u64, random: &mut Random) -> Vec<Char
 #[tokio::test]
 async fn a_group_decides_as_one_by_one() {
     let servers = [Server::start()];
-    let store = RedisStore::connect_with(&servers[0].url(), in_order()).await;
+    let store =
+        RedisStore::connect_with(RedisConfig::url(servers[0].url()).with_settings(in_order()))
+            .await;
     groups(&servers, store.expect("a store"), 150, "batches_standalone").await;
     servers[0].assert_all_keys_expire();
 }
@@ -149,7 +151,9 @@ async fn a_group_decides_as_one_by_one() {
 async fn a_group_in_one_slot_of_a_cluster_decides_as_one_by_one() {
     let Cluster { nodes } = Cluster::start();
     let urls: Vec<_> = nodes.iter().map(Server::url).collect();
-    let store = RedisStore::cluster_with(urls, in_order()).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::cluster(urls).with_settings(in_order()))
+        .await
+        .expect("a store");
     groups(&nodes, store, 50, "batches_cluster").await;
     nodes.iter().for_each(Server::assert_all_keys_expire);
 }
@@ -158,7 +162,11 @@ async fn a_group_in_one_slot_of_a_cluster_decides_as_one_by_one() {
 async fn checks_of_other_slots_have_calls_of_their_own() {
     let Cluster { nodes } = Cluster::start();
     let urls: Vec<_> = nodes.iter().map(Server::url).collect();
-    let limiter = bare(RedisStore::cluster_with(urls, patient()).await.expect("a store"));
+    let limiter = bare(
+        RedisStore::connect_with(RedisConfig::cluster(urls).with_settings(patient()))
+            .await
+            .expect("a store"),
+    );
     let policy = policy("slots", "2/h");
     for round in 0..3 {
         let checks = (0..200_u64).map(|key| limiter.check(policy.charge(key, 1)));
@@ -172,8 +180,11 @@ async fn checks_of_other_slots_have_calls_of_their_own() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hot_key_is_exact_and_takes_few_calls() {
     let servers = [Server::start()];
-    let limiter =
-        bare(RedisStore::connect_with(&servers[0].url(), patient()).await.expect("a store"));
+    let limiter = bare(
+        RedisStore::connect_with(RedisConfig::url(servers[0].url()).with_settings(patient()))
+            .await
+            .expect("a store"),
+    );
     let policy = policy("hot", "1000/h");
     let tasks: Vec<_> = (0..256)
         .map(|_| {
@@ -198,7 +209,9 @@ async fn a_hot_key_is_exact_and_takes_few_calls() {
 async fn without_batching_each_check_has_its_call() {
     let servers = [Server::start()];
     let config = patient().batching(false);
-    let store = RedisStore::connect_with(&servers[0].url(), config).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::url(servers[0].url()).with_settings(config))
+        .await
+        .expect("a store");
     let (limiter, policy) = (bare(store), policy("each", "1000/h"));
     let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
     let before = calls(&servers);
@@ -213,7 +226,9 @@ async fn a_check_that_cannot_be_decided_harms_no_other() {
     for algorithm in ["", " token-bucket(3)", " sliding-counter", " fixed-window"] {
         let server = Server::start();
         let config = in_order().plain_keys(true);
-        let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
+        let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
+            .await
+            .expect("a store");
         let (limiter, policy) = (bare(store), policy("mixed", &format!("3/h{algorithm}")));
         let other = crate::policy("other", "3/h");
         for key in ["list", "text"] {
@@ -259,7 +274,11 @@ async fn a_check_that_cannot_be_decided_harms_no_other() {
 #[tokio::test]
 async fn a_check_that_is_dropped_in_the_queue_is_not_charged() {
     let server = Server::start();
-    let limiter = bare(RedisStore::connect_with(&server.url(), patient()).await.expect("a store"));
+    let limiter = bare(
+        RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+            .await
+            .expect("a store"),
+    );
     let policy = policy("patient", "100/h");
     let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
     server.ask::<()>("CLIENT PAUSE 300 ALL");
@@ -329,7 +348,11 @@ async fn a_check_that_times_out_in_the_queue_is_not_charged() {
 async fn a_call_that_hangs_delays_no_other_check() {
     let server = Server::start();
     let config = RedisConfig::default().response_timeout(Duration::from_secs(60));
-    let limiter = bare(RedisStore::connect_with(&server.url(), config).await.expect("a store"));
+    let limiter = bare(
+        RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
+            .await
+            .expect("a store"),
+    );
     let policy = policy("stuck", "100/h");
     let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
@@ -373,7 +396,9 @@ async fn a_check_behind_one_that_hangs_is_sent() {
 #[tokio::test]
 async fn a_full_server_still_denies() {
     let server = Server::start();
-    let store = RedisStore::connect_with(&server.url(), in_order()).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(in_order()))
+        .await
+        .expect("a store");
     let (limiter, policy) = (bare(store), policy("full", "1/h"));
     assert!(limiter.check(policy.charge("spent", 1)).await.expect("an answer").is_allowed());
     server.ask::<()>("CONFIG SET maxmemory 1");
@@ -393,7 +418,9 @@ async fn a_full_server_still_denies() {
 #[tokio::test]
 async fn checks_that_a_late_batch_leaves_are_sent() {
     let server = Server::start();
-    let store = RedisStore::connect_with(&server.url(), in_order()).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(in_order()))
+        .await
+        .expect("a store");
     let (limiter, policy) = (bare(store), policy("left", "1000/h"));
     let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
     // Sent, and then not polled: it is in flight for as long as it is kept.

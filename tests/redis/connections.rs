@@ -27,7 +27,12 @@ async fn a_database_number_and_a_prefix() {
     let server = Server::start();
     let config = RedisConfig::default().prefix("shop.limits").plain_keys(true);
     let url = format!("{}5", server.url());
-    assert_works(RedisStore::connect_with(&url, config).await.expect("a store")).await;
+    assert_works(
+        RedisStore::connect_with(RedisConfig::url(&url).with_settings(config))
+            .await
+            .expect("a store"),
+    )
+    .await;
     assert!(server.keys().is_empty());
     let keyspace: String = server.ask("INFO keyspace");
     assert!(keyspace.contains("db5:keys=1,expires=1"), "{keyspace}");
@@ -43,11 +48,16 @@ async fn tls_and_a_user_with_the_fewest_rights() {
     let ca = fs::read(certificates.authority()).expect("made");
     let config = RedisConfig::default().root_certificates(ca);
     let url = |password: &str| format!("rediss://limiter:{password}@localhost:{tls}/");
-    let store = RedisStore::connect_with(&url("s3cret%2F%25"), config.clone()).await;
+    let store = RedisStore::connect_with(
+        RedisConfig::url(url("s3cret%2F%25")).with_settings(config.clone()),
+    )
+    .await;
     let store = store.expect("a store");
     assert_works(store.clone()).await;
 
-    let error = RedisStore::connect_with(&url("wrong"), config).await.expect_err("refused");
+    let error = RedisStore::connect_with(RedisConfig::url(url("wrong")).with_settings(config))
+        .await
+        .expect_err("refused");
     assert_eq!(error.kind(), plimsoll::ErrorKind::Unauthorized, "{error:?}");
     // Without the certificate of the authority, the server is not trusted.
     let error = RedisStore::connect(&url("s3cret%2F%25")).await.expect_err("not trusted");
@@ -135,7 +145,9 @@ async fn idle_connections_like_the_pools_are_tested() {
     let manager = RedisConnectionManager::new(url).expect("a valid address");
     let pool = bb8::Pool::builder().max_size(1).build(manager).await.expect("a pool");
     let config = RedisConfig::default().batching(false);
-    let store = RedisStore::from_pool_with(pool, config).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::pool(pool).with_settings(config))
+        .await
+        .expect("a store");
     let limiter = Limiter::with(store, plimsoll::Resilience::none());
     let policy = policy("p", "100/h");
     tokio::time::sleep(Duration::from_millis(1_100)).await;

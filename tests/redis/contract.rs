@@ -113,7 +113,8 @@ fn fixture<T: Servers + Send + Sync + 'static>(
 
 async fn on_one() -> Fixture {
     let server = SERVER.get(Server::start);
-    let store = RedisStore::connect_with(&server.0.url(), config()).await;
+    let store =
+        RedisStore::connect_with(RedisConfig::url(server.0.url()).with_settings(config())).await;
     fixture(store.expect("a store"), server)
 }
 
@@ -121,19 +122,24 @@ async fn pooled() -> Fixture {
     let server = SERVER.get(Server::start);
     let manager = RedisConnectionManager::new(server.0.url()).expect("a valid address");
     let pool = bb8::Pool::builder().max_size(2).build(manager).await.expect("a pool");
-    let store = RedisStore::from_pool_with(pool, config()).await;
+    let store = RedisStore::connect_with(RedisConfig::pool(pool).with_settings(config())).await;
     fixture(store.expect("a store"), server)
 }
 
 async fn guarded() -> Fixture {
     let servers = GUARDED.get(Guarded::steady);
     let sentinels = [servers.0.sentinel.url()];
-    let store = RedisStore::sentinel_with(sentinels, Guarded::NAME, config()).await;
+    let store = RedisStore::connect_with(
+        RedisConfig::sentinel(sentinels, Guarded::NAME).with_settings(config()),
+    )
+    .await;
     fixture(store.expect("a store"), servers)
 }
 
 async fn on_several() -> Fixture {
     let cluster = CLUSTER.get(Cluster::start);
-    let store = RedisStore::cluster_with(cluster.0.urls(), config()).await;
+    let store =
+        RedisStore::connect_with(RedisConfig::cluster(cluster.0.urls()).with_settings(config()))
+            .await;
     fixture(store.expect("a store"), cluster)
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use plimsoll::{
     Algorithm, Allowed, Charge, Decision, Key, Limiter, ManualClock, MemoryConfig, MemoryStore,
-    Policy, Quota, Receipt, RedisStore, Standing,
+    Policy, Quota, Receipt, RedisConfig, RedisStore, Standing,
 };
 use plimsoll_testing::{
     hold,
@@ -509,7 +509,9 @@ async fn long_logs_decide_as_memory_does() {
 
 async fn compare_long_logs(random: &mut Random) {
     let server = Server::start();
-    let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+        .await
+        .expect("a store");
     let pair = Pair::new(store);
     let plain = [(40, 0), (700, 0), (3_000, 0), (5_000, 0), (12_000, 0), (60_000, 0)];
     for (limit, n) in plain.into_iter().chain([(700, 100), (5_000, 1_000)]) {
@@ -528,7 +530,9 @@ async fn compare_long_logs(random: &mut Random) {
 #[tokio::test]
 async fn standalone_decides_as_memory_does() {
     let server = Server::start();
-    let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+        .await
+        .expect("a store");
     compare(store, histories(), "differential_standalone").await;
     server.assert_all_keys_expire();
 }
@@ -536,7 +540,10 @@ async fn standalone_decides_as_memory_does() {
 #[tokio::test]
 async fn a_cluster_decides_as_memory_does() {
     let cluster = Cluster::start();
-    let store = RedisStore::cluster_with(cluster.urls(), patient()).await.expect("a store");
+    let store =
+        RedisStore::connect_with(RedisConfig::cluster(cluster.urls()).with_settings(patient()))
+            .await
+            .expect("a store");
     compare(store, histories() / 4, "differential_cluster").await;
     cluster.nodes.iter().for_each(Server::assert_all_keys_expire);
 }
@@ -546,7 +553,9 @@ async fn a_cluster_decides_as_memory_does() {
 #[tokio::test]
 async fn a_blocked_key_that_has_everything_back_is_forgotten_before_time_runs_backward() {
     let server = Server::start();
-    let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+        .await
+        .expect("a store");
     let pair = Pair::new(store);
     let policy = Twins::new("p", Quota::new(4, Duration::from_millis(250)).expect("in bounds"));
     let (key, minute) = (Key::from("alice"), Duration::from_secs(60));

@@ -23,7 +23,9 @@ async fn fails(limiter: &Limiter, quota: &str) -> Error {
 async fn limiter(server: &Server) -> Limiter {
     let config = patient().plain_keys(true);
     Limiter::with(
-        RedisStore::connect_with(&server.url(), config).await.expect("a store"),
+        RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
+            .await
+            .expect("a store"),
         plimsoll::Resilience::none(),
     )
 }
@@ -55,7 +57,9 @@ async fn addresses_that_are_not() {
     assert_says(&error, ErrorKind::Unavailable, &address);
     assert!(!error.to_string().contains("hidden"), "{error}");
     let config = RedisConfig::default().prefix("a{b");
-    let error = RedisStore::connect_with(&url, config).await.expect_err("braces");
+    let error = RedisStore::connect_with(RedisConfig::url(&url).with_settings(config))
+        .await
+        .expect_err("braces");
     assert_says(&error, ErrorKind::Invalid, "without braces");
 }
 

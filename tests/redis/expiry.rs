@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Algorithm, Limiter, RedisStore, Resilience};
+use plimsoll::{Algorithm, Limiter, RedisConfig, RedisStore, Resilience};
 use plimsoll_testing::{policy, servers::Server};
 
 use crate::patient;
@@ -12,7 +12,9 @@ use crate::patient;
 async fn a_key_lives_as_long_as_what_it_has_spent() {
     let server = Server::start();
     let config = patient().plain_keys(true);
-    let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
+        .await
+        .expect("a store");
     let limiter = Limiter::with(store, Resilience::none());
     let each = [
         ("1000/2s", "l3", 4_000),
@@ -57,7 +59,9 @@ const EACH: [(&str, &str); Algorithm::EACH.len()] = [
 async fn a_key_lives_as_long_as_its_block() {
     let server = Server::start();
     let config = patient().plain_keys(true);
-    let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
+        .await
+        .expect("a store");
     let limiter = Limiter::with(store, Resilience::none());
     // The time of the server in milliseconds, rounded up.
     let time = || {
@@ -138,7 +142,9 @@ async fn a_key_lives_as_long_as_its_block() {
 async fn a_log_lives_as_long_as_its_first_charge_after_a_block() {
     let server = Server::start();
     let config = patient().plain_keys(true);
-    let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
+        .await
+        .expect("a store");
     let limiter = Limiter::with(store, Resilience::none());
     let policy = policy("p", "1000/2s");
     // More records than a short log has.

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Decision, Limiter, Policy, RedisStore, Reserve};
+use plimsoll::{Decision, Limiter, Policy, RedisConfig, RedisStore, Reserve};
 use plimsoll_testing::{calm::on_a_calm_machine, servers::Server};
 
 use crate::{admits, patient, policy};
@@ -72,7 +72,9 @@ impl Load {
 
 async fn limiter(server: &Server) -> Limiter {
     Limiter::with(
-        RedisStore::connect_with(&server.url(), patient()).await.expect("a store"),
+        RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+            .await
+            .expect("a store"),
         plimsoll::Resilience::none(),
     )
 }
@@ -210,7 +212,9 @@ async fn lost_replies_admit_no_more_than_the_limit() {
     let server = Server::start();
     let url = losing_answers(&server, 7);
     let limiter = Limiter::with(
-        RedisStore::connect_with(&url, patient()).await.expect("a store"),
+        RedisStore::connect_with(RedisConfig::url(&url).with_settings(patient()))
+            .await
+            .expect("a store"),
         plimsoll::Resilience::none(),
     );
     let policy = policy("p", "300/h");
@@ -255,7 +259,9 @@ async fn a_lost_refund_is_not_repeated() {
 async fn dropped_at_every_await() {
     let server = Server::start();
     let config = patient().connections(1);
-    let limiter = RedisStore::connect_with(&server.url(), config).await.expect("a store");
+    let limiter = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
+        .await
+        .expect("a store");
     let limiter = Limiter::with(limiter, plimsoll::Resilience::none());
     let policy = policy("p", "1000/h");
     let mut completed = 0;

@@ -2,8 +2,8 @@
 //! an error about that key, and no other key is affected.
 
 use plimsoll::{
-    Algorithm, Decision, Error, ErrorKind, Limiter, Policy, Quota, RedisStore, Reserve, Resilience,
-    store::Source,
+    Algorithm, Decision, Error, ErrorKind, Limiter, Policy, Quota, RedisConfig, RedisStore,
+    Reserve, Resilience, store::Source,
 };
 use plimsoll_testing::{
     hold, policy,
@@ -27,7 +27,9 @@ const EXTREMES: [u64; 8] = [0, 1, 7, 0xff, (1 << 31) - 1, (1 << 47) - 1, (1 << 5
 
 async fn limiter(server: &Server, resilience: Resilience) -> Limiter {
     let config = patient().plain_keys(true);
-    let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
+        .await
+        .expect("a store");
     Limiter::with(store, resilience)
 }
 

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll::{
-    Limiter, ManualClock, RedisStore,
+    Limiter, ManualClock, RedisConfig, RedisStore,
     store::{Answer, Request, Store},
 };
 use plimsoll_testing::histories::{
@@ -51,7 +51,9 @@ fn agrees(name: &'static str, family: Family, full: u32) {
         let prefix = format!("h{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let config = patient().prefix(prefix).connections(1);
         let runtime = runtime().expect("a runtime");
-        let store = runtime.block_on(RedisStore::connect_with(&server.url(), config));
+        let store = runtime.block_on(RedisStore::connect_with(
+            RedisConfig::url(server.url()).with_settings(config),
+        ));
         let clock = ManualClock::default();
         let store = store.expect("a store").with_test_clock(clock.clone());
         let fixture = Fixture::new(
@@ -100,7 +102,9 @@ fn server_of_rollouts() -> (Server, Fixture) {
     let server = Server::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
-    let store = runtime.block_on(RedisStore::connect_with(&server.url(), patient()));
+    let store = runtime.block_on(RedisStore::connect_with(
+        RedisConfig::url(server.url()).with_settings(patient()),
+    ));
     let clock = ManualClock::default();
     let store = store.expect("a store").with_test_clock(clock.clone());
     let limiter = Limiter::with(Waiting(store, runtime), plimsoll::Resilience::none());

@@ -8,7 +8,7 @@ use std::sync::{
 };
 
 use futures_util::future::join_all;
-use plimsoll::{Decision, Limiter, Policy, RedisStore, Resilience, store::Source};
+use plimsoll::{Decision, Limiter, Policy, RedisConfig, RedisStore, Resilience, store::Source};
 use plimsoll_testing::servers::{Cluster, Server};
 
 use crate::{patient, policy};
@@ -19,7 +19,11 @@ fn patient_limiter(store: RedisStore) -> Limiter {
 }
 
 async fn limiter(server: &Server) -> Limiter {
-    patient_limiter(RedisStore::connect_with(&server.url(), patient()).await.expect("a store"))
+    patient_limiter(
+        RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+            .await
+            .expect("a store"),
+    )
 }
 
 /// The number of checks, renewals and refunds that a server has executed.
@@ -100,7 +104,9 @@ async fn four_limiters_share_exactly_the_limit() {
 async fn close_gives_everything_back() {
     let server = Server::start();
     let stranger = Limiter::with(
-        RedisStore::connect_with(&server.url(), patient()).await.expect("a store"),
+        RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+            .await
+            .expect("a store"),
         Resilience::none(),
     );
     for quota in [
@@ -129,7 +135,10 @@ async fn close_gives_everything_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hot_budget_beside_a_cold_client_costs_one_command_on_the_slot_of_the_client() {
     let cluster = Cluster::start();
-    let store = RedisStore::cluster_with(cluster.urls(), patient()).await.expect("a store");
+    let store =
+        RedisStore::connect_with(RedisConfig::cluster(cluster.urls()).with_settings(patient()))
+            .await
+            .expect("a store");
     let limiter = patient_limiter(store);
     let client = policy("client", "10/h");
     let overall = policy("overall", "100000000/h token-bucket(10000000) leased(60s)");

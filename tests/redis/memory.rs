@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Limiter, ManualClock, RedisStore};
+use plimsoll::{Limiter, ManualClock, RedisConfig, RedisStore};
 use plimsoll_testing::servers::Server;
 
 use crate::{patient, policy};
@@ -40,7 +40,10 @@ struct Measured {
 impl Measured {
     async fn start() -> Self {
         let server = Server::start();
-        let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
+        let store =
+            RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+                .await
+                .expect("a store");
         let clock = ManualClock::at(1_700_000_000_000_000);
         let store = store.with_test_clock(clock.clone());
         let limiter = Limiter::with(store, plimsoll::Resilience::none());

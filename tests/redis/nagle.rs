@@ -10,7 +10,7 @@ use std::{
 };
 
 use bb8_redis::RedisConnectionManager;
-use plimsoll::{Limiter, RedisStore, Resilience};
+use plimsoll::{Limiter, RedisConfig, RedisStore, Resilience};
 use plimsoll_testing::{calm::on_a_calm_machine, servers::Server};
 use redis::{
     IntoConnectionInfo,
@@ -117,7 +117,9 @@ async fn requests_are_sent_at_once() {
         let server = Server::start();
         let relay = Relay::start(&server);
         let config = || patient().connections(1).batching(false);
-        let store = RedisStore::connect_with(&relay.url, config()).await.expect("a store");
+        let store = RedisStore::connect_with(RedisConfig::url(&relay.url).with_settings(config()))
+            .await
+            .expect("a store");
         assert_waits(relay.median_gap(store).await?, false, "the crate's connection")?;
 
         // An application's pool connects by itself and needs the setting.
@@ -126,7 +128,9 @@ async fn requests_are_sent_at_once() {
             let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(is_nodelay));
             let manager = RedisConnectionManager::new(info).expect("a manager");
             let pool = bb8::Pool::builder().max_size(1).build(manager).await.expect("a pool");
-            let store = RedisStore::from_pool_with(pool, config()).await.expect("a store");
+            let store = RedisStore::connect_with(RedisConfig::pool(pool).with_settings(config()))
+                .await
+                .expect("a store");
             let what = format!("a pool with TCP_NODELAY {is_nodelay}");
             assert_waits(relay.median_gap(store).await?, waits, &what)?;
         }

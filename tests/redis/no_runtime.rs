@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use plimsoll::{Effect, Limiter, RedisStore, Resilience, store::Source};
+use plimsoll::{Effect, Limiter, RedisConfig, RedisStore, Resilience, store::Source};
 use plimsoll_testing::servers::{Cluster, Server};
 
 use crate::policy;
@@ -40,7 +40,9 @@ fn a_check_outside_of_a_runtime_fails_without_effect() {
     let server = Server::start();
     let store = runtime.block_on(RedisStore::connect(&server.url())).expect("a store");
     let cluster = Cluster::start();
-    let sharded = runtime.block_on(RedisStore::cluster(cluster.urls())).expect("a store");
+    let sharded = runtime
+        .block_on(RedisStore::connect_with(RedisConfig::cluster(cluster.urls())))
+        .expect("a store");
     let policy = policy("p", "100/h");
     for store in [store, sharded] {
         let limiter = Limiter::with(store.clone(), Resilience::none());

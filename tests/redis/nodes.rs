@@ -46,7 +46,10 @@ struct Meter {
 impl Meter {
     async fn start(cluster: &Cluster, charges_per_check: usize) -> Self {
         let config = RedisConfig::default().plain_keys(true);
-        let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
+        let store =
+            RedisStore::connect_with(RedisConfig::cluster(cluster.urls()).with_settings(config))
+                .await
+                .expect("a store");
         let limiter = Limiter::new(store);
         let (policy, samples) = (policy("p", "1000000/h token-bucket(1000000)"), Arc::default());
         let task = tokio::spawn({
@@ -241,7 +244,10 @@ async fn a_refused_connection_is_an_answer() {
     on_a_calm_machine(async || {
         let mut cluster = cluster();
         let config = RedisConfig::default().plain_keys(true);
-        let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
+        let store =
+            RedisStore::connect_with(RedisConfig::cluster(cluster.urls()).with_settings(config))
+                .await
+                .expect("a store");
         let limiter = Limiter::with(store, Resilience::none());
         let policy = policy("p", "10000/h");
         let keys = keys_of(2);
@@ -291,7 +297,10 @@ const LIMIT: u64 = 2_000;
 impl Hammer {
     async fn start(cluster: &Cluster, resilience: Resilience) -> Self {
         let config = RedisConfig::default().plain_keys(true);
-        let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
+        let store =
+            RedisStore::connect_with(RedisConfig::cluster(cluster.urls()).with_settings(config))
+                .await
+                .expect("a store");
         let limiter = Limiter::with(store, resilience.without_deny_cache());
         let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let policy = policy("p", &format!("{LIMIT}/h"));

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Decision, Limiter, RedisStore};
+use plimsoll::{Decision, Limiter, RedisConfig, RedisStore};
 use plimsoll_testing::servers::Server;
 
 use crate::{patient, policy};
@@ -19,7 +19,9 @@ const QUOTA: &str = "200/500ms";
 async fn worker() {
     let Ok(url) = std::env::var("PLIMSOLL_TEST_URL") else { return };
     let limiter = Limiter::with(
-        RedisStore::connect_with(&url, patient()).await.expect("a store"),
+        RedisStore::connect_with(RedisConfig::url(&url).with_settings(patient()))
+            .await
+            .expect("a store"),
         plimsoll::Resilience::none(),
     );
     let tasks: Vec<_> = (0..16)
@@ -101,7 +103,9 @@ async fn four_processes_of_sixteen_tasks() {
     assert!(total >= 1_200, "the limit was made use of: {total}");
     // All or nothing: the other two policies were charged for exactly what was admitted.
     let limiter = Limiter::with(
-        RedisStore::connect_with(&server.url(), patient()).await.expect("a store"),
+        RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+            .await
+            .expect("a store"),
         plimsoll::Resilience::none(),
     );
     for (name, quota, limit) in

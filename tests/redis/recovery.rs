@@ -142,7 +142,9 @@ async fn a_handshake_that_takes_longer_than_the_deadline() {
 async fn a_primary_that_froze_along_with_the_first_sentinel() {
     on_a_calm_machine(async || {
         let guarded = Guarded::by(3);
-        let store = RedisStore::sentinel(guarded.urls(), Guarded::NAME).await.expect("a store");
+        let store = RedisStore::connect_with(RedisConfig::sentinel(guarded.urls(), Guarded::NAME))
+            .await
+            .expect("a store");
         let traffic = Traffic::start(store);
         sleep(Duration::from_millis(300)).await;
         let _frozen = Frozen::freeze(&[&guarded.primary, &guarded.sentinel]);
@@ -156,7 +158,9 @@ async fn a_primary_that_froze_along_with_the_first_sentinel() {
 async fn a_primary_that_died() {
     on_a_calm_machine(async || {
         let mut guarded = Guarded::by(1);
-        let store = RedisStore::sentinel(guarded.urls(), Guarded::NAME).await.expect("a store");
+        let store = RedisStore::connect_with(RedisConfig::sentinel(guarded.urls(), Guarded::NAME))
+            .await
+            .expect("a store");
         let traffic = Traffic::start(store);
         sleep(Duration::from_millis(300)).await;
         guarded.primary.kill();
@@ -197,7 +201,9 @@ async fn a_node_of_a_cluster_that_froze() {
     on_a_calm_machine(async || {
         let cluster = Cluster::start();
         let replica = replica(&cluster);
-        let traffic = Traffic::start(RedisStore::cluster(cluster.urls()).await.expect("a store"));
+        let traffic = Traffic::start(
+            RedisStore::connect_with(RedisConfig::cluster(cluster.urls())).await.expect("a store"),
+        );
         sleep(Duration::from_millis(300)).await;
         let _frozen = Frozen::freeze(&[&cluster.nodes[0]]);
         take_over(&cluster, &replica);
@@ -211,7 +217,9 @@ async fn a_node_of_a_cluster_that_died() {
     on_a_calm_machine(async || {
         let mut cluster = Cluster::start();
         let replica = replica(&cluster);
-        let traffic = Traffic::start(RedisStore::cluster(cluster.urls()).await.expect("a store"));
+        let traffic = Traffic::start(
+            RedisStore::connect_with(RedisConfig::cluster(cluster.urls())).await.expect("a store"),
+        );
         sleep(Duration::from_millis(300)).await;
         cluster.nodes[0].kill();
         take_over(&cluster, &replica);
@@ -262,7 +270,9 @@ async fn nothing_outlives_its_store() {
     let server = Server::start();
     let (proxy, url) = Proxy::start(server.port).await;
     let config = RedisConfig::default().connect_timeout(Duration::from_secs(60));
-    let store = RedisStore::connect_with(&url, config).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::url(&url).with_settings(config))
+        .await
+        .expect("a store");
     let limiter = Limiter::new(store);
     let policy = policy("p", "100/h");
     proxy.mute.store(true, SeqCst);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Limiter, RedisStore, Resilience};
+use plimsoll::{Limiter, RedisConfig, RedisStore, Resilience};
 use plimsoll_testing::{policy, servers::Server};
 
 use crate::patient;
@@ -23,7 +23,9 @@ const COMMANDS: [&str; 6] = ["get", "set", "getrange", "setrange", "pexpireat", 
 #[tokio::test]
 async fn what_is_charged_has_been_admitted() {
     let server = Server::start();
-    let admin = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
+    let admin = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+        .await
+        .expect("a store");
     let admin = Limiter::with(admin, Resilience::none());
     let mut refusals = 0;
     for quota in EACH {
@@ -31,7 +33,9 @@ async fn what_is_charged_has_been_admitted() {
             server.ask::<()>("FLUSHALL");
             server.ask::<()>("ACL SETUSER part on >pw ~* +@all");
             let url = format!("redis://part:pw@127.0.0.1:{}/", server.port);
-            let store = RedisStore::connect_with(&url, patient()).await.expect("a store");
+            let store = RedisStore::connect_with(RedisConfig::url(&url).with_settings(patient()))
+                .await
+                .expect("a store");
             let limiter = Limiter::with(store, Resilience::none());
             let policy = policy("p", quota);
             let mut admitted = 0;

@@ -8,8 +8,10 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use plimsoll::{
-    Decision, ErrorKind, Limiter, OnFailure, Policy, RedisStore, Resilience, store::Source,
+    Decision, ErrorKind, Limiter, OnFailure, Policy, RedisConfig, RedisStore, Resilience,
+    store::Source,
 };
 use plimsoll_testing::servers::Server;
 use tokio::{
@@ -21,6 +23,13 @@ use crate::policy;
 
 fn current_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// Creates a store outside of a runtime.
+fn lazy(server: &Server) -> RedisStore {
+    let connected =
+        RedisStore::connect_with(RedisConfig::url(server.url()).lazy(true)).now_or_never();
+    connected.expect("it does not wait").expect("a URL")
 }
 
 fn without_time() -> Runtime {
@@ -40,7 +49,7 @@ fn a_check_without_timers_fails_or_falls_back() {
     let server = Server::start();
     let maker = Runtime::new().expect("a runtime");
     let connected = maker.block_on(RedisStore::connect(&server.url())).expect("a store");
-    let lazy = RedisStore::connect_lazy(&server.url()).expect("a URL");
+    let lazy = lazy(&server);
     let policy = policy("p", "100/h");
     for store in [connected, lazy] {
         let runtime = without_time();
@@ -104,7 +113,7 @@ fn a_store_survives_the_runtime_that_made_it() {
         let store = maker.block_on(async {
             match lazy {
                 false => RedisStore::connect(&server.url()).await,
-                true => RedisStore::connect_lazy(&server.url()),
+                true => RedisStore::connect_with(RedisConfig::url(server.url()).lazy(true)).await,
             }
         });
         let (limiter, policy) = (Limiter::new(store.expect("a store")), policy("p", "10000/h"));
@@ -125,7 +134,7 @@ fn a_store_survives_a_runtime_that_stands_still() {
         let store = maker.block_on(async {
             match lazy {
                 false => RedisStore::connect(&server.url()).await,
-                true => RedisStore::connect_lazy(&server.url()),
+                true => RedisStore::connect_with(RedisConfig::url(server.url()).lazy(true)).await,
             }
         });
         let (limiter, policy) = (Limiter::new(store.expect("a store")), policy("p", "10000/h"));
@@ -138,8 +147,7 @@ fn a_store_survives_a_runtime_that_stands_still() {
 #[test]
 fn threads_with_a_runtime_each_share_a_store() {
     let server = Server::start();
-    let store = RedisStore::connect_lazy(&server.url()).expect("a URL");
-    let (limiter, policy) = (Limiter::new(store), policy("p", "10000/h"));
+    let (limiter, policy) = (Limiter::new(lazy(&server)), policy("p", "10000/h"));
     thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| current_thread().block_on(assert_recovers(&limiter, &policy)));

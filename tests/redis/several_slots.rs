@@ -18,7 +18,10 @@ async fn remaining(limiter: &Limiter, policy: &Policy, key: &str) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_that_is_given_up_spends_no_part() {
     let cluster = Cluster::start();
-    let store = RedisStore::cluster_with(cluster.urls(), patient()).await.expect("a store");
+    let store =
+        RedisStore::connect_with(RedisConfig::cluster(cluster.urls()).with_settings(patient()))
+            .await
+            .expect("a store");
     let limiter = Limiter::with(store, Resilience::none());
     let (wide, narrow) = (policy("wide", "1000/h"), policy("narrow", "1/h"));
     let mut given_up = 0;
@@ -49,7 +52,8 @@ async fn a_check_outlives_its_store_until_its_call_ends() {
     let cluster = Cluster::start();
     let tasks = || Handle::current().metrics().num_alive_tasks();
     let before = tasks();
-    let store = RedisStore::cluster(cluster.urls()).await.expect("a store");
+    let store =
+        RedisStore::connect_with(RedisConfig::cluster(cluster.urls())).await.expect("a store");
     let limiter = Limiter::with(store, Resilience::none());
     let policy = policy("p", "100/h");
     let charges = || [1_u64, 2, 3, 4, 5, 6].map(|key| policy.charge(key, 1));
@@ -69,7 +73,10 @@ async fn a_check_outlives_its_store_until_its_call_ends() {
 async fn a_denial_outlives_another_node() {
     let mut cluster = Cluster::start();
     let config = RedisConfig::default().plain_keys(true);
-    let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
+    let store =
+        RedisStore::connect_with(RedisConfig::cluster(cluster.urls()).with_settings(config))
+            .await
+            .expect("a store");
     let limiter = Limiter::with(store, Resilience::default().without_deny_cache());
     let (narrow, wide) = (policy("narrow", "1/h"), policy("wide", "100/h"));
     let mut on_node = [None, None, None];

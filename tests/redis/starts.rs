@@ -3,6 +3,7 @@
 use std::{future::Future, sync::atomic::Ordering::SeqCst, time::Duration};
 
 use bb8_redis::RedisConnectionManager;
+use futures_util::FutureExt;
 use plimsoll::{Decision, ErrorKind, Limiter, RedisConfig, RedisStore, Resilience, store::Source};
 use plimsoll_testing::{
     calm::eventually,
@@ -64,7 +65,7 @@ fn url(port: u16) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_comes_later() {
     let port = free_port();
-    let create = async { RedisStore::connect_lazy(&url(port)) };
+    let create = RedisStore::connect_with(RedisConfig::url(url(port)).lazy(true));
     starts_without_redis(create, || vec![server_at(port)]).await;
 }
 
@@ -73,14 +74,15 @@ async fn a_pool_whose_server_comes_later() {
     let port = free_port();
     let manager = RedisConnectionManager::new(url(port)).expect("a manager");
     let pool = bb8::Pool::builder().max_size(2).build(manager).await.expect("a pool");
-    let create = RedisStore::from_pool_with(pool, lazy());
+    let create = RedisStore::connect_with(RedisConfig::pool(pool).with_settings(lazy()));
     starts_without_redis(create, || vec![server_at(port)]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sentinel_that_comes_later() {
     let (port, primary) = (free_port(), Server::start());
-    let create = RedisStore::sentinel_with([url(port)], "mine", lazy());
+    let create =
+        RedisStore::connect_with(RedisConfig::sentinel([url(port)], "mine").with_settings(lazy()));
     starts_without_redis(create, || {
         let path = directory().join("sentinel.conf");
         let text = format!(
@@ -97,7 +99,7 @@ async fn a_sentinel_that_comes_later() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_comes_later() {
     let port = free_port();
-    let create = RedisStore::cluster_with([url(port)], lazy());
+    let create = RedisStore::connect_with(RedisConfig::cluster([url(port)]).with_settings(lazy()));
     starts_without_redis(create, || {
         let mut server = Server::start_bare(port, &[]);
         server.kill();
@@ -121,7 +123,7 @@ async fn a_server_that_does_not_answer_costs_50_ms_once() {
     let port = listener.local_addr().expect("an address").port();
     // The breaker would hide what the store does.
     let limiter = Limiter::with(
-        RedisStore::connect_lazy(&url(port)).expect("a store"),
+        RedisStore::connect_with(RedisConfig::url(url(port)).lazy(true)).await.expect("a store"),
         Resilience::default().without_breaker(),
     );
     let mut waits = Vec::new();
@@ -147,7 +149,9 @@ async fn the_first_check_waits_for_the_connection() {
     let server = Server::start();
     for _ in 0..5 {
         let limiter = Limiter::with(
-            RedisStore::connect_lazy(&server.url()).expect("a store"),
+            RedisStore::connect_with(RedisConfig::url(server.url()).lazy(true))
+                .await
+                .expect("a store"),
             Resilience::default().deadline(Duration::from_secs(20)),
         );
         let decided_by = source(&limiter).await;
@@ -166,12 +170,16 @@ async fn rights_that_are_granted_later() {
     let server = Server::start();
     server.ask::<()>("ACL SETUSER limiter on >pw ~* +@all -del");
     let address = format!("redis://limiter:pw@127.0.0.1:{}/", server.port);
-    let limiter = Limiter::new(RedisStore::connect_lazy(&address).expect("a store"));
+    let limiter = Limiter::new(
+        RedisStore::connect_with(RedisConfig::url(&address).lazy(true)).await.expect("a store"),
+    );
     let named = async || limiter.status().not_ready.is_some_and(|reason| reason.contains("DEL"));
     eventually("the reason is kept", named).await;
     assert_eq!(source(&limiter).await, Source::Fallback);
-    let none =
-        Limiter::with(RedisStore::connect_lazy(&address).expect("a store"), Resilience::none());
+    let none = Limiter::with(
+        RedisStore::connect_with(RedisConfig::url(&address).lazy(true)).await.expect("a store"),
+        Resilience::none(),
+    );
     let policy = policy("p", "5/h");
     let error = none.check(policy.charge("alice", 1)).await.map(drop).expect_err("not ready");
     assert_eq!((error.kind(), error.place()), (ErrorKind::Unauthorized, "server"), "{error}");
@@ -182,11 +190,16 @@ async fn rights_that_are_granted_later() {
 
 #[tokio::test]
 async fn addresses_are_read_at_once() {
-    let error = RedisStore::connect_lazy("http://localhost/").expect_err("not an address");
+    let error = RedisStore::connect_with(RedisConfig::url("http://localhost/").lazy(true))
+        .await
+        .expect_err("not an address");
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    let error = RedisStore::connect_with("redis://127.0.0.1/", lazy().prefix("a b"));
+    let error = RedisStore::connect_with(
+        RedisConfig::url("redis://127.0.0.1/").with_settings(lazy().prefix("a b")),
+    );
     assert_eq!(error.await.expect_err("a space").kind(), ErrorKind::Invalid);
-    let error = RedisStore::cluster_with(Vec::<String>::new(), lazy());
+    let error =
+        RedisStore::connect_with(RedisConfig::cluster(Vec::<String>::new()).with_settings(lazy()));
     assert_eq!(error.await.expect_err("no node").kind(), ErrorKind::Invalid);
 }
 
@@ -197,7 +210,9 @@ async fn a_dropped_store_stops_connecting() {
     let (proxy, url) = Proxy::start(server.port).await;
     proxy.mute.store(true, SeqCst);
     let config = lazy().connect_timeout(Duration::from_millis(20));
-    let store = RedisStore::connect_with(&url, config).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::url(&url).with_settings(config))
+        .await
+        .expect("a store");
     eventually("it connects again and again", async || proxy.opened.load(SeqCst) > 5).await;
     drop(store);
     eventually("its connections end", async || proxy.open.load(SeqCst) == 0).await;
@@ -211,7 +226,10 @@ async fn a_dropped_store_stops_connecting() {
 #[test]
 fn a_store_outlives_its_runtime() {
     let server = Server::start();
-    let store = RedisStore::connect_lazy(&server.url()).expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).lazy(true))
+        .now_or_never()
+        .expect("it does not wait")
+        .expect("a store");
     for _ in 0..2 {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let limiter = Limiter::new(store.clone());

@@ -10,7 +10,9 @@ use crate::policy;
 
 async fn limiter(url: &str) -> Limiter {
     let config = RedisConfig::default().connections(1).batching(false);
-    let store = RedisStore::connect_with(url, config).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::url(url).with_settings(config))
+        .await
+        .expect("a store");
     Limiter::with(store, Resilience::none())
 }
 

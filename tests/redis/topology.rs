@@ -14,8 +14,11 @@ use crate::{
 #[tokio::test]
 async fn a_cluster_works() {
     let cluster = Cluster::start();
-    let store =
-        RedisStore::cluster_with(cluster.urls()[..1].to_vec(), patient()).await.expect("a store");
+    let store = RedisStore::connect_with(
+        RedisConfig::cluster(cluster.urls()[..1].to_vec()).with_settings(patient()),
+    )
+    .await
+    .expect("a store");
     assert_works(store.clone()).await;
     // Charges of different keys: all or nothing across slots, by refunds.
     let limiter = Limiter::with(store, plimsoll::Resilience::none());
@@ -68,7 +71,10 @@ fn reshard(cluster: &Cluster, slot: u64, from: usize, to: usize) {
 async fn slots_move_under_load() {
     let cluster = Cluster::start();
     let config = patient().plain_keys(true);
-    let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
+    let store =
+        RedisStore::connect_with(RedisConfig::cluster(cluster.urls()).with_settings(config))
+            .await
+            .expect("a store");
     let limiter = Limiter::with(store, plimsoll::Resilience::none());
     let policy = policy("p", "100000/h fixed-window");
     let slot: u64 = cluster.nodes[0].ask("CLUSTER KEYSLOT plim:{=alice}:p:f1");
@@ -97,8 +103,15 @@ async fn a_node_without_slots_does_not_define_the_topology() {
     let cluster = Cluster::start();
     let outside = Server::start_with(&["--cluster-enabled", "yes"]);
     let nodes = [outside.url(), cluster.nodes[0].url()];
-    assert_works(RedisStore::cluster_with(nodes, patient()).await.expect("a store")).await;
-    let error = RedisStore::cluster([outside.url()]).await.expect_err("there are no slots");
+    assert_works(
+        RedisStore::connect_with(RedisConfig::cluster(nodes).with_settings(patient()))
+            .await
+            .expect("a store"),
+    )
+    .await;
+    let error = RedisStore::connect_with(RedisConfig::cluster([outside.url()]))
+        .await
+        .expect_err("there are no slots");
     assert!(error.is_unavailable(), "{error:?}");
 }
 
@@ -133,7 +146,10 @@ async fn nodes_that_were_taken_out_are_forgotten() {
         all().all(|node| node.ask::<String>("CLUSTER INFO").contains("cluster_state:ok"))
     });
     let config = RedisConfig::default().plain_keys(true);
-    let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
+    let store =
+        RedisStore::connect_with(RedisConfig::cluster(cluster.urls()).with_settings(config))
+            .await
+            .expect("a store");
     let limiter = Limiter::with(store, plimsoll::Resilience::none());
     let policy = policy("p", "1000/h");
     for (slot, extra) in slots.iter().zip(&extras) {
@@ -196,7 +212,10 @@ async fn nodes_that_leave_out_their_address() {
     };
     until("the cluster is up", || up(&nodes));
     let config = RedisConfig::default().plain_keys(true);
-    let store = RedisStore::cluster_with([nodes[0].url()], config).await.expect("a store");
+    let store =
+        RedisStore::connect_with(RedisConfig::cluster([nodes[0].url()]).with_settings(config))
+            .await
+            .expect("a store");
     let limiter = Limiter::with(store, plimsoll::Resilience::none());
     let policy = policy("p", "1000/h");
     let ask_all = async || {
@@ -229,7 +248,10 @@ async fn nodes_that_leave_out_their_address() {
 async fn nodes_are_asked_for_the_slots_in_an_interval() {
     let mut cluster = Cluster::start();
     let config = RedisConfig::default().plain_keys(true).batching(false);
-    let store = RedisStore::cluster_with(cluster.urls(), config).await.expect("a store");
+    let store =
+        RedisStore::connect_with(RedisConfig::cluster(cluster.urls()).with_settings(config))
+            .await
+            .expect("a store");
     let limiter = Limiter::with(store, plimsoll::Resilience::none());
     let policy = policy("p", "100000/h fixed-window");
     let mut load = Load::start(&limiter, &policy, "alice");
@@ -257,9 +279,12 @@ async fn sentinel_promotes_a_replica_under_load() {
     let mut guarded = Guarded::start();
     let unused = format!("redis://127.0.0.1:{}/", free_port());
     let sentinels = [unused, guarded.sentinel.url()];
-    let unknown = RedisStore::sentinel(sentinels.clone(), "unknown").await;
+    let unknown =
+        RedisStore::connect_with(RedisConfig::sentinel(sentinels.clone(), "unknown")).await;
     assert!(unknown.is_err());
-    let store = RedisStore::sentinel(sentinels, Guarded::NAME).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::sentinel(sentinels, Guarded::NAME))
+        .await
+        .expect("a store");
     assert_works(store.clone()).await;
     let limiter = Limiter::with(store, plimsoll::Resilience::none());
     let policy: Policy = policy("p", "500/h");

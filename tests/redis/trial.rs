@@ -43,7 +43,9 @@ async fn the_documented_rights_suffice() {
         server.ask::<()>(&line);
     }
     let url = format!("redis://limiter:password@127.0.0.1:{}/", server.port);
-    let store = RedisStore::connect_with(&url, patient()).await.expect("enough rights");
+    let store = RedisStore::connect_with(RedisConfig::url(&url).with_settings(patient()))
+        .await
+        .expect("enough rights");
     assert!(server.keys().is_empty(), "the trial leaves nothing");
     let limiter = Limiter::with(store, Resilience::none());
     for quota in ["5/h", "5/h sliding-buckets(4)", "5/h sliding-counter", "5/h token-bucket(5)"] {
@@ -81,7 +83,8 @@ async fn each_right_is_tried() {
             server.ask::<()>(&line);
         }
         server.ask::<()>(&format!("ACL SETUSER limiter -{missing}"));
-        let result = RedisStore::connect_with(&url, patient()).await;
+        let result =
+            RedisStore::connect_with(RedisConfig::url(&url).with_settings(patient())).await;
         // The time is read before the trial: Redis 7 does not name that command, Redis 8 does.
         let named = if missing == "time" { ["can't run", "'time'"] } else { [missing; 2] };
         let error = result.as_ref().expect_err("a right is missing").to_string().to_lowercase();
@@ -89,10 +92,12 @@ async fn each_right_is_tried() {
         assert_says(result, ErrorKind::Unauthorized, "server", &["grant the user ~<prefix>:*"]);
     }
     server.ask::<()>("ACL SETUSER limiter reset on >password ~shop:* +@all");
-    let result = RedisStore::connect_with(&url, patient()).await;
+    let result = RedisStore::connect_with(RedisConfig::url(&url).with_settings(patient())).await;
     assert_says(result, ErrorKind::Unauthorized, "server", &["~<prefix>:*", "access", "key"]);
     let config = patient().prefix("shop");
-    RedisStore::connect_with(&url, config).await.expect("the right prefix");
+    RedisStore::connect_with(RedisConfig::url(&url).with_settings(config))
+        .await
+        .expect("the right prefix");
 }
 
 /// A trial whose key cannot be deleted leaves it to its time to live.
@@ -101,7 +106,9 @@ async fn scratch_keys_expire() {
     let server = Server::start();
     server.ask::<()>("ACL SETUSER limiter on >password ~* +@all -del");
     let url = format!("redis://limiter:password@127.0.0.1:{}/", server.port);
-    RedisStore::connect_with(&url, patient()).await.expect_err("a right is missing");
+    RedisStore::connect_with(RedisConfig::url(&url).with_settings(patient()))
+        .await
+        .expect_err("a right is missing");
     assert_eq!(server.keys().len(), 1);
     server.assert_all_keys_expire();
 }
@@ -111,7 +118,8 @@ async fn a_replica_is_refused() {
     let (primary, replica) = (Server::start(), Server::start());
     replica.ask::<()>(&format!("REPLICAOF 127.0.0.1 {}", primary.port));
     until("the replica follows", || replica.info("replication", "master_link_status") == "up");
-    let result = RedisStore::connect_with(&replica.url(), patient()).await;
+    let result =
+        RedisStore::connect_with(RedisConfig::url(replica.url()).with_settings(patient())).await;
     assert_says(result, ErrorKind::ReadOnly, "server", &["connect to the primary", "READONLY"]);
 }
 
@@ -119,13 +127,15 @@ async fn a_replica_is_refused() {
 async fn a_server_that_cannot_write_is_refused() {
     let server = Server::start_with(&["--appendonly", "yes"]);
     server.ask::<()>("CONFIG SET maxmemory 1");
-    let result = RedisStore::connect_with(&server.url(), patient()).await;
+    let result =
+        RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient())).await;
     assert_says(result, ErrorKind::OutOfMemory, "server", &["raise maxmemory", "SET OOM"]);
     server.ask::<()>("CONFIG SET maxmemory 0");
     server.limit_files("1");
     server.ask::<()>("SET other 1");
     server.until_wrote("err");
-    let result = RedisStore::connect_with(&server.url(), patient()).await;
+    let result =
+        RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient())).await;
     assert_says(result, ErrorKind::CannotPersist, "server", &["make room", "MISCONF"]);
 }
 
@@ -134,16 +144,20 @@ async fn a_node_of_a_cluster_is_not_a_single_server() {
     let cluster = Cluster::start();
     // However often: no scratch key happens to be in the right slot.
     for node in cluster.nodes.iter().cycle().take(9) {
-        let result = RedisStore::connect_with(&node.url(), patient()).await;
-        assert_says(result, ErrorKind::Unsupported, "server", &["RedisStore::cluster"]);
+        let result =
+            RedisStore::connect_with(RedisConfig::url(node.url()).with_settings(patient())).await;
+        assert_says(result, ErrorKind::Unsupported, "server", &["RedisConfig::cluster"]);
     }
     // A node with all slots takes each check of one key, but not those of two.
     let alone = Server::start_with(&["--cluster-enabled", "yes"]);
     alone.ask::<()>("CLUSTER ADDSLOTSRANGE 0 16383");
     until("the cluster is up", || alone.ask::<String>("CLUSTER INFO").contains("cluster_state:ok"));
-    let result = RedisStore::connect_with(&alone.url(), patient()).await;
-    assert_says(result, ErrorKind::Unsupported, "server", &["RedisStore::cluster", "CROSSSLOT"]);
-    RedisStore::cluster_with([alone.url()], patient()).await.expect("a cluster of one");
+    let result =
+        RedisStore::connect_with(RedisConfig::url(alone.url()).with_settings(patient())).await;
+    assert_says(result, ErrorKind::Unsupported, "server", &["RedisConfig::cluster", "CROSSSLOT"]);
+    RedisStore::connect_with(RedisConfig::cluster([alone.url()]).with_settings(patient()))
+        .await
+        .expect("a cluster of one");
 }
 
 #[tokio::test]
@@ -154,12 +168,16 @@ async fn each_node_of_a_cluster_is_tried() {
     }
     let url = |node: &Server| format!("redis://limiter:password@127.0.0.1:{}/", node.port);
     let urls: Vec<_> = cluster.nodes.iter().map(url).collect();
-    RedisStore::cluster_with(urls.clone(), patient()).await.expect("enough rights");
+    RedisStore::connect_with(RedisConfig::cluster(urls.clone()).with_settings(patient()))
+        .await
+        .expect("enough rights");
     for node in &cluster.nodes {
         assert!(node.keys().is_empty());
     }
     cluster.nodes[1].ask::<()>("ACL SETUSER limiter -del");
-    let error = RedisStore::cluster_with(urls, patient()).await.expect_err("a right is missing");
+    let error = RedisStore::connect_with(RedisConfig::cluster(urls).with_settings(patient()))
+        .await
+        .expect_err("a right is missing");
     assert!(error.place().ends_with("(slots from 5461)"), "{error:?}");
     let place = error.place().to_owned();
     assert_says(Err(error), ErrorKind::Unauthorized, &place, &["grant", "DEL"]);
@@ -170,11 +188,16 @@ async fn each_node_of_a_cluster_is_tried() {
 async fn a_cluster_starts_while_one_node_is_full() {
     let cluster = Cluster::start();
     cluster.nodes[1].ask::<()>("CONFIG SET maxmemory 1");
-    RedisStore::cluster_with(cluster.urls(), patient()).await.expect("two nodes are well");
+    RedisStore::connect_with(RedisConfig::cluster(cluster.urls()).with_settings(patient()))
+        .await
+        .expect("two nodes are well");
     for node in &cluster.nodes {
         node.ask::<()>("CONFIG SET maxmemory 1");
     }
-    let error = RedisStore::cluster_with(cluster.urls(), patient()).await.expect_err("all full");
+    let error =
+        RedisStore::connect_with(RedisConfig::cluster(cluster.urls()).with_settings(patient()))
+            .await
+            .expect_err("all full");
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error:?}");
     assert!(error.place().starts_with("node "), "{error:?}");
 }
@@ -184,7 +207,10 @@ async fn a_primary_behind_sentinel_is_tried() {
     let guarded = Guarded::steady();
     guarded.primary.ask::<()>("ACL SETUSER limiter on >password ~* +@all -setrange");
     let primary = format!("redis://limiter:password@{}/", Guarded::NAME);
-    let result = RedisStore::sentinel_with(guarded.urls(), &primary, patient()).await;
+    let result = RedisStore::connect_with(
+        RedisConfig::sentinel(guarded.urls(), &primary).with_settings(patient()),
+    )
+    .await;
     assert_says(result, ErrorKind::Unauthorized, "primary", &["grant", "SETRANGE"]);
 }
 
@@ -195,7 +221,9 @@ async fn an_old_server_is_refused() {
         (&b"-TRIAL SET ERR syntax error\r\n"[..], "syntax error"),
         (b"-TRIAL SET @user_script: 96: ERR syntax error\r\n", "syntax error"),
     ] {
-        let result = RedisStore::connect_with(&answering(answer), patient()).await;
+        let result =
+            RedisStore::connect_with(RedisConfig::url(answering(answer)).with_settings(patient()))
+                .await;
         assert_says(result, ErrorKind::Unsupported, "server", &["Redis 6.2 or newer", said]);
     }
 }
@@ -205,7 +233,9 @@ async fn an_old_server_is_refused() {
 async fn a_full_server_keeps_the_breaker_open() {
     let server = Server::start();
     let config = RedisConfig::default();
-    let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
+        .await
+        .expect("a store");
     let limiter = Limiter::new(store);
     let policy = policy("p", "1000/h");
     let is_open = || matches!(limiter.status().breaker, Some(BreakerStatus::Open { .. }));

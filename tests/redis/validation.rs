@@ -1,7 +1,7 @@
 //! States with one number out of its bounds, which no script has written. Each is an error, and stays
 //! as it is. A state whose number is just in bounds is decided.
 
-use plimsoll::{ErrorKind, Limiter, ManualClock, Policy, RedisStore, Resilience};
+use plimsoll::{ErrorKind, Limiter, ManualClock, Policy, RedisConfig, RedisStore, Resilience};
 use plimsoll_testing::{policy, servers::Server};
 
 use crate::patient;
@@ -125,7 +125,9 @@ impl Keys {
         let clock = ManualClock::default();
         clock.set(NOW);
         let config = patient().plain_keys(true);
-        let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
+        let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
+            .await
+            .expect("a store");
         Self { server, limiter: Limiter::with(store.with_test_clock(clock), Resilience::none()) }
     }
 

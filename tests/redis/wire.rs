@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use plimsoll::{Charge, Limiter, Policy, RedisStore};
+use plimsoll::{Charge, Limiter, Policy, RedisConfig, RedisStore};
 use plimsoll_testing::servers::Server;
 
 use crate::{patient, policy};
@@ -11,7 +11,9 @@ use crate::{patient, policy};
 async fn a_check_is_one_command() {
     let server = Server::start();
     let limiter = Limiter::with(
-        RedisStore::connect_with(&server.url(), patient()).await.expect("a store"),
+        RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+            .await
+            .expect("a store"),
         plimsoll::Resilience::none(),
     );
     let policies: Vec<Policy> = (0..8)
@@ -106,7 +108,9 @@ fn only_commands_of_redis_6_2() {
 async fn keys_are_small() {
     let server = Server::start();
     let limiter = Limiter::with(
-        RedisStore::connect_with(&server.url(), patient()).await.expect("a store"),
+        RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+            .await
+            .expect("a store"),
         plimsoll::Resilience::none(),
     );
     for algorithm in ["token-bucket(100)", "sliding-counter", "fixed-window"] {
@@ -132,7 +136,9 @@ async fn keys_are_small() {
 #[tokio::test]
 async fn a_log_has_at_most_10_001_records() {
     let server = Server::start();
-    let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+        .await
+        .expect("a store");
     let clock = plimsoll::ManualClock::at(1_700_000_000_000_000);
     let limiter = Limiter::with(store.with_test_clock(clock.clone()), plimsoll::Resilience::none());
     let policy = policy("log", "60000/min");
@@ -150,7 +156,9 @@ async fn a_log_has_at_most_10_001_records() {
 #[tokio::test]
 async fn a_log_of_forced_charges_has_at_most_20_001_records() {
     let server = Server::start();
-    let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+        .await
+        .expect("a store");
     let clock = plimsoll::ManualClock::at(1_700_000_000_000_000);
     let limiter = Limiter::with(store.with_test_clock(clock.clone()), plimsoll::Resilience::none());
     let policy = policy("log", "10/s");
@@ -167,7 +175,9 @@ async fn a_log_of_forced_charges_has_at_most_20_001_records() {
 #[tokio::test]
 async fn logs_are_compact() {
     let server = Server::start();
-    let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+        .await
+        .expect("a store");
     let clock = plimsoll::ManualClock::at(1_700_000_000_000_000);
     let limiter = Limiter::with(store.with_test_clock(clock.clone()), plimsoll::Resilience::none());
     let size = |name: &str| -> f64 {

@@ -80,7 +80,9 @@ async fn errors_say_whether_something_may_have_been_done() {
     let server = Server::start();
     let hasty = RedisConfig::default().response_timeout(Duration::from_millis(100));
     let limiter = async |config| {
-        let store = RedisStore::connect_with(&server.url(), config).await.expect("a store");
+        let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
+            .await
+            .expect("a store");
         Limiter::with(store, Resilience::none())
     };
     let (limiter, hasty) = (limiter(patient()).await, limiter(hasty).await);
@@ -111,7 +113,9 @@ async fn errors_say_whether_something_may_have_been_done() {
 async fn an_attacker_costs_the_server_next_to_nothing() {
     let _alone = ALONE.lock().await;
     let server = Server::start();
-    let store = RedisStore::connect_with(&server.url(), patient()).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+        .await
+        .expect("a store");
     // A late server is no outage here: an instance without it would admit 5 more.
     let limiter = Limiter::with(store, Resilience::default().deadline(Duration::from_secs(20)));
     let policy = policy("p", "5/h");

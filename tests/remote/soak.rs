@@ -38,7 +38,9 @@ async fn nothing_is_left_behind() {
         }
     };
     let config = RedisConfig::default().response_timeout(Duration::from_millis(100));
-    let store = RedisStore::connect_with(&url, config).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::url(&url).with_settings(config))
+        .await
+        .expect("a store");
     let limiter = Limiter::with(store, Resilience::default().instances(3));
     let policy = Policy::new("p", "50/s").expect("a name");
 

@@ -5,7 +5,9 @@ use std::{io, pin::pin, sync::Arc, time::Duration};
 use redis::RedisError;
 use tokio::{task::JoinSet, time};
 
-use super::{Connection, SentinelConnector, ServerConnector, Transport, sentinel::first_ok};
+use super::{
+    AppPool, Connection, SentinelConnector, ServerConnector, Transport, sentinel::first_ok,
+};
 use crate::{redis::error::Failure, runtime::TimeLimit};
 
 /// A way to open a [`Connection`].
@@ -16,7 +18,7 @@ pub(in crate::redis) enum Connector {
     Sentinel(Box<SentinelConnector>),
     /// Connects as the application's bb8 pool does.
     #[cfg_attr(not(feature = "bb8"), expect(dead_code, reason = "needs the feature"))]
-    AppPool(AppPoolConnector),
+    AppPool(AppPool),
 }
 
 impl Connector {
@@ -53,7 +55,7 @@ impl Connector {
         match &*self {
             Self::Server(server) => server.connect().await,
             Self::Sentinel(sentinel) => sentinel.connect().await,
-            Self::AppPool(pool) => pool.connect().await,
+            Self::AppPool(pool) => Ok(Connection::new(pool.connect().await?, Arc::default())),
         }
     }
 
@@ -105,56 +107,3 @@ impl Connector {
         !matches!(self, Self::AppPool(_))
     }
 }
-
-/// The seam of the feature `bb8`.
-#[cfg(feature = "bb8")]
-mod app_pool {
-    use std::{sync::Arc, time::Duration};
-
-    use bb8_redis::RedisConnectionManager;
-    use redis::RedisError;
-
-    use crate::redis::connection::Connection;
-
-    /// Connects as the application's bb8 pool does.
-    pub(in crate::redis) struct AppPoolConnector {
-        pool: bb8::Pool<RedisConnectionManager>,
-    }
-
-    impl AppPoolConnector {
-        pub(in crate::redis) fn new(pool: bb8::Pool<RedisConnectionManager>) -> Self {
-            Self { pool }
-        }
-
-        /// Opens a connection of its own. The connections that the application checks out are not
-        /// used: the application may start a transaction on one of them, select another database,
-        /// or block it.
-        pub(super) async fn connect(&self) -> Result<Connection, RedisError> {
-            let mut redis = self.pool.dedicated_connection().await?;
-            // The pool of this crate has a response timeout that waits longer if the process itself
-            // is late.
-            redis.set_response_timeout(Duration::MAX);
-            Ok(Connection::new(redis, Arc::default()))
-        }
-    }
-}
-
-/// The seam without the feature `bb8`.
-#[cfg(not(feature = "bb8"))]
-mod app_pool {
-    use redis::RedisError;
-
-    use crate::redis::connection::Connection;
-
-    /// A connector that does not exist, because this crate was built without bb8.
-    pub(in crate::redis) enum AppPoolConnector {}
-
-    impl AppPoolConnector {
-        #[allow(clippy::unused_async, reason = "it has the signature of the other seam")]
-        pub(super) async fn connect(&self) -> Result<Connection, RedisError> {
-            match *self {}
-        }
-    }
-}
-
-pub(in crate::redis) use app_pool::AppPoolConnector;

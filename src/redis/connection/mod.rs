@@ -13,6 +13,7 @@
 //! silent on the open connection and served new ones, it did not work again within 20 s, and this
 //! module did after 0.5 s.
 
+mod app_pool;
 #[expect(clippy::module_inception, reason = "the type that the others are about")]
 mod connection;
 mod connector;
@@ -23,7 +24,8 @@ mod sentinel;
 mod server;
 
 pub(super) use self::{
-    connector::{AppPoolConnector, Connector},
+    app_pool::AppPool,
+    connector::Connector,
     pool::Pool,
     sentinel::SentinelConnector,
     server::{ServerConnector, Transport},

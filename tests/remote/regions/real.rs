@@ -55,8 +55,8 @@ impl Servers {
     /// Connects an instance of a region, which reaches the home through `way`.
     async fn instance(&self, region: usize, way: &str) -> Limiter {
         let local = RedisStore::connect(&self.regions[region].url()).await.expect("a server");
-        let pool = RedisConfig::default().prefix("pool").lazy(true);
-        let home = RedisStore::connect_with(way, pool).await.expect("lazy");
+        let pool = RedisConfig::url(way).prefix("pool").lazy(true);
+        let home = RedisStore::connect_with(pool).await.expect("lazy");
         // A server that is late under the load of other tests must not bring in the fallback of the region,
         // which may admit the share once more.
         let config = RegionsConfig::new(2)
