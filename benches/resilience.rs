@@ -31,8 +31,8 @@ const ROUNDS: usize = 151;
 struct Instant(MemoryStore);
 
 impl Store for Instant {
-    fn call(&self, request: Request<'_>) -> Answer {
-        let reply = self.0.call(request).now().unwrap();
+    fn call(&self, request: Request<'_>, deadline: Option<std::time::Instant>) -> Answer {
+        let reply = self.0.call(request, deadline).now().unwrap();
         Answer::ready(reply.map(|reply| reply.with_source(Source::Shared)))
     }
 
@@ -46,7 +46,7 @@ impl Store for Instant {
 struct Down;
 
 impl Store for Down {
-    fn call(&self, _: Request<'_>) -> Answer {
+    fn call(&self, _: Request<'_>, _: Option<std::time::Instant>) -> Answer {
         Answer::ready(Err(Error::new(ErrorKind::Unavailable, "down")))
     }
 }

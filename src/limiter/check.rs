@@ -168,7 +168,7 @@ pub(super) fn check_now<'p>(
         }
     };
     charges.validate()?;
-    let reply = store.call(Request::Acquire(&charges)).now().map_err(|_| {
+    let reply = store.call(Request::Acquire(&charges), None).now().map_err(|_| {
         let message = "the store says that it is embedded, but its answer is not ready";
         Error::new(ErrorKind::Protocol, message).with_effect(Effect::Unknown)
     })?;

@@ -91,8 +91,8 @@ impl LimiterStore {
 
     pub(super) fn call(&self, request: Request<'_>) -> Answer {
         match self {
-            Self::Memory(store) => store.call(request),
-            Self::Embedded(store) => store.call(request),
+            Self::Memory(store) => store.call(request, None),
+            Self::Embedded(store) => store.call(request, None),
             Self::Remote(pipeline) => pipeline.call(request),
         }
     }

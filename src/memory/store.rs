@@ -188,7 +188,7 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn call(&self, request: Request<'_>) -> Answer {
+    fn call(&self, request: Request<'_>, _: Option<std::time::Instant>) -> Answer {
         Answer::ready(Ok(self.call_at(request, self.0.clock.now())))
     }
 

@@ -1,6 +1,9 @@
 //! The shared store, and the requests that it sends for [`Store`].
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use self::test_time::TestTime;
 use super::{
@@ -209,12 +212,8 @@ fn description(batcher: &Batcher, config: &RedisConfig) -> String {
 }
 
 impl Store for RedisStore {
-    fn call(&self, request: Request<'_>) -> Answer {
-        self.execute(request, None)
-    }
-
-    fn call_by(&self, request: Request<'_>, deadline: std::time::Instant) -> Answer {
-        self.execute(request, Some(TimeLimit::at(deadline.into())))
+    fn call(&self, request: Request<'_>, deadline: Option<Instant>) -> Answer {
+        self.execute(request, deadline.map(|deadline| TimeLimit::at(deadline.into())))
     }
 
     fn counts_leases(&self) -> bool {

@@ -136,12 +136,9 @@ impl Regions {
 }
 
 impl Store for Regions {
-    fn call(&self, request: Request<'_>) -> Answer {
-        self.execute(request, self.stores.limit())
-    }
-
-    fn call_by(&self, request: Request<'_>, deadline: Instant) -> Answer {
-        self.execute(request, Some(TimeLimit::at(deadline.into())))
+    fn call(&self, request: Request<'_>, deadline: Option<Instant>) -> Answer {
+        let limit = deadline.map(|deadline| TimeLimit::at(deadline.into()));
+        self.execute(request, limit.or_else(|| self.stores.limit()))
     }
 
     fn status(&self) -> Status {

@@ -55,10 +55,7 @@ impl Deadline {
 
 /// Sends `request`, with the deadline if there is one.
 pub(super) fn send(store: &dyn Store, request: Request<'_>, deadline: Option<Deadline>) -> Answer {
-    match deadline {
-        Some(deadline) => store.call_by(request, deadline.at.time().into_std()),
-        None => store.call(request),
-    }
+    store.call(request, deadline.map(|deadline| deadline.time().into_std()))
 }
 
 /// Waits for the answer until the deadline, and measures the scheduling delay if the answer takes

@@ -308,7 +308,7 @@ impl Probed for Guarded {
         }
         self.scheduling_delay.measure();
         Some(match probe::charge_on(store, node) {
-            Some(charge) => store.call_by(Request::Force(&[charge]), deadline.into_std()),
+            Some(charge) => store.call(Request::Force(&[charge]), Some(deadline.into_std())),
             None => Answer::ready(Err(Error::new(ErrorKind::Unavailable, "no key for the probe"))),
         })
     }

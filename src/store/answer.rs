@@ -23,7 +23,7 @@ use crate::{decision::StoreReply, error::Error};
 /// let search = Policy::new("search", Quota::per_minute(100))?;
 /// let charges = [search.charge("alice", 1)];
 ///
-/// let answer = store.call(Request::Acquire(&charges));
+/// let answer = store.call(Request::Acquire(&charges), None);
 /// let reply = answer.now().expect("the answer of a memory store is ready")?;
 /// assert_eq!(reply.charges()[0].verdict, Verdict::Passed);
 /// # Ok::<(), plimsoll::Error>(())

@@ -18,146 +18,106 @@ use crate::{
 #[doc = include_str!("../../docs/links.md")]
 #[doc = include_str!("../../docs/store.md")]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Executes `request` atomically.
+    /// Executes `request` atomically, and answers by `deadline` if there is one.
     ///
     /// If the answer is not [`ready`](Answer::ready), the store copies what it needs from the
     /// request before it returns the [`Answer`].
-    fn call(&self, request: Request<'_>) -> Answer;
-
-    /// Executes `request` like [`call`](Self::call), and answers by `deadline`.
     ///
     /// A [`Limiter`](crate::Limiter) whose [`Resilience`](crate::Resilience) has a
-    /// [`deadline`](crate::Resilience::deadline) calls this method. At `deadline` the limiter stops
+    /// [`deadline`](crate::Resilience::deadline) passes it on. At `deadline` the limiter stops
     /// waiting, unless [this process is late](crate::resilience#when-this-process-is-late), and assumes
-    /// that the request may have been applied. A store that knows better overrides this
-    /// method, and fails by `deadline` with an error whose [`effect`](crate::Error::effect) is
+    /// that the request may have been applied. So a store may ignore the deadline. A store that knows
+    /// better fails by `deadline` with an error whose [`effect`](crate::Error::effect) is
     ///
     /// - [`Effect::None`](crate::Effect::None) if the request has not been sent and will not be,
     /// - [`Effect::Unknown`](crate::Effect::Unknown) if it has been sent.
     ///
-    /// A store that wraps another store passes the deadline on to it. The method is called only
-    /// inside a tokio runtime, so the store may set a timer. The default implementation ignores the
-    /// deadline.
-    fn call_by(&self, request: Request<'_>, deadline: Instant) -> Answer {
-        let _ = deadline;
-        self.call(request)
+    /// There is a deadline only inside a tokio runtime, so the store may then set a timer.
+    fn call(&self, request: Request<'_>, deadline: Option<Instant>) -> Answer;
+
+    /// Returns the store that this one wraps. Every method below then answers as that store does,
+    /// unless the wrapper overrides it. The default is `None`: this store wraps no other.
+    fn inner(&self) -> Option<&dyn Store> {
+        None
     }
 
     /// Returns whether every [`Answer`] of this store is [`ready`](Answer::ready) and never an
     /// error, so that the store needs no [`Resilience`](crate::Resilience). The default is false.
     fn is_embedded(&self) -> bool {
-        false
+        self.inner().is_some_and(Store::is_embedded)
     }
 
     /// Returns whether the store counts each charge by [`Quota::counted`](crate::Quota::counted), so that
     /// a [leased](crate::Quota::leased) quota holds while a process uses its units later. If not, no
-    /// units are leased. A store that wraps another store returns what that store returns. The default
-    /// is false.
+    /// units are leased. The default is false.
     fn counts_leases(&self) -> bool {
-        false
+        self.inner().is_some_and(Store::counts_leases)
     }
 
-    /// Returns the [`Status`] of the store. A store that wraps another store returns the status of
-    /// that store, with the parts that it adds. The default is a status without any part.
+    /// Returns the [`Status`] of the store. The default is a status without any part.
     fn status(&self) -> Status {
-        Status::new()
+        self.inner().map_or_else(Status::new, Store::status)
     }
 
     /// Returns a description of the store, such as `memory (1,000,000 keys, 256 MiB)`, for the event
     /// that [a layer emits](crate::RateLimitLayer#first-start) when it is first used. It contains
     /// neither keys nor addresses nor passwords. The default is the name of the type.
     fn description(&self) -> String {
-        std::any::type_name::<Self>().to_owned()
+        let name = || std::any::type_name::<Self>().to_owned();
+        self.inner().map_or_else(name, Store::description)
     }
 
     /// Returns whether the store protects its callers itself, with a breaker, a deny cache, leases and a
     /// fallback for the servers that it calls. A limiter over it then adds only the deadline.
     #[doc(hidden)]
     fn is_protected(&self) -> bool {
-        false
+        self.inner().is_some_and(Store::is_protected)
     }
 
     /// Refunds the units that the store itself has leased, and leases no more.
     #[doc(hidden)]
     fn close(&self) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
-        Box::pin(ready(Ok(())))
+        self.inner().map_or_else(|| Box::pin(ready(Ok(()))) as _, Store::close)
     }
 
     /// Returns whether the [`Mark`](crate::Mark) of a charge to a token bucket has the debt after the
     /// charge as its second number, so that the mark of a part of the charge can be computed.
     #[doc(hidden)]
     fn has_debt_marks(&self) -> bool {
-        false
+        self.inner().is_some_and(Store::has_debt_marks)
     }
 
     /// Returns the node that a charge depends on. Each node has a circuit breaker of its own. The
     /// default is a store with one node.
     #[doc(hidden)]
     fn node(&self, charge: &Charge<'_>) -> NodeId {
-        let _ = charge;
-        NodeId::ONLY
+        self.inner().map_or(NodeId::ONLY, |store| store.node(charge))
     }
 
     /// Returns whether charges may depend on this node. The breaker of a node that has left the
     /// store is dropped.
     #[doc(hidden)]
     fn has_node(&self, node: NodeId) -> bool {
-        node == NodeId::ONLY
+        self.inner().map_or(node == NodeId::ONLY, |store| store.has_node(node))
     }
 }
 
 /// Implements [`Store`] for a pointer to a store.
 macro_rules! store_by_pointer {
-    ($($pointer:ident),+) => {
-        $(impl<S: Store + ?Sized> Store for $pointer<S> {
-            fn call(&self, request: Request<'_>) -> Answer {
-                (**self).call(request)
+    ($([$($generic:ident)?] $pointer:ty),+ $(,)?) => {
+        $(impl$(<$generic: Store>)? Store for $pointer {
+            fn call(&self, request: Request<'_>, deadline: Option<Instant>) -> Answer {
+                (**self).call(request, deadline)
             }
 
-            fn call_by(&self, request: Request<'_>, deadline: Instant) -> Answer {
-                (**self).call_by(request, deadline)
-            }
-
-            fn is_embedded(&self) -> bool {
-                (**self).is_embedded()
-            }
-
-            fn counts_leases(&self) -> bool {
-                (**self).counts_leases()
-            }
-
-            fn status(&self) -> Status {
-                (**self).status()
-            }
-
-            fn description(&self) -> String {
-                (**self).description()
-            }
-
-            fn is_protected(&self) -> bool {
-                (**self).is_protected()
-            }
-
-            fn close(&self) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
-                (**self).close()
-            }
-
-            fn has_debt_marks(&self) -> bool {
-                (**self).has_debt_marks()
-            }
-
-            fn node(&self, charge: &Charge<'_>) -> NodeId {
-                (**self).node(charge)
-            }
-
-            fn has_node(&self, node: NodeId) -> bool {
-                (**self).has_node(node)
+            fn inner(&self) -> Option<&dyn Store> {
+                Some(&**self)
             }
         })+
     };
 }
 
-store_by_pointer!(Arc, Box);
+store_by_pointer!([S] Arc<S>, [S] Box<S>, [] Arc<dyn Store>, [] Box<dyn Store>);
 
 /// A request to a [`Store`].
 ///
@@ -173,7 +133,7 @@ store_by_pointer!(Arc, Box);
 /// let search = Policy::new("search", Quota::per_minute(100))?;
 /// let charges = [search.charge("alice", 10)];
 /// for request in [Request::Force(&charges), Request::Peek(&charges)] {
-///     let reply = store.call(request).now().expect("the answer of a memory store is ready")?;
+///     let reply = store.call(request, None).now().expect("the answer of a memory store is ready")?;
 ///     assert_eq!(reply.charges()[0].standing.remaining(), 90);
 /// }
 /// # Ok::<(), plimsoll::Error>(())

@@ -13,6 +13,8 @@ use std::{
 
 use plimsoll::{Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota, Reservation};
 
+use crate::Counted;
+
 /// A limiter over a fresh store, and a function that sets the time of the store.
 pub struct Fixture {
     pub limiter: Limiter,
@@ -41,10 +43,18 @@ impl Fixture {
 }
 
 pub async fn memory() -> Fixture {
+    over_memory(Limiter::new)
+}
+
+/// Makes a fixture over a memory store behind the wrapper of the page on stores.
+pub async fn wrapped_memory() -> Fixture {
+    over_memory(|store| Limiter::new(Counted::new(store)))
+}
+
+fn over_memory(limiter: impl FnOnce(MemoryStore) -> Limiter) -> Fixture {
     let clock = ManualClock::default();
     let config = MemoryConfig::default().max_keys(10_000).clock(clock.clone());
-    let limiter = Limiter::new(MemoryStore::new(config));
-    Fixture::new(limiter, move |micros| clock.set(micros))
+    Fixture::new(limiter(MemoryStore::new(config)), move |micros| clock.set(micros))
 }
 
 /// Returns the output of a future that is ready at the first poll.
@@ -123,11 +133,15 @@ impl Watched {
 }
 
 impl plimsoll::store::Store for Watched {
-    fn call(&self, request: plimsoll::store::Request<'_>) -> plimsoll::store::Answer {
-        self.0.call(request)
+    fn call(
+        &self,
+        request: plimsoll::store::Request<'_>,
+        deadline: Option<std::time::Instant>,
+    ) -> plimsoll::store::Answer {
+        self.0.call(request, deadline)
     }
 
-    fn is_embedded(&self) -> bool {
-        true
+    fn inner(&self) -> Option<&dyn plimsoll::store::Store> {
+        Some(&self.0)
     }
 }

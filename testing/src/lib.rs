@@ -5,6 +5,7 @@
 mod alone;
 pub mod calm;
 pub mod contract;
+mod counted;
 pub mod example;
 pub mod fault_row;
 mod fixture;
@@ -20,7 +21,9 @@ pub mod web;
 
 pub use self::{
     alone::alone,
+    counted::Counted,
     fixture::{
         CaseCounts, Fixture, Watched, hold, memory, micros, most_in_any_window, now, policy,
+        wrapped_memory,
     },
 };

@@ -35,11 +35,11 @@ impl Counting {
 }
 
 impl Store for Counting {
-    fn call(&self, request: Request<'_>) -> Answer {
+    fn call(&self, request: Request<'_>, deadline: Option<std::time::Instant>) -> Answer {
         self.calls.fetch_add(1, Ordering::SeqCst);
         match self.waits {
             true => Answer::pending(std::future::pending()),
-            false => self.store.call(request),
+            false => self.store.call(request, deadline),
         }
     }
 

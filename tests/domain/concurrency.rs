@@ -235,9 +235,9 @@ struct Slow {
 }
 
 impl Store for Slow {
-    fn call(&self, request: Request<'_>) -> Answer {
+    fn call(&self, request: Request<'_>, deadline: Option<std::time::Instant>) -> Answer {
         if self.early {
-            let reply = now(self.store.call(request));
+            let reply = now(self.store.call(request, deadline));
             return Answer::pending(Polls { left: self.polls, then: Some(reply) });
         }
         let (store, polls) = (self.store.clone(), self.polls);
@@ -246,10 +246,10 @@ impl Store for Slow {
                 let charges: Vec<_> = charges.iter().map(|it| it.clone().into_owned()).collect();
                 Answer::pending(async move {
                     Polls { left: polls, then: Some(()) }.await;
-                    store.call(Request::Acquire(&charges)).await
+                    store.call(Request::Acquire(&charges), None).await
                 })
             }
-            other => store.call(other),
+            other => store.call(other, None),
         }
     }
 }
@@ -394,7 +394,7 @@ fn a_store_that_answers_wrongly_admits_nothing() {
     #[derive(Debug)]
     struct Mute;
     impl Store for Mute {
-        fn call(&self, _: Request<'_>) -> Answer {
+        fn call(&self, _: Request<'_>, _: Option<std::time::Instant>) -> Answer {
             let source = plimsoll::store::Source::Local;
             let time = plimsoll::Timestamp::default();
             Answer::ready(Ok(StoreReply::new(time, source, [])))

@@ -3,6 +3,7 @@
 use plimsoll_testing::{contract::leases::counts, memory, store_contract};
 
 store_contract!(in_memory, plimsoll_testing::memory);
+store_contract!(wrapped, plimsoll_testing::wrapped_memory);
 
 /// Each unit is used when it is granted, so it counts over the window alone.
 #[tokio::test]

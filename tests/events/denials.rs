@@ -160,7 +160,7 @@ async fn an_event_names_the_route() {
 struct Down;
 
 impl Store for Down {
-    fn call(&self, _: StoreRequest<'_>) -> Answer {
+    fn call(&self, _: StoreRequest<'_>, _: Option<std::time::Instant>) -> Answer {
         Answer::ready(Err(Error::new(ErrorKind::Unavailable, "down")))
     }
 }

@@ -76,7 +76,7 @@ fn one_line_names_the_policies_and_the_store() {
 struct Remote;
 
 impl Store for Remote {
-    fn call(&self, _: StoreRequest<'_>) -> Answer {
+    fn call(&self, _: StoreRequest<'_>, _: Option<std::time::Instant>) -> Answer {
         Answer::ready(Err(Error::new(ErrorKind::Unavailable, "down")))
     }
 }

@@ -574,8 +574,8 @@ fn a_runtime_that_ends_ends_the_loads_that_wait() {
 struct PendingStore(MemoryStore);
 
 impl Store for PendingStore {
-    fn call(&self, request: StoreRequest<'_>) -> Answer {
-        let reply = self.0.call(request).now().unwrap();
+    fn call(&self, request: StoreRequest<'_>, deadline: Option<std::time::Instant>) -> Answer {
+        let reply = self.0.call(request, deadline).now().unwrap();
         Answer::pending(async move {
             yield_now().await;
             reply

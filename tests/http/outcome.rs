@@ -122,9 +122,9 @@ async fn a_refused_shadow_is_not_settled() {
 struct Counted(MemoryStore, Arc<AtomicUsize>);
 
 impl Store for Counted {
-    fn call(&self, request: StoreRequest<'_>) -> Answer {
+    fn call(&self, request: StoreRequest<'_>, deadline: Option<std::time::Instant>) -> Answer {
         self.1.fetch_add(1, Ordering::SeqCst);
-        self.0.call(request)
+        self.0.call(request, deadline)
     }
 }
 
@@ -403,7 +403,7 @@ async fn handlers_see_that_nothing_was_decided() {
     #[derive(Debug)]
     struct Down;
     impl Store for Down {
-        fn call(&self, _: StoreRequest<'_>) -> Answer {
+        fn call(&self, _: StoreRequest<'_>, _: Option<std::time::Instant>) -> Answer {
             Answer::ready(Err(Error::new(ErrorKind::Unavailable, "down")))
         }
     }

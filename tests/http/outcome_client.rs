@@ -71,7 +71,7 @@ async fn a_cost_over_capacity_fails_at_once() {
 struct Failing(ErrorKind);
 
 impl Store for Failing {
-    fn call(&self, _: StoreRequest<'_>) -> Answer {
+    fn call(&self, _: StoreRequest<'_>, _: Option<std::time::Instant>) -> Answer {
         Answer::ready(Err(Error::new(self.0, "no answer")))
     }
 }

@@ -26,7 +26,7 @@ use tower::{Layer, ServiceExt, service_fn};
 struct Failing(Effect);
 
 impl Store for Failing {
-    fn call(&self, _: Request<'_>) -> Answer {
+    fn call(&self, _: Request<'_>, _: Option<std::time::Instant>) -> Answer {
         let error = Error::new(ErrorKind::Unavailable, "down").with_effect(self.0);
         Answer::pending(async { Err(error) })
     }
@@ -209,11 +209,11 @@ struct Shared {
 }
 
 impl Store for Shared {
-    fn call(&self, request: Request<'_>) -> Answer {
+    fn call(&self, request: Request<'_>, deadline: Option<std::time::Instant>) -> Answer {
         if self.is_down.load(Ordering::Relaxed) {
             return Answer::ready(Err(Error::new(ErrorKind::Unavailable, "down")));
         }
-        let reply = self.memory.call(request).now().expect("ready");
+        let reply = self.memory.call(request, deadline).now().expect("ready");
         Answer::ready(reply.map(|reply| reply.with_source(Source::Shared)))
     }
 

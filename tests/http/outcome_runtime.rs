@@ -15,8 +15,8 @@ use tower::{Layer, ServiceExt, service_fn};
 struct Later(MemoryStore);
 
 impl Store for Later {
-    fn call(&self, request: Asked<'_>) -> Answer {
-        let reply = self.0.call(request).now().unwrap();
+    fn call(&self, request: Asked<'_>, deadline: Option<std::time::Instant>) -> Answer {
+        let reply = self.0.call(request, deadline).now().unwrap();
         Answer::pending(async move {
             tokio::time::sleep(Duration::from_millis(1)).await;
             reply

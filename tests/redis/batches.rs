@@ -324,7 +324,7 @@ async fn a_check_that_times_out_in_the_queue_is_not_charged() {
         let start = tokio::time::Instant::now();
         let check = |millis| {
             let deadline = start + Duration::from_millis(millis);
-            store.call_by(Request::Acquire(&charges), deadline.into_std())
+            store.call(Request::Acquire(&charges), Some(deadline.into_std()))
         };
         let (sent, queued) = tokio::join!(check(50), check(3));
         assert_eq!(sent.expect_err("no reply in time").effect(), Effect::Unknown);

@@ -7,9 +7,9 @@ use std::sync::{
 };
 
 use bb8_redis::RedisConnectionManager;
-use plimsoll::{Limiter, ManualClock, RedisConfig, RedisStore};
+use plimsoll::{Limiter, ManualClock, RedisConfig, RedisStore, store::Store};
 use plimsoll_testing::{
-    Fixture,
+    Counted, Fixture,
     servers::{Cluster, Guarded, Server},
 };
 
@@ -34,9 +34,13 @@ plimsoll_testing::store_contract!(on_a_server, crate::contract::on_one);
 plimsoll_testing::store_contract!(over_a_pool, crate::contract::pooled);
 plimsoll_testing::store_contract!(behind_sentinel, crate::contract::guarded);
 plimsoll_testing::store_contract!(on_a_cluster, crate::contract::on_several);
+plimsoll_testing::store_contract!(wrapped_on_a_server, crate::contract::wrapped_on_one);
+plimsoll_testing::store_contract!(wrapped_on_a_cluster, crate::contract::wrapped_on_several);
 
 shared_store_contract!(shared_on_a_server, crate::contract::on_one);
 shared_store_contract!(shared_on_a_cluster, crate::contract::on_several);
+shared_store_contract!(wrapped_shared_on_a_server, crate::contract::wrapped_on_one);
+shared_store_contract!(wrapped_shared_on_a_cluster, crate::contract::wrapped_on_several);
 
 /// Tests that run at the same time share servers; each has a prefix of its own.
 struct Shared<T: Servers>(Mutex<Weak<Checked<T>>>);
@@ -103,8 +107,17 @@ fn fixture<T: Servers + Send + Sync + 'static>(
     store: RedisStore,
     servers: Arc<Checked<T>>,
 ) -> Fixture {
+    fixture_over(store, servers, |store| store)
+}
+
+fn fixture_over<T: Servers + Send + Sync + 'static, S: Store>(
+    store: RedisStore,
+    servers: Arc<Checked<T>>,
+    wrap: impl FnOnce(RedisStore) -> S,
+) -> Fixture {
     let clock = ManualClock::default();
-    let limiter = Limiter::with(store.with_test_clock(clock.clone()), plimsoll::Resilience::none());
+    let store = wrap(store.with_test_clock(clock.clone()));
+    let limiter = Limiter::with(store, plimsoll::Resilience::none());
     Fixture::new(limiter, move |micros| {
         let _keep = &servers;
         clock.set(micros);
@@ -142,4 +155,18 @@ async fn on_several() -> Fixture {
         RedisStore::connect_with(RedisConfig::cluster(cluster.0.urls()).with_settings(config()))
             .await;
     fixture(store.expect("a store"), cluster)
+}
+
+async fn wrapped_on_one() -> Fixture {
+    let server = SERVER.get(Server::start);
+    let config = RedisConfig::url(server.0.url()).with_settings(config());
+    let store = RedisStore::connect_with(config).await;
+    fixture_over(store.expect("a store"), server, Counted::new)
+}
+
+async fn wrapped_on_several() -> Fixture {
+    let cluster = CLUSTER.get(Cluster::start);
+    let config = RedisConfig::cluster(cluster.0.urls()).with_settings(config());
+    let store = RedisStore::connect_with(config).await;
+    fixture_over(store.expect("a store"), cluster, Counted::new)
 }

@@ -22,8 +22,8 @@ use plimsoll_testing::{CaseCounts, Fixture, seed, servers::Server};
 struct Waiting(RedisStore, Runtime);
 
 impl Store for Waiting {
-    fn call(&self, request: Request<'_>) -> Answer {
-        Answer::ready(self.1.block_on(self.0.call(request)))
+    fn call(&self, request: Request<'_>, deadline: Option<std::time::Instant>) -> Answer {
+        Answer::ready(self.1.block_on(self.0.call(request, deadline)))
     }
 }
 

@@ -27,6 +27,7 @@ mod topology;
 mod trial;
 mod validation;
 mod wire;
+mod wrapped;
 
 use plimsoll::{Decision, Limiter, Policy, Quota, RedisConfig, RedisStore};
 use plimsoll_testing::servers::PATIENCE;

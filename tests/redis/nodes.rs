@@ -130,13 +130,13 @@ fn report(what: &str, samples: &[Sample]) -> Duration {
 }
 
 /// Returns keys whose slots a node has.
-fn keys_of(node: usize) -> Vec<String> {
+pub(crate) fn keys_of(node: usize) -> Vec<String> {
     let keys = (0..).map(|number| format!("k{number}"));
     keys.filter(|key| keyslot(&format!("={key}")) / 5_462 == node).take(KEYS).collect()
 }
 
 /// A cluster whose nodes go on when one is missing.
-fn cluster() -> Cluster {
+pub(crate) fn cluster() -> Cluster {
     Cluster::start_with(&["--cluster-require-full-coverage", "no"])
 }
 

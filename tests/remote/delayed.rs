@@ -36,7 +36,7 @@ impl DelayedResets {
     pub(crate) fn arrive(&self) {
         let late = self.late.as_ref().expect("a late store");
         for charges in late.lock().unwrap().drain(..) {
-            drop(self.remote.call(Request::Reset(&charges)));
+            drop(self.remote.call(Request::Reset(&charges), None));
         }
     }
 
@@ -46,8 +46,8 @@ impl DelayedResets {
 }
 
 impl Store for DelayedResets {
-    fn call(&self, request: Request<'_>) -> Answer {
-        let Request::Reset(charges) = request else { return self.remote.call(request) };
+    fn call(&self, request: Request<'_>, deadline: Option<std::time::Instant>) -> Answer {
+        let Request::Reset(charges) = request else { return self.remote.call(request, deadline) };
         let charges = charges.iter().cloned().map(Charge::into_owned).collect();
         Answer::pending(DelayedReset { store: self.clone(), state: State::Sent(charges) })
     }
@@ -68,7 +68,7 @@ enum State {
 impl DelayedReset {
     fn arrive(&mut self) {
         if let State::Sent(charges) | State::UnderWay(charges) = &self.state {
-            self.state = State::Arrived(self.store.remote.call(Request::Reset(charges)));
+            self.state = State::Arrived(self.store.remote.call(Request::Reset(charges), None));
         }
     }
 }

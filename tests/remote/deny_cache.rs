@@ -360,14 +360,14 @@ struct Distant {
 }
 
 impl Store for Distant {
-    fn call(&self, request: Request<'_>) -> Answer {
+    fn call(&self, request: Request<'_>, deadline: Option<std::time::Instant>) -> Answer {
         let travel = |millis| {
             if self.is_far.load(Ordering::SeqCst) {
                 self.clock.advance(Duration::from_millis(millis));
             }
         };
         travel(20);
-        let reply = self.remote.call(request);
+        let reply = self.remote.call(request, deadline);
         travel(10);
         reply
     }

@@ -45,7 +45,7 @@ impl Store for Logged {
         self.remote.counts_leases()
     }
 
-    fn call(&self, request: Request<'_>) -> Answer {
+    fn call(&self, request: Request<'_>, deadline: Option<std::time::Instant>) -> Answer {
         let names = |charges: &[Charge<'_>]| {
             let names: Vec<_> = charges.iter().map(|it| it.policy().name().to_owned()).collect();
             names.join("+")
@@ -66,7 +66,7 @@ impl Store for Logged {
             _ => "other".into(),
         };
         self.requests.lock().expect("no panic").push(line);
-        let answer = self.remote.call(request);
+        let answer = self.remote.call(request, deadline);
         let delay = *self.delay.lock().expect("no panic");
         if delay.is_zero() {
             return answer;
@@ -759,8 +759,8 @@ fn without_a_runtime_each_check_asks_the_store() {
 struct Unaware(Logged);
 
 impl Store for Unaware {
-    fn call(&self, request: Request<'_>) -> Answer {
-        self.0.call(request)
+    fn call(&self, request: Request<'_>, deadline: Option<std::time::Instant>) -> Answer {
+        self.0.call(request, deadline)
     }
 }
 

@@ -52,15 +52,15 @@ impl Odd {
 }
 
 impl Store for Odd {
-    fn call(&self, request: Request<'_>) -> Answer {
+    fn call(&self, request: Request<'_>, deadline: Option<std::time::Instant>) -> Answer {
         let is_probe = matches!(request, Request::Force(_));
         if !is_probe {
             assert!(!self.panics.load(SeqCst), "a panic on purpose");
-            return self.remote.call(request);
+            return self.remote.call(request, deadline);
         }
         assert!(self.probes.fetch_add(1, SeqCst) < 1_000, "a storm of probes");
         match self.probe {
-            Reaction::Normal => self.remote.call(request),
+            Reaction::Normal => self.remote.call(request, deadline),
             Reaction::Invalid => {
                 Answer::ready(Err(Error::new(ErrorKind::Invalid, "no such policy")))
             }

@@ -63,7 +63,7 @@ impl Store for Remote {
         true
     }
 
-    fn call(&self, request: Request<'_>) -> Answer {
+    fn call(&self, request: Request<'_>, _: Option<std::time::Instant>) -> Answer {
         let is = |key: &str| match request {
             Request::Acquire(charges) | Request::Peek(charges) | Request::Force(charges) => {
                 charges.iter().any(|charge| *charge.key() == Key::from(key))
@@ -87,10 +87,12 @@ impl Store for Remote {
             return Answer::pending(std::future::pending());
         }
         let reply = match request {
-            Request::Acquire(charges) => self.0.store.call(Request::Acquire(&counted(charges))),
-            Request::Peek(charges) => self.0.store.call(Request::Peek(&counted(charges))),
-            Request::Force(charges) => self.0.store.call(Request::Force(&counted(charges))),
-            other => self.0.store.call(other),
+            Request::Acquire(charges) => {
+                self.0.store.call(Request::Acquire(&counted(charges)), None)
+            }
+            Request::Peek(charges) => self.0.store.call(Request::Peek(&counted(charges)), None),
+            Request::Force(charges) => self.0.store.call(Request::Force(&counted(charges)), None),
+            other => self.0.store.call(other, None),
         };
         let reply = reply.now().expect("an embedded store");
         if mood == Mood::Mute as u8 {

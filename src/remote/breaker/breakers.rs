@@ -188,7 +188,7 @@ mod tests {
     }
 
     impl Store for Nodes {
-        fn call(&self, _: Request<'_>) -> Answer {
+        fn call(&self, _: Request<'_>, _: Option<std::time::Instant>) -> Answer {
             Answer::pending(std::future::pending())
         }
 

@@ -38,11 +38,11 @@ struct Shared {
 }
 
 impl Store for Shared {
-    fn call(&self, request: Request<'_>) -> Answer {
+    fn call(&self, request: Request<'_>, deadline: Option<std::time::Instant>) -> Answer {
         let failure = *self.fails.lock().unwrap();
         let reply = match failure {
             Some(kind) => Err(Error::new(kind, "the store fails")),
-            None => self.memory.call(request).now().expect("ready"),
+            None => self.memory.call(request, deadline).now().expect("ready"),
         };
         let (reply, delay) = (reply.map(|it| it.with_source(Source::Shared)), self.delay);
         Answer::pending(async move {

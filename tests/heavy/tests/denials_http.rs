@@ -192,7 +192,7 @@ async fn grpc_web_over_http1_and_http2() {
 struct Down;
 
 impl Store for Down {
-    fn call(&self, _: StoreRequest<'_>) -> Answer {
+    fn call(&self, _: StoreRequest<'_>, _: Option<std::time::Instant>) -> Answer {
         Answer::ready(Err(Error::new(ErrorKind::Unavailable, "down")))
     }
 }

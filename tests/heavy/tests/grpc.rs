@@ -88,7 +88,7 @@ async fn a_cost_over_capacity_is_a_failed_precondition() {
 struct Broken;
 
 impl Store for Broken {
-    fn call(&self, _: plimsoll::store::Request<'_>) -> Answer {
+    fn call(&self, _: plimsoll::store::Request<'_>, _: Option<std::time::Instant>) -> Answer {
         let error = plimsoll::Error::new(plimsoll::ErrorKind::Unavailable, "down");
         Answer::pending(async { Err(error) })
     }

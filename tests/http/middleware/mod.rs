@@ -56,8 +56,8 @@ where
 pub(crate) struct PendingStore(pub(crate) MemoryStore);
 
 impl Store for PendingStore {
-    fn call(&self, request: StoreRequest<'_>) -> Answer {
-        let reply = self.0.call(request).now().unwrap();
+    fn call(&self, request: StoreRequest<'_>, deadline: Option<std::time::Instant>) -> Answer {
+        let reply = self.0.call(request, deadline).now().unwrap();
         Answer::pending(async move {
             tokio::task::yield_now().await;
             reply
@@ -70,7 +70,7 @@ impl Store for PendingStore {
 pub(crate) struct UnavailableStore;
 
 impl Store for UnavailableStore {
-    fn call(&self, _: StoreRequest<'_>) -> Answer {
+    fn call(&self, _: StoreRequest<'_>, _: Option<std::time::Instant>) -> Answer {
         Answer::ready(Err(Error::new(ErrorKind::Unavailable, "down")))
     }
 }
@@ -80,7 +80,7 @@ impl Store for UnavailableStore {
 pub(crate) struct RejectingStore;
 
 impl Store for RejectingStore {
-    fn call(&self, _: StoreRequest<'_>) -> Answer {
+    fn call(&self, _: StoreRequest<'_>, _: Option<std::time::Instant>) -> Answer {
         Answer::ready(Err(Error::new(ErrorKind::Invalid, "limit is too high")))
     }
 }

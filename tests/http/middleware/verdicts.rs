@@ -19,7 +19,7 @@ use super::{get, limiter, policy, rule, text};
 struct Denies(Verdict, Option<Duration>);
 
 impl Store for Denies {
-    fn call(&self, request: StoreRequest<'_>) -> Answer {
+    fn call(&self, request: StoreRequest<'_>, _: Option<std::time::Instant>) -> Answer {
         let StoreRequest::Acquire(charges) = request else { unreachable!("only checks are made") };
         let standing = Standing::new(10, 0, Duration::ZERO, Duration::from_secs(60), self.1);
         let reply = ChargeReply::new(self.0, 0, standing, Mark::default());

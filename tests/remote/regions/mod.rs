@@ -8,3 +8,4 @@ mod real;
 mod requests;
 mod union;
 mod world;
+mod wrapped;

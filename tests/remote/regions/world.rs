@@ -45,7 +45,7 @@ pub(crate) enum Mood {
 }
 
 impl Remote {
-    fn new(clock: &ManualClock) -> Self {
+    pub(crate) fn new(clock: &ManualClock) -> Self {
         let store = MemoryStore::new(MemoryConfig::default().max_keys(10_000).clock(clock.clone()));
         Self(Arc::new(State {
             store,
@@ -83,8 +83,13 @@ impl Remote {
     /// Returns the units that this store counts for a key under this quota.
     pub(crate) fn spent(&self, policy: &Policy, key: &str, quota: &str) -> u64 {
         let charge = policy.charge(key, 0).with_quota(quota.parse().expect("a valid quota"));
-        let reply =
-            self.0.store.call(Request::Peek(&[charge])).now().expect("ready").expect("a reply");
+        let reply = self
+            .0
+            .store
+            .call(Request::Peek(&[charge]), None)
+            .now()
+            .expect("ready")
+            .expect("a reply");
         let standing = reply.charges()[0].standing;
         standing.limit() - standing.remaining()
     }
@@ -102,10 +107,12 @@ impl Remote {
             charges.iter().map(counted).collect()
         };
         match request {
-            Request::Acquire(charges) => self.0.store.call(Request::Acquire(&counted(charges))),
-            Request::Peek(charges) => self.0.store.call(Request::Peek(&counted(charges))),
-            Request::Force(charges) => self.0.store.call(Request::Force(&counted(charges))),
-            other => self.0.store.call(other),
+            Request::Acquire(charges) => {
+                self.0.store.call(Request::Acquire(&counted(charges)), None)
+            }
+            Request::Peek(charges) => self.0.store.call(Request::Peek(&counted(charges)), None),
+            Request::Force(charges) => self.0.store.call(Request::Force(&counted(charges)), None),
+            other => self.0.store.call(other, None),
         }
     }
 }
@@ -115,7 +122,7 @@ impl Store for Remote {
         true
     }
 
-    fn call(&self, request: Request<'_>) -> Answer {
+    fn call(&self, request: Request<'_>, _: Option<std::time::Instant>) -> Answer {
         match request {
             Request::Acquire(_) => self.0.checks.fetch_add(1, SeqCst),
             Request::Refund(_) => self.0.refunds.fetch_add(1, SeqCst),

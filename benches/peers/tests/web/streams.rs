@@ -29,8 +29,8 @@ const UPGRADE: [&str; 4] = [
 struct PendingStore(MemoryStore);
 
 impl Store for PendingStore {
-    fn call(&self, request: Request<'_>) -> Answer {
-        let reply = self.0.call(request).now().unwrap();
+    fn call(&self, request: Request<'_>, deadline: Option<std::time::Instant>) -> Answer {
+        let reply = self.0.call(request, deadline).now().unwrap();
         Answer::pending(async move {
             tokio::task::yield_now().await;
             reply

@@ -1,0 +1,39 @@
+//! The wrapper of the page on stores: it counts the requests, and forwards nothing else by itself.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Instant,
+};
+
+use plimsoll::store::{Answer, Request, Store};
+
+#[derive(Debug)]
+pub struct Counted<S> {
+    store: S,
+    requests: Arc<AtomicU64>,
+}
+
+impl<S: Store> Counted<S> {
+    pub fn new(store: S) -> Self {
+        Self { store, requests: Arc::default() }
+    }
+
+    /// Returns the counter of the requests.
+    pub fn requests(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.requests)
+    }
+}
+
+impl<S: Store> Store for Counted<S> {
+    fn call(&self, request: Request<'_>, deadline: Option<Instant>) -> Answer {
+        self.requests.fetch_add(1, SeqCst);
+        self.store.call(request, deadline)
+    }
+
+    fn inner(&self) -> Option<&dyn Store> {
+        Some(&self.store)
+    }
+}

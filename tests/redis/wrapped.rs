@@ -1,0 +1,69 @@
+//! A store behind a wrapper, which forwards calls alone, behaves as the store does.
+
+use std::{sync::atomic::Ordering::SeqCst, time::Duration};
+
+use plimsoll::{
+    Limiter, RedisConfig, RedisStore,
+    store::{BreakerStatus, Source, Store},
+};
+use tokio::time::sleep;
+
+use plimsoll_testing::{Counted, policy, servers::Server};
+
+use crate::nodes::{cluster, keys_of};
+
+/// While a node of a cluster is down, only its own breaker opens.
+#[tokio::test]
+async fn a_wrapped_cluster_has_a_breaker_for_each_node() {
+    let mut cluster = cluster();
+    let config = RedisConfig::cluster(cluster.urls()).plain_keys(true);
+    let store = RedisStore::connect_with(config).await.expect("a store");
+    let wrapped = Counted::new(store.clone());
+    let policy = policy("p", "1000000/h token-bucket(1000000)");
+    let nodes = [0, 1, 2].map(|node| policy.charge(keys_of(node)[0].clone(), 1));
+    assert_eq!(
+        nodes.each_ref().map(|it| wrapped.node(it)),
+        nodes.each_ref().map(|it| store.node(it))
+    );
+
+    let limiter = Limiter::new(wrapped);
+    cluster.nodes[2].kill();
+    for _ in 0..40 {
+        let _ = limiter.check(nodes[2].clone()).await;
+        sleep(Duration::from_millis(5)).await;
+    }
+    let status = limiter.status();
+    assert_eq!(status.open_breakers, 1, "{status:?}");
+    assert!(matches!(status.breaker, Some(BreakerStatus::Open { .. } | BreakerStatus::HalfOpen)));
+    for charge in &nodes[..2] {
+        let decision = limiter.check(charge.clone()).await.expect("a decision");
+        assert_eq!(decision.source(), Source::Shared, "{charge:?}");
+    }
+}
+
+/// Leases need both: without the marks, refilled units of a bucket would come back.
+#[tokio::test]
+async fn a_wrapped_store_is_leased_as_it_is() {
+    let server = Server::start();
+    let store = RedisStore::connect(&server.url()).await.expect("a store");
+    let description = store.description();
+    let wrapped = Counted::new(Box::new(Counted::new(store)) as Box<dyn Store>);
+    assert!(wrapped.counts_leases() && wrapped.has_debt_marks());
+    assert_eq!(wrapped.description(), description);
+
+    let requests = wrapped.requests();
+    let limiter = Limiter::new(wrapped);
+    let policy = policy("leased", "60000/min token-bucket(60000) leased(500ms)");
+    let mut checks = 0;
+    while limiter.status().leased_units < 20 {
+        assert!(limiter.check(policy.charge("alice", 1)).await.expect("an answer").is_allowed());
+        checks += 1;
+        assert!(checks < 10_000, "no units are leased");
+    }
+    let before = requests.load(SeqCst);
+    for _ in 0..10 {
+        assert!(limiter.check(policy.charge("alice", 1)).await.expect("an answer").is_allowed());
+    }
+    let after = requests.load(SeqCst);
+    assert!(after <= before + 1, "{after}, {before} before");
+}
