@@ -22,7 +22,7 @@ use crate::{
     decision::Decision,
     error::{Error, ErrorKind},
     outcome::{self, ResponseBody, ResponseHooks, Settlement},
-    policy::{Charges, OnFailure},
+    policy::{Charges, FailurePolicy, OnFailure},
     rule::MissingPeer,
     telemetry,
 };
@@ -100,9 +100,9 @@ impl PaceLayer {
         }
         let waits = !self.max_wait.is_zero();
         let charges = if waits { charges.or_on_failure(OnFailure::Deny) } else { charges };
-        let enforced = || charges.iter().filter(|charge| !charge.is_shadow());
-        let denies_on_failure = enforced().any(|charge| charge.on_failure() == OnFailure::Deny);
-        let first_policy = enforced().next().map(|charge| charge.policy().clone());
+        let failure_policy = FailurePolicy::of(&charges);
+        let first_policy =
+            charges.iter().find(|charge| !charge.is_shadow()).map(|charge| charge.policy().clone());
         let gate = |deadline| self.pauses.wait(call, deadline);
         let decision = if waits {
             self.limiter.until_ready_after(charges, self.max_wait, gate).await
@@ -127,7 +127,7 @@ impl PaceLayer {
                 by_upstream: true,
             }),
             Err(NotReady::Error(error)) => {
-                let admitted = error.is_unavailable() && !denies_on_failure;
+                let admitted = failure_policy.admits(&error);
                 telemetry::check_failed(&error, admitted);
                 if admitted { Ok(None) } else { Err(PaceError::Limiter(error)) }
             }

@@ -21,7 +21,7 @@ use crate::{
     error::Error,
     limiter::Limiter,
     outcome::{self, DenialBody, ResponseHooks, Settlement},
-    policy::{Charges, OnFailure},
+    policy::{Charges, FailurePolicy},
     rule::{ApplicableRules, PendingLookups, RequestFn, Rule, Rules, route},
     store::Answer,
     telemetry::{self, Announcement, FirstRequests},
@@ -138,8 +138,7 @@ impl Decider {
     #[inline]
     fn check(&self, rules: ApplicableRules, parts: &mut Parts) -> FirstStep {
         if let Err(error) = self.rules.require_rows(rules, parts) {
-            let policy = FailurePolicy { binds: true, denies: true };
-            return FirstStep::Decided(self.fail(policy, &error, parts));
+            return FirstStep::Decided(self.fail(FailurePolicy::DENY, &error, parts));
         }
         let Ok((mut charges, hooks)) = outcome::charges(self.rules.select(rules), parts) else {
             return FirstStep::Decided(Admission::Rejected(self.denial_format.no_peer(parts)));
@@ -245,13 +244,11 @@ impl Decider {
     /// Admits or rejects a request that the store could not decide.
     #[cold]
     fn fail(&self, policy: FailurePolicy, error: &Error, parts: &mut Parts) -> Admission {
-        // An invalid check is a mistake of the application. It is rejected, because admitting it
-        // would lift the limit for good.
-        let rejected = policy.denies || (error.is_invalid() && policy.binds);
-        telemetry::check_failed(error, !rejected);
-        match rejected {
-            true => Admission::Rejected(self.denial_format.unavailable(self.jitter, parts)),
-            false => self.pass(parts),
+        let admitted = policy.admits(error);
+        telemetry::check_failed(error, admitted);
+        match admitted {
+            true => self.pass(parts),
+            false => Admission::Rejected(self.denial_format.unavailable(self.jitter, parts)),
         }
     }
 
@@ -266,24 +263,6 @@ impl Decider {
             decided(decision, parts).add_to(response.extensions_mut());
         }
         response
-    }
-}
-
-/// The treatment of a request if the store cannot answer, derived from all charges of its check.
-#[derive(Clone, Copy)]
-struct FailurePolicy {
-    /// At least one charge is not a shadow.
-    binds: bool,
-    /// At least one charge that is not a shadow says [`OnFailure::Deny`].
-    denies: bool,
-}
-
-impl FailurePolicy {
-    #[inline]
-    fn of(charges: &Charges<'_>) -> Self {
-        let mut binding = charges.iter().filter(|charge| !charge.is_shadow()).peekable();
-        let binds = binding.peek().is_some();
-        Self { binds, denies: binding.any(|charge| charge.on_failure() == OnFailure::Deny) }
     }
 }
 

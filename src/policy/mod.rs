@@ -3,10 +3,12 @@
 mod charge;
 mod charges;
 mod counters;
+mod failure_policy;
 mod key_watch;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod policy;
 
+pub(crate) use self::failure_policy::FailurePolicy;
 pub use self::{
     charge::{Charge, OnFailure},
     charges::Charges,

@@ -92,6 +92,7 @@ async fn on_failure_decides_when_the_limiter_cannot() {
     // What the program asks wrongly, or has no turn in time, is not let through.
     for kind in [ErrorKind::Invalid, ErrorKind::QueueFull, ErrorKind::Deadline] {
         assert!(call(kind, OnFailure::Allow, false).await.is_err(), "{kind:?}");
+        assert!(call(kind, OnFailure::Deny, true).await.is_ok(), "{kind:?} of a shadow charge");
     }
 }
 
