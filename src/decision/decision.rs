@@ -211,7 +211,7 @@ fn wrong_length() -> Error {
 }
 
 /// The details of a denied check: the outcome of each charge, and the wait.
-/// [`Decision`](super::Decision) has an example.
+/// [`Decision`] has an example.
 #[derive(Debug, Clone)]
 pub struct Denied<'p>(pub(super) Details<'p>);
 
@@ -263,7 +263,7 @@ impl<'p> Denied<'p> {
 }
 
 /// The details of an admitted check: the outcome of each charge, and the receipt.
-/// [`Decision`](super::Decision) has an example.
+/// [`Decision`] has an example.
 #[derive(Debug, Clone)]
 pub struct Allowed<'p>(pub(super) Details<'p>);
 

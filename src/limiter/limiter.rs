@@ -99,7 +99,7 @@ impl Limiter {
     ///
     /// Returns an error if there are more than [`Charges::MAX`] charges, if the store cannot keep
     /// the quota of a charge, or if the store cannot answer and either a charge says
-    /// [`OnFailure::Deny`](crate::OnFailure::Deny) or the limiter has no
+    /// [`OnFailure::Deny`] or the limiter has no
     /// [fallback](crate::Resilience::fallback). An embedded store can always answer.
     #[inline]
     pub fn check<'l, 'p>(&'l self, charges: impl Into<Charges<'p>>) -> Check<'l, 'p> {
@@ -218,11 +218,11 @@ impl Limiter {
     /// The task waits until the store answers again, so an outage never spends more than the quota.
     /// [`Charge::with_on_failure`] changes this:
     ///
-    /// - [`OnFailure::Local`](crate::OnFailure::Local): this process decides by itself. Without a
+    /// - [`OnFailure::Local`]: this process decides by itself. Without a
     ///   [fallback](crate::Resilience::without_fallback), the error is returned at once.
-    /// - [`OnFailure::Allow`](crate::OnFailure::Allow): the charge is admitted. Without a fallback, the error
+    /// - [`OnFailure::Allow`]: the charge is admitted. Without a fallback, the error
     ///   is returned at once.
-    /// - [`OnFailure::Deny`](crate::OnFailure::Deny): the task waits, as by default.
+    /// - [`OnFailure::Deny`]: the task waits, as by default.
     ///
     /// A [shadow](Charge::shadow) never waits for the store.
     ///
@@ -285,7 +285,7 @@ impl Limiter {
         self.0.denial_log.mode()
     }
 
-    /// Spends the cost of all charges, even beyond the limit. Takes one [`Charge`](crate::Charge) or
+    /// Spends the cost of all charges, even beyond the limit. Takes one [`Charge`] or
     /// several.
     ///
     /// The [outcomes](Allowed::outcomes) have the standings of the keys after the charge, and the
@@ -321,7 +321,7 @@ impl Limiter {
     /// the store cannot answer and either may have spent the units
     /// ([`Effect::Unknown`](crate::Effect::Unknown)) or the limiter has no
     /// [fallback](crate::Resilience::fallback). If the store has certainly not spent the
-    /// units, the fallback spends them, whatever the [`OnFailure`](crate::OnFailure) of the
+    /// units, the fallback spends them, whatever the [`OnFailure`] of the
     /// charges, and charges them to the store later.
     pub async fn penalize<'p>(
         &self,
@@ -334,7 +334,7 @@ impl Limiter {
     }
 
     /// Blocks the keys of these charges under their policies for `duration`. Takes one
-    /// [`Charge`](crate::Charge) or several; their costs are ignored.
+    /// [`Charge`] or several; their costs are ignored.
     /// Returns the number of keys that had spent units or were already blocked. It is 0 if the block meets
     /// a new key, for example because the address of a client was written in another way than the
     /// [rule](crate::Rule) charges it.

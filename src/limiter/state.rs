@@ -45,7 +45,7 @@ impl LimiterState {
 /// The store of a limiter.
 ///
 /// The memory store is not behind a pointer, so that a check of it is compiled as one function, and
-/// its reply is written where the [`Decision`](crate::Decision) needs it (`benches/check.rs`).
+/// its reply is written where the [`Decision`] needs it (`benches/check.rs`).
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "each limiter has one, on the heap")]
 pub(super) enum LimiterStore {

@@ -109,7 +109,7 @@ impl<B> fmt::Debug for ResponseBody<B> {
 /// The body of a denial: a document, or the body that a closure of the application has returned.
 pub(crate) enum DenialBody {
     Document(Bytes),
-    /// The body of a closure. The mutex makes it `Sync`, so that [`ResponseBody`](super::ResponseBody) is
+    /// The body of a closure. The mutex makes it `Sync`, so that [`ResponseBody`] is
     /// `Sync` if the inner body is. It is never locked for long.
     Boxed(Mutex<BoxedBody>),
 }

@@ -137,7 +137,7 @@ impl Policy {
     /// - Units that a key has spent stay spent, and expire no later than under the old quota.
     /// - A new limit applies at once.
     /// - After a change of the window, the new bound holds once one new window has passed.
-    /// - After a change of the [`Algorithm`](crate::Algorithm), all keys start with no units spent.
+    /// - After a change of the [`Algorithm`], all keys start with no units spent.
     pub fn set_quota(&self, quota: Quota) {
         self.0.quota.store(quota);
     }
@@ -152,12 +152,12 @@ impl Policy {
     /// Returns the name, and the quota with its algorithm: `api 100/min sliding-log`.
     pub(crate) fn description(&self) -> String {
         let quota = self.quota();
-        let algorithm = match quota.algorithm() {
-            // The text of a quota leaves the default algorithm out.
-            Algorithm::SlidingLog => " sliding-log",
-            _ => "",
-        };
-        format!("{} {quota}{algorithm}", self.name())
+        let algorithm = quota.algorithm();
+        // The text of a quota leaves the default algorithm out.
+        if algorithm == Algorithm::default() {
+            return format!("{} {quota} {algorithm}", self.name());
+        }
+        format!("{} {quota}", self.name())
     }
 
     pub(crate) fn counters(&self) -> &Counters {

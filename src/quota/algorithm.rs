@@ -181,6 +181,19 @@ impl Algorithm {
         }
     }
 
+    /// Returns whether the mark of a charge has the debt after it, so that a refund of a part of the
+    /// charge leaves the units that other charges have paid. With the wrong answer, refunded units of
+    /// a lease come back twice.
+    pub(crate) const fn has_debt_marks(self) -> bool {
+        match self {
+            Self::TokenBucket { .. } => true,
+            Self::SlidingLog
+            | Self::SlidingBuckets(_)
+            | Self::SlidingCounter
+            | Self::FixedWindow => false,
+        }
+    }
+
     /// Returns the same algorithm with the burst that `change` makes of its own, if it has one.
     pub(crate) fn map_burst(self, change: impl FnOnce(u64) -> u64) -> Self {
         match self {

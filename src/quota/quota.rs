@@ -9,10 +9,12 @@ use crate::{clock::Timestamp, error::Error, quota::Algorithm};
 ///
 /// Every constructor checks these ranges, so a quota is always valid.
 ///
-/// | value | minimum | maximum | |---|---|---| | limit | 1 unit | [`MAX_LIMIT`](Self::MAX_LIMIT) =
-/// 10^12 units; [`MAX_LOGGED`](Self::MAX_LOGGED) = 2^31 for `SlidingLog` and `SlidingBuckets` | |
-/// window | 1 ms | 400 days, in whole microseconds | | burst of a `TokenBucket` | 1 unit | 10^12
-/// units, and at most the units that refill in 400 days |
+/// | value | minimum | maximum |
+/// |---|---|---|
+/// | limit | 1 unit | [`MAX_LIMIT`](Self::MAX_LIMIT) = 10^12 units |
+/// | limit of `SlidingLog` and `SlidingBuckets` | 1 unit | [`MAX_LOGGED`](Self::MAX_LOGGED) = 2^31 units |
+/// | window | 1 ms | 400 days, in whole microseconds |
+/// | burst of a `TokenBucket` | 1 unit | 10^12 units, and at most the units that refill in 400 days |
 /// | n of `SlidingBuckets(n)` | 1 | 1000 |
 /// | lease | 1 ms | a tenth of the window and 1 h, in whole milliseconds; see [`leased`](Self::leased) |
 ///

@@ -15,7 +15,7 @@
 //!
 //! # Stages
 //!
-//! Each of the two stores is behind a [`Pipeline`](crate::Pipeline) of its own, with its own
+//! Each of the two stores is behind a [`Pipeline`](crate::remote::Pipeline) of its own, with its own
 //! breaker, deny cache and leases. One pipeline around both stores could have none of them:
 //!
 //! - Leases: units that the region leases from the pool, and a process from the region, would be used

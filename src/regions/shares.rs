@@ -37,9 +37,12 @@ impl Shares {
     fn share_of(&self, quota: &Quota) -> Option<Parts> {
         let (share, pool) = self.divide_units(quota.limit());
         let algorithm = quota.algorithm();
-        let UnitsReturn::AtRate { burst } = algorithm.units_return() else {
-            let part = |units| part(quota, units, algorithm);
-            return Some(Parts { share: Some(part(share)?), pool: valid_rest(pool, part)? });
+        let burst = match algorithm.units_return() {
+            UnitsReturn::AtRate { burst } => burst,
+            UnitsReturn::AfterWindow | UnitsReturn::ByPeriod => {
+                let part = |units| part(quota, units, algorithm);
+                return Some(Parts { share: Some(part(share)?), pool: valid_rest(pool, part)? });
+            }
         };
         let (share_burst, pool_burst) = self.divide_units(burst);
         let part_of = |burst| move |units| part(quota, units, algorithm.map_burst(|_| burst));

@@ -23,7 +23,7 @@ use crate::{
 ///
 /// A rule is made of closures over the head of the request ([`Parts`]). They return owned data. The
 /// middleware calls them for every request and does not await them. For keys, tiers and quotas from a
-/// database, a [`Lookup`](crate::Lookup) loads the row of the client before the closures are called. A
+/// database, a [`Lookup`] loads the row of the client before the closures are called. A
 /// result of an earlier layer is read with [`by::extension`](crate::by::extension).
 ///
 /// # Examples
@@ -198,7 +198,7 @@ impl Rule {
     }
 
     /// Looks up the row of a request in a database before the rule is applied, so that the closures of
-    /// the rule can use it: see [`Lookup`](crate::Lookup). Needs the feature `lookup`.
+    /// the rule can use it: see [`Lookup`]. Needs the feature `lookup`.
     ///
     /// Only requests to which the rule [applies](Self::only) are looked up. Rules and layers that
     /// resolve the same lookup share its result. If the row cannot be loaded, the rule's

@@ -158,7 +158,10 @@ impl CachedDenial {
     /// standing shows it: its waits are then not those of the quota.
     #[inline]
     fn unit_time(&self, quota: &Quota) -> Option<u64> {
-        let UnitsReturn::AtRate { .. } = quota.algorithm().units_return() else { return None };
+        match quota.algorithm().units_return() {
+            UnitsReturn::AtRate { .. } => {}
+            UnitsReturn::AfterWindow | UnitsReturn::ByPeriod => return None,
+        }
         let (window, limit) = (quota.window_micros(), quota.limit());
         let unit_time = window.is_multiple_of(limit).then(|| window / limit)?;
         let missing = self.limit.saturating_sub(self.remaining + 1).saturating_mul(unit_time);

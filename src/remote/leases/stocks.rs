@@ -20,7 +20,6 @@ use crate::{
     clock::{Clock, Timestamp},
     decision::{ChargeReply, ReceiptLine, StoreReply, Verdict},
     policy::Charge,
-    quota::UnitsReturn,
 };
 
 /// The stocks of a limiter's busy keys, and the units that the store has to refund.
@@ -361,8 +360,7 @@ impl Stocks {
 
     /// Returns whether the store marks a charge with the debt of a token bucket.
     fn has_debt_marks(&self, charge: &Charge<'_>) -> bool {
-        self.has_debt_marks
-            && matches!(charge.quota().algorithm().units_return(), UnitsReturn::AtRate { .. })
+        self.has_debt_marks && charge.quota().algorithm().has_debt_marks()
     }
 }
 

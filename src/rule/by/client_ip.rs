@@ -41,7 +41,7 @@ pub fn client_ip(source: ClientIp) -> impl Fn(&Parts) -> Identity + Clone + Send
 /// The server must [pass on this address](ClientIp#the-address-of-the-peer). Otherwise the layer
 /// rejects the request with status 500.
 ///
-/// Behind a proxy, this is the address of the proxy, so all clients share one [`Key`](crate::Key). Use
+/// Behind a proxy, this is the address of the proxy, so all clients share one [`Key`]. Use
 /// [`client_ip`] with another [`ClientIp`] there. If one of the first 1000 requests has a header
 /// that proxies write, a warning is logged once (feature `tracing`, on by default).
 pub fn peer_ip() -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {

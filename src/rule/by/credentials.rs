@@ -13,7 +13,7 @@ use crate::key::{Identity, Key};
 ///
 /// The client chooses the value. If no outer layer has verified it, an attacker can send another
 /// value with each request and is never limited. In that case, add a [`Rule`](crate::Rule) for the
-/// [address](super::client_ip) of the client.
+/// [address](super::client_ip()) of the client.
 ///
 /// The value is charged as it is written: `Dave` and `dave` are two keys. For the names of accounts,
 /// use [`Key::from_name`]:

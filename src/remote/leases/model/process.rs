@@ -7,7 +7,7 @@ use super::{
     },
     shared::Shared,
 };
-use crate::quota::{Algorithm, Quota};
+use crate::quota::Quota;
 
 /// A clock that runs at a rate of its own.
 #[derive(Debug, Clone, Copy)]
@@ -103,5 +103,5 @@ impl Process {
 }
 
 fn has_debt_marks(quota: &Quota) -> bool {
-    matches!(quota.algorithm(), Algorithm::TokenBucket { .. })
+    quota.algorithm().has_debt_marks()
 }
