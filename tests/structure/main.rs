@@ -1,4 +1,9 @@
-//! The modules import each other without circles: each only from the rows above it.
+//! The modules import each other without circles: each only from the rows above it. [`files`] compares
+//! single files, and [`pages`] the documentation.
+
+mod files;
+mod known;
+mod pages;
 
 use std::{
     collections::BTreeSet,

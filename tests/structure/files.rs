@@ -1,0 +1,380 @@
+//! The files of `src/`: what each imports, and how large it is.
+//!
+//! `cargo test --test structure figures -- --nocapture` prints a table of the sizes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use crate::known::{KNOWN, SMALL};
+
+/// Files below this number of lines of code need a cause.
+const MIN_LINES: usize = 40;
+const MAX_LINES: usize = 300;
+
+/// Imports that must not be: a sentence, the files, and what they import. A path names a file or a folder
+/// below `src`.
+const FORBIDDEN: &[(&str, &[&str], &[&str])] = &[
+    ("a rule imports a store", &["rule"], &["store", "memory", "redis", "remote", "regions"]),
+    ("`redis/` imports nothing of `remote/` or `memory/`", &["redis"], &["remote", "memory"]),
+    ("`middleware/` imports nothing of `memory/`", &["middleware"], &["memory"]),
+    ("the guarded store knows nothing of leases", &["remote"], &["remote/leases"]),
+];
+
+/// The parts of `remote/` that are above the guarded store.
+const ABOVE_GUARDED: &[&str] = &["remote/leases", "remote/pipeline"];
+
+/// A file of `src/`, without its tests.
+struct Source {
+    /// Below `src`, such as `redis/wire`. That of `redis/mod.rs` is `redis`, and that of `lib.rs` is empty.
+    path: String,
+    /// Without comments, with the texts of literals.
+    code: String,
+    is_folder: bool,
+}
+
+impl Source {
+    fn lines(&self) -> usize {
+        self.code.lines().filter(|line| !line.trim().is_empty()).count()
+    }
+
+    fn folder(&self) -> &str {
+        self.path.split_once('/').map_or(self.path.as_str(), |(folder, _)| folder)
+    }
+
+    /// Returns the full paths of all names that the file imports or calls by a path, with `/` for `::`.
+    fn imports(&self, sources: &BTreeMap<String, Source>) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        for (at, _) in self.code.match_indices("use ") {
+            let begins = self.code[..at].trim_end_matches(' ');
+            if begins.ends_with(['\n', '}', '{', ';', ')']) || begins.is_empty() || at == 0 {
+                let is_exported = begins.ends_with(')') || self.code[..at].ends_with("pub ");
+                // A folder exports what its files have: that is no import.
+                if !(self.is_folder && is_exported) {
+                    members("", self.code[at + 4..].split(';').next().unwrap_or(""), &mut found);
+                }
+            }
+        }
+        for lead in ["crate::", "super::", "self::"] {
+            for (at, _) in self.code.match_indices(lead) {
+                let is_start =
+                    !self.code[..at].ends_with(|c: char| c.is_alphanumeric() || c == ':');
+                if is_start && !self.is_folder {
+                    members("", &self.code[at..], &mut found);
+                }
+            }
+        }
+        let absolute = found.iter().filter_map(|path| self.absolute(path));
+        let mut absolute: BTreeSet<String> = absolute.collect();
+        // Names that are called by the name of an imported module, such as `wire::encode`.
+        let modules: Vec<_> =
+            absolute.iter().filter(|path| sources.contains_key(*path)).cloned().collect();
+        for module in modules {
+            let name = module.rsplit('/').next().expect("some");
+            for (at, _) in self.code.match_indices(&format!("{name}::")) {
+                if !self.code[..at].ends_with(|c: char| c.is_alphanumeric() || "_:".contains(c)) {
+                    let rest = &self.code[at + name.len() + 2..];
+                    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
+                    absolute.insert(format!("{module}/{}", &rest[..end.unwrap_or(rest.len())]));
+                }
+            }
+        }
+        absolute
+    }
+
+    /// Resolves the leading `crate`, `self` and `super` of a path.
+    fn absolute(&self, path: &str) -> Option<String> {
+        let own = match self.is_folder || self.path.is_empty() {
+            true => self.path.clone(),
+            false => self.path.clone(),
+        };
+        let (mut base, mut rest) = match path.split_once('/')? {
+            ("crate", rest) => (String::new(), rest),
+            ("self", rest) => (own, rest),
+            ("super", rest) => (parent(&own), rest),
+            _ => return None,
+        };
+        while let Some(above) = rest.strip_prefix("super/") {
+            (base, rest) = (parent(&base), above);
+        }
+        Some(
+            [base.as_str(), rest]
+                .into_iter()
+                .filter(|it| !it.is_empty())
+                .collect::<Vec<_>>()
+                .join("/"),
+        )
+    }
+}
+
+fn parent(path: &str) -> String {
+    path.rsplit_once('/').map_or("", |(parent, _)| parent).to_owned()
+}
+
+/// Reads one path at the beginning of `rest`, with its groups in braces, and returns its length.
+fn members(before: &str, rest: &str, paths: &mut BTreeSet<String>) -> usize {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let name = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
+    let path = [before, &rest[..name]].into_iter().filter(|it| !it.is_empty() && *it != "self");
+    // `self` is a module alone at the beginning.
+    let path = match before {
+        "" => rest[..name].to_owned(),
+        _ => path.collect::<Vec<_>>().join("/"),
+    };
+    if rest[name..].starts_with("::") {
+        return name + 2 + members(&path, &rest[name + 2..], paths);
+    }
+    if name > 0 || !rest.starts_with('{') {
+        paths.insert(path);
+        return name;
+    }
+    let mut at = 1;
+    while let Some(next) = rest[at..].find(|c: char| is_name(c) || c == '{' || c == '}') {
+        at += next;
+        if rest[at..].starts_with('}') {
+            return at + 1;
+        }
+        if rest[at..].starts_with("as ") {
+            at += 3 + rest[at + 3..].find(|c| !is_name(c)).unwrap_or(0);
+            continue;
+        }
+        at += members(before, &rest[at..], paths);
+    }
+    rest.len()
+}
+
+/// Reads the files of `src/` by their paths, without those of tests.
+fn sources() -> BTreeMap<String, Source> {
+    let mut found = Vec::new();
+    super::files(Path::new("src"), &mut found);
+    let mut sources = BTreeMap::new();
+    let mut tests = BTreeSet::new();
+    for file in found {
+        let path = file.strip_prefix("src").expect("below").with_extension("");
+        let path = path.to_str().expect("UTF-8");
+        let text = fs::read_to_string(&file).expect("UTF-8");
+        let is_folder = path.ends_with("mod") || path == "lib";
+        let path = path.trim_end_matches("mod").trim_end_matches('/').to_owned();
+        let path = if path == "lib" { String::new() } else { path };
+        for declared in text.split("#[cfg(test)]\n").skip(1) {
+            let mut lines = declared.lines().skip_while(|line| line.starts_with("#["));
+            let file = declared.split_once("#[path = \"").filter(|(before, _)| before.is_empty());
+            let file = file.and_then(|(_, rest)| rest.split(".rs").next());
+            if let Some(name) =
+                lines.next().and_then(|line| line.strip_prefix("mod ")?.strip_suffix(';'))
+            {
+                let folder = if is_folder { path.clone() } else { parent(&path) };
+                tests.insert(join(&folder, file.unwrap_or(name)));
+                tests.insert(join(&path, file.unwrap_or(name)));
+            }
+        }
+        let code = super::code(&file);
+        sources.insert(path.clone(), Source { path, code, is_folder });
+    }
+    sources.retain(|path, _| !tests.iter().any(|test| is_in(path, test)));
+    sources
+}
+
+fn join(folder: &str, name: &str) -> String {
+    if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
+}
+
+/// Returns whether `path` is `place` or below it.
+fn is_in(path: &str, place: &str) -> bool {
+    path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Returns the file in which the item at `path` is defined, following the exports of folders.
+fn file_of(path: &str, sources: &BTreeMap<String, Source>) -> Option<String> {
+    if sources.contains_key(path) {
+        return Some(path.to_owned());
+    }
+    let (mut module, mut name) = path.rsplit_once('/').unwrap_or(("", path));
+    while !sources.contains_key(module) {
+        (module, name) = module.rsplit_once('/').unwrap_or(("", module));
+    }
+    let source = &sources[module];
+    let mut exports = BTreeSet::new();
+    for (at, start) in source.code.match_indices("use self::") {
+        members("self", &source.code[at + start.len()..], &mut exports);
+    }
+    let ending = format!("/{name}");
+    let export = exports.iter().find(|export| export.ends_with(&ending));
+    let export = export.and_then(|export| source.absolute(export));
+    match export.filter(|export| export != path) {
+        Some(export) => file_of(&export, sources),
+        None => Some(module.to_owned()).filter(|module| !module.is_empty()),
+    }
+}
+
+/// Returns the files that each file imports from.
+fn edges(sources: &BTreeMap<String, Source>) -> BTreeMap<String, BTreeSet<String>> {
+    let edges = sources.values().filter(|source| !source.path.is_empty()).map(|source| {
+        let files = source.imports(sources).into_iter().filter_map(|path| file_of(&path, sources));
+        let files = files.filter(|file| *file != source.path);
+        // A folder that does nothing but export is no part of a circle.
+        (source.path.clone(), files.collect())
+    });
+    edges.collect()
+}
+
+/// Returns the groups of files that import each other.
+fn circles(edges: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
+    let reach = |from: &String| {
+        let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
+        while let Some(file) = next.pop() {
+            for to in edges.get(file).into_iter().flatten() {
+                if seen.insert(to) {
+                    next.push(to);
+                }
+            }
+        }
+        seen
+    };
+    let reached: BTreeMap<_, _> = edges.keys().map(|file| (file, reach(file))).collect();
+    let group = |file: &String| {
+        let both =
+            reached[file].iter().filter(|to| reached.get(**to).is_some_and(|it| it.contains(file)));
+        both.map(|to| to.as_str()).collect::<Vec<_>>()
+    };
+    let groups = edges.keys().map(group).filter(|group| group.len() > 1);
+    groups.map(|group| format!("circle: {}", group.join(", "))).collect()
+}
+
+fn forbidden(edges: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (file, imported) in edges {
+        for (rule, files, banned) in FORBIDDEN {
+            let is_above = ABOVE_GUARDED.iter().any(|above| is_in(file, above));
+            let concerns = files.iter().any(|place| is_in(file, place))
+                && !(banned == &["remote/leases"] && is_above);
+            let wrong = imported.iter().filter(|to| banned.iter().any(|place| is_in(to, place)));
+            found.extend(
+                wrong.filter(|_| concerns).map(|to| format!("{file} imports {to}: {rule}")),
+            );
+        }
+    }
+    found
+}
+
+/// Returns the types whose own `impl` blocks stand in several files.
+fn spread(sources: &BTreeMap<String, Source>) -> BTreeSet<String> {
+    let mut places: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for source in sources.values() {
+        // A module that takes the place of another while a feature is off.
+        if source.path.rsplit('/').next().is_some_and(|name| name.starts_with("no_")) {
+            continue;
+        }
+        for line in source.code.lines().filter(|line| line.starts_with("impl")) {
+            let rest = after_generics(&line["impl".len()..]).trim_start();
+            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+            let (name, rest) = (&rest[..end], after_generics(&rest[end..]));
+            if !name.is_empty() && !rest.contains(" for ") && !rest.starts_with("::") {
+                places.entry(name.to_owned()).or_default().insert(&source.path);
+            }
+        }
+    }
+    let spread = places.iter().filter(|(_, files)| files.len() > 1);
+    spread
+        .map(|(name, files)| {
+            format!("impl of {name}: {}", Vec::from_iter(files.iter().copied()).join(", "))
+        })
+        .collect()
+}
+
+/// Skips `<..>` at the beginning of `text`.
+fn after_generics(text: &str) -> &str {
+    let mut depth = 0;
+    for (at, c) in text.char_indices() {
+        match c {
+            '<' => depth += 1,
+            '>' if !text[..at].ends_with('-') => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return if c == '>' { &text[at + 1..] } else { &text[at..] };
+        }
+    }
+    text
+}
+
+/// Returns the lines of each folder of `src/`, the largest first.
+fn folders(sources: &BTreeMap<String, Source>) -> Vec<(&str, usize)> {
+    let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
+    for source in sources.values() {
+        *lines.entry(source.folder()).or_default() += source.lines();
+    }
+    let mut folders = Vec::from_iter(lines);
+    folders.sort_by_key(|(_, lines)| std::cmp::Reverse(*lines));
+    folders
+}
+
+fn sizes(sources: &BTreeMap<String, Source>) -> BTreeSet<String> {
+    let total: usize = sources.values().map(Source::lines).sum();
+    let is_large = |(folder, lines): &(&str, usize)| !folder.is_empty() && lines * 4 > total;
+    let large = folders(sources).into_iter().filter(is_large);
+    let large = large.map(|(folder, _)| format!("folder above a quarter: {folder}"));
+    let files = sources.values().filter_map(|source| match source.lines() {
+        lines if lines > MAX_LINES => Some(format!("above {MAX_LINES} lines: {}", source.path)),
+        lines if lines < MIN_LINES && !source.is_folder => {
+            Some(format!("below {MIN_LINES} lines: {}", source.path))
+        }
+        _ => None,
+    });
+    large.chain(files).collect()
+}
+
+#[test]
+fn files_keep_the_rules() {
+    let sources = sources();
+    let edges = edges(&sources);
+    assert!(edges.values().map(BTreeSet::len).sum::<usize>() > 500, "imports are found");
+    let found = [circles(&edges), forbidden(&edges), spread(&sources), sizes(&sources)];
+    let found: BTreeSet<String> = found.into_iter().flatten().collect();
+    let small = SMALL.iter().map(|(file, _)| format!("below {MIN_LINES} lines: {file}"));
+    let known: BTreeSet<String> = KNOWN.iter().map(|it| (*it).to_owned()).chain(small).collect();
+    let lines =
+        |set: Vec<&String>| set.iter().map(|it| format!("    {it:?},\n")).collect::<String>();
+    let (new, gone) = (found.difference(&known).collect(), known.difference(&found).collect());
+    let (new, gone) = (lines(new), lines(gone));
+    assert!(
+        new.is_empty() && gone.is_empty(),
+        "broken:\n{new}\nnot broken any more, remove:\n{gone}"
+    );
+}
+
+/// Prints the sizes of files and folders.
+#[test]
+fn figures() {
+    let sources = sources();
+    let mut lines: Vec<_> = sources.values().map(Source::lines).collect();
+    lines.sort_unstable();
+    let total: usize = lines.iter().sum();
+    println!("| | |\n|---|--:|");
+    println!("| lines of code, without tests and comments | {total} |");
+    println!("| files | {} |", lines.len());
+    println!("| median of a file | {} |", lines[lines.len() / 2]);
+    println!(
+        "| files below {MIN_LINES} lines | {} |",
+        lines.iter().filter(|it| **it < MIN_LINES).count()
+    );
+    println!("| largest file | {} |", lines[lines.len() - 1]);
+    for (folder, lines) in folders(&sources).into_iter().filter(|(_, it)| it * 100 >= total) {
+        println!("| `{folder}` | {lines} ({:.1}%) |", 100.0 * lines as f64 / total as f64);
+    }
+    assert!(total > 5_000, "the sources are here");
+}
+
+#[test]
+fn paths_and_generics_are_read() {
+    let mut found = BTreeSet::new();
+    members("", "super::{self, a::{B as C, d}, e::F};", &mut found);
+    assert_eq!(Vec::from_iter(found), ["super", "super/a/B", "super/a/d", "super/e/F"]);
+    assert_eq!(after_generics("<A: B<C>, D: Fn() -> E> F {"), " F {");
+    let edges = [("a", &["b"][..]), ("b", &["c"]), ("c", &["a", "d"]), ("d", &[])];
+    let edges =
+        edges.map(|(from, to)| (from.to_owned(), to.iter().map(|it| it.to_string()).collect()));
+    assert_eq!(circles(&BTreeMap::from(edges)), BTreeSet::from(["circle: a, b, c".to_owned()]));
+}
