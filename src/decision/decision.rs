@@ -5,7 +5,8 @@ use std::{mem, time::Duration};
 use smallvec::SmallVec;
 
 use super::{
-    ChargeReply, Outcome, Outcomes, Receipt, ReceiptLine, Source, Standing, StoreReply, Verdict,
+    ChargeReply, OneReply, Outcome, Outcomes, Receipt, ReceiptLine, Source, Standing, StoreReply,
+    Verdict,
 };
 use crate::{
     clock::Timestamp,
@@ -95,11 +96,9 @@ impl<'p> Decision<'p> {
     #[inline(always)]
     pub(crate) fn of_one(
         charges: &mut Charges<'p>,
-        is_shadow: bool,
-        time: Timestamp,
-        source: Source,
-        reply: ChargeReply,
+        OneReply { time, source, reply }: OneReply,
     ) -> Self {
+        let is_shadow = charges[0].is_shadow();
         let binding = (!is_shadow).then_some(0);
         if reply.verdict == Verdict::Passed || is_shadow {
             Self::Allowed(Allowed(Details {

@@ -8,6 +8,7 @@ mod receipt;
 mod standing;
 mod store_reply;
 
+pub(crate) use self::store_reply::OneReply;
 pub use self::{
     decision::{Allowed, Decision, Denied},
     mark::Mark,

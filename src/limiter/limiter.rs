@@ -8,18 +8,17 @@ use super::{
     check::{Check, check_now},
     queue::Queue,
     reservation::{Reservation, Reserve},
-    state::{LimiterState, LimiterStore},
+    state::{Begun, LimiterState, LimiterStore},
     until_ready::until_ready,
 };
 use crate::{
-    clock::Timestamp,
-    decision::{Allowed, ChargeReply, Decision, Receipt, StoreReply},
+    decision::{Allowed, Decision, Receipt, StoreReply},
     error::Error,
     memory::{MemoryConfig, MemoryStore},
-    policy::{Charge, Charges, OnFailure},
+    policy::{Charges, OnFailure},
     quota::Quota,
     remote::Resilience,
-    store::{Answer, Request, Status, Store},
+    store::{Request, Status, Store},
     telemetry::{self, DenialEvents, DenialLog},
 };
 
@@ -411,18 +410,6 @@ impl Limiter {
         Ok(reply.found_keys())
     }
 
-    /// Decides a check of one charge, unless the store of this limiter is not a [`MemoryStore`].
-    #[inline]
-    pub(crate) fn acquire_in_memory(
-        &self,
-        charge: &Charge<'_>,
-    ) -> Option<(Timestamp, ChargeReply)> {
-        match &self.0.store {
-            LimiterStore::Memory(store) => Some(store.acquire_one(charge)),
-            LimiterStore::Embedded(_) | LimiterStore::Remote(_) => None,
-        }
-    }
-
     /// Waits like [`until_ready`](Self::until_ready). If a charge says [`OnFailure::Deny`], the wait goes on
     /// while the store cannot answer. Otherwise the error is returned at once.
     ///
@@ -443,7 +430,7 @@ impl Limiter {
     }
 
     /// Starts a check, for callers that use an answer that is ready at once without a future.
-    pub(crate) fn begin(&self, charges: &Charges<'_>) -> Answer {
+    pub(crate) fn begin(&self, charges: &Charges<'_>) -> Result<Begun, Error> {
         self.0.begin(charges)
     }
 

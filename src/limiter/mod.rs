@@ -8,9 +8,9 @@ mod reservation;
 mod state;
 mod until_ready;
 
-pub(crate) use self::queue::require_timer;
 pub use self::{
     check::Check,
     limiter::Limiter,
     reservation::{Reservation, Reserve},
 };
+pub(crate) use self::{queue::require_timer, state::Begun};

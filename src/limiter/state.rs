@@ -4,10 +4,10 @@ use std::any::Any;
 
 use super::queue::Queue;
 use crate::{
-    decision::{Decision, Receipt, StoreReply},
+    decision::{Decision, OneReply, Receipt, StoreReply},
     error::Error,
     memory::MemoryStore,
-    policy::Charge,
+    policy::{Charge, Charges},
     remote::{Pipeline, Resilience},
     store::{Answer, Request, Status, Store},
     telemetry::{self, DenialLog},
@@ -22,8 +22,67 @@ pub(super) struct LimiterState {
 
 impl LimiterState {
     /// Starts a check.
-    pub(super) fn begin(&self, charges: &[Charge<'_>]) -> Answer {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the charges are not valid.
+    #[inline]
+    pub(super) fn begin(&self, charges: &Charges<'_>) -> Result<Begun, Error> {
+        if let [charge] = &**charges {
+            match &self.store {
+                LimiterStore::Memory(store) => {
+                    return Ok(Begun::Decided(store.acquire_one(charge)));
+                }
+                LimiterStore::Embedded(_) => {}
+                LimiterStore::Remote(pipeline) => {
+                    return Ok(match pipeline.acquire_one(charge) {
+                        Ok(reply) => Begun::Decided(reply),
+                        Err(answer) => Begun::Asks(answer),
+                    });
+                }
+            }
+        }
+        charges.validate()?;
+        Ok(Begun::Asks(self.acquire(charges)))
+    }
+
+    /// Starts a check of these valid charges.
+    pub(super) fn acquire(&self, charges: &[Charge<'_>]) -> Answer {
         self.store.call(Request::Acquire(charges))
+    }
+
+    /// Makes the decision of a check with one charge, and reports it.
+    ///
+    /// The common case borrows nothing of the decision before it is returned, so that the compiler
+    /// writes it where the caller needs it.
+    #[inline(always)]
+    pub(super) fn decide_one<'p>(
+        &self,
+        charges: &mut Charges<'p>,
+        reply: OneReply,
+    ) -> Decision<'p> {
+        if telemetry::reports_decisions() {
+            return self.decide_and_report(charges, reply);
+        }
+        Decision::of_one(charges, reply)
+    }
+
+    #[inline(never)]
+    fn decide_and_report<'p>(&self, charges: &mut Charges<'p>, reply: OneReply) -> Decision<'p> {
+        let decision = Decision::of_one(charges, reply);
+        self.report(&decision);
+        decision
+    }
+
+    /// Makes the decision of a check, and reports it.
+    pub(super) fn decide<'p>(
+        &self,
+        charges: &mut Charges<'p>,
+        reply: StoreReply,
+    ) -> Result<Decision<'p>, Error> {
+        let decision = Decision::new(charges, reply)?;
+        self.report(&decision);
+        Ok(decision)
     }
 
     pub(super) async fn refund(&self, receipt: &Receipt) -> Result<StoreReply, Error> {
@@ -40,6 +99,15 @@ impl LimiterState {
     pub(super) fn report(&self, decision: &Decision<'_>) {
         telemetry::record_decision(decision, &self.denial_log, || None);
     }
+}
+
+/// The start of a check.
+pub(crate) enum Begun {
+    /// This process has decided the only charge: its memory, its leases, or its fallback while the breaker
+    /// is open.
+    Decided(OneReply),
+    /// The store decides.
+    Asks(Answer),
 }
 
 /// The store of a limiter.

@@ -39,7 +39,7 @@ where
     let mut pause = MIN_PAUSE;
     let decision = loop {
         gate(deadline).await?;
-        let result = state.begin(&charges).await;
+        let result = state.acquire(&charges).await;
         turn.set_store_down(result.is_err());
         let wait = match result {
             Ok(reply) => match Decision::new(&mut charges.clone(), reply)? {

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     algorithm,
     clock::Timestamp,
-    decision::{ChargeReply, Mark, Receipt, ReceiptLine, Standing, Verdict},
+    decision::{ChargeReply, Mark, OneReply, Receipt, ReceiptLine, Standing, Verdict},
     policy::Charge,
     store::{Answer, MemoryStats, Request, Source, Status, Store, StoreReply},
 };
@@ -96,20 +96,10 @@ impl MemoryStore {
 
     /// Decides a check of one charge now.
     #[inline(always)]
-    pub(crate) fn acquire_one(&self, charge: &Charge<'_>) -> (Timestamp, ChargeReply) {
+    pub(crate) fn acquire_one(&self, charge: &Charge<'_>) -> OneReply {
         let time = self.0.clock.now();
-        (time, decide_one(&self.0, charge, time, Mode::Acquire))
-    }
-
-    /// Decides a check now.
-    #[inline]
-    pub(crate) fn acquire(&self, charges: &[Charge<'_>]) -> StoreReply {
-        let time = self.0.clock.now();
-        StoreReply {
-            time,
-            source: Source::Local,
-            charges: decide(&self.0, charges, time, Mode::Acquire),
-        }
+        let reply = decide_one(&self.0, charge, time, Mode::Acquire);
+        OneReply { time, source: Source::Local, reply }
     }
 
     /// Executes a request at `time`.

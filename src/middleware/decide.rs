@@ -17,9 +17,9 @@ use super::{
     respond::DenialFormat,
 };
 use crate::{
-    decision::{Decision, Denied, Source, StoreReply, Verdict},
+    decision::{Decision, Denied, OneReply, StoreReply, Verdict},
     error::Error,
-    limiter::Limiter,
+    limiter::{Begun, Limiter},
     outcome::{self, DenialBody, ResponseHooks, Settlement},
     policy::{Charges, FailurePolicy},
     rule::{ApplicableRules, PendingLookups, RequestFn, Rule, Rules, route},
@@ -147,29 +147,28 @@ impl Decider {
             return FirstStep::Decided(self.pass(parts));
         }
         misuse::observe(&self.first_requests, &self.limiter, &charges, parts);
-        // One charge in memory is the common case: its reply is moved once, into the decision, or
-        // nowhere if nothing reports an admission (`benches/layer.rs`).
-        if let [charge] = &*charges
-            && let Some((time, reply)) = self.limiter.acquire_in_memory(charge)
-        {
-            let is_shadow = charge.is_shadow();
-            let is_admitted = reply.verdict == Verdict::Passed || is_shadow;
-            return FirstStep::Decided(
-                if is_admitted && hooks.is_empty() && !self.reports_admissions() {
-                    Admission::Admitted(ResponseChange::None)
-                } else {
-                    let source = Source::Local;
-                    let decision = Decision::of_one(&mut charges, is_shadow, time, source, reply);
-                    self.admit(&decision, hooks, parts)
-                },
-            );
-        }
-        match self.limiter.begin(&charges).now() {
-            Ok(reply) => FirstStep::Decided(self.judge(charges, hooks, reply, parts)),
-            Err(answer) => {
-                let charges = charges.into_owned();
-                FirstStep::Pending(PendingDecision::Checking { answer, charges, hooks })
+        match self.limiter.begin(&charges) {
+            // One charge is the common case: its reply is moved once, into the decision, or nowhere if
+            // nothing reports an admission (`benches/layer.rs`).
+            Ok(Begun::Decided(OneReply { reply, .. }))
+                if (reply.verdict == Verdict::Passed || charges[0].is_shadow())
+                    && hooks.is_empty()
+                    && !self.reports_admissions() =>
+            {
+                FirstStep::Decided(Admission::Admitted(ResponseChange::None))
             }
+            Ok(Begun::Decided(reply)) => {
+                let decision = Decision::of_one(&mut charges, reply);
+                FirstStep::Decided(self.admit(&decision, hooks, parts))
+            }
+            Ok(Begun::Asks(answer)) => match answer.now() {
+                Ok(reply) => FirstStep::Decided(self.judge(charges, hooks, reply, parts)),
+                Err(answer) => {
+                    let charges = charges.into_owned();
+                    FirstStep::Pending(PendingDecision::Checking { answer, charges, hooks })
+                }
+            },
+            Err(error) => FirstStep::Decided(self.fail(FailurePolicy::of(&charges), &error, parts)),
         }
     }
 

@@ -27,7 +27,4 @@ mod pipeline;
 mod scheduling_delay;
 
 pub use self::{breaker::BreakerConfig, config::Resilience};
-pub(crate) use self::{
-    fallback::{Fallback, UNKNOWN_WAIT_MICROS},
-    pipeline::Pipeline,
-};
+pub(crate) use self::{fallback::UNKNOWN_WAIT_MICROS, pipeline::Pipeline};

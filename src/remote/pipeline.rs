@@ -14,8 +14,8 @@ use super::{
     scheduling_delay::SchedulingDelay,
 };
 use crate::{
-    clock::{Timestamp, micros},
-    decision::ChargeReply,
+    clock::micros,
+    decision::OneReply,
     error::Error,
     policy::Charge,
     store::{Answer, Request, Status, Store},
@@ -89,21 +89,29 @@ impl Pipeline {
         }
     }
 
-    /// Decides a check with this one charge, if its quota is leased. If the stock pays it, the result
-    /// is its time and reply.
+    /// Starts a check with one charge. The result is the reply if the stock of a leased quota pays the
+    /// charge, or if the fallback decides because the breaker is open.
     ///
-    /// This is [`call`](Self::call), without an [`Answer`] in the common case.
+    /// This is [`call`](Self::call), without an [`Answer`] where this process decides.
     ///
     /// # Errors
     ///
-    /// Returns the answer if the stock is too small.
+    /// Returns the answer if the store decides.
     #[inline]
-    pub(crate) fn acquire_leased(
-        &self,
-        charge: &Charge<'_>,
-    ) -> Option<Result<(Timestamp, ChargeReply), Answer>> {
-        charge.quota().lease()?;
-        Some(leases::acquire_one(self.leases.as_ref()?, charge))
+    pub(crate) fn acquire_one(&self, charge: &Charge<'_>) -> Result<OneReply, Answer> {
+        if let (Some(_), Some(leases)) = (charge.quota().lease(), &self.leases) {
+            return leases::acquire_one(leases, charge);
+        }
+        let request = Request::Acquire(slice::from_ref(charge));
+        match &self.guarded.fallback {
+            // This is step 2 of `Guarded::call_by`.
+            Some(fallback)
+                if fallback.decides_alone(charge) && self.guarded.is_rejected(request) =>
+            {
+                Ok(fallback.acquire_rejected(charge))
+            }
+            _ => Err(self.guarded.call(request, Origin::Caller, self.guarded.deadline)),
+        }
     }
 
     /// Ends the leases, also those of a store with leases of its own: refunds the units in stock, and
@@ -113,15 +121,6 @@ impl Pipeline {
             leases.close().await?;
         }
         self.guarded.store.close().await
-    }
-
-    /// Returns the fallback if it decides a check with this one charge because the breaker is open.
-    ///
-    /// This is step 2 of [`Guarded::call_by`], without an [`Answer`].
-    #[inline]
-    pub(crate) fn fallback_for(&self, charge: &Charge<'_>) -> Option<&Fallback> {
-        let is_open = self.guarded.is_rejected(Request::Acquire(slice::from_ref(charge)));
-        self.guarded.fallback.as_ref().filter(|fallback| is_open && fallback.decides_alone(charge))
     }
 
     /// Returns the descriptions of the store and of what protects its callers.

@@ -10,7 +10,9 @@ use smallvec::SmallVec;
 use super::backlog::{Backlog, BacklogEntry, TakenEntry};
 use crate::{
     clock::{Clock, Timestamp},
-    decision::{ChargeReply, Mark, Receipt, ReceiptLine, Source, Standing, StoreReply, Verdict},
+    decision::{
+        ChargeReply, Mark, OneReply, Receipt, ReceiptLine, Source, Standing, StoreReply, Verdict,
+    },
     error::{Effect, Error, ErrorKind},
     memory::{MemoryConfig, MemoryStore},
     policy::{Charge, OnFailure},
@@ -102,10 +104,10 @@ impl Fallback {
 
     /// Decides a check with one charge that the open breaker has rejected.
     #[inline]
-    pub(crate) fn acquire_rejected(&self, charge: &Charge<'_>) -> (Timestamp, ChargeReply) {
+    pub(in crate::remote) fn acquire_rejected(&self, charge: &Charge<'_>) -> OneReply {
         telemetry::fell_back();
         let time = self.clock.now();
-        (time, self.acquire(charge, time, true))
+        OneReply { time, source: Source::Fallback, reply: self.acquire(charge, time, true) }
     }
 
     /// Returns whether [`acquire_rejected`](Self::acquire_rejected) decides the charge.

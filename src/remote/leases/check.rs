@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    decision::{ChargeReply, Mark, Source, StoreReply, Verdict},
+    decision::{ChargeReply, Mark, OneReply, Source, StoreReply, Verdict},
     error::{Error, ErrorKind},
     policy::{Charge, Charges},
     runtime::runtime_with_timer,
@@ -77,11 +77,11 @@ pub(super) fn acquire(
 pub(in crate::remote) fn acquire_one(
     leases: &Arc<Leases>,
     charge: &Charge<'_>,
-) -> Result<(Timestamp, ChargeReply), Answer> {
+) -> Result<OneReply, Answer> {
     match leases.pay(charge, true) {
         Attempt::Paid(payment) => {
             telemetry::paid_from_stock();
-            Ok((payment.time, payment.reply))
+            Ok(OneReply { time: payment.time, source: Source::Leased, reply: payment.reply })
         }
         attempt => {
             let split = Split(SmallVec::from_iter([SplitLine::new(charge, attempt)]));
