@@ -92,7 +92,7 @@ impl Limiter {
         Arc::as_ptr(&self.0).addr()
     }
 
-    /// Admits and spends all charges, or spends none. Takes one [`Charge`] or several.
+    /// Admits and spends all charges, or spends none. Takes one [`Charge`](crate::Charge) or several.
     ///
     /// # Errors
     ///
@@ -215,7 +215,7 @@ impl Limiter {
     /// # While the store cannot answer
     ///
     /// The task waits until the store answers again, so an outage never spends more than the quota.
-    /// [`Charge::with_on_failure`] changes this:
+    /// [`Charge::with_on_failure`](crate::Charge::with_on_failure) changes this:
     ///
     /// - [`OnFailure::Local`]: this process decides by itself. Without a
     ///   [fallback](crate::Resilience::without_fallback), the error is returned at once.
@@ -223,7 +223,7 @@ impl Limiter {
     ///   is returned at once.
     /// - [`OnFailure::Deny`]: the task waits, as by default.
     ///
-    /// A [shadow](Charge::shadow) never waits for the store.
+    /// A [shadow](crate::Charge::shadow) never waits for the store.
     ///
     /// A check whose reply is lost may have been charged. It is repeated, so units may be counted that
     /// are not used. After a few such checks, the [breaker](crate::BreakerConfig) sends no more of them.
@@ -284,7 +284,7 @@ impl Limiter {
         self.0.denial_log.mode()
     }
 
-    /// Spends the cost of all charges, even beyond the limit. Takes one [`Charge`] or
+    /// Spends the cost of all charges, even beyond the limit. Takes one [`Charge`](crate::Charge) or
     /// several.
     ///
     /// The [outcomes](Allowed::outcomes) have the standings of the keys after the charge, and the
@@ -333,7 +333,7 @@ impl Limiter {
     }
 
     /// Blocks the keys of these charges under their policies for `duration`. Takes one
-    /// [`Charge`] or several; their costs are ignored.
+    /// [`Charge`](crate::Charge) or several; their costs are ignored.
     /// Returns the number of keys that had spent units or were already blocked. It is 0 if the block meets
     /// a new key, for example because the address of a client was written in another way than the
     /// [rule](crate::Rule) charges it.
