@@ -23,12 +23,14 @@ mod sentinel;
 mod server;
 mod single_flight;
 
+#[cfg(feature = "bb8")]
+pub(super) use self::connector::AppPoolConnector;
 use self::{
     connection::Connection,
     pooled::{InFlight, PooledConnection},
 };
 pub(super) use self::{
-    connector::{AppPoolConnector, Connector},
+    connector::Connector,
     pool::Pool,
     sentinel::SentinelConnector,
     server::{ServerConnector, Transport},
