@@ -28,6 +28,7 @@ impl Backend {
     /// # Errors
     ///
     /// Returns an error if a URL is not valid, or there is none.
+    #[cfg_attr(not(feature = "bb8"), allow(unreachable_code, reason = "there is no pool"))]
     pub(super) fn new(config: &RedisConfig) -> Result<Self, RedisError> {
         let connector = match &config.servers {
             Servers::Url(url) => {

@@ -17,7 +17,6 @@ pub(in crate::redis) enum Connector {
     /// Connects to the primary that Sentinel names.
     Sentinel(Box<SentinelConnector>),
     /// Connects as the application's bb8 pool does.
-    #[cfg_attr(not(feature = "bb8"), expect(dead_code, reason = "needs the feature"))]
     AppPool(AppPool),
 }
 
