@@ -26,7 +26,7 @@ impl LimiterState {
     /// # Errors
     ///
     /// Returns an error if the charges are not valid.
-    #[inline]
+    #[inline(always)]
     pub(super) fn begin(&self, charges: &Charges<'_>) -> Result<Begun, Error> {
         if let [charge] = &**charges {
             match &self.store {
@@ -47,6 +47,7 @@ impl LimiterState {
     }
 
     /// Starts a check of these valid charges.
+    #[inline]
     pub(super) fn acquire(&self, charges: &[Charge<'_>]) -> Answer {
         self.store.call(Request::Acquire(charges))
     }
@@ -75,6 +76,7 @@ impl LimiterState {
     }
 
     /// Makes the decision of a check, and reports it.
+    #[inline]
     pub(super) fn decide<'p>(
         &self,
         charges: &mut Charges<'p>,
@@ -157,6 +159,7 @@ impl LimiterStore {
         }
     }
 
+    #[inline]
     pub(super) fn call(&self, request: Request<'_>) -> Answer {
         match self {
             Self::Memory(store) => store.call(request, None),
