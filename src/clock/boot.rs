@@ -1,6 +1,4 @@
-//! A clock that does not stop while the machine is suspended.
-
-use rustix::time::{ClockId, clock_gettime};
+//! A clock for leases, which goes on while the machine is suspended if the operating system has one.
 
 use super::{Clock, Timestamp};
 
@@ -9,25 +7,58 @@ use super::{Clock, Timestamp};
 ///
 /// [`Instant`](std::time::Instant) stands still while a machine is suspended. A lease that is measured
 /// by it would last longer than the store allows.
+///
+/// In builds without the feature `redis`, and on operating systems without that clock, it is the
+/// monotonic clock. On some systems that one stands still during a suspension, and a lease then lasts
+/// longer by its time.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct BootClock;
+pub(crate) struct BootClock(OsClock);
 
 impl BootClock {
     pub(crate) fn new() -> Self {
-        Self
+        Self(OsClock::new())
     }
 }
 
 impl Clock for BootClock {
     #[inline]
     fn now(&self) -> Timestamp {
-        let time = clock_gettime(ClockId::Boottime);
-        let (seconds, nanos) = (time.tv_sec as u64, time.tv_nsec as u64);
-        Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(nanos / 1000))
+        self.0.now()
     }
 }
 
-#[cfg(test)]
+/// The seam of the feature `redis`, which has the function of the operating system.
+#[cfg(all(feature = "redis", any(target_os = "linux", target_os = "android")))]
+mod os {
+    use rustix::time::{ClockId, clock_gettime};
+
+    use crate::clock::Timestamp;
+
+    #[derive(Debug, Clone, Copy)]
+    pub(super) struct OsClock;
+
+    impl OsClock {
+        pub(super) fn new() -> Self {
+            Self
+        }
+
+        #[inline]
+        pub(super) fn now(self) -> Timestamp {
+            let time = clock_gettime(ClockId::Boottime);
+            let (seconds, nanos) = (time.tv_sec as u64, time.tv_nsec as u64);
+            Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(nanos / 1000))
+        }
+    }
+}
+
+#[cfg(not(all(feature = "redis", any(target_os = "linux", target_os = "android"))))]
+mod os {
+    pub(super) use crate::clock::SystemClock as OsClock;
+}
+
+use os::OsClock;
+
+#[cfg(all(test, feature = "redis", any(target_os = "linux", target_os = "android")))]
 mod tests {
     use std::{fs, time::Duration};
 

@@ -1,9 +1,5 @@
 //! Time: the timestamp type, and the clock of embedded stores.
 
-#[cfg(all(feature = "redis", any(target_os = "linux", target_os = "android")))]
-mod boot;
-#[cfg(not(all(feature = "redis", any(target_os = "linux", target_os = "android"))))]
-#[path = "no_boot.rs"]
 mod boot;
 #[expect(clippy::module_inception, reason = "the file of the trait that the folder is named after")]
 mod clock;

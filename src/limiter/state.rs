@@ -135,7 +135,7 @@ impl LimiterStore {
         let store = store.expect("a store that is not a memory store");
         match store.is_embedded() {
             true => Self::Embedded(Box::new(store)),
-            false => Self::Remote(resilience.protect(store)),
+            false => Self::Remote(Pipeline::new(store, resilience)),
         }
     }
 

@@ -24,7 +24,7 @@ use super::{
     script::ScriptCall,
     wire::{Operation, WireCharge, WireCheck},
 };
-use crate::{error::Error, random, runtime::SingleFlight, store::probe, telemetry};
+use crate::{error::Error, random, runtime::SingleFlight, store::probe_charge, telemetry};
 
 /// The time after the start of a store for which calls with a deadline wait for its first
 /// connection. Later calls fail at once until there is one, so an outage at the start costs them
@@ -255,7 +255,7 @@ impl Trial {
 
     /// Returns random keys with their slots.
     fn scratch_keys(&self) -> impl Iterator<Item = (u16, WireCharge)> {
-        let charges = (0..MAX_SCRATCH_KEYS).filter_map(|_| probe::charge());
+        let charges = (0..MAX_SCRATCH_KEYS).filter_map(|_| probe_charge());
         charges.map(|charge| {
             let key = WireCharge::new(&self.key_names, 0, &charge);
             (key_name::slot(key.key_name()), key)

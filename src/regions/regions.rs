@@ -12,6 +12,7 @@ use crate::{
     decision::{Source, StoreReply, Verdict},
     error::Error,
     policy::Charge,
+    remote::Pipeline,
     runtime::TimeLimit,
     store::{Answer, Request, Status, Store},
 };
@@ -76,8 +77,8 @@ impl Regions {
         let stores = Stores {
             shares: config.shares()?,
             deadline: config.deadline(),
-            region: config.of_region().protect(local),
-            home: config.of_home().protect(home),
+            region: Pipeline::new(local, config.of_region()),
+            home: Pipeline::new(home, config.of_home()),
         };
         let RegionsConfig { regions, share_percent, .. } = config;
         let (region, home) = (stores.region.description(), stores.home.description());

@@ -26,7 +26,7 @@ use crate::{
     decision::{Source, StoreReply},
     error::{Effect, Error, ErrorKind},
     policy::Charge,
-    store::{Answer, NodeId, Request, Store, probe},
+    store::{Answer, NodeId, Request, Store},
     telemetry,
 };
 
@@ -307,7 +307,7 @@ impl Probed for Guarded {
             return None;
         }
         self.scheduling_delay.measure();
-        Some(match probe::charge_on(store, node) {
+        Some(match node.probe(|charge| store.node(charge)) {
             Some(charge) => store.call(Request::Force(&[charge]), Some(deadline.into_std())),
             None => Answer::ready(Err(Error::new(ErrorKind::Unavailable, "no key for the probe"))),
         })

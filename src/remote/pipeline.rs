@@ -31,7 +31,8 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    pub(super) fn new(store: Box<dyn Store>, config: Resilience) -> Self {
+    /// Creates the pipeline to `store`, with the stages of this configuration.
+    pub(crate) fn new(store: impl Store, config: Resilience) -> Self {
         let is_protected = store.is_protected();
         let config = match is_protected {
             true => {
@@ -53,7 +54,7 @@ impl Pipeline {
             Fallback::new(memory, config.instances)
         });
         let guarded = Arc::new(Guarded {
-            store,
+            store: Box::new(store),
             is_protected,
             deadline: config.deadline,
             breakers: config.breaker.map(Breakers::new),
@@ -152,12 +153,5 @@ impl Drop for Pipeline {
             leases.stop();
         }
         self.guarded.stop();
-    }
-}
-
-impl Resilience {
-    /// Creates the pipeline to `store`, with the stages of this configuration.
-    pub(crate) fn protect(self, store: impl Store) -> Pipeline {
-        Pipeline::new(Box::new(store), self)
     }
 }

@@ -4,9 +4,8 @@ pub mod by;
 pub mod cost;
 #[cfg(feature = "lookup")]
 mod lookup;
-#[cfg(not(feature = "lookup"))]
-#[path = "no_lookup.rs"]
-mod lookup;
+#[cfg_attr(not(feature = "lookup"), allow(dead_code, reason = "no rule has a lookup"))]
+mod lookups;
 mod policy_choice;
 pub mod route;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
@@ -18,7 +17,7 @@ mod tiers;
 pub use self::lookup::Lookup;
 pub(crate) use self::{
     by::MissingPeer,
-    lookup::PendingLookups,
+    lookups::PendingLookups,
     policy_choice::RequestFn,
     rule::Adjustment,
     rules::{ApplicableRules, Rules},

@@ -8,7 +8,7 @@ use http::{request::Parts, response};
 use super::Lookup;
 use super::{
     MissingPeer, PendingLookups,
-    lookup::Lookups,
+    lookups::Lookups,
     policy_choice::{PolicyChoice, RequestFn},
 };
 use crate::{

@@ -6,14 +6,14 @@
 //! with a store of its own. A store of your own implements [`Store`].
 
 mod answer;
-mod node_id;
-pub(crate) mod probe;
 mod status;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod store;
 
 #[doc(hidden)]
-pub use self::node_id::NodeId;
+pub use self::store::NodeId;
+#[cfg(feature = "redis")]
+pub(crate) use self::store::probe_charge;
 pub use self::{
     answer::Answer,
     status::{BreakerStatus, MemoryStats, Status},

@@ -1,18 +1,20 @@
-//! The trait that every store implements, and its requests.
+//! The trait that every store implements, its requests and its nodes.
 
 use std::{
     fmt,
     future::ready,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 
-use super::{Answer, NodeId, Status};
+use super::{Answer, Status};
 use crate::{
     decision::{Receipt, ReceiptLine},
     error::Error,
-    policy::Charge,
+    policy::{Charge, Policy},
+    quota::{Algorithm, Quota},
+    random,
 };
 
 #[doc = include_str!("../../docs/links.md")]
@@ -177,3 +179,48 @@ impl<'a> Request<'a> {
         charges.iter().chain(lines.iter().map(of_line))
     }
 }
+
+/// The identity of one node of a store: a server on which some of the requests depend, and others do
+/// not. For the stores of this crate only.
+///
+/// A store whose requests all depend on the same server has one node. A Redis cluster
+/// has one for each server that has slots. The number is never used again for another node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NodeId(pub(crate) u32);
+
+impl NodeId {
+    /// The node of a store that has only one. In a store with several, it stands for the store as a
+    /// whole, as long as the node of a request is not known.
+    pub(crate) const ONLY: Self = Self(0);
+
+    /// Returns the number of the node, unless it is the [only one](Self::ONLY).
+    pub(crate) fn number(self) -> Option<u32> {
+        (self != Self::ONLY).then_some(self.0)
+    }
+
+    /// Returns the charge of a probe: 1 unit for a random key that depends on this node. `node_of`
+    /// returns the node of a charge. Returns `None` if no such key was found.
+    ///
+    /// A probe is a [`Force`](Request::Force) of this charge. It takes the same path through the
+    /// store as a check, and writes, so it also fails if the store answers but cannot write.
+    pub(crate) fn probe(self, node_of: impl Fn(&Charge<'_>) -> Self) -> Option<Charge<'static>> {
+        let mut charges = (0..MAX_PROBE_KEYS).filter_map(|_| probe_charge());
+        if self == Self::ONLY { charges.next() } else { charges.find(|it| node_of(it) == self) }
+    }
+}
+
+/// The policy of probes. Its keys expire after a second.
+static PROBE_POLICY: LazyLock<Option<Policy>> = LazyLock::new(|| {
+    let algorithm = Algorithm::TokenBucket { burst: 1 };
+    let quota = Quota::new_with_algorithm(1, Duration::from_secs(1), algorithm).ok()?;
+    Policy::new("plimsoll-probe", quota).ok()
+});
+
+/// Returns a charge of 1 unit for a random key.
+pub(crate) fn probe_charge() -> Option<Charge<'static>> {
+    PROBE_POLICY.as_ref().map(|policy| policy.charge(random::number(), 1))
+}
+
+/// The maximum number of random keys that are tried to find one that depends on a given node. For a
+/// node of a cluster with a thousandth of the slots, this fails once in 20,000 times.
+const MAX_PROBE_KEYS: usize = 10_000;

@@ -23,173 +23,169 @@
 
 use std::time::Duration;
 
-use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
-
+use super::macros::reports;
 use crate::{decision::Decision, error::ErrorKind};
 
-pub(super) const ENABLED: bool = true;
+pub(super) const ENABLED: bool = cfg!(feature = "metrics");
 
-/// Gives the recorder the unit and the description of each metric. A metric that is emitted must be
-/// here and in `docs/operations.md`.
-pub(crate) fn describe() {
-    let counters = [
-        ("plimsoll_decisions_total", "Decisions, by policy and outcome."),
-        ("plimsoll_store_errors_total", "Calls to remote stores that failed, by kind of error."),
-        (
-            "plimsoll_fallback_total",
-            "Checks that the fallback decided, and charges beyond the limit that it made.",
-        ),
-        ("plimsoll_deadline_missed_total", "Calls that the store did not answer by the deadline."),
-        ("plimsoll_deny_cache_hits_total", "Checks that the deny cache denied."),
-        ("plimsoll_leased_checks_total", "Checks that were decided with leased units."),
-        ("plimsoll_lease_renewals_total", "Requests for leased units, by result."),
-        ("plimsoll_leased_units_total", "Units that were leased."),
-        ("plimsoll_lease_refunds_total", "Leased units that were refunded to the store."),
-        (
-            "plimsoll_missing_peers_total",
-            "Charges that were not made because the request has no peer address.",
-        ),
-        ("plimsoll_lookups_total", "Lookups of requests, by result."),
-        ("plimsoll_lookup_failures_total", "Loads of lookups that failed, by kind of failure."),
-        (
-            "plimsoll_undo_failed_total",
-            "Denied checks over several slots or parts of a region of which a part stays charged.",
-        ),
-    ];
-    for (name, description) in counters {
-        describe_counter!(name, Unit::Count, description);
-    }
-    describe_histogram!(
-        "plimsoll_store_seconds",
-        Unit::Seconds,
-        "Response times of remote stores."
-    );
-    describe_histogram!(
-        "plimsoll_lookup_load_seconds",
-        Unit::Seconds,
-        "Times of the loads of lookups."
-    );
-    describe_histogram!(
-        "plimsoll_scheduling_delay_seconds",
-        Unit::Seconds,
-        "How long a task waits for processor time."
-    );
-    describe_gauge!(
-        "plimsoll_breaker_state",
-        "The worst state of a breaker: 0 closed, 1 open, 2 half-open, 3 recovering."
-    );
-    describe_gauge!("plimsoll_open_breakers", Unit::Count, "Breakers that are open or half-open.");
-}
+reports! { feature "metrics";
+    /// Gives the recorder the unit and the description of each metric. A metric that is emitted must be
+    /// here and in `docs/operations.md`.
+    pub(crate) fn describe() {
+        use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
-#[inline]
-pub(super) fn decided(decision: &Decision<'_>) {
-    metrics::with_recorder(|recorder| {
-        for outcome in decision.outcomes() {
-            let counters = outcome.policy().counters();
-            counters.register(recorder, outcome.kind() as usize).increment(1);
+        let counters = [
+            ("plimsoll_decisions_total", "Decisions, by policy and outcome."),
+            ("plimsoll_store_errors_total", "Calls to remote stores that failed, by kind of error."),
+            (
+                "plimsoll_fallback_total",
+                "Checks that the fallback decided, and charges beyond the limit that it made.",
+            ),
+            ("plimsoll_deadline_missed_total", "Calls that the store did not answer by the deadline."),
+            ("plimsoll_deny_cache_hits_total", "Checks that the deny cache denied."),
+            ("plimsoll_leased_checks_total", "Checks that were decided with leased units."),
+            ("plimsoll_lease_renewals_total", "Requests for leased units, by result."),
+            ("plimsoll_leased_units_total", "Units that were leased."),
+            ("plimsoll_lease_refunds_total", "Leased units that were refunded to the store."),
+            (
+                "plimsoll_missing_peers_total",
+                "Charges that were not made because the request has no peer address.",
+            ),
+            ("plimsoll_lookups_total", "Lookups of requests, by result."),
+            ("plimsoll_lookup_failures_total", "Loads of lookups that failed, by kind of failure."),
+            (
+                "plimsoll_undo_failed_total",
+                "Denied checks over several slots or parts of a region of which a part stays charged.",
+            ),
+        ];
+        for (name, description) in counters {
+            describe_counter!(name, Unit::Count, description);
         }
-    });
-}
+        describe_histogram!(
+            "plimsoll_store_seconds",
+            Unit::Seconds,
+            "Response times of remote stores."
+        );
+        describe_histogram!(
+            "plimsoll_lookup_load_seconds",
+            Unit::Seconds,
+            "Times of the loads of lookups."
+        );
+        describe_histogram!(
+            "plimsoll_scheduling_delay_seconds",
+            Unit::Seconds,
+            "How long a task waits for processor time."
+        );
+        describe_gauge!(
+            "plimsoll_breaker_state",
+            "The worst state of a breaker: 0 closed, 1 open, 2 half-open, 3 recovering."
+        );
+        describe_gauge!("plimsoll_open_breakers", Unit::Count, "Breakers that are open or half-open.");
+    }
 
-/// Records the response time of a remote store.
-pub(crate) fn store_answered(duration: Duration) {
-    metrics::histogram!("plimsoll_store_seconds").record(duration.as_secs_f64());
-}
+    pub(super) fn decided(decision: &Decision<'_>) {
+        metrics::with_recorder(|recorder| {
+            for outcome in decision.outcomes() {
+                let counters = outcome.policy().counters();
+                counters.register(recorder, outcome.kind() as usize).increment(1);
+            }
+        });
+    }
 
-/// Records how long a task has waited for processor time: two passes through the run queue.
-pub(crate) fn scheduling_delayed(delay: Duration) {
-    metrics::histogram!("plimsoll_scheduling_delay_seconds").record(delay.as_secs_f64());
-}
+    /// Records the response time of a remote store.
+    pub(crate) fn store_answered(duration: Duration) {
+        metrics::histogram!("plimsoll_store_seconds").record(duration.as_secs_f64());
+    }
 
-/// Registers the gauges of the breakers without a change of their values.
-pub(crate) fn breaker_made() {
-    metrics::gauge!("plimsoll_breaker_state").increment(0.0);
-    metrics::gauge!("plimsoll_open_breakers").increment(0.0);
-}
+    /// Records how long a task has waited for processor time: two passes through the run queue.
+    pub(crate) fn scheduling_delayed(delay: Duration) {
+        metrics::histogram!("plimsoll_scheduling_delay_seconds").record(delay.as_secs_f64());
+    }
 
-/// Records the worst state of the breakers of a limiter, and adds to the number of breakers that
-/// are open or half-open.
-pub(crate) fn breakers_counted(worst: u8, opened: i8) {
-    metrics::gauge!("plimsoll_breaker_state").set(f64::from(worst));
-    metrics::gauge!("plimsoll_open_breakers").increment(f64::from(opened));
-}
+    /// Registers the gauges of the breakers without a change of their values.
+    pub(crate) fn breaker_made() {
+        metrics::gauge!("plimsoll_breaker_state").increment(0.0);
+        metrics::gauge!("plimsoll_open_breakers").increment(0.0);
+    }
 
-/// Counts a call that the store did not answer by the deadline.
-pub(crate) fn deadline_missed() {
-    metrics::counter!("plimsoll_deadline_missed_total").increment(1);
-}
+    /// Records the worst state of the breakers of a limiter, and adds to the number of breakers that
+    /// are open or half-open.
+    pub(crate) fn breakers_counted(worst: u8, opened: i8) {
+        metrics::gauge!("plimsoll_breaker_state").set(f64::from(worst));
+        metrics::gauge!("plimsoll_open_breakers").increment(f64::from(opened));
+    }
 
-/// Counts a call to the store that failed.
-pub(super) fn store_failed(kind: ErrorKind) {
-    metrics::counter!("plimsoll_store_errors_total", "kind" => kind.name()).increment(1);
-}
+    /// Counts a call that the store did not answer by the deadline.
+    pub(crate) fn deadline_missed() {
+        metrics::counter!("plimsoll_deadline_missed_total").increment(1);
+    }
 
-/// Counts a check that the fallback decided.
-pub(crate) fn fell_back() {
-    metrics::counter!("plimsoll_fallback_total").increment(1);
-}
+    /// Counts a call to the store that failed.
+    pub(super) fn store_failed(kind: ErrorKind) {
+        metrics::counter!("plimsoll_store_errors_total", "kind" => kind.name()).increment(1);
+    }
 
-/// Counts a denied check over several slots, or regions, of which a part stays charged.
-pub(crate) fn undo_failed() {
-    metrics::counter!("plimsoll_undo_failed_total").increment(1);
-}
+    /// Counts a check that the fallback decided.
+    pub(crate) fn fell_back() {
+        metrics::counter!("plimsoll_fallback_total").increment(1);
+    }
 
-/// Counts a check that the deny cache denied.
-#[inline]
-pub(crate) fn denied_from_cache() {
-    metrics::counter!("plimsoll_deny_cache_hits_total").increment(1);
-}
+    /// Counts a denied check over several slots, or regions, of which a part stays charged.
+    pub(crate) fn undo_failed() {
+        metrics::counter!("plimsoll_undo_failed_total").increment(1);
+    }
 
-/// Counts a check that was decided with leased units.
-#[inline]
-pub(crate) fn paid_from_stock() {
-    metrics::counter!("plimsoll_leased_checks_total").increment(1);
-}
+    /// Counts a check that the deny cache denied.
+    pub(crate) fn denied_from_cache() {
+        metrics::counter!("plimsoll_deny_cache_hits_total").increment(1);
+    }
 
-/// Counts a renewal, and the units that it leased.
-pub(crate) fn lease_granted(units: u64) {
-    lease_renewed("granted");
-    metrics::counter!("plimsoll_leased_units_total").increment(units);
-}
+    /// Counts a check that was decided with leased units.
+    pub(crate) fn paid_from_stock() {
+        metrics::counter!("plimsoll_leased_checks_total").increment(1);
+    }
 
-/// Counts a renewal that the store has denied.
-pub(crate) fn lease_denied() {
-    lease_renewed("denied");
-}
+    /// Counts a renewal, and the units that it leased.
+    pub(crate) fn lease_granted(units: u64) {
+        metrics::counter!("plimsoll_lease_renewals_total", "result" => "granted").increment(1);
+        metrics::counter!("plimsoll_leased_units_total").increment(units);
+    }
 
-/// Counts a renewal without an answer.
-pub(crate) fn lease_lost() {
-    lease_renewed("lost");
-}
+    /// Counts a renewal that the store has denied.
+    pub(crate) fn lease_denied() {
+        metrics::counter!("plimsoll_lease_renewals_total", "result" => "denied").increment(1);
+    }
 
-fn lease_renewed(result: &'static str) {
-    metrics::counter!("plimsoll_lease_renewals_total", "result" => result).increment(1);
-}
+    /// Counts a renewal without an answer.
+    pub(crate) fn lease_lost() {
+        metrics::counter!("plimsoll_lease_renewals_total", "result" => "lost").increment(1);
+    }
 
-/// Counts leased units that were refunded to the store.
-pub(crate) fn leases_refunded(units: u64) {
-    metrics::counter!("plimsoll_lease_refunds_total").increment(units);
-}
+    /// Counts leased units that were refunded to the store.
+    pub(crate) fn leases_refunded(units: u64) {
+        metrics::counter!("plimsoll_lease_refunds_total").increment(units);
+    }
 
-/// Counts a charge that was not made because the request has no peer address.
-pub(super) fn charge_without_peer() {
-    metrics::counter!("plimsoll_missing_peers_total").increment(1);
-}
+    /// Counts a charge that was not made because the request has no peer address.
+    pub(super) fn charge_without_peer() {
+        metrics::counter!("plimsoll_missing_peers_total").increment(1);
+    }
 
-/// Counts a lookup of a request.
-#[cfg(feature = "lookup")]
-pub(crate) fn looked_up(result: &'static str) {
-    metrics::counter!("plimsoll_lookups_total", "result" => result).increment(1);
-}
+    /// Counts a lookup of a request.
+    #[cfg(feature = "lookup")]
+    pub(crate) fn looked_up(result: &'static str) {
+        metrics::counter!("plimsoll_lookups_total", "result" => result).increment(1);
+    }
 
-/// Records the time that a load of a lookup took.
-#[cfg(feature = "lookup")]
-pub(crate) fn row_loaded(time: Duration) {
-    metrics::histogram!("plimsoll_lookup_load_seconds").record(time.as_secs_f64());
-}
+    /// Records the time that a load of a lookup took.
+    #[cfg(feature = "lookup")]
+    pub(crate) fn row_loaded(time: Duration) {
+        metrics::histogram!("plimsoll_lookup_load_seconds").record(time.as_secs_f64());
+    }
 
-/// Counts a load of a lookup that has failed.
-#[cfg(feature = "lookup")]
-pub(super) fn lookup_failed(kind: &'static str) {
-    metrics::counter!("plimsoll_lookup_failures_total", "kind" => kind).increment(1);
+    /// Counts a load of a lookup that has failed.
+    #[cfg(feature = "lookup")]
+    pub(super) fn lookup_failed(kind: &'static str) {
+        metrics::counter!("plimsoll_lookup_failures_total", "kind" => kind).increment(1);
+    }
 }

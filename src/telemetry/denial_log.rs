@@ -1,14 +1,36 @@
-//! The limit on events of denials.
+//! The denials that are reported as events, and the limit on their number.
 
 use std::sync::{
     OnceLock,
-    atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
 };
 
 use tokio::time::Instant;
 
-use super::denial_events::{DenialEvents, EventChoice};
 use crate::{decision::Outcome, random};
+
+/// The denials for which a [`Limiter`](crate::Limiter) emits an event (feature `tracing`).
+/// [`Limiter::set_denial_events`](crate::Limiter::set_denial_events) chooses them. The metric
+/// `plimsoll_decisions_total` (feature `metrics`) always counts all denials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "kebab-case")
+)]
+pub enum DenialEvents {
+    /// At most one event a second for each key and policy, and at most 1024 a second for all keys of a
+    /// limiter.
+    ///
+    /// The field `suppressed` is the number of denials of the same key and policy since its last
+    /// event. Denials of keys that have no place among the 1024 are counted by the field
+    /// `suppressed_others` of a later event.
+    #[default]
+    OncePerSecond,
+    /// An event for each denial. An attack then writes a line for each of its requests.
+    All,
+}
 
 /// The shortest time between two events for one key under one policy.
 const INTERVAL_MILLIS: u32 = 1_000;
@@ -29,7 +51,7 @@ const SET_ENTRIES: usize = 4;
 /// Threads that report the same key at the same moment may, in rare cases, both emit an event.
 #[derive(Debug, Default)]
 pub(crate) struct DenialLog {
-    mode: EventChoice,
+    reports_all: AtomicBool,
     /// Created for the first denial that may be reported.
     table: OnceLock<Box<DenialTable>>,
 }
@@ -70,11 +92,12 @@ pub(super) struct Suppressed {
 
 impl DenialLog {
     pub(crate) fn set_mode(&self, events: DenialEvents) {
-        self.mode.set(events);
+        self.reports_all.store(events == DenialEvents::All, Relaxed);
     }
 
     pub(crate) fn mode(&self) -> DenialEvents {
-        self.mode.get()
+        let reports_all = self.reports_all.load(Relaxed);
+        if reports_all { DenialEvents::All } else { DenialEvents::OncePerSecond }
     }
 
     /// Returns the denials that were not reported before this one, if this one is to be reported.

@@ -1,66 +1,171 @@
-//! Events of the target `plimsoll`, through `tracing`.
+//! Events of the target `plimsoll`, through `tracing`, and the reports that are an event and also a metric.
 
 use std::{
     mem,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
 use tokio::time::Instant;
-use tracing::level_filters::LevelFilter;
 
-use super::denial_log::{DenialLog, Suppressed};
+use super::{DenialLog, counts, denial_log::Suppressed, macros::reports, misuse};
 use crate::{
     decision::{Decision, Outcome, OutcomeKind, Source},
     error::{Error, ErrorKind},
 };
 
-/// The shortest time between two events for one kind of error and place.
-const FAILURE_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Returns whether a subscriber may record decisions. It reads one atomic.
+/// Returns whether decisions are reported. With the feature `metrics`, the result is always true,
+/// because the facade does not say whether a recorder is installed.
 #[inline]
-pub(super) fn enabled() -> bool {
-    LevelFilter::current() >= tracing::Level::INFO
+pub(crate) fn reports_decisions() -> bool {
+    counts::ENABLED || records_decisions()
 }
 
-/// Returns whether a subscriber records [`announced`].
-pub(super) fn records_announcements() -> bool {
-    tracing::enabled!(target: "plimsoll", tracing::Level::INFO)
-}
-
-/// Reports the limits of a layer.
-pub(super) fn announced(text: &str) {
-    tracing::info!(target: "plimsoll", "{text}");
-}
-
-/// Reports a decision that denies a check, or that a shadow charge would have denied.
+/// Reports a decision, as an event if it denies the check and `log` admits it, and in the counters
+/// of its policies.
 #[inline]
-pub(super) fn decided<'r>(
+pub(crate) fn record_decision<'r>(
     decision: &Decision<'_>,
     log: &DenialLog,
     route: impl FnOnce() -> Option<&'r str>,
 ) {
-    if enabled() {
-        report(decision, log, route);
+    if records_decisions() {
+        report_denial(decision, log, route);
+    }
+    counts::decided(decision);
+}
+
+/// Reports that a call to a remote store has failed: as an event at most once a second for each kind of
+/// error and place.
+#[cold]
+pub(crate) fn store_failed(error: &Error) {
+    counts::store_failed(error.kind());
+    report_failure(error);
+}
+
+/// Reports that a charge was not made because its request has no peer address.
+#[cold]
+pub(crate) fn charge_without_peer() {
+    counts::charge_without_peer();
+    misuse::peer_missing();
+}
+
+/// Reports that a load of a lookup has failed, as an event at most once a second for each kind of failure.
+/// `error` is the error that the load returned, if it returned one.
+#[cfg(feature = "lookup")]
+#[cold]
+pub(crate) fn lookup_failed(kind: &'static str, error: Option<&dyn std::fmt::Display>) {
+    counts::lookup_failed(kind);
+    report_lookup(kind, error);
+}
+
+/// The event that lists the limits of a layer, which is emitted at most once. A clone can emit its event
+/// again.
+#[derive(Debug, Default)]
+pub(crate) struct Announcement {
+    is_made: AtomicBool,
+}
+
+impl Announcement {
+    /// Emits the event with this text, unless it was emitted before or no subscriber records it.
+    pub(crate) fn make(&self, text: impl FnOnce() -> String) {
+        if records_announcements() && !self.is_made.swap(true, Relaxed) {
+            announce(&text());
+        }
     }
 }
 
-#[inline(never)]
-fn report<'r>(decision: &Decision<'_>, log: &DenialLog, route: impl FnOnce() -> Option<&'r str>) {
-    let refused_shadow = |outcome: &Outcome<'_>| outcome.kind() == OutcomeKind::WouldDeny;
-    let outcome = match decision {
-        Decision::Denied(denied) => denied.binding(),
-        Decision::Allowed(allowed) => allowed.outcomes().iter().find(refused_shadow),
-    };
-    if let Some(outcome) = outcome
-        && tracing::enabled!(target: "plimsoll", tracing::Level::INFO)
-        && let Some(suppressed) = log.admit(&outcome)
-    {
-        denied(outcome, decision, route(), suppressed);
+impl Clone for Announcement {
+    fn clone(&self) -> Self {
+        Self::default()
     }
 }
 
+reports! { feature "tracing";
+    /// Returns whether a subscriber may record decisions. It reads one atomic.
+    fn records_decisions() -> bool {
+        tracing::level_filters::LevelFilter::current() >= tracing::Level::INFO
+    }
+
+    /// Returns whether a subscriber records [`announce`].
+    fn records_announcements() -> bool {
+        tracing::enabled!(target: "plimsoll", tracing::Level::INFO)
+    }
+
+    /// Reports the limits of a layer.
+    fn announce(text: &str) {
+        tracing::info!(target: "plimsoll", "{text}");
+    }
+
+    /// Reports a decision that denies a check, or that a shadow charge would have denied.
+    #[inline(never)]
+    fn report_denial<'r>(
+        decision: &Decision<'_>,
+        log: &DenialLog,
+        route: impl FnOnce() -> Option<&'r str>,
+    ) {
+        let refused_shadow = |outcome: &Outcome<'_>| outcome.kind() == OutcomeKind::WouldDeny;
+        let outcome = match decision {
+            Decision::Denied(denied) => denied.binding(),
+            Decision::Allowed(allowed) => allowed.outcomes().iter().find(refused_shadow),
+        };
+        if let Some(outcome) = outcome
+            && tracing::enabled!(target: "plimsoll", tracing::Level::INFO)
+            && let Some(suppressed) = log.admit(&outcome)
+        {
+            denied(outcome, decision, route(), suppressed);
+        }
+    }
+
+    /// Reports a change of a breaker's state. Opening is a warning, unless it follows a failed probe.
+    /// `node` is the number of the breaker's node, if the store has several.
+    pub(crate) fn breaker_changed(before: &str, after: &str, node: Option<u32>) {
+        const BREAKER_CHANGED: &str = "the store's breaker has changed";
+        match (before, after) {
+            ("half-open", "open") | (_, "half-open") => {
+                tracing::debug!(target: "plimsoll", breaker = after, node, "{BREAKER_CHANGED}");
+            }
+            (_, "open") => {
+                tracing::warn!(target: "plimsoll", breaker = after, node, "{BREAKER_CHANGED}");
+            }
+            _ => tracing::info!(target: "plimsoll", breaker = after, node, "{BREAKER_CHANGED}"),
+        }
+    }
+
+    fn report_failure(error: &Error) {
+        if let Some(suppressed) = FAILURES.admit(error.kind(), error.place()) {
+            tracing::warn!(
+                target: "plimsoll",
+                kind = error.kind().name(), place = error.place(), %error, suppressed,
+                "the store has failed"
+            );
+        }
+    }
+
+    /// Reports that a check is not valid, at most once a second. Errors of the store are not reported
+    /// here, because [`store_failed`] reports them.
+    pub(crate) fn check_failed(error: &Error, admitted: bool) {
+        if error.is_unavailable() {
+            return;
+        }
+        if let Some(suppressed) = FAILURES.admit(error.kind(), "check") {
+            tracing::warn!(target: "plimsoll", %error, admitted, suppressed, "the check is not valid");
+        }
+    }
+
+    #[cfg(feature = "lookup")]
+    fn report_lookup(kind: &'static str, error: Option<&dyn std::fmt::Display>) {
+        if let Some(suppressed) = FAILURES.admit(ErrorKind::LookupFailed, kind) {
+            let error = error.map(tracing::field::display);
+            tracing::warn!(target: "plimsoll", kind, error, suppressed, "a lookup has failed");
+        }
+    }
+}
+
+#[cfg(feature = "tracing")]
 fn denied(
     outcome: Outcome<'_>,
     decision: &Decision<'_>,
@@ -85,47 +190,10 @@ fn denied(
     );
 }
 
-/// Reports a change of a breaker's state. Opening is a warning, unless it follows a failed probe.
-/// `node` is the number of the breaker's node, if the store has several.
-#[cold]
-pub(crate) fn breaker_changed(before: &str, after: &str, node: Option<u32>) {
-    const BREAKER_CHANGED: &str = "the store's breaker has changed";
-    match (before, after) {
-        ("half-open", "open") | (_, "half-open") => {
-            tracing::debug!(target: "plimsoll", breaker = after, node, "{BREAKER_CHANGED}");
-        }
-        (_, "open") => {
-            tracing::warn!(target: "plimsoll", breaker = after, node, "{BREAKER_CHANGED}");
-        }
-        _ => tracing::info!(target: "plimsoll", breaker = after, node, "{BREAKER_CHANGED}"),
-    }
-}
+/// The shortest time between two events for one kind of error and place.
+const FAILURE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Reports that a call to the store has failed, at most once a second for each kind of error and
-/// place.
-#[cold]
-pub(super) fn store_failed(error: &Error) {
-    if let Some(suppressed) = FAILURES.admit(error.kind(), error.place(), Instant::now()) {
-        tracing::warn!(
-            target: "plimsoll",
-            kind = error.kind().name(), place = error.place(), %error, suppressed,
-            "the store has failed"
-        );
-    }
-}
-
-/// Reports that a check is not valid, at most once a second. Errors of the store are not reported here,
-/// because [`store_failed`] reports them.
-#[cold]
-pub(crate) fn check_failed(error: &Error, admitted: bool) {
-    if error.is_unavailable() {
-        return;
-    }
-    if let Some(suppressed) = FAILURES.admit(error.kind(), "check", Instant::now()) {
-        tracing::warn!(target: "plimsoll", %error, admitted, suppressed, "the check is not valid");
-    }
-}
-
+/// The failures of this process.
 static FAILURES: FailureLog = FailureLog(Mutex::new(Vec::new()));
 
 /// The maximum number of kinds and places that are distinguished. Above this number, further places are
@@ -146,7 +214,8 @@ struct LastEvent {
 impl FailureLog {
     /// Returns the number of errors of this kind and place that were not reported since the last
     /// event, if it is time for another event.
-    fn admit(&self, kind: ErrorKind, place: &str, now: Instant) -> Option<u64> {
+    fn admit(&self, kind: ErrorKind, place: &str) -> Option<u64> {
+        let now = Instant::now();
         let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let find = |log: &[LastEvent], place: &str| {
             log.iter().position(|last| last.kind == kind && *last.place == *place)
@@ -164,16 +233,5 @@ impl FailureLog {
         }
         last.time = now;
         Some(mem::take(&mut last.suppressed))
-    }
-}
-
-/// Reports that a load of a lookup has failed, at most once a second for each kind of failure. `error` is
-/// the error that the load returned, if it returned one.
-#[cfg(feature = "lookup")]
-#[cold]
-pub(super) fn lookup_failed(kind: &'static str, error: Option<&dyn std::fmt::Display>) {
-    if let Some(suppressed) = FAILURES.admit(ErrorKind::LookupFailed, kind, Instant::now()) {
-        let error = error.map(tracing::field::display);
-        tracing::warn!(target: "plimsoll", kind, error, suppressed, "a lookup has failed");
     }
 }

@@ -1,17 +1,20 @@
 //! Exceptions from the rules of `files`. Each list is exact: an entry that is not needed any more fails the test.
 
 /// Files below 40 lines of code, each with its cause.
-pub(crate) const SMALL: &[(&str, &str)] =
-    &[("guide", "the pages of the guide"), ("random", "the crate's one source of random numbers")];
+pub(crate) const SMALL: &[(&str, &str)] = &[
+    ("guide", "the pages of the guide"),
+    ("random", "the crate's one source of random numbers"),
+    ("remote/fingerprint", "the hash by which both the deny cache and the leases find a charge"),
+    ("remote/moving_average", "the average of the times of the store and of this process"),
+    ("telemetry/macros", "a macro is defined before the files that use it"),
+];
 
 /// Violations that are to go.
 pub(crate) const KNOWN: &[&str] = &[
     "below 40 lines: algorithm/math",
     "below 40 lines: client/upstream/retry_after",
-    "below 40 lines: clock/boot",
     "below 40 lines: clock/clock",
     "below 40 lines: clock/manual",
-    "below 40 lines: clock/no_boot",
     "below 40 lines: clock/tokio_clock",
     "below 40 lines: decision/mark",
     "below 40 lines: memory/mode",
@@ -23,9 +26,6 @@ pub(crate) const KNOWN: &[&str] = &[
     "below 40 lines: outcome/tally",
     "below 40 lines: policy/counters",
     "below 40 lines: policy/failure_policy",
-    "below 40 lines: redis/connection/app_pool",
-    "below 40 lines: remote/fingerprint",
-    "below 40 lines: remote/moving_average",
     "below 40 lines: remote/owned_request",
     "below 40 lines: rule/by/credentials",
     "below 40 lines: rule/by/path_param",
@@ -33,20 +33,9 @@ pub(crate) const KNOWN: &[&str] = &[
     "below 40 lines: rule/cost",
     "below 40 lines: rule/lookup/load_time",
     "below 40 lines: rule/lookup/settings",
-    "below 40 lines: rule/no_lookup",
     "below 40 lines: rule/route/matching",
-    "below 40 lines: store/node_id",
-    "below 40 lines: store/probe",
-    "below 40 lines: telemetry/announcement",
-    "below 40 lines: telemetry/denial_events",
-    "below 40 lines: telemetry/misuse/first_requests",
-    "below 40 lines: telemetry/no_denial_log",
-    "below 40 lines: telemetry/no_events",
-    "below 40 lines: telemetry/no_misuse",
-    "below 40 lines: telemetry/reports",
     "impl of Batcher: redis/batch, redis/multi_slot",
     "impl of Denied: decision/decision, middleware/respond/denied",
     "impl of Key: key/address, key/key, key/revealed",
     "impl of PaceLayer: client/layer, client/service",
-    "impl of Resilience: remote/config, remote/pipeline",
 ];

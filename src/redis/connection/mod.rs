@@ -13,7 +13,6 @@
 //! silent on the open connection and served new ones, it did not work again within 20 s, and this
 //! module did after 0.5 s.
 
-mod app_pool;
 #[expect(clippy::module_inception, reason = "the type that the others are about")]
 mod connection;
 mod connector;
@@ -23,14 +22,13 @@ mod pooled;
 mod sentinel;
 mod server;
 
-pub(super) use self::{
-    app_pool::AppPool,
-    connector::Connector,
-    pool::Pool,
-    sentinel::SentinelConnector,
-    server::{ServerConnector, Transport},
-};
 use self::{
     connection::Connection,
     pooled::{InFlight, PooledConnection},
+};
+pub(super) use self::{
+    connector::{AppPool, Connector},
+    pool::Pool,
+    sentinel::SentinelConnector,
+    server::{ServerConnector, Transport},
 };

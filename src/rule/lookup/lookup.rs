@@ -13,17 +13,12 @@ use std::{
 
 use http::{Extensions, request::Parts};
 
-use super::{
-    load::LoadFn,
-    loads::Loads,
-    request::{self, AnyLookup, LookupResult},
-    settings::Settings,
-    state::LookupState,
-};
+use super::{load::LoadFn, loads::Loads, settings::Settings, state::LookupState};
 use crate::{
     rule::{
         RequestFn,
         by::{ClientIp, ObservedClientIp},
+        lookups::{self, AnyLookup, LookupResult},
     },
     telemetry,
 };
@@ -274,7 +269,7 @@ where
         U: 'static,
     {
         let id = self.0.id;
-        move |parts: &Parts| match request::result(&parts.extensions, id) {
+        move |parts: &Parts| match lookups::result(&parts.extensions, id) {
             Some(LookupResult::Found(row)) => and_then(row.downcast_ref::<T>()?),
             Some(LookupResult::Unknown | LookupResult::Failed) => None,
             None => {
@@ -305,7 +300,7 @@ where
     /// ```
     #[must_use]
     pub fn row(&self, extensions: &Extensions) -> Option<Arc<T>> {
-        match request::result(extensions, self.0.id)? {
+        match lookups::result(extensions, self.0.id)? {
             LookupResult::Found(row) => Arc::clone(row).downcast().ok(),
             LookupResult::Unknown | LookupResult::Failed => None,
         }

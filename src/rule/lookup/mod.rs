@@ -2,8 +2,8 @@
 //!
 //! A request passes through these files in order:
 //!
-//! 1. `request`: starts the lookups of the rules that apply to it, and stores their results in its
-//!    extensions;
+//! 1. [`lookups`](super::lookups): starts the lookups of the rules that apply to it, and stores their
+//!    results in its extensions;
 //! 2. `state`: makes the key of the lookup, and answers from the cache or waits for a load;
 //! 3. `rows`: the cache of rows and of keys without a row;
 //! 4. `loads`: the tasks of loads, and the requests that wait for them;
@@ -18,11 +18,9 @@ mod loads;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod lookup;
 mod queue;
-mod request;
 mod rows;
 mod schedule;
 mod settings;
 mod state;
 
 pub use self::lookup::Lookup;
-pub(crate) use self::request::{Lookups, PendingLookups};

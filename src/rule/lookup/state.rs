@@ -8,17 +8,14 @@ use std::{
 use http::request::Parts;
 use tokio::time::Instant;
 
-use super::{
-    load::Loaded,
-    loads::Loads,
-    queue::Client,
-    request::{AnyLookup, LookupResult, Started},
-    rows::Cached,
-    settings::Settings,
-};
+use super::{load::Loaded, loads::Loads, queue::Client, rows::Cached, settings::Settings};
 use crate::{
     key::Identity,
-    rule::{RequestFn, by::ObservedClientIp},
+    rule::{
+        RequestFn,
+        by::ObservedClientIp,
+        lookups::{AnyLookup, LookupResult, Started},
+    },
     telemetry,
 };
 

@@ -1,86 +1,82 @@
 //! The events of misuse.
 
-use std::{panic::Location, sync::Once};
+use std::panic::Location;
 
-use super::FirstRequests;
+use crate::telemetry::macros::reports;
 
-/// Reports that a route has matched none of the first requests.
-#[cold]
-pub(super) fn route_unmatched(route: &str, used_by: &str, at: &Location<'_>, seen: &str) {
-    let requests = FirstRequests::COUNT;
-    tracing::warn!(
-        target: "plimsoll::misuse",
-        route, used_by, %at, requests, seen,
-        "a route has matched none of the first requests: unless it is rare, compare it with the \
-         routes that were seen, which begin with the prefixes of nested routers"
-    );
-}
-
-/// Reports that requests carry no peer address, once in the lifetime of the process.
-#[cold]
-pub(crate) fn peer_missing() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
+reports! { feature "tracing";
+    /// Reports that a route has matched none of the first requests.
+    pub(super) fn route_unmatched(route: &str, used_by: &str, at: &Location<'_>, seen: &str) {
+        let requests = super::FirstRequests::COUNT;
         tracing::warn!(
             target: "plimsoll::misuse",
-            "requests carry no peer address: rules that charge it reject them with status 500, \
-             shadow rules do not count them, and in lookups they are one client. Serve axum with \
-             `app.into_make_service_with_connect_info::<SocketAddr>()`, enable plimsoll's \
-             feature `tonic` under tonic, or say where it is with `ClientIp::peer_from`"
+            route, used_by, %at, requests, seen,
+            "a route has matched none of the first requests: unless it is rare, compare it with the \
+             routes that were seen, which begin with the prefixes of nested routers"
         );
-    });
-}
+    }
 
-/// Reports that a request names its client in a header that a `ClientIp` does not read,
-/// once in the lifetime of the process.
-#[cold]
-pub(crate) fn forwarded_ignored(header: &str) {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
+    /// Reports that requests carry no peer address, once in the lifetime of the process.
+    pub(crate) fn peer_missing() {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| {
+            tracing::warn!(
+                target: "plimsoll::misuse",
+                "requests carry no peer address: rules that charge it reject them with status 500, \
+                 shadow rules do not count them, and in lookups they are one client. Serve axum with \
+                 `app.into_make_service_with_connect_info::<SocketAddr>()`, enable plimsoll's \
+                 feature `tonic` under tonic, or say where it is with `ClientIp::peer_from`"
+            );
+        });
+    }
+
+    /// Reports that a request names its client in a header that a `ClientIp` does not read,
+    /// once in the lifetime of the process.
+    pub(crate) fn forwarded_ignored(header: &str) {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| {
+            tracing::warn!(
+                target: "plimsoll::misuse",
+                header,
+                "a request has a header of a proxy, but the address of the connection is used: if \
+                 the service is behind a proxy, all its clients are one. Use `by::client_ip`, and \
+                 `Lookup::client_ip` for a lookup, and name the proxies"
+            );
+        });
+    }
+
+    /// Reports that a request was charged twice to the same key under one policy.
+    pub(crate) fn charged_twice(policy: &str) {
         tracing::warn!(
             target: "plimsoll::misuse",
-            header,
-            "a request has a header of a proxy, but the address of the connection is used: if \
-             the service is behind a proxy, all its clients are one. Use `by::client_ip`, and \
-             `Lookup::client_ip` for a lookup, and name the proxies"
+            policy,
+            "a request has passed two layers that charge the same key under the same policy of the \
+             same limiter: remove one of the layers, or give each limit a policy of its own"
         );
-    });
-}
+    }
 
-/// Reports that a request was charged twice to the same key under one policy.
-#[cold]
-pub(crate) fn charged_twice(policy: &str) {
-    tracing::warn!(
-        target: "plimsoll::misuse",
-        policy,
-        "a request has passed two layers that charge the same key under the same policy of the \
-         same limiter: remove one of the layers, or give each limit a policy of its own"
-    );
-}
-
-/// Reports that almost all of the first charges under a policy had keys that were not charged before.
-#[cold]
-pub(crate) fn every_key_is_new(policy: &str, charges: u32) {
-    tracing::warn!(
-        target: "plimsoll::misuse",
-        policy, charges,
-        "almost every charge had a key that was not charged before: if clients choose this key, \
-         they can invent keys and are not limited. Charge what an outer layer has verified, or add \
-         a rule for the address of the client"
-    );
-}
-
-/// Reports that a rule used the row of a lookup that it does not resolve, once in the lifetime of the
-/// process.
-#[cfg(feature = "lookup")]
-#[cold]
-pub(crate) fn lookup_missing() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
+    /// Reports that almost all of the first charges under a policy had keys that were not charged before.
+    pub(crate) fn every_key_is_new(policy: &str, charges: u32) {
         tracing::warn!(
             target: "plimsoll::misuse",
-            "a rule uses the row of a lookup that it does not resolve, so that no request has a row: \
-             add `.resolve(&lookup)` to the rule"
+            policy, charges,
+            "almost every charge had a key that was not charged before: if clients choose this key, \
+             they can invent keys and are not limited. Charge what an outer layer has verified, or add \
+             a rule for the address of the client"
         );
-    });
+    }
+
+    /// Reports that a rule used the row of a lookup that it does not resolve, once in the lifetime of the
+    /// process.
+    #[cfg(feature = "lookup")]
+    pub(crate) fn lookup_missing() {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| {
+            tracing::warn!(
+                target: "plimsoll::misuse",
+                "a rule uses the row of a lookup that it does not resolve, so that no request has a row: \
+                 add `.resolve(&lookup)` to the rule"
+            );
+        });
+    }
 }

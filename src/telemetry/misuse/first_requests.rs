@@ -1,6 +1,15 @@
-//! The requests in which misuse is looked for.
+//! The first requests, in which misuse is looked for, and the search for routes of rules that match none
+//! of them.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::{
+    panic::Location,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    },
+};
+
+use super::events;
 
 /// A counter of the first requests, shared by the clones of a layer or of an extractor.
 #[derive(Debug, Default)]
@@ -10,10 +19,10 @@ impl FirstRequests {
     /// The number of requests in which misuse is looked for.
     pub(crate) const COUNT: u32 = 1_000;
 
-    /// Returns whether misuse is still looked for. It reads one atomic.
+    /// Returns whether misuse is still looked for: never, if there are no events. It reads one atomic.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
-        self.0.load(Relaxed) < Self::COUNT
+        cfg!(feature = "tracing") && self.0.load(Relaxed) < Self::COUNT
     }
 
     /// Counts a request. Returns its number, beginning with 1.
@@ -24,5 +33,118 @@ impl FirstRequests {
     /// Ends the search.
     pub(crate) fn end(&self) {
         self.0.store(Self::COUNT, Relaxed);
+    }
+}
+
+/// The number of routes that a warning lists as those that were seen.
+const MAX_SEEN: usize = 5;
+
+/// The routes of one rule. Each route should match one of the [`FirstRequests`] that it is compared with.
+/// When all routes have matched, the search ends at once.
+#[derive(Debug)]
+pub(crate) struct RouteWatch {
+    requests: FirstRequests,
+    used_by: &'static str,
+    at: &'static Location<'static>,
+    routes: Box<[WatchedRoute]>,
+    /// Routes that axum has matched, never paths of clients.
+    seen: Mutex<Vec<Box<str>>>,
+}
+
+#[derive(Debug)]
+struct WatchedRoute {
+    text: Box<str>,
+    has_matched: AtomicBool,
+}
+
+impl RouteWatch {
+    /// Creates a watch over the routes with which the program called the function `used_by` at one place.
+    pub(crate) fn new<'t>(
+        used_by: &'static str,
+        at: &'static Location<'static>,
+        routes: impl IntoIterator<Item = &'t str>,
+    ) -> Self {
+        let watched = |text: &str| WatchedRoute { text: text.into(), has_matched: false.into() };
+        let routes: Box<[_]> = routes.into_iter().map(watched).collect();
+        let requests = FirstRequests::default();
+        if routes.is_empty() {
+            requests.end();
+        }
+        Self { requests, used_by, at, routes, seen: Mutex::default() }
+    }
+
+    /// Records the index of the watched route that a request has matched, if any, and the route that
+    /// axum has matched.
+    #[inline]
+    pub(crate) fn observe<'p>(
+        &self,
+        matched: Option<usize>,
+        seen: impl FnOnce() -> Option<&'p str>,
+    ) {
+        if self.requests.is_active() {
+            self.record(matched, seen());
+        }
+    }
+
+    #[cold]
+    fn record(&self, matched: Option<usize>, seen: Option<&str>) {
+        if let Some(route) = matched.and_then(|index| self.routes.get(index)) {
+            route.has_matched.store(true, Relaxed);
+            if self.unmatched().next().is_none() {
+                return self.requests.end();
+            }
+        }
+        // If another request holds the lock, this route is not listed, so that no request waits.
+        if let (Some(seen), Ok(mut all)) = (seen, self.seen.try_lock())
+            && all.len() < MAX_SEEN
+            && !all.iter().any(|other| **other == *seen)
+        {
+            all.push(seen.into());
+        }
+        if self.requests.count() == FirstRequests::COUNT {
+            self.warn();
+        }
+    }
+
+    fn warn(&self) {
+        let seen = self.seen.lock().map(|mut seen| seen.split_off(0)).unwrap_or_default();
+        let seen = match &*seen {
+            [] => "none, because no route was matched before this layer".to_owned(),
+            seen => seen.join(", "),
+        };
+        for route in self.unmatched() {
+            events::route_unmatched(&route.text, self.used_by, self.at, &seen);
+        }
+    }
+
+    fn unmatched(&self) -> impl Iterator<Item = &WatchedRoute> {
+        self.routes.iter().filter(|route| !route.has_matched.load(Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_search_ends_with_the_last_match_or_after_the_first_requests() {
+        let watch = |routes: &[&'static str]| {
+            RouteWatch::new("test", Location::caller(), routes.iter().copied())
+        };
+        let found = watch(&["/a", "/b"]);
+        found.observe(Some(0), || None);
+        assert!(found.requests.is_active(), "one is missing");
+        found.observe(Some(1), || None);
+        assert!(!found.requests.is_active());
+        let missing = watch(&["/a"]);
+        for number in 0..FirstRequests::COUNT {
+            assert!(missing.requests.is_active(), "{number}");
+            let seen = format!("/{number}");
+            missing.observe(None, || Some(&seen));
+            assert!(missing.seen.lock().unwrap().len() <= MAX_SEEN);
+        }
+        assert!(!missing.requests.is_active());
+        assert!(missing.seen.lock().unwrap().is_empty(), "what was seen is not kept");
+        assert!(!watch(&[]).requests.is_active());
     }
 }

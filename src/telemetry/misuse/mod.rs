@@ -5,12 +5,10 @@
 
 mod events;
 mod first_requests;
-mod route_watch;
 
 #[cfg(feature = "lookup")]
 pub(crate) use self::events::lookup_missing;
 pub(crate) use self::{
     events::{charged_twice, every_key_is_new, forwarded_ignored, peer_missing},
-    first_requests::FirstRequests,
-    route_watch::RouteWatch,
+    first_requests::{FirstRequests, RouteWatch},
 };
