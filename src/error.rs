@@ -39,6 +39,17 @@ pub enum Effect {
     Applied,
 }
 
+impl Effect {
+    /// Returns the effect of a request whose two parts had these effects.
+    pub(crate) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Applied, _) | (_, Self::Applied) => Self::Applied,
+            (Self::Unknown, _) | (_, Self::Unknown) => Self::Unknown,
+            (Self::None, Self::None) => Self::None,
+        }
+    }
+}
+
 /// The kind of an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -122,7 +133,6 @@ impl Error {
     }
 
     /// Returns the same error with another sentence at the end of its message.
-    #[cfg(feature = "redis")]
     pub(crate) fn with_note(mut self, note: &str) -> Self {
         self.0.message = format!("{}; {note}", self.0.message).into();
         self

@@ -125,6 +125,13 @@ impl ChargeReply {
     pub fn new(verdict: Verdict, units: u64, standing: Standing, mark: Mark) -> Self {
         Self { verdict, units, standing, mark }
     }
+
+    /// Returns the reply to the same charge in a check that spends nothing.
+    pub(crate) fn unspent(mut self) -> Self {
+        let Standing { limit, remaining, .. } = &mut self.standing;
+        *remaining = remaining.saturating_add(self.units).min(*limit);
+        Self { units: 0, mark: Mark::default(), ..self }
+    }
 }
 
 /// The verdict on one charge by itself, independent of the other charges of its check.

@@ -1,12 +1,9 @@
 //! Requests over several slots of a cluster, with one call of the script for each slot.
 
-use std::{
-    pin::{Pin, pin},
-    time::Duration,
-};
+use std::{pin::pin, time::Duration};
 
 use smallvec::SmallVec;
-use tokio::{task::JoinHandle, time::Instant};
+use tokio::time::Instant;
 
 use super::{
     batch::Batcher,
@@ -16,9 +13,12 @@ use super::{
 use crate::{
     clock::Timestamp,
     decision::{ChargeReply, Source, StoreReply},
-    error::{Effect, Error, ErrorKind},
+    error::{Effect, Error},
     runtime::TimeLimit,
-    telemetry,
+    store::{
+        Answer,
+        divided::{Divided, PartOutcome, Refunds, to_the_end},
+    },
 };
 
 /// The longest time that a denied check waits for the refunds of other slots, and for the standings
@@ -34,97 +34,82 @@ pub(super) struct CallOptions {
     pub(super) test_time: Option<u64>,
 }
 
-impl Batcher {
-    /// Executes a request on each slot of its charges.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a call fails. The error's [`effect`](Error::effect) is that of the whole request.
-    pub(super) async fn execute(
-        &self,
-        check: &WireCheck,
-        options: CallOptions,
-    ) -> Result<StoreReply, Error> {
-        let Some(slot) = self.backend().only_slot(check) else {
-            return self.execute_in_task(check, options).await;
-        };
-        if check.charges().is_empty() {
-            let charges = SmallVec::new();
-            return Ok(StoreReply { time: Timestamp::default(), source: Source::Shared, charges });
+/// Executes a request on each slot of its charges.
+///
+/// # Errors
+///
+/// Returns an error if a call fails. The error's [`effect`](Error::effect) is that of the whole request.
+pub(super) async fn execute(
+    batcher: &Batcher,
+    check: &WireCheck,
+    options: CallOptions,
+) -> Result<StoreReply, Error> {
+    let Some(slot) = batcher.backend().only_slot(check) else {
+        let groups = SlotGroups::new(batcher, check, options);
+        return to_the_end(|caller| groups.run(caller)).await;
+    };
+    if check.charges().is_empty() {
+        return Ok(StoreReply::new(Timestamp::default(), Source::Shared, []));
+    }
+    let reply = run_by_deadline(batcher, slot, check, options).await;
+    let reply = reply.map_err(|failure| error(batcher, slot, check, failure))?;
+    Ok(reply.into_store_reply(check))
+}
+
+/// Returns the error of a call for the charges of one slot.
+fn error(batcher: &Batcher, slot: u16, check: &WireCheck, failure: Failure) -> Error {
+    let policies = failure.policies_of_foreign_key(check);
+    let error = batcher.backend().place(slot).error(failure);
+    match policies {
+        Some(policies) => error.with_note(&format!("the policy of the key is {policies}")),
+        None => error,
+    }
+}
+
+/// Runs the script for the charges of one slot, or fails at the deadline.
+async fn run_by_deadline(
+    batcher: &Batcher,
+    slot: u16,
+    check: &WireCheck,
+    CallOptions { operation, deadline, test_time }: CallOptions,
+) -> Result<CheckReply, Failure> {
+    let sent_flag = SentFlag::default();
+    let in_time = {
+        let mut call = pin!(batcher.run(slot, operation, check, test_time, &sent_flag));
+        match deadline {
+            None => Ok(call.await),
+            Some(deadline) => deadline.wait(call.as_mut()).await,
         }
-        let reply = self.run_by_deadline(slot, check, options).await;
-        let reply = reply.map_err(|failure| self.error(slot, check, failure))?;
-        Ok(reply.into_store_reply(check))
-    }
-
-    /// Returns the error of a call for the charges of one slot.
-    fn error(&self, slot: u16, check: &WireCheck, failure: Failure) -> Error {
-        let policies = failure.policies_of_foreign_key(check);
-        let error = self.backend().place(slot).error(failure);
-        match policies {
-            Some(policies) => error.with_note(&format!("the policy of the key is {policies}")),
-            None => error,
-        }
-    }
-
-    /// Executes a request on several slots, in a task of its own that ends with its last call.
-    /// Without the task, a request dropped between two slots would stay charged in part.
-    async fn execute_in_task(
-        &self,
-        check: &WireCheck,
-        options: CallOptions,
-    ) -> Result<StoreReply, Error> {
-        let (batcher, check) = (self.clone(), Box::new(check.clone()));
-        let task = tokio::spawn(async move {
-            SlotGroups::new(&batcher, &check, options).execute(check.charges().len()).await
-        });
-        task.await.unwrap_or_else(|error| {
-            let message = "the task of the request has ended: part of it may stay charged";
-            Err(Error::new(ErrorKind::Unavailable, message)
-                .with_source(error)
-                .with_effect(Effect::Unknown))
-        })
-    }
-
-    /// Runs the script for the charges of one slot, or fails at the deadline.
-    async fn run_by_deadline(
-        &self,
-        slot: u16,
-        check: &WireCheck,
-        CallOptions { operation, deadline, test_time }: CallOptions,
-    ) -> Result<CheckReply, Failure> {
-        let sent_flag = SentFlag::default();
-        let in_time = {
-            let mut call = pin!(self.run(slot, operation, check, test_time, &sent_flag));
-            match deadline {
-                None => Ok(call.await),
-                Some(deadline) => deadline.wait(call.as_mut()).await,
-            }
-        };
-        // The call has been dropped, so a request that has not been sent is never sent.
-        in_time.unwrap_or_else(|_| Err(Failure::TimedOut(sent_flag.effect())))
-    }
+    };
+    // The call has been dropped, so a request that has not been sent is never sent.
+    in_time.unwrap_or_else(|_| Err(Failure::TimedOut(sent_flag.effect())))
 }
 
 /// The charges of a request, by slot.
 ///
 /// The groups are in the order of the slots, so that two requests over the same slots rarely refuse
 /// each other.
-struct SlotGroups<'b> {
-    batcher: &'b Batcher,
+struct SlotGroups {
+    batcher: Batcher,
     options: CallOptions,
     groups: Vec<SlotGroup>,
+    /// The number of groups that have been asked.
+    asked: usize,
+    time: Timestamp,
+    /// The time that the slowest group has taken, and its index.
+    slowest: (Duration, usize),
 }
 
 /// The charges of one slot, and the replies to them.
 struct SlotGroup {
     slot: u16,
     check: WireCheck,
+    /// Empty until the group has replied.
     replies: SmallVec<[ChargeReply; 1]>,
 }
 
-impl<'b> SlotGroups<'b> {
-    fn new(batcher: &'b Batcher, check: &WireCheck, options: CallOptions) -> Self {
+impl SlotGroups {
+    fn new(batcher: &Batcher, check: &WireCheck, options: CallOptions) -> Self {
         let mut slots: Vec<(u16, SmallVec<[WireCharge; 3]>)> = Vec::new();
         for charge in check.charges() {
             let slot = batcher.backend().slot(charge);
@@ -139,139 +124,113 @@ impl<'b> SlotGroups<'b> {
             check: WireCheck::new(charges),
             replies: SmallVec::new(),
         };
-        Self { batcher, options, groups: slots.into_iter().map(group).collect() }
+        let groups = slots.into_iter().map(group).collect();
+        let (time, slowest) = (Timestamp::default(), (Duration::ZERO, 0));
+        Self { batcher: batcher.clone(), options, groups, asked: 0, time, slowest }
     }
 
-    async fn execute(mut self, count: usize) -> Result<StoreReply, Error> {
-        let is_acquire = self.options.operation == Operation::Acquire;
-        let mut time = Timestamp::default();
-        let mut slowest = (Duration::ZERO, 0);
-        for index in 0..self.groups.len() {
-            let start = Instant::now();
-            let result = self.run(index, self.options).await;
-            slowest = slowest.max((start.elapsed(), index));
-            match result {
-                Ok(group_time) => time = time.max(group_time),
-                Err(failure) => {
-                    // The deadline is for all slots, so the slowest one has missed it.
-                    let is_late = matches!(failure, Failure::TimedOut(_));
-                    let culprit = if is_late { slowest.1 } else { index };
-                    let before = match self.options.operation {
-                        // A check spends all or nothing, so the slots before this one refund.
-                        Operation::Acquire => self.refund_before(index).await,
-                        Operation::Peek | Operation::Trial => Effect::None,
-                        _ if index == 0 => Effect::None,
-                        Operation::Force
-                        | Operation::Refund
-                        | Operation::Reset
-                        | Operation::Block
-                        | Operation::Unblock => Effect::Applied,
-                    };
-                    let effect = combine(before, failure.effect());
-                    let SlotGroup { slot, check, .. } = &self.groups[culprit];
-                    let mut error = self.batcher.error(*slot, check, failure);
-                    if effect != error.effect() {
-                        error = error.with_note(
-                            "this is about one slot of several: the charges in others may have \
-                             been made",
-                        );
-                    }
-                    return Err(error.with_effect(effect).with_node(self.node(culprit)));
-                }
-            }
-            if is_acquire && self.groups[index].is_denied() {
-                self.refund_before(index).await;
-                time = time.max(self.peek_others(index).await);
-                break;
-            }
-        }
-        self.into_store_reply(time, count)
-    }
-
-    async fn run(&mut self, index: usize, options: CallOptions) -> Result<Timestamp, Failure> {
+    /// Runs the script for a group, and keeps its reply.
+    async fn call(&mut self, index: usize, options: CallOptions) -> Result<(), Failure> {
         let group = &mut self.groups[index];
-        let reply = self.batcher.run_by_deadline(group.slot, &group.check, options).await?;
+        let reply = run_by_deadline(&self.batcher, group.slot, &group.check, options).await?;
         group.replies = reply.charges;
-        Ok(reply.time)
+        self.time = self.time.max(reply.time);
+        Ok(())
     }
 
-    /// Returns the number of the node that has the slot of a group.
-    fn node(&self, index: usize) -> u32 {
-        self.batcher.backend().node(self.groups[index].slot).0
+    /// Returns the error of a group that has failed. The deadline is for all slots, so the slowest one
+    /// has missed it.
+    fn error(&self, index: usize, failure: Failure) -> Error {
+        let is_late = matches!(failure, Failure::TimedOut(_));
+        let culprit = if is_late { self.slowest.1 } else { index };
+        let SlotGroup { slot, check, .. } = &self.groups[culprit];
+        let node = self.batcher.backend().node(*slot).0;
+        error(&self.batcher, *slot, check, failure).with_node(node)
+    }
+}
+
+impl Divided for SlotGroups {
+    type Part = usize;
+
+    fn next_part(&self) -> Option<usize> {
+        (self.asked < self.groups.len()).then_some(self.asked)
     }
 
-    /// Refunds the units that the groups before `index` spent. Returns [`Effect::None`] if all of
-    /// them were refunded.
-    async fn refund_before(&self, index: usize) -> Effect {
-        let deadline = self.denial_deadline();
-        let refunds: Vec<_> =
-            self.groups[..index].iter().filter_map(|group| self.refund(group)).collect();
-        let mut effect = Effect::None;
-        for mut refund in refunds {
-            let refunded = deadline.wait(Pin::new(&mut refund)).await;
-            effect = combine(
-                effect,
-                refunded.map_or(Effect::Unknown, |it| it.unwrap_or(Effect::Unknown)),
-            );
+    async fn ask(&mut self, index: usize) -> PartOutcome {
+        let start = Instant::now();
+        let result = self.call(index, self.options).await;
+        self.slowest = self.slowest.max((start.elapsed(), index));
+        if let Err(failure) = result {
+            return PartOutcome::Failed(self.error(index, failure), None);
         }
-        effect
+        self.asked += 1;
+        match self.options.operation == Operation::Acquire && self.groups[index].is_denied() {
+            true => PartOutcome::Denied(None),
+            false => PartOutcome::Continue,
+        }
     }
 
-    /// Refunds the units that a group spent, in a task of its own that ends with the call. Returns
-    /// `None` if it spent none. A refund is tried once, because a second try might refund twice.
-    fn refund(&self, group: &SlotGroup) -> Option<JoinHandle<Effect>> {
-        let spent = group.check.charges().iter().zip(&group.replies);
-        let spent = spent.filter(|(_, reply)| reply.units > 0);
-        let charges: SmallVec<_> = spent.map(|(charge, reply)| charge.undo(reply)).collect();
-        if charges.is_empty() {
-            return None;
-        }
-        let (batcher, slot, check) = (self.batcher.clone(), group.slot, WireCheck::new(charges));
+    /// A check spends all or nothing, so the groups that have spent units refund them.
+    fn undo(&mut self) -> Refunds<usize> {
         let options = CallOptions { operation: Operation::Refund, deadline: None, ..self.options };
-        Some(tokio::spawn(async move {
-            let Err(failure) = batcher.run_by_deadline(slot, &check, options).await else {
-                return Effect::None;
-            };
-            telemetry::undo_failed();
-            match failure.effect() {
-                Effect::None => Effect::Applied,
-                _ => Effect::Unknown,
+        match self.options.operation {
+            Operation::Acquire => {
+                let groups = self.groups.iter_mut().enumerate();
+                let batcher = &self.batcher;
+                let refunds =
+                    groups.filter_map(|(at, it)| Some((at, it.refund(batcher, options)?)));
+                Refunds::new(refunds, Effect::None)
             }
-        }))
+            Operation::Peek | Operation::Trial => Refunds::new([], Effect::None),
+            Operation::Force
+            | Operation::Refund
+            | Operation::Reset
+            | Operation::Block
+            | Operation::Unblock => match self.asked {
+                0 => Refunds::new([], Effect::None),
+                _ => Refunds::new([], Effect::Applied),
+            },
+        }
     }
 
-    /// Asks all slots but the one that denied for the standings of their keys. If a slot does not
-    /// answer in time, its keys are reported as unused, which does not change the denial.
-    async fn peek_others(&mut self, denied: usize) -> Timestamp {
-        let deadline = Some(self.denial_deadline());
+    /// Takes the standings from the refunds, and asks the other slots for those of their keys. If a slot
+    /// does not answer in time, its keys are reported as unused, which does not change the denial.
+    async fn complete_denial(&mut self, refunds: &mut Refunds<usize>) {
+        let (groups, time) = (&mut self.groups, &mut self.time);
+        let keep = |index: &usize, reply: StoreReply| {
+            groups[*index].keep_refund(&reply);
+            *time = (*time).max(reply.time);
+        };
+        refunds.wait(Some(self.options.denial_deadline()), keep).await;
+        let deadline = Some(self.options.denial_deadline());
         let options = CallOptions { operation: Operation::Peek, deadline, ..self.options };
-        let mut time = Timestamp::default();
-        for index in (0..self.groups.len()).filter(|index| *index != denied) {
-            match self.run(index, options).await {
-                Ok(group_time) => time = time.max(group_time),
-                Err(_) => self.groups[index].assume_unused(),
+        for index in 0..self.groups.len() {
+            if self.groups[index].replies.is_empty() && self.call(index, options).await.is_err() {
+                self.groups[index].assume_unused();
             }
         }
-        time
     }
 
-    fn denial_deadline(&self) -> TimeLimit {
-        let until = TimeLimit::after(MAX_DENIAL_WAIT);
-        self.options.deadline.map_or(until, |deadline| deadline.min(until))
+    fn refund_limit(&self) -> Option<TimeLimit> {
+        Some(self.options.denial_deadline())
     }
 
     /// Joins the replies, in the order of the charges in the caller's request.
-    fn into_store_reply(self, time: Timestamp, count: usize) -> Result<StoreReply, Error> {
-        let mut replies: SmallVec<[Option<ChargeReply>; 1]> = SmallVec::from_elem(None, count);
-        for group in self.groups {
-            for (charge, reply) in group.check.charges().iter().zip(group.replies) {
-                replies[charge.position()] = Some(reply);
-            }
-        }
-        let charges: Option<SmallVec<[ChargeReply; 1]>> = replies.into_iter().collect();
-        let charges =
-            charges.ok_or_else(|| Error::new(ErrorKind::Protocol, "a reply is missing"))?;
-        Ok(StoreReply { time, source: Source::Shared, charges })
+    fn reply(&mut self) -> Result<StoreReply, Error> {
+        let lines = self.groups.iter().flat_map(|it| it.check.charges().iter().zip(&it.replies));
+        let mut replies: Vec<_> =
+            lines.map(|(charge, reply)| (charge.position(), *reply)).collect();
+        replies.sort_by_key(|(position, _)| *position);
+        let replies = replies.into_iter().map(|(_, reply)| reply);
+        Ok(StoreReply::new(self.time, Source::Shared, replies))
+    }
+}
+
+impl CallOptions {
+    /// Returns the end of a wait for something that cannot change a denial.
+    fn denial_deadline(&self) -> TimeLimit {
+        let until = TimeLimit::after(MAX_DENIAL_WAIT);
+        self.deadline.map_or(until, |deadline| deadline.min(until))
     }
 }
 
@@ -281,17 +240,39 @@ impl SlotGroup {
         !replies.all(|(charge, reply)| charge.admits(reply))
     }
 
+    /// Returns the refund of the units that the group has spent, if it has spent any. The replies then
+    /// have the standings without these units.
+    ///
+    /// If the group has charges that spent nothing, their replies are forgotten: the refund may change the
+    /// standings of the same keys.
+    fn refund(&mut self, batcher: &Batcher, options: CallOptions) -> Option<Answer> {
+        let spent = self.check.charges().iter().zip(&self.replies);
+        let spent = spent.filter(|(_, reply)| reply.units > 0);
+        let charges: SmallVec<_> = spent.map(|(charge, reply)| charge.undo(reply)).collect();
+        if charges.is_empty() {
+            return None;
+        }
+        match charges.len() == self.replies.len() {
+            true => self.replies.iter_mut().for_each(|reply| *reply = reply.unspent()),
+            false => self.replies.clear(),
+        }
+        let (batcher, slot, check) = (batcher.clone(), self.slot, WireCheck::new(charges));
+        Some(Answer::pending(async move {
+            let reply = run_by_deadline(&batcher, slot, &check, options).await;
+            let reply = reply.map_err(|failure| error(&batcher, slot, &check, failure))?;
+            Ok(StoreReply { time: reply.time, source: Source::Shared, charges: reply.charges })
+        }))
+    }
+
+    /// Takes the standings from the reply of a refund.
+    fn keep_refund(&mut self, refunded: &StoreReply) {
+        for (reply, refunded) in self.replies.iter_mut().zip(&refunded.charges) {
+            reply.standing = refunded.standing;
+        }
+    }
+
     fn assume_unused(&mut self) {
         let charges = self.check.charges().iter();
         self.replies = charges.map(WireCharge::reply_of_full_key).collect();
-    }
-}
-
-/// Returns the effect of a request whose two parts had these effects.
-fn combine(first: Effect, second: Effect) -> Effect {
-    match (first, second) {
-        (Effect::Applied, _) | (_, Effect::Applied) => Effect::Applied,
-        (Effect::Unknown, _) | (_, Effect::Unknown) => Effect::Unknown,
-        (Effect::None, Effect::None) => Effect::None,
     }
 }

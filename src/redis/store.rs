@@ -12,7 +12,7 @@ use super::{
     batch::Batcher,
     error::Failure,
     key_name::{self, KeyNames},
-    multi_slot::CallOptions,
+    multi_slot::{self, CallOptions},
     startup::{Startup, Trial},
     wire::{Operation, WireCharge, WireCheck},
 };
@@ -179,7 +179,7 @@ impl RedisStore {
                 return Err(Failure::NoRuntime.into());
             }
             shared.ready(deadline).await?;
-            shared.batcher.execute(&check, options).await
+            multi_slot::execute(&shared.batcher, &check, options).await
         };
         match deadline {
             Some(_) => Answer::timed(reply),

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::{
     divided_line::{DividedLine, Part},
-    stores::{Lines, Stores, by, combine, join, late},
+    stores::{Lines, Stores, join, late, until},
 };
 use crate::{
     decision::{Receipt, ReceiptLine, Source, StoreReply},
@@ -118,12 +118,12 @@ impl Both {
             Some(Ok(_)) => Effect::Applied,
             Some(Err(error)) => error.effect(),
         };
-        let effect = combine(error.effect(), other);
+        let effect = error.effect().and(other);
         error.with_effect(effect)
     }
 }
 
 /// Waits for the answer of one part, if it was asked.
 async fn wait_for(sent: &mut Sent, limit: Option<TimeLimit>) -> Option<Result<StoreReply, Error>> {
-    Some(by(limit, sent.answer.take()?).await.unwrap_or_else(|_| Err(late())))
+    Some(until(limit, sent.answer.take()?).await.unwrap_or_else(|_| Err(late())))
 }

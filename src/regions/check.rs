@@ -6,15 +6,18 @@ use smallvec::SmallVec;
 
 use super::{
     divided_line::{DividedLine, Part},
-    stores::{Caller, Lines, Refunds, Stores, by, combine, join, late, to_the_end},
+    stores::{Lines, Stores, join, late, until},
 };
 use crate::{
     clock::Timestamp,
-    decision::{Source, StoreReply, Verdict},
+    decision::{Receipt, ReceiptLine, Source, StoreReply, Verdict},
     error::{Effect, Error, ErrorKind},
     policy::{Charge, OnFailure},
     runtime::TimeLimit,
-    store::{Answer, Request},
+    store::{
+        Answer, Request,
+        divided::{Caller, Divided, PartOutcome, Refunds, to_the_end},
+    },
 };
 
 /// A check that the share does not decide alone and at once.
@@ -49,17 +52,6 @@ pub(super) struct DividedCheck {
 /// The positions of the charges in one call to a part.
 type Positions = SmallVec<[usize; 4]>;
 
-/// The result of one call to one part.
-enum PartOutcome {
-    /// The part has spent all charges of the call.
-    Admitted,
-    /// The part has spent nothing.
-    Denied,
-    Failed(Error),
-    /// The pool has not answered by the deadline.
-    Late(Answer, Positions),
-}
-
 impl DividedCheck {
     pub(super) fn new(
         stores: &Arc<Stores>,
@@ -87,13 +79,13 @@ impl DividedCheck {
         if self.positions(Part::Pool).is_empty() {
             return match self.begin(first).await? {
                 Some(reply) => Ok(reply),
-                None => to_the_end(|caller| self.finish(caller)).await,
+                None => to_the_end(|caller| self.run(caller)).await,
             };
         }
         let work = |caller: Caller| async move {
             match self.begin(first).await.transpose() {
                 Some(reply) => caller.send(reply),
-                None => self.finish(caller).await,
+                None => self.run(caller).await,
             }
         };
         to_the_end(work).await
@@ -106,63 +98,10 @@ impl DividedCheck {
             let answer = first.unwrap_or_else(|| self.send(Part::Share, &asked));
             let reply = answer.await?;
             if !self.record(Part::Share, &asked, reply)? && !self.move_refused() {
-                return Ok(Some(self.reply()));
+                return self.reply().map(Some);
             }
         }
-        Ok(self.next_part().is_none().then(|| self.reply()))
-    }
-
-    /// Asks the parts that have not decided yet, and sends the reply to the caller.
-    async fn finish(mut self, caller: Caller) {
-        while let Some(part) = self.next_part() {
-            match self.ask(part).await {
-                PartOutcome::Admitted => {}
-                PartOutcome::Denied if part == Part::Share && self.move_refused() => {}
-                PartOutcome::Denied => {
-                    let refunds = self.undo();
-                    caller.send(Ok(self.reply()));
-                    return refunds.finish().await;
-                }
-                PartOutcome::Failed(_) | PartOutcome::Late(..) if !self.binds(part) => {
-                    self.decide_waiting(part)
-                }
-                PartOutcome::Failed(_) | PartOutcome::Late(..)
-                    if self.reaction(part) == OnFailure::Allow =>
-                {
-                    self.admit_waiting();
-                }
-                PartOutcome::Failed(error) => return self.fail(part, error, caller).await,
-                PartOutcome::Late(answer, asked) => {
-                    self.fail(Part::Pool, late(), caller).await;
-                    // Units that are granted after the decision are not used.
-                    if let Ok(reply) = answer.await
-                        && self.record(Part::Pool, &asked, reply).is_ok_and(|admitted| admitted)
-                    {
-                        self.undo().finish().await;
-                    }
-                    return;
-                }
-            }
-        }
-        caller.send(Ok(self.reply()));
-    }
-
-    /// Ends the check after a part has failed. Without the pool, the region denies the check. Otherwise
-    /// the check fails.
-    async fn fail(&mut self, part: Part, error: Error, caller: Caller) {
-        let is_denied = error.is_unavailable() && self.reaction(part) == OnFailure::Local;
-        let mut refunds = self.undo();
-        if is_denied {
-            let waiting = self.lines.iter_mut().filter(|line| line.binds(part));
-            waiting.for_each(DividedLine::refuse);
-            self.denied = Some(Source::Region);
-            caller.send(Ok(self.reply()));
-        } else {
-            let before = refunds.wait(self.limit).await;
-            let effect = combine(before, error.effect());
-            caller.send(Err(error.with_effect(effect)));
-        }
-        refunds.finish().await;
+        if self.next_part().is_some() { Ok(None) } else { self.reply().map(Some) }
     }
 
     /// Returns the reaction to the failure of a part: the strictest one of the charges that wait for it.
@@ -178,21 +117,23 @@ impl DividedCheck {
         }
     }
 
-    /// Asks a part for all charges that wait for it.
-    async fn ask(&mut self, part: Part) -> PartOutcome {
-        let asked = self.positions(part);
-        let answer = self.send(part, &asked);
-        // The regional store answers by the deadline, and its error says whether it was asked.
-        let limit = self.limit.filter(|_| part == Part::Pool);
-        let reply = match by(limit, answer).await {
-            Err(answer) => return PartOutcome::Late(answer, asked),
-            Ok(reply) => reply.and_then(|reply| self.record(part, &asked, reply)),
-        };
-        match reply {
-            Ok(true) => PartOutcome::Admitted,
-            Ok(false) => PartOutcome::Denied,
-            Err(error) => PartOutcome::Failed(error),
-        }
+    /// Returns the refund of the units that the pool grants after the decision, which are not used.
+    fn refund_late(&self, answer: Answer, asked: &[usize]) -> Answer {
+        let charges = asked.iter().filter_map(|index| self.lines[*index].charge_on(Part::Pool));
+        let (stores, charges): (_, Vec<_>) = (Arc::clone(&self.stores), charges.collect());
+        Answer::pending(async move {
+            // Without a reply there is nothing to refund, and that is no failure of a refund.
+            let Ok(reply) = answer.await else {
+                return Ok(StoreReply::new(Timestamp::default(), Source::Shared, []));
+            };
+            let lines = charges.into_iter().zip(&reply.charges).filter(|(_, it)| it.units > 0);
+            let lines = lines.map(|(charge, it)| ReceiptLine::new(charge, it.units, it.mark));
+            let receipt = Receipt::new(reply.time, reply.source, lines.collect::<Vec<_>>());
+            match receipt.lines() {
+                [] => Ok(reply),
+                _ => stores.call(Part::Pool, Request::Refund(&receipt), None).await,
+            }
+        })
     }
 
     fn send(&self, part: Part, asked: &[usize]) -> Answer {
@@ -236,14 +177,6 @@ impl DividedCheck {
         refused.fold(true, |all, line| all & line.move_to_pool())
     }
 
-    /// Returns the part to ask next: the pool before the share. The share has already refused the
-    /// charges that it cannot pay, so the pool is more likely to deny. If it denies first, there is nothing
-    /// to refund in the share.
-    fn next_part(&self) -> Option<Part> {
-        let waits = |part: &Part| self.lines.iter().any(|line| line.waits_for(*part));
-        [Part::Pool, Part::Share].into_iter().find(waits)
-    }
-
     /// Returns whether a charge that can deny the check waits for this part.
     fn binds(&self, part: Part) -> bool {
         self.lines.iter().any(|line| line.binds(part))
@@ -265,15 +198,68 @@ impl DividedCheck {
     fn positions(&self, part: Part) -> Positions {
         (0..self.lines.len()).filter(|index| self.lines[*index].waits_for(part)).collect()
     }
+}
 
-    fn undo(&mut self) -> Refunds {
+impl Divided for DividedCheck {
+    type Part = Part;
+
+    /// Returns the part to ask next: the pool before the share. The share has already refused the
+    /// charges that it cannot pay, so the pool is more likely to deny. If it denies first, there is nothing
+    /// to refund in the share.
+    fn next_part(&self) -> Option<Part> {
+        let waits = |part: &Part| self.lines.iter().any(|line| line.waits_for(*part));
+        [Part::Pool, Part::Share].into_iter().find(waits)
+    }
+
+    /// Asks a part for all charges that wait for it.
+    async fn ask(&mut self, part: Part) -> PartOutcome {
+        let asked = self.positions(part);
+        let answer = self.send(part, &asked);
+        // The regional store answers by the deadline, and its error says whether it was asked.
+        let limit = self.limit.filter(|_| part == Part::Pool);
+        let (error, late) = match until(limit, answer).await {
+            Ok(reply) => match reply.and_then(|reply| self.record(part, &asked, reply)) {
+                Ok(true) => return PartOutcome::Continue,
+                Ok(false) if part == Part::Share && self.move_refused() => {
+                    return PartOutcome::Continue;
+                }
+                Ok(false) => return PartOutcome::Denied(None),
+                Err(error) => (error, None),
+            },
+            Err(answer) => (late(), Some(answer)),
+        };
+        let reaction = self.reaction(part);
+        if !self.binds(part) {
+            self.decide_waiting(part);
+            return PartOutcome::Continue;
+        }
+        if reaction == OnFailure::Allow {
+            self.admit_waiting();
+            return PartOutcome::Continue;
+        }
+        let late = late.map(|answer| self.refund_late(answer, &asked));
+        if reaction == OnFailure::Local && error.is_unavailable() {
+            // Without the pool, the region denies the check.
+            let waiting = self.lines.iter_mut().filter(|line| line.binds(part));
+            waiting.for_each(DividedLine::refuse);
+            self.denied = Some(Source::Region);
+            return PartOutcome::Denied(late);
+        }
+        PartOutcome::Failed(error, late)
+    }
+
+    fn undo(&mut self) -> Refunds<Part> {
         self.stores.undo(&mut self.lines, self.time, self.sources)
     }
 
-    fn reply(&self) -> StoreReply {
+    fn refund_limit(&self) -> Option<TimeLimit> {
+        self.limit
+    }
+
+    fn reply(&mut self) -> Result<StoreReply, Error> {
         let is_admitted = self.lines.iter().all(DividedLine::is_decided);
         let source = if is_admitted { self.paid } else { self.denied };
         let charges = self.lines.iter().map(DividedLine::reply);
-        StoreReply::new(self.time, source.unwrap_or(Source::Shared), charges)
+        Ok(StoreReply::new(self.time, source.unwrap_or(Source::Shared), charges))
     }
 }

@@ -154,9 +154,7 @@ impl DividedLine {
             Part::Pool => self.pool.as_mut()?,
         };
         let spent = *reply;
-        let Standing { limit, remaining, .. } = &mut reply.standing;
-        *remaining = remaining.saturating_add(spent.units).min(*limit);
-        reply.units = 0;
+        *reply = spent.unspent();
         (spent.units > 0).then_some((part, spent))
     }
 

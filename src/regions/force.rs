@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::{
     divided_line::{DividedLine, Part},
-    stores::{Lines, Stores, by, combine, join, late, to_the_end},
+    stores::{Lines, Stores, join, late, until},
 };
 use crate::{
     clock::Timestamp,
@@ -14,7 +14,7 @@ use crate::{
     error::{Effect, Error},
     policy::Charge,
     runtime::TimeLimit,
-    store::Request,
+    store::{Request, divided::to_the_end},
 };
 
 /// Spends the cost of each charge:
@@ -63,7 +63,7 @@ impl Force {
             false => Effect::Applied,
         };
         let fail = |error: Error| {
-            let effect = combine(before, error.effect());
+            let effect = before.and(error.effect());
             Err(error.with_effect(effect))
         };
         if let Err(error) = self.ask(Part::Pool, Beyond::Yes).await {
@@ -95,7 +95,7 @@ impl Force {
         let answer = self.stores.call(part, request, self.limit);
         // The regional store answers by the deadline by itself.
         let limit = self.limit.filter(|_| part == Part::Pool);
-        let reply = by(limit, answer).await.unwrap_or_else(|_| Err(late()))?;
+        let reply = until(limit, answer).await.unwrap_or_else(|_| Err(late()))?;
         if part == Part::Share || self.source.is_none() {
             self.time = reply.time;
         }

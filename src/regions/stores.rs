@@ -1,9 +1,9 @@
 //! The two stores of a region, and how long a request waits for them.
 
-use std::{future::poll_fn, pin::Pin, task::Poll, time::Duration};
+use std::{pin::Pin, time::Duration};
 
 use smallvec::SmallVec;
-use tokio::{sync::oneshot, time::Instant};
+use tokio::time::Instant;
 
 use super::{
     divided_line::{DividedLine, Part},
@@ -16,8 +16,7 @@ use crate::{
     policy::Charge,
     remote::Pipeline,
     runtime::{TimeLimit, runtime_with_timer},
-    store::{Answer, Request},
-    telemetry,
+    store::{Answer, Request, divided::Refunds},
 };
 
 /// The two stores of a region, each behind stages of its own.
@@ -48,7 +47,7 @@ impl Stores {
     }
 
     /// Sends a request to the store of a part. The regional store answers by `limit`. The home store
-    /// has its own, longer deadline, and callers stop waiting for it with [`by`].
+    /// has its own, longer deadline, and callers stop waiting for it with [`until`].
     pub(super) fn call(
         &self,
         part: Part,
@@ -65,15 +64,14 @@ impl Stores {
         }
     }
 
-    /// Starts the refund of the units that a check has spent and that is not admitted. Each refund is
-    /// tried once, because a second try might refund twice. `sources` has the source of each part's
+    /// Starts the refund of the units that a check has spent and that is not admitted. `sources` has the source of each part's
     /// reply, so that leased units go back to the stock.
     pub(super) fn undo(
         &self,
         lines: &mut [DividedLine],
         time: Timestamp,
         sources: [Source; 2],
-    ) -> Refunds {
+    ) -> Refunds<Part> {
         let mut spent: [SmallVec<[ReceiptLine; 1]>; 2] = Default::default();
         for line in lines {
             let Some((part, reply)) = line.undo() else { continue };
@@ -83,10 +81,11 @@ impl Stores {
         let [share, pool] = spent;
         let start = |(part, lines): (Part, SmallVec<[ReceiptLine; 1]>)| {
             let receipt = Receipt::new(time, sources[part as usize], lines);
-            self.call(part, Request::Refund(&receipt), None)
+            (part, self.call(part, Request::Refund(&receipt), None))
         };
         let parts = [(Part::Share, share), (Part::Pool, pool)];
-        Refunds(parts.into_iter().filter(|(_, lines)| !lines.is_empty()).map(start).collect())
+        let spent = parts.into_iter().filter(|(_, lines)| !lines.is_empty());
+        Refunds::new(spent.map(start), Effect::None)
     }
 }
 
@@ -95,7 +94,7 @@ impl Stores {
 /// # Errors
 ///
 /// Returns the answer if it is not ready at the limit.
-pub(super) async fn by(
+pub(super) async fn until(
     limit: Option<TimeLimit>,
     mut answer: Answer,
 ) -> Result<Result<StoreReply, Error>, Answer> {
@@ -111,15 +110,6 @@ pub(super) fn late() -> Error {
     Error::new(ErrorKind::Unavailable, message).with_effect(Effect::Unknown)
 }
 
-/// Returns the effect of a request whose two parts had these effects.
-pub(super) fn combine(first: Effect, second: Effect) -> Effect {
-    match (first, second) {
-        (Effect::Applied, _) | (_, Effect::Applied) => Effect::Applied,
-        (Effect::Unknown, _) | (_, Effect::Unknown) => Effect::Unknown,
-        (Effect::None, Effect::None) => Effect::None,
-    }
-}
-
 /// Returns the source of a reply that two stores have made. Units of the fallback are refunded only if the
 /// source is the fallback.
 pub(super) fn join(first: Option<Source>, second: Source) -> Source {
@@ -127,75 +117,5 @@ pub(super) fn join(first: Option<Source>, second: Source) -> Source {
         (Some(Source::Fallback), _) | (_, Source::Fallback) => Source::Fallback,
         (Some(first), _) if first != second => Source::Shared,
         _ => second,
-    }
-}
-
-/// Runs `work` to its end, even if this future is dropped. Returns what `work` sends, which may be
-/// before its end.
-pub(super) async fn to_the_end<F>(work: impl FnOnce(Caller) -> F) -> Result<StoreReply, Error>
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let (caller, reply) = oneshot::channel();
-    let mut work = Box::pin(work(Caller(caller)));
-    // Most work is done at the first poll, and needs no task.
-    let is_done = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx).is_ready())).await;
-    if !is_done {
-        // The deadline of the home store ends the task.
-        match runtime_with_timer() {
-            Some(runtime) => drop(runtime.spawn(work)),
-            None => work.await,
-        }
-    }
-    reply.await.unwrap_or_else(|_| {
-        let message = "the task of the request has ended: part of it may stay charged";
-        Err(Error::new(ErrorKind::Unavailable, message).with_effect(Effect::Unknown))
-    })
-}
-
-/// The caller of a request, who may have stopped waiting.
-pub(super) struct Caller(oneshot::Sender<Result<StoreReply, Error>>);
-
-impl Caller {
-    pub(super) fn send(self, reply: Result<StoreReply, Error>) {
-        // A caller that has stopped waiting does not need the reply.
-        let _ = self.0.send(reply);
-    }
-}
-
-/// The refunds of a check that is not admitted, in flight.
-#[must_use = "a refund that is dropped may not be sent"]
-pub(super) struct Refunds(SmallVec<[Answer; 2]>);
-
-impl Refunds {
-    /// Waits until `limit`. Returns [`Effect::None`] if all units were refunded.
-    pub(super) async fn wait(&mut self, limit: Option<TimeLimit>) -> Effect {
-        let mut effect = Effect::None;
-        for answer in std::mem::take(&mut self.0) {
-            let refunded = match by(limit, answer).await {
-                Ok(reply) => outcome(reply),
-                Err(answer) => {
-                    self.0.push(answer);
-                    Effect::Unknown
-                }
-            };
-            effect = combine(effect, refunded);
-        }
-        effect
-    }
-
-    /// Waits for the rest.
-    pub(super) async fn finish(mut self) {
-        self.wait(None).await;
-    }
-}
-
-/// Returns the effect of a check whose refund had this reply.
-fn outcome(reply: Result<StoreReply, Error>) -> Effect {
-    let Err(error) = reply else { return Effect::None };
-    telemetry::undo_failed();
-    match error.effect() {
-        Effect::None => Effect::Applied,
-        _ => Effect::Unknown,
     }
 }

@@ -6,6 +6,7 @@
 //! with a store of its own. A store of your own implements [`Store`].
 
 mod answer;
+pub(crate) mod divided;
 mod status;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod store;

@@ -100,3 +100,47 @@ async fn a_denial_outlives_another_node() {
         assert_eq!(decision.outcomes().get(1).expect("an outcome").granted(), 0);
     }
 }
+
+/// The reply of a refund has the standing of its key, so a denied check does not ask for it once more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_denied_check_asks_each_slot_once_and_refunds_once() {
+    let cluster = Cluster::start();
+    let config = patient().plain_keys(true);
+    let config = RedisConfig::cluster(cluster.urls()).with_settings(config);
+    let store = RedisStore::connect_with(config).await.expect("a store");
+    let limiter = Limiter::with(store, Resilience::none());
+    let (wide, narrow) = (policy("wide", "100/h"), policy("narrow", "1/h"));
+    let mut keys: Vec<_> = ["a", "b", "c", "d"].map(String::from).into();
+    let slot =
+        |key: &String| cluster.nodes[0].ask::<u64>(&format!("CLUSTER KEYSLOT {{={key}}}")) as usize;
+    keys.sort_by_key(slot);
+    let calls = || {
+        let of_node = |stats: String| {
+            let scripts = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));
+            let calls = |line: &str| line.split(['=', ',']).nth(1)?.parse::<u64>().ok();
+            scripts.filter_map(calls).sum::<u64>()
+        };
+        cluster.nodes.iter().map(|node| of_node(node.ask("INFO commandstats"))).sum::<u64>()
+    };
+    for denied in 0..keys.len() {
+        let spent =
+            limiter.check(narrow.charge(keys[denied].as_str(), 1)).await.expect("an answer");
+        assert!(spent.is_allowed());
+        let charge = |(at, key): (usize, &String)| match at == denied {
+            true => narrow.charge(key.as_str(), 1),
+            false => wide.charge(key.as_str(), 3),
+        };
+        let charges: Vec<_> = keys.iter().enumerate().map(charge).collect();
+        let before = calls();
+        let decision = limiter.check(charges).await.expect("an answer");
+        let taken = calls() - before;
+        assert!(!decision.is_allowed());
+        for outcome in decision.outcomes().iter().filter(|it| it.policy() == &wide) {
+            assert_eq!(outcome.standing().remaining(), 100, "{outcome:?}");
+            assert_eq!(outcome.standing().reset_after(), Duration::ZERO, "{outcome:?}");
+            assert_eq!(outcome.granted(), 0, "{outcome:?}");
+        }
+        // Each slot up to the denial, the refunds of those before it, and the standings of those behind it.
+        assert_eq!(taken as usize, keys.len() + denied, "the slot {denied} has denied");
+    }
+}

@@ -34,7 +34,6 @@ pub(crate) const KNOWN: &[&str] = &[
     "below 40 lines: rule/lookup/load_time",
     "below 40 lines: rule/lookup/settings",
     "below 40 lines: rule/route/matching",
-    "impl of Batcher: redis/batch, redis/multi_slot",
     "impl of Denied: decision/decision, middleware/respond/denied",
     "impl of Key: key/address, key/key, key/revealed",
     "impl of PaceLayer: client/layer, client/service",

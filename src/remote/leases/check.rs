@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    decision::{ChargeReply, Mark, OneReply, Source, StoreReply, Verdict},
+    decision::{ChargeReply, OneReply, Source, StoreReply, Verdict},
     error::{Error, ErrorKind},
     policy::{Charge, Charges},
     runtime::runtime_with_timer,
@@ -321,7 +321,7 @@ impl Split {
                 let units = if is_refundable { payment.reply.units } else { 0 };
                 Some(ChargeReply { units, ..payment.reply })
             }
-            SplitLine::Paid(payment) => Some(unspent(payment)),
+            SplitLine::Paid(payment) => Some(payment.reply.unspent()),
             SplitLine::Rest { busy, .. } => {
                 let mut charge_reply = *rest.next()?;
                 if let (Some(busy), Source::Shared) = (busy, reply.source) {
@@ -333,13 +333,6 @@ impl Split {
         let charges = lines.collect();
         Ok(StoreReply { time: reply.time, source: reply.source, charges })
     }
-}
-
-/// Returns the reply to a charge that passes by itself, in a check that is denied.
-fn unspent(payment: &Payment) -> ChargeReply {
-    let ChargeReply { verdict, units, mut standing, .. } = payment.reply;
-    standing.remaining = standing.remaining.saturating_add(units).min(standing.limit);
-    ChargeReply { verdict, units: 0, standing, mark: Mark::default() }
 }
 
 #[cold]
