@@ -57,6 +57,7 @@ mod seed;
 #[cfg(feature = "serde")]
 mod serialized;
 pub mod store;
+mod sync;
 mod telemetry;
 
 #[cfg(feature = "axum")]

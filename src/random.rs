@@ -24,3 +24,10 @@ pub(crate) fn up_to(max: u64) -> u64 {
 pub(crate) fn part_of(duration: Duration) -> Duration {
     Duration::from_micros(up_to(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)))
 }
+
+/// Returns a random time from half of `duration` to all of it, for repeated attempts of all instances of
+/// a service.
+#[cfg(feature = "redis")]
+pub(crate) fn half_or_more(duration: Duration) -> Duration {
+    duration / 2 + part_of(duration / 2)
+}

@@ -1,6 +1,6 @@
 //! The shards of the embedded store, and room for new keys in a full store.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, MutexGuard};
 
 use super::{
     MemoryConfig,
@@ -8,7 +8,10 @@ use super::{
     shard::{Eviction, MemoryShard},
     usage::Usage,
 };
-use crate::clock::{Clock, Timestamp};
+use crate::{
+    clock::{Clock, Timestamp},
+    sync::Mutex,
+};
 
 /// The keys of a store, in shards that are locked one by one.
 #[derive(Debug)]
@@ -81,7 +84,7 @@ impl Shards {
     /// is used like any other.
     #[inline]
     pub(super) fn lock(&self, number: usize) -> MutexGuard<'_, MemoryShard> {
-        self.shards[number].0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[number].0.lock()
     }
 
     /// Makes room for new keys in `own`, their shard.
@@ -148,11 +151,7 @@ impl Shards {
     /// Locks another shard, unless it is in use: waiting for it while another shard is locked could
     /// deadlock.
     fn try_lock(&self, number: usize) -> Option<MutexGuard<'_, MemoryShard>> {
-        match self.shards[number & (self.shards.len() - 1)].0.try_lock() {
-            Ok(shard) => Some(shard),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        self.shards[number & (self.shards.len() - 1)].0.try_lock()
     }
 }
 
@@ -178,7 +177,7 @@ mod tests {
         const PER_SHARD: usize = 16;
         for seed in 0..2 {
             let shards = Shards::new(MemoryConfig::default().max_keys(KEYS).hash_seed(seed));
-            let lens = || shards.shards.iter().map(|shard| shard.0.lock().expect("a lock").len());
+            let lens = || shards.shards.iter().map(|shard| shard.0.lock().len());
             let policy = Policy::new("day", "100/day").expect("a name");
             for key in 0..12 * KEYS as u64 {
                 if key == KEYS as u64 {

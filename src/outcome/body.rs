@@ -4,7 +4,6 @@ use std::{
     convert::Infallible,
     fmt, mem,
     pin::Pin,
-    sync::{Mutex, PoisonError},
     task::{Context, Poll, ready},
 };
 
@@ -13,6 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::settle::BodySettlement;
+use crate::sync::Mutex;
 
 pin_project! {
     /// The body of a response of [`RateLimit`](crate::RateLimit) or [`Pace`](crate::client::Pace):
@@ -132,7 +132,7 @@ impl DenialBody {
                 Poll::Ready((!document.is_empty()).then(|| Frame::data(document)))
             }
             Self::Boxed(body) => {
-                let body = body.get_mut().unwrap_or_else(PoisonError::into_inner);
+                let body = body.get_mut();
                 let frame = ready!(body.as_mut().poll_frame(cx));
                 Poll::Ready(frame.map(|frame| match frame {
                     Ok(frame) => frame,
@@ -145,16 +145,14 @@ impl DenialBody {
     pub(super) fn is_end_stream(&self) -> bool {
         match self {
             Self::Document(document) => document.is_empty(),
-            Self::Boxed(body) => {
-                body.lock().unwrap_or_else(PoisonError::into_inner).is_end_stream()
-            }
+            Self::Boxed(body) => body.lock().is_end_stream(),
         }
     }
 
     pub(super) fn size_hint(&self) -> SizeHint {
         match self {
             Self::Document(document) => SizeHint::with_exact(document.len() as u64),
-            Self::Boxed(body) => body.lock().unwrap_or_else(PoisonError::into_inner).size_hint(),
+            Self::Boxed(body) => body.lock().size_hint(),
         }
     }
 }

@@ -49,6 +49,11 @@ impl<'p> Charges<'p> {
         })
     }
 
+    /// Copies the charges of a request.
+    pub(crate) fn copy(charges: &[Charge<'_>]) -> Charges<'static> {
+        charges.iter().cloned().map(Charge::into_owned).collect()
+    }
+
     /// Sets what happens when the store cannot answer, for charges for which it is not set.
     pub(crate) fn or_on_failure(self, on_failure: OnFailure) -> Self {
         Self(match self.0 {

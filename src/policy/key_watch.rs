@@ -1,49 +1,36 @@
 //! The search for a policy whose keys never come back.
 
-#[cfg(feature = "tracing")]
-use std::sync::{
-    Mutex,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use crate::key::Key;
+use crate::{key::Key, sync::Mutex};
 
 /// A watch over the keys of the first charges under one policy. If almost no key is charged twice, a
 /// client may be inventing them. Without the feature `tracing`, it is empty.
 ///
 /// It looks at one key in 16, chosen by the hash of the key. So a key that comes back is seen again
-/// each time, and a bitmap of 1 KiB is enough. The bitmap exists only during the search, and only
-/// after the first `SKIPPED` charges, so a policy that is created for one request has no bitmap.
+/// each time, and about 620 hashes are enough. They exist only during the search, and only after the first
+/// `SKIPPED` charges, so a policy that is created for one request has none.
 #[derive(Debug, Default)]
 pub(crate) struct KeyWatch {
-    #[cfg(feature = "tracing")]
     has_ended: AtomicBool,
-    #[cfg(feature = "tracing")]
     sample: Mutex<Sample>,
 }
 
 /// The number of charges after which a policy is judged.
-#[cfg(feature = "tracing")]
 const CHARGES: u32 = 10_000;
 
 /// The charges before the sample begins.
-#[cfg(feature = "tracing")]
 const SKIPPED: u32 = 100;
 
 /// The sample contains one key in this many.
-#[cfg(feature = "tracing")]
 const ONE_OF: u64 = 16;
 
-/// The number of bits of the sample. If all keys of [`CHARGES`] are new, about 620 bits are set, and 4
-/// in 100 keys find a bit that another key has set.
-#[cfg(feature = "tracing")]
-const BITS: usize = 8_192;
-
 /// The smallest number of charges in a sample that is judged.
-#[cfg(feature = "tracing")]
 const MIN_SAMPLED: u32 = 400;
 
-#[cfg(feature = "tracing")]
 #[derive(Debug, Default)]
 struct Sample {
     charges: u32,
@@ -51,15 +38,15 @@ struct Sample {
     sampled: u32,
     /// Charges to a key of the sample that was not seen before.
     new: u32,
-    bits: Vec<u64>,
+    /// The hashes of the keys that were seen.
+    seen: HashSet<u64>,
 }
 
-#[cfg(feature = "tracing")]
 impl KeyWatch {
     /// Returns whether charges are still recorded. It reads one atomic.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
-        !self.has_ended.load(Relaxed)
+        cfg!(feature = "tracing") && !self.has_ended.load(Relaxed)
     }
 
     /// Records the key of a charge. Returns the number of charges, once, if almost all of them had a
@@ -67,7 +54,7 @@ impl KeyWatch {
     #[cold]
     pub(crate) fn record(&self, key: &Key) -> Option<u32> {
         // If another request holds the lock, the charge is not counted, so that no request waits.
-        let mut sample = self.sample.try_lock().ok().filter(|_| self.is_active())?;
+        let mut sample = self.sample.try_lock().filter(|_| self.is_active())?;
         sample.record(key);
         if sample.charges < CHARGES {
             return None;
@@ -79,7 +66,6 @@ impl KeyWatch {
     }
 }
 
-#[cfg(feature = "tracing")]
 impl Sample {
     fn record(&mut self, key: &Key) {
         self.charges += 1;
@@ -88,32 +74,17 @@ impl Sample {
         }
         // The hash has no secret: a client that chooses its keys so as not to be seen here gains a
         // missing line in a log, and nothing else.
-        let [hash, bit] = key.digest_keyed([0, 0]);
+        let [hash, _] = key.digest_keyed([0, 0]);
         if !hash.is_multiple_of(ONE_OF) {
             return;
         }
-        self.bits.resize(BITS / 64, 0);
-        let (word, mask) = (bit as usize / 64 % (BITS / 64), 1 << (bit % 64));
         self.sampled += 1;
-        self.new += u32::from(self.bits[word] & mask == 0);
-        self.bits[word] |= mask;
+        self.new += u32::from(self.seen.insert(hash));
     }
 
     /// Returns whether at least 9 of 10 charges had a key that was not seen before.
     fn is_suspicious(&self) -> bool {
         self.sampled >= MIN_SAMPLED && self.new * 10 >= self.sampled * 9
-    }
-}
-
-#[cfg(not(feature = "tracing"))]
-impl KeyWatch {
-    #[inline]
-    pub(crate) fn is_active(&self) -> bool {
-        false
-    }
-
-    pub(crate) fn record(&self, _: &Key) -> Option<u32> {
-        None
     }
 }
 
@@ -127,7 +98,7 @@ mod tests {
         let verdicts: Vec<_> =
             (0..u64::from(CHARGES)).filter_map(|n| watch.record(&Key::from(key(n)))).collect();
         assert!(!watch.is_active() && watch.record(&Key::from(0_u64)).is_none(), "once");
-        assert!(watch.sample.lock().unwrap().bits.is_empty(), "the bitmap is gone");
+        assert!(watch.sample.lock().seen.is_empty(), "the hashes are gone");
         verdicts.first().copied()
     }
 
@@ -147,10 +118,10 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_of_few_charges_has_no_bitmap() {
+    fn a_policy_of_few_charges_has_no_hashes() {
         let watch = KeyWatch::default();
         (0..u64::from(SKIPPED))
             .for_each(|number| assert!(watch.record(&Key::from(number)).is_none()));
-        assert!(watch.sample.lock().unwrap().bits.is_empty());
+        assert!(watch.sample.lock().seen.is_empty());
     }
 }

@@ -4,7 +4,7 @@ use std::{
     fmt,
     hash::{Hash, Hasher},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering, fence},
     },
 };
@@ -17,6 +17,7 @@ use crate::{
     key::Key,
     policy::Charge,
     quota::{Algorithm, Quota},
+    sync::Mutex,
 };
 
 /// A named [`Quota`] that can be replaced while it is in use.
@@ -245,7 +246,7 @@ impl LiveQuota {
     }
 
     pub(super) fn store(&self, quota: Quota) {
-        let _writing = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.writer.lock();
         let sequence = self.sequence.load(Ordering::Relaxed);
         self.sequence.store(sequence + 1, Ordering::Relaxed);
         // The sequence is odd before the first word changes.
@@ -265,6 +266,6 @@ impl LiveQuota {
     /// thread is not scheduled.
     #[cold]
     fn wait_for_writer(&self) {
-        drop(self.writer.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(self.writer.lock());
     }
 }

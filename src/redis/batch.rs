@@ -10,7 +10,7 @@ use std::{
     fmt, io,
     pin::pin,
     slice,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
 };
 
 use redis::RedisError;
@@ -30,6 +30,7 @@ use super::{
     },
     wire::{CheckReply, Operation, WireCheck},
 };
+use crate::sync::Mutex;
 
 /// A runner of the script that decides several checks of one slot in one call. It is cheap to
 /// clone.
@@ -163,7 +164,7 @@ impl Batcher {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u16, SlotQueue>> {
-        self.0.queues.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.queues.lock()
     }
 }
 

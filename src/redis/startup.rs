@@ -129,17 +129,11 @@ async fn start(trial: Trial, progress: Arc<StartProgress>) -> Result<(), Failure
     while let Err(failure) = trial.run().await {
         telemetry::store_failed(&failure.clone().into());
         progress.state.send_replace(State::Failed(failure));
-        sleep(retry_delay()).await;
+        sleep(random::half_or_more(MAX_RETRY_DELAY)).await;
     }
     progress.is_ready.store(true, Ordering::Release);
     progress.state.send_replace(State::Ready);
     Ok(())
-}
-
-/// Returns a random time between half of [`MAX_RETRY_DELAY`] and all of it, so that the instances of
-/// a service do not all connect at once.
-fn retry_delay() -> Duration {
-    MAX_RETRY_DELAY / 2 + random::part_of(MAX_RETRY_DELAY / 2)
 }
 
 fn not_ready(failure: &TrialFailure) -> Failure {

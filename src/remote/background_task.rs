@@ -3,14 +3,14 @@
 use std::{
     future::Future,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use tokio::task::AbortHandle;
 
-use crate::runtime::runtime_with_timer;
+use crate::{runtime::runtime_with_timer, sync::Mutex};
 
 /// A background task of a limiter, of which at most one runs at a time. The limiter
 /// [stops](Self::stop) it when it ends.
@@ -40,7 +40,7 @@ impl BackgroundTask {
             let _running = running;
             task.await;
         });
-        *self.handle.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle.abort_handle());
+        *self.handle.lock() = Some(handle.abort_handle());
         if self.is_stopped.load(Ordering::SeqCst) {
             self.abort();
         }
@@ -55,7 +55,7 @@ impl BackgroundTask {
     }
 
     fn abort(&self) {
-        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let handle = self.handle.lock().take();
         if let Some(handle) = handle {
             handle.abort();
         }

@@ -19,12 +19,10 @@ pub(super) enum OwnedRequest {
 impl OwnedRequest {
     /// Copies a request.
     pub(super) fn new(request: Request<'_>) -> Self {
-        let owned =
-            |charges: &[Charge<'_>]| charges.iter().cloned().map(Charge::into_owned).collect();
         match request {
-            Request::Acquire(charges) => Self::Acquire(owned(charges)),
-            Request::Peek(charges) => Self::Peek(owned(charges)),
-            Request::Force(charges) => Self::Force(owned(charges)),
+            Request::Acquire(charges) => Self::Acquire(Charges::copy(charges)),
+            Request::Peek(charges) => Self::Peek(Charges::copy(charges)),
+            Request::Force(charges) => Self::Force(Charges::copy(charges)),
             Request::Refund(_) | Request::Reset(_) | Request::Block(..) | Request::Unblock(_) => {
                 Self::Other
             }

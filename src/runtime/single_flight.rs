@@ -1,10 +1,6 @@
 //! Operations that run at most once at a time.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::{
     runtime::{Handle, Id},
@@ -14,7 +10,7 @@ use tokio::{
 };
 
 use super::{runtime_with_timer, saturating_add};
-use crate::random;
+use crate::{random, sync::Mutex};
 
 /// An operation that runs at most once at a time. Concurrent callers share its result.
 ///
@@ -103,12 +99,12 @@ impl<E: Clone + Send + Sync + 'static> SingleFlight<E> {
 
     /// Turns the last success into a failure, because its product has proved useless.
     pub(crate) fn fail(&self, failure: E) {
-        lock(&self.state).complete(Err(failure), self.min_interval);
+        self.state.lock().complete(Err(failure), self.min_interval);
     }
 
     /// Returns whether the last operation has failed.
     pub(crate) fn has_failed(&self) -> bool {
-        matches!(lock(&self.state).last, Some(Err(_)))
+        matches!(self.state.lock().last, Some(Err(_)))
     }
 
     fn start_or_share<F>(
@@ -118,7 +114,7 @@ impl<E: Clone + Send + Sync + 'static> SingleFlight<E> {
     where
         F: Future<Output = Result<(), E>> + Send + 'static,
     {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.is_stopped {
             return Err(FlightError::Interrupted);
         }
@@ -140,7 +136,7 @@ impl<E: Clone + Send + Sync + 'static> SingleFlight<E> {
         let operation = operation();
         let task = runtime.spawn(async move {
             let result = operation.await;
-            let mut state = lock(&shared);
+            let mut state = shared.lock();
             state.running = None;
             state.complete(result.clone(), min_interval);
             drop(state);
@@ -159,7 +155,7 @@ impl<E: Clone + Send + Sync + 'static> SingleFlight<E> {
 impl<E> SingleFlight<E> {
     /// Aborts the operation, which cannot be started again.
     pub(crate) fn stop(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.is_stopped = true;
         if let Some(running) = state.running.take() {
             running.task.abort();
@@ -201,10 +197,6 @@ impl<E> Drop for SingleFlight<E> {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-fn lock<E>(state: &Mutex<FlightState<E>>) -> MutexGuard<'_, FlightState<E>> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<E> fmt::Debug for SingleFlight<E> {
@@ -253,7 +245,7 @@ impl Backoff {
         self.failures = self.failures.saturating_add(1);
         let delay = delay.min(MAX_DELAY);
         // The instances that lost the same server do not all reconnect at once.
-        self.retry_at = Some(now + delay / 2 + random::part_of(delay / 2));
+        self.retry_at = Some(now + random::half_or_more(delay));
     }
 }
 

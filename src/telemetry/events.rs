@@ -2,10 +2,7 @@
 
 use std::{
     mem,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::Duration,
 };
 
@@ -15,6 +12,7 @@ use super::{DenialLog, counts, denial_log::Suppressed, macros::reports, misuse};
 use crate::{
     decision::{Decision, Outcome, OutcomeKind, Source},
     error::{Error, ErrorKind},
+    sync::Mutex,
 };
 
 /// Returns whether decisions are reported. With the feature `metrics`, the result is always true,
@@ -216,7 +214,7 @@ impl FailureLog {
     /// event, if it is time for another event.
     fn admit(&self, kind: ErrorKind, place: &str) -> Option<u64> {
         let now = Instant::now();
-        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.0.lock();
         let find = |log: &[LastEvent], place: &str| {
             log.iter().position(|last| last.kind == kind && *last.place == *place)
         };

@@ -1,15 +1,13 @@
 //! The pauses that an upstream service has asked for.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::MutexGuard, time::Duration};
 
 use smallvec::SmallVec;
 use tokio::time::{Instant, sleep_until};
 
-use crate::{error::Error, key::Key, limiter::require_timer, policy::Charges, quota::Quota};
+use crate::{
+    error::Error, key::Key, limiter::require_timer, policy::Charges, quota::Quota, sync::Mutex,
+};
 
 /// The policies and keys that a call is charged to, in order. Shadow charges are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -102,7 +100,7 @@ impl Pauses {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<CallId, Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

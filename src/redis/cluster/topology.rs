@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, HashSet},
     fmt, mem,
     sync::{
-        Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Arc, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -25,6 +25,7 @@ use crate::{
         script::ScriptLoader,
     },
     store::NodeId,
+    sync::RwLock,
 };
 
 /// The maximum number of nodes that are kept. Redis recommends clusters of at most 1,000 nodes.
@@ -213,11 +214,11 @@ impl Topology {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, SlotMap> {
-        self.map.read().unwrap_or_else(PoisonError::into_inner)
+        self.map.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, SlotMap> {
-        self.map.write().unwrap_or_else(PoisonError::into_inner)
+        self.map.write()
     }
 }
 

@@ -1,15 +1,15 @@
 //! The circuit breakers of a store, one for each of its nodes.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::{BreakerConfig, CallOutcome, Permit, SharedBreaker, shared::StateCounts};
-use crate::store::{BreakerStatus, NodeId, Request, Status, Store};
+use crate::{
+    store::{BreakerStatus, NodeId, Request, Status, Store},
+    sync::RwLock,
+};
 
 /// The maximum number of nodes with a breaker of their own. Further nodes share one.
 const MAX_BREAKERS: usize = 2_000;
@@ -94,7 +94,7 @@ impl Breakers {
     pub(in crate::remote) fn remove_if_gone(&self, store: &dyn Store, node: NodeId) -> bool {
         let is_gone = node != NodeId::ONLY && !store.has_node(node);
         if is_gone {
-            self.others.write().unwrap_or_else(PoisonError::into_inner).remove(&node);
+            self.others.write().remove(&node);
         }
         is_gone
     }
@@ -118,7 +118,7 @@ impl Breakers {
 
     /// Returns whether the store has several nodes.
     pub(in crate::remote) fn has_nodes(&self) -> bool {
-        !self.others.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+        !self.others.read().is_empty()
     }
 
     /// Ends the probers of all breakers.
@@ -142,12 +142,12 @@ impl Breakers {
         if node == NodeId::ONLY {
             return Arc::clone(&self.only);
         }
-        let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+        let others = self.others.read();
         if let Some(breaker) = others.get(&node) {
             return Arc::clone(breaker);
         }
         drop(others);
-        let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
+        let mut others = self.others.write();
         // A new node is rare, and usually replaces one that has left.
         others.retain(|other, _| *other == node || store.has_node(*other));
         if others.len() >= MAX_BREAKERS {
@@ -158,7 +158,7 @@ impl Breakers {
     }
 
     fn all(&self) -> Vec<Arc<SharedBreaker>> {
-        let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+        let others = self.others.read();
         [&self.only].into_iter().chain(others.values()).map(Arc::clone).collect()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicU8, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -24,6 +24,7 @@ use crate::{
     random,
     runtime::saturating_add,
     store::{BreakerStatus, NodeId},
+    sync::Mutex,
     telemetry,
 };
 
@@ -307,7 +308,7 @@ impl SharedBreaker {
     }
 
     fn lock(&self) -> MutexGuard<'_, ProbedBreaker> {
-        self.probed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.probed.lock()
     }
 }
 
@@ -361,7 +362,7 @@ impl StateCounts {
     ///
     /// Reports are made one after the other, so the last one has the state of that time.
     pub(super) fn report_worst(&self, report: impl FnOnce(u8)) {
-        let _reporting = self.reporting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _reporting = self.reporting.lock();
         let is_reached = |count: &AtomicUsize| count.load(Ordering::Relaxed) > 0;
         report(self.counts.iter().position(is_reached).map_or(0, |index| index as u8 + 1));
     }

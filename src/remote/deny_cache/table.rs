@@ -2,7 +2,7 @@
 //! by this process.
 
 use std::sync::{
-    Mutex, MutexGuard, PoisonError,
+    MutexGuard,
     atomic::{AtomicU64, Ordering},
 };
 
@@ -10,7 +10,7 @@ use super::{
     super::fingerprint::{Fingerprint, FingerprintSecret},
     cached_denial::CachedDenial,
 };
-use crate::{policy::Charge, quota::Quota};
+use crate::{policy::Charge, quota::Quota, sync::Mutex};
 
 /// A set-associative table of denials.
 #[derive(Debug)]
@@ -132,7 +132,7 @@ impl CacheTable {
     }
 
     fn set(&self, fingerprint: Fingerprint) -> MutexGuard<'_, [Option<CacheEntry>; WAYS]> {
-        self.sets[fingerprint.0 as usize % SETS].lock().unwrap_or_else(PoisonError::into_inner)
+        self.sets[fingerprint.0 as usize % SETS].lock()
     }
 
     fn changes_of(&self, fingerprint: Fingerprint) -> &Changes {

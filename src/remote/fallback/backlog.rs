@@ -1,13 +1,13 @@
 //! The units that this process admitted without the store, and will charge to it later.
 
 use std::sync::{
-    Mutex, MutexGuard, PoisonError,
+    MutexGuard,
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 use hashbrown::HashTable;
 
-use crate::{algorithm::outstanding_of, clock::Timestamp, policy::Charge};
+use crate::{algorithm::outstanding_of, clock::Timestamp, policy::Charge, sync::Mutex};
 
 /// The maximum number of entries. Units beyond it are never charged to the store.
 const MAX_ENTRIES: usize = 100_000;
@@ -248,12 +248,12 @@ impl Backlog {
     }
 
     fn taken(&self, name: u128) -> MutexGuard<'_, HashTable<(u128, usize)>> {
-        self.shards[shard_of(name)].taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[shard_of(name)].taken.lock()
     }
 
     #[inline]
     fn lock(&self, shard: usize) -> MutexGuard<'_, HashTable<BacklogEntry>> {
-        self.shards[shard].entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[shard].entries.lock()
     }
 }
 

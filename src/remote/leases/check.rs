@@ -104,7 +104,7 @@ fn acquire_rest(
         Ok(answer) => answer,
         Err(renewals) => {
             let (leases, deadline) = (Arc::clone(leases), deadline());
-            let charges = charges.iter().cloned().map(Charge::into_owned).collect();
+            let charges = Charges::copy(charges);
             Answer::pending(acquire_after(leases, charges, renewals, deadline))
         }
     }

@@ -1,7 +1,7 @@
 //! The leases of a limiter: the stocks of its busy keys above the guarded store, and the tasks that renew
 //! and refund them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use tokio::{task::JoinSet, time::timeout};
 
@@ -17,6 +17,7 @@ use crate::{
     error::Error,
     policy::Charge,
     runtime::runtime_with_timer,
+    sync::Mutex,
 };
 
 /// The leases of a limiter. Requests come in through [`call`](super::requests::call).
@@ -146,6 +147,6 @@ impl Leases {
     }
 
     fn renewals(&self) -> MutexGuard<'_, JoinSet<()>> {
-        self.renewals.lock().unwrap_or_else(PoisonError::into_inner)
+        self.renewals.lock()
     }
 }

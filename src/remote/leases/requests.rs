@@ -43,7 +43,7 @@ fn peek(leases: &Arc<Leases>, charges: &[Charge<'_>], limit: Option<Duration>) -
             reply
         })),
         Err(answer) => {
-            let (leases, charges) = (Arc::clone(leases), owned(charges));
+            let (leases, charges) = (Arc::clone(leases), Charges::copy(charges));
             Answer::pending(async move {
                 let mut reply = answer.await?;
                 leases.stocks.add_stock(&charges, &before, &mut reply);
@@ -62,7 +62,8 @@ fn force(leases: &Arc<Leases>, charges: &[Charge<'_>], limit: Option<Duration>) 
             Answer::ready(reply)
         }
         Err(answer) => {
-            let call = ForceCall { leases: Arc::clone(leases), charges: Some(owned(charges)) };
+            let call =
+                ForceCall { leases: Arc::clone(leases), charges: Some(Charges::copy(charges)) };
             Answer::pending(async move {
                 let reply = answer.await;
                 call.end(&reply);
@@ -101,10 +102,6 @@ fn end_force(leases: &Leases, charges: &[Charge<'_>], reply: &Result<StoreReply,
         Err(error) if error.effect() == Effect::None => {}
         Err(_) => leases.stocks.pay_unanswered(charges),
     }
-}
-
-fn owned(charges: &[Charge<'_>]) -> Charges<'static> {
-    charges.iter().cloned().map(Charge::into_owned).collect()
 }
 
 /// Refunds the units of a receipt to the stocks that they were taken from, if these still have the

@@ -1,7 +1,7 @@
 //! The stocks of a limiter's busy keys. Nothing here waits, or calls the store.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+    Arc, OnceLock,
     atomic::{
         AtomicBool,
         Ordering::{Acquire, Release},
@@ -20,6 +20,7 @@ use crate::{
     clock::{Clock, Timestamp},
     decision::{ChargeReply, ReceiptLine, StoreReply, Verdict},
     policy::Charge,
+    sync::Mutex,
 };
 
 /// The stocks of a limiter's busy keys, and the units that the store has to refund.
@@ -261,14 +262,14 @@ impl Stocks {
 
     /// Adds units to refund to the store.
     pub(super) fn add_leftovers(&self, lines: impl Iterator<Item = ReceiptLine>) {
-        let mut leftovers = lock(&self.leftovers);
+        let mut leftovers = self.leftovers.lock();
         let room = MAX_LEFTOVERS.saturating_sub(leftovers.len());
         leftovers.extend(lines.take(room));
     }
 
     /// Takes the units to refund to the store.
     pub(super) fn take_leftovers(&self) -> Vec<ReceiptLine> {
-        std::mem::take(&mut *lock(&self.leftovers))
+        std::mem::take(&mut *self.leftovers.lock())
     }
 
     /// Returns whether no more stocks are created.
@@ -373,8 +374,4 @@ fn is_leased(charge: &Charge<'_>) -> bool {
         && charge.max_cost() == charge.cost()
         && charge.cost() <= charge.quota().capacity()
         && !charge.is_shadow()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

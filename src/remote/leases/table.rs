@@ -1,7 +1,7 @@
 //! The stocks of all busy keys.
 
 use std::sync::{
-    Mutex, MutexGuard, PoisonError,
+    MutexGuard,
     atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
@@ -14,7 +14,7 @@ use super::{
     grants::Leftovers,
     stock::{RenewalRequest, Stock},
 };
-use crate::{decision::ReceiptLine, policy::Charge};
+use crate::{decision::ReceiptLine, policy::Charge, sync::Mutex};
 
 /// The stocks of all busy keys, in shards. An entry has a fixed size, so the maximum number of keys
 /// also bounds the bytes.
@@ -89,7 +89,7 @@ impl Table {
 
     #[inline]
     fn lock_shard(&self, number: usize) -> MutexGuard<'_, Entries> {
-        self.shards[number].0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[number].0.lock()
     }
 
     /// Counts a check of a key without a stock, and creates the stock if the key is busy. Returns

@@ -4,7 +4,7 @@ use std::{
     hash::Hash,
     mem,
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     thread,
     time::Duration,
 };
@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     runtime::{TimeLimit, runtime_with_timer, saturating_add},
+    sync::Mutex,
     telemetry,
 };
 
@@ -160,7 +161,7 @@ where
 
 impl<Q, T> Loads<Q, T> {
     fn lock(&self) -> MutexGuard<'_, Schedule<Q, T>> {
-        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+        self.schedule.lock()
     }
 }
 

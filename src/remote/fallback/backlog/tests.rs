@@ -96,9 +96,9 @@ fn is_a_map_of_units_added_and_not_removed() {
             }
             model.retain(|_, entry| entry.0 > 0);
             prop_assert_eq!(backlog.is_empty(), model.is_empty());
-            let len: usize = backlog.shards.iter().map(|it| it.entries.lock().unwrap().len()).sum();
+            let len: usize = backlog.shards.iter().map(|it| it.entries.lock().len()).sum();
             prop_assert_eq!(backlog.len.load(Ordering::Relaxed), len);
-            let taken: usize = backlog.shards.iter().map(|it| it.taken.lock().unwrap().len()).sum();
+            let taken: usize = backlog.shards.iter().map(|it| it.taken.lock().len()).sum();
             prop_assert_eq!(taken, out.iter().filter(|it| !it.2).count());
         }
         Ok(())
