@@ -19,14 +19,13 @@ use super::{
     deny_cache::{DenyCache, TrackedRequest},
     fallback::{Cause, Fallback, FoundKeys, REPLAY_INTERVAL, replay},
     moving_average::MovingAverage,
-    owned_request::{OwnedRequest, charges_of_check},
     scheduling_delay::SchedulingDelay,
 };
 use crate::{
     decision::{Source, StoreReply},
     error::{Effect, Error, ErrorKind},
     policy::Charge,
-    store::{Answer, NodeId, Request, Store},
+    store::{Answer, NodeId, OwnedRequest, Request, Store},
     telemetry,
 };
 
@@ -346,7 +345,7 @@ impl Drop for Sending<'_> {
 /// waiting.
 struct StoreCall {
     guarded: Arc<Guarded>,
-    request: OwnedRequest,
+    request: Option<OwnedRequest>,
     start: Instant,
     /// The handles with which the deny cache and the breakers record the outcome. `None` once they
     /// have.
@@ -370,7 +369,8 @@ impl StoreCall {
             telemetry::store_answered(time);
         }
         let unrecorded = self.unrecorded.take().unwrap_or_default();
-        self.guarded.finish(self.request.lend(), unrecorded, (reply, time), origin)
+        let request = self.request.as_ref().map(OwnedRequest::lend);
+        self.guarded.finish(request, unrecorded, (reply, time), origin)
     }
 }
 
@@ -378,7 +378,16 @@ impl Drop for StoreCall {
     fn drop(&mut self) {
         if let Some(unrecorded) = self.unrecorded.take() {
             let time = self.guarded.store_time(self.start);
-            self.guarded.abandon(self.request.lend(), unrecorded, time);
+            let request = self.request.as_ref().map(OwnedRequest::lend);
+            self.guarded.abandon(request, unrecorded, time);
         }
+    }
+}
+
+/// Returns the charges of a check, and an empty slice for other requests.
+fn charges_of_check<'r>(request: Option<Request<'r>>) -> &'r [Charge<'r>] {
+    match request {
+        Some(Request::Acquire(charges)) => charges,
+        _ => &[],
     }
 }

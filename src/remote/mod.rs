@@ -22,7 +22,6 @@ mod fingerprint;
 mod guarded;
 mod leases;
 mod moving_average;
-mod owned_request;
 mod pipeline;
 mod scheduling_delay;
 

@@ -13,6 +13,7 @@ mod store;
 
 #[doc(hidden)]
 pub use self::store::NodeId;
+pub(crate) use self::store::OwnedRequest;
 #[cfg(feature = "redis")]
 pub(crate) use self::store::probe_charge;
 pub use self::{

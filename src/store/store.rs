@@ -12,7 +12,7 @@ use super::{Answer, Status};
 use crate::{
     decision::{Receipt, ReceiptLine},
     error::Error,
-    policy::{Charge, Policy},
+    policy::{Charge, Charges, Policy},
     quota::{Algorithm, Quota},
     random,
 };
@@ -177,6 +177,35 @@ impl<'a> Request<'a> {
         };
         let of_line = |line: &'a ReceiptLine| -> &'a Charge<'a> { line.charge() };
         charges.iter().chain(lines.iter().map(of_line))
+    }
+}
+
+/// An owned copy of a request whose answer is awaited. What acts on the answer borrows
+/// its charges.
+pub(crate) struct OwnedRequest {
+    charges: Charges<'static>,
+    request: Lend,
+}
+
+type Lend = for<'r> fn(&'r [Charge<'r>]) -> Request<'r>;
+
+impl OwnedRequest {
+    /// Copies a request. Returns `None` for a refund, a reset or a block, whose charges are
+    /// not needed once it is sent.
+    pub(crate) fn new(request: Request<'_>) -> Option<Self> {
+        let (charges, request): (&[Charge<'_>], Lend) = match request {
+            Request::Acquire(charges) => (charges, |charges| Request::Acquire(charges)),
+            Request::Peek(charges) => (charges, |charges| Request::Peek(charges)),
+            Request::Force(charges) => (charges, |charges| Request::Force(charges)),
+            Request::Refund(_) | Request::Reset(_) | Request::Block(..) | Request::Unblock(_) => {
+                return None;
+            }
+        };
+        Some(Self { charges: Charges::copy(charges), request })
+    }
+
+    pub(crate) fn lend(&self) -> Request<'_> {
+        (self.request)(&self.charges)
     }
 }
 

@@ -27,7 +27,6 @@ pub(crate) const KNOWN: &[&str] = &[
     "below 40 lines: outcome/tally",
     "below 40 lines: policy/counters",
     "below 40 lines: policy/failure_policy",
-    "below 40 lines: remote/owned_request",
     "below 40 lines: rule/by/credentials",
     "below 40 lines: rule/by/path_param",
     "below 40 lines: rule/by/value",
