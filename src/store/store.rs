@@ -123,7 +123,7 @@ store_by_pointer!([S] Arc<S>, [S] Box<S>, [] Arc<dyn Store>, [] Box<dyn Store>);
 
 /// A request to a [`Store`].
 ///
-/// The [`Charge`]s of a request differ from each other in [`Policy`](crate::Policy),
+/// The [`Charge`]s of a request differ from each other in [`Policy`],
 /// [`Key`](crate::Key) or [shadow](Charge::is_shadow).
 ///
 /// # Examples
