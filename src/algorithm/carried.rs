@@ -164,20 +164,3 @@ pub(super) fn replace(
     *stored = with.clone().and_then(|carried| carried.unexpired(now));
     budget.resized(before, heap_bytes(stored));
 }
-
-/// Returns the first time in `from..=to` at which `used` is at most `target`.
-///
-/// `used` never grows with time and is at most `target` at `to`. A search, because a sum of rounded
-/// ramps has no inverse; it runs only while units are carried.
-pub(super) fn first_time(from: u64, to: u64, target: u64, used: impl Fn(u64) -> u64) -> u64 {
-    let (mut low, mut high) = (from, to.max(from));
-    while low < high {
-        let middle = low.midpoint(high);
-        if used(middle) <= target {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    low
-}

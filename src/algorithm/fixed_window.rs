@@ -15,8 +15,8 @@
 
 use super::{
     MemoryBudget, Refund, Snapshot, StateMachine,
-    carried::{Carried, Ramp, first_time, heap_bytes, replace, take, take_all},
-    math::{MAX_COUNT, next_edge},
+    carried::{Carried, Ramp, heap_bytes, replace, take, take_all},
+    math::{MAX_COUNT, first_time, next_edge},
 };
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 

@@ -1,5 +1,5 @@
-//! Exact integer products and quotients, of which `limit * window` may need more than 64 bits, and the
-//! periods of counters.
+//! Exact integer products and quotients, of which `limit * window` may need more than 64 bits, the
+//! periods of counters, and the search for a time.
 
 /// The most units that a counter counts. Far above any limit and far from overflow; forced charges
 /// beyond it are not counted.
@@ -44,4 +44,21 @@ pub(crate) fn mul_add_div_rem(a: u64, b: u64, d: u64, c: u64) -> (u64, u64) {
             (u64::try_from(quotient).unwrap_or(u64::MAX), remainder as u64)
         }
     }
+}
+
+/// Returns the first time in `from..=to` at which `used` is at most `target`.
+///
+/// `used` never grows with time and is at most `target` at `to`. A search, because a sum of rounded
+/// ramps has no inverse; it runs only while units are carried.
+pub(super) fn first_time(from: u64, to: u64, target: u64, used: impl Fn(u64) -> u64) -> u64 {
+    let (mut low, mut high) = (from, to.max(from));
+    while low < high {
+        let middle = low.midpoint(high);
+        if used(middle) <= target {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    low
 }

@@ -17,8 +17,8 @@
 
 use super::{
     MemoryBudget, Refund, Snapshot, StateMachine,
-    carried::{Carried, Ramp, first_time, heap_bytes, replace, take, take_all},
-    math::{MAX_COUNT, mul_div, mul_div_ceil, next_edge},
+    carried::{Carried, Ramp, heap_bytes, replace, take, take_all},
+    math::{MAX_COUNT, first_time, mul_div, mul_div_ceil, next_edge},
 };
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 

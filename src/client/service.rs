@@ -21,6 +21,7 @@ use super::{
 use crate::{
     decision::Decision,
     error::{Error, ErrorKind},
+    limiter::Limiter,
     outcome::{self, ResponseBody, ResponseHooks, Settlement},
     policy::{Charges, FailurePolicy, OnFailure},
     rule::MissingPeer,
@@ -70,87 +71,85 @@ where
             let (charges, hooks) = charges.map_err(no_peer)?;
             let charges = charges.into_owned();
             let call = CallId::new(&charges);
-            let decision = layer.decide::<S::Error>(charges, &call).await?;
+            let decision = decide::<S::Error>(&layer, charges, &call).await?;
             let response = ready.call(Request::from_parts(parts, body)).await;
             let (head, body) = response.map_err(PaceError::Inner)?.into_parts();
             if let Some(pause) = layer.upstream_headers.pause(&head) {
                 layer.pauses.begin(&call, pause.min(layer.max_pause));
             }
-            Ok(layer.settle(decision, hooks, head, body).await)
+            Ok(settle(&layer.limiter, decision, hooks, head, body).await)
         })
     }
 }
 
-impl PaceLayer {
-    /// Returns the decision that allows a call.
-    ///
-    /// It is `None` if the call has no charges, or if the store cannot answer and no rule says
-    /// [`OnFailure::Deny`].
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the call must not be made.
-    async fn decide<E>(
-        &self,
-        charges: Charges<'static>,
-        call: &CallId,
-    ) -> Result<Option<Decision<'static>>, PaceError<E>> {
-        if charges.is_empty() {
-            return Ok(None);
+/// Returns the decision that allows a call.
+///
+/// It is `None` if the call has no charges, or if the store cannot answer and no rule says
+/// [`OnFailure::Deny`].
+///
+/// # Errors
+///
+/// Returns an error if the call must not be made.
+async fn decide<E>(
+    layer: &PaceLayer,
+    charges: Charges<'static>,
+    call: &CallId,
+) -> Result<Option<Decision<'static>>, PaceError<E>> {
+    if charges.is_empty() {
+        return Ok(None);
+    }
+    let waits = !layer.max_wait.is_zero();
+    let charges = if waits { charges.or_on_failure(OnFailure::Deny) } else { charges };
+    let failure_policy = FailurePolicy::of(&charges);
+    let first_policy =
+        charges.iter().find(|charge| !charge.is_shadow()).map(|charge| charge.policy().clone());
+    let gate = |deadline| layer.pauses.wait(call, deadline);
+    let decision = if waits {
+        layer.limiter.until_ready_after(charges, layer.max_wait, gate).await
+    } else {
+        match gate(Instant::now()).await {
+            Ok(()) => layer.limiter.check(charges).await.map_err(NotReady::Error),
+            Err(paused) => Err(paused),
         }
-        let waits = !self.max_wait.is_zero();
-        let charges = if waits { charges.or_on_failure(OnFailure::Deny) } else { charges };
-        let failure_policy = FailurePolicy::of(&charges);
-        let first_policy =
-            charges.iter().find(|charge| !charge.is_shadow()).map(|charge| charge.policy().clone());
-        let gate = |deadline| self.pauses.wait(call, deadline);
-        let decision = if waits {
-            self.limiter.until_ready_after(charges, self.max_wait, gate).await
-        } else {
-            match gate(Instant::now()).await {
-                Ok(()) => self.limiter.check(charges).await.map_err(NotReady::Error),
-                Err(paused) => Err(paused),
-            }
-        };
-        match decision {
-            Ok(Decision::Denied(denied)) => Err(PaceError::Denied {
-                policy: denied.binding().map_or("", |binding| binding.policy().name()).to_owned(),
-                retry_after: denied.retry_after(),
-                over_capacity: denied.is_over_capacity(),
-                by_upstream: false,
-            }),
-            Ok(allowed) => Ok(Some(allowed)),
-            Err(NotReady::Paused(wait)) => Err(PaceError::Denied {
-                policy: first_policy.as_ref().map_or("", |policy| policy.name()).to_owned(),
-                retry_after: Some(wait),
-                over_capacity: false,
-                by_upstream: true,
-            }),
-            Err(NotReady::Error(error)) => {
-                let admitted = failure_policy.admits(&error);
-                telemetry::check_failed(&error, admitted);
-                if admitted { Ok(None) } else { Err(PaceError::Limiter(error)) }
-            }
+    };
+    match decision {
+        Ok(Decision::Denied(denied)) => Err(PaceError::Denied {
+            policy: denied.binding().map_or("", |binding| binding.policy().name()).to_owned(),
+            retry_after: denied.retry_after(),
+            over_capacity: denied.is_over_capacity(),
+            by_upstream: false,
+        }),
+        Ok(allowed) => Ok(Some(allowed)),
+        Err(NotReady::Paused(wait)) => Err(PaceError::Denied {
+            policy: first_policy.as_ref().map_or("", |policy| policy.name()).to_owned(),
+            retry_after: Some(wait),
+            over_capacity: false,
+            by_upstream: true,
+        }),
+        Err(NotReady::Error(error)) => {
+            let admitted = failure_policy.admits(&error);
+            telemetry::check_failed(&error, admitted);
+            if admitted { Ok(None) } else { Err(PaceError::Limiter(error)) }
         }
     }
+}
 
-    /// Adjusts the charges of a call by its response.
-    async fn settle<B: Body>(
-        &self,
-        decision: Option<Decision<'static>>,
-        hooks: ResponseHooks,
-        head: Parts,
-        body: B,
-    ) -> Response<ResponseBody<B>> {
-        let at_end = match decision {
-            Some(decision) if !hooks.is_empty() => {
-                let settlement = Settlement { limiter: self.limiter.clone(), decision, hooks };
-                settlement.at_head(&head, &body.size_hint()).await.at_end
-            }
-            _ => None,
-        };
-        Response::from_parts(head, ResponseBody::inner(body, at_end))
-    }
+/// Adjusts the charges of a call by its response.
+async fn settle<B: Body>(
+    limiter: &Limiter,
+    decision: Option<Decision<'static>>,
+    hooks: ResponseHooks,
+    head: Parts,
+    body: B,
+) -> Response<ResponseBody<B>> {
+    let at_end = match decision {
+        Some(decision) if !hooks.is_empty() => {
+            let settlement = Settlement { limiter: limiter.clone(), decision, hooks };
+            settlement.at_head(&head, &body.size_hint()).await.at_end
+        }
+        _ => None,
+    };
+    Response::from_parts(head, ResponseBody::inner(body, at_end))
 }
 
 /// Returns the error of a call whose rule charges the address of a peer, which no outgoing call has.

@@ -1,6 +1,15 @@
-//! The source of time.
+//! The source of time, and the clocks of tests.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tokio::time::Instant;
 
 /// The source of time of an embedded store.
 ///
@@ -42,6 +51,12 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn now(&self) -> Timestamp;
 }
 
+/// Returns the wall time of the operating system, for dates that another machine has written.
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the wall clock")]
+pub(crate) fn wall_time() -> SystemTime {
+    SystemTime::now()
+}
+
 /// Returns a duration in whole nanoseconds, at most [`u64::MAX`].
 pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
@@ -70,5 +85,115 @@ impl Timestamp {
     #[must_use]
     pub const fn as_micros(self) -> u64 {
         self.0
+    }
+}
+
+/// A clock for tests. It stands still until [`advance`](Self::advance) or [`set`](Self::set) moves it,
+/// and clones share one time.
+///
+/// ```
+/// use std::time::Duration;
+/// use plimsoll::{Clock, ManualClock};
+///
+/// let clock = ManualClock::at(1_000_000);
+/// clock.advance(Duration::from_millis(250));
+/// assert_eq!(clock.now().as_micros(), 1_250_000);
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct ManualClock(Arc<AtomicU64>);
+
+impl ManualClock {
+    /// Creates a clock that shows `micros` microseconds since the Unix epoch.
+    #[must_use]
+    pub fn at(micros: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(micros)))
+    }
+
+    /// Moves the clock forward.
+    pub fn advance(&self, by: Duration) {
+        self.0.fetch_add(micros(by), Ordering::SeqCst);
+    }
+
+    /// Sets the clock to `micros` microseconds since the Unix epoch. The time may be earlier than before,
+    /// to test a faulty clock.
+    pub fn set(&self, micros: u64) {
+        self.0.store(micros, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// A clock that follows tokio's time, for tests that pause it: `#[tokio::test(start_paused = true)]`.
+///
+/// While the time of a runtime is paused, [`tokio::time::advance`] moves this clock together with all
+/// timers of the application. The runtime also moves both when all tasks sleep, so units come back
+/// without real waiting. While the time is not paused, the clock runs like the monotonic clock of the
+/// operating system.
+///
+/// Each tokio runtime has a time of its own. So create the clock inside of the test, and check charges
+/// in tasks of the same runtime.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use plimsoll::{Limiter, MemoryConfig, MemoryStore, Policy, Quota, TokioClock};
+///
+/// # tokio::runtime::Builder::new_current_thread()
+/// #     .enable_time().start_paused(true).build().unwrap().block_on(async {
+/// // In a function with #[tokio::test(start_paused = true)]:
+/// let store = MemoryStore::new(MemoryConfig::default().clock(TokioClock::new()));
+/// let limiter = Limiter::new(store);
+/// let logins = Policy::new("logins", Quota::per_minute(1))?;
+///
+/// assert!(limiter.check(logins.charge("alice", 1)).await?.is_allowed());
+/// assert!(!limiter.check(logins.charge("alice", 1)).await?.is_allowed());
+/// tokio::time::advance(Duration::from_secs(60)).await;
+/// assert!(limiter.check(logins.charge("alice", 1)).await?.is_allowed());
+/// # Ok::<(), plimsoll::Error>(())
+/// # }).unwrap();
+/// ```
+///
+/// [`tokio::time::advance`]: https://docs.rs/tokio/latest/tokio/time/fn.advance.html
+#[derive(Debug, Clone, Copy)]
+pub struct TokioClock {
+    origin: Instant,
+    /// The time that the clock shows at the origin.
+    origin_micros: u64,
+}
+
+impl TokioClock {
+    /// Creates a clock that agrees with wall time now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::at(micros(wall_time().duration_since(UNIX_EPOCH).unwrap_or_default()))
+    }
+
+    /// Creates a clock that shows `micros` microseconds since the Unix epoch now.
+    ///
+    /// The edges of a [`FixedWindow`](crate::Algorithm::FixedWindow) are then the same in each run of
+    /// a test.
+    #[must_use]
+    pub fn at(micros: u64) -> Self {
+        Self { origin: Instant::now(), origin_micros: micros }
+    }
+}
+
+impl Default for TokioClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Timestamp {
+        // The time of another runtime may be behind that of the origin.
+        let elapsed = Instant::now().saturating_duration_since(self.origin);
+        Timestamp::from_micros(self.origin_micros.saturating_add(micros(elapsed)))
     }
 }

@@ -1,17 +1,18 @@
-//! The clock of the embedded store: as accurate as the operating system's, at a third of its cost.
+//! The clocks of the operating system: that of the embedded store, and that of leases.
 //!
-//! The processor's counter is quick to read, but its rate is only measured, so time that is counted
-//! by it drifts. Each thread therefore reads the operating system's clock every
-//! [`RESYNC_INTERVAL_NANOS`], and counts on from there.
+//! [`SystemClock`] is as accurate as the operating system's clock, at a third of its cost. The
+//! processor's counter is quick to read, but its rate is only measured, so time that is counted by it
+//! drifts. Each thread therefore reads the operating system's clock every [`RESYNC_INTERVAL_NANOS`],
+//! and counts on from there.
 
 use std::{
     cell::Cell,
     fmt,
     sync::LazyLock,
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::{Instant, UNIX_EPOCH},
 };
 
-use super::{Clock, Timestamp};
+use super::{Clock, Timestamp, clock::nanos, wall_time};
 
 /// The operating system's monotonic clock, anchored once to wall time.
 ///
@@ -51,12 +52,11 @@ impl SystemClock {
     /// The first clock of a process measures the rate of the processor's counter. This blocks the
     /// thread for about 1 ms, and for 200 ms at most.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
     pub fn new() -> Self {
         let counter = &*TICK_COUNTER;
         let since_origin = counter.os_nanos();
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { counter, epoch_nanos: super::nanos(since_epoch).saturating_sub(since_origin) }
+        let since_epoch = wall_time().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { counter, epoch_nanos: nanos(since_epoch).saturating_sub(since_origin) }
     }
 }
 
@@ -135,19 +135,75 @@ impl TickCounter {
     }
 
     fn os_nanos(&self) -> u64 {
-        super::nanos(os_now().saturating_duration_since(self.origin))
+        nanos(os_now().saturating_duration_since(self.origin))
     }
 }
 
-/// Returns the wall time of the operating system, for dates that another machine has written.
-#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
-pub(crate) fn wall_time() -> SystemTime {
-    SystemTime::now()
-}
-
-#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the one place that reads the monotonic clock"
+)]
 fn os_now() -> Instant {
     Instant::now()
+}
+
+/// The monotonic clock of the operating system, for builds without the feature `redis`, and for
+/// operating systems without `CLOCK_BOOTTIME`.
+///
+/// On some systems it stands still while the machine is suspended. A lease then lasts longer by the
+/// time of a suspension.
+#[cfg(not(all(feature = "redis", any(target_os = "linux", target_os = "android"))))]
+pub(crate) type BootClock = SystemClock;
+
+#[cfg(all(feature = "redis", any(target_os = "linux", target_os = "android")))]
+pub(crate) use self::boot::BootClock;
+
+#[cfg(all(feature = "redis", any(target_os = "linux", target_os = "android")))]
+mod boot {
+    use rustix::time::{ClockId, clock_gettime};
+
+    use crate::clock::{Clock, Timestamp};
+
+    /// The time since the machine was started, with the time in which it was suspended
+    /// (`CLOCK_BOOTTIME`). It never steps.
+    ///
+    /// [`Instant`](std::time::Instant) stands still while a machine is suspended. A lease that is
+    /// measured by it would last longer than the store allows.
+    #[derive(Debug, Clone, Copy)]
+    pub(crate) struct BootClock;
+
+    impl BootClock {
+        pub(crate) fn new() -> Self {
+            Self
+        }
+    }
+
+    impl Clock for BootClock {
+        #[inline]
+        fn now(&self) -> Timestamp {
+            let time = clock_gettime(ClockId::Boottime);
+            let (seconds, nanos) = (time.tv_sec as u64, time.tv_nsec as u64);
+            Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(nanos / 1000))
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use std::{fs, time::Duration};
+
+        use super::*;
+
+        #[test]
+        fn agrees_with_the_uptime_of_the_system() {
+            let before = BootClock::new().now();
+            let text = fs::read_to_string("/proc/uptime").expect("Linux has it");
+            let after = BootClock::new().now();
+            let uptime = text.split(' ').next().and_then(|it| it.parse().ok()).expect("seconds");
+            let uptime = Duration::from_secs_f64(uptime).as_micros() as u64;
+            // The file is rounded to 10 ms.
+            assert!((before.as_micros() - 10_001..=after.as_micros() + 10_001).contains(&uptime));
+        }
+    }
 }
 
 #[cfg(test)]

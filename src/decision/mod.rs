@@ -2,7 +2,6 @@
 
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod decision;
-mod mark;
 mod outcome;
 mod receipt;
 mod standing;
@@ -11,9 +10,8 @@ mod store_reply;
 pub(crate) use self::store_reply::OneReply;
 pub use self::{
     decision::{Allowed, Decision, Denied},
-    mark::Mark,
     outcome::{Outcome, OutcomeKind, Outcomes, OutcomesIter},
     receipt::{Receipt, ReceiptLine},
-    standing::Standing,
+    standing::{Mark, Standing},
     store_reply::{ChargeReply, Source, StoreReply, Verdict},
 };

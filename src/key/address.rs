@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Key, key::Kind};
+use super::{encoding::Kind, key::Key};
 
 /// The mask of the first 64 bits of an IPv6 address, which is the usual prefix of one subscriber.
 pub(crate) const SUBSCRIBER_MASK: u128 = !0 << 64;
@@ -17,20 +17,18 @@ pub(crate) fn charged_address(client: IpAddr, ipv6_mask: u128) -> IpAddr {
     }
 }
 
-impl Key {
-    /// Returns the key of an address that stands for a client. It differs from the key of any text.
-    pub(crate) fn of_charged_address(address: IpAddr) -> Self {
-        let mut text = *b"\0a________________";
-        let octets = &mut text[2..];
-        match address {
-            IpAddr::V4(v4) => {
-                octets[..4].copy_from_slice(&v4.octets());
-                Self::of(Kind::Plain, &text[..6])
-            }
-            IpAddr::V6(v6) => {
-                octets.copy_from_slice(&v6.octets());
-                Self::of(Kind::Plain, &text)
-            }
+/// Returns the key of an address that stands for a client. It differs from the key of any text.
+pub(crate) fn charged_key(address: IpAddr) -> Key {
+    let mut text = *b"\0a________________";
+    let octets = &mut text[2..];
+    match address {
+        IpAddr::V4(v4) => {
+            octets[..4].copy_from_slice(&v4.octets());
+            Key::of(Kind::Plain, &text[..6])
+        }
+        IpAddr::V6(v6) => {
+            octets.copy_from_slice(&v6.octets());
+            Key::of(Kind::Plain, &text)
         }
     }
 }
@@ -51,7 +49,7 @@ impl From<IpAddr> for Key {
     /// # Ok::<(), std::net::AddrParseError>(())
     /// ```
     fn from(address: IpAddr) -> Self {
-        Self::of_charged_address(charged_address(address, SUBSCRIBER_MASK))
+        charged_key(charged_address(address, SUBSCRIBER_MASK))
     }
 }
 

@@ -5,7 +5,10 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::HeaderValue;
 
-use super::key::{Key, Kind};
+use super::{
+    encoding::{Kind, NEGATIVE, NUMBER},
+    key::Key,
+};
 
 impl From<&[u8]> for Key {
     #[inline]
@@ -126,11 +129,6 @@ macro_rules! from_tuple {
 from_tuple!(A B);
 from_tuple!(A B C);
 from_tuple!(A B C D);
-
-/// The prefix of the key of a number. The bytes of the number follow, in big-endian order.
-pub(super) const NUMBER: [u8; 2] = *b"\0n";
-/// The prefix of the key of a negative number. The bytes of its magnitude follow.
-pub(super) const NEGATIVE: [u8; 2] = *b"\0m";
 
 impl From<u64> for Key {
     /// Creates a key that differs from the key of any text, and is the same for an equal number of

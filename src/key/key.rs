@@ -9,6 +9,8 @@ use std::{
 use siphasher::sip128::{SipHasher13, SipHasher24};
 use smallvec::SmallVec;
 
+use super::encoding::{HEADER_BYTES, Kind, PAIR, TAGGED_PART, reveal};
+
 /// The key that a [`Charge`](crate::Charge) is made to: an account, an API key, an address.
 ///
 /// A key has 56 bytes and never allocates. It keeps up to [`MAX_PLAIN_BYTES`](Self::MAX_PLAIN_BYTES) bytes as they
@@ -50,30 +52,11 @@ pub struct Key {
     tag: Option<NonZeroU64>,
 }
 
-/// The length of the header of an encoded key: the kind, and a length byte.
-pub(super) const HEADER_BYTES: usize = 2;
-
-/// The prefix of the key of several keys. The encodings of the keys follow.
-pub(super) const PAIR: [u8; 2] = *b"\0p";
-
 /// The length of the longest text of four keys.
 const MAX_PARTS_BYTES: usize = PAIR.len() + 4 * (HEADER_BYTES + Key::MAX_PLAIN_BYTES + 8);
 
-/// The bit of the kind byte that marks a part with a tag, in the key of several keys.
-pub(super) const TAGGED_PART: u8 = 0x80;
-
 /// An encoded key. Different keys have different encodings.
 type Encoded = SmallVec<[u8; HEADER_BYTES + Key::MAX_PLAIN_BYTES + 8]>;
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub(super) enum Kind {
-    Plain,
-    Digest,
-    /// The digest of two keys.
-    Pair,
-    Anonymous,
-}
 
 /// The number by which the digest of a tagged key differs. No [`Kind`] has it.
 const TAGGED: u64 = 0xff;
@@ -146,8 +129,33 @@ impl Key {
         &self.bytes[..usize::from(self.len)]
     }
 
-    pub(super) fn kind(&self) -> Kind {
-        self.kind
+    /// Returns the key in a form that people can read, for a page of an administrator or a support
+    /// tool. Do not log it if keys are secret: [`Debug`](fmt::Debug) redacts them.
+    ///
+    /// | key of | printed as |
+    /// |---|---|
+    /// | a text | the text; control characters are escaped, as in `\n` |
+    /// | bytes that are not UTF-8 | `bytes:fffe` |
+    /// | a number, an address, a UUID | `-42`, `192.0.2.1`, `67e55044-10b1-426f-9247-bb680e5fe0c8` |
+    /// | a tuple or [pair](Self::paired) | `(alice, 192.0.2.1)` |
+    /// | a long text, or several long parts | `digest:4bf1..`, because the text is not kept |
+    /// | an unknown client | `anonymous` |
+    ///
+    /// A [tag](Self::tagged) is not printed. Keys of different types can look alike, such as the text `42`
+    /// and the number 42. An attacker may have written the text, so a page must escape it, and a program
+    /// must not parse it.
+    ///
+    /// ```
+    /// use std::net::Ipv4Addr;
+    /// use plimsoll::Key;
+    ///
+    /// let key = Key::from(("alice", 42, Ipv4Addr::LOCALHOST));
+    /// assert_eq!(key.display_revealed().to_string(), "(alice, 42, 127.0.0.1)");
+    /// assert!(!format!("{key:?}").contains("alice"));
+    /// ```
+    #[must_use]
+    pub fn display_revealed(&self) -> RevealedKey<'_> {
+        RevealedKey(self)
     }
 
     /// Returns the co-location tag.
@@ -270,6 +278,23 @@ impl fmt::Debug for Key {
         }
         let [low, _] = words(&fixed_digest(self.reveal()));
         write!(f, "Key(#{:08x})", low as u32)
+    }
+}
+
+/// The readable form of a [`Key`]. [`Key::display_revealed`] creates it.
+#[derive(Clone, Copy)]
+pub struct RevealedKey<'k>(&'k Key);
+
+impl fmt::Display for RevealedKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        reveal(self.0.kind as u8, self.0.reveal(), f)
+    }
+}
+
+/// Prints the key, like [`Display`](fmt::Display).
+impl fmt::Debug for RevealedKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::{
     decide::Replies,
-    rank::Rank,
-    shard::ShardEntry,
+    shard::{Rank, ShardEntry},
     shards::{NewKeys, Shards},
 };
 use crate::{

@@ -5,9 +5,7 @@ use smallvec::SmallVec;
 use super::{
     entry_id::EntryId,
     locked::{Location, LockedShards},
-    mode::Mode,
-    rank::Rank,
-    shard::MemoryShard,
+    shard::{MemoryShard, Rank},
     shards::{NewKeys, Shards},
     usage::Usage,
 };
@@ -19,6 +17,40 @@ use crate::{
 };
 
 pub(super) type Replies = SmallVec<[ChargeReply; 1]>;
+
+/// The kinds of decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Acquire,
+    Peek,
+    Force,
+}
+
+impl Mode {
+    /// Returns whether a charge to a key that has spent nothing would spend something.
+    pub(super) fn spends(self, charge: &Charge<'_>) -> bool {
+        self.affordable(charge, charge.quota().capacity()) > 0
+    }
+
+    /// Returns how many units the charge takes if `free` units are free.
+    #[inline]
+    pub(super) fn affordable(self, charge: &Charge<'_>, free: u64) -> u64 {
+        match self {
+            Self::Force => charge.cost(),
+            Self::Acquire | Self::Peek if charge.cost() <= free => {
+                charge.max_cost().min(available(charge, free))
+            }
+            Self::Acquire | Self::Peek => 0,
+        }
+    }
+}
+
+/// Returns how many of the `free` units the charge may take. A lease leaves half of those beyond its
+/// cost to others.
+#[inline]
+fn available(charge: &Charge<'_>, free: u64) -> u64 {
+    if charge.is_lease() { free - (free - charge.cost()).div_ceil(2) } else { free }
+}
 
 #[inline(always)]
 pub(super) fn decide(
@@ -86,7 +118,7 @@ fn decide_several(
     let admitted = mode == Mode::Force || locked.admit(charges, now);
     if admitted && mode != Mode::Peek {
         // Only charges that spend need room.
-        locked.make_room(charges, now, mode);
+        locked.make_room(charges, now, &|charge| mode.spends(charge));
     }
     let (locked, locations) = locked.entries();
     let lines = || charges.iter().zip(locations);

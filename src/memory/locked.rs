@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 
 use super::{
     entry_id::EntryId,
-    mode::Mode,
     shard::MemoryShard,
     shards::{NewKeys, Shards},
 };
@@ -112,24 +111,34 @@ impl<'s> LockedShards<'s> {
         })
     }
 
-    /// Makes room for the keys without an entry that will spend.
+    /// Makes room for the keys without an entry whose charges will spend.
     #[inline]
-    pub(super) fn make_room(&mut self, charges: &[Charge<'_>], now: Timestamp, mode: Mode) {
+    pub(super) fn make_room(
+        &mut self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        spends: &dyn Fn(&Charge<'_>) -> bool,
+    ) {
         let mut lines = charges.iter().zip(&self.locations);
-        if lines.any(|(charge, location)| is_new(charge, location, mode)) {
-            self.make_room_for_some(charges, now, mode);
+        if lines.any(|(charge, location)| is_new(charge, location, spends)) {
+            self.make_room_for_some(charges, now, spends);
         }
     }
 
     #[inline(never)]
-    fn make_room_for_some(&mut self, charges: &[Charge<'_>], now: Timestamp, mode: Mode) {
+    fn make_room_for_some(
+        &mut self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        spends: &dyn Fn(&Charge<'_>) -> bool,
+    ) {
         let ids: SmallVec<[EntryId; 4]> = self.locations.iter().map(|at| at.id).collect();
         let mut elsewhere = 0;
         for (index, LockedShard { number, guard }) in self.shards.iter_mut().enumerate() {
             let lines = charges.iter().zip(&self.locations);
             let count = lines
                 .filter(|(charge, location)| {
-                    location.shard == index && is_new(charge, location, mode)
+                    location.shard == index && is_new(charge, location, spends)
                 })
                 .count();
             if count > 0 {
@@ -159,6 +168,6 @@ impl<'s> LockedShards<'s> {
 
 /// Returns whether the charge needs an entry that is not there yet.
 #[inline]
-fn is_new(charge: &Charge<'_>, location: &Location, mode: Mode) -> bool {
-    location.position.is_none() && mode.spends(charge)
+fn is_new(charge: &Charge<'_>, location: &Location, spends: &dyn Fn(&Charge<'_>) -> bool) -> bool {
+    location.position.is_none() && spends(charge)
 }

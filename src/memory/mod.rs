@@ -6,12 +6,10 @@ mod decide;
 mod entry_id;
 mod index;
 mod locked;
-mod mode;
-mod rank;
 mod shard;
 mod shards;
-pub(super) mod size;
 mod store;
 mod usage;
 
+pub(crate) use self::usage::size_text;
 pub use self::{config::MemoryConfig, store::MemoryStore};

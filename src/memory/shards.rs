@@ -166,7 +166,7 @@ impl NewKeys<'_> {
 mod tests {
     use super::*;
     use crate::{
-        memory::{decide::decide_one, mode::Mode},
+        memory::decide::{Mode, decide_one},
         policy::Policy,
     };
 

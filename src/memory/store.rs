@@ -3,12 +3,11 @@
 use super::{
     MemoryConfig,
     block::{block, unblock},
-    decide::{Replies, decide, decide_entry, decide_one},
+    decide::{Mode, Replies, decide, decide_entry, decide_one},
     entry_id::EntryId,
-    mode::Mode,
-    rank::Rank,
+    shard::Rank,
     shards::Shards,
-    size,
+    usage::size_text,
 };
 use crate::{
     algorithm,
@@ -196,6 +195,6 @@ impl Store for MemoryStore {
 
     fn description(&self) -> String {
         let (keys, bytes) = self.0.usage.bounds();
-        format!("memory ({})", size::text(keys, bytes))
+        format!("memory ({})", size_text(keys, bytes))
     }
 }

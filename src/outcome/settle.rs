@@ -1,26 +1,69 @@
-//! The settlement of charges when the head of the response has arrived.
+//! The hooks that adjust charges by the response to their request, and the settlement when the head of
+//! the response has arrived.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Waker},
     time::Duration,
 };
 
-use http::{header::CONTENT_LENGTH, response::Parts};
+use http::{Method, header::CONTENT_LENGTH, request, response::Parts};
 use http_body::SizeHint;
 use smallvec::SmallVec;
 use tokio::time::timeout;
 
-use super::{ResponseHooks, hooks::ResponseHook};
 use crate::{
     decision::Decision,
     limiter::{Limiter, Reservation},
-    outcome::Tally,
-    rule::{Adjustment, cost},
+    policy::Charges,
+    rule::{Adjustment, MissingPeer, Rule, cost},
     runtime::runtime_with_timer,
 };
+
+/// A charge that the response to its request adjusts.
+#[derive(Clone)]
+pub(crate) struct ResponseHook {
+    /// The index of the charge in the check.
+    charge: usize,
+    /// The units that this rule charged. The charge has more units if another rule charged the same
+    /// key under the same policy.
+    cost: u64,
+    /// True for HEAD, whose response has no body.
+    is_head: bool,
+    adjustment: Adjustment,
+}
+
+/// The hooks of one request. Most layers have at most one rule that charges by outcome.
+pub(crate) type ResponseHooks = SmallVec<[ResponseHook; 1]>;
+
+/// Applies `rules` to a request. Returns its charges, and a hook for each charge that depends on
+/// the response.
+///
+/// # Errors
+///
+/// Returns an error if a rule charges the address of the peer, and the request has none.
+#[inline]
+pub(crate) fn charges<'r>(
+    rules: impl Iterator<Item = &'r Rule>,
+    request: &request::Parts,
+) -> Result<(Charges<'r>, ResponseHooks), MissingPeer> {
+    let (mut charges, mut hooks) = (Charges::default(), ResponseHooks::new());
+    for rule in rules {
+        let Some(charge) = rule.charge(request)? else { continue };
+        let cost = charge.cost();
+        let index = charges.add(charge);
+        if let Some(adjustment) = rule.adjustment() {
+            let (is_head, adjustment) = (request.method == Method::HEAD, adjustment.clone());
+            hooks.push(ResponseHook { charge: index, cost, is_head, adjustment });
+        }
+    }
+    Ok((charges, hooks))
+}
 
 /// An admitted request, some of whose charges depend on the response.
 pub(crate) struct Settlement {
@@ -171,5 +214,71 @@ impl Drop for BodySettlement {
                 runtime.spawn(timeout(SETTLE_TIMEOUT, settling));
             }
         }
+    }
+}
+
+/// A count of units that a handler keeps while the body of its response streams.
+///
+/// The handler inserts a clone into the extensions of the response. A [`Rule`](crate::Rule) with
+/// [`settle_tally`](crate::Rule::settle_tally) charges an estimate, its
+/// [`cost`](crate::Rule::cost), before the request. When the body has ended, it charges or refunds
+/// the difference to the count. Clones share the count.
+///
+/// # Examples
+///
+/// A handler that knows the cost before it responds:
+///
+/// ```
+/// use axum::{Extension, Router, routing::get};
+/// use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, Tally, by};
+///
+/// async fn report() -> (Extension<Tally>, String) {
+///     let tally = Tally::new();
+///     tally.add(120); // rows read
+///     (Extension(tally), "120 rows".to_owned())
+/// }
+///
+/// let rows = Policy::new("rows", Quota::per_minute(100_000))?;
+/// let rule = Rule::new(rows, by::header("x-api-key")).cost(|_| 500).settle_tally();
+/// let layer = RateLimitLayer::new(Limiter::in_memory(), rule);
+/// let app: Router = Router::new().route("/report", get(report)).layer(layer);
+/// # Ok::<(), plimsoll::Error>(())
+/// ```
+///
+/// A stream that counts while it runs. The response carries one clone, and the stream owns another:
+///
+/// ```
+/// use http::Response;
+/// use plimsoll::Tally;
+///
+/// let tally = Tally::new();
+/// let counter = tally.clone();
+/// let chunks = ["to", "ken", "s"].into_iter().inspect(move |_| counter.add(1));
+///
+/// let mut response = Response::new(());
+/// response.extensions_mut().insert(tally.clone());
+/// assert_eq!(chunks.count(), 3);
+/// assert_eq!(tally.units(), 3);
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Tally(Arc<AtomicU64>);
+
+impl Tally {
+    /// Creates a count of 0 units.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds `units` to the count, which saturates at [`u64::MAX`].
+    pub fn add(&self, units: u64) {
+        let add = |counted: u64| Some(counted.saturating_add(units));
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    }
+
+    /// Returns the units counted so far.
+    #[must_use]
+    pub fn units(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
     }
 }

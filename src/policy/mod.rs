@@ -2,13 +2,11 @@
 
 mod charge;
 mod charges;
-mod counters;
-mod failure_policy;
 mod key_watch;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod policy;
 
-pub(crate) use self::failure_policy::FailurePolicy;
+pub(crate) use self::charge::FailurePolicy;
 pub use self::{
     charge::{Charge, OnFailure},
     charges::Charges,

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::BreakerConfig;
 use crate::{
     clock::{BootClock, Clock, SystemClock},
-    memory::{MemoryConfig, size},
+    memory::{MemoryConfig, size_text},
 };
 
 /// The stages between a [`Limiter`](crate::Limiter) and a remote [`Store`](crate::store::Store)
@@ -189,10 +189,7 @@ impl Resilience {
                 1 => "the whole of each limit".to_owned(),
                 instances => format!("1/{instances} of each limit"),
             };
-            format!(
-                "fallback {share} in memory ({})",
-                size::text(memory.max_keys, memory.max_bytes)
-            )
+            format!("fallback {share} in memory ({})", size_text(memory.max_keys, memory.max_bytes))
         });
         let stages = [deadline, breaker, deny_cache, fallback];
         let stages: Vec<_> = stages.into_iter().flatten().collect();

@@ -1,4 +1,5 @@
-//! The lookups of one request, and their results in its extensions.
+//! The lookups of one request, and their results in its extensions. Without the feature `lookup`, there
+//! are none.
 
 use std::{
     any::Any,
@@ -12,7 +13,7 @@ use http::{Extensions, request::Parts};
 use smallvec::SmallVec;
 
 /// A lookup without the types of its key and its row.
-pub(in crate::rule) trait AnyLookup: Send + Sync {
+pub(super) trait AnyLookup: Send + Sync {
     /// Returns a number that no other lookup has.
     fn id(&self) -> u64;
 
@@ -21,18 +22,18 @@ pub(in crate::rule) trait AnyLookup: Send + Sync {
 }
 
 /// The beginning of a lookup.
-pub(in crate::rule) enum Started {
+pub(super) enum Started {
     Ready(LookupResult),
     /// A load is running.
     Loading(LookupFuture),
 }
 
 /// The future of a lookup that waits for a load.
-pub(in crate::rule) type LookupFuture = Pin<Box<dyn Future<Output = LookupResult> + Send>>;
+pub(super) type LookupFuture = Pin<Box<dyn Future<Output = LookupResult> + Send>>;
 
 /// The result of a lookup for one request.
 #[derive(Clone)]
-pub(in crate::rule) enum LookupResult {
+pub(super) enum LookupResult {
     /// The row.
     Found(Arc<dyn Any + Send + Sync>),
     /// The request has no key, or the key has no row.
@@ -57,7 +58,7 @@ pub(super) fn result(extensions: &Extensions, id: u64) -> Option<&LookupResult> 
 pub(crate) struct Lookups(Vec<Arc<dyn AnyLookup>>);
 
 impl Lookups {
-    pub(in crate::rule) fn add(&mut self, lookup: Arc<dyn AnyLookup>) {
+    pub(super) fn add(&mut self, lookup: Arc<dyn AnyLookup>) {
         if self.0.iter().all(|other| other.id() != lookup.id()) {
             self.0.push(lookup);
         }

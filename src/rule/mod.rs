@@ -4,7 +4,7 @@ pub mod by;
 pub mod cost;
 #[cfg(feature = "lookup")]
 mod lookup;
-#[cfg_attr(not(feature = "lookup"), allow(dead_code, reason = "no rule has a lookup"))]
+#[cfg_attr(not(feature = "lookup"), expect(dead_code, reason = "only a `Lookup` adds lookups"))]
 mod lookups;
 mod policy_choice;
 pub mod route;

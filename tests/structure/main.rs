@@ -16,7 +16,7 @@ use std::{
 const ROWS: &[&[&str]] = &[
     &["error", "random", "sync", "clock", "key"],
     &["serialized"],
-    &["decision/mark", "decision/standing"],
+    &["decision/standing"],
     &["quota"],
     &["algorithm"],
     &["policy"],
@@ -101,7 +101,7 @@ fn members(before: &str, rest: &str, paths: &mut Vec<String>) -> usize {
 }
 
 /// Returns the path of the file where the first name of `import` is, if `file` exports it from one of
-/// its own modules: `decision/Mark` is `decision/mark/Mark`.
+/// its own modules: `decision/Mark` is `decision/standing/Mark`.
 fn resolve(import: &str) -> String {
     let (module, name) = import.rsplit_once('/').unwrap_or(("", import));
     let file = if module.is_empty() { "src/lib.rs" } else { &format!("src/{module}/mod.rs") };

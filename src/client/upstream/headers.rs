@@ -2,12 +2,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::{HeaderMap, HeaderName, header::DATE, response::Parts};
-
-use super::{
-    retry_after,
-    structured::{self, Member},
+use http::{
+    HeaderMap, HeaderName, HeaderValue,
+    header::{DATE, RETRY_AFTER},
+    response::Parts,
 };
+
+use super::structured::{self, Member};
 use crate::{clock::wall_time, middleware::Reset};
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -28,7 +29,7 @@ impl UpstreamHeaders {
         let headers = &head.headers;
         let failed = head.status.is_client_error() || head.status.is_server_error();
         let pauses = [
-            failed.then(|| retry_after::pause(headers, || now(headers))).flatten(),
+            failed.then(|| retry_after(headers, || now(headers))).flatten(),
             ratelimit(headers),
             self.x_ratelimit.and_then(|reset| x_ratelimit(headers, reset)),
         ];
@@ -39,7 +40,7 @@ impl UpstreamHeaders {
 /// Returns the `Date` of the response, or the time of this process if it has none. A date in
 /// `Retry-After` is compared with the clock of the same server, because the two clocks can differ.
 fn now(headers: &HeaderMap) -> SystemTime {
-    headers.get(DATE).and_then(retry_after::parse_date).unwrap_or_else(wall_time)
+    headers.get(DATE).and_then(parse_date).unwrap_or_else(wall_time)
 }
 
 /// Returns the longest effective window in which no unit is left (draft 11, section 4).
@@ -59,7 +60,7 @@ fn ratelimit(headers: &HeaderMap) -> Option<Duration> {
 }
 
 fn x_ratelimit(headers: &HeaderMap, reset: Reset) -> Option<Duration> {
-    let number = |name| retry_after::parse_seconds(headers.get(name)?);
+    let number = |name| parse_seconds(headers.get(name)?);
     if !number(X_RATELIMIT_REMAINING)?.is_zero() {
         return None;
     }
@@ -71,4 +72,28 @@ fn x_ratelimit(headers: &HeaderMap, reset: Reset) -> Option<Duration> {
             Some(time.saturating_sub(now))
         }
     }
+}
+
+/// Returns the longest wait in the values of `Retry-After` (RFC 9110, section 10.2.3). A date is converted to the wait from `now`.
+fn retry_after(headers: &HeaderMap, now: impl Fn() -> SystemTime) -> Option<Duration> {
+    let until = |value: &HeaderValue| parse_date(value)?.duration_since(now()).ok();
+    let lines = headers.get_all(RETRY_AFTER).into_iter();
+    lines.filter_map(|value| parse_seconds(value).or_else(|| until(value))).max()
+}
+
+/// Parses an `HTTP-date` in one of its three forms (RFC 9110, section 5.6.7).
+fn parse_date(value: &HeaderValue) -> Option<SystemTime> {
+    httpdate::parse_http_date(value.to_str().ok()?).ok()
+}
+
+/// Parses `delay-seconds`. A number that is too large becomes the maximum.
+fn parse_seconds(value: &HeaderValue) -> Option<Duration> {
+    let digits = value.as_bytes();
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let seconds = digits.iter().fold(0_u64, |seconds, digit| {
+        seconds.saturating_mul(10).saturating_add(u64::from(digit - b'0'))
+    });
+    Some(Duration::from_secs(seconds))
 }

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{
     policy_cache,
-    retry_after::{whole_seconds, window_seconds},
+    value::{whole_seconds, window_seconds},
 };
 use crate::decision::{Outcome, Outcomes};
 

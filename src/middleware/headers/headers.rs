@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, header::RETRY_AFTER};
 
 use super::{
     draft11::{self, Draft11, PartitionSecret},
-    retry_after, value,
+    value,
     x_ratelimit::{self, Reset, XRateLimit},
 };
 use crate::{
@@ -127,7 +127,7 @@ impl Headers {
 
     /// Returns the headers for a denial.
     pub(in crate::middleware) fn for_denied(&self, denied: &Denied<'_>) -> ResponseHeaders {
-        let retry_after = retry_after::seconds(denied);
+        let retry_after = value::retry_after(denied);
         self.with(denied.outcomes(), denied.binding(), denied.time(), retry_after)
     }
 

@@ -5,9 +5,11 @@ mod draft11;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod headers;
 mod policy_cache;
-pub(super) mod retry_after;
 mod value;
 mod x_ratelimit;
 
 pub use self::{headers::Headers, x_ratelimit::Reset};
-pub(super) use self::{headers::ResponseHeaders, value::number};
+pub(super) use self::{
+    headers::ResponseHeaders,
+    value::{number, retry_after, whole_seconds, with_jitter},
+};

@@ -2,7 +2,10 @@
 
 use http::{HeaderMap, HeaderName};
 
-use super::{policy_cache, retry_after::whole_seconds, value};
+use super::{
+    policy_cache,
+    value::{self, whole_seconds},
+};
 use crate::{clock::Timestamp, decision::Standing};
 
 const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     clock::micros,
     decision::Denied,
-    middleware::headers::{number, retry_after::whole_seconds},
+    middleware::headers::{number, whole_seconds},
     outcome::DenialBody,
     random,
     rule::MissingPeer,
@@ -121,4 +121,30 @@ fn base64(bytes: &[u8]) -> Bytes {
     let length = STANDARD_NO_PAD.encode_slice(bytes, &mut text).unwrap_or_default();
     text.truncate(length);
     text.into()
+}
+
+#[cfg(feature = "tonic")]
+mod tonic {
+    use std::time::Duration;
+
+    use http::HeaderMap;
+    use tonic::{Code, Status, metadata::MetadataMap};
+
+    use super::GrpcStatus;
+    use crate::decision::Denied;
+
+    /// The status has the code, the message and the details that a
+    /// [`RateLimitLayer`](crate::RateLimitLayer) sends, and its metadata `grpc-retry-pushback-ms`
+    /// and `cache-control`. It has no rate limit headers, because a status may be sent in trailers,
+    /// where these headers are not allowed.
+    impl From<Denied<'_>> for Status {
+        fn from(denied: Denied<'_>) -> Self {
+            let status = GrpcStatus::denied(&denied, Duration::ZERO);
+            let mut metadata = HeaderMap::new();
+            status.add_metadata(&mut metadata);
+            let (code, metadata) =
+                (Code::from_i32(status.code.into()), MetadataMap::from_headers(metadata));
+            Self::with_details_and_metadata(code, status.message, status.details.into(), metadata)
+        }
+    }
 }

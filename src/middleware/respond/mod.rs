@@ -2,7 +2,6 @@
 
 mod denial_format;
 mod denial_response;
-mod denied;
 mod grpc_content_type;
 mod grpc_details;
 mod grpc_status;

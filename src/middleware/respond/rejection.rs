@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::{
     decision::{Denied, Outcome, OutcomeKind},
-    middleware::headers::{Headers, number, retry_after},
+    middleware::headers::{Headers, number, retry_after, with_jitter},
     rule::MissingPeer,
 };
 
@@ -86,10 +86,41 @@ pub enum RejectionKind {
 }
 
 impl<'a> Rejection<'a> {
+    /// Creates the rejection of a denied check, for a handler that checks a limit itself. Its
+    /// [response](Self::to_response) is the one that a [`RateLimitLayer`](crate::RateLimitLayer) gives to
+    /// a denied request: status 429 or 403, a problem document, `Retry-After`, `Cache-Control: no-store`
+    /// and the rate limit `headers`.
+    ///
+    /// With the feature `axum`, a `Denied` is also an `IntoResponse`, with [`Headers::default`]. With
+    /// the feature `tonic`, it converts into a `tonic::Status`.
+    ///
+    /// ```
+    /// use http::{Response, StatusCode};
+    /// use plimsoll::{Decision, Headers, Limiter, Policy, Quota, Rejection};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), plimsoll::Error> {
+    /// # let limiter = Limiter::in_memory();
+    /// let exports = Policy::new("exports", Quota::per_day(1))?;
+    /// # limiter.check(exports.charge("alice", 1)).await?;
+    /// let response = match limiter.check(exports.charge("alice", 1)).await? {
+    ///     Decision::Allowed(_) => Response::new("the export".to_owned()),
+    ///     Decision::Denied(denied) => Rejection::of(&denied, &Headers::default()).to_response(),
+    /// };
+    /// assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    /// assert!(response.headers().contains_key("retry-after"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn of(denied: &'a Denied<'_>, headers: &Headers) -> Self {
+        Self::denied_by(denied, headers, Duration::ZERO)
+    }
+
     /// Creates the rejection of a denied request.
     pub(super) fn denied_by(denied: &'a Denied<'_>, headers: &Headers, jitter: Duration) -> Self {
-        let seconds = retry_after::seconds(denied);
-        let wait = seconds.map(|seconds| retry_after::with_jitter(seconds, jitter));
+        let seconds = retry_after(denied);
+        let wait = seconds.map(|seconds| with_jitter(seconds, jitter));
         let kind = match denied.is_over_capacity() {
             true => RejectionKind::OverCapacity,
             false => RejectionKind::OverQuota,
@@ -101,7 +132,7 @@ impl<'a> Rejection<'a> {
 
     /// Creates the rejection of a request for which the store or a lookup has failed.
     pub(super) fn unavailable(jitter: Duration) -> Self {
-        let wait = retry_after::with_jitter(1, jitter);
+        let wait = with_jitter(1, jitter);
         Self::new(RejectionKind::Unavailable, None, Some(wait))
     }
 
@@ -282,4 +313,19 @@ pub(super) fn plain_text(rejection: Rejection<'_>) -> Response<String> {
         (RejectionKind::OverQuota, None) => "Too many requests.\n".to_owned(),
     };
     rejection.into_response(TEXT_PLAIN, body)
+}
+
+#[cfg(feature = "axum")]
+mod axum {
+    use axum::response::{IntoResponse, Response};
+
+    use super::Rejection;
+    use crate::{decision::Denied, middleware::Headers};
+
+    /// The response is that of [`Rejection::of`] with [`Headers::default`].
+    impl IntoResponse for Denied<'_> {
+        fn into_response(self) -> Response {
+            Rejection::of(&self, &Headers::default()).to_response().into_response()
+        }
+    }
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     error::Error,
-    key::{Identity, Key, SUBSCRIBER_MASK, charged_address},
+    key::{Identity, Key, SUBSCRIBER_MASK, charged_address, charged_key},
     rule::RequestFn,
     telemetry::{self, FirstRequests},
 };
@@ -30,7 +30,7 @@ use crate::{
 pub fn client_ip(source: ClientIp) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
     let source = Arc::new(ObservedClientIp::new(source));
     move |parts: &Parts| match source.find(parts) {
-        Some(address) => Identity::Known(Key::of_charged_address(address)),
+        Some(address) => Identity::Known(charged_key(address)),
         None => source.without_peer(),
     }
 }
@@ -247,7 +247,7 @@ impl ClientIp {
     /// ```
     #[must_use]
     pub fn key(&self, client: impl Into<IpAddr>) -> Key {
-        Key::of_charged_address(charged_address(client.into(), self.ipv6_mask))
+        charged_key(charged_address(client.into(), self.ipv6_mask))
     }
 
     fn client_of(&self, parts: &Parts, peer: IpAddr) -> IpAddr {

@@ -22,20 +22,16 @@
 
 mod address;
 mod client_ip;
-mod credentials;
 mod forwarded;
+mod head;
 mod join;
-#[cfg(feature = "axum")]
-mod path_param;
 mod peer;
-mod value;
 
 #[cfg(feature = "lookup")]
 pub(in crate::rule) use client_ip::ObservedClientIp;
 pub use client_ip::{ClientIp, client_ip, peer_ip};
-pub use credentials::{bearer_token, header};
-pub use join::{And, Or};
+pub use head::{anonymous, bearer_token, constant, extension, header};
 #[cfg(feature = "axum")]
-pub use path_param::{matched_route, path_param};
+pub use head::{matched_route, path_param};
+pub use join::{And, Or};
 pub(crate) use peer::MissingPeer;
-pub use value::{anonymous, constant, extension};

@@ -12,11 +12,10 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    load::{LoadFailure, LoadFn, LoadProgress, Loaded, NewLoad},
+    load::{LoadFailure, LoadFn, LoadProgress, Loaded, NewLoad, Settings},
     queue::Client,
     rows::{Cached, Rows},
     schedule::{Joined, LoadChanges, Schedule},
-    settings::Settings,
 };
 use crate::{
     runtime::{TimeLimit, runtime_with_timer, saturating_add},

@@ -13,7 +13,11 @@ use std::{
 
 use http::{Extensions, request::Parts};
 
-use super::{load::LoadFn, loads::Loads, settings::Settings, state::LookupState};
+use super::{
+    load::{LoadFn, Settings},
+    loads::Loads,
+    state::LookupState,
+};
 use crate::{
     rule::{
         RequestFn,

@@ -9,7 +9,7 @@ use quick_cache::sync::Cache;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use tokio::time::Instant;
 
-use super::settings::Settings;
+use super::load::Settings;
 use crate::{random, runtime::saturating_add};
 
 /// The time after a failed load in which the key is not loaded again.

@@ -8,7 +8,12 @@ use std::{
 use http::request::Parts;
 use tokio::time::Instant;
 
-use super::{load::Loaded, loads::Loads, queue::Client, rows::Cached, settings::Settings};
+use super::{
+    load::{Loaded, Settings},
+    loads::Loads,
+    queue::Client,
+    rows::Cached,
+};
 use crate::{
     key::Identity,
     rule::{

@@ -68,18 +68,16 @@
 //! `tracing`). The event names the route, the line of the program, and the routes that axum has
 //! matched instead. See [the warnings of misuse](crate::operations#warnings-of-misuse).
 
-mod costs;
-mod entry;
 mod matching;
 mod names;
 mod spelling;
 
-pub(crate) use self::{
-    costs::Costs,
-    names::matched,
-    spelling::{exactly, has_other_spelling},
-};
+pub(super) use self::{matching::RouteEntry, names::Names};
 pub use self::{
     matching::{grpc, is, is_preflight},
     names::path,
+};
+pub(crate) use self::{
+    names::matched,
+    spelling::{exactly, has_other_spelling},
 };

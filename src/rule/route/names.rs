@@ -22,13 +22,13 @@ pub fn path(parts: &Parts) -> &str {
 }
 
 /// The names of a request. See the [module](super).
-pub(super) struct Names<'p> {
+pub(in crate::rule) struct Names<'p> {
     /// The path that the client has requested, unless a text that equals it may mean another one.
     path: Option<&'p str>,
     /// The path that the inner service receives, if it is another one.
     inner_path: Option<&'p str>,
     /// The route that axum has matched.
-    pub(super) pattern: Option<&'p str>,
+    pub(in crate::rule) pattern: Option<&'p str>,
     /// The route without the prefix of the nested router, inside of one.
     inner_pattern: Option<&'p str>,
     /// The prefix of the nested router, and the path that the inner service receives.
@@ -37,15 +37,15 @@ pub(super) struct Names<'p> {
 
 /// One of the names of a request.
 #[derive(Clone, Copy)]
-pub(super) struct RequestName<'p> {
-    pub(super) text: &'p str,
+pub(in crate::rule) struct RequestName<'p> {
+    pub(in crate::rule) text: &'p str,
     /// True for a path, which the client has written.
-    pub(super) is_path: bool,
+    pub(in crate::rule) is_path: bool,
 }
 
 impl<'p> Names<'p> {
     #[inline]
-    pub(super) fn of(parts: &'p Parts) -> Self {
+    pub(in crate::rule) fn of(parts: &'p Parts) -> Self {
         let (path, inner_path, pattern) = (path(parts), parts.uri.path(), matched(parts));
         let Some(prefix) = nested(parts) else {
             let inner_path = (path != inner_path).then_some(inner_path);
@@ -72,7 +72,7 @@ impl<'p> Names<'p> {
 
     /// Returns the names, the most specific one first.
     #[inline]
-    pub(super) fn each(&self) -> impl Iterator<Item = RequestName<'p>> {
+    pub(in crate::rule) fn each(&self) -> impl Iterator<Item = RequestName<'p>> {
         let names = [self.path, self.inner_path, self.pattern, self.inner_pattern];
         let name = |(index, text): (usize, Option<&'p str>)| {
             Some(RequestName { text: text?, is_path: index < 2 })
@@ -83,7 +83,7 @@ impl<'p> Names<'p> {
     /// Returns the paths with which the spellings of a text are compared. Inside of a nested router, the
     /// text alone decides which one it is: the path `/api/../login` without the prefix begins with the
     /// prefix, and its normal form does not.
-    pub(super) fn paths_for(&self, text: &str) -> impl Iterator<Item = &'p str> {
+    pub(in crate::rule) fn paths_for(&self, text: &str) -> impl Iterator<Item = &'p str> {
         let paths = match self.nested {
             Some((prefix, _)) if without_prefix(text, prefix).is_some() => [self.path, None],
             Some((_, inner_path)) => [Some(inner_path), None],
@@ -94,7 +94,7 @@ impl<'p> Names<'p> {
 
     /// Returns whether another spelling of the path may reach the same handler. This is the case if axum
     /// has matched no route yet, or a route with a parameter.
-    pub(super) fn has_spellings(&self) -> bool {
+    pub(in crate::rule) fn has_spellings(&self) -> bool {
         self.pattern.is_none_or(|pattern| pattern.contains('{'))
     }
 }

@@ -257,7 +257,7 @@ async fn a_denied_check_is_the_response_of_the_layer() {
             let layer = RateLimitLayer::new(limiter().0, rule("api", "1/10s").cost(move |_| cost));
             let expected = second(layer.headers(headers)).await;
             let denied = denied(cost).await;
-            assert_eq!(text(denied.to_response(&headers)).await, expected);
+            assert_eq!(text(Rejection::of(&denied, &headers).to_response()).await, expected);
             assert_eq!(expected.1["cache-control"], "no-store");
         }
     }

@@ -1,65 +1,37 @@
-//! A key in the clear, for people.
+//! The bytes of keys that are not made from a text, and their readable form.
 
 use std::{
     fmt::{self, Write},
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-use super::{
-    Key,
-    from::{NEGATIVE, NUMBER},
-    key::{HEADER_BYTES, Kind, PAIR, TAGGED_PART},
-};
-
-/// The readable form of a [`Key`]. [`Key::display_revealed`] creates it.
-#[derive(Clone, Copy)]
-pub struct RevealedKey<'k>(&'k Key);
-
-impl Key {
-    /// Returns the key in a form that people can read, for a page of an administrator or a support
-    /// tool. Do not log it if keys are secret: [`Debug`](fmt::Debug) redacts them.
-    ///
-    /// | key of | printed as |
-    /// |---|---|
-    /// | a text | the text; control characters are escaped, as in `\n` |
-    /// | bytes that are not UTF-8 | `bytes:fffe` |
-    /// | a number, an address, a UUID | `-42`, `192.0.2.1`, `67e55044-10b1-426f-9247-bb680e5fe0c8` |
-    /// | a tuple or [pair](Self::paired) | `(alice, 192.0.2.1)` |
-    /// | a long text, or several long parts | `digest:4bf1..`, because the text is not kept |
-    /// | an unknown client | `anonymous` |
-    ///
-    /// A [tag](Self::tagged) is not printed. Keys of different types can look alike, such as the text `42`
-    /// and the number 42. An attacker may have written the text, so a page must escape it, and a program
-    /// must not parse it.
-    ///
-    /// ```
-    /// use std::net::Ipv4Addr;
-    /// use plimsoll::Key;
-    ///
-    /// let key = Key::from(("alice", 42, Ipv4Addr::LOCALHOST));
-    /// assert_eq!(key.display_revealed().to_string(), "(alice, 42, 127.0.0.1)");
-    /// assert!(!format!("{key:?}").contains("alice"));
-    /// ```
-    #[must_use]
-    pub fn display_revealed(&self) -> RevealedKey<'_> {
-        RevealedKey(self)
-    }
+/// What the bytes of a key are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Plain,
+    Digest,
+    /// The digest of two keys.
+    Pair,
+    Anonymous,
 }
 
-impl fmt::Display for RevealedKey<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        reveal(self.0.kind() as u8, self.0.reveal(), f)
-    }
-}
+/// The length of the header of an encoded key: the kind, and a length byte.
+pub(super) const HEADER_BYTES: usize = 2;
 
-/// Prints the key, like [`Display`](fmt::Display).
-impl fmt::Debug for RevealedKey<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+/// The prefix of the key of several keys. The encodings of the keys follow.
+pub(super) const PAIR: [u8; 2] = *b"\0p";
 
-fn reveal(kind: u8, bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// The bit of the kind byte that marks a part with a tag, in the key of several keys.
+pub(super) const TAGGED_PART: u8 = 0x80;
+
+/// The prefix of the key of a number. The bytes of the number follow, in big-endian order.
+pub(super) const NUMBER: [u8; 2] = *b"\0n";
+/// The prefix of the key of a negative number. The bytes of its magnitude follow.
+pub(super) const NEGATIVE: [u8; 2] = *b"\0m";
+
+/// Prints a key of this kind and with these bytes in the clear.
+pub(super) fn reveal(kind: u8, bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if kind == Kind::Anonymous as u8 {
         return f.write_str("anonymous");
     }
