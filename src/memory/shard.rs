@@ -42,7 +42,7 @@ const SAMPLE_ENTRIES: usize = 32;
 pub(super) enum Eviction {
     /// An expired entry.
     Expired,
-    /// An expired entry, or else the one of the largest share class that was checked least recently.
+    /// An expired entry, or else the one of the largest class that was checked least recently.
     Any,
 }
 
@@ -117,9 +117,9 @@ impl MemoryShard {
     /// Evicts one entry of a sample that begins at `start`, and returns whether there was one to
     /// evict. Those in `keep` stay.
     ///
-    /// An expired entry is evicted first. Of live ones, the largest share class loses the entry that was
-    /// checked least recently. The class of the keys that have spent their whole quota loses one only if
-    /// it has more than half of the places, or if there are no other keys.
+    /// An expired entry is evicted first. Of live ones, the largest class loses the entry that was checked
+    /// least recently. The classes of the keys that are shut out lose one only if they have more than half
+    /// of the places together, or if there are no other keys.
     pub(super) fn evict(
         &mut self,
         eviction: Eviction,
@@ -136,14 +136,14 @@ impl MemoryShard {
             places[self.entries[position].rank.class()] += 1;
             total += 1;
         }
-        let is_above_half = 2 * places[SPENT] > total;
-        places[SPENT] = if is_above_half { u32::MAX } else { 0 };
+        let is_above_half = 2 * places[SHUT_OUT..].iter().sum::<u32>() > total;
         let candidates = sample(start, len).filter(|&at| !is_in(keep, self.entries[at].id));
         let order = |&position: &usize| {
             let ShardEntry { rank, state, .. } = &self.entries[position];
             let class = rank.class();
             let is_live = now < state.expires_at();
-            (is_live, Reverse(places[class]), class, rank.checked_at())
+            let is_spared = (class >= SHUT_OUT) != is_above_half;
+            (is_live, is_spared, Reverse(places[class]), class, rank.checked_at())
         };
         let Some(victim) = candidates.min_by_key(order) else { return false };
         let is_live = now < self.entries[victim].state.expires_at();
@@ -184,42 +184,52 @@ impl MemoryShard {
     }
 }
 
-/// The share of its quota that a key had spent at its last check, as one of eight classes, and the
-/// time of that check.
+/// The class of a key at its last check, and the time of that check.
 ///
-/// The share is that of the key's own quota: 6 of 10 units are in the class of 60 of 100. A denial by
-/// itself does not change the class.
+/// - A key that has units left is in a class by the share of its quota that it has spent. The share is
+///   that of the key's own quota: 6 of 10 units are in the class of 60 of 100.
+/// - A key without units left is shut out. It is in a class by the wait until a unit is free. So keys that
+///   are shut out for a minute, of which anybody can make many, do not compete with a key that is
+///   blocked for an hour.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Rank(u64);
 
-/// The number of share classes. The last one has the keys that have spent their whole quota, the one
-/// before it those that have spent at least a half, then a quarter, an eighth, and so on. The first one
-/// has the keys that have spent less than 1/64.
-pub(super) const CLASSES: usize = 8;
+/// The first class of the keys that are shut out. The one before it has the keys that have spent at
+/// least a half of their quota, then a quarter, an eighth, and so on. The first of all has the keys that
+/// have spent less than 1/64.
+const SHUT_OUT: usize = 7;
 
-/// The class of the keys that have spent their whole quota.
-pub(super) const SPENT: usize = CLASSES - 1;
+/// The longest waits of a class are 2 to the power of this number as long as those of the class before.
+const WAIT_BITS: u32 = 3;
+
+/// The number of classes. A wait is a number of 64 bits.
+const CLASSES: usize = SHUT_OUT + 1 + (u64::BITS / WAIT_BITS) as usize;
 
 /// The number of bits of the time, which is below 2^53 microseconds.
-const TIME_BITS: u32 = 61;
+const TIME_BITS: u32 = 53;
+
+const _: () = assert!(CLASSES <= 1 << (u64::BITS - TIME_BITS), "a rank has room for the class");
 
 impl Rank {
     /// Creates the rank of a key that has this standing after a check at `now`.
     #[inline]
     pub(super) fn new(standing: &Standing, now: Timestamp) -> Self {
-        let Standing { limit, remaining, .. } = *standing;
+        let Standing { limit, remaining, next_after, .. } = *standing;
         let spent = limit.saturating_sub(remaining);
         // The number of times that the spent units have to be doubled to reach the limit.
         let doublings = spent.leading_zeros().saturating_sub(limit.leading_zeros());
         let reaches = spent.wrapping_shl(doublings) >= limit;
-        let class = match spent {
-            0 => 0,
-            _ => (SPENT as u64).saturating_sub(u64::from(doublings) + u64::from(!reaches)),
+        let class = match (spent, remaining) {
+            (0, _) => 0,
+            (_, 0) => {
+                SHUT_OUT as u64 + u64::from((u64::BITS - next_after.leading_zeros()) / WAIT_BITS)
+            }
+            _ => (SHUT_OUT as u64).saturating_sub(u64::from(doublings) + u64::from(!reaches)),
         };
         Self(class << TIME_BITS | now.as_micros())
     }
 
-    /// Returns the class of the share, less than [`CLASSES`].
+    /// Returns the class, less than [`CLASSES`].
     pub(super) fn class(self) -> usize {
         (self.0 >> TIME_BITS) as usize
     }
@@ -262,6 +272,19 @@ mod tests {
                 assert_eq!(class(spent, limit), 7 - halvings as usize, "{spent} of {limit}");
             }
         }
+    }
+
+    #[test]
+    fn keys_that_are_shut_out_are_in_a_class_by_their_wait() {
+        let waiting = |next_after| {
+            let standing = Standing { remaining: 0, next_after, ..Standing::full(5) };
+            Rank::new(&standing, Timestamp::MAX).class()
+        };
+        let minute = 60_000_000;
+        assert_eq!(waiting(minute), waiting(minute / 2));
+        assert!(waiting(minute) < waiting(60 * minute));
+        assert!(class(4, 5) < waiting(0));
+        assert!(waiting(u64::MAX) < CLASSES);
     }
 
     #[test]

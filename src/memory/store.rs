@@ -35,24 +35,27 @@ use crate::{
 /// The rules for the choice of the key are:
 ///
 /// - An expired key is replaced first.
-/// - If none has expired, the keys are in eight classes, by the share of their own quota that they had
-///   spent when they were last checked: all of it, at least a half, a quarter, an eighth, and so on
+/// - If none has expired, the keys are in classes, as they were when they were last checked. A key is
+///   *shut out* if it has no units left, because it has spent its whole quota or is
+///   [blocked](crate::Limiter::block). Keys that are shut out are in a class by their wait: the waits of
+///   each class are up to eight times as long as those of the class before. Other keys are in a class by
+///   the share of their own quota that they have spent: at least a half, a quarter, an eighth, and so on
 ///   down to less than 1/64. The class with the most places loses the key that was not checked for the
 ///   longest time. A denied check counts like an admitted one.
-/// - The class of the keys that have spent their whole quota loses a key only if it has more than half
-///   of the places, or if there are no other keys.
+/// - The classes of the keys that are shut out lose a key only if they have more than half of the places
+///   together, or if there are no other keys.
 ///
-/// So a flood of made-up keys replaces its own keys first. A client is *shut out* if its key has spent
-/// the whole quota, or is [blocked](crate::Limiter::block). With `N` for `max_keys`:
+/// So a flood of made-up keys replaces its own keys first. With `N` for `max_keys`:
 ///
-/// - The store forgets a client that is shut out only after about `N / 2` other keys have spent
-///   their whole quotas since the client's last request. So a client that keeps sending requests
-///   stays shut out. Example: in a store of a million keys, an attacker must spend the quotas of
-///   about 500,000 keys between two requests of the client: 2.5 million requests if a quota is 5
-///   requests.
+/// - The store forgets a client that is shut out only after about `N / 2` other keys with similar waits
+///   have been shut out since the client's last request. So a client that keeps sending requests stays
+///   shut out. Example: in a store of a million keys, an attacker must spend the quotas of about 500,000
+///   keys between two requests of the client: 2.5 million requests if a quota is 5 requests.
+/// - A flood of keys that are shut out for a minute, such as those of a quota of 1 request a minute, does
+///   not replace a key that is blocked for an hour.
 /// - A client that has spent a part of its quota keeps its state while its class is not the largest. The
-///   keys of a flood with one request a key are in the class of the least share. Keys that are shut out
-///   are in the class of the whole quota.
+///   keys of a flood with one request a key are in the class of the least share, unless the quota is 1
+///   request.
 /// - A flood of `R` new keys a second replaces the keys of its class in about `N / (2 R)` seconds:
 ///   12 s for a million keys and 42,300 new keys a second. In 98% of all cases, the store still
 ///   knows a client of this class that sends its next request within a quarter of this time.

@@ -249,6 +249,34 @@ fn a_flood_does_not_forget_a_block() {
     }
 }
 
+/// Each key of a quota of 1 is shut out by one request. A flood of such keys replaces its own, and not the
+/// keys that are shut out for much longer or much shorter.
+#[test]
+fn a_flood_of_keys_with_a_limit_of_1_forgets_no_other_wait() {
+    const BLOCKED: Range<u64> = 0..8;
+    for (places, kind) in
+        [64, 1_024].into_iter().flat_map(|places| KINDS.map(|kind| (places, kind)))
+    {
+        for (flood, block) in
+            [("1/min", Duration::from_secs(3_600)), ("1/day", Duration::from_secs(60))]
+        {
+            let bounded = Bounded::keys(places as usize);
+            let kind = kind.replace("(10)", "(1)");
+            let (day, one) = (policy("day", "100/day"), policy("one", &format!("{flood} {kind}")));
+            for key in BLOCKED {
+                now(bounded.limiter.block(day.charge(key, 1), block)).expect("the store answers");
+            }
+            for key in 1_000..1_000 + 4 * places {
+                bounded.clock.advance(Duration::from_micros(1));
+                assert!(bounded.check(&one, key, 1).is_allowed(), "{kind}: {key} is new");
+            }
+            assert!(bounded.stats().evicted > places, "{kind}");
+            let forgotten = BLOCKED.filter(|key| bounded.check(&day, *key, 1).is_allowed()).count();
+            assert_eq!(forgotten, 0, "of 8 blocked for {block:?} after {flood} {kind} in {places}");
+        }
+    }
+}
+
 #[test]
 fn the_bytes_of_blocks_are_counted() {
     for kind in KINDS {
@@ -411,7 +439,16 @@ struct ModelEntry {
     checked_at: u64,
 }
 
+/// The first class of the keys without units left.
+const SHUT_OUT: u32 = 7;
+
 impl ModelEntry {
+    /// Returns the wait until the next unit is free.
+    fn wait(&self, now: u64) -> u64 {
+        let ends = self.spent.iter().map(|(time, _)| time + self.window);
+        ends.filter(|end| *end > now).min().map_or(0, |end| end - now)
+    }
+
     fn used(&self, now: u64) -> u64 {
         let counts = |(time, _): &&(u64, u64)| time + self.window > now;
         self.spent.iter().filter(counts).map(|(_, units)| units).sum()
@@ -444,27 +481,28 @@ impl Model {
             entry.spent.push((now, cost));
         }
         let used = entry.used(now);
-        entry.class = (0..7).find(|halvings| used << halvings >= limit).map_or(0, |it| 7 - it);
+        entry.class = match limit - used {
+            0 => SHUT_OUT + entry.wait(now).checked_ilog2().map_or(0, |log| (log + 1) / 3),
+            _ => (0..7).find(|halvings| used << halvings >= limit).map_or(0, |it| 7 - it),
+        };
         entry.checked_at = now;
         (allowed, limit - used)
     }
 
     /// Returns the entry to evict: the one of the largest class whose last check is the longest ago.
     /// The new key counts as a member of its class. Of two classes of equal size, the one that has
-    /// spent less is taken. The class of spent keys comes first if it has more than half of all
-    /// entries, and last otherwise.
+    /// spent less is taken. The classes of the keys that are shut out come first if they have more than
+    /// half of all entries together, and last otherwise.
     fn victim(&self) -> usize {
+        let shut_out = self.entries.iter().filter(|entry| entry.class >= SHUT_OUT).count();
+        let is_above_half = 2 * shut_out > self.entries.len() + 1;
         let size = |class| {
             let members = self.entries.iter().filter(|entry| entry.class == class);
-            let size = members.count() + usize::from(class == 0);
-            match class {
-                7 if 2 * size > self.entries.len() + 1 => usize::MAX,
-                7 => 0,
-                _ => size,
-            }
+            members.count() + usize::from(class == 0)
         };
-        let occupied = (0..8).filter(|&it| self.entries.iter().any(|entry| entry.class == it));
-        let class = occupied.max_by_key(|&it| (size(it), 8 - it)).expect("an entry");
+        let occupied = (0..64).filter(|&it| self.entries.iter().any(|entry| entry.class == it));
+        let order = |&it: &u32| ((it >= SHUT_OUT) == is_above_half, size(it), 64 - it);
+        let class = occupied.max_by_key(order).expect("an entry");
         let members = self.entries.iter().enumerate().filter(|(_, entry)| entry.class == class);
         members.min_by_key(|(_, entry)| entry.checked_at).expect("an entry").0
     }
