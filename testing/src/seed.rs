@@ -5,7 +5,10 @@
 //! `0x`) sets the seed: the same seed gives the same cases in the same order.
 
 use std::{
+    any::Any,
     collections::BTreeSet,
+    env,
+    fmt::Debug,
     fs::{OpenOptions, read_to_string},
     hash::{BuildHasher, RandomState},
     io::Write,
@@ -15,12 +18,15 @@ use std::{
 
 use proptest::{
     strategy::Strategy,
-    test_runner::{Config, FileFailurePersistence, RngSeed, TestCaseResult, TestRunner},
+    test_runner::{
+        Config, FailurePersistence, FileFailurePersistence, PersistedSeed, RngSeed, TestCaseResult,
+        TestRunner,
+    },
 };
 
 /// Returns the seed of `test` and prints it, past the capture of the test harness.
 pub fn seed(test: &str) -> u64 {
-    let seed = match std::env::var("PLIMSOLL_SEED") {
+    let seed = match env::var("PLIMSOLL_SEED") {
         Ok(text) => parse(&text).unwrap_or_else(|| panic!("PLIMSOLL_SEED={text}: not a number")),
         Err(_) => RandomState::new().hash_one(test),
     };
@@ -36,6 +42,9 @@ fn parse(text: &str) -> Option<u64> {
     }
 }
 
+/// The variable that lets a failing test write its case into the file that keeps them.
+const KEEP: &str = "PLIMSOLL_KEEP_FAILURES";
+
 /// Returns the file beside the caller's that keeps the cases which failed once.
 #[track_caller]
 fn regressions() -> PathBuf {
@@ -48,8 +57,8 @@ fn regressions() -> PathBuf {
 
 /// Runs `property` on random values of `strategy`, starting from [`seed`].
 ///
-/// The smallest failing case that was found is added to `<file>.regressions.txt` beside the file of
-/// the caller, and runs first from then on.
+/// The cases in `<file>.regressions.txt` beside the file of the caller run first. The smallest failing case
+/// that was found is added to that file if `PLIMSOLL_KEEP_FAILURES` is set.
 ///
 /// # Panics
 ///
@@ -65,11 +74,46 @@ pub fn property<S: Strategy>(
     let seed = seed(test);
     let config = Config {
         rng_seed: RngSeed::Fixed(seed),
-        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(file))),
+        failure_persistence: Some(Box::new(KeptFailures(FileFailurePersistence::Direct(file)))),
         ..config
     };
     if let Err(failure) = TestRunner::new(config).run(&strategy, property) {
         panic!("{failure}\n{test} failed; to run it again: PLIMSOLL_SEED={seed:#x}");
+    }
+}
+
+/// The cases that are kept in a file, which is written only on request.
+#[derive(Debug)]
+struct KeptFailures(FileFailurePersistence);
+
+impl FailurePersistence for KeptFailures {
+    fn load_persisted_failures2(&self, source_file: Option<&'static str>) -> Vec<PersistedSeed> {
+        self.0.load_persisted_failures2(source_file)
+    }
+
+    fn save_persisted_failure2(
+        &mut self,
+        source_file: Option<&'static str>,
+        seed: PersistedSeed,
+        shrunken_value: &dyn Debug,
+    ) {
+        if env::var_os(KEEP).is_some() {
+            self.0.save_persisted_failure2(source_file, seed, shrunken_value);
+        } else {
+            eprintln!("{KEEP}=1 adds the case to a file: {seed} {shrunken_value:?}");
+        }
+    }
+
+    fn box_clone(&self) -> Box<dyn FailurePersistence> {
+        Box::new(Self(self.0))
+    }
+
+    fn eq(&self, other: &dyn FailurePersistence) -> bool {
+        other.as_any().downcast_ref::<Self>().is_some_and(|other| self.0 == other.0)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }
 
@@ -84,7 +128,7 @@ pub struct History {
 /// [`seed`], `seed + 1` and so on.
 ///
 /// A history that is dropped by a panic is added to `<file>.regressions.txt` beside the file of the
-/// caller.
+/// caller if `PLIMSOLL_KEEP_FAILURES` is set.
 #[track_caller]
 pub fn histories(test: &str, count: u64) -> impl Iterator<Item = History> {
     let (regressions, first) = (regressions(), seed(test));
@@ -105,7 +149,12 @@ pub fn histories(test: &str, count: u64) -> impl Iterator<Item = History> {
 impl Drop for History {
     fn drop(&mut self) {
         let known = || read_to_string(&self.regressions).unwrap_or_default().contains(&self.line);
-        if std::thread::panicking() && !known() {
+        if !std::thread::panicking() || known() {
+            return;
+        }
+        if env::var_os(KEEP).is_none() {
+            eprintln!("{KEEP}=1 adds to {:?}: {}", self.regressions, self.line);
+        } else {
             let file = OpenOptions::new().create(true).append(true).open(&self.regressions);
             let written = file.and_then(|mut file| file.write_all(self.line.as_bytes()));
             eprintln!("added to {:?} ({written:?}): {}", self.regressions, self.line);
