@@ -15,6 +15,10 @@
 )]
 
 mod algorithm;
+#[cfg(test)]
+#[path = "../testing/src/algorithms.rs"]
+#[allow(dead_code, unreachable_pub, reason = "tests of other packages use it too")]
+mod algorithms;
 pub mod client;
 mod clock;
 mod decision;
@@ -51,7 +55,7 @@ mod remote;
 mod rule;
 mod runtime;
 #[cfg(test)]
-#[path = "../testing/src/seed.rs"] // the one file that the package includes of the folder
+#[path = "../testing/src/seed.rs"] // the package includes this file and `algorithms.rs` of the folder
 #[allow(dead_code, unreachable_pub, reason = "tests of other packages use it too")]
 mod seed;
 #[cfg(feature = "serde")]

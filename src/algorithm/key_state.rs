@@ -289,7 +289,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{algorithm::UnlimitedMemory, seed};
+    use crate::{algorithm::UnlimitedMemory, algorithms::with_parameters, seed};
 
     /// Every key in memory takes this space, whatever its algorithm.
     #[test]
@@ -298,17 +298,63 @@ mod tests {
     }
 
     fn algorithms() -> impl Strategy<Value = Algorithm> {
-        prop_oneof![
-            Just(Algorithm::SlidingLog),
-            (1..7_u16).prop_map(Algorithm::SlidingBuckets),
-            Just(Algorithm::SlidingCounter),
-            (1..40_u64).prop_map(|burst| Algorithm::TokenBucket { burst }),
-            Just(Algorithm::FixedWindow),
-        ]
+        (prop::sample::select(Algorithm::EACH), 1..7_u16, 1..40_u64)
+            .prop_map(|(algorithm, n, burst)| with_parameters(algorithm, n, burst))
     }
 
     fn quota(limit: u64, algorithm: Algorithm) -> Quota {
         Quota::new_with_algorithm(limit, Duration::from_millis(1), algorithm).unwrap()
+    }
+
+    /// Each algorithm that says that its marks have the debt is asked, and each that says no.
+    #[test]
+    fn an_algorithm_knows_whether_its_marks_have_the_debt() {
+        for algorithm in Algorithm::EACH.iter().map(|it| with_parameters(*it, 4, 90)) {
+            let quota = quota(100, algorithm);
+            let mut state = KeyState::new(algorithm);
+            let now = Timestamp::from_micros(1_000_700);
+            let mut charge = |units: u64| {
+                let (charged, mark, _) =
+                    state.spend(&quota, now, units, |_| units, &UnlimitedMemory);
+                assert_eq!(charged, units, "{algorithm}");
+                mark.parts()[1]
+            };
+            let has_debt_marks = [charge(30), charge(11), charge(1)] == [30, 41, 42];
+            assert_eq!(algorithm.has_debt_marks(), has_debt_marks, "{algorithm}");
+        }
+    }
+
+    /// The law of [`StateMachine::charge`] on which leases rely.
+    #[test]
+    fn units_may_be_charged_in_parts() {
+        let charges = prop::collection::vec((1..30_u64, 0..900_u64), 0..8);
+        let cases = (algorithms(), 1..60_u64, charges, 1..20_u64, 1..20_u64);
+        seed::property("parts", ProptestConfig::default(), cases, |case| {
+            let (algorithm, limit, charges, first, second) = case;
+            let quota = quota(limit, algorithm);
+            let run = |parts: &[u64]| {
+                let mut state = KeyState::new(algorithm);
+                let mut now = Timestamp::from_micros(1_000_000);
+                for &(units, by) in &charges {
+                    now = Timestamp::from_micros(now.as_micros() + by);
+                    let affordable = |free: u64| units.min(free);
+                    let _ = state.spend(&quota, now, units, affordable, &UnlimitedMemory);
+                }
+                let passed = parts.iter().map(|&units| {
+                    let affordable = |free| if units <= free { units } else { 0 };
+                    state.spend(&quota, now, units, affordable, &UnlimitedMemory).0
+                });
+                let spent: u64 = passed.sum();
+                let later = |by| Timestamp::from_micros(now.as_micros() + by);
+                let standings = [0, 1, 250, 999, 1_000, 1_700];
+                (spent, standings.map(|by| state.standing(&quota, later(by), 0)))
+            };
+            let whole = run(&[first + second]);
+            if whole.0 > 0 {
+                prop_assert_eq!(run(&[first, second]), whole);
+            }
+            Ok(())
+        });
     }
 
     #[test]
@@ -330,10 +376,7 @@ mod tests {
                 let block = Block::new(now, Duration::from_micros(500));
                 state.block(block, now, &UnlimitedMemory);
             }
-            let changed = match algorithm {
-                Algorithm::TokenBucket { .. } => Algorithm::TokenBucket { burst },
-                other => other,
-            };
+            let changed = algorithm.map_burst(|_| burst);
             for (by, units) in
                 (0..1_000).step_by(100).flat_map(|by| [(by, 0), (by, 1), (by, burst)])
             {

@@ -70,6 +70,10 @@ pub(crate) trait StateMachine: Default {
     fn wait(&self, snapshot: &Self::Snapshot, units: u64) -> u64;
 
     /// Charges units, whether or not they are free, and brings the snapshot up to date.
+    ///
+    /// Law: units may be charged in parts. Two charges at one time, of `a` and of `b` units, leave the
+    /// state as one charge of `a + b` units does: the same units are free, and they return at the same
+    /// times. A lease relies on it, whose units are charged together and used one by one.
     fn charge(
         &mut self,
         snapshot: &mut Self::Snapshot,

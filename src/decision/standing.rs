@@ -1,4 +1,4 @@
-//! What an algorithm reports about a key: its standing under one policy, and the mark of a charge.
+//! The report of an algorithm on a key: its standing under one policy, and the mark of a charge.
 
 use std::time::Duration;
 

@@ -59,7 +59,7 @@ impl FromStr for Quota {
         let algorithm = match words.next_if(|word| !word.starts_with("lease")) {
             Some(name) => Algorithm::from_text(name)
                 .ok_or_else(|| wrong(name, "is not an algorithm", nearest_algorithm(name)))?,
-            None => Algorithm::SlidingLog,
+            None => Algorithm::default(),
         };
         let quota = Self::new_with_algorithm(units, length, algorithm)?;
         let Some(word) = words.next() else { return Ok(quota) };
@@ -107,9 +107,8 @@ impl fmt::Display for Quota {
             (1, unit) => write!(f, "{unit}")?,
             (count, unit) => write!(f, "{count}{unit}")?,
         }
-        match self.algorithm() {
-            Algorithm::SlidingLog => {}
-            algorithm => write!(f, " {algorithm}")?,
+        if self.algorithm() != Algorithm::default() {
+            write!(f, " {}", self.algorithm())?;
         }
         match self.lease().map(count_and_unit) {
             Some((count, unit)) => write!(f, " leased({count}{unit})"),

@@ -84,7 +84,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::seed;
+    use crate::{algorithms::with_parameters, seed};
 
     fn divide(regions: u32, percent: u32, quota: &str) -> (Option<String>, Option<String>) {
         let parts = Shares::new(regions, percent).divide(&quota.parse().expect("a valid quota"));
@@ -143,14 +143,9 @@ mod tests {
     }
 
     fn quotas() -> impl Strategy<Value = Quota> {
-        let algorithm = prop_oneof![
-            Just(Algorithm::SlidingLog),
-            (1..=1000_u16).prop_map(Algorithm::SlidingBuckets),
-            Just(Algorithm::SlidingCounter),
-            prop_oneof![1..=100_u64, 1..=1_000_000_000_000_u64]
-                .prop_map(|burst| Algorithm::TokenBucket { burst }),
-            Just(Algorithm::FixedWindow),
-        ];
+        let burst = prop_oneof![1..=100_u64, 1..=1_000_000_000_000_u64];
+        let algorithm = (prop::sample::select(Algorithm::EACH), 1..=1000_u16, burst)
+            .prop_map(|(algorithm, n, burst)| with_parameters(algorithm, n, burst));
         let limit = prop_oneof![1..=200_u64, 1..=1_000_000_000_000_u64];
         let window = (1..=400 * 86_400_000_u64).prop_map(Duration::from_millis);
         let lease = prop::option::of((1..=2_000_u64).prop_map(Duration::from_millis));

@@ -2,6 +2,7 @@
 //! contract of every store, seeds, and measured time.
 #![allow(missing_docs, reason = "the package is not published")]
 
+pub mod algorithms;
 mod alone;
 pub mod calm;
 pub mod contract;
@@ -18,6 +19,8 @@ pub mod seed;
 pub mod servers;
 pub mod spoiling_proxy;
 pub mod web;
+
+use plimsoll::{Algorithm, Quota};
 
 pub use self::{
     alone::alone,

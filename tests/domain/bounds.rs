@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use plimsoll::{Algorithm, Charges, Error, Key, Limiter, Policy, Quota};
-use plimsoll_testing::seed;
+use plimsoll_testing::{
+    algorithms::{Returns, returns, with_parameters},
+    seed,
+};
 use proptest::{prelude::*, sample::select};
 
 const MAX_LIMIT: u64 = 1_000_000_000_000;
@@ -22,7 +25,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Error>, parts: &[&str]) {
 #[test]
 fn limit() {
     for algorithm in Algorithm::EACH.iter().copied() {
-        let logged = matches!(algorithm, Algorithm::SlidingLog | Algorithm::SlidingBuckets(_));
+        let logged = returns(algorithm) == Returns::AfterWindow;
         let most = if logged { MAX_LOGGED } else { MAX_LIMIT };
         let quota = |limit| Quota::new_with_algorithm(limit, Duration::from_secs(1), algorithm);
         for limit in [1, most] {
@@ -90,10 +93,7 @@ fn lease() {
     let millis = Duration::from_millis;
     let tenth = "(a tenth of the window)";
     for algorithm in Algorithm::EACH.iter().copied() {
-        let algorithm = match algorithm {
-            Algorithm::TokenBucket { .. } => Algorithm::TokenBucket { burst: 10_000 },
-            other => other,
-        };
+        let algorithm = with_parameters(algorithm, 1, 10_000);
         let quota = |window| Quota::new_with_algorithm(10_000, window, algorithm).expect("allowed");
         let minute = quota(Duration::from_secs(60));
         assert_eq!(minute.lease(), None);
@@ -396,13 +396,7 @@ fn quotas() -> impl Strategy<Value = Quota> {
     (limit, window, select(Algorithm::EACH), 1..=1_000_u16, 1..=MAX_LIMIT, lease).prop_filter_map(
         "out of bounds",
         |(limit, window, pick, n, burst, lease)| {
-            let algorithm = match pick {
-                Algorithm::SlidingBuckets(_) => Algorithm::SlidingBuckets(n),
-                Algorithm::TokenBucket { .. } => {
-                    Algorithm::TokenBucket { burst: if n % 2 == 0 { limit } else { burst } }
-                }
-                other => other,
-            };
+            let algorithm = with_parameters(pick, n, if n % 2 == 0 { limit } else { burst });
             let quota = Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm);
             // Up to a tenth of the window.
             let longest = (window / 10_000).min(3_600_000);

@@ -18,7 +18,7 @@ use plimsoll::{
     store::{Answer, Request, Store, StoreReply},
 };
 use plimsoll_testing::{
-    Watched, memory, now, policy,
+    Watched, algorithms, memory, now, policy,
     seed::{self, Random},
 };
 
@@ -39,16 +39,6 @@ fn on_threads<T: Send>(run: impl Fn(usize) -> T + Sync) -> Vec<T> {
         let threads: Vec<_> = (0..THREADS).map(spawn).collect();
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     })
-}
-
-fn bound(policy: &Policy) -> u64 {
-    let limit = policy.quota().limit();
-    match policy.quota().algorithm() {
-        Algorithm::SlidingCounter => 2 * limit - 1,
-        Algorithm::TokenBucket { burst } => burst + limit,
-        Algorithm::FixedWindow => 2 * limit,
-        _ => limit,
-    }
 }
 
 /// An admission: the time that the decision names, a time just after it, units.
@@ -94,7 +84,10 @@ fn no_window_holds_more_than_the_bound() {
             let mut all: Vec<_> = threads.iter().flat_map(|it| it[key].clone()).collect();
             let total: u64 = all.iter().map(|(.., units)| units).sum();
             let most = most_for_sure(&mut all, 100_000);
-            assert!(most <= bound(&policy), "{most} units of {policy:?} in a window");
+            assert!(
+                most <= algorithms::most(&policy.quota()),
+                "{most} units of {policy:?} in a window"
+            );
             assert!(total >= 50, "{total} units of {policy:?} in 450 ms");
         }
     }

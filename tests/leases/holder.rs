@@ -11,7 +11,9 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Decision, Limiter, Policy, RedisConfig, RedisStore, Resilience, store::Source};
+use plimsoll::{
+    Algorithm, Decision, Limiter, Policy, RedisConfig, RedisStore, Resilience, store::Source,
+};
 use plimsoll_testing::{policy, role::end_of_input, seed::Random, servers::PATIENCE};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::{task::JoinSet, time::sleep};
@@ -19,13 +21,13 @@ use tokio::{task::JoinSet, time::sleep};
 pub(crate) const URL: &str = "PLIMSOLL_LEASES_URL";
 pub(crate) const FILE: &str = "PLIMSOLL_LEASES_FILE";
 
-/// The quotas, and the most units in a window of a second.
-pub(crate) const QUOTAS: [(&str, u64); 5] = [
-    ("60000/s leased(100ms)", 60_000),
-    ("30000/s token-bucket(9000) leased(50ms)", 39_000),
-    ("30000/s fixed-window leased(100ms)", 60_000),
-    ("30000/s sliding-counter leased(100ms)", 59_999),
-    ("30000/s sliding-buckets(20) leased(100ms)", 30_000),
+/// A quota of each algorithm with a window of a second.
+pub(crate) const QUOTAS: [&str; Algorithm::EACH.len()] = [
+    "60000/s leased(100ms)",
+    "30000/s token-bucket(9000) leased(50ms)",
+    "30000/s fixed-window leased(100ms)",
+    "30000/s sliding-counter leased(100ms)",
+    "30000/s sliding-buckets(20) leased(100ms)",
 ];
 
 const TASKS: u64 = 8;
@@ -62,13 +64,12 @@ async fn role() {
 }
 
 async fn check(limiter: Limiter, mut random: Random, uses: Arc<File>, from_stock: Arc<AtomicU64>) {
-    let policies: Vec<Policy> = (0..)
-        .zip(QUOTAS)
-        .map(|(number, (quota, _))| policy(&format!("q{number}"), quota))
-        .collect();
+    let policies: Vec<Policy> =
+        (0..).zip(QUOTAS).map(|(number, quota)| policy(&format!("q{number}"), quota)).collect();
     loop {
         for _ in 0..4 {
-            let number = random.below(6).saturating_sub(1);
+            // The first quota is charged twice as often as each of the others.
+            let number = random.below(policies.len() as u64 + 1).saturating_sub(1);
             let cost = 1 + random.below(19);
             let charge = policies[number as usize].charge("everybody", cost);
             let before = now();

@@ -14,7 +14,12 @@ use std::{
 };
 
 use plimsoll::{Algorithm, Decision, Limiter, Policy, Quota, RedisStore, store::Source};
-use plimsoll_testing::{calm::on_a_calm_machine, seed::Random, servers::Server};
+use plimsoll_testing::{
+    algorithms::{most, with_parameters},
+    calm::on_a_calm_machine,
+    seed::Random,
+    servers::Server,
+};
 use tokio::{
     runtime::{Builder, Runtime},
     time::Instant,
@@ -68,13 +73,7 @@ impl Cell {
     /// Creates a cell whose two programs want 1.5 times as much as the limit.
     fn new(program: Program, work: u64, (lease, window): (u64, u64), algorithm: Algorithm) -> Self {
         let limit = (2 * window / work * 2 / 3).max(2);
-        let algorithm = match algorithm {
-            Algorithm::TokenBucket { .. } => {
-                Algorithm::TokenBucket { burst: limit.div_ceil(2) + 2 }
-            }
-            Algorithm::SlidingBuckets(_) => Algorithm::SlidingBuckets(10),
-            other => other,
-        };
+        let algorithm = with_parameters(algorithm, 10, limit.div_ceil(2) + 2);
         let quota = Quota::new_with_algorithm(limit, Duration::from_millis(window), algorithm)
             .and_then(|quota| quota.leased(Duration::from_millis(lease)))
             .expect("a valid quota");
@@ -84,15 +83,7 @@ impl Cell {
 
     /// The most units in any window.
     fn bound(&self) -> u64 {
-        let quota = self.policy.quota();
-        let limit = quota.limit();
-        match quota.algorithm() {
-            Algorithm::SlidingLog | Algorithm::SlidingBuckets(_) => limit,
-            Algorithm::SlidingCounter => 2 * limit - 1,
-            Algorithm::TokenBucket { burst } => burst + limit,
-            Algorithm::FixedWindow => 2 * limit,
-            other => panic!("{other} has a bound"),
-        }
+        most(&self.policy.quota())
     }
 }
 

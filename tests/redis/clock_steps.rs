@@ -3,7 +3,10 @@
 use std::{fs, path::PathBuf, time::Duration};
 
 use plimsoll::{Algorithm, Decision, Limiter, Policy, Quota, RedisStore};
-use plimsoll_testing::servers::{Server, directory, run, until};
+use plimsoll_testing::{
+    algorithms::with_parameters,
+    servers::{Server, directory, run, until},
+};
 use tokio::time::Instant;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -83,10 +86,7 @@ async fn the_clock_of_the_server_is_set_an_hour_forward_and_back() {
             });
         };
         set(Duration::ZERO);
-        let algorithm = match algorithm {
-            Algorithm::TokenBucket { .. } => Algorithm::TokenBucket { burst: LIMIT },
-            other => other,
-        };
+        let algorithm = with_parameters(algorithm, 1, LIMIT);
         let quota = Quota::new(LIMIT, WINDOW).and_then(|quota| quota.with_algorithm(algorithm));
         let policy = Policy::new("steps", quota.expect("a valid quota")).expect("a valid name");
         limiter.reset(policy.charge("alice", 0)).await.expect("an answer");

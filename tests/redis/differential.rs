@@ -7,6 +7,7 @@ use plimsoll::{
     Policy, Quota, Receipt, RedisConfig, RedisStore, Standing,
 };
 use plimsoll_testing::{
+    algorithms::{Parameter, Returns, returns, with_parameter, with_parameters},
     hold,
     oracle::counted,
     seed::{self, Random},
@@ -56,23 +57,18 @@ pub(crate) fn quota(random: &mut Random, algorithm: usize) -> Quota {
     let limit = random.one(&[1, 2, 3, 5, 8, 13, 100, 1_000]);
     let window = random.one(&[1_000, 1_337, 60_000, 1_000_000, 60_000_000, 86_400_000_000]);
     let huge = random.below(4) == 0;
-    let (limit, window) = match algorithm {
-        Algorithm::SlidingLog | Algorithm::SlidingBuckets(_) => (limit, window),
-        _ if huge => {
+    let (limit, window) = match returns(algorithm) {
+        Returns::ByPeriod | Returns::AtRate { .. } if huge => {
             let window = random.one(&[34_559_999_999_999, 34_000_000_000_003]);
             (random.one(&[999_999_999_989, 105_001, 1_000_003]), window)
         }
-        _ => (limit, window),
+        Returns::AfterWindow | Returns::ByPeriod | Returns::AtRate { .. } => (limit, window),
     };
-    let algorithm = match algorithm {
-        Algorithm::SlidingBuckets(_) => {
-            Algorithm::SlidingBuckets(random.one(&[1, 2, 3, 7, 10, 1_000]))
-        }
-        Algorithm::TokenBucket { .. } => Algorithm::TokenBucket {
-            burst: if huge { limit } else { random.one(&[1, 2, 5, 10, 50]) },
-        },
-        other => other,
-    };
+    let algorithm = with_parameter(algorithm, |parameter| match parameter {
+        Parameter::Buckets => random.one(&[1, 2, 3, 7, 10, 1_000]),
+        Parameter::Burst if huge => limit,
+        Parameter::Burst => random.one(&[1, 2, 5, 10, 50]),
+    });
     Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm)
         .unwrap_or_else(|_| Quota::per_second(5))
 }
@@ -83,9 +79,9 @@ fn near(random: &mut Random, quota: Quota) -> Option<Quota> {
     let mut part = |number: u64| (number * random.one(&[1, 2, 3, 6, 8, 16]) / 4).max(1);
     let (limit, window) = (quota.limit(), quota.window().as_micros() as u64);
     let (new_limit, new_window) = (part(limit), part(window));
-    let algorithm = match quota.algorithm() {
-        Algorithm::TokenBucket { burst } => Algorithm::TokenBucket { burst: part(burst) },
-        other => other,
+    let algorithm = match returns(quota.algorithm()) {
+        Returns::AtRate { burst } => with_parameters(quota.algorithm(), 1, part(burst)),
+        Returns::AfterWindow | Returns::ByPeriod => quota.algorithm(),
     };
     let (limit, window, algorithm) = match random.below(4) {
         0 => (new_limit, window, quota.algorithm()),

@@ -7,7 +7,7 @@ use plimsoll::{
     Resilience,
     store::{Source, Verdict},
 };
-use plimsoll_testing::{CaseCounts, seed};
+use plimsoll_testing::{CaseCounts, algorithms::with_parameters, seed};
 use proptest::prelude::*;
 
 use crate::{
@@ -123,11 +123,8 @@ fn decisions_equal_those_of_the_store() {
         "limit changed while denied",
         "window changed while denied",
     ]);
-    let algorithms = prop::sample::select(Algorithm::EACH).prop_map(|algorithm| match algorithm {
-        Algorithm::SlidingBuckets(_) => Algorithm::SlidingBuckets(4),
-        Algorithm::TokenBucket { .. } => Algorithm::TokenBucket { burst: 6 },
-        other => other,
-    });
+    let algorithms = prop::sample::select(Algorithm::EACH)
+        .prop_map(|algorithm| with_parameters(algorithm, 4, 6));
     let (config, cases) = (ProptestConfig::with_cases(600), (algorithms, steps()));
     seed::property("deny_cache_differential", config, cases, |(algorithm, steps)| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -34,8 +34,8 @@ const ROWS: &[&[&str]] = &[
     &["client"],
 ];
 
-/// Modules that hold documentation alone, and the one with the seeds of tests.
-const NO_ROW: &[&str] = &["guide", "resilience", "seed"];
+/// Modules that hold documentation alone, and those that tests of other packages share.
+const NO_ROW: &[&str] = &["algorithms", "guide", "resilience", "seed"];
 
 /// Returns the row and the module of a path below `src`, such as `redis/wire`.
 fn place(path: &str) -> Option<(usize, &'static str)> {

@@ -1,10 +1,10 @@
 //! Properties of every decision, and of all decisions together.
 
-use plimsoll::{Algorithm, Decision, store::Verdict};
+use plimsoll::{Decision, store::Verdict};
 
 use super::run::Player;
 use crate::{
-    micros, most_in_any_window,
+    algorithms, micros, most_in_any_window,
     oracle::{Ask, ExpectedReply, Finding},
 };
 
@@ -53,13 +53,7 @@ impl Player<'_> {
             let mine = self.admitted[since..].iter().filter(|it| it.entry == (index, key));
             let spent: Vec<_> = mine.map(|it| (it.time, it.units)).collect();
             let most = most_in_any_window(&spent, micros(quota.window()));
-            let limit = u128::from(quota.limit());
-            let bound = match quota.algorithm() {
-                Algorithm::SlidingCounter => 2 * limit - 1,
-                Algorithm::TokenBucket { burst } => u128::from(burst) + limit,
-                Algorithm::FixedWindow => 2 * limit,
-                _ => limit,
-            };
+            let bound = u128::from(algorithms::most(&quota));
             assert!(most <= bound, "{most} units in a window of {quota}: {spent:?}");
             let case = if since == 0 { "bound proved" } else { "bound proved after a change" };
             self.tally.count_if(!spent.is_empty(), case);

@@ -4,7 +4,15 @@ use std::time::Duration;
 
 use plimsoll::{Algorithm, Policy, Quota};
 
-use crate::{Fixture, micros, most_in_any_window, now, oracle::counted, seed::Random};
+use crate::{
+    Fixture,
+    algorithms::{
+        Parameter, Returns, most_in_rollout, most_in_rollout_of_leases, returns, with_parameter,
+    },
+    micros, most_in_any_window, now,
+    oracle::counted,
+    seed::Random,
+};
 
 /// Plays checks under one of two quotas, at random, and holds the bound that the guide publishes: that
 /// of the larger limit (and burst) in the shorter window.
@@ -47,29 +55,17 @@ pub fn run(fixture: &Fixture, algorithm: Algorithm, seed: u64) {
     let mut all = spent.concat();
     all.sort_unstable();
     let most = most_in_any_window(&all, window);
-    let limit = u128::from(quotas[0].limit().max(quotas[1].limit()));
-    let divides = windows[0].max(windows[1]).is_multiple_of(window);
-    let bound = match algorithm {
-        Algorithm::SlidingLog | Algorithm::SlidingBuckets(_) => limit,
-        Algorithm::TokenBucket { .. } => {
-            limit + u128::from(quotas[0].capacity().max(quotas[1].capacity()))
-        }
-        _ if divides => 2 * limit,
-        _ => 3 * limit,
-    };
+    let bound = u128::from(most_in_rollout(&quotas));
     assert!(most <= bound, "{most} of {bound} in {window} us of {quotas:?}, {seed:#x}: {all:?}");
 }
 
 fn quota(random: &mut Random, algorithm: Algorithm) -> Quota {
     let limit = random.one(&[1, 3, 10, 10, 25]);
     let window = random.one(&[2_000, 3_000, 6_000, 10_000, 60_000]);
-    let algorithm = match algorithm {
-        Algorithm::TokenBucket { .. } => {
-            Algorithm::TokenBucket { burst: random.one(&[1, 5, 10, 40]) }
-        }
-        Algorithm::SlidingBuckets(_) => Algorithm::SlidingBuckets(random.one(&[1, 2, 6, 60])),
-        other => other,
-    };
+    let algorithm = with_parameter(algorithm, |parameter| match parameter {
+        Parameter::Buckets => random.one(&[1, 2, 6, 60]),
+        Parameter::Burst => random.one(&[1, 5, 10, 40]),
+    });
     Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm).expect("in bounds")
 }
 
@@ -87,7 +83,7 @@ pub enum Steps {
 pub fn run_leased(fixture: &Fixture, algorithm: Algorithm, seed: u64, steps: Steps) {
     let random = &mut Random(seed);
     let plain = leasable(random, algorithm);
-    let (limit, window) = (plain.limit(), micros(plain.window()));
+    let window = micros(plain.window());
     let leases = [(); 2].map(|()| window / 1_000 / 10 / random.one(&[1, 1, 2, 7]));
     let [first, second] = leases.map(|lease| plain.leased(Duration::from_millis(lease)));
     let [first, second] = [first, second].map(|quota| quota.expect("in bounds"));
@@ -107,12 +103,10 @@ pub fn run_leased(fixture: &Fixture, algorithm: Algorithm, seed: u64, steps: Ste
         fixture.set(time);
         let instance = random.below(2) as usize;
         let lease = quotas[instance].lease().map_or(0, micros);
-        let longest = match algorithm {
+        let longest = match returns(algorithm) {
             // The units of a period are spent in it.
-            Algorithm::FixedWindow | Algorithm::SlidingCounter => {
-                lease.min(window - 1 - time % window)
-            }
-            _ => lease,
+            Returns::ByPeriod => lease.min(window - 1 - time % window),
+            Returns::AfterWindow | Returns::AtRate { .. } => lease,
         };
         let policy = &policies[instance];
         let left = now(fixture.limiter.peek(policy.charge(&key, 0))).expect("an answer");
@@ -126,17 +120,8 @@ pub fn run_leased(fixture: &Fixture, algorithm: Algorithm, seed: u64, steps: Ste
     }
     uses.sort_unstable();
     let most = most_in_any_window(&uses, window);
-    let limit = u128::from(limit);
-    let longest = quotas.iter().filter_map(Quota::lease).max().expect("one leases").as_micros();
-    let bound = match algorithm {
-        Algorithm::SlidingLog | Algorithm::SlidingBuckets(_) if steps == Steps::Two => limit,
-        Algorithm::TokenBucket { .. } => {
-            let refill = (limit * longest).div_ceil(u128::from(window));
-            let more = if steps == Steps::Two { 0 } else { refill };
-            u128::from(plain.capacity()) + limit + more
-        }
-        _ => 2 * limit,
-    };
+    let longest = quotas.iter().filter_map(Quota::lease).max().expect("one leases");
+    let bound = u128::from(most_in_rollout_of_leases(&plain, longest, steps == Steps::Two));
     assert!(most <= bound, "{most} of {bound} in {window} us of {quotas:?}, {seed:#x}: {uses:?}");
 }
 
@@ -144,12 +129,9 @@ pub fn run_leased(fixture: &Fixture, algorithm: Algorithm, seed: u64, steps: Ste
 fn leasable(random: &mut Random, algorithm: Algorithm) -> Quota {
     let limit = random.one(&[1, 3, 10, 10, 25]);
     let window = random.one(&[500_000, 700_001, 1_000_000, 10_000_000]);
-    let algorithm = match algorithm {
-        Algorithm::TokenBucket { .. } => {
-            Algorithm::TokenBucket { burst: limit / 10 + random.one(&[2, 5, 10, 40]) }
-        }
-        Algorithm::SlidingBuckets(_) => Algorithm::SlidingBuckets(random.one(&[1, 2, 6, 60])),
-        other => other,
-    };
+    let algorithm = with_parameter(algorithm, |parameter| match parameter {
+        Parameter::Buckets => random.one(&[1, 2, 6, 60]),
+        Parameter::Burst => limit / 10 + random.one(&[2, 5, 10, 40]),
+    });
     Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm).expect("in bounds")
 }

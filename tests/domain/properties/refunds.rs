@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use plimsoll::{Algorithm, Policy, Quota};
-use plimsoll_testing::{hold, memory, now, seed};
+use plimsoll_testing::{
+    algorithms::{Returns, returns, with_parameters},
+    hold, memory, now, seed,
+};
 use proptest::{collection::vec, prelude::*, sample::select, test_runner::Config};
 
 const LIMIT: u64 = 1_000_000;
@@ -17,12 +20,11 @@ fn charges() -> impl Strategy<Value = Vec<Charge>> {
 }
 
 fn quota(algorithm: Algorithm, n: u16, window: u64) -> Quota {
-    let algorithm = match algorithm {
-        Algorithm::SlidingBuckets(_) => Algorithm::SlidingBuckets(n),
-        Algorithm::TokenBucket { .. } => Algorithm::TokenBucket { burst: LIMIT / 1_000 },
-        other => other,
+    let algorithm = with_parameters(algorithm, n, LIMIT / 1_000);
+    let limit = match returns(algorithm) {
+        Returns::AtRate { .. } => 20,
+        Returns::AfterWindow | Returns::ByPeriod => LIMIT,
     };
-    let limit = if matches!(algorithm, Algorithm::TokenBucket { .. }) { 20 } else { LIMIT };
     Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm).expect("valid")
 }
 
@@ -59,13 +61,13 @@ fn a_refund_after_changes_gives_back_what_weighs_and_once() {
             prop_assert!(refunded == 0 || before < capacity, "{refunded} of a key that is full");
             let freed = peek() - before;
             prop_assert!(freed <= refunded, "{freed} are free again, {refunded} refunded");
-            let logged = matches!(algorithm, Algorithm::SlidingLog | Algorithm::SlidingBuckets(_));
-            if logged || matches!(algorithm, Algorithm::FixedWindow) {
+            let logged = returns(algorithm) == Returns::AfterWindow;
+            if logged || algorithm == Algorithm::FixedWindow {
                 prop_assert_eq!(freed, refunded);
             }
         }
         // Each unit was refunded once: none is left of a log, and none came back twice.
-        if matches!(algorithm, Algorithm::SlidingLog | Algorithm::SlidingBuckets(_)) {
+        if returns(algorithm) == Returns::AfterWindow {
             prop_assert_eq!(peek(), capacity);
         }
         Ok(())

@@ -6,7 +6,7 @@ use plimsoll::{
     Algorithm, Policy, Quota, RateLimitLayer, RegionsConfig, Resilience, Rule,
     store::{Source, Verdict},
 };
-use plimsoll_testing::policy;
+use plimsoll_testing::{algorithms::with_parameters, policy};
 
 use super::world::World;
 
@@ -38,11 +38,7 @@ async fn the_home_is_not_asked_while_the_share_lasts() {
 /// Each algorithm, with 10 units for a window of 12 s.
 fn policies() -> impl Iterator<Item = Policy> {
     Algorithm::EACH.iter().map(|algorithm| {
-        let algorithm = match algorithm {
-            Algorithm::SlidingBuckets(_) => Algorithm::SlidingBuckets(6),
-            Algorithm::TokenBucket { .. } => Algorithm::TokenBucket { burst: 10 },
-            other => *other,
-        };
+        let algorithm = with_parameters(*algorithm, 6, 10);
         let quota = Quota::new_with_algorithm(10, Duration::from_secs(12), algorithm);
         Policy::new(algorithm.name(), quota.expect("valid")).expect("valid")
     })

@@ -6,10 +6,9 @@ use std::{
 };
 
 use plimsoll::{
-    Algorithm, Decision, Limiter, Policy, RedisConfig, RedisStore, Regions, RegionsConfig,
-    Resilience,
+    Decision, Limiter, Policy, RedisConfig, RedisStore, Regions, RegionsConfig, Resilience,
 };
-use plimsoll_testing::{policy, proxy::Proxy, seed, servers::Server};
+use plimsoll_testing::{algorithms, policy, proxy::Proxy, seed, servers::Server};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
@@ -158,10 +157,7 @@ async fn two_regions_over_real_servers_never_admit_more_than_the_limit() {
     let mut used_pool = 0;
     for (policy, units) in policies.iter().zip(units.iter()) {
         let quota = policy.quota();
-        let bound = match quota.algorithm() {
-            Algorithm::TokenBucket { burst } => quota.limit() + burst,
-            _ => quota.limit(),
-        };
+        let bound = algorithms::most(&quota);
         let of = |region| -> Vec<_> {
             units.iter().copied().filter(|unit| unit.region == region).collect()
         };

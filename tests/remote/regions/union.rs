@@ -7,7 +7,10 @@ use plimsoll::{
     Algorithm, Clock, Decision, Effect, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy,
     Quota, Receipt, RegionsConfig, store::Source,
 };
-use plimsoll_testing::{most_in_any_window, policy, seed};
+use plimsoll_testing::{
+    algorithms::{Parameter, Returns, most, returns, with_parameter, with_parameters},
+    most_in_any_window, policy, seed,
+};
 use tokio::time::sleep;
 
 use super::world::{Mood, World};
@@ -24,35 +27,23 @@ impl Admitted {
     }
 }
 
-/// Returns the most units that the algorithm may admit in a window: the table in the README.
-fn bound(quota: &Quota) -> u128 {
-    let limit = u128::from(quota.limit());
-    match quota.algorithm() {
-        Algorithm::SlidingLog | Algorithm::SlidingBuckets(_) => limit,
-        Algorithm::SlidingCounter => 2 * limit - 1,
-        Algorithm::TokenBucket { burst } => limit + u128::from(burst),
-        _ => 2 * limit,
-    }
-}
-
 /// Returns the bound of the share of one region, as the guide states it.
 fn share_bound(quota: &Quota, regions: u32, percent: u32) -> u128 {
     let share = |units: u64| units * u64::from(percent) / 100 / u64::from(regions);
-    let algorithm = match quota.algorithm() {
-        Algorithm::TokenBucket { burst } => Algorithm::TokenBucket { burst: share(burst) },
-        other => other,
+    let algorithm = match returns(quota.algorithm()) {
+        Returns::AtRate { burst } => with_parameters(quota.algorithm(), 1, share(burst)),
+        Returns::AfterWindow | Returns::ByPeriod => quota.algorithm(),
     };
     let share = Quota::new_with_algorithm(share(quota.limit()), quota.window(), algorithm);
-    share.map_or(0, |share| bound(&share))
+    share.map_or(0, |share| most(&share).into())
 }
 
 fn quota(random: &mut seed::Random, algorithm: Algorithm) -> Quota {
     let limit = 1 + random.below(60);
-    let algorithm = match algorithm {
-        Algorithm::SlidingBuckets(_) => Algorithm::SlidingBuckets(1 + random.below(8) as u16),
-        Algorithm::TokenBucket { .. } => Algorithm::TokenBucket { burst: 1 + random.below(30) },
-        other => other,
-    };
+    let algorithm = with_parameter(algorithm, |parameter| match parameter {
+        Parameter::Buckets => 1 + random.below(8),
+        Parameter::Burst => 1 + random.below(30),
+    });
     Quota::new_with_algorithm(limit, WINDOW, algorithm).expect("valid")
 }
 
@@ -91,7 +82,7 @@ async fn history(random: &mut seed::Random, algorithm: Algorithm, failing: Faili
         // Each region may admit its share once more.
         Failing::All => u128::from(regions) * share_bound(&quota, regions, percent),
     };
-    let bound = bound(&quota) + shares;
+    let bound = u128::from(most(&quota)) + shares;
     let mut fell_back = 0;
     let api = Policy::new("api", quota).expect("valid");
     let mut admitted = Admitted::default();

@@ -8,8 +8,9 @@ use super::{
     plan::Mutant,
 };
 use crate::{
+    algorithms::{self, Returns},
     clock::Timestamp,
-    quota::{Algorithm, Quota},
+    quota::Quota,
 };
 
 impl Fleet<'_> {
@@ -123,8 +124,7 @@ impl Fleet<'_> {
         let quota = self.processes[number].quota;
         let lease = lease_micros(&quota);
         self.cases.count_if(taken.end.saturating_sub(now) <= lease / 20, Case::UsedAtEnd);
-        let is_windowed =
-            matches!(quota.algorithm(), Algorithm::FixedWindow | Algorithm::SlidingCounter);
+        let is_windowed = algorithms::returns(quota.algorithm()) == Returns::ByPeriod;
         let window = quota.window_micros();
         let rest = window - self.now % window;
         self.cases.count_if(is_windowed && rest <= window / 100, Case::UsedAtEdge);

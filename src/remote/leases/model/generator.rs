@@ -8,25 +8,21 @@ use super::{
     plan::{Faults, Mutant, Plan, Polling, ProcessPlan, Suspended, Workload},
 };
 use crate::{
+    algorithms::{Parameter, Returns, most, most_around_change, returns, with_parameter},
     quota::{Algorithm, Quota},
     seed::Random,
 };
 
-/// The algorithms in the order of [`Algorithm::EACH`], with random parameters.
-fn algorithm(random: &mut Random, number: usize, limit: u64, in_lease: u64) -> Algorithm {
-    match Algorithm::EACH[number] {
-        Algorithm::SlidingBuckets(_) => Algorithm::SlidingBuckets(1 + random.below(12) as u16),
-        Algorithm::TokenBucket { .. } => {
-            let more = random.one(&[limit, limit / 8]);
-            Algorithm::TokenBucket { burst: in_lease + 1 + random.below(1 + more) }
-        }
-        other => other,
-    }
-}
-
-fn quota(random: &mut Random, number: usize, limit: u64, window: u64, lease: u64) -> Quota {
+/// Returns a quota of the algorithm with a random parameter.
+fn quota(random: &mut Random, algorithm: Algorithm, limit: u64, window: u64, lease: u64) -> Quota {
     let in_lease = (limit * lease).div_ceil(window);
-    let algorithm = algorithm(random, number, limit, in_lease);
+    let algorithm = with_parameter(algorithm, |parameter| match parameter {
+        Parameter::Buckets => 1 + random.below(12),
+        Parameter::Burst => {
+            let more = random.one(&[limit, limit / 8]);
+            in_lease + 1 + random.below(1 + more)
+        }
+    });
     let window = Duration::from_millis(window);
     let quota = Quota::new_with_algorithm(limit, window, algorithm).expect("a valid quota");
     quota.leased(Duration::from_millis(lease)).expect("a valid lease")
@@ -36,28 +32,36 @@ fn lease_of(random: &mut Random, window: u64) -> u64 {
     (window / random.one(&[10, 10, 10, 12, 20])).max(1)
 }
 
-/// Returns the plan of a seed, for the algorithm of this number in [`Algorithm::EACH`].
-pub(super) fn plan(seed: u64, number: usize, mutant: Option<Mutant>) -> Plan {
+/// The largest number of processes, unless it is an ambush.
+const MAX_PROCESSES: u64 = 5;
+
+/// Returns the plan of a seed.
+pub(super) fn plan(seed: u64, algorithm: Algorithm, mutant: Option<Mutant>) -> Plan {
     let random = &mut Random(seed ^ 0x5851_f42d_4c95_7f2d);
     let window = 500 + 10 * random.below(60);
     let lease = lease_of(random, window);
     // A lease gives up little of a bucket, so an ambush on a bucket has no faults, and much demand.
-    let is_clean = number == 3 && mutant == Some(Mutant::CountsWithoutLease);
+    let (is_bucket, is_log) = match returns(algorithm) {
+        Returns::AtRate { .. } => (true, false),
+        Returns::AfterWindow => (false, true),
+        Returns::ByPeriod => (false, false),
+    };
+    let is_clean = is_bucket && mutant == Some(Mutant::CountsWithoutLease);
     // In an ambush the first process takes units and uses them late. Then the others use all they get.
     let is_ambush = random.below(3) == 0 || mutant.is_some();
     let (count, checks) = match is_ambush {
         true => (3 + random.below(3), 64),
-        false => (1 + random.below(5), random.one(&[6, 8, 16, 32])),
+        false => (1 + random.below(MAX_PROCESSES), random.one(&[6, 8, 16, 32])),
     };
     let limit = match is_ambush {
         true if is_clean => 1_000 + random.below(2_000),
-        true if number == 3 => 80 + random.below(160 * count),
+        true if is_bucket => 80 + random.below(160 * count),
         true => 8 + random.below(16 * count),
         // A part of the checks that arrive in a window.
         false => count * checks * window / lease * random.one(&[4, 8, 15, 30, 90]) / 50,
     };
     let limit = limit.max(4);
-    let first = quota(random, number, limit, window, lease);
+    let first = quota(random, algorithm, limit, window, lease);
 
     let micros = window * 1000;
     let edge = 1_000_000 * micros;
@@ -72,7 +76,7 @@ pub(super) fn plan(seed: u64, number: usize, mutant: Option<Mutant>) -> Plan {
         let limit = (limit * random.one(&[50, 80, 100, 150, 300]) / 100).max(1);
         let window = window * random.one(&[100, 100, 100, 200, 130]) / 100;
         let lease = [lease.min(window / 10), lease_of(random, window)][random.below(2) as usize];
-        (quota(random, number, limit, window, lease), start + random.below(micros))
+        (quota(random, algorithm, limit, window, lease), start + random.below(micros))
     });
     let suspended = random.one(&[0, 30, 300]);
     let ambush_at = lease * 500 + random.below(lease * if is_clean { 100 } else { 700 });
@@ -124,7 +128,6 @@ pub(super) fn plan(seed: u64, number: usize, mutant: Option<Mutant>) -> Plan {
     });
     let processes = processes.collect();
     let slow = lease * 1000 / 8;
-    let is_log = number < 2;
     let faults = Faults {
         lost: random.one(&[0, 5, 100]),
         delayed: random.one(&[0, 20, 200]),
@@ -148,55 +151,21 @@ pub(super) fn plan(seed: u64, number: usize, mutant: Option<Mutant>) -> Plan {
             false => faults,
         },
         is_judged: true,
-        mutant: mutant.filter(|it| *it != Mutant::CountsWithoutLease || is_log || number == 3),
-    }
-}
-
-/// Returns the bound that is published for a quota.
-fn published(quota: &Quota) -> u64 {
-    let limit = quota.limit();
-    match quota.algorithm() {
-        Algorithm::SlidingLog | Algorithm::SlidingBuckets(_) => limit,
-        Algorithm::SlidingCounter => 2 * limit - 1,
-        Algorithm::TokenBucket { burst } => burst + limit,
-        Algorithm::FixedWindow => 2 * limit,
+        mutant: mutant.filter(|it| *it != Mutant::CountsWithoutLease || is_log || is_bucket),
     }
 }
 
 /// Returns the bounds of a history in which the last process changed its quota at `changed_at`.
 pub(super) fn bounds(plan: &Plan, changed_at: u64) -> Vec<Bound> {
     let (old, from) = (&plan.quota, 0);
-    let always = |quota: &Quota, from| Bound {
-        units: published(quota),
-        window: quota.window_micros(),
-        from,
-    };
+    let always =
+        |quota: &Quota, from| Bound { units: most(quota), window: quota.window_micros(), from };
     let Some((new, _)) = plan.change.as_ref().filter(|_| changed_at > 0) else {
         return vec![always(old, from)];
     };
-    let limit = old.limit().max(new.limit());
-    let lease = lease_micros(old).max(lease_micros(new));
-    let (old_window, new_window) = (old.window_micros(), new.window_micros());
-    let window = old_window.min(new_window);
-    let around = match (old.algorithm(), new.algorithm()) {
-        (Algorithm::TokenBucket { .. }, _) => {
-            let burst = old.counted().capacity().max(new.counted().capacity());
-            let refill = |it: &Quota| (it.limit() * (window + lease)).div_ceil(it.window_micros());
-            Bound { units: burst + refill(old).max(refill(new)), window, from }
-        }
-        (Algorithm::FixedWindow | Algorithm::SlidingCounter, _) => {
-            let periods = match old_window.max(new_window) {
-                longer if longer == window => 2,
-                longer if longer % window == 0 => 4,
-                _ => 6,
-            };
-            Bound { units: periods * limit, window, from }
-        }
-        _ => {
-            let counted = old.counted().window_micros().min(new.counted().window_micros());
-            Bound { units: limit, window: counted - lease, from }
-        }
-    };
+    let (units, window) = most_around_change(old, new);
+    let around = Bound { units, window: window.as_micros() as u64, from };
     // By then, no call and no lease of the old quota is under way.
+    let lease = lease_micros(old).max(lease_micros(new));
     vec![around, always(new, changed_at + 5 * lease)]
 }

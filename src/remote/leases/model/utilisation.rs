@@ -10,7 +10,7 @@ use super::{
     fleet::{Fleet, Totals},
     plan::{Faults, Plan, Polling, ProcessPlan, Suspended, Workload},
 };
-use crate::quota::Quota;
+use crate::quota::{Algorithm, Quota};
 
 /// One cell of the table.
 #[derive(Debug, Clone)]
@@ -112,7 +112,7 @@ const QUOTAS: &[(&str, [u64; 2])] = &[
     ("20000/min", [500, 100]),
 ];
 
-const ALGORITHMS: [&str; 5] =
+const ALGORITHMS: [&str; Algorithm::EACH.len()] =
     ["sliding-log", "sliding-buckets(60)", "sliding-counter", "token-bucket(1000)", "fixed-window"];
 
 #[derive(Debug)]
