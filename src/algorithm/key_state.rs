@@ -127,10 +127,10 @@ macro_rules! states {
         }
 
         /// Returns how many of `units` are outstanding at `now` if a key was charged these units at
-        /// `since` and nothing else, and gets one of `parts` equal parts of the units that return.
+        /// `since` and nothing else, and gets one of `shares` equal shares of the units that return.
         pub(crate) fn outstanding_of(
             quota: &Quota,
-            parts: u32,
+            shares: u32,
             units: u64,
             since: Timestamp,
             now: Timestamp,
@@ -138,7 +138,7 @@ macro_rules! states {
             let (since, now) = (since.as_micros(), now.as_micros());
             match quota.algorithm() {
                 $(Algorithm::$name { .. } => {
-                    super::$module::$state::outstanding_of(quota, parts, units, since, now)
+                    super::$module::$state::outstanding_of(quota, shares, units, since, now)
                 })+
             }
         }

@@ -7,7 +7,7 @@
 //!
 //! The stamp of a record is the time of its charges. Sliding buckets, and logs with a high limit or many
 //! records, round it up to the end of the bucket, so the stamp of the newest record can lie after the last
-//! charge. Charges before this stamp join the newest record.
+//! charge. Charges before this stamp count in the newest record.
 //!
 //! Records keep their stamps when the window changes. A record counts for its *life*: the shorter of
 //! the window under which it was charged, or the window of a later charge if that is shorter. When the

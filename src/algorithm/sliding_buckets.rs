@@ -13,7 +13,7 @@
 //!   - If the window shrinks, the open bucket ends at its end under the old quota, or at the end of the
 //!     new bucket that holds the key's last charge, whichever is earlier. Example: a charge at second 30
 //!     is in the bucket that ends at 60. Under a new quota with buckets of 10 s it ends at 40. Charges
-//!     until then join the bucket. Each of them lies before the end, so it counts for the whole new
+//!     until then count in the bucket. Each of them lies before the end, so it counts for the whole new
 //!     window.
 //! - The bound holds from the change on for the units charged after it, as for the sliding log.
 

@@ -15,7 +15,7 @@
 //! # Changing a quota
 //!
 //! - A new *limit* applies at once to all units that still count. If it needs another resolution, records
-//!   keep their stamps, and charges before the stamp of the newest record join that record.
+//!   keep their stamps, and charges before the stamp of the newest record count in it.
 //! - After a change of the *window* each charge counts for its own window, or for the window of a later
 //!   charge if that is shorter. See [`ring`](super::ring).
 //! - The bound holds from the change on for the units charged after it, because each of them counts

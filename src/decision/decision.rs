@@ -54,7 +54,7 @@ pub(super) struct Details<'p> {
 }
 
 impl<'p> Decision<'p> {
-    /// Joins charges, which it takes out of `charges`, with the reply of the store.
+    /// Creates the decision on charges, which it takes out of `charges`, from the reply of the store.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl<'p> Decision<'p> {
         })
     }
 
-    /// Joins charges that were spent whatever the verdicts on them with the reply of the store.
+    /// Creates the decision on charges that were spent whatever the verdicts on them.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl<'p> Decision<'p> {
         Ok(Allowed(Details { charges, time, source, binding, replies }))
     }
 
-    /// Joins one charge, which it takes out of `charges`, with its reply. The result is the same as
+    /// Creates the decision on one charge, which it takes out of `charges`. The result is the same as
     /// that of [`new`](Self::new), but the charge and the reply are moved only once.
     #[inline(always)]
     pub(crate) fn of_one(

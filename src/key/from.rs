@@ -120,7 +120,7 @@ macro_rules! from_tuple {
             fn from(parts: ($($part,)+)) -> Self {
                 #[allow(non_snake_case, reason = "each variable is named after its type")]
                 let ($($part,)+) = parts;
-                Self::joined(&[$($part.into()),+])
+                Self::of_parts(&[$($part.into()),+])
             }
         }
     };

@@ -204,12 +204,12 @@ impl Key {
     /// It is the key of a tuple of both: see [`From<(A, B)>`](#impl-From%3C(A,+B)%3E-for-Key).
     #[must_use]
     pub fn paired(&self, other: &Self) -> Self {
-        Self::joined(&[*self, *other])
+        Self::of_parts(&[*self, *other])
     }
 
     /// Returns the key of several keys. The encoding of each part states its length, so different
     /// parts never make the same text.
-    pub(super) fn joined(parts: &[Self]) -> Self {
+    pub(super) fn of_parts(parts: &[Self]) -> Self {
         let mut text = SmallVec::<[u8; MAX_PARTS_BYTES]>::from(&PAIR[..]);
         for part in parts {
             let at = text.len();

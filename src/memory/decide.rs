@@ -115,7 +115,7 @@ fn decide_several(
     let mut locked = LockedShards::new(shards);
     locked.lock(charges);
     let now = locked.time(now);
-    let admitted = mode == Mode::Force || locked.admit(charges, now);
+    let admitted = mode == Mode::Force || locked.all_pass(charges, now);
     if admitted && mode != Mode::Peek {
         // Only charges that spend need room.
         locked.make_room(charges, now, &|charge| mode.spends(charge));

@@ -97,7 +97,7 @@ impl<'s> LockedShards<'s> {
 
     /// Returns whether every charge that is not a shadow passes.
     #[inline]
-    pub(super) fn admit(&mut self, charges: &[Charge<'_>], now: Timestamp) -> bool {
+    pub(super) fn all_pass(&mut self, charges: &[Charge<'_>], now: Timestamp) -> bool {
         let (shards, locations) = self.entries();
         charges.iter().zip(locations).all(|(charge, location)| {
             let passes = match location.position {

@@ -186,8 +186,8 @@ impl MemoryShard {
 
 /// The class of a key at its last check, and the time of that check.
 ///
-/// - A key that has units left is in a class by the share of its quota that it has spent. The share is
-///   that of the key's own quota: 6 of 10 units are in the class of 60 of 100.
+/// - A key that has units left is in a class by the part of its quota that it has spent. The part is
+///   one of the key's own quota: 6 of 10 units are in the class of 60 of 100.
 /// - A key without units left is shut out. It is in a class by the wait until a unit is free. So keys that
 ///   are shut out for a minute, of which anybody can make many, do not compete with a key that is
 ///   blocked for an hour.
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_one_of_the_own_quota() {
+    fn a_part_is_one_of_the_own_quota() {
         assert_eq!(class(60, 100), class(6, 10));
         assert!(class(6, 10) > class(20, 100));
         assert!(class(100, 100) > class(99, 100));

@@ -33,7 +33,7 @@ const _: () = assert!(size_of::<AlignedShard>() == 64);
 /// The maximum number of keys in a shard of a full store with less than [`MAX_SHARDS`] shards. The
 /// minimum is half of it. It is small, so that two threads rarely use the same shard
 /// (`benches/scaling.rs`), and growing a table is quick. It is large enough for an eviction to compare
-/// the share classes.
+/// the classes.
 const KEYS_PER_SHARD: usize = 16;
 
 /// The maximum number of shards: 4 MiB of them. More shards cost more bytes a key than they save in

@@ -39,7 +39,7 @@ use crate::{
 ///   *shut out* if it has no units left, because it has spent its whole quota or is
 ///   [blocked](crate::Limiter::block). Keys that are shut out are in a class by their wait: the waits of
 ///   each class are up to eight times as long as those of the class before. Other keys are in a class by
-///   the share of their own quota that they have spent: at least a half, a quarter, an eighth, and so on
+///   the part of their own quota that they have spent: at least a half, a quarter, an eighth, and so on
 ///   down to less than 1/64. The class with the most places loses the key that was not checked for the
 ///   longest time. A denied check counts like an admitted one.
 /// - The classes of the keys that are shut out lose a key only if they have more than half of the places
@@ -54,7 +54,7 @@ use crate::{
 /// - A flood of keys that are shut out for a minute, such as those of a quota of 1 request a minute, does
 ///   not replace a key that is blocked for an hour.
 /// - A client that has spent a part of its quota keeps its state while its class is not the largest. The
-///   keys of a flood with one request a key are in the class of the least share, unless the quota is 1
+///   keys of a flood with one request a key are in the class of the least part, unless the quota is 1
 ///   request.
 /// - A flood of `R` new keys a second replaces the keys of its class in about `N / (2 R)` seconds:
 ///   12 s for a million keys and 42,300 new keys a second. In 98% of all cases, the store still

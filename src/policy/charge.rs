@@ -40,9 +40,9 @@ pub struct Charge<'p> {
     on_failure: Option<OnFailure>,
     /// True if the quota is that of this charge, and not the policy's.
     has_own_quota: bool,
-    /// The number of equal parts into which the quota is divided. The charge is made against one of
+    /// The number of equal shares into which the quota is divided. The charge is made against one of
     /// them.
-    parts: u32,
+    shares: u32,
 }
 
 impl<'p> Charge<'p> {
@@ -58,7 +58,7 @@ impl<'p> Charge<'p> {
             shadow: false,
             on_failure: None,
             has_own_quota: false,
-            parts: 1,
+            shares: 1,
         }
     }
 
@@ -218,14 +218,14 @@ impl<'p> Charge<'p> {
         if self.has_own_quota {
             return self.quota;
         }
-        let quota = self.policy.quota().part(self.parts);
+        let quota = self.policy.quota().share(self.shares);
         let same = discriminant(&quota.algorithm()) == discriminant(&self.quota.algorithm());
         if same { quota } else { self.quota }
     }
 
-    /// Returns the same charge against one of `parts` equal parts of the quota.
-    pub(crate) fn share(&self, parts: u32) -> Self {
-        Self { quota: self.quota.part(parts), parts, ..self.clone() }
+    /// Returns the same charge against one of `shares` equal shares of the quota.
+    pub(crate) fn share(&self, shares: u32) -> Self {
+        Self { quota: self.quota.share(shares), shares, ..self.clone() }
     }
 
     /// Returns the charge that leases units: at least `cost` and at most `max`.

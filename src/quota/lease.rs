@@ -56,7 +56,7 @@ pub(super) fn counted(quota: Quota, micros: u64) -> Quota {
         UnitsReturn::AtRate { .. } => {
             let refill =
                 (u128::from(limit) * u128::from(micros)).div_ceil(u128::from(window)) as u64;
-            // The burst of a part of a quota may be as small as the refill.
+            // The burst of a share of a quota may be as small as the refill.
             let rest = |burst: u64| burst.saturating_sub(refill).max(1);
             Quota::packed(limit, window, algorithm.map_burst(rest))
         }
@@ -95,16 +95,16 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_leased_quota_are_leased() {
-        for (whole, part) in [
+    fn the_shares_of_a_leased_quota_are_leased() {
+        for (whole, share) in [
             ("100/s leased(100ms)", "25/s leased(100ms)"),
             ("100/s token-bucket(80) leased(100ms)", "25/s token-bucket(20) leased(100ms)"),
         ] {
-            assert_eq!(quota(whole).part(4), quota(part));
+            assert_eq!(quota(whole).share(4), quota(share));
             assert_eq!(Quota::from_words(quota(whole).to_words()), quota(whole));
         }
-        // As small as this no quota can be leased, but each part keeps at least 1 unit.
-        let smallest = quota("100/s token-bucket(80) leased(100ms)").part(80);
+        // As small as this no quota can be leased, but each share keeps at least 1 unit.
+        let smallest = quota("100/s token-bucket(80) leased(100ms)").share(80);
         assert_eq!(smallest.counted(), quota("1/s token-bucket(1)"));
     }
 }

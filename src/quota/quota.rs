@@ -304,14 +304,14 @@ impl Quota {
 
     pub(crate) const WORDS: usize = 3;
 
-    /// Returns one of `parts` equal parts of the limit and of the burst, each at least 1 unit.
-    pub(crate) fn part(self, parts: u32) -> Self {
-        if parts == 1 {
+    /// Returns one of `shares` equal shares of the limit and of the burst, each at least 1 unit.
+    pub(crate) fn share(self, shares: u32) -> Self {
+        if shares == 1 {
             return self;
         }
-        let part = |units: u64| (units / u64::from(parts)).max(1);
-        let algorithm = self.algorithm().map_burst(part);
-        Self::packed(part(self.limit()), self.window, algorithm).with_lease(self.lease_millis())
+        let share = |units: u64| (units / u64::from(shares)).max(1);
+        let algorithm = self.algorithm().map_burst(share);
+        Self::packed(share(self.limit()), self.window, algorithm).with_lease(self.lease_millis())
     }
 
     pub(super) const fn packed(limit: u64, window: u64, algorithm: Algorithm) -> Self {

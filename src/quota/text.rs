@@ -125,9 +125,9 @@ fn lease_time(word: &str) -> Option<&str> {
 /// Returns the text with a rate in one word, if it is then right: `100 / min`, `100 per min`.
 fn in_one_word(text: &str) -> Option<String> {
     let words: Vec<_> = text.split_ascii_whitespace().collect();
-    let joined = words.join(" ").replace(" per ", "/").replace(" / ", "/").replace(" /", "/");
-    let joined = joined.replace("/ ", "/");
-    (joined != text && joined.parse::<Quota>().is_ok()).then_some(joined)
+    let word = words.join(" ").replace(" per ", "/").replace(" / ", "/").replace(" /", "/");
+    let word = word.replace("/ ", "/");
+    (word != text && word.parse::<Quota>().is_ok()).then_some(word)
 }
 
 /// Returns a number without the separators of thousands that people write.

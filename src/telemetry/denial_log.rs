@@ -101,7 +101,7 @@ impl DenialLog {
     }
 
     /// Returns the denials that were not reported before this one, if this one is to be reported.
-    pub(super) fn admit(&self, outcome: &Outcome<'_>) -> Option<Suppressed> {
+    pub(super) fn due(&self, outcome: &Outcome<'_>) -> Option<Suppressed> {
         if self.mode() == DenialEvents::All {
             return Some(Suppressed { same: 0, others: 0 });
         }
@@ -112,7 +112,7 @@ impl DenialLog {
         let policy = outcome.policy().id() ^ u64::from(charge.is_shadow());
         let [hash, _] = charge.key().digest_keyed([low ^ policy, high]);
         let now = Instant::now().saturating_duration_since(table.origin);
-        table.admit(hash, now.as_millis() as u32)
+        table.due(hash, now.as_millis() as u32)
     }
 }
 
@@ -127,7 +127,7 @@ impl Default for DenialTable {
 }
 
 impl DenialTable {
-    fn admit(&self, hash: u64, now: u32) -> Option<Suppressed> {
+    fn due(&self, hash: u64, now: u32) -> Option<Suppressed> {
         let set = &self.sets[hash as usize % TABLE_SETS];
         let tag = (hash >> 32) as u32;
         let stamp = u64::from(tag) << 32 | u64::from(now);
@@ -183,18 +183,18 @@ mod tests {
     #[test]
     fn one_event_an_interval_with_the_count_of_the_others() {
         let table = DenialTable::default();
-        assert_eq!(table.admit(7, START), same(0));
+        assert_eq!(table.due(7, START), same(0));
         for denial in 0..1_000 {
-            assert_eq!(table.admit(7, START + denial % 1_000), None);
+            assert_eq!(table.due(7, START + denial % 1_000), None);
         }
-        assert_eq!(table.admit(7, START + 1_000), same(1_000));
-        assert_eq!(table.admit(7, START + 1_999), None);
-        assert_eq!(table.admit(7 | 1 << 40, START + 1_999), same(0), "another key");
-        assert_eq!(table.admit(7, START + 9_000), same(1));
+        assert_eq!(table.due(7, START + 1_000), same(1_000));
+        assert_eq!(table.due(7, START + 1_999), None);
+        assert_eq!(table.due(7 | 1 << 40, START + 1_999), same(0), "another key");
+        assert_eq!(table.due(7, START + 9_000), same(1));
         // The milliseconds wrap.
-        assert_eq!(table.admit(9, u32::MAX - 100), same(0));
-        assert_eq!(table.admit(9, 100), None);
-        assert_eq!(table.admit(9, 899), same(1));
+        assert_eq!(table.due(9, u32::MAX - 100), same(0));
+        assert_eq!(table.due(9, 100), None);
+        assert_eq!(table.due(9, 899), same(1));
     }
 
     /// A flood of keys gets no more events than the table has entries, and each denial is counted
@@ -206,7 +206,7 @@ mod tests {
         let mut counted = 0;
         for number in 0..denials {
             let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            if let Some(suppressed) = table.admit(hash, START + number as u32 % 1_000) {
+            if let Some(suppressed) = table.due(hash, START + number as u32 % 1_000) {
                 counted += 1 + u64::from(suppressed.same) + suppressed.others;
             }
         }
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(counted + waiting + u64::from(in_entries), denials);
         // Later events have the counts.
         let later =
-            (0..TABLE_SETS as u64).filter_map(|set| table.admit(set | 5 << 32, START + 5_000));
+            (0..TABLE_SETS as u64).filter_map(|set| table.due(set | 5 << 32, START + 5_000));
         assert!(later.map(|it| it.others).sum::<u64>() >= waiting);
     }
 
@@ -232,7 +232,7 @@ mod tests {
                 let table = &table;
                 scope.spawn(move || {
                     let now = |number: u32| START + number / 100;
-                    let reported = (0..100_000).filter_map(|number| table.admit(5, now(number)));
+                    let reported = (0..100_000).filter_map(|number| table.due(5, now(number)));
                     reported.map(|it| 1 + u64::from(it.same) + it.others).sum::<u64>()
                 })
             };

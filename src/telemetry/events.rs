@@ -112,7 +112,7 @@ reports! { feature "tracing";
         };
         if let Some(outcome) = outcome
             && tracing::enabled!(target: "plimsoll", tracing::Level::INFO)
-            && let Some(suppressed) = log.admit(&outcome)
+            && let Some(suppressed) = log.due(&outcome)
         {
             denied(outcome, decision, route(), suppressed);
         }
@@ -134,7 +134,7 @@ reports! { feature "tracing";
     }
 
     fn report_failure(error: &Error) {
-        if let Some(suppressed) = FAILURES.admit(error.kind(), error.place()) {
+        if let Some(suppressed) = FAILURES.due(error.kind(), error.place()) {
             tracing::warn!(
                 target: "plimsoll",
                 kind = error.kind().name(), place = error.place(), %error, suppressed,
@@ -149,14 +149,14 @@ reports! { feature "tracing";
         if error.is_unavailable() {
             return;
         }
-        if let Some(suppressed) = FAILURES.admit(error.kind(), "check") {
+        if let Some(suppressed) = FAILURES.due(error.kind(), "check") {
             tracing::warn!(target: "plimsoll", %error, admitted, suppressed, "the check is not valid");
         }
     }
 
     #[cfg(feature = "lookup")]
     fn report_lookup(kind: &'static str, error: Option<&dyn std::fmt::Display>) {
-        if let Some(suppressed) = FAILURES.admit(ErrorKind::LookupFailed, kind) {
+        if let Some(suppressed) = FAILURES.due(ErrorKind::LookupFailed, kind) {
             let error = error.map(tracing::field::display);
             tracing::warn!(target: "plimsoll", kind, error, suppressed, "a lookup has failed");
         }
@@ -212,7 +212,7 @@ struct LastEvent {
 impl FailureLog {
     /// Returns the number of errors of this kind and place that were not reported since the last
     /// event, if it is time for another event.
-    fn admit(&self, kind: ErrorKind, place: &str) -> Option<u64> {
+    fn due(&self, kind: ErrorKind, place: &str) -> Option<u64> {
         let now = Instant::now();
         let mut log = self.0.lock();
         let find = |log: &[LastEvent], place: &str| {

@@ -510,8 +510,8 @@ impl Model {
 
 /// Every decision and every eviction is the one that the rule says.
 #[test]
-fn the_largest_share_class_gives_up_the_entry_that_was_checked_first() {
-    let seed = seed::seed("the_largest_share_class");
+fn the_largest_class_gives_up_the_entry_that_was_checked_first() {
+    let seed = seed::seed("the_largest_class");
     let tally = CaseCounts::expecting(&["allowed", "denied", "forgotten", "over capacity"]);
     for places in [1, 2, 3, 8, 15, 31] {
         let mut random = Random(seed.wrapping_add(places as u64));

@@ -117,7 +117,7 @@ fn partition(outcome: Outcome<'_>, secret: Option<PartitionSecret>) -> String {
     })
 }
 
-/// Joins the members of all outcomes that are not shadows.
+/// Concatenates the members of all outcomes that are not shadows.
 #[inline]
 fn list<'a>(
     outcomes: Outcomes<'a>,

@@ -188,7 +188,7 @@ fn of_axum(parts: &Parts) -> Option<RawPathParams> {
 }
 
 /// Charges the pattern of the route that axum has matched, such as `/users/{id}`. All clients share
-/// one budget for each route. To give each client a budget of its own, join the client with
+/// one budget for each route. To give each client a budget of its own, pair it with the client by
 /// [`And`](super::And).
 ///
 /// Requests that matched no route are [`Identity::Unknown`]. Use `Router::layer` or

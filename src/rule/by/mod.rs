@@ -2,7 +2,7 @@
 //!
 //! Each function returns a closure over the head of a request, as an application could write it.
 //! The closure returns an [`Identity`](crate::Identity). [`Or`] adds a second extractor for
-//! requests without a key from the first. [`And`] joins two keys to one.
+//! requests without a key from the first. [`And`] pairs two keys.
 //!
 //! # Examples
 //!
@@ -22,16 +22,16 @@
 
 mod address;
 mod client_ip;
+mod combined;
 mod forwarded;
 mod head;
-mod join;
 mod peer;
 
 #[cfg(feature = "lookup")]
 pub(in crate::rule) use client_ip::ObservedClientIp;
 pub use client_ip::{ClientIp, client_ip, peer_ip};
+pub use combined::{And, Or};
 pub use head::{anonymous, bearer_token, constant, extension, header};
 #[cfg(feature = "axum")]
 pub use head::{matched_route, path_param};
-pub use join::{And, Or};
 pub(crate) use peer::MissingPeer;

@@ -202,7 +202,7 @@ impl<T> ScheduledLoad<T> {
     }
 }
 
-/// The share of a new time in the averages.
+/// The averages move by one of so many parts of the way to a new time.
 const TIME_WEIGHT: u32 = 16;
 
 /// The moving averages of the times of loads and of their deviation.

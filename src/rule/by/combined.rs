@@ -41,7 +41,7 @@ where
     }
 }
 
-/// A trait that joins the [`Key`](crate::Key)s of two extractors to one, such as an account at an
+/// A trait that pairs the [`Key`](crate::Key)s of two extractors, such as an account at an
 /// address.
 ///
 /// # Examples
