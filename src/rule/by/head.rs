@@ -157,7 +157,7 @@ where
 ///   request.
 ///
 /// The client writes the path, and so chooses the key: see the warning at
-/// [`header`](super::header). A name is charged as it is written: see [`Key::from_name`].
+/// [`header`]. A name is charged as it is written: see [`Key::from_name`].
 ///
 /// axum's extractor of parameters needs a request head that it can change, so this extractor clones the
 /// extensions of each request.
