@@ -8,6 +8,7 @@ use std::{
 };
 
 use redis::{ErrorKind as Cause, RedisError, ServerErrorKind as Server};
+use tokio::time::Instant;
 
 use super::{
     key_name,
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::{
     error::{Effect, Error, ErrorKind},
-    runtime::FlightError,
+    runtime::{FlightError, TimeLimit},
 };
 
 /// The reason for which a request has failed.
@@ -286,7 +287,8 @@ impl From<Failure> for Error {
     }
 }
 
-/// A flag of one request that is set when the request is written to a connection.
+/// A flag of one request that is set when the request is written to a connection, and the time until
+/// which its caller waits.
 ///
 /// The connection pool calls [`mark_sent`](Self::mark_sent) before it sends the request. When a request
 /// times out, its future is dropped before [`effect`](Self::effect) is called. So a request that
@@ -294,9 +296,20 @@ impl From<Failure> for Error {
 #[derive(Debug, Default)]
 pub(super) struct SentFlag {
     sent: AtomicBool,
+    caller_waits_until: Option<Instant>,
 }
 
 impl SentFlag {
+    /// Creates the flag of a request that its caller drops at the `deadline`, if it has one.
+    pub(super) fn new(deadline: Option<TimeLimit>) -> Self {
+        Self { sent: AtomicBool::new(false), caller_waits_until: deadline.map(TimeLimit::time) }
+    }
+
+    /// Returns whether the caller waits no longer than until `time`.
+    pub(super) fn ends_by(&self, time: Instant) -> bool {
+        self.caller_waits_until.is_some_and(|until| until <= time)
+    }
+
     /// Marks the request as sent.
     pub(super) fn mark_sent(&self) {
         self.sent.store(true, Ordering::Relaxed);

@@ -73,7 +73,7 @@ async fn run_by_deadline(
     check: &WireCheck,
     CallOptions { operation, deadline, test_time }: CallOptions,
 ) -> Result<CheckReply, Failure> {
-    let sent_flag = SentFlag::default();
+    let sent_flag = SentFlag::new(deadline);
     let in_time = {
         let mut call = pin!(batcher.run(slot, operation, check, test_time, &sent_flag));
         match deadline {

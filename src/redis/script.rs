@@ -1,12 +1,6 @@
 //! The text of the script, its calls, and its loading into a server that does not have it.
 
-use std::{
-    borrow::Borrow,
-    sync::{
-        LazyLock,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{borrow::Borrow, sync::LazyLock};
 
 use redis::{Script, Value};
 
@@ -15,7 +9,7 @@ use super::{
     spare_command::SpareCommand,
     wire::{self, CallReply, Operation, WireCheck},
 };
-use crate::quota::for_each_algorithm;
+use crate::{quota::for_each_algorithm, runtime::RunningFlag};
 
 /// Joins the files of the script, each of which parses by itself. A function takes the turn of one
 /// charge; an algorithm is a branch in it with the Lua file that has the name of its module.
@@ -114,7 +108,7 @@ impl<'c, C: Borrow<WireCheck>> ScriptCall<'c, C> {
 /// The loading of the script into a server that does not have it.
 #[derive(Debug, Default)]
 pub(super) struct ScriptLoader {
-    is_loading: AtomicBool,
+    loading: RunningFlag,
 }
 
 impl ScriptLoader {
@@ -141,9 +135,8 @@ impl ScriptLoader {
             return result;
         }
         sent_flag.mark_unsent();
-        let is_first = !self.is_loading.swap(true, Ordering::AcqRel);
-        let _loading = is_first.then(|| LoadingGuard(&self.is_loading));
-        if !is_first {
+        let loading = self.loading.set();
+        if loading.is_none() {
             let result = send(ScriptBy::Digest).await;
             if !is_missing(&result) {
                 return result;
@@ -151,15 +144,6 @@ impl ScriptLoader {
             sent_flag.mark_unsent();
         }
         send(ScriptBy::Text).await
-    }
-}
-
-/// A guard that ends the loading when the call that began it ends.
-struct LoadingGuard<'a>(&'a AtomicBool);
-
-impl Drop for LoadingGuard<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
     }
 }
 

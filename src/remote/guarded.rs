@@ -10,7 +10,6 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    background_task::BackgroundTask,
     breaker::{
         Breakers, CallOutcome, NodePermit, Permits, Rejected, SharedBreaker,
         prober::{self, Probed},
@@ -25,6 +24,7 @@ use crate::{
     decision::{Source, StoreReply},
     error::{Effect, Error, ErrorKind},
     policy::Charge,
+    runtime::BackgroundTask,
     store::{Answer, NodeId, OwnedRequest, Request, Store},
     telemetry,
 };

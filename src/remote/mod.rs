@@ -12,7 +12,6 @@
 //! | fallback | `fallback/` |
 //! | leases, above the guarded store | `leases/` |
 
-mod background_task;
 mod breaker;
 mod config;
 mod deadline;

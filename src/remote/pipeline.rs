@@ -4,7 +4,6 @@ use std::{slice, sync::Arc, time::Duration};
 
 use super::{
     Resilience,
-    background_task::BackgroundTask,
     breaker::Breakers,
     deny_cache::DenyCache,
     fallback::Fallback,
@@ -18,6 +17,7 @@ use crate::{
     decision::OneReply,
     error::Error,
     policy::Charge,
+    runtime::BackgroundTask,
     store::{Answer, Request, Status, Store},
 };
 

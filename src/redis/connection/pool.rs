@@ -105,7 +105,7 @@ impl Pool {
         let (pooled, connection) = self.next_connection().await?;
         let mut redis = connection.redis.clone();
         let in_flight = InFlight::start(&self.connections, pooled, &connection, sent_flag);
-        let reply = self.in_time(redis.send_packed_command(command)).await;
+        let reply = self.in_time(redis.send_packed_command(command), sent_flag).await;
         in_flight.finish(reply, parse)
     }
 
@@ -123,7 +123,7 @@ impl Pool {
         pipeline.cmd("ASKING");
         pipeline.add_command(command.clone());
         let in_flight = InFlight::start(&self.connections, pooled, &connection, sent_flag);
-        let replies = self.in_time(redis.send_packed_commands(&pipeline, 0, 2)).await;
+        let replies = self.in_time(redis.send_packed_commands(&pipeline, 0, 2), sent_flag).await;
         let reply = replies.map(|replies| replies.into_iter().next_back().unwrap_or(Value::Nil));
         in_flight.finish(reply, parse)
     }
@@ -146,12 +146,18 @@ impl Pool {
         self.connections.iter().all(PooledConnection::is_lost)
     }
 
-    /// Waits for a reply until the response timeout.
+    /// Waits for a reply until the response timeout. A caller with an earlier deadline has a timer of its
+    /// own, so this one is not set.
     async fn in_time<T>(
         &self,
         reply: impl Future<Output = Result<T, RedisError>>,
+        sent_flag: &SentFlag,
     ) -> Result<T, RedisError> {
-        let reply = TimeLimit::after(self.response_timeout).wait(pin!(reply)).await;
+        let limit = TimeLimit::after(self.response_timeout);
+        if sent_flag.ends_by(limit.time()) {
+            return reply.await;
+        }
+        let reply = limit.wait(pin!(reply)).await;
         reply.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard};
 use tokio::{task::JoinSet, time::timeout};
 
 use super::{
-    super::{background_task::BackgroundTask, fingerprint::Fingerprint, guarded::Guarded},
+    super::{fingerprint::Fingerprint, guarded::Guarded},
     keeper::{CLOSE_TIMEOUT, Keeper},
     renewal::Renewal,
     stocks::{Attempt, Stocks},
@@ -16,7 +16,7 @@ use crate::{
     clock::{Clock, micros},
     error::Error,
     policy::Charge,
-    runtime::runtime_with_timer,
+    runtime::{BackgroundTask, runtime_with_timer},
     sync::Mutex,
 };
 

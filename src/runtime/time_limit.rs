@@ -6,9 +6,6 @@
 //! has been written. So when a timer ends, a task first passes through the run queue twice. The time
 //! that it takes is the scheduling delay.
 
-#[cfg(feature = "redis")]
-mod single_flight;
-
 use std::{
     cell::Cell,
     future::poll_fn,
@@ -23,9 +20,6 @@ use tokio::{
     task::{JoinHandle, yield_now},
     time::{self, Instant},
 };
-
-#[cfg(feature = "redis")]
-pub(crate) use self::single_flight::{FlightError, SingleFlight};
 
 /// The number of times that a late process waits again at most. A request and its reply pass
 /// through the run queue that many times.

@@ -10,31 +10,29 @@ use std::{
 
 use tokio::task::AbortHandle;
 
-use crate::{runtime::runtime_with_timer, sync::Mutex};
+use super::runtime_with_timer;
+use crate::sync::Mutex;
 
 /// A background task of a limiter, of which at most one runs at a time. The limiter
 /// [stops](Self::stop) it when it ends.
 #[derive(Debug, Default)]
-pub(super) struct BackgroundTask {
-    is_running: Arc<AtomicBool>,
+pub(crate) struct BackgroundTask {
+    running: RunningFlag,
     is_stopped: AtomicBool,
     handle: Mutex<Option<AbortHandle>>,
 }
 
 impl BackgroundTask {
     /// Starts the task, unless it is running, was stopped, or there is no tokio runtime with timers.
-    pub(super) fn start<F>(&self, task: impl FnOnce() -> F)
+    pub(crate) fn start<F>(&self, task: impl FnOnce() -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        if self.is_running.load(Ordering::Relaxed) {
+        if self.running.is_set() {
             return;
         }
         let Some(runtime) = runtime_with_timer() else { return };
-        if self.is_running.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let running = RunningGuard(Arc::clone(&self.is_running));
+        let Some(running) = self.running.set() else { return };
         let task = task();
         let handle = runtime.spawn(async move {
             let _running = running;
@@ -47,7 +45,7 @@ impl BackgroundTask {
     }
 
     /// Aborts the task, which cannot be started again.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         // The flag is set first, so that a task that starts meanwhile is aborted here or in
         // `start`.
         self.is_stopped.store(true, Ordering::SeqCst);
@@ -62,8 +60,24 @@ impl BackgroundTask {
     }
 }
 
-/// A guard that clears the flag when the task ends, also when the runtime drops it.
-struct RunningGuard(Arc<AtomicBool>);
+/// A flag of work of which at most one runs at a time.
+#[derive(Debug, Default)]
+pub(crate) struct RunningFlag(Arc<AtomicBool>);
+
+impl RunningFlag {
+    /// Sets the flag until the guard is dropped. Returns `None` if it is set.
+    pub(crate) fn set(&self) -> Option<RunningGuard> {
+        let was_set = self.0.swap(true, Ordering::AcqRel);
+        (!was_set).then(|| RunningGuard(Arc::clone(&self.0)))
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A guard that clears the flag when the work ends, also when the runtime drops its task.
+pub(crate) struct RunningGuard(Arc<AtomicBool>);
 
 impl Drop for RunningGuard {
     fn drop(&mut self) {
@@ -87,7 +101,7 @@ mod tests {
                 std::future::pending::<()>().await;
             });
             yield_now().await;
-            assert_eq!(task.is_running.load(Ordering::Relaxed), !is_stopped);
+            assert_eq!(task.running.is_set(), !is_stopped);
             task.stop();
             assert!(receiver.await.is_err(), "the task has ended");
         }

@@ -1,0 +1,16 @@
+//! The tokio runtime of the caller: waits with a limit, and work that runs at most once at a time.
+
+mod background_task;
+#[cfg(feature = "redis")]
+mod single_flight;
+mod time_limit;
+
+pub(crate) use self::{
+    background_task::BackgroundTask,
+    time_limit::{Delay, Elapsed, QueuedTurn, TimeLimit, runtime_with_timer, saturating_add},
+};
+#[cfg(feature = "redis")]
+pub(crate) use self::{
+    background_task::RunningFlag,
+    single_flight::{FlightError, SingleFlight},
+};
