@@ -50,7 +50,8 @@ async fn a_batch_stops_while_redis_is_gone() -> Result<(), Error> {
         spent += units;
         assert!(error.expect("Redis is gone").is_unavailable());
     }
-    assert!(killed.elapsed() >= Duration::from_secs(5), "they wait");
+    // The check in flight has waited for up to its deadline before.
+    assert!(killed.elapsed() >= Duration::from_millis(4_900), "they wait");
     assert!((1..QUOTA).contains(&spent), "{spent} units before the outage");
     Ok(())
 }
