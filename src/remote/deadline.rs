@@ -72,24 +72,34 @@ pub(super) async fn wait(
     let Some(Deadline { measure_at, at, limit }) = deadline else { return answer.await };
     let quick = timeout_at(measure_at, &mut answer).await;
     delay.record_timer(measure_at);
-    if let Ok(reply) = quick {
-        return reply;
-    }
-    delay.measure();
-    let reply = if answer.keeps_deadline() {
-        answer.await
-    } else {
-        at.wait(Pin::new(&mut answer))
+    let reply = match quick {
+        Ok(reply) => return reply,
+        Err(_) if answer.keeps_deadline() => answer.await,
+        Err(_) => at
+            .wait(Pin::new(&mut answer))
             .await
-            .unwrap_or_else(|_| Err(missed(limit).with_effect(Effect::Unknown)))
+            .unwrap_or_else(|_| Err(missed(limit).with_effect(Effect::Unknown))),
     };
-    match &reply {
-        // Only a late process waits for longer than the deadline.
-        Ok(_) => delay.record_timer(at.time()),
-        Err(_) if Instant::now() >= at.time() => telemetry::deadline_missed(),
-        Err(_) => {}
+    // Only a late process waits for longer than the deadline.
+    delay.record_timer(at.time() + TIMER_RESOLUTION);
+    if reply.is_err() && Instant::now() >= at.time() {
+        telemetry::deadline_missed();
     }
     reply
+}
+
+/// Waits for the answer, and measures the scheduling delay if it takes long.
+pub(super) async fn measured(
+    mut answer: Answer,
+    delay: SchedulingDelay,
+) -> Result<StoreReply, Error> {
+    let measure_at = Instant::now() + MEASURE_AFTER;
+    let quick = timeout_at(measure_at, &mut answer).await;
+    delay.record_timer(measure_at);
+    match quick {
+        Ok(reply) => reply,
+        Err(_) => answer.await,
+    }
 }
 
 #[cold]

@@ -305,11 +305,12 @@ impl Probed for Guarded {
         if self.breakers.as_ref().is_none_or(|breakers| breakers.remove_if_gone(store, node)) {
             return None;
         }
-        self.scheduling_delay.measure();
-        Some(match node.probe(|charge| store.node(charge)) {
-            Some(charge) => store.call(Request::Force(&[charge]), Some(deadline.into_std())),
-            None => Answer::ready(Err(Error::new(ErrorKind::Unavailable, "no key for the probe"))),
-        })
+        let Some(charge) = node.probe(|charge| store.node(charge)) else {
+            let error = Error::new(ErrorKind::Unavailable, "no key for the probe");
+            return Some(Answer::ready(Err(error)));
+        };
+        let answer = store.call(Request::Force(&[charge]), Some(deadline.into_std()));
+        Some(Answer::pending(deadline::measured(answer, self.scheduling_delay.clone())))
     }
 
     fn probe_time(&self, start: Instant) -> Option<Duration> {

@@ -7,7 +7,7 @@ mod time_limit;
 
 pub(crate) use self::{
     background_task::BackgroundTask,
-    time_limit::{Delay, Elapsed, QueuedTurn, TimeLimit, runtime_with_timer, saturating_add},
+    time_limit::{Elapsed, TimeLimit, is_backlogged, runtime_with_timer, saturating_add},
 };
 #[cfg(feature = "redis")]
 pub(crate) use self::{

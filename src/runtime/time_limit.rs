@@ -1,23 +1,23 @@
-//! Timeouts that measure the store, and not the delay with which a busy process runs its own tasks.
+//! Waits that measure the store, and not the delay with which a busy process runs its own tasks.
 //!
 //! A reply passes through several tasks: that of the connection, that of the batch and that of the
 //! caller. In a process with more work than processor time, each of them waits in the run queue of
 //! the runtime. A timer then ends while the reply lies unread in the socket, or before the request
-//! has been written. So when a timer ends, a task first passes through the run queue twice. The time
-//! that it takes is the scheduling delay.
+//! has been written. So when a timer ends, its task first passes through the run queue twice, and the
+//! wait goes on if the process is late.
 
 use std::{
     cell::Cell,
     future::poll_fn,
     panic,
-    pin::Pin,
-    task::{Context, Poll},
+    pin::{Pin, pin},
+    task::Poll,
     time::Duration,
 };
 
 use tokio::{
     runtime::{Handle, Id},
-    task::{JoinHandle, yield_now},
+    task::yield_now,
     time::{self, Instant},
 };
 
@@ -120,17 +120,16 @@ impl TimeLimit {
         let Self { mut at, period } = self;
         let late = (period / LATE_FRACTION).max(MIN_LATE);
         for _ in 0..MAX_EXTENSIONS {
-            let mut turn = QueuedTurn::start();
-            let is_backlogged = match first(future.as_mut(), &mut turn).await {
-                Ok(output) => return Ok(output),
-                Err(delay) => delay.is_backlogged,
-            };
+            if let Some(output) = one_turn(future.as_mut()).await {
+                return Ok(output);
+            }
             // The timer was late, and then the turn took its time.
             let delay = at.elapsed();
-            if delay < late && !is_backlogged {
-                break;
-            }
-            let more = if is_backlogged { period } else { delay.min(period).max(late) };
+            let more = match is_backlogged() {
+                true => period,
+                false if delay >= late => delay.min(period),
+                false => break,
+            };
             at = saturating_add(Instant::now(), more);
             if let Ok(output) = time::timeout_at(at, future.as_mut()).await {
                 return Ok(output);
@@ -140,64 +139,22 @@ impl TimeLimit {
     }
 }
 
-/// Waits for `future` and `turn`, and returns the output of the first one. If both are ready, it is
-/// that of `future`.
-async fn first<F: Future>(
-    mut future: Pin<&mut F>,
-    turn: &mut QueuedTurn,
-) -> Result<F::Output, Delay> {
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Ok(output)),
-        Poll::Pending => Pin::new(&mut *turn).poll(cx).map(Err),
-    })
-    .await
-}
-
-/// A task that passes through the run queue of the runtime, polls its I/O driver, and passes
-/// through the run queue once more.
+/// Polls `future` while its task passes through the run queue of the runtime, lets the runtime poll its
+/// I/O driver, and passes through the run queue once more.
 ///
 /// A task for which a reply has arrived meanwhile has then been polled, unless it is in the global
 /// queue of a runtime with several threads.
-#[derive(Debug)]
-pub(crate) struct QueuedTurn(JoinHandle<Delay>);
-
-/// The delay that a [`QueuedTurn`] has found.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Delay {
-    /// The time that the turn took: microseconds if the runtime is idle.
-    pub(crate) time: Duration,
-    /// True if tasks are left in the global queue of the runtime. Threads with tasks of their own
-    /// rarely take one from there.
-    pub(crate) is_backlogged: bool,
-}
-
-impl QueuedTurn {
-    /// Starts the task. The caller is in a tokio runtime.
-    pub(crate) fn start() -> Self {
-        let start = Instant::now();
-        Self(tokio::spawn(async move {
-            requeue().await;
-            yield_now().await;
-            requeue().await;
-            let is_backlogged = Handle::current().metrics().global_queue_depth() > 0;
-            Delay { time: start.elapsed(), is_backlogged }
-        }))
-    }
-}
-
-impl Future for QueuedTurn {
-    type Output = Delay;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Delay> {
-        // The task fails only if the runtime ends.
-        Pin::new(&mut self.0).poll(cx).map(Result::unwrap_or_default)
-    }
-}
-
-impl Drop for QueuedTurn {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+async fn one_turn<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
+    let mut turn = pin!(async {
+        requeue().await;
+        yield_now().await;
+        requeue().await;
+    });
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => turn.as_mut().poll(cx).map(|()| None),
+    })
+    .await
 }
 
 /// Puts the task at the end of the run queue. A task that wakes itself goes there, while
@@ -215,10 +172,14 @@ async fn requeue() {
     .await;
 }
 
+/// Returns whether tasks are left in the global queue of the caller's runtime. Threads with tasks of
+/// their own rarely take one from there.
+pub(crate) fn is_backlogged() -> bool {
+    Handle::try_current().is_ok_and(|runtime| runtime.metrics().global_queue_depth() > 0)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
-
     use tokio::{
         sync::oneshot,
         time::{advance, sleep},
@@ -319,7 +280,14 @@ mod tests {
                 }
             });
         }
-        assert!(QueuedTurn::start().await.time >= 50 * work);
-        assert!(QueuedTurn::start().await.time < 50 * work);
+        let turn = async || {
+            let start = Instant::now();
+            // In a task, because a future of `block_on` is not in the run queue.
+            let turn = tokio::spawn(async { one_turn(pin!(std::future::pending::<()>())).await });
+            assert_eq!(turn.await.expect("no panic"), None);
+            start.elapsed()
+        };
+        assert!(turn().await >= 50 * work);
+        assert!(turn().await < 50 * work);
     }
 }

@@ -38,9 +38,8 @@ pub struct Status {
     pub open_breakers: usize,
     /// The moving average of the store's response time, without requests that were refused or not sent.
     pub latency: Option<Duration>,
-    /// The moving average of the scheduling delay: the time that a task needs to pass through the
-    /// run queue of the runtime twice. It is measured while calls wait for the store for 10 ms or
-    /// longer.
+    /// The moving average of the scheduling delay: the time by which the timers of calls are late. It is
+    /// measured while calls wait for the store for 10 ms or longer.
     pub scheduling_delay: Option<Duration>,
     /// The contents of the memory store: of an embedded [`MemoryStore`](crate::MemoryStore), or of
     /// the [fallback](crate::Resilience::fallback) of a remote store.

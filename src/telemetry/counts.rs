@@ -97,7 +97,7 @@ reports! { feature "metrics";
         metrics::histogram!("plimsoll_store_seconds").record(duration.as_secs_f64());
     }
 
-    /// Records how long a task has waited for processor time: two passes through the run queue.
+    /// Records how long a task has waited for processor time after its timer.
     pub(crate) fn scheduling_delayed(delay: Duration) {
         metrics::histogram!("plimsoll_scheduling_delay_seconds").record(delay.as_secs_f64());
     }
