@@ -5,7 +5,11 @@
 
 mod support;
 
-use std::{hint::black_box, num::NonZeroU32, time::Duration};
+use std::{
+    hint::black_box,
+    num::NonZeroU32,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use criterion::Criterion;
 use governor::{
@@ -70,6 +74,7 @@ fn ratios() {
     three_at_once(&one);
     without_clock(&one);
     with_standing(&one);
+    with_key_quotas(&one);
 }
 
 /// The first is compared like for like; the others do what governor cannot.
@@ -204,6 +209,36 @@ fn with_standing(keys: &[String]) {
     };
     let comparison = compare(ROUNDS, ours, theirs);
     row(&format!("token-bucket, {what}, 1 key, remaining read"), "ns", comparison, Bar::Open);
+}
+
+/// Compares a policy of which 10,000 keys have a quota of their own with one without any.
+fn with_key_quotas(one: &[String]) {
+    let limiter = Limiter::new(MemoryStore::new(roomy()));
+    let until = UNIX_EPOCH + Duration::from_secs(1 << 33);
+    let listed = keys(Policy::MAX_KEY_QUOTAS);
+    let others: Vec<_> = listed.iter().map(|key| format!("other-{key}")).collect();
+    for (what, quota) in quotas_of_the_bucket() {
+        let [plain, keyed] = ["plain", "keyed"].map(|name| Policy::new(name, quota).unwrap());
+        listed.iter().for_each(|key| keyed.set_key_quota(key, quota, until).unwrap());
+        for (whose, keys) in [
+            ("one of them", one),
+            ("1 other", &others[..1]),
+            ("each of them", &listed),
+            ("10k others", &others),
+        ] {
+            let check = |policy: &Policy, key: &String| {
+                drop(black_box(ready(limiter.check(policy.charge(key, 1)))));
+            };
+            let (mut our_walk, mut their_walk) = (Walk::new(keys), Walk::new(keys));
+            let comparison = compare(
+                ROUNDS,
+                || check(&keyed, black_box(our_walk.step())),
+                || check(&plain, black_box(their_walk.step())),
+            );
+            let what = format!("token-bucket, {what}, 10k key quotas / none, {whose}");
+            row(&what, "ns", comparison, Bar::AtMost(1.15));
+        }
+    }
 }
 
 fn quotas_of_the_bucket() -> [(&'static str, Quota); 2] {

@@ -65,6 +65,9 @@ impl Key {
     /// The length in bytes of the longest text that is kept as it is.
     pub const MAX_PLAIN_BYTES: usize = 46;
 
+    /// The number of words of [`to_words`](Self::to_words).
+    pub(crate) const WORDS: usize = 7;
+
     /// The key that all unidentified clients share.
     pub const ANONYMOUS: Self = Self::marker(Kind::Anonymous);
 
@@ -175,6 +178,21 @@ impl Key {
         let mut encoded = Encoded::from_slice(&[self.kind as u8, self.len]);
         encoded.extend_from_slice(self.reveal());
         encoded
+    }
+
+    /// Returns all bytes of this key as words, by which two keys are equal or not.
+    #[inline]
+    pub(crate) fn to_words(self) -> [u64; Self::WORDS] {
+        let mut words = [0; Self::WORDS];
+        for (word, chunk) in words.iter_mut().zip(self.bytes.chunks(8)) {
+            // In the pieces in which `of` writes them.
+            let mut bytes = [0; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            *word = u64::from_le_bytes(bytes);
+        }
+        words[Self::WORDS - 2] |= u64::from(self.len) << 48 | (self.kind as u64) << 56;
+        words[Self::WORDS - 1] = self.tag.map_or(0, NonZeroU64::get);
+        words
     }
 
     /// Calls `f` with the encoding of this key.
@@ -321,6 +339,19 @@ mod tests {
             let key = Key::new(&bytes[..len]);
             assert_eq!(key.reveal(), &bytes[..len]);
             assert_eq!(key.bytes[len..], [0; Key::MAX_PLAIN_BYTES][len..]);
+        }
+    }
+
+    #[test]
+    fn the_words_of_two_keys_are_equal_if_the_keys_are() {
+        let text = [b'x'; Key::MAX_PLAIN_BYTES];
+        let texts = (0..=text.len()).map(|len| Key::new(&text[..len]));
+        let zeros = [Key::new(b"x\0"), Key::new(b"x\0\0"), Key::new(b"x").tagged("t")];
+        let keys: Vec<_> = texts.chain([Key::ANONYMOUS]).chain(zeros).collect();
+        for (index, one) in keys.iter().enumerate() {
+            for (place, other) in keys.iter().enumerate() {
+                assert_eq!(one.to_words() == other.to_words(), index == place, "{one:?} {other:?}");
+            }
         }
     }
 

@@ -40,6 +40,8 @@ pub struct Charge<'p> {
     on_failure: Option<OnFailure>,
     /// True if the quota is that of this charge, and not the policy's.
     has_own_quota: bool,
+    /// True if the quota is the one that was set for the key.
+    has_key_quota: bool,
     /// The number of equal shares into which the quota is divided. The charge is made against one of
     /// them.
     shares: u32,
@@ -48,16 +50,18 @@ pub struct Charge<'p> {
 impl<'p> Charge<'p> {
     #[inline]
     pub(crate) fn new(policy: &'p Policy, key: Key, cost: u64) -> Self {
+        let key_quota = policy.key_quota(&key);
         Self {
             policy: Cow::Borrowed(policy),
             key,
-            quota: policy.quota(),
+            quota: key_quota.unwrap_or_else(|| policy.quota()),
             cost,
             max_cost: cost,
             lease: false,
             shadow: false,
             on_failure: None,
             has_own_quota: false,
+            has_key_quota: key_quota.is_some(),
             shares: 1,
         }
     }
@@ -86,7 +90,8 @@ impl<'p> Charge<'p> {
     /// The units count under the name of the [`Policy`], which headers, events and metrics show. A
     /// key keeps what it has spent when its quota changes from one charge to the next, as with
     /// [`Policy::set_quota`]: [`live_limits`](crate::live_limits#a-quota-for-each-key) states the
-    /// bounds. [`set_quota`](Policy::set_quota) does not change this charge.
+    /// bounds. [`set_quota`](Policy::set_quota) does not change this charge. If a quota is
+    /// [set for the key](Policy::set_key_quota), that one applies.
     ///
     /// If a check has several charges of this policy and key, they are summed, and the quota of the
     /// first one applies.
@@ -109,7 +114,9 @@ impl<'p> Charge<'p> {
     #[must_use]
     #[inline]
     pub fn with_quota(mut self, quota: Quota) -> Self {
-        self.quota = quota;
+        if !self.has_key_quota {
+            self.quota = quota;
+        }
         self.has_own_quota = true;
         self
     }
@@ -158,8 +165,8 @@ impl<'p> Charge<'p> {
         &self.key
     }
 
-    /// Returns the policy's quota when the charge was made, or the quota of
-    /// [`with_quota`](Self::with_quota).
+    /// Returns the quota when the charge was made: that of the [key](Policy::set_key_quota), or of
+    /// [`with_quota`](Self::with_quota), or of the policy.
     #[must_use]
     pub fn quota(&self) -> &Quota {
         &self.quota
@@ -212,13 +219,15 @@ impl<'p> Charge<'p> {
         self.lease |= other.lease;
     }
 
-    /// Returns the policy's current quota. Returns the quota of this charge if it is [its
-    /// own](Self::with_quota), or if the algorithm of the policy has changed since.
+    /// Returns the current quota of the key, or else of the policy. Returns the quota of this charge if it
+    /// is [its own](Self::with_quota), or if the algorithm of the current quota is another one.
     pub(crate) fn quota_in_force(&self) -> Quota {
-        if self.has_own_quota {
-            return self.quota;
-        }
-        let quota = self.policy.quota().share(self.shares);
+        let quota = match self.policy.key_quota(&self.key) {
+            Some(quota) => quota,
+            None if self.has_own_quota => return self.quota,
+            None => self.policy.quota(),
+        };
+        let quota = quota.share(self.shares);
         let same = discriminant(&quota.algorithm()) == discriminant(&self.quota.algorithm());
         if same { quota } else { self.quota }
     }

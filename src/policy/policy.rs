@@ -5,21 +5,25 @@ use std::{
     hash::{Hash, Hasher},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering, fence},
+        atomic::{AtomicU64, Ordering},
     },
+    time::SystemTime,
 };
 
 #[cfg(feature = "metrics")]
 use metrics::{Counter, Level, Metadata, Recorder};
 use siphasher::sip::SipHasher13;
 
-use super::key_watch::KeyWatch;
+use super::{
+    key_quotas::{KeyQuota, KeyQuotas},
+    key_watch::KeyWatch,
+    seq_lock::SeqLock,
+};
 use crate::{
     error::Error,
     key::Key,
     policy::Charge,
     quota::{Algorithm, Quota},
-    sync::Mutex,
 };
 
 /// A named [`Quota`] that can be replaced while it is in use.
@@ -43,6 +47,7 @@ struct PolicyState {
     id: u64,
     unit: Option<Box<str>>,
     quota: LiveQuota,
+    key_quotas: KeyQuotas,
     counters: Counters,
     key_watch: KeyWatch,
 }
@@ -50,6 +55,9 @@ struct PolicyState {
 impl Policy {
     /// The longest name, in characters.
     pub const MAX_NAME_CHARS: usize = 64;
+
+    /// The maximum number of keys with a [quota of their own](Self::set_key_quota).
+    pub const MAX_KEY_QUOTAS: usize = KeyQuotas::MAX;
 
     /// Creates a policy with this name and quota: a [`Quota`], or its text.
     ///
@@ -83,6 +91,7 @@ impl Policy {
             id,
             unit: None,
             quota: LiveQuota::new(quota),
+            key_quotas: KeyQuotas::default(),
             counters: Counters::new(&name),
             key_watch: KeyWatch::default(),
             name,
@@ -105,6 +114,7 @@ impl Policy {
             id: self.0.id,
             unit,
             quota: LiveQuota::new(self.quota()),
+            key_quotas: self.0.key_quotas.copy(),
             counters: Counters::new(self.name()),
             key_watch: KeyWatch::default(),
         })))
@@ -143,6 +153,64 @@ impl Policy {
     /// - After a change of the [`Algorithm`], all keys start with no units spent.
     pub fn set_quota(&self, quota: Quota) {
         self.0.quota.store(quota);
+    }
+
+    /// Replaces the quota for one key until a given time, at once and for all clones of this handle: for
+    /// a customer who needs more for a day, or a client that should get less.
+    ///
+    /// - It wins over [`Charge::with_quota`], and so over [`Rule::quota`](crate::Rule::quota).
+    /// - It ends by itself. A time in the past ends the quota that the key has.
+    /// - What the key has spent stays spent when its quota begins, changes or ends, as with
+    ///   [`set_quota`](Self::set_quota).
+    /// - It applies in this process. Call this in each instance of a service.
+    /// - If the wall clock is set or the machine is suspended after the call, the quota still lasts for
+    ///   the time that was left at the call.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    ///
+    /// use plimsoll::{Policy, Quota};
+    ///
+    /// let api = Policy::new("api", Quota::per_minute(100))?;
+    /// let tomorrow = SystemTime::now() + Duration::from_secs(86_400);
+    /// api.set_key_quota("acme", Quota::per_minute(5_000), tomorrow)?;
+    /// assert_eq!(api.charge("acme", 1).quota().limit(), 5_000);
+    /// assert_eq!(api.charge("alice", 1).quota().limit(), 100);
+    ///
+    /// let listed = api.key_quotas();
+    /// assert_eq!((listed.len(), listed[0].until()), (1, tomorrow));
+    /// assert!(api.remove_key_quota("acme"));
+    /// assert_eq!(api.charge("acme", 1).quota().limit(), 100);
+    /// # Ok::<(), plimsoll::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if [`MAX_KEY_QUOTAS`](Self::MAX_KEY_QUOTAS) other keys have a quota already.
+    pub fn set_key_quota(
+        &self,
+        key: impl Into<Key>,
+        quota: Quota,
+        until: SystemTime,
+    ) -> Result<(), Error> {
+        self.0.key_quotas.set(KeyQuota::new(key.into(), quota, until))
+    }
+
+    /// Removes the [quota of a key](Self::set_key_quota). Returns whether the key had one.
+    pub fn remove_key_quota(&self, key: impl Into<Key>) -> bool {
+        self.0.key_quotas.remove(&key.into())
+    }
+
+    /// Returns the [quotas of keys](Self::set_key_quota) that are in force, in the order of the keys.
+    #[must_use]
+    pub fn key_quotas(&self) -> Vec<KeyQuota> {
+        self.0.key_quotas.list()
+    }
+
+    /// Returns the quota that this key has of its own.
+    #[inline]
+    pub(super) fn key_quota(&self, key: &Key) -> Option<Quota> {
+        self.0.key_quotas.of(key)
     }
 
     /// Creates a [`Charge`] of `cost` units to `key`: one line of a check. A cost of 0 reads the
@@ -218,57 +286,35 @@ fn id(name: &str) -> u64 {
     hasher.finish()
 }
 
+/// A quota that is read without a lock while it is replaced.
 #[derive(Debug)]
-pub(super) struct LiveQuota {
-    /// Twice the number of changes, plus 1 during a change.
-    sequence: AtomicU64,
+struct LiveQuota {
+    lock: SeqLock<()>,
     words: [AtomicU64; Quota::WORDS],
-    /// Held during a change.
-    writer: Mutex<()>,
 }
 
 impl LiveQuota {
-    pub(super) fn new(quota: Quota) -> Self {
-        let words = quota.to_words().map(AtomicU64::new);
-        Self { sequence: AtomicU64::new(0), words, writer: Mutex::new(()) }
+    fn new(quota: Quota) -> Self {
+        Self { lock: SeqLock::default(), words: quota.to_words().map(AtomicU64::new) }
     }
 
     #[inline]
-    pub(super) fn load(&self) -> Quota {
-        loop {
-            let before = self.sequence.load(Ordering::Acquire);
-            let words = self.words.each_ref().map(|word| word.load(Ordering::Relaxed));
-            // The words are read before the sequence is read again.
-            fence(Ordering::Acquire);
-            if before.is_multiple_of(2) && before == self.sequence.load(Ordering::Relaxed) {
-                return Quota::from_words(words);
-            }
-            self.wait_for_writer();
-        }
+    fn load(&self) -> Quota {
+        let load = || self.words.each_ref().map(|word| word.load(Ordering::Relaxed));
+        Quota::from_words(self.lock.read(load))
     }
 
-    pub(super) fn store(&self, quota: Quota) {
-        let _writing = self.writer.lock();
-        let sequence = self.sequence.load(Ordering::Relaxed);
-        self.sequence.store(sequence + 1, Ordering::Relaxed);
-        // The sequence is odd before the first word changes.
-        fence(Ordering::Release);
-        for (word, new) in self.words.iter().zip(quota.to_words()) {
-            word.store(new, Ordering::Relaxed);
-        }
-        self.sequence.store(sequence + 2, Ordering::Release);
+    fn store(&self, quota: Quota) {
+        self.lock.writer().change(|()| {
+            for (word, new) in self.words.iter().zip(quota.to_words()) {
+                word.store(new, Ordering::Relaxed);
+            }
+        });
     }
 
     /// Returns the number of changes.
-    pub(super) fn version(&self) -> u64 {
-        self.sequence.load(Ordering::Acquire) / 2
-    }
-
-    /// Blocks until the current change is complete. Spinning would waste time while the writing
-    /// thread is not scheduled.
-    #[cold]
-    fn wait_for_writer(&self) {
-        drop(self.writer.lock());
+    fn version(&self) -> u64 {
+        self.lock.changes()
     }
 }
 

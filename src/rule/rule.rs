@@ -162,7 +162,7 @@ impl Rule {
     /// policy: for customers with limits of their own. For `None`, the quota of the policy applies.
     ///
     /// The charges count under the name of the policy. A client whose quota changes keeps what it has
-    /// spent: see [`Charge::with_quota`].
+    /// spent: see [`Charge::with_quota`]. A quota that is [set for the key](Policy::set_key_quota) wins.
     ///
     /// ```
     /// use plimsoll::{Policy, Quota, Rule, by};

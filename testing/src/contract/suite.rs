@@ -52,6 +52,11 @@ macro_rules! store_contract {
                     equal_charges_have_the_quota_of_the_first, a_wait_is_that_of_its_own_quota,
                     a_refund_and_a_settlement_are_under_the_own_quota,
                     the_policy_does_not_change_an_own_quota;
+                key_quotas: the_quota_of_a_key_is_that_of_no_other,
+                    a_key_quota_that_begins_or_ends_keeps_what_is_spent,
+                    a_key_quota_wins_over_the_quota_of_a_charge,
+                    a_refund_and_a_settlement_are_under_the_key_quota,
+                    a_settlement_keeps_the_window_of_the_key_quota;
                 leases: a_lease_takes_half_of_what_is_free_beyond_its_cost,
                     the_leases_of_one_check_see_each_other, a_lease_is_all_or_nothing,
                     a_lease_is_refunded_and_settled_like_a_charge;

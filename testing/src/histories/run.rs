@@ -9,7 +9,9 @@ use plimsoll::{Algorithm, Charge, Decision, Policy, Quota, Reservation, store::V
 
 use super::history::{Change, Cost, History, Move, PlannedCharge, Step, leased};
 use crate::{
-    CaseCounts, Fixture, micros, now,
+    CaseCounts, Fixture,
+    contract::key_quotas::far,
+    micros, now,
     oracle::{Ask, Entry, Oracle, Paid, counted},
 };
 
@@ -31,6 +33,14 @@ pub struct Changed {
 /// A reservation that can be refunded or settled: each charge with its place in `admitted`.
 pub type Held = (Reservation, Vec<(Paid, usize)>);
 
+/// The place of the quota that a charge is judged by.
+#[derive(Debug, Clone, Copy)]
+enum QuotaFrom {
+    Policy,
+    Key,
+    Charge,
+}
+
 pub struct Player<'a> {
     pub fixture: &'a Fixture,
     pub tally: &'a CaseCounts,
@@ -38,6 +48,10 @@ pub struct Player<'a> {
     pub policies: Vec<Policy>,
     /// Policies with the same names, whose quotas never change. Charges bring their own along.
     pub names: Vec<Policy>,
+    /// Policies with the same names, whose keys have the quotas that the policies have.
+    pub keyed: Vec<Policy>,
+    /// The number of checks.
+    pub checks: usize,
     /// The last change of each policy's quota.
     pub changes: Vec<Option<Changed>>,
     pub oracle: Oracle,
@@ -67,6 +81,8 @@ pub fn run(fixture: &Fixture, history: &History, tally: &CaseCounts) {
         history,
         changes: vec![None; policies.len()],
         names: policies.iter().map(named).collect(),
+        keyed: policies.iter().map(named).collect(),
+        checks: 0,
         policies,
         oracle: Oracle::default(),
         time: history.start,
@@ -80,6 +96,7 @@ pub fn run(fixture: &Fixture, history: &History, tally: &CaseCounts) {
         reset: HashSet::new(),
     };
     fixture.set(history.start);
+    (0..player.policies.len()).for_each(|index| player.set_key_quotas(index));
     for quota in &history.quotas {
         let product = u128::from(quota.limit()) * quota.window().as_micros();
         tally.count_if(product > 1 << 53, "limit x window beyond 2^53");
@@ -200,16 +217,18 @@ impl Player<'_> {
         lines.collect()
     }
 
-    /// Returns the charges under the quotas of the policies, or each with a quota of its own, which
-    /// must come to the same.
-    fn charges(&self, asks: &[Ask], own: bool) -> Vec<Charge<'static>> {
+    /// Returns the charges under the quotas of the policies, or of their keys, or each with a quota of its
+    /// own, which must come to the same.
+    fn charges(&self, asks: &[Ask], from: QuotaFrom) -> Vec<Charge<'static>> {
         let charges = asks.iter().map(|ask| {
-            let charge = match own {
-                true => {
-                    let quota = self.policies[ask.entry.0].quota();
-                    self.names[ask.entry.0].charge(key(ask.entry), ask.cost).with_quota(quota)
+            let (policy, key) = (ask.entry.0, key(ask.entry));
+            let charge = match from {
+                QuotaFrom::Policy => self.policies[policy].charge(key, ask.cost),
+                QuotaFrom::Key => self.keyed[policy].charge(key, ask.cost),
+                QuotaFrom::Charge => {
+                    let quota = self.policies[policy].quota();
+                    self.names[policy].charge(key, ask.cost).with_quota(quota)
                 }
-                false => self.policies[ask.entry.0].charge(key(ask.entry), ask.cost),
             };
             let charge = match ask.lease {
                 true => charge.lease_up_to(ask.most).into_owned(),
@@ -221,12 +240,19 @@ impl Player<'_> {
     }
 
     pub fn peek(&self, asks: &[Ask]) -> Decision<'static> {
-        now(self.fixture.limiter.peek(self.charges(asks, true))).expect("the store answers")
+        now(self.fixture.limiter.peek(self.charges(asks, QuotaFrom::Charge)))
+            .expect("the store answers")
     }
 
     fn check(&mut self, asks: &[Ask], keep: bool) {
         let expected = self.oracle.check(self.time, asks);
-        let decision = now(self.fixture.limiter.check(self.charges(asks, !keep)));
+        self.checks += 1;
+        let from = match (self.checks % 3, keep) {
+            (0, _) => QuotaFrom::Key,
+            (_, true) => QuotaFrom::Policy,
+            (_, false) => QuotaFrom::Charge,
+        };
+        let decision = now(self.fixture.limiter.check(self.charges(asks, from)));
         let decision = decision.expect("the store answers");
         self.compare(&decision, &expected);
         self.count(asks, &expected);
@@ -255,6 +281,13 @@ impl Player<'_> {
                     self.exact(asks, wait);
                 }
             }
+        }
+    }
+
+    fn set_key_quotas(&self, index: usize) {
+        let quota = self.policies[index].quota();
+        for key in [0, 1].map(|number| key((index, number))) {
+            self.keyed[index].set_key_quota(key, quota, far()).expect("there is room");
         }
     }
 
@@ -312,6 +345,7 @@ impl Player<'_> {
             self.tally.count_if(holds, case);
         }
         self.policies[index].set_quota(new);
+        self.set_key_quotas(index);
         if new != old {
             self.changes[index] = Some(Changed { time: self.time, admitted: self.admitted.len() });
         }
