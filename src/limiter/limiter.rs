@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     check::{Check, check_now},
+    delay::delayed,
     queue::Queue,
     reservation::{Reservation, Reserve},
     state::{Begun, LimiterState, LimiterStore},
@@ -427,6 +428,16 @@ impl Limiter {
         F: Future<Output = Result<(), E>>,
     {
         until_ready(&self.0, charges, within, gate).await
+    }
+
+    /// Decides the charges of a request, which waits for at most `max` if it is over a limit. The decision
+    /// is not reported.
+    pub(crate) async fn delayed<'p>(
+        &self,
+        charges: Charges<'p>,
+        max: Duration,
+    ) -> Result<Decision<'p>, Error> {
+        delayed(&self.0, charges, max).await
     }
 
     /// Starts a check, for callers that use an answer that is ready at once without a future.

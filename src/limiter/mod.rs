@@ -1,6 +1,7 @@
 //! The limiter: the handle that applications hold.
 
 mod check;
+mod delay;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod limiter;
 mod queue;

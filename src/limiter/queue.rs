@@ -17,7 +17,7 @@ use tokio::{
 use crate::{
     error::{Error, ErrorKind},
     key::Key,
-    policy::Charges,
+    policy::Charge,
     runtime::runtime_with_timer,
     sync::Mutex,
 };
@@ -61,7 +61,7 @@ impl Queue {
     /// Waits until the task is the first in the queues of all its keys.
     pub(super) async fn turn(
         &self,
-        charges: &Charges<'_>,
+        charges: &[Charge<'_>],
         deadline: Instant,
     ) -> Result<Turn<'_>, Error> {
         let mut turn = self.enter(charges)?;
@@ -77,9 +77,15 @@ impl Queue {
         Ok(turn)
     }
 
-    fn enter(&self, charges: &Charges<'_>) -> Result<Turn<'_>, Error> {
-        let mut ids: Vec<KeyQueueId> =
-            charges.iter().map(|charge| (charge.policy().id(), *charge.key())).collect();
+    /// Returns the number of tasks that wait for the key of a charge.
+    pub(super) fn waiting_for(&self, charge: &Charge<'_>) -> u64 {
+        let waiting = self.lock();
+        // The map has one reference, and each task has one.
+        waiting.queues.get(&id(charge)).map_or(0, |queue| Arc::strong_count(queue) as u64 - 1)
+    }
+
+    fn enter(&self, charges: &[Charge<'_>]) -> Result<Turn<'_>, Error> {
+        let mut ids: Vec<KeyQueueId> = charges.iter().map(id).collect();
         ids.sort_unstable();
         ids.dedup();
         let mut waiting = self.lock();
@@ -96,6 +102,10 @@ impl Queue {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock()
     }
+}
+
+fn id(charge: &Charge<'_>) -> KeyQueueId {
+    (charge.policy().id(), *charge.key())
 }
 
 impl KeyQueue {

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The maximum of `within`, so that a deadline can be computed.
-const MAX_WITHIN: Duration = Duration::from_secs(86_400 * 365);
+pub(super) const MAX_WITHIN: Duration = Duration::from_secs(86_400 * 365);
 
 /// The first and the longest pause between two checks while the store cannot answer. An open breaker
 /// sends none of them to the store.

@@ -36,6 +36,8 @@ pub(super) struct Decider {
     pub(super) exempt: Vec<RequestFn<bool>>,
     pub(super) headers: Headers,
     pub(super) jitter: Duration,
+    /// The longest time for which a request over its limit waits.
+    pub(super) delay: Duration,
     pub(super) denial_format: DenialFormat,
     pub(super) visible: bool,
     pub(super) on_decision: Option<Arc<OnDecision>>,
@@ -77,7 +79,11 @@ pub(super) enum PendingDecision {
     LookingUp(ApplicableRules, PendingLookups),
     /// A request to a remote store is in flight.
     Checking { answer: Answer, charges: Charges<'static>, hooks: ResponseHooks },
+    /// The request waits for its turn.
+    Delayed { decision: DelayedDecision, policy: FailurePolicy, hooks: ResponseHooks },
 }
+
+type DelayedDecision = Pin<Box<dyn Future<Output = Result<Decision<'static>, Error>> + Send>>;
 
 /// An admitted request that waits for the head of its response.
 pub(super) struct PendingSettlement {
@@ -130,6 +136,13 @@ impl Decider {
                     let (charges, hooks) = (mem::take(charges), mem::take(hooks));
                     return Poll::Ready(self.judge(charges, hooks, reply, parts));
                 }
+                PendingDecision::Delayed { decision, policy, hooks } => {
+                    let decision = ready!(decision.as_mut().poll(cx));
+                    return Poll::Ready(match decision {
+                        Ok(decision) => self.admit(&decision, mem::take(hooks), parts),
+                        Err(error) => self.fail(*policy, &error, parts),
+                    });
+                }
             }
         }
     }
@@ -147,6 +160,9 @@ impl Decider {
             return FirstStep::Decided(self.pass(parts));
         }
         misuse::observe(&self.first_requests, &self.limiter, &charges, parts);
+        if !self.delay.is_zero() {
+            return FirstStep::Pending(self.delay(charges.into_owned(), hooks));
+        }
         match self.limiter.begin(&charges) {
             // One charge is the common case: its reply is moved once, into the decision, or nowhere if
             // nothing reports an admission (`benches/layer.rs`).
@@ -170,6 +186,14 @@ impl Decider {
             },
             Err(error) => FirstStep::Decided(self.fail(FailurePolicy::of(&charges), &error, parts)),
         }
+    }
+
+    /// Starts the decision on a request that may wait.
+    fn delay(&self, charges: Charges<'static>, hooks: ResponseHooks) -> PendingDecision {
+        let policy = FailurePolicy::of(&charges);
+        let (limiter, max) = (self.limiter.clone(), self.delay);
+        let decision = Box::pin(async move { limiter.delayed(charges, max).await });
+        PendingDecision::Delayed { decision, policy, hooks }
     }
 
     fn is_exempt(&self, parts: &mut Parts) -> bool {

@@ -126,6 +126,7 @@ impl RateLimitLayer {
             exempt: Vec::new(),
             headers: Headers::default(),
             jitter: Duration::ZERO,
+            delay: Duration::ZERO,
             denial_format: DenialFormat::default(),
             visible: false,
             on_decision: None,
@@ -227,6 +228,37 @@ impl RateLimitLayer {
     #[must_use]
     pub fn jitter(self, max: Duration) -> Self {
         self.with(|decider| decider.jitter = max)
+    }
+
+    /// Lets a request over its limit wait inside the layer, for at most `max`, instead of denying it at
+    /// once. The default is not to wait.
+    ///
+    /// - The requests of one key are admitted in the order in which they came, and no faster than the
+    ///   quota allows. A request within its limits does not wait, unless others wait for the same key.
+    /// - A request whose units would come back after `max` is denied at once. The requests that wait for
+    ///   the same key count, with 1 unit each.
+    /// - At most [`Limiter::MAX_WAITING`] requests of a limiter wait in this process. The next one is
+    ///   denied at once.
+    /// - If the client disconnects, the server drops the request. It leaves the queue and has spent
+    ///   nothing, unless its units had already been requested from a remote store.
+    /// - A rule that says [`OnFailure::Deny`](crate::OnFailure::Deny) rejects a request at once while the
+    ///   store cannot answer.
+    /// - With several rules, a request waits for one key at a time: that with the longest wait.
+    /// - In a runtime without time enabled, requests are denied at once.
+    ///
+    /// The page on [delays](crate::guide::responses#waiting-instead-of-a-denial) says when to use it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use plimsoll::{Limiter, Policy, RateLimitLayer, Rule, by};
+    /// let search = Policy::new("search", "5/s token-bucket(1)")?;
+    /// let layer = RateLimitLayer::new(Limiter::in_memory(), Rule::new(search, by::peer_ip()))
+    ///     .delay(Duration::from_secs(2));
+    /// # Ok::<(), plimsoll::Error>(())
+    /// ```
+    #[must_use]
+    pub fn delay(self, max: Duration) -> Self {
+        self.with(|decider| decider.delay = max)
     }
 
     /// Makes every rule added so far a [shadow](Rule::shadow): it is decided and reported, but no

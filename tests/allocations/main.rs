@@ -2,6 +2,7 @@
 //! alone.
 
 mod by;
+mod delay;
 mod layer;
 mod memory;
 mod redis;

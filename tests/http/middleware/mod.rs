@@ -3,6 +3,7 @@
 
 mod answers;
 mod contract;
+mod delay;
 mod headers;
 mod on_denied;
 mod verdicts;
