@@ -12,7 +12,7 @@ use crate::clock::Timestamp;
 ///
 /// ```
 /// use std::time::Duration;
-/// use plimsoll::{Algorithm, Limiter, ManualClock, Policy, Quota, memory::{MemoryConfig, MemoryStore}};
+/// use plimsoll::{Algorithm, Limiter, ManualClock, Policy, Quota, MemoryConfig, MemoryStore};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), plimsoll::Error> {

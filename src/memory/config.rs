@@ -10,7 +10,7 @@ use crate::clock::{Clock, SystemClock};
 /// missing has its default.
 ///
 /// ```
-/// use plimsoll::{Limiter, ManualClock, memory::{MemoryConfig, MemoryStore}};
+/// use plimsoll::{Limiter, ManualClock, MemoryConfig, MemoryStore};
 ///
 /// let clock = ManualClock::at(1_700_000_000_000_000);
 /// let config = MemoryConfig::default().max_keys(50_000).max_bytes(16 << 20).clock(clock);

@@ -72,7 +72,7 @@ use crate::{
 /// [`stats`](Self::stats) counts the keys that were evicted, and the units that they had spent.
 ///
 /// ```
-/// use plimsoll::{Limiter, memory::{MemoryConfig, MemoryStore}};
+/// use plimsoll::{Limiter, MemoryConfig, MemoryStore};
 ///
 /// let store = MemoryStore::new(MemoryConfig::default().max_keys(50_000));
 /// let limiter = Limiter::new(store);

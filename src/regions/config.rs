@@ -15,7 +15,7 @@ use crate::{error::Error, remote::Resilience};
 ///
 /// ```
 /// use std::time::Duration;
-/// use plimsoll::regions::RegionsConfig;
+/// use plimsoll::RegionsConfig;
 ///
 /// let config = RegionsConfig::new(3).share_percent(60).home_deadline(Duration::from_millis(500));
 /// ```

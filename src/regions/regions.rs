@@ -38,8 +38,8 @@ use crate::{
 /// Two regions. This one has 35 of the 100 units for itself, and both can spend the 30 of the pool.
 ///
 /// ```
-/// use plimsoll::{Limiter, Policy, Quota, regions::{Regions, RegionsConfig}};
-/// # use plimsoll::memory::{MemoryConfig, MemoryStore};
+/// use plimsoll::{Limiter, Policy, Quota, Regions, RegionsConfig};
+/// # use plimsoll::{MemoryConfig, MemoryStore};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), plimsoll::Error> {

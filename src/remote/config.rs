@@ -35,7 +35,7 @@ use crate::{
 ///
 /// ```
 /// use std::time::Duration;
-/// use plimsoll::{Limiter, memory::{MemoryConfig, MemoryStore}, remote::Resilience};
+/// use plimsoll::{Limiter, MemoryConfig, MemoryStore, Resilience};
 ///
 /// let resilience = Resilience::default().instances(5).deadline(Duration::from_millis(20));
 /// # let redis_store = MemoryStore::new(MemoryConfig::default());
@@ -45,7 +45,7 @@ use crate::{
 /// A check fails with an [`Error`](crate::Error) whenever the store does:
 ///
 /// ```
-/// use plimsoll::{Limiter, memory::{MemoryConfig, MemoryStore}, remote::Resilience};
+/// use plimsoll::{Limiter, MemoryConfig, MemoryStore, Resilience};
 ///
 /// # let redis_store = MemoryStore::new(MemoryConfig::default());
 /// let limiter = Limiter::with(redis_store, Resilience::none());

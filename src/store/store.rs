@@ -129,7 +129,7 @@ store_by_pointer!([S] Arc<S>, [S] Box<S>, [] Arc<dyn Store>, [] Box<dyn Store>);
 /// # Examples
 ///
 /// ```
-/// use plimsoll::{Policy, Quota, memory::{MemoryConfig, MemoryStore}, store::{Request, Store}};
+/// use plimsoll::{Policy, Quota, MemoryConfig, MemoryStore, store::{Request, Store}};
 ///
 /// let store = MemoryStore::new(MemoryConfig::default());
 /// let search = Policy::new("search", Quota::per_minute(100))?;

@@ -22,7 +22,7 @@ use std::time::Duration;
 ///
 /// ```
 /// use std::time::Duration;
-/// use plimsoll::remote::{BreakerConfig, Resilience};
+/// use plimsoll::{BreakerConfig, Resilience};
 ///
 /// let breaker = BreakerConfig::default().consecutive(5).open(Duration::from_secs(2));
 /// let resilience = Resilience::default().breaker(breaker);
