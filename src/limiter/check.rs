@@ -75,6 +75,9 @@ impl<'p> Future for Check<'_, 'p> {
         let Self { limiter, charges, progress, answer } = &mut *self;
         if let Progress::New = progress {
             *progress = Progress::Done;
+            if let Some(store) = limiter.memory_for_one(charges) {
+                return Poll::Ready(limiter.check_one(store, charges));
+            }
             match limiter.begin(charges)? {
                 Begun::Decided(reply) => {
                     return Poll::Ready(Ok(limiter.decide_one(charges, reply)));
@@ -107,6 +110,9 @@ pub(super) fn check_now<'p>(
         let message = "check_now needs an embedded store, but the store of this limiter is remote; \
                        use check(..).await";
         return Err(Error::new(ErrorKind::Invalid, message));
+    }
+    if let Some(store) = limiter.memory_for_one(&charges) {
+        return limiter.check_one(store, &mut charges);
     }
     match limiter.begin(&charges)? {
         Begun::Decided(reply) => Ok(limiter.decide_one(&mut charges, reply)),
