@@ -27,7 +27,7 @@ if in_ring then
     last_time, last_total, head_time, head_total = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
   local is_short = #state % 10 == 3
   if is_short and #state > 23 then
-    known, state_window, head, start = parse('<I7I6I6I4', state)
+    known, state_window, head, start = parse(short_header, state)
     head_time, head_total = parse('<I6I4', state, 24)
     tail, before_last = head + (#state - 23) / 10, start
     last_time, last_total = parse('<I6I4', state, #state - 9)
@@ -36,33 +36,27 @@ if in_ring then
     last_time = known + (last_time - known) % 281474976710656
     head_time = (head_time - known) % 281474976710656
     head_time = known + (head_time < 140737488355328 and head_time or head_time - 281474976710656)
-    if known > 9007199254740991 or state_window == 0 or state_window > 34560000000000
-      or last_time > known + state_window or head_time > last_time then
-      foreign, answering = true, false
-      tail = head
-    end
   elseif #state >= 88 then
     known, state_window, old_life, old_end, start, head, tail, places, until_ms, before_last,
-      last_time, last_total, head_time, head_total = parse('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', state)
+      last_time, last_total, head_time, head_total = parse(long_header, state)
     local newest = tail - 1
     local blocks = (newest - newest % 8 - head + head % 8) / 8
-    if known > 9007199254740991 or state_window == 0 or state_window > 34560000000000
-      or old_life > state_window or old_end > newest or head > newest or newest - head > 1048576
-      or last_time > known + state_window or head_time > last_time
+    foreign = old_life > state_window or old_end > newest or head > newest or newest - head > 1048576
       or head == newest and head_time < last_time
       or blocks > places or places > 147457
-      or #state < (places > 0 and 238 or 88 + newest % 8 * 10) then
-      foreign, answering = true, false
-      tail = head
-    end
-  elseif state ~= '' then
+      or #state < (places > 0 and 238 or 88 + newest % 8 * 10)
+  end
+  if state ~= '' and (foreign or known > 9007199254740991 or state_window == 0
+    or state_window > 34560000000000 or last_time > known + state_window or head_time > last_time) then
     foreign, answering = true, false
+    tail = head
   end
   if not foreign and known > now + state_window then
     -- The clock has been set back: everything is taken as charged now, by the newest record.
     is_short, known, head, places, old_end, before_last = true, now, tail - 1, 0, 0, start
     last_time, head_time, head_total = now, now, last_total
-    state = pack('<I7I6I6I4I6I4', known, state_window, head, start, now % 281474976710656, last_total)
+    state = pack(short_header, known, state_window, head, start)
+      .. pack('<I6I4', now % 281474976710656, last_total)
     written, expires = state, now + state_window
   end
   local header = state
@@ -179,25 +173,15 @@ if in_ring then
         if index < tail - 1 then before_last = (before_last - units) % 4294967296 end
         last_total = (last_total - units) % 4294967296
         used = used - units
+        -- A refund is no charge: the stored time stays that of the window of the last one.
         if not is_short then
-          header = pack('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', known, state_window, old_life, old_end,
-            start, head, tail, places, until_ms, before_last, last_time, last_total, head_time,
-            head_total)
+          header = pack(long_header, known, state_window, old_life, old_end, start, head, tail,
+            places, until_ms, before_last, stored_last_time, last_total,
+            tail == head + 1 and stored_last_time or head_time, head_total)
             .. newest_block .. oldest_block
         end
-        if last_time < stored_last_time and is_short then
-          -- A refund is no charge: the stored time stays that of the window of the last one.
-          written = sub(header, 1, at_newest) .. sub(state, at_newest + 1, at_newest + 6)
-            .. sub(header, -4)
-        elseif last_time < stored_last_time then
-          local stored_head_time = tail == head + 1 and stored_last_time or head_time
-          written = pack('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', known, state_window, old_life, old_end, start,
-            head, tail, places, until_ms, before_last, stored_last_time, last_total, stored_head_time,
-            head_total) .. sub(header, 79, at_newest) .. sub(state, at_newest + 1, at_newest + 6)
-            .. sub(header, at_newest + 7)
-        else
-          written = header
-        end
+        written = sub(header, 1, at_newest) .. sub(state, at_newest + 1, at_newest + 6)
+          .. sub(header, at_newest + 7)
         if is_short then
           text = header
         elseif floor(first / 8) == newest then
@@ -334,10 +318,10 @@ if in_ring then
       end
       local record = pack('<I6I4', stamp % 281474976710656, relative)
       if is_short then
-        header = pack('<I7I6I6I4', known, state_window, head, start) .. kept .. record
+        header = pack(short_header, known, state_window, head, start) .. kept .. record
       else
-        header = pack('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', known, state_window, old_life, old_end, start,
-          head, tail, places, until_ms, before_last, last_time, last_total, first_time, first_total)
+        header = pack(long_header, known, state_window, old_life, old_end, start, head, tail, places,
+          until_ms, before_last, last_time, last_total, first_time, first_total)
           .. newest_block .. record
       end
       if is_short or places == 0 then

@@ -9,13 +9,29 @@
 -- TTL      when the debt is paid off and an eighth of the window; renewed when the key would expire
 --          before the debt is paid off
 if not block_header then state = read('GET', key) end
+local layout = '<I6I6I7I5I6I6'
+
+-- Returns the time from the anchor until so many units of the debt are paid:
+-- ceil((units * window - credit) / limit). It gets everything as arguments: see carried.lua.
+local function paid_after(units, credit, limit, window)
+  -- The time of the last unit is added apart: a product beyond 2^53 would be inexact.
+  local time, rest = (units - 1) * window + (window - credit), nil
+  if time < 9007199254740992 then
+    rest = time % limit
+    time = (time - rest) / limit
+  else
+    time, rest = mul_div(units - 1, window, window - credit, limit)
+  end
+  return rest > 0 and time + 1 or time
+end
+
 local burst = parameter
 capacity = burst
 local debt, credit, anchor, ahead, rate_limit, rate_window, until_ms = 0, 0, 0, 0, limit, window, 0
 local old_debt, old_credit, old_limit, old_window
 if state then
   if #state == 36 then
-    old_debt, old_credit, anchor, old_limit, old_window, until_ms = parse('<I6I6I7I5I6I6', state)
+    old_debt, old_credit, anchor, old_limit, old_window, until_ms = parse(layout, state)
   else
     foreign = true
   end
@@ -28,12 +44,9 @@ if state then
   elseif anchor > now + old_window then
     -- The clock has been set back: the debt is taken as made now.
     anchor = now
-    local payoff = 0
-    if old_debt > 0 then
-      payoff = mul_div(old_debt - 1, old_window, old_window - old_credit, old_limit) + 1
-    end
+    local payoff = old_debt > 0 and paid_after(old_debt, old_credit, old_limit, old_window) or 0
     until_ms = math.floor((now + payoff + old_window / 8) / 1000) + 1
-    state = pack('<I6I6I7I5I6I6', old_debt, old_credit, anchor, old_limit, old_window, until_ms)
+    state = pack(layout, old_debt, old_credit, anchor, old_limit, old_window, until_ms)
     written, expires = state, until_ms * 1000 - 1000
   end
   -- By how much the bucket is ahead of a clock that ran backward.
@@ -42,8 +55,7 @@ if state then
   credit = old_credit
   if old_limit ~= limit or old_window ~= window then
     -- Since the last charge the faster of the old and the new rate counts.
-    local scaled, rest = mul_div(old_limit, window, 0, old_window)
-    if scaled > limit or scaled == limit and rest > 0 then
+    if mul_div(limit, old_window, 0, window) < old_limit then
       rate_limit, rate_window = old_limit, old_window
     elseif old_window ~= window then
       credit = mul_div(credit, window, 0, old_window)
@@ -72,15 +84,8 @@ elseif operation == 'g' and answering then
   -- Debts are paid in the order in which they were made. So the units left of this debt are those
   -- that the refill since the charge has not paid, at the fastest rate that is known.
   local fast_limit, fast_window = spent_limit, spent_window
-  for i = 1, 2 do
-    local other_limit, other_window = limit, window
-    if i == 1 then other_limit, other_window = old_limit, old_window end
-    if other_limit ~= fast_limit or other_window ~= fast_window then
-      local scaled, rest = mul_div(other_limit, fast_window, 0, other_window)
-      if scaled > fast_limit or scaled == fast_limit and rest > 0 then
-        fast_limit, fast_window = other_limit, other_window
-      end
-    end
+  if mul_div(spent_limit, rate_window, 0, spent_window) < rate_limit then
+    fast_limit, fast_window = rate_limit, rate_window
   end
   local paid_part = mark3
   if fast_window ~= spent_window then
@@ -124,18 +129,8 @@ if answering then
       free = burst > debt and burst - debt or 0
     end
   end
-  if debt > 0 then
-    -- ceil((debt * window - credit) / limit), by the rate until the next charge
-    local rest
-    reset_after = debt * rate_window - credit
-    if reset_after < 9007199254740992 then
-      rest = reset_after % rate_limit
-      reset_after = (reset_after - rest) / rate_limit
-    else
-      reset_after, rest = mul_div(debt - 1, rate_window, rate_window - credit, rate_limit)
-    end
-    if rest > 0 then reset_after = reset_after + 1 end
-  end
+  -- The waits are those by the rate until the next charge.
+  if debt > 0 then reset_after = paid_after(debt, credit, rate_limit, rate_window) end
   if units > 0 and operation ~= 'g' then
     if now > anchor then anchor = now end
     ahead = anchor - now
@@ -148,28 +143,18 @@ if answering then
       written = pack('<I6I6I7I5I6', debt, credit, anchor, limit, window)
     else
       until_ms = math.floor((paid_at + window / 8) / 1000) + 1
-      written, expires = pack('<I6I6I7I5I6I6', debt, credit, anchor, limit, window, until_ms),
+      written, expires = pack(layout, debt, credit, anchor, limit, window, until_ms),
         until_ms * 1000 - 1000
     end
   end
   if debt > 0 then
     -- The wait until the debt is so low that the charge fits.
     reset_after = reset_after + ahead
-    local excess, rest = debt - burst, nil
-    if excess <= 0 then
-      next_after = rate_window - credit
-      rest = next_after % rate_limit
-      next_after = (next_after - rest) / rate_limit
-    else
-      next_after, rest = mul_div(excess, rate_window, rate_window - credit, rate_limit)
-    end
-    if rest > 0 then next_after = next_after + 1 end
-    next_after = next_after + ahead
+    local excess = debt > burst and debt - burst or 0
+    next_after = ahead + paid_after(excess + 1, credit, rate_limit, rate_window)
     excess = debt + cost - burst
     if units == 0 and excess > 0 and cost <= burst then
-      retry_after, rest = mul_div(excess - 1, rate_window, rate_window - credit, rate_limit)
-      if rest > 0 then retry_after = retry_after + 1 end
-      retry_after = retry_after + ahead
+      retry_after = ahead + paid_after(excess, credit, rate_limit, rate_window)
     end
   end
 end

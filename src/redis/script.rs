@@ -164,6 +164,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "b5ded9a04227ec16f805704517413778d463806e");
+        assert_eq!(*SHA, "77a5f0269d99f251808487f47c92f7c0b366b3ed");
     }
 }
