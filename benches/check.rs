@@ -19,6 +19,7 @@ use governor::{
     state::keyed::DefaultKeyedStateStore,
 };
 use plimsoll::{Algorithm, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota};
+use plimsoll_testing::algorithms::{Parameter, with_parameter};
 use support::{
     Bar, compare, heading,
     keys::{Walk, keys},
@@ -93,22 +94,21 @@ fn algorithms() -> [(Algorithm, f64); Algorithm::EACH.len()] {
 fn ample(algorithm: Algorithm) -> Quota {
     let quota = match algorithm {
         Algorithm::TokenBucket { .. } => Quota::per_second(u64::from(RATE)),
-        Algorithm::SlidingLog => Quota::per_second(Quota::MAX_LOGGED),
-        _ => Quota::per_minute(Quota::MAX_LOGGED),
-    };
-    let quota = match algorithm {
-        Algorithm::SlidingLog => Quota::new(quota.limit(), Duration::from_millis(1)).unwrap(),
-        _ => quota,
+        Algorithm::SlidingLog => Quota::new(Quota::MAX_LOGGED, Duration::from_millis(1)).unwrap(),
+        Algorithm::SlidingBuckets(_) | Algorithm::SlidingCounter | Algorithm::FixedWindow => {
+            Quota::per_minute(Quota::MAX_LOGGED)
+        }
+        other => panic!("`ample` in benches/check.rs does not know {other}"),
     };
     quota.with_algorithm(algorithm).unwrap()
 }
 
 /// Admits one charge and then denies for the rest of the day.
 fn tight(algorithm: Algorithm) -> Quota {
-    let algorithm = match algorithm {
-        Algorithm::TokenBucket { .. } => Algorithm::TokenBucket { burst: 1 },
-        other => other,
-    };
+    let algorithm = with_parameter(algorithm, |parameter| match parameter {
+        Parameter::Burst => 1,
+        Parameter::Buckets => 10,
+    });
     Quota::per_day(1).with_algorithm(algorithm).unwrap()
 }
 

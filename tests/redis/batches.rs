@@ -1,14 +1,15 @@
 //! Checks that share a call decide as if each had one of its own.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, iter, time::Duration};
 
 use futures_util::future::join_all;
 use plimsoll::{
     Algorithm, Charge, Decision, Effect, ErrorKind, Key, Limiter, ManualClock, MemoryConfig,
-    MemoryStore, Policy, RedisConfig, RedisStore, Resilience,
+    MemoryStore, Policy, Quota, RedisConfig, RedisStore, Resilience,
     store::{Request, Store},
 };
 use plimsoll_testing::{
+    algorithms::with_parameters,
     calm::on_a_calm_machine,
     seed::{self, Random},
     servers::{Cluster, Server},
@@ -39,7 +40,7 @@ fn calls(servers: &[Server]) -> u64 {
     servers.iter().map(of).sum()
 }
 
-const CASES: [&str; 7] = [
+const CASES: &[&str] = &[
     "allowed",
     "denied",
     "some of a group denied, some not",
@@ -127,7 +128,7 @@ fn check<'p>(policies: &'p [Policy], seed: u64, random: &mut Random) -> Vec<Char
     let tag = format!("t{seed}");
     (0..random.one(&[1, 1, 1, 2, 3]))
         .map(|_| {
-            let policy = &policies[random.below(3) as usize];
+            let policy = &policies[random.below(policies.len() as u64) as usize];
             let key = Key::from(format!("{seed}-{}", random.below(4))).tagged(&tag);
             let capacity = policy.quota().capacity();
             let cost = random.one(&[0, 1, 1, 1, 2, capacity / 3, capacity, capacity + 1]);
@@ -223,13 +224,15 @@ async fn without_batching_each_check_has_its_call() {
 /// Keys that hold something else fail their own check, and no other.
 #[tokio::test]
 async fn a_check_that_cannot_be_decided_harms_no_other() {
-    for algorithm in ["", " token-bucket(3)", " sliding-counter", " fixed-window"] {
+    for algorithm in Algorithm::EACH {
+        let algorithm = with_parameters(*algorithm, 4, 3);
+        let quota = Quota::per_hour(3).with_algorithm(algorithm).expect("a quota");
         let server = Server::start();
         let config = in_order().plain_keys(true);
         let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
             .await
             .expect("a store");
-        let (limiter, policy) = (bare(store), policy("mixed", &format!("3/h{algorithm}")));
+        let (limiter, policy) = (bare(store), Policy::new("mixed", quota).expect("a policy"));
         let other = crate::policy("other", "3/h");
         for key in ["list", "text"] {
             assert!(limiter.check(policy.charge(key, 1)).await.expect("an answer").is_allowed());
@@ -240,29 +243,30 @@ async fn a_check_that_cannot_be_decided_harms_no_other() {
             let fill = if key.contains("list") { "LPUSH" } else { "SET" };
             server.ask::<()>(&format!("{fill} {key} something"));
         }
-        let group: Vec<Vec<Charge<'_>>> = (0..40_u64)
-            .map(|number| match number % 5 {
-                1 => vec![policy.charge("list", 1)],
-                2 => vec![policy.charge("text", 1)],
-                // All or nothing: the other charge is not spent either.
-                3 => vec![other.charge("alice", 1), policy.charge("list", 1)],
-                _ => vec![policy.charge("alice", 1)],
-            })
-            .collect();
-        let answers = join_all(group.into_iter().map(|charges| limiter.check(charges))).await;
+        let sound = (false, vec![policy.charge("alice", 1)]);
+        let broken = [
+            vec![policy.charge("list", 1)],
+            vec![policy.charge("text", 1)],
+            // All or nothing: the other charge is not spent either.
+            vec![other.charge("alice", 1), policy.charge("list", 1)],
+        ];
+        let group = iter::once(sound).chain(broken.map(|charges| (true, charges)));
+        let group: Vec<(bool, Vec<Charge<'_>>)> = group.cycle().take(40).collect();
+        let answers = join_all(
+            group
+                .into_iter()
+                .map(async |(is_broken, charges)| (is_broken, limiter.check(charges).await)),
+        );
         let mut admitted = 0;
-        for (number, answer) in answers.into_iter().enumerate() {
-            match (number % 5, answer) {
-                (1..=3, answer) => {
-                    let error = answer.expect_err("the key holds something else");
-                    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
-                }
-                (_, answer) => {
-                    admitted += u64::from(answer.expect("an answer").is_allowed());
-                }
+        for (is_broken, answer) in answers.await {
+            if is_broken {
+                let error = answer.expect_err("the key holds something else");
+                assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+            } else {
+                admitted += u64::from(answer.expect("an answer").is_allowed());
             }
         }
-        assert_eq!(admitted, 3, "{algorithm}");
+        assert_eq!(admitted, quota.limit(), "{algorithm}");
         let Ok(Decision::Allowed(left)) = limiter.peek(other.charge("alice", 0)).await else {
             panic!("nothing was spent");
         };

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Effect, Error, ErrorKind, Limiter, RedisConfig, RedisStore};
+use plimsoll::{Algorithm, Effect, Error, ErrorKind, Limiter, RedisConfig, RedisStore};
 use plimsoll_testing::{
     calm::eventually,
     servers::{Server, free_port, until},
@@ -36,7 +36,8 @@ fn assert_says(error: &Error, kind: ErrorKind, advice: &str) {
     assert!(error.to_string().contains(advice), "{error}");
 }
 
-const ALL: [(&str, &str); 5] = [
+/// A quota of each algorithm, and the tag of its keys.
+const EACH: [(&str, &str); Algorithm::EACH.len()] = [
     ("5/h", "l3"),
     ("5/h sliding-buckets(4)", "b3"),
     ("5/h sliding-counter", "c2"),
@@ -104,7 +105,7 @@ async fn a_replica_and_a_full_server() {
     let on_replica = limiter(&replica).await;
     replica.ask::<()>(&format!("REPLICAOF 127.0.0.1 {}", primary.port));
     until("the replica follows", || replica.info("replication", "master_link_status") == "up");
-    for (quota, _) in ALL {
+    for (quota, _) in EACH {
         assert_says(
             &fails(&on_replica, quota).await,
             ErrorKind::ReadOnly,
@@ -114,7 +115,7 @@ async fn a_replica_and_a_full_server() {
 
     let on_primary = limiter(&primary).await;
     primary.ask::<()>("CONFIG SET maxmemory 1");
-    for (quota, _) in ALL {
+    for (quota, _) in EACH {
         assert_says(&fails(&on_primary, quota).await, ErrorKind::OutOfMemory, "raise maxmemory");
     }
     assert!(primary.keys().is_empty(), "nothing was written");
@@ -161,7 +162,7 @@ async fn a_full_disk() {
     // Redis finds out with a write that it still acknowledges, or while it writes the charge down.
     let _ = server.try_ask::<()>("SET other 1");
     server.until_wrote("err");
-    for (quota, _) in ALL {
+    for (quota, _) in EACH {
         assert_says(&fails(&limiter, quota).await, ErrorKind::CannotPersist, "make room");
     }
     server.limit_files("unlimited");
@@ -230,7 +231,7 @@ async fn a_foreign_key_has_a_policy() {
 async fn what_belongs_to_others_is_left_alone() {
     let server = Server::start();
     let limiter = limiter(&server).await;
-    for (quota, layout) in ALL {
+    for (quota, layout) in EACH {
         let key = format!("plim:{{=alice}}:p:{layout}");
         let texts = [21, 38, 41, 83, 5, 300].map(|length| "x".repeat(length));
         let commands = texts.iter().map(|text| format!("SET {key} {text}"));

@@ -23,7 +23,7 @@ const EACH: [(&str, &str); Algorithm::EACH.len()] = [
 ];
 
 /// Numbers at the ends of what fields of a state can hold.
-const EXTREMES: [u64; 8] = [0, 1, 7, 0xff, (1 << 31) - 1, (1 << 47) - 1, (1 << 53) - 1, u64::MAX];
+const EXTREMES: &[u64] = &[0, 1, 7, 0xff, (1 << 31) - 1, (1 << 47) - 1, (1 << 53) - 1, u64::MAX];
 
 async fn limiter(server: &Server, resilience: Resilience) -> Limiter {
     let config = patient().plain_keys(true);
@@ -45,26 +45,46 @@ fn is_about_the_key(result: &Result<Decision<'_>, Error>) -> bool {
     }
 }
 
+#[derive(Debug, Clone, Copy)]
+enum Damage {
+    FlippedBits,
+    CutShort,
+    Longer,
+    /// A plausible beginning, and then anything.
+    OtherEnd,
+    AllOther,
+    /// One of [`EXTREMES`] in the place of some number.
+    Extreme,
+}
+
+const DAMAGES: &[Damage] = &[
+    Damage::FlippedBits,
+    Damage::CutShort,
+    Damage::Longer,
+    Damage::OtherEnd,
+    Damage::AllOther,
+    Damage::Extreme,
+];
+
 /// Changes a few bytes of a state, or replaces its numbers.
 fn damage(random: &mut Random, state: &[u8]) -> Vec<u8> {
     let mut state = state.to_vec();
-    match random.below(6) {
-        0 => {
+    match random.one(DAMAGES) {
+        Damage::FlippedBits => {
             for _ in 0..=random.below(3) {
                 let bit = random.below(state.len() as u64 * 8) as usize;
                 state[bit / 8] ^= 1 << (bit % 8);
             }
         }
-        1 => state.truncate(random.below(state.len() as u64) as usize),
-        2 => state.extend((0..random.below(400)).map(|byte| byte as u8)),
-        3 => {
-            // A plausible beginning, and then anything.
+        Damage::CutShort => state.truncate(random.below(state.len() as u64) as usize),
+        Damage::Longer => state.extend((0..random.below(400)).map(|byte| byte as u8)),
+        Damage::OtherEnd => {
             let from = random.below(state.len() as u64) as usize;
             state[from..].iter_mut().for_each(|byte| *byte = random.below(256) as u8);
         }
-        4 => state.iter_mut().for_each(|byte| *byte = random.below(256) as u8),
-        _ => {
-            let number = random.one(&EXTREMES).to_le_bytes();
+        Damage::AllOther => state.iter_mut().for_each(|byte| *byte = random.below(256) as u8),
+        Damage::Extreme => {
+            let number = random.one(EXTREMES).to_le_bytes();
             let from = random.below(state.len().min(78) as u64) as usize;
             let length = (1 + random.below(7) as usize).min(state.len() - from);
             state[from..from + length].copy_from_slice(&number[..length]);
@@ -109,7 +129,7 @@ async fn decide_on_hostile_states(random: &mut Random) {
                     continue;
                 }
                 set(&mut connection, &key, &damaged);
-                let policy = &policies[random.below(3) as usize];
+                let policy = &policies[random.below(policies.len() as u64) as usize];
                 let results = [
                     limiter.peek(policy.charge("alice", 3)).await,
                     limiter.check(policy.charge("alice", 1)).await,

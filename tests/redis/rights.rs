@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use plimsoll::{Limiter, RedisConfig, RedisStore, Resilience};
+use plimsoll::{Algorithm, Limiter, RedisConfig, RedisStore, Resilience};
 use plimsoll_testing::{policy, servers::Server};
 
 use crate::patient;
 
-/// The quotas, each with a window in which nothing comes back during the test.
-const EACH: [&str; 6] = [
+/// A quota of each algorithm, and a log that expires soon. Nothing comes back during the test.
+const EACH: [&str; Algorithm::EACH.len() + 1] = [
     "100/4s",
     "100/4s sliding-buckets(1000)",
     "400/400d sliding-buckets(2)",
@@ -17,8 +17,13 @@ const EACH: [&str; 6] = [
     "400/400d fixed-window",
 ];
 
+/// The charges of a key under a quota, and those before a right is taken away, which write the state as a
+/// whole.
+const CHARGES: u64 = 50;
+const CHARGES_BEFORE: u64 = 15;
+
 /// The commands of a check.
-const COMMANDS: [&str; 6] = ["get", "set", "getrange", "setrange", "pexpireat", "time"];
+const COMMANDS: &[&str] = &["get", "set", "getrange", "setrange", "pexpireat", "time"];
 
 #[tokio::test]
 async fn what_is_charged_has_been_admitted() {
@@ -39,9 +44,8 @@ async fn what_is_charged_has_been_admitted() {
             let limiter = Limiter::with(store, Resilience::none());
             let policy = policy("p", quota);
             let mut admitted = 0;
-            for number in 0..50 {
-                // After the first charges, which write the state as a whole.
-                if number == 15 {
+            for number in 0..CHARGES {
+                if number == CHARGES_BEFORE {
                     server.ask::<()>(&format!("ACL SETUSER part -{command}"));
                 }
                 match limiter.check(policy.charge("alice", 1)).await {

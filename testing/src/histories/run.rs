@@ -312,7 +312,17 @@ impl Player<'_> {
                 Quota::new_with_algorithm(limit_part.of(limit).max(1), window, algorithm)
             }
             (Change::Lease(lease), _) => Ok(leased(old, lease)),
-            (Change::Burst(_) | Change::Back, _) => Ok(self.history.quotas[index]),
+            (
+                Change::Burst(_),
+                Algorithm::SlidingLog
+                | Algorithm::SlidingBuckets(_)
+                | Algorithm::SlidingCounter
+                | Algorithm::FixedWindow,
+            )
+            | (Change::Back, _) => Ok(self.history.quotas[index]),
+            (Change::Burst(_), other) => {
+                panic!("`change` in testing/src/histories/run.rs does not know {other}")
+            }
         };
         let Ok(mut new) = new else { return };
         if let Some(lease) = old.lease().filter(|_| new.lease().is_none() && change.keeps_lease()) {

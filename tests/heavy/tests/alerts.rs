@@ -29,6 +29,10 @@ use tokio::{task::yield_now, time::sleep};
 /// The upper bounds of the buckets in `examples/heavy/prometheus.rs`.
 const BUCKETS: [f64; 8] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1];
 
+/// The scrapes of most scenarios, one for each minute, and the minute in which a store begins to fail.
+const MINUTES: u64 = 40;
+const FAILS_FROM: u64 = 20;
+
 /// A store that passes for a shared one, and can be slow or fail.
 #[derive(Debug)]
 struct Shared {
@@ -69,6 +73,11 @@ impl World {
         let limiter = Limiter::with(Arc::clone(&store), resilience);
         let policy = |name, quota: &str| Policy::new(name, quota).unwrap();
         Self { store, limiter, free: policy("free", "5/h"), overall: policy("overall", "1000/s") }
+    }
+
+    /// Makes ten checks of keys that were not charged before.
+    async fn check_new_keys(&self, minute: u64) {
+        self.check(minute * 10..minute * 10 + 10).await;
     }
 
     /// Makes one check for each of these keys.
@@ -200,18 +209,18 @@ fn each_alert_fires() {
 
 #[test]
 fn no_alert_fires_while_all_is_well() {
-    let pages = scrapes(40, Duration::ZERO, Resilience::default(), async |world, minute| {
-        world.check(minute * 10..minute * 10 + 10).await;
+    let pages = scrapes(MINUTES, Duration::ZERO, Resilience::default(), async |world, minute| {
+        world.check_new_keys(minute).await;
     });
     check("1m", &pages, &[]);
 }
 
 fn store_down() {
-    let pages = scrapes(40, Duration::ZERO, Resilience::default(), async |world, minute| {
-        if minute == 20 {
+    let pages = scrapes(MINUTES, Duration::ZERO, Resilience::default(), async |world, minute| {
+        if minute == FAILS_FROM {
             *world.store.fails.lock().unwrap() = Some(ErrorKind::Unavailable);
         }
-        world.check(minute * 10..minute * 10 + 10).await;
+        world.check_new_keys(minute).await;
     });
     let summary = "Redis decides no checks, or not those of some nodes; the instances decide by \
                    themselves.";
@@ -222,11 +231,11 @@ fn store_down() {
 /// alert fires.
 fn store_refuses() {
     let resilience = Resilience::default().without_breaker();
-    let pages = scrapes(40, Duration::ZERO, resilience, async |world, minute| {
-        if minute == 20 {
+    let pages = scrapes(MINUTES, Duration::ZERO, resilience, async |world, minute| {
+        if minute == FAILS_FROM {
             *world.store.fails.lock().unwrap() = Some(ErrorKind::OutOfMemory);
         }
-        world.check(minute * 10..minute * 10 + 10).await;
+        world.check_new_keys(minute).await;
     });
     let labels = "severity: page, job: api, kind: out_of_memory";
     let summary = "Redis refuses the limiter: out_of_memory.";
@@ -235,7 +244,7 @@ fn store_refuses() {
 
 fn store_slow() {
     let delay = Duration::from_millis(28);
-    let pages = scrapes(40, delay, Resilience::default(), async |world, minute| {
+    let pages = scrapes(MINUTES, delay, Resilience::default(), async |world, minute| {
         world.check([minute]).await;
     });
     let summary = "1% of the calls to Redis take over 20 ms. At 40 ms they count as failures.";
@@ -246,7 +255,7 @@ fn store_slow() {
 /// the limiter begins to measure the delay, and finds 40 ms.
 fn process_late() {
     let delay = Duration::from_millis(30);
-    let pages = scrapes(40, delay, Resilience::default(), async |world, minute| {
+    let pages = scrapes(MINUTES, delay, Resilience::default(), async |world, minute| {
         let block = async {
             for millis in [15, 40] {
                 thread::sleep(Duration::from_millis(millis));
@@ -263,7 +272,7 @@ fn process_late() {
 
 /// The policy that refuses is named, and not `overall`, which refuses nothing.
 fn many_denials() {
-    let pages = scrapes(40, Duration::ZERO, Resilience::default(), async |world, _| {
+    let pages = scrapes(MINUTES, Duration::ZERO, Resilience::default(), async |world, _| {
         world.check([7; 10]).await;
     });
     let labels = "severity: ticket, job: api, policy: free";
