@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
-use plimsoll::{Charge, Policy, store::Verdict};
+use plimsoll::{Charge, Decision, Policy, store::Verdict};
 
 use super::checks::{START, check, each_algorithm, remaining};
-use crate::{Fixture, hold, policy};
+use crate::{
+    Fixture,
+    algorithms::{Returns, returns},
+    hold, policy,
+};
 
 /// Returns the number of units granted, or `None` if the check is denied.
 async fn granted(fixture: &Fixture, charge: Charge<'_>) -> Option<u64> {
@@ -79,6 +83,26 @@ pub async fn a_lease_is_refunded_and_settled_like_a_charge(fixture: Fixture) {
         assert_eq!(peek.outcomes().get(0).expect("an outcome").granted(), 0);
         let _ = fixture.limiter.penalize(lease()).await.expect("an answer");
         assert_eq!(remaining(&fixture, policy).await, 7);
+    }
+}
+
+/// A lease is refunded in parts, and the mark of a part follows from the debt after the charge.
+pub async fn a_mark_has_the_debt_of_a_token_bucket(fixture: Fixture) {
+    fixture.set(START);
+    for policy in &each_algorithm(100) {
+        let mut marked = Vec::new();
+        for units in [30, 11, 1] {
+            let Decision::Allowed(allowed) = check(&fixture, policy, units).await else {
+                panic!("{policy:?} has units for {units}")
+            };
+            marked.push(allowed.into_receipt().lines()[0].mark().parts()[1]);
+        }
+        let algorithm = policy.quota().algorithm();
+        let has_debts = match returns(algorithm) {
+            Returns::AtRate { .. } => true,
+            Returns::AfterWindow | Returns::ByPeriod => false,
+        };
+        assert_eq!(marked == [30, 41, 42], has_debts, "{algorithm}: {marked:?}");
     }
 }
 

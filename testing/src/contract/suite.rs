@@ -59,7 +59,8 @@ macro_rules! store_contract {
                     a_settlement_keeps_the_window_of_the_key_quota;
                 leases: a_lease_takes_half_of_what_is_free_beyond_its_cost,
                     the_leases_of_one_check_see_each_other, a_lease_is_all_or_nothing,
-                    a_lease_is_refunded_and_settled_like_a_charge;
+                    a_lease_is_refunded_and_settled_like_a_charge,
+                    a_mark_has_the_debt_of_a_token_bucket;
                 waits: a_wait_is_exact, the_longest_wait_binds, the_fewest_units_bind,
                     a_full_key_waits_for_nothing, time_that_runs_backward_returns_nothing,
                     a_clock_that_was_set_back_heals_within_a_window,
