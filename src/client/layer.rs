@@ -2,19 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tower_layer::Layer;
-
-use super::{
-    Pace,
-    upstream::{Pauses, UpstreamHeaders},
-};
+use super::upstream::{Pauses, UpstreamHeaders};
 use crate::{
     limiter::Limiter,
     middleware::Reset,
     rule::{Rule, Rules},
 };
 
-/// A tower [`Layer`] that paces the calls of an HTTP or gRPC client.
+/// A tower [`Layer`](tower_layer::Layer) that paces the calls of an HTTP or gRPC client.
 ///
 /// It charges each call under one or several [`Rule`]s before the call is made. A call that the
 /// quota does not allow fails at once with [`PaceError::Denied`](super::PaceError::Denied), or
@@ -153,13 +148,5 @@ impl PaceLayer {
     pub fn x_ratelimit(mut self, reset: Reset) -> Self {
         self.upstream_headers.x_ratelimit = Some(reset);
         self
-    }
-}
-
-impl<S> Layer<S> for PaceLayer {
-    type Service = Pace<S>;
-
-    fn layer(&self, inner: S) -> Pace<S> {
-        Pace::new(inner, self.clone())
     }
 }

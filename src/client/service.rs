@@ -12,6 +12,7 @@ use std::{
 use http::{Request, Response, response::Parts};
 use http_body::Body;
 use tokio::time::Instant;
+use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
@@ -35,9 +36,11 @@ pub struct Pace<S> {
     layer: Arc<PaceLayer>,
 }
 
-impl<S> Pace<S> {
-    pub(super) fn new(inner: S, layer: PaceLayer) -> Self {
-        Self { inner, layer: Arc::new(layer) }
+impl<S> Layer<S> for PaceLayer {
+    type Service = Pace<S>;
+
+    fn layer(&self, inner: S) -> Pace<S> {
+        Pace { inner, layer: Arc::new(self.clone()) }
     }
 }
 

@@ -1,11 +1,15 @@
 //! [`Algorithm`], and the registry of all algorithms.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
-use super::Quota;
 use crate::error::Error;
 
-/// An algorithm that counts the units of a [`Quota`].
+/// The bounds of a [`Quota`](super::Quota), which publishes them.
+pub(super) const MAX_LIMIT: u64 = 1_000_000_000_000;
+pub(super) const MAX_LOGGED: u64 = 1 << 31;
+pub(super) const MAX_WINDOW: Duration = Duration::from_secs(400 * 86_400);
+
+/// An algorithm that counts the units of a [`Quota`](super::Quota).
 ///
 /// [The table of bounds](crate#choosing-an-algorithm) helps to choose one. [`live_limits`] says what
 /// happens to units that are spent when the quota changes.
@@ -241,7 +245,7 @@ impl fmt::Display for Algorithm {
 
 /// Checks that the records of a log can hold the units.
 fn validate_logged(limit: u64) -> Result<(), Error> {
-    if limit > Quota::MAX_LOGGED {
+    if limit > MAX_LOGGED {
         let allowed = "1 to 2147483648 for a sliding log or sliding buckets";
         return Err(Error::invalid("limit", limit, allowed));
     }
@@ -250,11 +254,11 @@ fn validate_logged(limit: u64) -> Result<(), Error> {
 
 /// Checks that the burst refills within the longest window, so that a timestamp can hold the end.
 fn validate_burst(burst: u64, limit: u64, window: u64) -> Result<(), Error> {
-    if burst == 0 || burst > Quota::MAX_LIMIT {
+    if burst == 0 || burst > MAX_LIMIT {
         return Err(Error::invalid("burst", burst, "1 to 1000000000000"));
     }
     let refill = u128::from(burst) * u128::from(window) / u128::from(limit);
-    if refill > Quota::MAX_WINDOW.as_micros() {
+    if refill > MAX_WINDOW.as_micros() {
         return Err(Error::invalid("burst", burst, "what refills in 400 days at this rate"));
     }
     Ok(())

@@ -2,8 +2,8 @@
 
 use std::{fmt, time::Duration};
 
-use super::{UnitsReturn, lease};
-use crate::{clock::Timestamp, error::Error, quota::Algorithm};
+use super::algorithm::{self, Algorithm, UnitsReturn};
+use crate::{clock::Timestamp, error::Error};
 
 /// A limit of units per window, and the [`Algorithm`] that counts them.
 ///
@@ -41,13 +41,13 @@ pub struct Quota {
 
 impl Quota {
     /// The highest limit, in units: 10^12.
-    pub const MAX_LIMIT: u64 = 1_000_000_000_000;
+    pub const MAX_LIMIT: u64 = algorithm::MAX_LIMIT;
     /// The highest limit of the algorithms that keep a log, in units: 2^31.
-    pub const MAX_LOGGED: u64 = 1 << 31;
+    pub const MAX_LOGGED: u64 = algorithm::MAX_LOGGED;
     /// The shortest window: 1 ms.
     pub const MIN_WINDOW: Duration = Duration::from_millis(1);
     /// The longest window: 400 days.
-    pub const MAX_WINDOW: Duration = Duration::from_secs(400 * 86_400);
+    pub const MAX_WINDOW: Duration = algorithm::MAX_WINDOW;
     /// The shortest window of a [leased](Self::leased) quota: 500 ms.
     pub const MIN_LEASED_WINDOW: Duration = Duration::from_millis(500);
     /// The longest [lease](Self::leased): 1 h.
@@ -189,7 +189,7 @@ impl Quota {
     ///   lease together are longer than [`MAX_WINDOW`](Self::MAX_WINDOW);
     /// - a token bucket refills its whole burst, or more, during the lease.
     pub fn leased(self, lease: Duration) -> Result<Self, Error> {
-        lease::validate(lease, &self.with_lease(0))?;
+        validate_lease(lease, &self.with_lease(0))?;
         Ok(self.with_lease(lease.as_millis() as u64))
     }
 
@@ -234,7 +234,7 @@ impl Quota {
     pub fn counted(&self) -> Self {
         match self.lease_millis() {
             0 => *self,
-            _ => lease::counted(self.with_lease(0), self.lease_micros()),
+            _ => counted_by_store(self.with_lease(0), self.lease_micros()),
         }
     }
 
@@ -336,5 +336,109 @@ impl Quota {
 impl fmt::Debug for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Quota({self})")
+    }
+}
+
+/// Checks that `quota` can be leased for `lease`.
+fn validate_lease(lease: Duration, quota: &Quota) -> Result<(), Error> {
+    if quota.window() < Quota::MIN_LEASED_WINDOW {
+        let allowed = "500 ms to 400 days for a leased quota";
+        return Err(Error::invalid("window", quota.window(), allowed));
+    }
+    let (longest, reason) = longest_lease(quota);
+    if longest < Duration::from_millis(1) {
+        return Err(Error::invalid("lease", lease, format_args!("none for {quota} ({reason})")));
+    }
+    if lease.is_zero() || lease > longest {
+        return Err(Error::invalid(
+            "lease",
+            lease,
+            format_args!("1 ms to {longest:?} for {quota} ({reason})"),
+        ));
+    }
+    if !lease.subsec_nanos().is_multiple_of(1_000_000) {
+        return Err(Error::invalid("lease", lease, "a whole number of milliseconds"));
+    }
+    Ok(())
+}
+
+/// Returns the longest lease of `quota` in whole milliseconds, and the rule that ends it there.
+fn longest_lease(quota: &Quota) -> (Duration, &'static str) {
+    let burst = match quota.algorithm().units_return() {
+        UnitsReturn::AtRate { burst } => {
+            // One unit of the burst has to remain: burst - ceil(limit * lease / window) >= 1.
+            let micros =
+                u128::from(burst - 1) * quota.window().as_micros() / u128::from(quota.limit());
+            Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+        }
+        UnitsReturn::AfterWindow | UnitsReturn::ByPeriod => Duration::MAX,
+    };
+    let rules = [
+        (quota.window() / 10, "a tenth of the window"),
+        (Quota::MAX_LEASE, "1 hour"),
+        (Quota::MAX_WINDOW - quota.window(), "window and lease are at most 400 days"),
+        (burst, "the burst must exceed what refills during a lease"),
+    ];
+    let (longest, reason) = rules.into_iter().min().unwrap_or_default();
+    (Duration::from_millis(longest.as_millis() as u64), reason)
+}
+
+/// Returns the quota by which a shared store counts `quota`, which has been leased for `micros`.
+fn counted_by_store(quota: Quota, micros: u64) -> Quota {
+    let (limit, window, algorithm) = (quota.limit(), quota.window_micros(), quota.algorithm());
+    match algorithm.units_return() {
+        UnitsReturn::AtRate { .. } => {
+            let refill =
+                (u128::from(limit) * u128::from(micros)).div_ceil(u128::from(window)) as u64;
+            // The burst of a share of a quota may be as small as the refill.
+            let rest = |burst: u64| burst.saturating_sub(refill).max(1);
+            Quota::packed(limit, window, algorithm.map_burst(rest))
+        }
+        UnitsReturn::AfterWindow => Quota::packed(limit, window + micros, algorithm),
+        UnitsReturn::ByPeriod => quota,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quota(text: &str) -> Quota {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_lease_ends_with_the_period_that_counts_its_units() {
+        let lease_at =
+            |text: &str, micros| quota(text).lease_micros_at(Timestamp::from_micros(micros));
+        for algorithm in ["sliding-counter", "fixed-window"] {
+            let text = format!("9/10s {algorithm} leased(1s)");
+            for (granted, lease) in
+                [(0, 1_000_000), (9_000_000, 1_000_000), (9_000_001, 999_999), (19_999_999, 1)]
+            {
+                assert_eq!(lease_at(&text, granted), lease, "{text} at {granted}");
+            }
+        }
+        for algorithm in ["sliding-log", "sliding-buckets(5)", "token-bucket(9)"] {
+            let text = format!("9/10s {algorithm} leased(1s)");
+            for granted in [0, 9_000_001, 9_999_999] {
+                assert_eq!(lease_at(&text, granted), 1_000_000, "{text}");
+            }
+        }
+        assert_eq!(lease_at("9/10s", 0), 0);
+    }
+
+    #[test]
+    fn the_shares_of_a_leased_quota_are_leased() {
+        for (whole, share) in [
+            ("100/s leased(100ms)", "25/s leased(100ms)"),
+            ("100/s token-bucket(80) leased(100ms)", "25/s token-bucket(20) leased(100ms)"),
+        ] {
+            assert_eq!(quota(whole).share(4), quota(share));
+            assert_eq!(Quota::from_words(quota(whole).to_words()), quota(whole));
+        }
+        // As small as this no quota can be leased, but each share keeps at least 1 unit.
+        let smallest = quota("100/s token-bucket(80) leased(100ms)").share(80);
+        assert_eq!(smallest.counted(), quota("1/s token-bucket(1)"));
     }
 }

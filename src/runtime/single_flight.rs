@@ -9,7 +9,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{runtime_with_timer, saturating_add};
+use super::time_limit::{runtime_with_timer, saturating_add};
 use crate::{random, sync::Mutex};
 
 /// An operation that runs at most once at a time. Concurrent callers share its result.

@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-use crate::known::{KNOWN, SMALL};
+use crate::known::{CIRCLES, KNOWN, SMALL};
 
 /// Files below this number of lines of code need a cause.
 const MIN_LINES: usize = 40;
@@ -44,18 +44,23 @@ impl Source {
         self.path.split_once('/').map_or(self.path.as_str(), |(folder, _)| folder)
     }
 
+    /// Returns the `use` declarations: whether they export, and their paths.
+    fn uses(&self) -> impl Iterator<Item = (bool, &str)> {
+        self.code.match_indices("use ").filter_map(|(at, start)| {
+            let before = self.code[..at].trim_end_matches(' ');
+            let is_export = before.ends_with(')') || self.code[..at].ends_with("pub ");
+            let begins = before.is_empty() || before.ends_with(['\n', '}', '{', ';']);
+            let paths = self.code[at + start.len()..].split(';').next()?;
+            (is_export || begins).then_some((is_export, paths))
+        })
+    }
+
     /// Returns the full paths of all names that the file imports or calls by a path, with `/` for `::`.
     fn imports(&self, sources: &BTreeMap<String, Source>) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
-        for (at, _) in self.code.match_indices("use ") {
-            let begins = self.code[..at].trim_end_matches(' ');
-            if begins.ends_with(['\n', '}', '{', ';', ')']) || begins.is_empty() || at == 0 {
-                let is_exported = begins.ends_with(')') || self.code[..at].ends_with("pub ");
-                // A folder exports what its files have: that is no import.
-                if !(self.is_folder && is_exported) {
-                    members("", self.code[at + 4..].split(';').next().unwrap_or(""), &mut found);
-                }
-            }
+        // A folder exports what its files have, or lends it to them: that is no import.
+        for (_, paths) in self.uses().filter(|(is_export, _)| !(self.is_folder && *is_export)) {
+            members("", paths, &mut found);
         }
         for lead in ["crate::", "super::", "self::"] {
             for (at, _) in self.code.match_indices(lead) {
@@ -66,8 +71,9 @@ impl Source {
                 }
             }
         }
-        let absolute = found.iter().filter_map(|path| self.absolute(path));
-        let mut absolute: BTreeSet<String> = absolute.collect();
+        let absolute = found.iter().filter_map(|path| self.absolute(path, sources));
+        let is_own = |path: &String| self.is_folder && is_in(path, &self.path);
+        let mut absolute: BTreeSet<String> = absolute.filter(|path| !is_own(path)).collect();
         // Names that are called by the name of an imported module, such as `wire::encode`.
         let modules: Vec<_> =
             absolute.iter().filter(|path| sources.contains_key(*path)).cloned().collect();
@@ -84,16 +90,14 @@ impl Source {
         absolute
     }
 
-    /// Resolves the leading `crate`, `self` and `super` of a path.
-    fn absolute(&self, path: &str) -> Option<String> {
-        let own = match self.is_folder || self.path.is_empty() {
-            true => self.path.clone(),
-            false => self.path.clone(),
-        };
+    /// Resolves the leading `crate`, `self`, `super` or own module of a path.
+    fn absolute(&self, path: &str, sources: &BTreeMap<String, Source>) -> Option<String> {
+        let own = self.path.clone();
         let (mut base, mut rest) = match path.split_once('/')? {
             ("crate", rest) => (String::new(), rest),
             ("self", rest) => (own, rest),
             ("super", rest) => (parent(&own), rest),
+            (module, _) if sources.contains_key(&join(&own, module)) => (own, path),
             _ => return None,
         };
         while let Some(above) = rest.strip_prefix("super/") {
@@ -117,11 +121,11 @@ fn parent(path: &str) -> String {
 fn members(before: &str, rest: &str, paths: &mut BTreeSet<String>) -> usize {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let name = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
-    let path = [before, &rest[..name]].into_iter().filter(|it| !it.is_empty() && *it != "self");
-    // `self` is a module alone at the beginning.
-    let path = match before {
-        "" => rest[..name].to_owned(),
-        _ => path.collect::<Vec<_>>().join("/"),
+    // Behind another module, `self` and a group in braces name that module.
+    let path = match (before, &rest[..name]) {
+        ("", first) => first.to_owned(),
+        (before, "" | "self") => before.to_owned(),
+        (before, next) => format!("{before}/{next}"),
     };
     if rest[name..].starts_with("::") {
         return name + 2 + members(&path, &rest[name + 2..], paths);
@@ -197,13 +201,13 @@ fn file_of(path: &str, sources: &BTreeMap<String, Source>) -> Option<String> {
     }
     let source = &sources[module];
     let mut exports = BTreeSet::new();
-    for (at, start) in source.code.match_indices("use self::") {
-        members("self", &source.code[at + start.len()..], &mut exports);
+    for (_, paths) in source.uses().filter(|(is_export, _)| *is_export || source.is_folder) {
+        members("", paths, &mut exports);
     }
     let ending = format!("/{name}");
-    let export = exports.iter().find(|export| export.ends_with(&ending));
-    let export = export.and_then(|export| source.absolute(export));
-    match export.filter(|export| export != path) {
+    let exports = exports.iter().filter(|export| export.ends_with(&ending));
+    let mut exports = exports.filter_map(|export| source.absolute(export, sources));
+    match exports.find(|export| export != path && is_in(export, module)) {
         Some(export) => file_of(&export, sources),
         None => Some(module.to_owned()).filter(|module| !module.is_empty()),
     }
@@ -334,7 +338,9 @@ fn files_keep_the_rules() {
     let found = [circles(&edges), forbidden(&edges), spread(&sources), sizes(&sources)];
     let found: BTreeSet<String> = found.into_iter().flatten().collect();
     let small = SMALL.iter().map(|(file, _)| format!("below {MIN_LINES} lines: {file}"));
-    let known: BTreeSet<String> = KNOWN.iter().map(|it| (*it).to_owned()).chain(small).collect();
+    let circles = CIRCLES.iter().map(|(files, _)| format!("circle: {files}"));
+    let known = KNOWN.iter().map(|it| (*it).to_owned()).chain(small).chain(circles);
+    let known: BTreeSet<String> = known.collect();
     let lines =
         |set: Vec<&String>| set.iter().map(|it| format!("    {it:?},\n")).collect::<String>();
     let (new, gone) = (found.difference(&known).collect(), known.difference(&found).collect());
@@ -372,6 +378,9 @@ fn paths_and_generics_are_read() {
     let mut found = BTreeSet::new();
     members("", "super::{self, a::{B as C, d}, e::F};", &mut found);
     assert_eq!(Vec::from_iter(found), ["super", "super/a/B", "super/a/d", "super/e/F"]);
+    let mut found = BTreeSet::new();
+    members("self", "a::{self, B};", &mut found);
+    assert_eq!(Vec::from_iter(found), ["self/a", "self/a/B"]);
     assert_eq!(after_generics("<A: B<C>, D: Fn() -> E> F {"), " F {");
     let edges = [("a", &["b"][..]), ("b", &["c"]), ("c", &["a", "d"]), ("d", &[])];
     let edges =

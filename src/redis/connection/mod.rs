@@ -27,7 +27,7 @@ use self::{
     pooled::{InFlight, PooledConnection},
 };
 pub(super) use self::{
-    connector::{AppPool, Connector},
+    connector::Connector,
     pool::Pool,
     sentinel::SentinelConnector,
     server::{ServerConnector, Transport},

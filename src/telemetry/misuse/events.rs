@@ -6,8 +6,13 @@ use crate::telemetry::macros::reports;
 
 reports! { feature "tracing";
     /// Reports that a route has matched none of the first requests.
-    pub(super) fn route_unmatched(route: &str, used_by: &str, at: &Location<'_>, seen: &str) {
-        let requests = super::FirstRequests::COUNT;
+    pub(super) fn route_unmatched(
+        route: &str,
+        used_by: &str,
+        at: &Location<'_>,
+        requests: u32,
+        seen: &str
+    ) {
         tracing::warn!(
             target: "plimsoll::misuse",
             route, used_by, %at, requests, seen,

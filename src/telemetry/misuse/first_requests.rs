@@ -113,7 +113,8 @@ impl RouteWatch {
             seen => seen.join(", "),
         };
         for route in self.unmatched() {
-            events::route_unmatched(&route.text, self.used_by, self.at, &seen);
+            let requests = FirstRequests::COUNT;
+            events::route_unmatched(&route.text, self.used_by, self.at, requests, &seen);
         }
     }
 
