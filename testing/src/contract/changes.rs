@@ -273,6 +273,32 @@ pub async fn a_refund_after_an_open_bucket_has_ended_finds_its_own_units(fixture
     assert_eq!(last.refund().await.expect("the store answers"), 5);
 }
 
+/// The newest record stays in the bucket of the window under which it was charged, in a short and in a long
+/// log, also when it is not the newest any more.
+pub async fn a_refund_under_another_window_closes_no_bucket(fixture: Fixture) {
+    let quota = "100/100s sliding-buckets(100)";
+    for (charges, more) in [(2, 0), (2, 1), (60, 0), (60, 1)] {
+        let policy = policy(&format!("p{charges}-{more}"), quota);
+        fixture.set(HOUR_START);
+        let first = hold(&fixture.limiter, policy.charge("alice", 1)).await;
+        for second in 1..charges {
+            fixture.set(HOUR_START + second * SECOND + 200_000);
+            assert!(check(&fixture, &policy, 1).await.is_allowed());
+        }
+        let end = HOUR_START + charges * SECOND;
+        change(&policy, "100/10000s sliding-buckets(100)");
+        fixture.set(end - SECOND / 2);
+        assert_eq!(first.refund().await.expect("the store answers"), 1);
+        change(&policy, quota);
+        fixture.set(end + SECOND / 2);
+        assert!(check(&fixture, &policy, more).await.is_allowed());
+        fixture.set(end + 100 * SECOND - 1);
+        assert_eq!(remaining(&fixture, &policy).await, 100 - 1 - more, "{charges}, {more}");
+        fixture.set(end + 100 * SECOND);
+        assert_eq!(remaining(&fixture, &policy).await, 100 - more, "{charges}, {more}");
+    }
+}
+
 /// A store whose period is gone with its last unit would see the units of the wider window in the
 /// narrower one.
 pub async fn a_period_refunded_to_nothing_forgets_nothing(fixture: Fixture) {

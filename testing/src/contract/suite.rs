@@ -43,6 +43,7 @@ macro_rules! store_contract {
                     a_carried_unit_can_be_refunded, an_open_bucket_ends_under_the_new_window,
                     an_open_bucket_ends_under_a_wider_window,
                     a_refund_after_an_open_bucket_has_ended_finds_its_own_units,
+                    a_refund_under_another_window_closes_no_bucket,
                     a_period_refunded_to_nothing_forgets_nothing,
                     what_has_refilled_is_kept, a_faster_rate_acts_at_once,
                     a_burst_that_jumps_moves_no_debt, a_debt_ends_when_its_own_rule_has_paid_it,
