@@ -24,7 +24,7 @@ use crate::{
     error::{Error, ErrorKind},
     limiter::Limiter,
     outcome::{self, ResponseBody, ResponseHooks, Settlement},
-    policy::{Charges, FailurePolicy, OnFailure},
+    policy::{Charges, OnFailure},
     rule::MissingPeer,
     telemetry,
 };
@@ -103,7 +103,7 @@ async fn decide<E>(
     }
     let waits = !layer.max_wait.is_zero();
     let charges = if waits { charges.or_on_failure(OnFailure::Deny) } else { charges };
-    let failure_policy = FailurePolicy::of(&charges);
+    let failure_policy = charges.failure_policy();
     let first_policy =
         charges.iter().find(|charge| !charge.is_shadow()).map(|charge| charge.policy().clone());
     let gate = |deadline| layer.pauses.wait(call, deadline);

@@ -184,13 +184,13 @@ impl Decider {
                     FirstStep::Pending(PendingDecision::Checking { answer, charges, hooks })
                 }
             },
-            Err(error) => FirstStep::Decided(self.fail(FailurePolicy::of(&charges), &error, parts)),
+            Err(error) => FirstStep::Decided(self.fail(charges.failure_policy(), &error, parts)),
         }
     }
 
     /// Starts the decision on a request that may wait.
     fn delay(&self, charges: Charges<'static>, hooks: ResponseHooks) -> PendingDecision {
-        let policy = FailurePolicy::of(&charges);
+        let policy = charges.failure_policy();
         let (limiter, max) = (self.limiter.clone(), self.delay);
         let decision = Box::pin(async move { limiter.delayed(charges, max).await });
         PendingDecision::Delayed { decision, policy, hooks }
@@ -229,7 +229,7 @@ impl Decider {
         reply: Result<StoreReply, Error>,
         parts: &mut Parts,
     ) -> Admission {
-        let policy = FailurePolicy::of(&charges);
+        let policy = charges.failure_policy();
         match reply.and_then(|reply| Decision::new(&mut charges, reply)) {
             Ok(decision) => self.admit(&decision, hooks, parts),
             Err(error) => self.fail(policy, &error, parts),

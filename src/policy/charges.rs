@@ -2,7 +2,7 @@
 
 use std::{iter, mem, ops::Deref, option, slice, vec};
 
-use super::{Charge, OnFailure};
+use super::{Charge, FailurePolicy, OnFailure};
 use crate::error::Error;
 
 /// The charges of one check: one or several.
@@ -69,6 +69,12 @@ impl<'p> Charges<'p> {
     #[inline]
     pub(crate) fn validate(&self) -> Result<(), Error> {
         if self.len() <= Self::MAX { Ok(()) } else { Err(too_many()) }
+    }
+
+    /// Returns the treatment of the request if this check fails.
+    pub(crate) fn failure_policy(&self) -> FailurePolicy {
+        let binding = self.iter().filter(|charge| !charge.is_shadow());
+        FailurePolicy::of(binding.map(Charge::on_failure))
     }
 
     /// Adds a charge, and returns its position. A charge of the same line as an earlier one is

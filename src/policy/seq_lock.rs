@@ -1,11 +1,12 @@
-//! A lock whose readers take nothing: they read again if a writer was at work.
+//! A lock whose readers take nothing: they read again if a writer was at work. And the quota of a policy,
+//! which is read under it.
 
 use std::sync::{
     MutexGuard,
     atomic::{AtomicU64, Ordering, fence},
 };
 
-use crate::sync::Mutex;
+use crate::{quota::Quota, sync::Mutex};
 
 /// A sequence lock: around atomics that are read together, each of them relaxed.
 ///
@@ -71,5 +72,37 @@ impl<T> Writer<'_, T> {
         fence(Ordering::Release);
         change(&mut self.owned);
         self.sequence.store(sequence + 2, Ordering::Release);
+    }
+}
+
+/// A quota that is read without a lock while it is replaced.
+#[derive(Debug)]
+pub(super) struct LiveQuota {
+    lock: SeqLock<()>,
+    words: [AtomicU64; Quota::WORDS],
+}
+
+impl LiveQuota {
+    pub(super) fn new(quota: Quota) -> Self {
+        Self { lock: SeqLock::default(), words: quota.to_words().map(AtomicU64::new) }
+    }
+
+    #[inline]
+    pub(super) fn load(&self) -> Quota {
+        let load = || self.words.each_ref().map(|word| word.load(Ordering::Relaxed));
+        Quota::from_words(self.lock.read(load))
+    }
+
+    pub(super) fn store(&self, quota: Quota) {
+        self.lock.writer().change(|()| {
+            for (word, new) in self.words.iter().zip(quota.to_words()) {
+                word.store(new, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// Returns the number of changes.
+    pub(super) fn version(&self) -> u64 {
+        self.lock.changes()
     }
 }
