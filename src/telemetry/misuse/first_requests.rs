@@ -123,7 +123,7 @@ impl RouteWatch {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "tracing"))]
 mod tests {
     use super::*;
 
