@@ -25,8 +25,8 @@ where
     T: TryFrom<u64>,
     D: Deserializer<'de>,
 {
-    let allowed = format_args!("{MIN} to {MAX}");
-    let number = read(from, allowed)?;
+    let allowed = format!("{MIN} to {MAX}");
+    let number = read(from, &allowed)?;
     let number_in_range = Some(number).filter(|number| (MIN..=MAX).contains(number));
     let converted = number_in_range.and_then(|number| number.try_into().ok());
     converted.ok_or_else(|| invalid(number, allowed))
@@ -71,10 +71,9 @@ fn duration_from<'de, D: Deserializer<'de>>(
     min: Duration,
     range: &str,
 ) -> Result<Duration, D::Error> {
-    let allowed = format_args!(
-        "{range}, as a whole number and a unit (ns, us, ms, s, min, h, d), such as 50ms"
-    );
-    let text: String = read(from, allowed)?;
+    let allowed =
+        format!("{range}, as a whole number and a unit (ns, us, ms, s, min, h, d), such as 50ms");
+    let text: String = read(from, &allowed)?;
     let in_range = |duration: &Duration| (min..=Duration::from_secs(3_600)).contains(duration);
     parse_duration(&text).filter(in_range).ok_or_else(|| invalid(&text, allowed))
 }
