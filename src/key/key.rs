@@ -56,7 +56,7 @@ pub struct Key {
 const MAX_PARTS_BYTES: usize = PAIR.len() + 4 * (HEADER_BYTES + Key::MAX_PLAIN_BYTES + 8);
 
 /// An encoded key. Different keys have different encodings.
-type Encoded = SmallVec<[u8; HEADER_BYTES + Key::MAX_PLAIN_BYTES + 8]>;
+pub(crate) type Encoded = SmallVec<[u8; HEADER_BYTES + Key::MAX_PLAIN_BYTES + 8]>;
 
 /// The number by which the digest of a tagged key differs. No [`Kind`] has it.
 const TAGGED: u64 = 0xff;
@@ -195,24 +195,28 @@ impl Key {
         words
     }
 
-    /// Calls `f` with the encoding of this key.
-    pub(crate) fn with_encoded<T>(&self, f: impl FnOnce(&[u8]) -> T) -> T {
+    /// Returns the encoding of this key.
+    pub(crate) fn encoded(&self) -> Encoded {
         let mut encoded = self.encoded_without_tag();
         if let Some(tag) = self.tag {
             encoded.extend_from_slice(&tag.get().to_le_bytes());
         }
-        f(&encoded)
+        encoded
     }
 
     /// Returns a digest for the tables of this process. The kind is mixed into the hasher's key, so
     /// that a key without a tag is hashed without encoding it first.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn digest_keyed(&self, [low, high]: [u64; 2]) -> [u64; 2] {
-        let hasher = |kind: u64| SipHasher13::new_with_keys(low, high ^ kind << 56);
-        let digest = match self.tag {
-            None => hasher(self.kind as u64).hash(self.reveal()),
-            Some(_) => self.with_encoded(|encoded| hasher(TAGGED).hash(encoded)),
+        let encoded;
+        let (kind, bytes) = match self.tag {
+            None => (self.kind as u64, self.reveal()),
+            Some(_) => {
+                encoded = self.encoded();
+                (TAGGED, &*encoded)
+            }
         };
+        let digest = SipHasher13::new_with_keys(low, high ^ kind << 56).hash(bytes);
         [digest.h1, digest.h2]
     }
 
@@ -248,7 +252,7 @@ impl Key {
     /// clients.
     pub(crate) fn digest_with(&self, secret: [u64; 2]) -> [u8; 8] {
         let hasher = SipHasher24::new_with_keys(secret[0], secret[1]);
-        let digest = self.with_encoded(|encoded| hasher.hash(encoded));
+        let digest = hasher.hash(&self.encoded());
         digest.h1.to_le_bytes()
     }
 
@@ -285,7 +289,7 @@ fn word(bytes: &[u8], start: usize) -> u64 {
 
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.with_encoded(|encoded| state.write(encoded));
+        state.write(&self.encoded());
     }
 }
 

@@ -72,12 +72,21 @@ impl<'p> Future for Check<'_, 'p> {
     /// Panics if it is polled again after it was ready.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { limiter, charges, progress, answer } = &mut *self;
+        let Self { limiter, charges, progress, .. } = &mut *self;
+        if let (Progress::New, Some(store)) = (*progress, limiter.memory()) {
+            *progress = Progress::Done;
+            return Poll::Ready(limiter.check_in_memory(store, charges));
+        }
+        self.poll_store(cx)
+    }
+}
+
+impl<'p> Check<'_, 'p> {
+    #[inline(never)]
+    fn poll_store(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision<'p>, Error>> {
+        let Self { limiter, charges, progress, answer } = self;
         if let Progress::New = progress {
             *progress = Progress::Done;
-            if let Some(store) = limiter.memory_for_one(charges) {
-                return Poll::Ready(limiter.check_one(store, charges));
-            }
             match limiter.begin(charges)? {
                 Begun::Decided(reply) => {
                     return Poll::Ready(Ok(limiter.decide_one(charges, reply)));
@@ -111,8 +120,8 @@ pub(super) fn check_now<'p>(
                        use check(..).await";
         return Err(Error::new(ErrorKind::Invalid, message));
     }
-    if let Some(store) = limiter.memory_for_one(&charges) {
-        return limiter.check_one(store, &mut charges);
+    if let Some(store) = limiter.memory() {
+        return limiter.check_in_memory(store, &mut charges);
     }
     match limiter.begin(&charges)? {
         Begun::Decided(reply) => Ok(limiter.decide_one(&mut charges, reply)),

@@ -26,7 +26,7 @@ pub(super) async fn delayed<'p>(
     charges.validate()?;
     let request = DelayedRequest { state, charges, deadline: Instant::now() + max.min(MAX_WITHIN) };
     let mut position = request.first_waited_for();
-    // 1. If nobody waits for its keys, the request is decided at once.
+    // 1. Unless other tasks wait for one of its keys, the request is decided at once.
     let mut resume_at = match position {
         Some(_) => Instant::now(),
         None => match request.decide().await? {

@@ -104,6 +104,12 @@ impl MemoryStore {
         OneReply { time, source: Source::Local, reply }
     }
 
+    /// Decides a check now.
+    #[inline]
+    pub(crate) fn acquire(&self, charges: &[Charge<'_>]) -> StoreReply {
+        self.call_at(Request::Acquire(charges), self.0.clock.now())
+    }
+
     /// Executes a request at `time`.
     #[inline]
     pub(crate) fn call_at(&self, request: Request<'_>, time: Timestamp) -> StoreReply {

@@ -58,7 +58,7 @@ impl KeyNames {
             }
             _ => {
                 let hasher = SipHasher24::new_with_keys(self.secret.0, self.secret.1);
-                push_base64(name, &key.with_encoded(|encoded| hasher.hash(encoded)).as_bytes());
+                push_base64(name, &hasher.hash(&key.encoded()).as_bytes());
             }
         }
     }
