@@ -4,7 +4,7 @@
 -- src/redis/script.rs joins the files. Each is a chunk that parses by itself:
 --
 --   prelude.lua
---   trial.lua                  answers 't', the trial of the commands
+--   self_test.lua              answers 't', the self-test of the commands
 --   carried.lua                what fixed_window.lua and sliding_counter.lua share
 --   turn = function(..)        the turn of one charge: see below. It begins again behind a block
 --     charge.lua               reads the charge
@@ -22,7 +22,7 @@
 -- before any of them is written, and what a turn has read is still at hand when it answers.
 --
 -- KEYS     one key for each charge
--- ARGV[1]  the operation: 'a' acquire, 'p' peek, 'f' force, 'g' refund, 'r' reset, 't' trial, 'b'
+-- ARGV[1]  the operation: 'a' acquire, 'p' peek, 'f' force, 'g' refund, 'r' reset, 't' self-test, 'b'
 --          acquire for several checks, one after the other, 'k' block, 'u' unblock
 -- ARGV[2]  the charges, packed: algorithm, flags (1 shadow, 2 an earlier charge of the check has the
 --          same key, 4 a lease: it leaves half of what is free beyond its cost, 8 last charge of its

@@ -16,7 +16,7 @@ const TASKS: usize = 256;
 /// The script, as `src/redis/script.rs` joins it.
 pub(crate) const SCRIPT: &str = concat!(
     include_str!("../../lua/prelude.lua"),
-    include_str!("../../lua/trial.lua"),
+    include_str!("../../lua/self_test.lua"),
     include_str!("../../lua/carried.lua"),
     "turn = function(operation, now, charge, admitted, rest_viewed)\nlocal block_header\nwhile true do\n",
     include_str!("../../lua/charge.lua"),

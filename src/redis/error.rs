@@ -43,12 +43,12 @@ pub(super) enum Failure {
     NoRuntime,
     /// The store was created without a connection, and is not [ready](super::startup) yet: the
     /// first attempt has not ended, or the last one has failed. Nothing was sent.
-    NotReady(Option<Box<TrialFailure>>),
+    NotReady(Option<Box<SelfTestFailure>>),
 }
 
-/// The failure of a [trial](super::startup::Trial), and the server at which it happened.
+/// The failure of a [self-test](super::startup::SelfTest), and the server at which it happened.
 #[derive(Debug, Clone)]
-pub(super) struct TrialFailure {
+pub(super) struct SelfTestFailure {
     pub(super) failure: Failure,
     pub(super) place: Place,
 }
@@ -205,8 +205,8 @@ impl From<FlightError<Self>> for Failure {
     }
 }
 
-impl From<TrialFailure> for Error {
-    fn from(TrialFailure { failure, place }: TrialFailure) -> Self {
+impl From<SelfTestFailure> for Error {
+    fn from(SelfTestFailure { failure, place }: SelfTestFailure) -> Self {
         place.error(failure)
     }
 }

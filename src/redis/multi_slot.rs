@@ -181,7 +181,7 @@ impl Divided for SlotGroups {
                     groups.filter_map(|(at, it)| Some((at, it.refund(batcher, options)?)));
                 Refunds::new(refunds, Effect::None)
             }
-            Operation::Peek | Operation::Trial => Refunds::new([], Effect::None),
+            Operation::Peek | Operation::SelfTest => Refunds::new([], Effect::None),
             Operation::Force
             | Operation::Refund
             | Operation::Reset

@@ -15,8 +15,8 @@ pub(super) const FAILED_SCRIPT: &str = "user_script";
 /// The code that `lua/checks.lua` puts before the name of a key that holds something else.
 pub(super) const FOREIGN_KEY: &str = "PLIMSOLL";
 
-/// The code that `lua/trial.lua` puts before the name of a command and the error of that command.
-const TRIAL: &str = "TRIAL";
+/// The code that `lua/self_test.lua` puts before the name of a command and the error of that command.
+const SELF_TEST: &str = "SELFTEST";
 
 /// The most characters of a server's words that an error repeats.
 const MAX_QUOTED_CHARS: usize = 160;
@@ -97,10 +97,10 @@ fn is_too_old(error: &RedisError) -> bool {
         let detail = error.detail().unwrap_or_default();
         detail.starts_with("unknown command") && detail.to_ascii_uppercase().contains("HELLO")
     };
-    // The arguments of a trial are fixed, so a syntax error is `SET .. PXAT` before Redis 6.2.
+    // The arguments of a self-test are fixed, so a syntax error is `SET .. PXAT` before Redis 6.2.
     let lacks_option = || {
         let detail = error.detail().unwrap_or_default();
-        error.code() == Some(TRIAL) && detail.contains("syntax error")
+        error.code() == Some(SELF_TEST) && detail.contains("syntax error")
     };
     error.kind() == Cause::RESP3NotSupported || lacks_protocol() || lacks_option()
 }
@@ -134,7 +134,7 @@ pub(super) fn code_of(error: &RedisError) -> &str {
     };
     match (code, error.detail()) {
         ("ERR", Some(detail)) => code_in(detail),
-        (TRIAL, Some(detail)) => {
+        (SELF_TEST, Some(detail)) => {
             let said = detail.split_once(' ').map_or(detail, |(_, said)| said);
             code_in(said.strip_prefix("ERR ").unwrap_or(said))
         }
@@ -145,7 +145,7 @@ pub(super) fn code_of(error: &RedisError) -> &str {
 /// Returns the code in the text of an error with the code `ERR`, which is `ERR` if there is no other.
 fn code_in(mut detail: &str) -> &str {
     // Redis 6.2 puts "ERR Error running script (call to f_..): @user_script:7: " before the error
-    // of a command in the script, and "@user_script: 7: " in a trial.
+    // of a command in the script, and "@user_script: 7: " in a self-test.
     if let Some(call) = detail.strip_prefix("Error running script (call to ")
         && let Some((_, rest)) = call.split_once("): ")
     {
@@ -172,7 +172,7 @@ fn code_in(mut detail: &str) -> &str {
 /// names of keys, and at most [`MAX_QUOTED_CHARS`] characters.
 pub(super) fn quoted(error: &RedisError) -> String {
     let said = match (error.code(), error.detail()) {
-        (Some(TRIAL), Some(detail)) => detail.to_owned(),
+        (Some(SELF_TEST), Some(detail)) => detail.to_owned(),
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
     };
@@ -284,24 +284,24 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_a_trial_names_the_command() {
+    fn the_error_of_a_self_test_names_the_command() {
         for (line, kind, said) in [
             (
-                "TRIAL DEL ERR The user executing the script can't run this command or subcommand",
+                "SELFTEST DEL ERR The user executing the script can't run this command or subcommand",
                 ErrorKind::Unauthorized,
                 "\"DEL ERR The user executing the script can't run this command or subcommand\"",
             ),
             (
-                "TRIAL SET @user_script: 7: -OOM command not allowed",
+                "SELFTEST SET @user_script: 7: -OOM command not allowed",
                 ErrorKind::OutOfMemory,
                 "\"SET .. 7: -OOM command not allowed\"",
             ),
             (
-                "TRIAL SET READONLY You can't write against a read only replica.",
+                "SELFTEST SET READONLY You can't write against a read only replica.",
                 ErrorKind::ReadOnly,
                 "\"SET READONLY You can't write against a read only replica.\"",
             ),
-            ("TRIAL SET ERR syntax error", ErrorKind::Unsupported, "6.2 or newer is needed"),
+            ("SELFTEST SET ERR syntax error", ErrorKind::Unsupported, "6.2 or newer is needed"),
         ] {
             let error = server_error(error_of(line));
             assert_eq!(error.kind(), kind, "{line}");

@@ -1,4 +1,4 @@
-//! The start of a store: its first connection, and a trial of the script.
+//! The start of a store: its first connection, and a self-test of the script.
 
 use std::{
     fmt, slice,
@@ -19,7 +19,7 @@ use tokio::{
 use super::{
     backend::Backend,
     batch::Batcher,
-    error::{Failure, SentFlag, TrialFailure},
+    error::{Failure, SelfTestFailure, SentFlag},
     key_name::{self, KeyNames},
     script::ScriptCall,
     wire::{Operation, WireCharge, WireCheck},
@@ -36,10 +36,10 @@ const MAX_RETRY_DELAY: Duration = Duration::from_millis(250);
 
 /// The start of a store that was created without a connection.
 ///
-/// A task connects and runs the [`Trial`], again and again until it succeeds. It ends with the
+/// A task connects and runs the [`SelfTest`], again and again until it succeeds. It ends with the
 /// `Startup`.
 pub(super) struct Startup {
-    trial: Trial,
+    self_test: SelfTest,
     starting: SingleFlight<Failure>,
     progress: Arc<StartProgress>,
     /// The time of the first attempt.
@@ -57,20 +57,20 @@ enum State {
     /// The first attempt has not ended.
     Starting,
     /// The last attempt has failed.
-    Failed(TrialFailure),
+    Failed(SelfTestFailure),
     Ready,
 }
 
 impl Startup {
     /// Creates the start of a store, and begins it if this is called in a tokio runtime. Otherwise
     /// the first call begins it.
-    pub(super) fn new(trial: Trial, connect_timeout: Duration) -> Self {
+    pub(super) fn new(self_test: SelfTest, connect_timeout: Duration) -> Self {
         let progress = StartProgress {
             is_ready: AtomicBool::new(false),
             state: watch::Sender::new(State::Starting),
         };
         let startup = Self {
-            trial,
+            self_test,
             starting: SingleFlight::new(),
             progress: Arc::new(progress),
             started: OnceLock::new(),
@@ -80,7 +80,7 @@ impl Startup {
         startup
     }
 
-    /// Returns whether the store has connected and the trial has succeeded.
+    /// Returns whether the store has connected and the self-test has succeeded.
     pub(super) fn is_ready(&self) -> bool {
         self.progress.is_ready.load(Ordering::Acquire)
     }
@@ -118,15 +118,15 @@ impl Startup {
 
     /// Starts the task, unless it runs. Returns the time of its first start.
     fn begin(&self) -> Instant {
-        let (trial, progress) = (self.trial.clone(), Arc::clone(&self.progress));
-        self.starting.start(|| start(trial, progress));
+        let (self_test, progress) = (self.self_test.clone(), Arc::clone(&self.progress));
+        self.starting.start(|| start(self_test, progress));
         *self.started.get_or_init(Instant::now)
     }
 }
 
-/// Connects and runs the trial until it succeeds.
-async fn start(trial: Trial, progress: Arc<StartProgress>) -> Result<(), Failure> {
-    while let Err(failure) = trial.run().await {
+/// Connects and runs the self-test until it succeeds.
+async fn start(self_test: SelfTest, progress: Arc<StartProgress>) -> Result<(), Failure> {
+    while let Err(failure) = self_test.run().await {
         telemetry::store_failed(&failure.clone().into());
         progress.state.send_replace(State::Failed(failure));
         sleep(random::half_or_more(MAX_RETRY_DELAY)).await;
@@ -136,7 +136,7 @@ async fn start(trial: Trial, progress: Arc<StartProgress>) -> Result<(), Failure
     Ok(())
 }
 
-fn not_ready(failure: &TrialFailure) -> Failure {
+fn not_ready(failure: &SelfTestFailure) -> Failure {
     Failure::NotReady(Some(Box::new(failure.clone())))
 }
 
@@ -151,31 +151,31 @@ const MAX_SCRATCH_KEYS: usize = 16_384;
 
 type ScratchKeys = SmallVec<[WireCharge; 3]>;
 
-/// The trial of a store: it connects, and runs `lua/trial.lua` on scratch keys.
+/// The self-test of a store: it connects, and runs `lua/self_test.lua` on scratch keys.
 ///
 /// The script runs each of its commands, so a missing right, a wrong key pattern, a server that
 /// does not write, a server that is too old, and a node of a cluster that was addressed as a single
-/// server fail the trial. The scratch keys have the configured prefix. The script deletes them.
+/// server fail the self-test. The scratch keys have the configured prefix. The script deletes them.
 #[derive(Debug, Clone)]
-pub(super) struct Trial {
+pub(super) struct SelfTest {
     batcher: Batcher,
     key_names: KeyNames,
 }
 
-impl Trial {
+impl SelfTest {
     pub(super) fn new(batcher: Batcher, key_names: KeyNames) -> Self {
         Self { batcher, key_names }
     }
 
-    /// Connects and runs the trial.
+    /// Connects and runs the self-test.
     ///
     /// In a cluster it runs on each node. A node that cannot be reached, or cannot serve requests for
-    /// the time being, fails the trial only if all nodes do: the other nodes decide their keys.
+    /// the time being, fails the self-test only if all nodes do: the other nodes decide their keys.
     ///
     /// # Errors
     ///
     /// Returns an error if no server can be reached, or one of them refuses a command.
-    pub(super) async fn run(&self) -> Result<(), TrialFailure> {
+    pub(super) async fn run(&self) -> Result<(), SelfTestFailure> {
         let backend = self.batcher.backend();
         backend.connect().await.map_err(|failure| self.failure(0, failure))?;
         match backend {
@@ -184,14 +184,14 @@ impl Trial {
         }
     }
 
-    async fn try_nodes(&self) -> Result<(), TrialFailure> {
-        let mut trials = JoinSet::new();
+    async fn try_nodes(&self) -> Result<(), SelfTestFailure> {
+        let mut tests = JoinSet::new();
         for (slot, key) in self.key_of_each_node() {
-            let trial = self.clone();
-            trials.spawn(async move { trial.try_keys(slot, smallvec![key]).await });
+            let self_test = self.clone();
+            tests.spawn(async move { self_test.try_keys(slot, smallvec![key]).await });
         }
         let (mut has_passed, mut unreachable) = (false, None);
-        while let Some(result) = trials.join_next().await {
+        while let Some(result) = tests.join_next().await {
             match result {
                 Ok(Ok(())) => has_passed = true,
                 Ok(Err(failed)) if failed.failure.is_refusal() => return Err(failed),
@@ -207,9 +207,9 @@ impl Trial {
     }
 
     /// Runs the script for these scratch keys, on the server that has the slot.
-    async fn try_keys(&self, slot: u16, keys: ScratchKeys) -> Result<(), TrialFailure> {
+    async fn try_keys(&self, slot: u16, keys: ScratchKeys) -> Result<(), SelfTestFailure> {
         let (check, sent_flag) = (WireCheck::new(keys), SentFlag::default());
-        let call = ScriptCall::new(Operation::Trial, slice::from_ref(&check), None, &sent_flag);
+        let call = ScriptCall::new(Operation::SelfTest, slice::from_ref(&check), None, &sent_flag);
         let result = self.batcher.backend().run(slot, &call).await;
         result.map(drop).map_err(|failure| self.failure(slot, failure))
     }
@@ -256,7 +256,7 @@ impl Trial {
         })
     }
 
-    fn failure(&self, slot: u16, failure: Failure) -> TrialFailure {
-        TrialFailure { failure, place: self.batcher.backend().place(slot) }
+    fn failure(&self, slot: u16, failure: Failure) -> SelfTestFailure {
+        SelfTestFailure { failure, place: self.batcher.backend().place(slot) }
     }
 }

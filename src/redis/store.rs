@@ -13,7 +13,7 @@ use super::{
     error::Failure,
     key_name::{self, KeyNames},
     multi_slot::{self, CallOptions},
-    startup::{Startup, Trial},
+    startup::{SelfTest, Startup},
     wire::{Operation, WireCharge, WireCheck},
 };
 use crate::{
@@ -43,7 +43,7 @@ struct StoreShared {
 
 impl RedisStore {
     /// Connects to the server at a URL, with the default [`RedisConfig`], and runs the
-    /// [trial](Self#what-connecting-checks) of the script.
+    /// [self-test](Self#what-connecting-checks) of the script.
     ///
     /// The URL is `redis://[user[:password]@]host[:port][/db]`, `rediss://..` for TLS, or
     /// `unix:///path[?user=..&pass=..&db=..]`.
@@ -51,13 +51,13 @@ impl RedisStore {
     /// # Errors
     ///
     /// Returns an error if the URL is not valid, no server answers there, the password is wrong, or the
-    /// trial fails. A [lazy](RedisConfig::lazy) store starts without a server.
+    /// self-test fails. A [lazy](RedisConfig::lazy) store starts without a server.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::connect_with(RedisConfig::url(url)).await
     }
 
     /// Connects to the servers of a [`RedisConfig`], and runs the
-    /// [trial](Self#what-connecting-checks) of the script.
+    /// [self-test](Self#what-connecting-checks) of the script.
     ///
     /// A [lazy](RedisConfig::lazy) store connects in the background instead, and this method returns
     /// at once. Until the store has connected, its checks fail at once, so a
@@ -71,19 +71,19 @@ impl RedisStore {
     /// an error is also returned if
     ///
     /// - no server, no sentinel that names a primary, or no node of the cluster answers;
-    /// - the trial fails, in a cluster on one of the nodes that answer.
+    /// - the self-test fails, in a cluster on one of the nodes that answer.
     pub async fn connect_with(config: RedisConfig) -> Result<Self, Error> {
         config.validate()?;
         let backend = Backend::new(&config).map_err(Failure::ServerError)?;
         let batcher = Batcher::new(backend, config.batching);
         let key_names = KeyNames::new(&config);
-        let trial = Trial::new(batcher.clone(), key_names.clone());
+        let self_test = SelfTest::new(batcher.clone(), key_names.clone());
         let startup = if config.lazy {
-            Some(Startup::new(trial, config.connect_timeout))
+            Some(Startup::new(self_test, config.connect_timeout))
         } else if runtime_with_timer().is_none() {
             return Err(Failure::NoRuntime.into());
         } else {
-            trial.run().await?;
+            self_test.run().await?;
             None
         };
         Ok(Self(Arc::new(StoreShared {
@@ -108,7 +108,7 @@ impl RedisStore {
     /// # Errors
     ///
     /// Returns an error if the pool's manager cannot connect, or if the
-    /// [trial](Self#what-connecting-checks) fails.
+    /// [self-test](Self#what-connecting-checks) fails.
     #[cfg(feature = "bb8")]
     pub async fn from_pool(
         pool: bb8::Pool<bb8_redis::RedisConnectionManager>,

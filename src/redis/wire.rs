@@ -25,7 +25,7 @@ pub(super) enum Operation {
     Block,
     Unblock,
     /// Tests the commands of the script, and spends nothing.
-    Trial,
+    SelfTest,
 }
 
 impl Operation {
@@ -41,7 +41,7 @@ impl Operation {
             Self::Reset => "r",
             Self::Block => "k",
             Self::Unblock => "u",
-            Self::Trial => "t",
+            Self::SelfTest => "t",
         }
     }
 }

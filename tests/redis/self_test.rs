@@ -1,4 +1,4 @@
-//! The trial of the script when a store connects: each thing that would fail later fails there, and
+//! The self-test of the script when a store connects: each thing that would fail later fails there, and
 //! the error says what to do.
 
 use std::fs;
@@ -15,7 +15,7 @@ use crate::{admits, errors::answering, patient, policy};
 
 #[track_caller]
 fn assert_says(result: Result<RedisStore, Error>, kind: ErrorKind, place: &str, parts: &[&str]) {
-    let error = result.expect_err("the trial fails");
+    let error = result.expect_err("the self-test fails");
     assert_eq!((error.kind(), error.place()), (kind, place), "{error:?}");
     let text = error.to_string();
     for part in parts {
@@ -46,7 +46,7 @@ async fn the_documented_rights_suffice() {
     let store = RedisStore::connect_with(RedisConfig::url(&url).with_settings(patient()))
         .await
         .expect("enough rights");
-    assert!(server.keys().is_empty(), "the trial leaves nothing");
+    assert!(server.keys().is_empty(), "the self-test leaves nothing");
     let limiter = Limiter::with(store, Resilience::none());
     for quota in ["5/h", "5/h sliding-buckets(4)", "5/h sliding-counter", "5/h token-bucket(5)"] {
         let policy = policy("p", quota);
@@ -85,7 +85,7 @@ async fn each_right_is_tried() {
         server.ask::<()>(&format!("ACL SETUSER limiter -{missing}"));
         let result =
             RedisStore::connect_with(RedisConfig::url(&url).with_settings(patient())).await;
-        // The time is read before the trial: Redis 7 does not name that command, Redis 8 does.
+        // The time is read before the self-test: Redis 7 does not name that command, Redis 8 does.
         let named = if missing == "time" { ["can't run", "'time'"] } else { [missing; 2] };
         let error = result.as_ref().expect_err("a right is missing").to_string().to_lowercase();
         assert!(named.iter().any(|named| error.contains(named)), "{missing}: {error}");
@@ -100,7 +100,7 @@ async fn each_right_is_tried() {
         .expect("the right prefix");
 }
 
-/// A trial whose key cannot be deleted leaves it to its time to live.
+/// A self-test whose key cannot be deleted leaves it to its time to live.
 #[tokio::test]
 async fn scratch_keys_expire() {
     let server = Server::start();
@@ -218,8 +218,8 @@ async fn a_primary_behind_sentinel_is_tried() {
 async fn an_old_server_is_refused() {
     // What Redis 6.0 answers to SET .. PXAT, and Redis 5 to HELLO.
     for (answer, said) in [
-        (&b"-TRIAL SET ERR syntax error\r\n"[..], "syntax error"),
-        (b"-TRIAL SET @user_script: 96: ERR syntax error\r\n", "syntax error"),
+        (&b"-SELFTEST SET ERR syntax error\r\n"[..], "syntax error"),
+        (b"-SELFTEST SET @user_script: 96: ERR syntax error\r\n", "syntax error"),
     ] {
         let result =
             RedisStore::connect_with(RedisConfig::url(answering(answer)).with_settings(patient()))
@@ -228,7 +228,7 @@ async fn an_old_server_is_refused() {
     }
 }
 
-/// The probe of the breaker runs the trial, so the breaker stays open while Redis cannot write.
+/// The probe of the breaker runs the self-test, so the breaker stays open while Redis cannot write.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_server_keeps_the_breaker_open() {
     let server = Server::start();
