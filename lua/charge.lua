@@ -18,13 +18,15 @@ local algorithm, flags, limit, window, parameter, cost, max_cost =
 -- A charge with the key of an earlier one is answered when that one has been written.
 local answering = rest_viewed or flags % 4 < 2
 -- The last charge of the check and those that have not answered, once the turns behind this are over.
-local last, same_keys = (rest_viewed or flags >= 8) and charge or nil, nil
+local last, same_keys = (rest_viewed or flags >= 16) and charge or nil, nil
 -- A branch reads the `state`, finds out how many units are `free`, and leaves what is to be `written`:
 -- a whole state, with the time when it `expires`, or the beginning of one, which keeps its expiry.
 local state, free, foreign, written, expires
--- The check passes this charge if at least `required` units are free: a shadow never refuses.
+-- The check passes this charge if at least `required` units are free: a shadow or a trial never refuses.
 local required = cost
 if flags % 2 == 1 then required = 0 end
+-- A trial is spent if it passes by itself, whatever the check decides.
+local trial = flags % 16 >= 8
 -- The state of a blocked key is behind the header of the block: at `offset`, and the ring of a log at
 -- `ring_at`. `block_end` is the end of the block, while it lasts.
 local offset, ring_at, block_end = '0', 238, nil
@@ -36,7 +38,7 @@ if block_header then
   state = call('GETRANGE', key, 28, 465)
   if state == '' then state = false end
 end
--- If all charges pass and at least `needed` units are free, units are spent: `units` says how many. A
+-- If all live charges pass and at least `needed` units are free, units are spent: `units` says how many. A
 -- force or a refund has them from the beginning.
 local needed, units = cost, 0
 if block_end or operation ~= 'a' and operation ~= 'b' then

@@ -14,7 +14,7 @@ repeat
       return redis.error_reply('PLIMSOLL ' .. KEYS[last] .. ' does not hold a state of this limiter')
     end
     -- The second of the 42 bytes of a charge has its flags.
-    while string.byte(ARGV[2], last * 42 - 40) < 8 do last = last + 1 end
+    while string.byte(ARGV[2], last * 42 - 40) < 16 do last = last + 1 end
     for charge = first, last do
       reply[charge + 1] = struct.pack('<dddddddd', -1, 0, 0, 0, 0, 0, 0, 0)
     end

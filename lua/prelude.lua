@@ -24,11 +24,11 @@
 -- KEYS     one key for each charge
 -- ARGV[1]  the operation: 'a' acquire, 'p' peek, 'f' force, 'g' refund, 'r' reset, 't' self-test, 'b'
 --          acquire for several checks, one after the other, 'k' block, 'u' unblock
--- ARGV[2]  the charges, packed: algorithm, flags (1 shadow, 2 an earlier charge of the check has the
---          same key, 4 a lease: it leaves half of what is free beyond its cost, 8 last charge of its
---          check), limit, window, parameter, cost and the most units to take, for a block its
+-- ARGV[2]  the charges, packed: algorithm, flags (1 shadow or trial, 2 an earlier charge of the check
+--          has the same key, 4 a lease: it leaves half of what is free beyond its cost, 8 trial, 16 last
+--          charge of its check), limit, window, parameter, cost and the most units to take, for a block its
 --          duration; for a refund also the mark of the spent charge, and its limit and window. The
---          live charges of a check come before its shadows
+--          live charges of a check come before the others
 -- ARGV[3]  the time in microseconds; only tests pass it
 -- STATE    see each algorithm
 -- RETURNS  packed doubles: the time, then for each charge units (of 'r', 'k' and 'u' see reset.lua and

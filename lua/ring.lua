@@ -192,7 +192,7 @@ if in_ring then
       end
     end
   elseif answering then
-    if admitted and free >= needed then
+    if (admitted or trial) and free >= needed then
       units = max_cost <= cost and cost
         or math.min(max_cost, flags % 8 >= 4 and cost + floor((free - cost) / 2) or free)
     end

@@ -114,7 +114,7 @@ repeat
 until units == 0
 if answering then
   if operation ~= 'g' then
-    if admitted and free >= needed then
+    if (admitted or trial) and free >= needed then
       units = max_cost <= cost and cost
         or math.min(max_cost, flags % 8 >= 4 and cost + math.floor((free - cost) / 2) or free)
     end

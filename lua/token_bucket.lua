@@ -111,7 +111,7 @@ elseif operation == 'g' and answering then
 end
 if answering then
   if operation ~= 'g' then
-    if admitted and free >= needed then
+    if (admitted or trial) and free >= needed then
       units = max_cost <= cost and cost
         or math.min(max_cost, flags % 8 >= 4 and cost + math.floor((free - cost) / 2) or free)
     end

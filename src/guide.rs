@@ -16,5 +16,6 @@ pages! {
     #[doc = include_str!("../docs/pictures/links.md")] algorithms
     keys proxies rules lookups costs
     #[doc = include_str!("../docs/pictures/links.md")] leases
+    #[doc = include_str!("../docs/pictures/links.md")] trials
     blocking responses browsers streams grpc clients regions testing comparison features glossary
 }

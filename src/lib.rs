@@ -85,7 +85,7 @@ pub use self::{
         Reset, ResponseFuture,
     },
     outcome::{ResponseBody, Tally},
-    policy::{Charge, Charges, KeyQuota, OnFailure, Policy},
+    policy::{Charge, Charges, KeyQuota, OnFailure, Policy, TrialCounts},
     quota::{Algorithm, Quota},
     regions::{Regions, RegionsConfig},
     remote::{BreakerConfig, Resilience},

@@ -103,7 +103,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
 
 /// A charge of one unit as the script reads it, the only one and so the last of its check.
 pub(crate) fn packed_charge(algorithm: u8, limit: f64, window: f64, parameter: f64) -> Vec<u8> {
-    let mut line = vec![algorithm, 8];
+    let mut line = vec![algorithm, 16];
     for number in [limit, window, parameter, 1.0, 1.0] {
         line.extend(number.to_le_bytes());
     }

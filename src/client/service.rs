@@ -105,7 +105,7 @@ async fn decide<E>(
     let charges = if waits { charges.or_on_failure(OnFailure::Deny) } else { charges };
     let failure_policy = charges.failure_policy();
     let first_policy =
-        charges.iter().find(|charge| !charge.is_shadow()).map(|charge| charge.policy().clone());
+        charges.iter().find(|charge| charge.is_live()).map(|charge| charge.policy().clone());
     let gate = |deadline| layer.pauses.wait(call, deadline);
     let decision = if waits {
         layer.limiter.until_ready_after(charges, layer.max_wait, gate).await

@@ -34,10 +34,11 @@ use crate::{
 #[derive(Debug, Clone)]
 #[must_use = "an unused decision admits every request"]
 pub enum Decision<'p> {
-    /// Every charge that is not a [shadow](crate::Charge::shadow) was admitted. A shadow charge was
-    /// spent only if it passed by itself.
+    /// Every live charge was admitted. A [shadow](crate::Charge::shadow) or a
+    /// [trial](crate::Charge::trial) was spent only if it passed by itself.
     Allowed(Allowed<'p>),
-    /// At least one charge was refused, and no charge was spent.
+    /// At least one charge was refused, and no charge was spent, except
+    /// [trials](crate::Charge::trial) that passed by themselves.
     Denied(Denied<'p>),
 }
 
@@ -98,9 +99,9 @@ impl<'p> Decision<'p> {
         charges: &mut Charges<'p>,
         OneReply { time, source, reply }: OneReply,
     ) -> Self {
-        let is_shadow = charges[0].is_shadow();
-        let binding = (!is_shadow).then_some(0);
-        if reply.verdict == Verdict::Passed || is_shadow {
+        let is_live = charges[0].is_live();
+        let binding = is_live.then_some(0);
+        if reply.verdict == Verdict::Passed || !is_live {
             Self::Allowed(Allowed(Details {
                 charges: mem::take(charges),
                 time,
@@ -133,7 +134,7 @@ impl<'p> Decision<'p> {
 
     /// Returns the binding outcome: of a denial the one with the longest wait, of an admission the
     /// one with the fewest units left. It is `None` if all charges are
-    /// [shadows](crate::Charge::shadow).
+    /// [shadows](crate::Charge::shadow) or [trials](crate::Charge::trial).
     #[must_use]
     pub fn binding(&self) -> Option<Outcome<'_>> {
         self.details().binding(self.is_allowed())
@@ -274,7 +275,7 @@ impl<'p> Allowed<'p> {
     }
 
     /// Returns the fewest units left under any of the policies, or `None` if all charges are
-    /// [shadows](crate::Charge::shadow).
+    /// [shadows](crate::Charge::shadow) or [trials](crate::Charge::trial).
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         Some(self.0.binding(true)?.standing().remaining)

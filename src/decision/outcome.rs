@@ -45,9 +45,10 @@ pub enum OutcomeKind {
     Denied,
     /// The charge passes by itself, but another charge of the check was refused. Nothing was spent.
     NotCharged,
-    /// The charge is a [shadow](Charge::shadow), and passes by itself.
+    /// The charge is a [shadow](Charge::shadow) or a [trial](Charge::trial), and passes by itself.
     WouldAllow,
-    /// The charge is a [shadow](Charge::shadow). If it were enforced, it would deny the check.
+    /// The charge is a [shadow](Charge::shadow) or a [trial](Charge::trial). If it were live, it would
+    /// deny the check.
     WouldDeny,
 }
 
@@ -130,16 +131,17 @@ impl<'a> Outcome<'a> {
     #[must_use]
     #[inline]
     pub fn kind(self) -> OutcomeKind {
-        match (self.charge.is_shadow(), self.is_admitted, self.reply.verdict) {
-            (true, _, Verdict::Passed) => OutcomeKind::WouldAllow,
-            (true, ..) => OutcomeKind::WouldDeny,
-            (false, true, _) => OutcomeKind::Allowed,
-            (false, false, Verdict::Passed) => OutcomeKind::NotCharged,
-            (false, false, _) => OutcomeKind::Denied,
+        match (self.charge.is_live(), self.is_admitted, self.reply.verdict) {
+            (false, _, Verdict::Passed) => OutcomeKind::WouldAllow,
+            (false, ..) => OutcomeKind::WouldDeny,
+            (true, true, _) => OutcomeKind::Allowed,
+            (true, false, Verdict::Passed) => OutcomeKind::NotCharged,
+            (true, false, _) => OutcomeKind::Denied,
         }
     }
 
-    /// Returns the number of units spent, which is 0 if the check was denied.
+    /// Returns the number of units spent. In a denied check it is 0, except for a [trial](Charge::trial)
+    /// that passes.
     #[must_use]
     pub fn granted(self) -> u64 {
         self.reply.units
@@ -155,11 +157,11 @@ impl<'a> Outcome<'a> {
 impl<'a> Outcomes<'a> {
     #[inline]
     pub(super) fn new(charges: &'a [Charge<'a>], replies: &'a [ChargeReply]) -> Self {
-        // A shadow never denies a check.
+        // A shadow or a trial never denies a check.
         let is_admitted = charges
             .iter()
             .zip(replies)
-            .all(|(charge, reply)| reply.verdict == Verdict::Passed || charge.is_shadow());
+            .all(|(charge, reply)| reply.verdict == Verdict::Passed || !charge.is_live());
         Self { charges, replies, is_admitted }
     }
 
@@ -219,12 +221,13 @@ impl<'a> Outcomes<'a> {
         })
     }
 
-    /// Returns the position of the first outcome that has the maximum. Shadows do not count.
+    /// Returns the position of the first outcome that has the maximum. Shadows and trials do not
+    /// count.
     #[inline]
     fn first_of_max(self, value: impl Fn(Outcome<'a>) -> u64) -> Option<u8> {
         let (mut first, mut max) = (None, 0);
         for (position, outcome) in self.into_iter().enumerate() {
-            let value = if outcome.charge().is_shadow() { continue } else { value(outcome) };
+            let value = if outcome.charge().is_live() { value(outcome) } else { continue };
             if first.is_none() || value > max {
                 (first, max) = (Some(position as u8), value);
             }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::{queue::require_timer, state::LimiterState, until_ready::MAX_WITHIN};
+use super::{
+    queue::require_timer, state::LimiterState, trials::RepeatedCheck, until_ready::MAX_WITHIN,
+};
 use crate::{
     decision::{Decision, StoreReply, Verdict},
     error::Error,
@@ -24,7 +26,9 @@ pub(super) async fn delayed<'p>(
     max: Duration,
 ) -> Result<Decision<'p>, Error> {
     charges.validate()?;
-    let request = DelayedRequest { state, charges, deadline: Instant::now() + max.min(MAX_WITHIN) };
+    let deadline = Instant::now() + max.min(MAX_WITHIN);
+    let check = RepeatedCheck::new(state, charges).await;
+    let request = DelayedRequest { state, check, deadline };
     let mut position = request.first_waited_for();
     // 1. Unless other tasks wait for one of its keys, the request is decided at once.
     let mut resume_at = match position {
@@ -43,7 +47,7 @@ pub(super) async fn delayed<'p>(
         if queue != position {
             drop(turn.take());
             queue = position;
-            let charge = &request.charges[position.unwrap_or_default()];
+            let charge = &request.check.charges()[position.unwrap_or_default()];
             if let Some(denial) = request.denial_behind_others(charge).await? {
                 return Ok(denial);
             }
@@ -69,7 +73,7 @@ pub(super) async fn delayed<'p>(
 
 struct DelayedRequest<'l, 'p> {
     state: &'l LimiterState,
-    charges: Charges<'p>,
+    check: RepeatedCheck<'l, 'p>,
     deadline: Instant,
 }
 
@@ -85,21 +89,22 @@ impl<'p> DelayedRequest<'_, 'p> {
     /// Returns the position of the first charge for whose key others wait. Charges that are never refused
     /// need no turn.
     fn first_waited_for(&self) -> Option<usize> {
-        let can_bind = |charge: &Charge<'_>| !charge.is_shadow() && charge.cost() > 0;
+        let can_bind = |charge: &Charge<'_>| charge.is_live() && charge.cost() > 0;
         let others_wait = |charge: &Charge<'_>| self.state.queue.waiting_for(charge) > 0;
-        self.charges.iter().position(|charge| can_bind(charge) && others_wait(charge))
+        self.check.charges().iter().position(|charge| can_bind(charge) && others_wait(charge))
     }
 
     async fn decide(&self) -> Result<Attempt<'p>, Error> {
-        let reply = self.state.acquire(&self.charges).await?;
-        let decision = Decision::new(&mut self.charges.clone(), reply)?;
+        let reply = self.check.acquire().await?;
+        let charges = self.check.charges();
+        let decision = Decision::new(&mut charges.clone(), reply)?;
         let refused = match &decision {
             Decision::Allowed(_) => None,
             Decision::Denied(denied) => denied.binding().zip(denied.retry_after()),
         };
         if let Some((binding, wait)) = refused
             && let Some(position) =
-                self.charges.iter().position(|charge| charge.is_same_line(binding.charge()))
+                charges.iter().position(|charge| charge.is_same_line(binding.charge()))
             && let resume_at = Instant::now() + wait.min(MAX_WITHIN)
             && resume_at <= self.deadline
             && require_timer().is_ok()
@@ -133,7 +138,8 @@ impl<'p> DelayedRequest<'_, 'p> {
         let windows = units.saturating_sub(quota.capacity()) / quota.limit();
         let total = charge.clone().with_cost(units.min(quota.capacity()));
         let charges: Vec<_> = self
-            .charges
+            .check
+            .charges()
             .iter()
             .map(|other| if other.is_same_line(charge) { total.clone() } else { other.clone() })
             .collect();
@@ -146,6 +152,6 @@ impl<'p> DelayedRequest<'_, 'p> {
                 reply.standing.retry_after = Some(wait.saturating_add(later).max(1));
             }
         }
-        Decision::new(&mut self.charges.clone(), reply)
+        Decision::new(&mut self.check.charges().clone(), self.check.with_trials(reply))
     }
 }

@@ -7,6 +7,7 @@ mod limiter;
 mod queue;
 mod reservation;
 mod state;
+mod trials;
 mod until_ready;
 
 pub use self::{

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{queue::require_timer, state::LimiterState};
+use super::{queue::require_timer, state::LimiterState, trials::RepeatedCheck};
 use crate::{
     decision::Decision,
     error::{Error, ErrorKind},
@@ -33,16 +33,17 @@ where
 {
     charges.validate()?;
     let deadline = Instant::now() + within.min(MAX_WITHIN);
-    let mut enforced = charges.iter().filter(|charge| !charge.is_shadow());
+    let mut enforced = charges.iter().filter(|charge| charge.is_live());
     let waits_for_store = enforced.any(|charge| charge.on_failure() == OnFailure::Deny);
-    let turn = state.queue.turn(&charges, deadline).await?;
+    let check = RepeatedCheck::new(state, charges).await;
+    let turn = state.queue.turn(check.charges(), deadline).await?;
     let mut pause = MIN_PAUSE;
     let decision = loop {
         gate(deadline).await?;
-        let result = state.acquire(&charges).await;
+        let result = check.acquire().await;
         turn.set_store_down(result.is_err());
         let wait = match result {
-            Ok(reply) => match Decision::new(&mut charges.clone(), reply)? {
+            Ok(reply) => match Decision::new(&mut check.charges().clone(), reply)? {
                 Decision::Denied(denied) => match denied.retry_after() {
                     Some(wait) if Instant::now() + wait <= deadline => wait,
                     _ => break Decision::Denied(denied),

@@ -116,29 +116,37 @@ fn decide_several(
     locked.lock(charges);
     let now = locked.time(now);
     let admitted = mode == Mode::Force || locked.all_pass(charges, now);
-    if admitted && mode != Mode::Peek {
+    if mode != Mode::Peek {
         // Only charges that spend need room.
-        locked.make_room(charges, now, &|charge| mode.spends(charge));
+        let may_spend = |charge: &Charge<'_>| admitted || charge.is_trial();
+        locked.make_room(charges, now, &|charge| may_spend(charge) && mode.spends(charge));
     }
     let (locked, locations) = locked.entries();
     let lines = || charges.iter().zip(locations);
     let mut replies = Vec::with_capacity(charges.len());
     for (charge, location) in lines() {
         let shard = &mut locked[location.shard].guard;
-        if mode == Mode::Peek || !admitted || charge.is_shadow() {
+        if mode == Mode::Peek || !admitted || !charge.is_live() {
             replies.push(peek(shard, charge, location, now));
         } else {
             replies.push(spend(shard, &shards.usage, charge, location, now, mode));
         }
     }
-    if mode == Mode::Peek || !admitted || !charges.iter().any(Charge::is_shadow) {
+    let may_spend = |charge: &Charge<'_>| charge.is_trial() || (charge.is_shadow() && admitted);
+    if mode == Mode::Peek || !charges.iter().any(may_spend) {
         return replies;
     }
-    // Shadows are spent last, so that they see the key as the other charges leave it.
+    // Shadows and trials are decided last, so that they see the key as the live charges leave it. A trial
+    // is spent whatever the decision on the check.
     for ((charge, location), reply) in lines().zip(&mut replies) {
-        if charge.is_shadow() {
-            let shard = &mut locked[location.shard].guard;
+        let shard = &mut locked[location.shard].guard;
+        if may_spend(charge) {
             *reply = spend(shard, &shards.usage, charge, location, now, mode);
+        } else if charge.is_shadow() {
+            // A trial of the same key may have created the entry.
+            let position = shard.position(location.id);
+            let location = Location { position, ..*location };
+            *reply = peek(shard, charge, &location, now);
         }
     }
     replies

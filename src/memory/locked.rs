@@ -95,19 +95,17 @@ impl<'s> LockedShards<'s> {
         (&mut self.shards, &self.locations)
     }
 
-    /// Returns whether every charge that is not a shadow passes.
+    /// Returns whether every live charge passes.
     #[inline]
     pub(super) fn all_pass(&mut self, charges: &[Charge<'_>], now: Timestamp) -> bool {
         let (shards, locations) = self.entries();
-        charges.iter().zip(locations).all(|(charge, location)| {
-            let passes = match location.position {
-                Some(position) => {
-                    let state = &mut shards[location.shard].guard.entry(position).state;
-                    state.affords(charge.quota(), now, charge.cost())
-                }
-                None => charge.cost() <= charge.quota().capacity(),
-            };
-            passes || charge.is_shadow()
+        let mut live = charges.iter().zip(locations).filter(|(charge, _)| charge.is_live());
+        live.all(|(charge, location)| match location.position {
+            Some(position) => {
+                let state = &mut shards[location.shard].guard.entry(position).state;
+                state.affords(charge.quota(), now, charge.cost())
+            }
+            None => charge.cost() <= charge.quota().capacity(),
         })
     }
 

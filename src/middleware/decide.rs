@@ -167,7 +167,7 @@ impl Decider {
             // One charge is the common case: its reply is moved once, into the decision, or nowhere if
             // nothing reports an admission (`benches/layer.rs`).
             Ok(Begun::Decided(OneReply { reply, .. }))
-                if (reply.verdict == Verdict::Passed || charges[0].is_shadow())
+                if (reply.verdict == Verdict::Passed || !charges[0].is_live())
                     && hooks.is_empty()
                     && !self.reports_admissions() =>
             {

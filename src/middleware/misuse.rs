@@ -57,7 +57,7 @@ fn observe_lines(
     requests.count();
     let mut charged = parts.extensions.get::<Charged>().cloned().unwrap_or_default();
     // A shadow charge denies nothing, so a second charge of the same key does no harm.
-    for charge in charges.iter().filter(|charge| !charge.is_shadow() && charge.cost() > 0) {
+    for charge in charges.iter().filter(|charge| charge.is_live() && charge.cost() > 0) {
         let line = ChargedLine::new(limiter, charge);
         if charged.0.contains(&line) {
             requests.end();

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use crate::{
     decision::Decision,
     limiter::{Limiter, Reservation},
-    policy::Charges,
+    policy::{Charge, Charges},
     rule::{Adjustment, MissingPeer, Rule, cost},
     runtime::runtime_with_timer,
 };
@@ -55,14 +55,30 @@ pub(crate) fn charges<'r>(
     let (mut charges, mut hooks) = (Charges::default(), ResponseHooks::new());
     for rule in rules {
         let Some(charge) = rule.charge(request)? else { continue };
-        let cost = charge.cost();
-        let index = charges.add(charge);
-        if let Some(adjustment) = rule.adjustment() {
-            let (is_head, adjustment) = (request.method == Method::HEAD, adjustment.clone());
-            hooks.push(ResponseHook { charge: index, cost, is_head, adjustment });
+        let (key, cost) = (*charge.key(), charge.cost());
+        add(charge, rule, request, &mut charges, &mut hooks);
+        for trial in rule.trials(key, cost) {
+            add(trial, rule, request, &mut charges, &mut hooks);
         }
     }
     Ok((charges, hooks))
+}
+
+/// Adds a charge of a rule, with the hook for its adjustment.
+#[inline]
+fn add<'r>(
+    charge: Charge<'r>,
+    rule: &Rule,
+    request: &request::Parts,
+    charges: &mut Charges<'r>,
+    hooks: &mut ResponseHooks,
+) {
+    let cost = charge.cost();
+    let index = charges.add(charge);
+    if let Some(adjustment) = rule.adjustment() {
+        let (is_head, adjustment) = (request.method == Method::HEAD, adjustment.clone());
+        hooks.push(ResponseHook { charge: index, cost, is_head, adjustment });
+    }
 }
 
 /// An admitted request, some of whose charges depend on the response.

@@ -73,7 +73,7 @@ impl<'p> Charges<'p> {
 
     /// Returns the treatment of the request if this check fails.
     pub(crate) fn failure_policy(&self) -> FailurePolicy {
-        let binding = self.iter().filter(|charge| !charge.is_shadow());
+        let binding = self.iter().filter(|charge| charge.is_live());
         FailurePolicy::of(binding.map(Charge::on_failure))
     }
 

@@ -1,12 +1,84 @@
 //! The counters of a policy.
 
 #[cfg(feature = "metrics")]
-use metrics::{Counter, Level, Metadata, Recorder};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The names of the counters of one policy, made once so that counting does not allocate. Without the
-/// feature `metrics` there are none.
+#[cfg(feature = "metrics")]
+use metrics::{Counter, Key, Level, Metadata, Recorder};
+
+/// A comparison of a policy on [trial](crate::Charge::trial) with the live charges of the same checks:
+/// the number of checks by the verdict of each. [`Policy::trial_counts`](crate::Policy::trial_counts)
+/// returns it.
+///
+/// Checks without a live charge are not counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct TrialCounts {
+    /// Checks that the live charges admitted, and that the trial would admit.
+    pub allowed_by_both: u64,
+    /// Checks that the live charges admitted, and that the trial would deny: what a stricter limit would
+    /// cost.
+    pub allowed_by_live_only: u64,
+    /// Checks that the live charges denied, and that the trial would admit: what a looser limit would
+    /// add.
+    pub allowed_by_trial_only: u64,
+    /// Checks that the live charges denied, and that the trial would deny.
+    pub denied_by_both: u64,
+}
+
+/// The counters of one policy. The names of its metrics are made once, so that counting does not allocate.
+/// Without the feature `metrics` there are none.
 #[derive(Debug)]
-pub(crate) struct Counters(#[cfg(feature = "metrics")] [metrics::Key; 5]);
+pub(crate) struct Counters {
+    /// The checks with a trial, by the [verdicts](Verdicts::index).
+    trials: [AtomicU64; 4],
+    #[cfg(feature = "metrics")]
+    outcomes: [Key; 5],
+    /// Few policies are on trial.
+    #[cfg(feature = "metrics")]
+    trial_names: OnceLock<[Key; 4]>,
+}
+
+/// The decision on the live charges of a check, and the verdict on a trial beside them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Verdicts {
+    pub(crate) live_allows: bool,
+    pub(crate) trial_allows: bool,
+}
+
+impl Verdicts {
+    /// All verdicts, in the order of their numbers.
+    const EACH: [Self; 4] = [
+        Self { live_allows: false, trial_allows: false },
+        Self { live_allows: false, trial_allows: true },
+        Self { live_allows: true, trial_allows: false },
+        Self { live_allows: true, trial_allows: true },
+    ];
+
+    fn index(self) -> usize {
+        2 * usize::from(self.live_allows) + usize::from(self.trial_allows)
+    }
+}
+
+impl Counters {
+    /// Counts a check with a trial of the policy `name`.
+    pub(crate) fn count_trial(&self, name: &str, verdicts: Verdicts) {
+        self.trials[verdicts.index()].fetch_add(1, Relaxed);
+        self.add_to_trial(name, verdicts, 1);
+    }
+
+    pub(super) fn trial_counts(&self) -> TrialCounts {
+        let [denied_by_both, allowed_by_trial_only, allowed_by_live_only, allowed_by_both] =
+            Verdicts::EACH.map(|verdicts| self.trials[verdicts.index()].load(Relaxed));
+        TrialCounts { allowed_by_both, allowed_by_live_only, allowed_by_trial_only, denied_by_both }
+    }
+
+    /// Starts the counters of the policy `name` on trial at 0, as [`start`](Self::start) does.
+    pub(crate) fn start_trial(&self, name: &str) {
+        Verdicts::EACH.into_iter().for_each(|verdicts| self.add_to_trial(name, verdicts, 0));
+    }
+}
 
 #[cfg(feature = "metrics")]
 impl Counters {
@@ -16,10 +88,11 @@ impl Counters {
 
     /// Creates the names for the policy `name`, and [starts](Self::start) its counters.
     pub(crate) fn new(name: &str) -> Self {
-        let counters = Self(Self::OUTCOMES.map(|outcome| {
+        let outcomes = Self::OUTCOMES.map(|outcome| {
             let labels = [("policy", name.to_owned()), ("outcome", outcome.to_owned())];
-            metrics::Key::from_parts("plimsoll_decisions_total", &labels)
-        }));
+            Key::from_parts("plimsoll_decisions_total", &labels)
+        });
+        let counters = Self { trials: Default::default(), outcomes, trial_names: OnceLock::new() };
         counters.start();
         counters
     }
@@ -36,17 +109,37 @@ impl Counters {
     /// Returns the counter of an outcome, by the number of its kind.
     #[inline]
     pub(crate) fn register(&self, recorder: &dyn Recorder, kind: usize) -> Counter {
-        static METADATA: Metadata<'static> =
-            Metadata::new("plimsoll", Level::INFO, Some("plimsoll"));
-        recorder.register_counter(&self.0[kind], &METADATA)
+        recorder.register_counter(&self.outcomes[kind], &METADATA)
+    }
+
+    fn add_to_trial(&self, name: &str, verdicts: Verdicts, checks: u64) {
+        let verdict = |allows| if allows { "allowed" } else { "denied" };
+        metrics::with_recorder(|recorder| {
+            let names = self.trial_names.get_or_init(|| {
+                Verdicts::EACH.map(|Verdicts { live_allows, trial_allows }| {
+                    let labels = [
+                        ("policy", name.to_owned()),
+                        ("live", verdict(live_allows).to_owned()),
+                        ("trial", verdict(trial_allows).to_owned()),
+                    ];
+                    Key::from_parts("plimsoll_trials_total", &labels)
+                })
+            });
+            recorder.register_counter(&names[verdicts.index()], &METADATA).increment(checks);
+        });
     }
 }
+
+#[cfg(feature = "metrics")]
+static METADATA: Metadata<'static> = Metadata::new("plimsoll", Level::INFO, Some("plimsoll"));
 
 #[cfg(not(feature = "metrics"))]
 impl Counters {
     pub(crate) fn new(_: &str) -> Self {
-        Self()
+        Self { trials: Default::default() }
     }
 
     pub(crate) fn start(&self) {}
+
+    fn add_to_trial(&self, _: &str, _: Verdicts, _: u64) {}
 }

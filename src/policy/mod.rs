@@ -5,15 +5,17 @@ mod counters;
 mod key_quotas;
 mod key_table;
 mod key_watch;
+mod name;
 mod on_failure;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod policy;
 mod seq_lock;
 
-pub(crate) use self::on_failure::FailurePolicy;
 pub use self::{
     charges::Charges,
+    counters::TrialCounts,
     key_quotas::KeyQuota,
     on_failure::OnFailure,
     policy::{Charge, Policy},
 };
+pub(crate) use self::{counters::Verdicts, on_failure::FailurePolicy};

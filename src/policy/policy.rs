@@ -1,22 +1,14 @@
 //! A named quota that can be replaced while the program runs, and a charge of a key under it: one needs the
 //! other.
 
-use std::{
-    borrow::Cow,
-    fmt,
-    hash::{Hash, Hasher},
-    mem::discriminant,
-    sync::Arc,
-    time::SystemTime,
-};
-
-use siphasher::sip::SipHasher13;
+use std::{borrow::Cow, fmt, mem::discriminant, sync::Arc, time::SystemTime};
 
 use super::{
     OnFailure,
-    counters::Counters,
+    counters::{Counters, TrialCounts},
     key_quotas::{KeyQuota, KeyQuotas},
     key_watch::KeyWatch,
+    name::Name,
     seq_lock::LiveQuota,
 };
 use crate::{
@@ -42,9 +34,8 @@ use crate::{
 pub struct Policy(Arc<PolicyState>);
 
 struct PolicyState {
-    name: Box<str>,
-    id: u64,
-    unit: Option<Box<str>>,
+    name: Name,
+    unit: Option<Name>,
     quota: LiveQuota,
     key_quotas: KeyQuotas,
     counters: Counters,
@@ -53,7 +44,7 @@ struct PolicyState {
 
 impl Policy {
     /// The longest name, in characters.
-    pub const MAX_NAME_CHARS: usize = 64;
+    pub const MAX_NAME_CHARS: usize = Name::MAX_CHARS;
 
     /// The maximum number of keys with a [quota of their own](Self::set_key_quota).
     pub const MAX_KEY_QUOTAS: usize = KeyQuotas::MAX;
@@ -83,11 +74,9 @@ impl Policy {
         Q: TryInto<Quota>,
         Error: From<Q::Error>,
     {
-        let name = parse_name("policy name", name)?;
+        let name = Name::parse("policy name", name)?;
         let quota = quota.try_into()?;
-        let id = id(&name);
         Ok(Self(Arc::new(PolicyState {
-            id,
             unit: None,
             quota: LiveQuota::new(quota),
             key_quotas: KeyQuotas::default(),
@@ -107,10 +96,9 @@ impl Policy {
     ///
     /// Returns an error if the unit does not have the form of a policy name.
     pub fn with_unit(self, unit: &str) -> Result<Self, Error> {
-        let unit = Some(parse_name("quota unit", unit)?);
+        let unit = Some(Name::parse("quota unit", unit)?);
         Ok(Self(Arc::new(PolicyState {
             name: self.0.name.clone(),
-            id: self.0.id,
             unit,
             quota: LiveQuota::new(self.quota()),
             key_quotas: self.0.key_quotas.copy(),
@@ -230,6 +218,13 @@ impl Policy {
         format!("{} {quota}", self.name())
     }
 
+    /// Returns how the decisions of this policy on [trial](Charge::trial) compare with those of the live
+    /// charges, over all limiters of this process since the policy was created.
+    #[must_use]
+    pub fn trial_counts(&self) -> TrialCounts {
+        self.0.counters.trial_counts()
+    }
+
     pub(crate) fn counters(&self) -> &Counters {
         &self.0.counters
     }
@@ -242,7 +237,7 @@ impl Policy {
 
     /// Returns a hash of the name, which is the same in every process.
     pub(crate) fn id(&self) -> u64 {
-        self.0.id
+        self.0.name.id()
     }
 }
 
@@ -250,7 +245,7 @@ impl PartialEq for Policy {
     /// Compares the names: policies with the same name share their standings.
     #[inline]
     fn eq(&self, other: &Self) -> bool {
-        self.0.id == other.0.id && self.0.name == other.0.name
+        self.0.name == other.0.name
     }
 }
 
@@ -264,25 +259,6 @@ impl fmt::Debug for Policy {
             .field("version", &self.version())
             .finish()
     }
-}
-
-/// Checks a name. Names are written into quoted header strings and store keys without escaping, and
-/// no two differ only by case.
-fn parse_name(field: &str, name: &str) -> Result<Box<str>, Error> {
-    let allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.');
-    let valid_start = name.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric());
-    if valid_start && name.len() <= Policy::MAX_NAME_CHARS && name.bytes().all(allowed) {
-        return Ok(name.into());
-    }
-    let shown: String = name.chars().take(2 * Policy::MAX_NAME_CHARS).collect();
-    let allowed = "1 to 64 characters of a-z, 0-9, '-', '_', '.', the first a letter or a digit";
-    Err(Error::invalid(field, shown, allowed))
-}
-
-fn id(name: &str) -> u64 {
-    let mut hasher = SipHasher13::new();
-    name.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// A cost in units for a [`Key`] under a [`Policy`]: one line of a check.
@@ -315,7 +291,7 @@ pub struct Charge<'p> {
     max_cost: u64,
     /// True if the units between `cost` and `max_cost` are a lease.
     lease: bool,
-    shadow: bool,
+    enforcement: Enforcement,
     /// `None` if the caller has set none.
     on_failure: Option<OnFailure>,
     /// True if the quota is that of this charge, and not the policy's.
@@ -325,6 +301,17 @@ pub struct Charge<'p> {
     /// The number of equal shares into which the quota is divided. The charge is made against one of
     /// them.
     shares: u32,
+}
+
+/// What a charge does in its check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Enforcement {
+    /// It denies the check if it does not pass, and is spent if the check is admitted.
+    Live,
+    /// It denies nothing, and is spent if it passes and the check is admitted.
+    Shadow,
+    /// It denies nothing, and is spent if it passes.
+    Trial,
 }
 
 impl<'p> Charge<'p> {
@@ -338,7 +325,7 @@ impl<'p> Charge<'p> {
             cost,
             max_cost: cost,
             lease: false,
-            shadow: false,
+            enforcement: Enforcement::Live,
             on_failure: None,
             has_own_quota: false,
             has_key_quota: key_quota.is_some(),
@@ -405,9 +392,42 @@ impl<'p> Charge<'p> {
     ///
     /// Its units are spent only if it passes and the check is admitted. Otherwise the charge is not
     /// made: it is not in the [`Receipt`](crate::Receipt), so it is neither refunded nor settled.
+    /// A [trial](Self::trial) also counts the requests that the check denies.
     #[must_use]
     pub fn shadow(mut self) -> Self {
-        self.shadow = true;
+        self.enforcement = Enforcement::Shadow;
+        self
+    }
+
+    /// Makes this a trial charge, which counts as if its quota were the only limit. It never denies a
+    /// check.
+    ///
+    /// Its units are spent whenever it passes by itself, also if the check is denied. So it shows what a
+    /// looser limit would admit, which a [shadow](Self::shadow) cannot show. Give it a policy of its own:
+    /// under the policy and key of a live charge, both spend the same units.
+    ///
+    /// If the check is admitted, the units are in the [`Receipt`](crate::Receipt), and are refunded and
+    /// settled with those of the other charges. The units of a denied check stay spent.
+    /// [`Policy::trial_counts`] compares the trial with the live charges, and
+    /// [`guide::trials`](crate::guide::trials) says when to use which.
+    ///
+    /// ```
+    /// use plimsoll::{Limiter, Policy, Quota};
+    ///
+    /// let limiter = Limiter::in_memory();
+    /// let live = Policy::new("api", Quota::per_minute(100))?;
+    /// let looser = Policy::new("api-200", Quota::per_minute(200))?;
+    /// for _ in 0..300 {
+    ///     let _ = limiter.check_now([live.charge("alice", 1), looser.charge("alice", 1).trial()])?;
+    /// }
+    /// let counts = looser.trial_counts();
+    /// assert_eq!((counts.allowed_by_both, counts.allowed_by_trial_only), (100, 100));
+    /// assert_eq!((counts.allowed_by_live_only, counts.denied_by_both), (0, 100));
+    /// # Ok::<(), plimsoll::Error>(())
+    /// ```
+    #[must_use]
+    pub fn trial(mut self) -> Self {
+        self.enforcement = Enforcement::Trial;
         self
     }
 
@@ -472,10 +492,25 @@ impl<'p> Charge<'p> {
         self.lease
     }
 
+    /// Returns whether this charge can deny its check: it is neither a [shadow](Self::shadow) nor a
+    /// [trial](Self::trial).
+    #[must_use]
+    #[inline]
+    pub fn is_live(&self) -> bool {
+        self.enforcement == Enforcement::Live
+    }
+
     /// Returns whether this is a [shadow](Self::shadow) charge.
     #[must_use]
     pub fn is_shadow(&self) -> bool {
-        self.shadow
+        self.enforcement == Enforcement::Shadow
+    }
+
+    /// Returns whether this is a [trial](Self::trial) charge.
+    #[must_use]
+    #[inline]
+    pub fn is_trial(&self) -> bool {
+        self.enforcement == Enforcement::Trial
     }
 
     /// Returns what happens to the request when the store cannot answer.
@@ -484,11 +519,13 @@ impl<'p> Charge<'p> {
         self.on_failure.unwrap_or_default()
     }
 
-    /// Returns whether both charges have the same policy, key and shadow flag, so that they are
-    /// decided as one.
+    /// Returns whether both charges have the same policy and key, and are both live, shadows or
+    /// trials, so that they are decided as one.
     #[inline]
     pub(crate) fn is_same_line(&self, other: &Self) -> bool {
-        self.policy == other.policy && self.shadow == other.shadow && self.key == other.key
+        self.policy == other.policy
+            && self.enforcement == other.enforcement
+            && self.key == other.key
     }
 
     /// Adds the units of another charge of the same line. The stricter [`OnFailure`] applies.

@@ -106,6 +106,8 @@ struct SlotGroup {
     check: WireCheck,
     /// Empty until the group has replied.
     replies: SmallVec<[ChargeReply; 1]>,
+    /// True for the trials of a denied check, which stay spent.
+    is_trial: bool,
 }
 
 impl SlotGroups {
@@ -123,6 +125,7 @@ impl SlotGroups {
             slot,
             check: WireCheck::new(charges),
             replies: SmallVec::new(),
+            is_trial: false,
         };
         let groups = slots.into_iter().map(group).collect();
         let (time, slowest) = (Timestamp::default(), (Duration::ZERO, 0));
@@ -136,6 +139,15 @@ impl SlotGroups {
         group.replies = reply.charges;
         self.time = self.time.max(reply.time);
         Ok(())
+    }
+
+    /// Moves the trials of a denied check into groups of their own: they stay spent, and those of the
+    /// slots that have not been asked are still spent.
+    fn split_off_trials(&mut self) {
+        let trials: Vec<_> =
+            self.groups.iter_mut().filter_map(SlotGroup::split_off_trials).collect();
+        self.groups.retain(|group| !group.check.charges().is_empty());
+        self.groups.extend(trials);
     }
 
     /// Returns the error of a group that has failed. The deadline is for all slots, so the slowest one
@@ -165,17 +177,21 @@ impl Divided for SlotGroups {
         }
         self.asked += 1;
         match self.options.operation == Operation::Acquire && self.groups[index].is_denied() {
-            true => PartOutcome::Denied(None),
+            true => {
+                self.split_off_trials();
+                PartOutcome::Denied(None)
+            }
             false => PartOutcome::Continue,
         }
     }
 
-    /// A check spends all or nothing, so the groups that have spent units refund them.
+    /// A check spends all or nothing, so the groups that have spent units refund them, except for the
+    /// [trials](Self::split_off_trials) of a denied check.
     fn undo(&mut self) -> Refunds<usize> {
         let options = CallOptions { operation: Operation::Refund, deadline: None, ..self.options };
         match self.options.operation {
             Operation::Acquire => {
-                let groups = self.groups.iter_mut().enumerate();
+                let groups = self.groups.iter_mut().enumerate().filter(|(_, it)| !it.is_trial);
                 let batcher = &self.batcher;
                 let refunds =
                     groups.filter_map(|(at, it)| Some((at, it.refund(batcher, options)?)));
@@ -193,8 +209,9 @@ impl Divided for SlotGroups {
         }
     }
 
-    /// Takes the standings from the refunds, and asks the other slots for those of their keys. If a slot
-    /// does not answer in time, its keys are reported as unused, which does not change the denial.
+    /// Takes the standings from the refunds, and asks the other slots for those of their keys, and to spend
+    /// their trials. If a slot does not answer in time, its keys are reported as unused, which does not
+    /// change the denial.
     async fn complete_denial(&mut self, refunds: &mut Refunds<usize>) {
         let (groups, time) = (&mut self.groups, &mut self.time);
         let keep = |index: &usize, reply: StoreReply| {
@@ -203,8 +220,9 @@ impl Divided for SlotGroups {
         };
         refunds.wait(Some(self.options.denial_deadline()), keep).await;
         let deadline = Some(self.options.denial_deadline());
-        let options = CallOptions { operation: Operation::Peek, deadline, ..self.options };
+        let peek = CallOptions { operation: Operation::Peek, deadline, ..self.options };
         for index in 0..self.groups.len() {
+            let options = if self.groups[index].is_trial { self.options } else { peek };
             if self.groups[index].replies.is_empty() && self.call(index, options).await.is_err() {
                 self.groups[index].assume_unused();
             }
@@ -238,6 +256,24 @@ impl SlotGroup {
     fn is_denied(&self) -> bool {
         let mut replies = self.check.charges().iter().zip(&self.replies);
         !replies.all(|(charge, reply)| charge.admits(reply))
+    }
+
+    /// Removes the trials, with the replies to them. Returns them as a group, if there are any.
+    fn split_off_trials(&mut self) -> Option<Self> {
+        if !self.check.charges().iter().any(WireCharge::is_trial) {
+            return None;
+        }
+        let of = |is_trial: bool| {
+            let charges = self.check.charges().iter();
+            let charges = charges.filter(|charge| charge.is_trial() == is_trial).cloned().collect();
+            let lines = self.check.charges().iter().zip(&self.replies);
+            let replies = lines.filter(|(charge, _)| charge.is_trial() == is_trial);
+            let replies = replies.map(|(_, reply)| *reply).collect();
+            Self { slot: self.slot, check: WireCheck::new(charges), replies, is_trial }
+        };
+        let trials = of(true);
+        *self = of(false);
+        Some(trials)
     }
 
     /// Returns the refund of the units that the group has spent, if it has spent any. The replies then

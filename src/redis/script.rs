@@ -164,6 +164,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "cad7db320429ff7d7c05d0993f2ce40777979489");
+        assert_eq!(*SHA, "620a9cd901ecff0cf4a249f3d078410b64a0b670");
     }
 }

@@ -50,15 +50,17 @@ impl Operation {
 /// below 2^53.
 pub(super) const MAX_NUMBER: u64 = (1 << 53) - 1;
 
-/// The flag of a shadow charge.
-const SHADOW: u8 = 1;
+/// The flag of a charge that never denies its check: a shadow or a trial.
+const NOT_LIVE: u8 = 1;
 /// The flag of a charge with the key of an earlier charge of its check, so that the script reads
 /// the key again.
 const SAME_KEY: u8 = 2;
 /// The flag of a charge whose units beyond the cost are a lease.
 const LEASE: u8 = 4;
+/// The flag of a trial, which is spent also if its check is denied.
+const TRIAL: u8 = 8;
 /// The flag of the last charge of a check.
-const LAST: u8 = 8;
+const LAST: u8 = 16;
 
 /// One charge of a request, as the script needs it.
 #[derive(Debug, Clone)]
@@ -71,7 +73,8 @@ pub(super) struct WireCharge {
     cost: u64,
     max_cost: u64,
     is_lease: bool,
-    is_shadow: bool,
+    is_live: bool,
+    is_trial: bool,
     /// The part of a spent charge that a refund needs.
     spent: Option<(Mark, Quota)>,
 }
@@ -85,7 +88,8 @@ impl WireCharge {
             cost: charge.cost(),
             max_cost: charge.max_cost(),
             is_lease: charge.is_lease(),
-            is_shadow: charge.is_shadow(),
+            is_live: charge.is_live(),
+            is_trial: charge.is_trial(),
             spent: None,
         }
     }
@@ -100,7 +104,8 @@ impl WireCharge {
             cost: spent.units(),
             max_cost: spent.units(),
             is_lease: false,
-            is_shadow: charge.is_shadow(),
+            is_live: charge.is_live(),
+            is_trial: charge.is_trial(),
             spent: Some((spent.mark(), charge.quota().counted())),
         }
     }
@@ -144,9 +149,14 @@ impl WireCharge {
         }
     }
 
+    /// Returns whether the charge is spent also if its check is denied.
+    pub(super) fn is_trial(&self) -> bool {
+        self.is_trial
+    }
+
     /// Returns whether `reply` lets the check of this charge be admitted.
     pub(super) fn admits(&self, reply: &ChargeReply) -> bool {
-        self.is_shadow || reply.verdict == Verdict::Passed
+        !self.is_live || reply.verdict == Verdict::Passed
     }
 
     fn encode(&self, flags: u8, line: &mut SmallVec<[u8; MAX_LINE_BYTES]>) {
@@ -171,7 +181,7 @@ impl WireCharge {
 /// The number of bytes of the longest line, which is that of a refund.
 const MAX_LINE_BYTES: usize = 2 + 10 * 8;
 
-/// The charges of one check, or of another operation. Shadow charges come after the others.
+/// The charges of one check, or of another operation. Shadows and trials come after the live charges.
 #[derive(Debug, Clone)]
 pub(super) struct WireCheck {
     charges: SmallVec<[WireCharge; 3]>,
@@ -179,8 +189,8 @@ pub(super) struct WireCheck {
 
 impl WireCheck {
     pub(super) fn new(mut charges: SmallVec<[WireCharge; 3]>) -> Self {
-        if charges.iter().any(|charge| charge.is_shadow) {
-            charges.sort_by_key(|charge| charge.is_shadow);
+        if !charges.iter().all(|charge| charge.is_live) {
+            charges.sort_by_key(|charge| !charge.is_live);
         }
         Self { charges }
     }
@@ -194,8 +204,11 @@ impl WireCheck {
         for (index, charge) in self.charges.iter().enumerate() {
             let earlier = &self.charges[..index];
             let mut flags = 0;
-            if charge.is_shadow {
-                flags |= SHADOW;
+            if !charge.is_live {
+                flags |= NOT_LIVE;
+            }
+            if charge.is_trial {
+                flags |= TRIAL;
             }
             if earlier.iter().any(|earlier| earlier.key_name == charge.key_name) {
                 flags |= SAME_KEY;

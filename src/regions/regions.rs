@@ -1,15 +1,20 @@
 //! The store of one region.
 
-use std::{pin::Pin, sync::Arc, time::Instant};
+use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Instant};
 
 use smallvec::SmallVec;
 
 use super::{
-    RegionsConfig, both::Both, check::DividedCheck, divided_line::Part, force::Force,
-    stores::Stores,
+    RegionsConfig,
+    both::Both,
+    check::DividedCheck,
+    divided_line::Part,
+    force::Force,
+    stores::{Stores, join, late},
 };
 use crate::{
-    decision::{Source, StoreReply, Verdict},
+    clock::Timestamp,
+    decision::{ChargeReply, Mark, Source, Standing, StoreReply, Verdict},
     error::Error,
     policy::Charge,
     remote::Pipeline,
@@ -90,7 +95,7 @@ impl Regions {
     fn execute(&self, request: Request<'_>, limit: Option<TimeLimit>) -> Answer {
         let stores = &self.stores;
         let both = match request {
-            Request::Acquire(charges) => return self.acquire(charges, limit),
+            Request::Acquire(charges) => return self.check(charges, limit),
             Request::Force(charges) => {
                 return answer(limit, Force::new(stores, charges, limit).execute());
             }
@@ -109,6 +114,45 @@ impl Regions {
             }
         };
         answer(limit, both.wait())
+    }
+
+    /// Checks the live charges and the shadows together, and each [trial](Charge::trial) by itself, all at
+    /// the same time. So a trial is paid by the pool if the share refuses it, as a live charge would be.
+    fn check(&self, charges: &[Charge<'_>], limit: Option<TimeLimit>) -> Answer {
+        if !charges.iter().any(Charge::is_trial) {
+            return self.acquire(charges, limit);
+        }
+        let trials: Vec<usize> =
+            (0..charges.len()).filter(|index| charges[*index].is_trial()).collect();
+        let others: Vec<_> = charges.iter().filter(|charge| !charge.is_trial()).cloned().collect();
+        let untouched = |index: &usize| {
+            let standing = Standing::full(charges[*index].quota().capacity());
+            ChargeReply::new(Verdict::Passed, 0, standing, Mark::default())
+        };
+        let untouched: Vec<_> = trials.iter().map(untouched).collect();
+        let decided = (!others.is_empty()).then(|| self.acquire(&others, limit));
+        let mut answers: Vec<_> = decided.into_iter().collect();
+        let first_trial = answers.len();
+        answers.extend(trials.iter().map(|index| self.acquire(&charges[*index..=*index], limit)));
+        answer(limit, async move {
+            let mut replies = wait_for_all(answers).await.into_iter();
+            let mut decided = match first_trial {
+                0 => StoreReply::new(Timestamp::default(), Source::Shared, []),
+                _ => replies.next().unwrap_or_else(|| Err(late()))?,
+            };
+            let mut source = (first_trial > 0).then_some(decided.source);
+            for ((index, untouched), reply) in trials.into_iter().zip(untouched).zip(replies) {
+                // A trial that no store has decided denies nothing.
+                let mut line = untouched;
+                if let Ok(reply) = reply {
+                    decided.time = decided.time.max(reply.time);
+                    source = Some(join(source, reply.source));
+                    line = reply.charges.first().copied().unwrap_or(untouched);
+                }
+                decided.charges.insert(index, line);
+            }
+            Ok(decided.with_source(source.unwrap_or(Source::Shared)))
+        })
     }
 
     /// Checks with the share. If it admits all charges at once, the check needs no future.
@@ -161,6 +205,23 @@ impl Store for Regions {
             region.and(self.stores.home.close().await)
         })
     }
+}
+
+/// Waits for all answers at the same time.
+async fn wait_for_all(mut answers: Vec<Answer>) -> Vec<Result<StoreReply, Error>> {
+    let mut replies: Vec<_> = answers.iter().map(|_| None).collect();
+    poll_fn(|cx| {
+        for (answer, reply) in answers.iter_mut().zip(&mut replies) {
+            if reply.is_none()
+                && let Poll::Ready(ready) = Pin::new(answer).poll(cx)
+            {
+                *reply = Some(ready);
+            }
+        }
+        if replies.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    replies.into_iter().flatten().collect()
 }
 
 /// Returns the answer of a request that is ready by its deadline, if it has one.

@@ -12,7 +12,7 @@ use super::{
     policy_choice::{PolicyChoice, RequestFn},
 };
 use crate::{
-    key::{Identity, IntoIdentity},
+    key::{Identity, IntoIdentity, Key},
     policy::{Charge, OnFailure, Policy},
     quota::Quota,
     telemetry,
@@ -59,6 +59,7 @@ pub struct Rule {
     only: Option<RequestFn<bool>>,
     lookups: Lookups,
     shadow: bool,
+    trials: Vec<Policy>,
     on_failure: Option<OnFailure>,
     adjustment: Option<Adjustment>,
 }
@@ -132,6 +133,7 @@ impl Rule {
             only: None,
             lookups: Lookups::default(),
             shadow: false,
+            trials: Vec::new(),
             on_failure: None,
             adjustment: None,
         }
@@ -247,6 +249,30 @@ impl Rule {
         self
     }
 
+    /// Tries out another policy on the requests that this rule charges, for the same key and cost: a
+    /// looser limit, a stricter one, or another algorithm. It never denies a request, no header shows it,
+    /// and it counts as if it were the only limit: see [`Charge::trial`].
+    ///
+    /// [`Policy::trial_counts`] and the metric `plimsoll_trials_total` compare the two.
+    /// [`guide::trials`](crate::guide::trials) says when to use a trial, and when a
+    /// [shadow](Self::shadow).
+    ///
+    /// The rule adjusts the trial by the response as it does its own charge, if the request was admitted.
+    ///
+    /// ```
+    /// use plimsoll::{Policy, Quota, Rule, by};
+    ///
+    /// let api = Policy::new("api", Quota::per_minute(100))?;
+    /// let looser = Policy::new("api-200", Quota::per_minute(200))?;
+    /// let rule = Rule::new(api, by::header("x-api-key")).trial(looser);
+    /// # Ok::<(), plimsoll::Error>(())
+    /// ```
+    #[must_use]
+    pub fn trial(mut self, policy: Policy) -> Self {
+        self.trials.push(policy);
+        self
+    }
+
     /// Sets the treatment of requests while the [store](crate::store::Store) cannot answer. The
     /// default is [`OnFailure::Local`], and [`OnFailure::Deny`] for calls that [wait for their
     /// turn](crate::client::PaceLayer::wait).
@@ -354,20 +380,43 @@ impl Rule {
         Ok(Some(if self.shadow { charge.shadow() } else { charge }))
     }
 
+    /// Returns the charges of the policies on trial, for the key and the cost of the rule's own charge.
+    #[inline]
+    pub(crate) fn trials(&self, key: Key, cost: u64) -> impl Iterator<Item = Charge<'_>> {
+        let on_failure = self.on_failure;
+        self.trials.iter().map(move |policy| {
+            let charge = policy.charge(key, cost).trial();
+            match on_failure {
+                Some(on_failure) => charge.with_on_failure(on_failure),
+                None => charge,
+            }
+        })
+    }
+
+    /// Returns the number of charges that the rule makes for a request.
+    pub(super) fn lines(&self) -> usize {
+        1 + self.trials.len()
+    }
+
     /// Starts the counters of its policies at 0, as far as they are known.
     pub(super) fn start_counters(&self) {
-        self.policy.known().iter().for_each(|policy| policy.counters().start());
+        self.policy.known().iter().chain(&self.trials).for_each(|policy| policy.counters().start());
+        self.trials.iter().for_each(|policy| policy.counters().start_trial(policy.name()));
     }
 
     /// Returns the policy with its quota, and the special properties of the rule, as text.
     pub(crate) fn description(&self) -> String {
         let policy = self.policy.description();
-        match (self.shadow, self.on_failure()) {
+        let mut text = match (self.shadow, self.on_failure()) {
             (true, _) => format!("{policy} (shadow)"),
             (false, OnFailure::Allow) => format!("{policy} (allows if the store fails)"),
             (false, OnFailure::Deny) => format!("{policy} (denies if the store fails)"),
             (false, OnFailure::Local) => policy,
+        };
+        for trial in &self.trials {
+            text = format!("{text}, {} (trial)", trial.description());
         }
+        text
     }
 
     fn on_failure(&self) -> OnFailure {
@@ -408,6 +457,7 @@ impl fmt::Debug for Rule {
         f.debug_struct("Rule")
             .field("policy", &self.policy)
             .field("shadow", &self.shadow)
+            .field("trials", &self.trials)
             .field("on_failure", &self.on_failure)
             .finish_non_exhaustive()
     }

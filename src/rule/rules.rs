@@ -37,9 +37,10 @@ impl Rules {
     ///
     /// # Panics
     ///
-    /// Panics if there are already [`Charges::MAX`] rules.
+    /// Panics if the rules and their [trials](Rule::trial) are more than [`Charges::MAX`].
     pub(crate) fn push(&mut self, rule: Rule) {
-        assert!(self.rules.len() < Charges::MAX, "a layer has at most {} rules", Charges::MAX);
+        let lines: usize = self.rules.iter().chain([&rule]).map(Rule::lines).sum();
+        assert!(lines <= Charges::MAX, "a layer has at most {} rules", Charges::MAX);
         rule.start_counters();
         self.need_rows |= rule.resolves();
         self.rules.push(rule);

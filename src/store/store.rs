@@ -124,7 +124,8 @@ store_by_pointer!([S] Arc<S>, [S] Box<S>, [] Arc<dyn Store>, [] Box<dyn Store>);
 /// A request to a [`Store`].
 ///
 /// The [`Charge`]s of a request differ from each other in [`Policy`],
-/// [`Key`](crate::Key) or [shadow](Charge::is_shadow).
+/// [`Key`](crate::Key), or in that one is live and the other a [shadow](Charge::shadow) or a
+/// [trial](Charge::trial).
 ///
 /// # Examples
 ///
@@ -143,8 +144,9 @@ store_by_pointer!([S] Arc<S>, [S] Box<S>, [] Arc<dyn Store>, [] Box<dyn Store>);
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Request<'a> {
-    /// Spends the cost of all charges that are not shadows, or of none. If it spends them, it also
-    /// spends each [shadow](Charge::shadow) charge that passes by itself.
+    /// Spends the cost of all [live](Charge::is_live) charges, or of none. If it spends them, it also
+    /// spends each [shadow](Charge::shadow) charge that passes by itself. In both cases it then spends
+    /// each [trial](Charge::trial) charge that passes by itself.
     Acquire(&'a [Charge<'a>]),
     /// Answers like [`Acquire`](Self::Acquire), and spends nothing.
     Peek(&'a [Charge<'a>]),

@@ -2,7 +2,8 @@
 //!
 //! | name | kind | meaning |
 //! |---|---|---|
-//! | `plimsoll_decisions_total` | counter | by `policy` and `outcome`: `allowed`, `denied`, `not_charged` (another policy of the check refused), and for shadow charges `would_allow`, `would_deny` |
+//! | `plimsoll_decisions_total` | counter | by `policy` and `outcome`: `allowed`, `denied`, `not_charged` (another policy of the check refused), and for shadows and trials `would_allow`, `would_deny` |
+//! | `plimsoll_trials_total` | counter | by `policy`, `live` and `trial`, each `allowed` or `denied`: checks with a charge on trial |
 //! | `plimsoll_store_seconds` | histogram | response times of remote stores |
 //! | `plimsoll_scheduling_delay_seconds` | histogram | how long a task waits for processor time |
 //! | `plimsoll_store_errors_total` | counter | by `kind`: calls to remote stores that failed, including probes |
@@ -36,6 +37,10 @@ reports! { feature "metrics";
 
         let counters = [
             ("plimsoll_decisions_total", "Decisions, by policy and outcome."),
+            (
+                "plimsoll_trials_total",
+                "Checks with a charge on trial, by its policy and both verdicts.",
+            ),
             ("plimsoll_store_errors_total", "Calls to remote stores that failed, by kind of error."),
             (
                 "plimsoll_fallback_total",

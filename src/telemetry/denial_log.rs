@@ -109,7 +109,7 @@ impl DenialLog {
         let charge = outcome.charge();
         let [low, high] = table.secrets;
         // A shadow charge has events of its own, apart from those of a charge that is enforced.
-        let policy = outcome.policy().id() ^ u64::from(charge.is_shadow());
+        let policy = outcome.policy().id() ^ u64::from(!charge.is_live());
         let [hash, _] = charge.key().digest_keyed([low ^ policy, high]);
         let now = Instant::now().saturating_duration_since(table.origin);
         table.due(hash, now.as_millis() as u32)

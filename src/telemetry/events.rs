@@ -10,8 +10,9 @@ use tokio::time::Instant;
 
 use super::{DenialLog, counts, denial_log::Suppressed, macros::reports, misuse};
 use crate::{
-    decision::{Decision, Outcome, OutcomeKind, Source},
+    decision::{Decision, Outcome, OutcomeKind, Source, Verdict},
     error::{Error, ErrorKind},
+    policy::Verdicts,
     sync::Mutex,
 };
 
@@ -23,7 +24,7 @@ pub(crate) fn reports_decisions() -> bool {
 }
 
 /// Reports a decision, as an event if it denies the check and `log` admits it, and in the counters
-/// of its policies.
+/// of its policies and trials.
 #[inline]
 pub(crate) fn record_decision<'r>(
     decision: &Decision<'_>,
@@ -34,6 +35,24 @@ pub(crate) fn record_decision<'r>(
         report_denial(decision, log, route);
     }
     counts::decided(decision);
+    compare_trials(decision);
+}
+
+/// Counts the verdict of each trial beside that of the live charges, if there are both.
+#[inline]
+fn compare_trials(decision: &Decision<'_>) {
+    let outcomes = decision.outcomes();
+    if outcomes.len() > 1 && outcomes.iter().any(|outcome| outcome.charge().is_trial()) {
+        let has_live = outcomes.iter().any(|outcome| outcome.charge().is_live());
+        let trials = outcomes.iter().filter(|outcome| has_live && outcome.charge().is_trial());
+        for trial in trials {
+            let verdicts = Verdicts {
+                live_allows: decision.is_allowed(),
+                trial_allows: trial.verdict() == Verdict::Passed,
+            };
+            trial.policy().counters().count_trial(trial.policy().name(), verdicts);
+        }
+    }
 }
 
 /// Reports that a call to a remote store has failed: as an event at most once a second for each kind of
@@ -98,17 +117,17 @@ reports! { feature "tracing";
         tracing::info!(target: "plimsoll", "{text}");
     }
 
-    /// Reports a decision that denies a check, or that a shadow charge would have denied.
+    /// Reports a decision that denies a check, or that a shadow or a trial would have denied.
     #[inline(never)]
     fn report_denial<'r>(
         decision: &Decision<'_>,
         log: &DenialLog,
         route: impl FnOnce() -> Option<&'r str>,
     ) {
-        let refused_shadow = |outcome: &Outcome<'_>| outcome.kind() == OutcomeKind::WouldDeny;
+        let refused = |outcome: &Outcome<'_>| outcome.kind() == OutcomeKind::WouldDeny;
         let outcome = match decision {
             Decision::Denied(denied) => denied.binding(),
-            Decision::Allowed(allowed) => allowed.outcomes().iter().find(refused_shadow),
+            Decision::Allowed(allowed) => allowed.outcomes().iter().find(refused),
         };
         if let Some(outcome) = outcome
             && tracing::enabled!(target: "plimsoll", tracing::Level::INFO)
@@ -177,13 +196,15 @@ fn denied(
     let share = (source == Source::Fallback).then(|| standing.limit());
     let limit = share.map_or(standing.limit(), |_| outcome.quota().capacity());
     let used = standing.limit().saturating_sub(standing.remaining());
-    let (source, shadow) = (source.name(), decision.is_allowed());
+    let (source, charge) = (source.name(), outcome.charge());
+    let (shadow, trial) = (charge.is_shadow(), charge.is_trial());
     let retry_after = standing.retry_after().map(tracing::field::debug);
     let Suppressed { same: suppressed, others } = suppressed;
     let suppressed_others = (others > 0).then_some(others);
     tracing::info!(
         target: "plimsoll",
-        policy, ?key, cost, used, share, limit, source, retry_after, route, shadow, suppressed, suppressed_others,
+        policy, ?key, cost, used, share, limit, source, retry_after, route, shadow, trial, suppressed,
+        suppressed_others,
         "denied"
     );
 }

@@ -146,6 +146,21 @@ fn boundary() {
 }
 
 #[test]
+fn trial() {
+    let output = program("trial").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    for line in [
+        "denied by the live limit of 100:    200",
+        "a shadow of 200 would deny:         0",
+        "a trial of 200 would deny:          100",
+        "allowed by both, by the trial only, by none: 100, 100, 100",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
+#[test]
 fn per_route() {
     let example = start("per_route");
     let count = |method: &str, path: &str, times: usize| {

@@ -66,6 +66,40 @@ fn decisions_by_policy_and_outcome() {
     );
 }
 
+#[test]
+fn a_trial_is_compared_with_the_live_charges() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let limiter = Limiter::in_memory();
+            let live = Policy::new("live", "1/min").unwrap();
+            let trial = Policy::new("tried", "2/min").unwrap();
+            for _ in 0..4 {
+                let charges = [live.charge("a", 1), trial.charge("a", 1).trial()];
+                let _ = limiter.check(charges).await.unwrap();
+            }
+            // Another key has a unit under the live limit, and none under that on trial.
+            let charges = [live.charge("b", 1), trial.charge("b", 3).trial()];
+            let _ = limiter.check(charges).await.unwrap();
+        });
+    });
+    assert_eq!(
+        seen(&snapshotter),
+        [
+            "plimsoll_decisions_total live allowed 2",
+            "plimsoll_decisions_total live denied 3",
+            "plimsoll_decisions_total tried would_allow 2",
+            "plimsoll_decisions_total tried would_deny 3",
+            "plimsoll_trials_total tried allowed allowed 1",
+            "plimsoll_trials_total tried allowed denied 1",
+            "plimsoll_trials_total tried denied allowed 1",
+            "plimsoll_trials_total tried denied denied 2",
+        ]
+    );
+}
+
 /// Returns the counters that are not 0 and the histograms, each of which has a description.
 fn seen(snapshotter: &Snapshotter) -> Vec<String> {
     let mut seen: Vec<String> = Vec::new();

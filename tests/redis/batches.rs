@@ -46,6 +46,7 @@ const CASES: &[&str] = &[
     "some of a group denied, some not",
     "several charges",
     "shadow",
+    "trial",
     "more than one call takes",
     "a key several times in a group",
 ];
@@ -98,6 +99,7 @@ async fn groups(servers: &[Server], shared: RedisStore, histories: u64, test: &s
                     ("denied", !ours.is_allowed()),
                     ("several charges", ours.outcomes().len() > 1),
                     ("shadow", charges.iter().any(Charge::is_shadow)),
+                    ("trial", charges.iter().any(Charge::is_trial)),
                 ] {
                     *tally.entry(case).or_default() += u64::from(holds);
                 }
@@ -133,7 +135,11 @@ fn check<'p>(policies: &'p [Policy], seed: u64, random: &mut Random) -> Vec<Char
             let capacity = policy.quota().capacity();
             let cost = random.one(&[0, 1, 1, 1, 2, capacity / 3, capacity, capacity + 1]);
             let charge = policy.charge(key, cost);
-            if random.below(5) == 0 { charge.shadow() } else { charge }
+            match random.below(5) {
+                0 => charge.shadow(),
+                1 => charge.trial(),
+                _ => charge,
+            }
         })
         .collect()
 }

@@ -9,7 +9,7 @@ use plimsoll::{
 use plimsoll_testing::{
     algorithms::{Parameter, Returns, returns, with_parameter, with_parameters},
     hold,
-    oracle::counted,
+    oracle::{Enforcement, counted},
     seed::{self, Random},
     servers::{Cluster, Server},
 };
@@ -25,6 +25,7 @@ const CASES: &[&str] = &[
     "several charges",
     "shadow",
     "shadow beside its twin",
+    "trial spent, check denied",
     "up to",
     "lease granted",
     "lease begun",
@@ -143,7 +144,7 @@ struct PlannedCharge {
     cost: u64,
     most: u64,
     lease: bool,
-    shadow: bool,
+    enforcement: Enforcement,
 }
 
 impl PlannedCharge {
@@ -151,7 +152,11 @@ impl PlannedCharge {
         let charge = policy.charge(self.key, self.cost);
         let charge =
             if self.lease { charge.lease_up_to(self.most) } else { charge.up_to(self.most) };
-        if self.shadow { charge.shadow() } else { charge }
+        match self.enforcement {
+            Enforcement::Live => charge,
+            Enforcement::Shadow => charge.shadow(),
+            Enforcement::Trial => charge.trial(),
+        }
     }
 }
 
@@ -253,7 +258,12 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Counts) {
                 let key = key(random.below(2));
                 let most = cost + if random.below(5) == 0 { random.below(10) } else { 0 };
                 let lease = random.below(2) == 0;
-                PlannedCharge { policy, key, cost, most, lease, shadow: random.below(5) == 0 }
+                let enforcement = match random.below(5) {
+                    0 => Enforcement::Shadow,
+                    1 => Enforcement::Trial,
+                    _ => Enforcement::Live,
+                };
+                PlannedCharge { policy, key, cost, most, lease, enforcement }
             })
             .collect();
         let [ours, theirs] = charges(&policies, &lines);
@@ -368,11 +378,14 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Counts) {
                 };
                 let (ours, theirs) = (ours.expect("memory"), theirs.expect("redis"));
                 assert_eq!(view(&ours), view(&theirs), "seed {seed:#x} step {step}: {log:#?}");
-                let twins = lines.iter().filter(|line| line.shadow).any(|shadow| {
+                let shadow = |line: &&PlannedCharge| line.enforcement == Enforcement::Shadow;
+                let twins = lines.iter().filter(shadow).any(|shadow| {
                     let same =
                         |l: &&PlannedCharge| l.key == shadow.key && l.policy == shadow.policy;
-                    lines.iter().filter(same).any(|line| !line.shadow)
+                    lines.iter().filter(same).any(|l| l.enforcement != Enforcement::Shadow)
                 });
+                let trial_spent = !ours.is_allowed()
+                    && ours.outcomes().iter().any(|outcome| outcome.granted() > 0);
                 let more = |is_lease| {
                     let mut outcomes = ours.outcomes().iter();
                     outcomes.any(|it| {
@@ -381,7 +394,8 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Counts) {
                 };
                 for (case, holds) in [
                     ("several charges", ours.outcomes().len() > 1),
-                    ("shadow", lines.iter().any(|line| line.shadow)),
+                    ("shadow", lines.iter().any(|line| shadow(&line))),
+                    ("trial spent, check denied", trial_spent),
                     ("shadow beside its twin", twins),
                     ("up to", more(false)),
                     ("lease granted", more(true)),

@@ -18,3 +18,4 @@ mod regions;
 mod remote;
 #[cfg(feature = "redis-tls")]
 mod soak;
+mod trials;

@@ -3,7 +3,6 @@
 /// Files below 40 lines of code, each with its cause.
 pub(crate) const SMALL: &[(&str, &str)] = &[
     ("guide", "the pages of the guide"),
-    ("policy/counters", "the counters of a policy, and what stands for them without `metrics`"),
     ("random", "the crate's one source of random numbers"),
     ("remote/fingerprint", "the hash by which both the deny cache and the leases find a charge"),
     ("remote/moving_average", "the average of the times of the store and of this process"),

@@ -181,7 +181,7 @@ fn links_by_label_work_in_both_places() {
 fn rustdoc_has_the_pictures() {
     let links = fs::read_to_string("docs/pictures/links.md").expect("the pictures");
     let pictures = definitions(&links);
-    assert_eq!(pictures.len(), 3);
+    assert_eq!(pictures.len(), 4);
     for (label, data) in pictures {
         let name = label.strip_prefix("picture/").expect("a picture");
         let picture = fs::read(format!("docs/pictures/{name}.svg")).expect("a picture");

@@ -15,7 +15,7 @@ pub(in crate::client) struct CallId(SmallVec<[(u64, Key); 1]>);
 
 impl CallId {
     pub(in crate::client) fn new(charges: &Charges<'_>) -> Self {
-        let enforced = charges.iter().filter(|charge| !charge.is_shadow());
+        let enforced = charges.iter().filter(|charge| charge.is_live());
         let mut ids: SmallVec<_> =
             enforced.map(|charge| (charge.policy().id(), *charge.key())).collect();
         ids.sort_unstable();

@@ -158,9 +158,13 @@ impl DenyCache {
     }
 
     /// Returns the denial of a check, if the cache shows that at least one of its charges is
-    /// refused.
+    /// refused. A check with a [trial](Charge::trial) always goes to the store, which counts the trial also
+    /// if it denies the check.
     #[inline]
     fn denial(&self, check: &SentCheck, charges: &[Charge<'_>]) -> Option<StoreReply> {
+        if charges.iter().any(Charge::is_trial) {
+            return None;
+        }
         let now = check.time.as_micros();
         let (mut refused, mut time) = (false, 0);
         let mut replies = SmallVec::new();
@@ -169,7 +173,7 @@ impl DenyCache {
             replies.push(match self.table.find(key.fingerprint, &quota, key.changes, now) {
                 Found::Denial(denial) => {
                     let reply = denial.reply(&quota, cost, now)?;
-                    refused |= !charge.is_shadow() && reply.verdict != Verdict::Passed;
+                    refused |= charge.is_live() && reply.verdict != Verdict::Passed;
                     time = time.max(denial.store_time(now));
                     reply
                 }
@@ -190,7 +194,7 @@ impl DenyCache {
         }
         let lines = || check.keys.iter().zip(charges).zip(&reply.charges);
         let admitted = lines()
-            .all(|((_, charge), reply)| charge.is_shadow() || reply.verdict == Verdict::Passed);
+            .all(|((_, charge), reply)| !charge.is_live() || reply.verdict == Verdict::Passed);
         for ((key, charge), charge_reply) in lines() {
             let changes = match charge_reply.units {
                 0 => Some(key.changes),

@@ -113,7 +113,7 @@ impl Fallback {
     /// Returns whether [`acquire_rejected`](Self::acquire_rejected) decides the charge.
     #[inline]
     pub(in crate::remote) fn decides_alone(&self, charge: &Charge<'_>) -> bool {
-        decides(charge) && !charge.is_shadow()
+        decides(charge) && charge.is_live()
     }
 
     /// Decides a check with one charge, the common case. Its units go into the backlog only if the
@@ -294,7 +294,7 @@ fn decides(charge: &Charge<'_>) -> bool {
 
 /// Returns whether the charge denies its check because the store cannot answer.
 fn denies(charge: &Charge<'_>) -> bool {
-    charge.on_failure() == OnFailure::Deny && !charge.is_shadow()
+    charge.on_failure() == OnFailure::Deny && charge.is_live()
 }
 
 /// Returns the reply to a charge that passes without being decided.

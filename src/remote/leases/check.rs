@@ -43,7 +43,7 @@ struct Split(SmallVec<[SplitLine; 2]>);
 enum SplitLine {
     Paid(Payment),
     Rest {
-        is_shadow: bool,
+        is_live: bool,
         /// The key, if it is busy.
         busy: Option<Fingerprint>,
     },
@@ -222,8 +222,8 @@ impl SplitLine {
     fn new(charge: &Charge<'_>, attempt: Attempt) -> Self {
         match attempt {
             Attempt::Paid(payment) => Self::Paid(payment),
-            Attempt::Short(busy) => Self::Rest { is_shadow: charge.is_shadow(), busy: Some(busy) },
-            Attempt::Cold => Self::Rest { is_shadow: charge.is_shadow(), busy: None },
+            Attempt::Short(busy) => Self::Rest { is_live: charge.is_live(), busy: Some(busy) },
+            Attempt::Cold => Self::Rest { is_live: charge.is_live(), busy: None },
         }
     }
 }
@@ -305,9 +305,9 @@ impl Split {
         let mut rest = reply.charges.iter();
         let is_admitted = self.0.iter().all(|line| match line {
             SplitLine::Paid(_) => true,
-            SplitLine::Rest { is_shadow, .. } => {
+            SplitLine::Rest { is_live, .. } => {
                 let passed = rest.next().is_some_and(|it| it.verdict == Verdict::Passed);
-                passed || *is_shadow
+                passed || !*is_live
             }
         });
         if !is_admitted {

@@ -365,7 +365,7 @@ impl Stocks {
     }
 }
 
-/// Returns whether the units of a charge may be leased. Shadows, charges of a number of units that the
+/// Returns whether the units of a charge may be leased. Shadows and trials, charges of a number of units that the
 /// store chooses, and charges that can never pass are always sent to it.
 #[inline]
 fn is_leased(charge: &Charge<'_>) -> bool {
@@ -373,5 +373,5 @@ fn is_leased(charge: &Charge<'_>) -> bool {
         && charge.cost() > 0
         && charge.max_cost() == charge.cost()
         && charge.cost() <= charge.quota().capacity()
-        && !charge.is_shadow()
+        && charge.is_live()
 }

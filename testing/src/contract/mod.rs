@@ -10,5 +10,6 @@ pub mod own_quotas;
 pub mod refunds;
 pub mod shared;
 mod suite;
+pub mod trials;
 pub mod vectors;
 pub mod waits;

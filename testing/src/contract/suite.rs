@@ -15,6 +15,11 @@ macro_rules! store_contract {
                     peek_spends_nothing, a_denial_spends_nothing, up_to_takes_what_is_free,
                     policies_and_keys_are_apart, the_widest_and_largest_quota,
                     a_log_above_10_000_rounds_times_up, short_windows_are_never_rounded;
+                trials: a_trial_never_binds, a_trial_is_charged_whatever_the_live_charges_decide,
+                    a_trial_shows_what_a_shadow_cannot, a_trial_is_judged_after_its_own_charge,
+                    a_peek_spends_no_trial, a_trial_is_refunded_and_settled_with_its_check,
+                    a_blocked_trial_is_refused_and_denies_nothing,
+                    trials_of_several_keys_are_spent_also_if_a_later_key_denies;
                 refunds: a_refund_gives_back_what_still_weighs, a_late_refund_gives_nothing,
                     a_log_gives_back_the_very_request, a_bucket_gives_back_what_is_unpaid,
                     a_counter_gives_back_to_the_period_before, settle_down, settle_up,

@@ -5,6 +5,8 @@ use std::time::Duration;
 use plimsoll::{Algorithm, Quota};
 use proptest::{collection::vec, prelude::*};
 
+use crate::oracle::Enforcement;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     Log,
@@ -90,7 +92,7 @@ pub struct PlannedCharge {
     pub cost: Cost,
     pub most: Option<Cost>,
     pub lease: bool,
-    pub shadow: bool,
+    pub enforcement: Enforcement,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -224,14 +226,17 @@ fn moves() -> impl Strategy<Value = Move> {
 fn line() -> impl Strategy<Value = PlannedCharge> {
     let most = prop_oneof![7 => Just(None), 1 => cost().prop_map(Some)];
     let key = prop_oneof![3 => Just(0), 1 => Just(1_usize)];
-    (0..3_usize, key, cost(), most, any::<bool>(), 0..6_u8).prop_map(
-        |(policy, key, cost, most, lease, shadow)| PlannedCharge {
+    let enforcement = prop_oneof![
+        4 => Just(Enforcement::Live), 1 => Just(Enforcement::Shadow), 1 => Just(Enforcement::Trial)
+    ];
+    (0..3_usize, key, cost(), most, any::<bool>(), enforcement).prop_map(
+        |(policy, key, cost, most, lease, enforcement)| PlannedCharge {
             policy,
             key,
             cost,
             most,
             lease,
-            shadow: shadow == 0,
+            enforcement,
         },
     )
 }

@@ -70,11 +70,14 @@ impl Player<'_> {
         tally.count_if(asks.len() > 1, "several charges");
         tally.count_if(reply.findings.len() < asks.len(), "the same policy and key twice");
         let pairs = asks.iter().any(|one| {
-            asks.iter().any(|other| one.entry == other.entry && one.shadow != other.shadow)
+            asks.iter()
+                .any(|other| one.entry == other.entry && one.enforcement != other.enforcement)
         });
         tally.count_if(pairs && reply.admitted, "shadow beside its own charge");
         let refused = findings.any(|it| it.verdict == Verdict::Refused);
         tally.count_if(refused && reply.admitted, "shadow refused, check admitted");
+        let spent = reply.paid.iter().any(|paid| paid.units > 0);
+        tally.count_if(spent && !reply.admitted, "trial spent, check denied");
         let more = reply.paid.iter().any(|paid| paid.units > paid.ask.cost);
         tally.count_if(more, "granted more than the cost");
         let lease = reply.paid.iter().any(|paid| paid.ask.lease && paid.units > paid.ask.cost);

@@ -6,6 +6,7 @@ mod penalties;
 pub mod rollout;
 mod run;
 mod spending;
+pub mod trials;
 
 pub use self::{
     history::{Change, Cost, Family, History, Move, Part, PlannedCharge, Step, histories, leased},

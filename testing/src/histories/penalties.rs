@@ -8,12 +8,16 @@ use super::{
     history::{Part, PlannedCharge},
     run::{Player, key},
 };
-use crate::{micros, now, oracle::Entry};
+use crate::{
+    micros, now,
+    oracle::{Enforcement, Entry},
+};
 
 impl Player<'_> {
     /// The units are not counted by the bounds, which speak of admitted ones.
     pub fn penalize(&mut self, line: &PlannedCharge) {
-        let asks = self.asks(&[PlannedCharge { most: None, shadow: false, ..*line }]);
+        let asks =
+            self.asks(&[PlannedCharge { most: None, enforcement: Enforcement::Live, ..*line }]);
         let [mut ask] = asks[..] else { unreachable!("one line") };
         ask.cost = ask.cost.min(2 * ask.quota.capacity() + 3);
         let charge = self.policies[ask.entry.0].charge(key(ask.entry), ask.cost);

@@ -12,7 +12,7 @@ use crate::{
     CaseCounts, Fixture,
     contract::key_quotas::far,
     micros, now,
-    oracle::{Ask, Entry, Oracle, Paid, counted},
+    oracle::{Ask, Enforcement, Entry, Oracle, Paid, counted},
 };
 
 /// Admitted units, less the refunded ones. The bounds hold for these.
@@ -212,7 +212,7 @@ impl Player<'_> {
             };
             let cost = units(line.cost);
             let most = line.most.map_or(cost, units).max(cost);
-            Ask { entry, quota, cost, most, lease: line.lease, shadow: line.shadow }
+            Ask { entry, quota, cost, most, lease: line.lease, enforcement: line.enforcement }
         });
         lines.collect()
     }
@@ -234,7 +234,11 @@ impl Player<'_> {
                 true => charge.lease_up_to(ask.most).into_owned(),
                 false => charge.up_to(ask.most).into_owned(),
             };
-            if ask.shadow { charge.shadow() } else { charge }
+            match ask.enforcement {
+                Enforcement::Live => charge,
+                Enforcement::Shadow => charge.shadow(),
+                Enforcement::Trial => charge.trial(),
+            }
         });
         charges.collect()
     }
@@ -265,9 +269,10 @@ impl Player<'_> {
                 }
             }
             Decision::Denied(denied) => {
+                self.admit(expected.paid);
                 let wait = denied.retry_after().map(micros);
                 let longest = expected.findings.iter().zip(denied.outcomes());
-                let binding = longest.filter(|(_, outcome)| !outcome.charge().is_shadow());
+                let binding = longest.filter(|(_, outcome)| outcome.charge().is_live());
                 let waits = binding.map(|(finding, _)| match finding.verdict {
                     Verdict::OverCapacity => None,
                     _ => Some(finding.retry_after.unwrap_or(0)),
@@ -277,7 +282,7 @@ impl Player<'_> {
                 assert_eq!(denied.is_over_capacity(), wait.is_none());
                 let binding = denied.binding().expect("a denial has a reason");
                 assert_eq!(binding.standing().retry_after().map(micros), wait);
-                if let Some(wait) = wait {
+                if let Some(wait) = wait.filter(|_| !beside_a_trial(asks)) {
                     self.exact(asks, wait);
                 }
             }
@@ -364,4 +369,11 @@ impl Player<'_> {
 
 pub(super) fn key(entry: Entry) -> &'static str {
     ["alice", "bob"][entry.1]
+}
+
+/// Returns whether a trial has spent units of the key of another charge, which then waits for them too.
+fn beside_a_trial(asks: &[Ask]) -> bool {
+    let is_trial = |ask: &&Ask| ask.enforcement == Enforcement::Trial;
+    let others = || asks.iter().filter(|ask| !is_trial(ask));
+    asks.iter().filter(is_trial).any(|trial| others().any(|it| it.entry == trial.entry))
 }

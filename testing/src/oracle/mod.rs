@@ -26,7 +26,15 @@ pub struct Ask {
     pub most: u64,
     /// Leaves half of the units that are free beyond the cost to others.
     pub lease: bool,
-    pub shadow: bool,
+    pub enforcement: Enforcement,
+}
+
+/// What a charge does in its check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Enforcement {
+    Live,
+    Shadow,
+    Trial,
 }
 
 /// The expected result of a check.
@@ -49,7 +57,7 @@ pub struct Finding {
     pub retry_after: Option<u64>,
 }
 
-/// The units that one charge of an admitted check has spent.
+/// The units that one charge of an admitted check has spent, or a trial of any check.
 #[derive(Debug, Clone)]
 pub struct Paid {
     pub ask: Ask,
@@ -105,32 +113,34 @@ impl Oracle {
     pub fn check(&mut self, now: u64, asks: &[Ask]) -> ExpectedReply {
         let asks = sum(asks);
         asks.iter().for_each(|ask| self.heal(now, ask.entry));
-        let binding = asks.iter().filter(|ask| !ask.shadow);
-        if binding.clone().any(|ask| self.verdict(now, ask) != Verdict::Passed) {
-            return self.peek(now, &asks);
-        }
+        let is_live = |ask: &&Ask| ask.enforcement == Enforcement::Live;
+        let admitted =
+            asks.iter().filter(is_live).all(|ask| self.verdict(now, ask) == Verdict::Passed);
         let mut findings = vec![None; asks.len()];
         let mut paid = vec![None; asks.len()];
-        for shadow in [false, true] {
-            for (index, ask) in asks.iter().enumerate().filter(|(_, ask)| ask.shadow == shadow) {
+        for live in [true, false] {
+            for (index, ask) in asks.iter().enumerate().filter(|(_, ask)| is_live(ask) == live) {
                 // A charge of this check may have stored a shorter window, from which the clock is
                 // then set back.
                 self.heal(now, ask.entry);
                 let verdict = self.verdict(now, ask);
-                let granted = if verdict == Verdict::Passed {
+                let counts = admitted || ask.enforcement == Enforcement::Trial;
+                let granted = if counts && verdict == Verdict::Passed {
                     let free = self.free(now, ask.entry, &ask.quota);
                     let left = if ask.lease { (free - ask.cost).div_ceil(2) } else { 0 };
                     ask.most.min(free - left)
                 } else {
                     0
                 };
-                paid[index] = Some(self.spend(now, ask, granted));
+                if counts {
+                    paid[index] = Some(self.spend(now, ask, granted));
+                }
                 let finding = self.standing(now, ask, verdict);
                 findings[index] = Some(Finding { verdict, granted, ..finding });
             }
         }
         ExpectedReply {
-            admitted: true,
+            admitted,
             findings: findings.into_iter().flatten().collect(),
             paid: paid.into_iter().flatten().collect(),
         }
@@ -145,8 +155,9 @@ impl Oracle {
             self.standing(now, ask, verdict)
         });
         let findings: Vec<_> = findings.collect();
+        let is_live = |ask: &Ask| ask.enforcement == Enforcement::Live;
         let passed =
-            |(ask, finding): (&Ask, &Finding)| ask.shadow || finding.verdict == Verdict::Passed;
+            |(ask, finding): (&Ask, &Finding)| !is_live(ask) || finding.verdict == Verdict::Passed;
         let admitted = asks.iter().zip(&findings).all(passed);
         ExpectedReply { admitted, findings, paid: Vec::new() }
     }
@@ -163,7 +174,7 @@ impl Oracle {
     }
 
     /// Makes a charge cost `units` under the quota in force. Returns the number of units refunded. A charge
-    /// with a cost that was not made, such as a shadow that did not pass, stays so.
+    /// with a cost that was not made, such as a shadow or a trial that did not pass, stays so.
     pub fn settle(&mut self, now: u64, quota: &Quota, paid: &Paid, units: u64) -> u64 {
         if paid.units > units {
             let back = Paid { units: paid.units - units, ..paid.clone() };
@@ -325,7 +336,8 @@ impl Oracle {
 fn sum(asks: &[Ask]) -> Vec<Ask> {
     let mut summed: Vec<Ask> = Vec::new();
     for ask in asks {
-        let equal = summed.iter_mut().find(|it| it.entry == ask.entry && it.shadow == ask.shadow);
+        let equal =
+            summed.iter_mut().find(|it| it.entry == ask.entry && it.enforcement == ask.enforcement);
         if let Some(equal) = equal {
             equal.cost = equal.cost.saturating_add(ask.cost);
             equal.most = equal.most.saturating_add(ask.most);

@@ -3,6 +3,7 @@
 
 mod refunds;
 mod steady;
+mod trials;
 
 use plimsoll::Policy;
 use plimsoll_testing::{
@@ -27,6 +28,7 @@ const HARD: &[&str] = &[
     "the same policy and key twice",
     "shadow beside its own charge",
     "shadow refused, check admitted",
+    "trial spent, check denied",
     "granted more than the cost",
     "lease granted",
     "burst at one instant",

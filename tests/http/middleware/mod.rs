@@ -6,6 +6,7 @@ mod contract;
 mod delay;
 mod headers;
 mod on_denied;
+mod trials;
 mod verdicts;
 
 use std::{

@@ -8,7 +8,7 @@ use plimsoll::{
 };
 use plimsoll_testing::{algorithms::with_parameters, policy};
 
-use super::world::World;
+use super::world::{Mood, World};
 
 const MICRO: Duration = Duration::from_micros(1);
 
@@ -197,6 +197,37 @@ async fn a_shadow_is_decided_by_the_part_that_is_asked_first() {
     let (passed, refused) = (Verdict::Passed, Verdict::Refused);
     assert_eq!(verdicts, [passed, passed, passed, refused, refused]);
     assert_eq!(world.home.checks(), 0);
+}
+
+/// A trial is paid by the share of its region and then by the pool, as a live charge is.
+#[tokio::test(start_paused = true)]
+async fn a_trial_is_counted_as_a_live_charge() {
+    let world = World::new(2);
+    let [east, west] = [world.region(0), world.region(1)];
+    let (live, trial) = (policy("live", "10/min"), policy("trial", "20/min"));
+    let mut granted = 0;
+    for _ in 0..20 {
+        let charges = [trial.charge("alice", 1).trial(), live.charge("alice", 1)];
+        granted += east.check(charges).await.outcomes().get(0).expect("the trial").granted();
+    }
+    // Shares of 30%, and a pool of 40%: this region can have 14 of the 20 units, and 7 of the 10.
+    assert_eq!(granted, 14);
+    let counts = trial.trial_counts();
+    assert_eq!((counts.allowed_by_both, counts.allowed_by_trial_only), (7, 7));
+    assert_eq!((counts.allowed_by_live_only, counts.denied_by_both), (0, 6));
+    assert_eq!(west.drain(&trial, "alice").await, 6, "the share of the other region");
+    world.clock.advance(Duration::from_secs(60));
+    // An admitted check refunds its trial to the part that has paid it.
+    for _ in 0..20 {
+        let charges = [live.charge("bob", 0), trial.charge("bob", 1).trial()];
+        let receipt = east.receipt(charges).await;
+        assert_eq!(east.limiter.hold(receipt).refund().await.expect("an answer"), 1);
+    }
+    // Without the home store, the share decides both.
+    world.home.set(Mood::Down);
+    let charges = [live.charge("carol", 1), trial.charge("carol", 1).trial()];
+    assert!(east.check(charges).await.is_allowed());
+    assert_eq!(trial.trial_counts().allowed_by_both, 28);
 }
 
 #[tokio::test(start_paused = true)]
