@@ -303,7 +303,7 @@ pub struct Charge<'p> {
     shares: u32,
 }
 
-/// What a charge does in its check.
+/// The effect of a charge in its check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Enforcement {
     /// It denies the check if it does not pass, and is spent if the check is admitted.

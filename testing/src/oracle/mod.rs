@@ -29,7 +29,7 @@ pub struct Ask {
     pub enforcement: Enforcement,
 }
 
-/// What a charge does in its check.
+/// The effect of a charge in its check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enforcement {
     Live,
