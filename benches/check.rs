@@ -76,6 +76,7 @@ fn ratios() {
     without_clock(&one);
     with_standing(&one);
     with_key_quotas(&one);
+    with_a_trial(&one);
 }
 
 /// The first is compared like for like; the others do what governor cannot.
@@ -238,6 +239,40 @@ fn with_key_quotas(one: &[String]) {
             let what = format!("token-bucket, {what}, 10k key quotas / none, {whose}");
             row(&what, "ns", comparison, Bar::AtMost(1.15));
         }
+    }
+}
+
+/// Compares a trial beside a live charge with a second live charge.
+fn with_a_trial(keys: &[String]) {
+    let limiter = Limiter::new(MemoryStore::new(roomy()));
+    let key = &keys[0];
+    let [(_, ample), (_, tight)] = quotas_of_the_bucket();
+    for (what, first, second) in [
+        ("both allow", ample, ample),
+        ("the first denies", tight, ample),
+        ("the second denies", ample, tight),
+        ("both deny", tight, tight),
+    ] {
+        let first = Policy::new("first", first).unwrap();
+        let trial = Policy::new("trial", second).unwrap();
+        let live = Policy::new("live", second).unwrap();
+        let comparison = compare(
+            ROUNDS,
+            || {
+                let key = black_box(key);
+                let charges = [first.charge(key, 1), trial.charge(key, 1).trial()];
+                drop(black_box(ready(limiter.check(charges))));
+            },
+            || {
+                let key = black_box(key);
+                let charges = [first.charge(key, 1), live.charge(key, 1)];
+                drop(black_box(ready(limiter.check(charges))));
+            },
+        );
+        // In a denied check, a trial is spent and a live charge is not. One is spent beside a live charge
+        // that denies, and a second live charge that denies keeps the first from being spent.
+        let bar = if what == "both allow" { Bar::AtMost(1.0) } else { Bar::Open };
+        row(&format!("token-bucket, {what}, live + trial / live + live"), "ns", comparison, bar);
     }
 }
 

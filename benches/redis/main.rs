@@ -9,6 +9,7 @@ mod server;
 mod server_time;
 mod three_policies;
 mod throughput;
+mod trial;
 
 fn main() {
     let seconds = std::env::var("SECONDS_PER_ROUND").ok().and_then(|text| text.parse().ok());
@@ -26,6 +27,9 @@ fn main() {
         }
         if wants("three-policies") {
             three_policies::run(seconds.unwrap_or(1.0)).await;
+        }
+        if wants("trial") {
+            trial::run(seconds.unwrap_or(1.0)).await;
         }
         if wants("throughput") {
             throughput::run(seconds.unwrap_or(1.0)).await;

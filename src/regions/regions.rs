@@ -72,7 +72,7 @@ impl Regions {
     ///
     /// The two stores keep different units under the same policies and keys. If the home store is
     /// also the store of a region, give one of them a [prefix](crate::RedisStore) of its
-    /// own. If you pass a store of your own, the third number of each [`Mark`](crate::Mark) that it
+    /// own. If you pass a store of your own, the third number of each [`Mark`] that it
     /// creates must be below 2^63.
     ///
     /// # Errors

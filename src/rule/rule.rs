@@ -68,7 +68,7 @@ impl Rule {
     /// Creates a rule that charges the key of a request 1 unit under `policy`.
     ///
     /// The closure returns anything that [converts](IntoIdentity) into an [`Identity`]: a
-    /// [`Key`](crate::Key), an `Option<Key>` or an `Identity`. `None` becomes [`Identity::Unknown`]: all such requests
+    /// [`Key`], an `Option<Key>` or an `Identity`. `None` becomes [`Identity::Unknown`]: all such requests
     /// share one key. [`by`](crate::by) has ready-made closures.
     pub fn new<F, K>(policy: Policy, identity: F) -> Self
     where
