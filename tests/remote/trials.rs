@@ -72,12 +72,13 @@ async fn an_outage_counts_the_trial() {
 async fn a_trial_is_not_leased() {
     let bench = Bench::new(1);
     let live = policy("live", "1000/s leased(100ms)");
-    let trial = policy("trial", "50/h leased(100ms)");
+    let trial = policy("trial", "2000/s leased(100ms)");
     for _ in 0..100 {
         let charges = [live.charge("alice", 1), trial.charge("alice", 1).trial()];
         assert!(bench.limiter.check(charges).await.expect("an answer").is_allowed());
     }
-    assert_eq!(counts(trial.trial_counts()), [50, 50, 0, 0]);
+    assert_eq!(counts(trial.trial_counts()), [100, 0, 0, 0]);
+    assert_eq!(bench.left(&trial, "alice").await, 1_900);
     assert_eq!(bench.limiter.status().leased_keys, 1, "that of the live policy");
 }
 
