@@ -136,6 +136,18 @@ impl Ring {
         trailing
     }
 
+    /// Passes over the oldest records whose units were all refunded. The next charge drops them, so that a
+    /// log of units in flight is no longer than the time of the oldest one.
+    #[inline]
+    pub(crate) fn skip_refunded(&self, trailing: &mut TrailingWindow) {
+        let TrailingWindow { log, first, base, .. } = trailing;
+        let records = self.0.records(log);
+        let is_refunded = |index: usize| records.get(index).total() == *base;
+        if *first < log.len as usize && is_refunded(*first) {
+            *first = partition_point(*first + 1, log.len as usize, is_refunded);
+        }
+    }
+
     /// Charges units. `stamp` is that of [`trailing`](Self::trailing).
     pub(crate) fn push(
         &mut self,

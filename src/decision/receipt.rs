@@ -84,11 +84,12 @@ impl Receipt {
     }
 
     /// Splits the receipt so that each line ends at `units`: into a receipt to refund, and the
-    /// charges to make in addition.
+    /// charges to make in addition. Units in flight are released: their work has ended.
     pub(crate) fn settle(self, units: u64) -> (Self, SmallVec<[Charge<'static>; 1]>) {
         let mut additional = SmallVec::new();
         let mut refund = Self { time: self.time, source: self.source, lines: SmallVec::new() };
         for mut line in self.lines {
+            let units = if line.charge.quota().is_concurrent() { 0 } else { units };
             if line.units < units {
                 additional.push(line.charge.with_cost(units - line.units));
             } else if line.units > units {

@@ -164,6 +164,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "77a5f0269d99f251808487f47c92f7c0b366b3ed");
+        assert_eq!(*SHA, "38d02bcec621b3956a0c01f5aa5b60ef179fae04");
     }
 }

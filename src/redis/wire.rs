@@ -150,14 +150,13 @@ impl WireCharge {
     }
 
     fn encode(&self, flags: u8, line: &mut SmallVec<[u8; MAX_LINE_BYTES]>) {
-        let algorithm = self.quota.algorithm();
-        line.extend_from_slice(&[algorithm.number(), flags]);
+        line.extend_from_slice(&[self.quota.algorithm_number(), flags]);
         let mut push = |number: u64| {
             line.extend_from_slice(&(number.min(MAX_NUMBER) as f64).to_le_bytes());
         };
         push(self.quota.limit());
         push(self.quota.window_micros());
-        push(algorithm.parameter());
+        push(self.quota.parameter());
         push(self.cost);
         push(self.max_cost);
         if let Some((mark, quota)) = self.spent {

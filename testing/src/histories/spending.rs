@@ -33,8 +33,11 @@ impl Player<'_> {
         // What comes back does so before anything is charged.
         for up in [false, true] {
             let charged = lines.iter().filter(|(paid, _)| paid.is_charged());
-            for (paid, index) in charged.filter(|(paid, _)| (paid.units < units) == up) {
-                let entry = paid.ask.entry;
+            // A settlement ends the work of units in flight, so it releases them all.
+            let settled = |paid: &Paid| if paid.ask.quota.is_concurrent() { 0 } else { units };
+            for (paid, index) in charged.filter(|(paid, _)| (paid.units < settled(paid)) == up) {
+                let (entry, units) = (paid.ask.entry, settled(paid));
+                self.tally.count_if(paid.ask.quota.is_concurrent(), "unit in flight released");
                 let quota = self.quota(entry.0);
                 let free = self.oracle.free(self.time, entry, &quota);
                 let given = self.oracle.settle(self.time, &quota, paid, units);
