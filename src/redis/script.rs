@@ -164,6 +164,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "38d02bcec621b3956a0c01f5aa5b60ef179fae04");
+        assert_eq!(*SHA, "807711a3029cf69c9b1102c94a6a9706f8cf8e18");
     }
 }

@@ -188,10 +188,18 @@ impl WireCheck {
         &self.charges
     }
 
+    /// Returns whether each line is a check of its own for the script: these are released units, which may
+    /// have the same key, and of which a foreign value stops no other.
+    pub(super) fn is_release(&self, operation: Operation) -> bool {
+        operation == Operation::Refund
+            && self.charges.iter().all(|charge| charge.quota.is_concurrent())
+    }
+
     /// Appends a line for each charge to the argument of a command.
-    fn encode(&self, argument: &mut impl Write) {
+    fn encode(&self, operation: Operation, argument: &mut impl Write) {
+        let are_apart = self.is_release(operation);
         for (index, charge) in self.charges.iter().enumerate() {
-            let earlier = &self.charges[..index];
+            let earlier = if are_apart { &[] } else { &self.charges[..index] };
             let mut flags = 0;
             if charge.is_shadow {
                 flags |= SHADOW;
@@ -202,7 +210,7 @@ impl WireCheck {
             if charge.is_lease {
                 flags |= LEASE;
             }
-            if index + 1 == self.charges.len() {
+            if are_apart || index + 1 == self.charges.len() {
                 flags |= LAST;
             }
             let mut line = SmallVec::new();
@@ -228,7 +236,7 @@ pub(super) fn encode<'c>(
     command.arg(operation.code(is_batch));
     let mut argument = command.writer_for_next_arg();
     for check in checks {
-        check.encode(&mut argument);
+        check.encode(operation, &mut argument);
     }
 }
 

@@ -357,7 +357,7 @@ fn a_concurrency_limit_is_a_text_too() {
         ("20 concurrent expires(30s) more", "\"more\" is a word too many"),
         ("20 concurrent leased(1s)", "\"leased(1s)\" is not an expiry"),
         ("0 concurrent", "limit is 0"),
-        ("20/min concurrent", "\"concurrent\" is not an algorithm"),
+        ("20/min concurrent", "\"20/min\" is not a limit"),
     ] {
         let error = quota(text).expect_err(text).to_string();
         assert!(error.contains(word), "{text}: {error}");
