@@ -5,8 +5,8 @@
 //! nothing is left to release. The keeper, another task, renews the permits that have reached half of their
 //! expiry. It ends when there is none.
 //!
-//! A renewal charges the new unit, beyond the limit, and then releases the old one. So for a moment one too
-//! many is counted, and never one too few.
+//! A renewal charges the new unit, beyond the limit, and then releases the old one. So one unit too many is
+//! counted between the two requests, and never one too few.
 
 use std::{
     pin::Pin,

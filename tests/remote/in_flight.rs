@@ -10,11 +10,13 @@ use std::{
 };
 
 use plimsoll::{
-    Limiter, Mark, Policy, Quota, Reserve, Resilience, Standing, Timestamp,
+    Limiter, ManualClock, Mark, Policy, Quota, Reserve, Resilience, Standing, Timestamp,
     store::{Answer, ChargeReply, Request, Source, Store, StoreReply, Verdict},
 };
 use plimsoll_testing::seed::{self, Random};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::remote::{Mood, Remote};
 
 const UNITS: u64 = 4;
 const EXPIRY: Duration = Duration::from_secs(2);
@@ -25,7 +27,7 @@ const LENGTH: Duration = Duration::from_secs(40);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mutant {
     None,
-    /// A release frees the oldest unit, whoever has it.
+    /// A release frees the oldest unit, which another request may have.
     ReleaseWithoutToken,
     /// The key expires as a whole, at a time that the first unit has set.
     ExpiryOfTheFirst,
@@ -94,7 +96,7 @@ impl Shared {
         lines.into_iter().map(reply).collect()
     }
 
-    /// What the mutant does before it charges the new unit.
+    /// Begins a renewal, of which the mutant refunds the old unit first.
     fn begin_renewal(&self) {
         if self.mutant == Mutant::RefundBeforeCharge {
             let mut units = self.units.lock().expect("no panic");
@@ -279,4 +281,40 @@ async fn the_model_finds_what_others_do_wrong() {
         }
         assert!(found >= 3, "{mutant:?} was found in {found} of 6 histories");
     }
+}
+
+/// During an outage this process counts its own units. When the store answers again, it releases there what it
+/// took before, and charges what it has admitted meanwhile.
+#[tokio::test(start_paused = true)]
+async fn units_in_flight_outlast_an_outage() {
+    let remote = Remote::new(&ManualClock::at(1_700_000_000_000_000));
+    let observer = Limiter::with(remote.clone(), Resilience::none());
+    let limiter = Limiter::with(remote.clone(), Resilience::default());
+    let jobs = Policy::new("jobs", Quota::concurrent(3)).expect("valid");
+    let free = async || {
+        let peek = observer.peek(jobs.charge("all", 0)).await.expect("an answer");
+        peek.binding().expect("a charge").standing().remaining()
+    };
+    let hold = async || match limiter.reserve(jobs.charge("all", 1)).await.expect("an answer") {
+        Reserve::Held(held) => Some(held),
+        Reserve::Denied(_) => None,
+    };
+    let (first, second) = (hold().await, hold().await);
+    assert_eq!(free().await, 1);
+    remote.set(Mood::Down);
+    let mut local = Vec::new();
+    for _ in 0..50 {
+        local.extend(hold().await);
+    }
+    assert_eq!(local.len(), 3, "this process counts its own");
+    assert!(local.iter().all(|held| held.receipt().source() == Source::Fallback));
+    drop(first);
+    drop(local.split_off(1));
+    sleep(Duration::from_secs(2)).await;
+    remote.set(Mood::Well);
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(free().await, 1, "the second unit, and the one that the fallback has admitted");
+    drop((second, local));
+    sleep(Duration::from_millis(50)).await;
+    assert_eq!(free().await, 3);
 }
