@@ -94,9 +94,9 @@ impl Receipt {
         (!lines.is_empty()).then_some(Self { time: self.time, source: self.source, lines })
     }
 
-    /// Removes the lines whose units are in flight.
+    /// Removes the lines of concurrency limits, whose units are released and never charged later.
     pub(crate) fn without_in_flight(mut self) -> Self {
-        self.lines.retain(|line| !line.is_in_flight());
+        self.lines.retain(|line| !line.charge.quota().is_concurrent());
         self
     }
 

@@ -55,6 +55,21 @@ impl Player<'_> {
         now(held.settle(units)).expect("the store answers");
     }
 
+    /// Drops reservations, which releases their units in flight. The key of `reset` has none left.
+    pub fn release(&mut self, held: Vec<Held>, reset: Entry) {
+        for (paid, index) in held.iter().flat_map(|(_, lines)| lines) {
+            let is_in_flight = paid.units > 0 && paid.ask.quota.is_concurrent();
+            if is_in_flight && paid.ask.entry != reset {
+                // If the clock was set back, a check notices it, and a release does not.
+                drop(self.peek(std::slice::from_ref(&paid.ask)));
+                let quota = self.quota(paid.ask.entry.0);
+                let given = self.oracle.refund(self.time, &quota, paid);
+                self.admitted[*index].units -= given;
+                self.write(paid.ask.entry, given);
+            }
+        }
+    }
+
     fn take_held(&mut self, which: usize) -> Option<Held> {
         let count = self.held.len();
         (count > 0).then(|| self.held.swap_remove(which % count))
