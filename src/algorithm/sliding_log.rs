@@ -39,6 +39,13 @@ const RECORDS: u64 = 10_000;
 #[derive(Debug, Default)]
 pub(crate) struct SlidingLog(Ring);
 
+impl SlidingLog {
+    /// Releases units in flight.
+    pub(crate) fn release(&mut self, mark: Mark, units: u64) {
+        self.0.release(mark, units);
+    }
+}
+
 impl StateMachine for SlidingLog {
     type Snapshot = TrailingWindow;
 

@@ -76,8 +76,11 @@ impl Drop for Permit {
 
 /// Releases the units of a receipt, all of which are in flight.
 fn release(limiter: &Arc<LimiterState>, receipt: Receipt) {
-    // An embedded store and the fallback answer at once.
-    if limiter.store.is_embedded() || receipt.source() == Source::Fallback {
+    if limiter.store.release_now(&receipt) {
+        return;
+    }
+    if receipt.source() == Source::Fallback {
+        // The fallback answers at once.
         drop(limiter.store.call(Request::Refund(&receipt)));
     } else if limiter.releases.push(receipt) {
         start_sending(limiter);

@@ -204,6 +204,17 @@ impl LimiterStore {
         }
     }
 
+    /// Releases the units in flight of a receipt, if the store is embedded. Returns whether it is.
+    #[inline]
+    pub(super) fn release_now(&self, receipt: &Receipt) -> bool {
+        match self {
+            Self::Memory(store) => store.release(receipt),
+            Self::Embedded(store) => drop(store.call(Request::Refund(receipt), None)),
+            Self::Remote(_) => return false,
+        }
+        true
+    }
+
     /// Refunds the leased units to the store, and leases no more.
     pub(super) async fn close(&self) -> Result<(), Error> {
         match self {
