@@ -12,7 +12,7 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
-    decision::{Receipt, Source},
+    decision::{Receipt, ReceiptLine, Source},
     policy::Charge,
     quota::Quota,
 };
@@ -173,8 +173,10 @@ impl PermitTable {
         let age = now.saturating_sub(held.since);
         let is_due = age >= shortest.as_millis() as u64 / 2;
         let is_local = held.receipt.source() == Source::Fallback && age > 0;
-        (is_due || is_local)
-            .then(|| lines().map(|line| line.charge().clone().with_cost(line.units())).collect())
+        let renewal = |line: &ReceiptLine| {
+            line.charge().clone().with_cost(line.units()).renewing(line.mark().highest_bit())
+        };
+        (is_due || is_local).then(|| lines().map(renewal).collect())
     }
 
     /// Reads the clock, and dates new permits with its time. Returns the time in milliseconds since `start`.

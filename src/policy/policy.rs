@@ -322,6 +322,8 @@ pub struct Charge<'p> {
     has_own_quota: bool,
     /// True if the quota is the one that was set for the key.
     has_key_quota: bool,
+    /// The highest bit of the mark of the unit in flight that the charge renews, if it does.
+    renews: Option<bool>,
     /// The number of equal shares into which the quota is divided. The charge is made against one of
     /// them.
     shares: u32,
@@ -342,6 +344,7 @@ impl<'p> Charge<'p> {
             on_failure: None,
             has_own_quota: false,
             has_key_quota: key_quota.is_some(),
+            renews: None,
             shares: 1,
         }
     }
@@ -510,6 +513,17 @@ impl<'p> Charge<'p> {
         let quota = quota.share(self.shares);
         let same = discriminant(&quota.algorithm()) == discriminant(&self.quota.algorithm());
         if same { quota } else { self.quota }
+    }
+
+    /// Returns the same charge as the renewal of a unit in flight whose mark has this highest bit.
+    pub(crate) fn renewing(self, highest_bit: bool) -> Self {
+        Self { renews: Some(highest_bit), ..self }
+    }
+
+    /// Returns the highest bit of the mark of the unit in flight that the charge renews, if it does. A store
+    /// of several parts may mark its units by it.
+    pub(crate) fn renews(&self) -> Option<bool> {
+        self.renews
     }
 
     /// Returns the same charge against one of `shares` equal shares of the quota.
