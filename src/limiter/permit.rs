@@ -20,6 +20,7 @@ use std::{
 
 use tokio::{
     runtime::Handle,
+    task::yield_now,
     time::{sleep, timeout},
 };
 
@@ -110,6 +111,8 @@ impl Drop for Sending {
 async fn send_releases(mut sending: Sending) {
     let in_flight = Arc::new(AtomicUsize::new(0));
     while let Some(limiter) = sending.0.upgrade() {
+        // Tasks that end at the same time, such as those of one batch of checks, release together.
+        yield_now().await;
         let Some(batch) = limiter.releases.take() else {
             // The queue knows already that this task has ended.
             sending.0 = Weak::new();

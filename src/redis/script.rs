@@ -24,6 +24,7 @@ macro_rules! join {
             include_str!("../../lua/carried.lua"),
             "turn = function(operation, now, charge, admitted, rest_viewed)\nlocal block_header\nwhile true do\n",
             include_str!("../../lua/charge.lua"),
+            include_str!("../../lua/release.lua"),
             $(
                 "if algorithm == ", $number, " then\n",
                 include_str!(concat!("../../lua/", stringify!($module), ".lua")),
@@ -164,6 +165,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "807711a3029cf69c9b1102c94a6a9706f8cf8e18");
+        assert_eq!(*SHA, "d88a13cd6ac29926aa1ccb056e42e0214c038b8b");
     }
 }
