@@ -20,7 +20,7 @@ const MIN_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// The first and the longest time between two checks while all units are in flight.
-const MIN_POLL: Duration = Duration::from_millis(5);
+pub(super) const MIN_POLL: Duration = Duration::from_millis(5);
 const MAX_POLL: Duration = Duration::from_millis(100);
 
 /// Waits until the store admits the check, as [`Limiter::until_ready_after`](crate::Limiter) says.
@@ -72,7 +72,7 @@ where
 
 /// Returns the time until the next check. Work of others may end at any time, so under a concurrency limit
 /// `poll` says when the store is asked again.
-fn wait_of(denied: &Denied<'_>, poll: &mut Duration) -> Option<Duration> {
+pub(super) fn wait_of(denied: &Denied<'_>, poll: &mut Duration) -> Option<Duration> {
     let wait = denied.retry_after()?;
     if !denied.binding().is_some_and(|binding| binding.quota().is_concurrent()) {
         return Some(wait);
