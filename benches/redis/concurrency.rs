@@ -1,9 +1,8 @@
-//! A unit in flight, taken and released, against a check of a rate: over Redis by 64 tasks, and embedded.
+//! A unit in flight, taken and released over Redis by 64 tasks, against a check of a rate.
 
-use std::{collections::BTreeMap, hint::black_box, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use plimsoll::{Key, Limiter, Policy, RedisConfig, RedisStore, Reserve, Resilience};
-use tokio::time::Instant;
 
 use crate::{
     server::Server,
@@ -46,35 +45,4 @@ pub(crate) async fn run(seconds: f64) {
             rate / both
         );
     }
-    embedded().await;
-}
-
-async fn embedded() {
-    const ROUND: u32 = 200_000;
-    let limiter = Limiter::in_memory();
-    let [rate, in_flight] = [RATE, CONCURRENT].map(|quota| {
-        Policy::new(if quota == RATE { "rate" } else { "in-flight" }, quota).expect("valid")
-    });
-    let keys: Vec<Key> = (0..1_000_u64).map(Key::from).collect();
-    let (mut checks, mut both) = (Vec::new(), Vec::new());
-    for _ in 0..9 {
-        let start = Instant::now();
-        for number in 0..ROUND {
-            let key = keys[number as usize % keys.len()];
-            drop(black_box(limiter.check(rate.charge(key, 1)).await.expect("an answer")));
-        }
-        checks.push(start.elapsed().as_secs_f64() * 1e9 / f64::from(ROUND));
-        let start = Instant::now();
-        for number in 0..ROUND {
-            let key = keys[number as usize % keys.len()];
-            drop(black_box(limiter.reserve(in_flight.charge(key, 1)).await.expect("an answer")));
-        }
-        both.push(start.elapsed().as_secs_f64() * 1e9 / f64::from(ROUND));
-        tokio::task::yield_now().await;
-    }
-    let (check, both) = (median(&checks), median(&both));
-    println!(
-        "embedded: {check:.0} ns a check, {both:.0} ns taken and released: {:.2} x a check",
-        both / check
-    );
 }
