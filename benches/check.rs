@@ -77,6 +77,7 @@ fn ratios() {
     with_standing(&one);
     with_key_quotas(&one);
     with_a_trial(&one);
+    in_flight();
 }
 
 /// The first is compared like for like; the others do what governor cannot.
@@ -274,6 +275,27 @@ fn with_a_trial(keys: &[String]) {
         let bar = if what == "both allow" { Bar::AtMost(1.0) } else { Bar::Open };
         row(&format!("token-bucket, {what}, live + trial / live + live"), "ns", comparison, bar);
     }
+}
+
+/// Compares a unit in flight, which is taken and released, with a check of a rate.
+fn in_flight() {
+    let limiter = Limiter::new(MemoryStore::new(roomy()));
+    let [rate, jobs] = [("rate", "1000000/30s"), ("jobs", "1000000 concurrent expires(30s)")]
+        .map(|(name, quota)| Policy::new(name, quota).unwrap());
+    let thousand = keys(1_000);
+    let (mut our_walk, mut their_walk) = (Walk::new(&thousand), Walk::new(&thousand));
+    // In a runtime, as in a service: the first permit starts the task that renews.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _entered = runtime.enter();
+    let comparison = compare(
+        ROUNDS,
+        || {
+            let held = ready(limiter.reserve(jobs.charge(black_box(our_walk.step()), 1)));
+            drop(black_box(held.unwrap()));
+        },
+        || drop(black_box(ready(limiter.check(rate.charge(black_box(their_walk.step()), 1))))),
+    );
+    row("in flight, taken and released / a check, 1k keys", "ns", comparison, Bar::AtMost(2.2));
 }
 
 fn quotas_of_the_bucket() -> [(&'static str, Quota); 2] {

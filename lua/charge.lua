@@ -55,5 +55,6 @@ local next_after, reset_after, retry_after = 0, 0, 0
 -- The maximum number of free units.
 local capacity = limit
 -- `in_ring` is true if ring.lua counts this charge. `buckets` is then the number of buckets in a window,
--- and the others are the functions and the layouts that it needs.
-local in_ring, buckets, find, bucket_end, long_header, short_header
+-- and the others are the functions and the layouts that it needs. `in_flight` is true under a concurrency
+-- limit.
+local in_ring, in_flight, buckets, find, bucket_end, long_header, short_header

@@ -5,14 +5,15 @@
 -- STATE    none
 -- RETURNS  see prelude.lua
 -- TTL      nothing is written
-local first, total = 1, #KEYS
+local first, total, failure = 1, #KEYS, nil
 repeat
   local admitted, last, same_keys = turn(operation, now, first, true)
-  if admitted == nil then
-    -- A value that this script did not write is left as it is, and so is the rest of the check.
-    if ARGV[1] ~= 'b' then
-      return redis.error_reply('PLIMSOLL ' .. KEYS[last] .. ' does not hold a state of this limiter')
-    end
+  -- A value that this script did not write is left as it is, and so is the rest of the check.
+  if admitted == nil and operation ~= 'b' then
+    failure = redis.error_reply('PLIMSOLL ' .. KEYS[last] .. ' does not hold a state of this limiter')
+    -- A released unit is a check of its own, and those behind it are released.
+    if operation ~= 'g' or string.byte(ARGV[2], first * 82 - 80) < 16 then return failure end
+  elseif admitted == nil then
     -- The second of the 42 bytes of a charge has its flags.
     while string.byte(ARGV[2], last * 42 - 40) < 16 do last = last + 1 end
     for charge = first, last do
@@ -25,4 +26,5 @@ repeat
   end
   first = last + 1
 until first > total
+if failure then return failure end
 return total == 1 and reply or table.concat(reply)

@@ -8,6 +8,7 @@
 --   carried.lua                what fixed_window.lua and sliding_counter.lua share
 --   turn = function(..)        the turn of one charge: see below. It begins again behind a block
 --     charge.lua               reads the charge
+--     release.lua              releases units in flight, in most cases
 --     if algorithm == .. then  one such branch for each algorithm, with the file named after it
 --     ring_find.lua, ring.lua  what sliding_log.lua and sliding_buckets.lua share
 --     block.lua                blocks keys, and refuses blocked ones

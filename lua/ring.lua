@@ -104,6 +104,16 @@ if in_ring then
       end
     end
   end
+  if in_flight and first < tail and first_total == base then
+    -- The oldest records whose units were all refunded leave at once.
+    if last_total == base then
+      first = tail
+    else
+      local _
+      first, first_time, _, first_total, base, text, from =
+        find(key, header, text, from, first, base, window, nil, 1, nil, ring_at)
+    end
+  end
   local used = first < tail and (last_total - base) % 4294967296 or 0
   free = limit > used and limit - used or 0
   if not foreign then

@@ -14,7 +14,7 @@ macro_rules! pages {
 
 pages! {
     #[doc = include_str!("../docs/pictures/links.md")] algorithms
-    keys proxies rules lookups costs
+    keys proxies rules lookups costs concurrency
     #[doc = include_str!("../docs/pictures/links.md")] leases
     #[doc = include_str!("../docs/pictures/links.md")] trials
     blocking responses browsers streams grpc clients regions testing comparison features glossary

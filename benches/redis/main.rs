@@ -3,6 +3,7 @@
 //! `cargo bench --features bb8 --bench redis` starts a redis-server of its own on a free loopback port.
 //! Ratios are what to read: absolute figures are those of the machine.
 
+mod concurrency;
 mod latency;
 mod leases;
 mod server;
@@ -33,6 +34,9 @@ fn main() {
         }
         if wants("throughput") {
             throughput::run(seconds.unwrap_or(1.0)).await;
+        }
+        if wants("concurrency") {
+            tokio::spawn(concurrency::run(seconds.unwrap_or(1.0))).await.expect("no panic");
         }
         if wants("leases") {
             // In a task, as a service runs its checks.

@@ -100,6 +100,17 @@ macro_rules! states {
                 }
             }
 
+            /// Releases units in flight. It needs no time, because those that have expired may be released
+            /// as well.
+            pub(crate) fn release(&mut self, mark: Mark, units: u64) {
+                match self {
+                    Self::SlidingLog(log) => log.release(mark, units),
+                    Self::Blocked(key) => key.state.release(mark, units),
+                    // No other algorithm counts units in flight.
+                    _ => {}
+                }
+            }
+
             /// Returns the time from which this state equals the state of a new key, under any quota.
             pub(crate) fn expires_at(&self) -> Timestamp {
                 match self {

@@ -136,6 +136,18 @@ impl Ring {
         trailing
     }
 
+    /// Passes over the oldest records whose units were all refunded. The next charge drops them, so that a
+    /// log of units in flight is no longer than the time of the oldest one.
+    #[inline]
+    pub(crate) fn skip_refunded(&self, trailing: &mut TrailingWindow) {
+        let TrailingWindow { log, first, base, .. } = trailing;
+        let records = self.0.records(log);
+        let is_refunded = |index: usize| records.get(index).total() == *base;
+        if *first < log.len as usize && is_refunded(*first) {
+            *first = partition_point(*first + 1, log.len as usize, is_refunded);
+        }
+    }
+
     /// Charges units. `stamp` is that of [`trailing`](Self::trailing).
     pub(crate) fn push(
         &mut self,
@@ -181,8 +193,28 @@ impl Ring {
 
     /// Refunds units of the record that the charge is in, if that still counts.
     pub(crate) fn refund(&mut self, trailing: &TrailingWindow, refund: &Refund) -> u64 {
-        let TrailingWindow { ref log, first, base: mut before, .. } = *trailing;
-        let Some(index) = refund.mark.0.checked_sub(log.head) else { return 0 };
+        let TrailingWindow { ref log, first, base, .. } = *trailing;
+        self.subtract(log, first, base, refund.mark, refund.units)
+    }
+
+    /// Refunds units of the record that the charge is in. Units that count no longer are subtracted as well,
+    /// which changes nothing that counts. So no time is needed.
+    pub(crate) fn release(&mut self, mark: Mark, units: u64) {
+        let log = self.0.header();
+        self.subtract(&log, 0, log.base, mark, units);
+    }
+
+    /// Subtracts units from the record with this mark, if it is not before `first`. `before` is the running
+    /// total before `first`.
+    fn subtract(
+        &mut self,
+        log: &LogHeader,
+        first: usize,
+        mut before: u32,
+        mark: Mark,
+        units: u64,
+    ) -> u64 {
+        let Some(index) = mark.0.checked_sub(log.head) else { return 0 };
         let index = usize::try_from(index).unwrap_or(usize::MAX);
         if index < first || index >= log.len as usize {
             return 0;
@@ -192,7 +224,7 @@ impl Ring {
             before = records.get(index - 1).total();
         }
         let held = records.get(index).total().wrapping_sub(before);
-        let units = refund.units.min(u64::from(held)) as u32;
+        let units = units.min(u64::from(held)) as u32;
         for index in index..log.len as usize {
             let record = self.0.records(log).get(index);
             self.0.set(log, index as u32, record.without(units));

@@ -12,6 +12,10 @@
 //! has at most 10,000 records of exact times and 10,001 of rounded ones. Without refunds and forced charges
 //! it has at most 10,001.
 //!
+//! Under a [concurrency limit](crate::Quota::concurrent) the window is the expiry, and a unit is refunded
+//! when its work has ended. The oldest records leave as soon as all their units are refunded, so such a log
+//! has the records since the oldest unit in flight.
+//!
 //! # Changing a quota
 //!
 //! - A new *limit* applies at once to all units that still count. If it needs another resolution, records
@@ -35,6 +39,13 @@ const RECORDS: u64 = 10_000;
 #[derive(Debug, Default)]
 pub(crate) struct SlidingLog(Ring);
 
+impl SlidingLog {
+    /// Releases units in flight.
+    pub(crate) fn release(&mut self, mark: Mark, units: u64) {
+        self.0.release(mark, units);
+    }
+}
+
 impl StateMachine for SlidingLog {
     type Snapshot = TrailingWindow;
 
@@ -44,9 +55,13 @@ impl StateMachine for SlidingLog {
     }
 
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> TrailingWindow {
-        self.0.trailing(quota.limit(), quota.window_micros(), now.as_micros(), |time| {
-            stamp(quota.limit(), quota.window_micros(), time)
-        })
+        let (limit, window) = (quota.limit(), quota.window_micros());
+        let mut trailing =
+            self.0.trailing(limit, window, now.as_micros(), |time| stamp(limit, window, time));
+        if quota.is_concurrent() {
+            self.0.skip_refunded(&mut trailing);
+        }
+        trailing
     }
 
     fn wait(&self, trailing: &TrailingWindow, units: u64) -> u64 {

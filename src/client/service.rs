@@ -10,7 +10,7 @@ use std::{
 };
 
 use http::{Request, Response, response::Parts};
-use http_body::Body;
+use http_body::{Body, SizeHint};
 use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -23,7 +23,7 @@ use crate::{
     decision::Decision,
     error::{Error, ErrorKind},
     limiter::Limiter,
-    outcome::{self, ResponseBody, ResponseHooks, Settlement},
+    outcome::{self, BodySettlement, ResponseBody, ResponseHooks, Settlement},
     policy::{Charges, OnFailure},
     rule::MissingPeer,
     telemetry,
@@ -75,12 +75,15 @@ where
             let charges = charges.into_owned();
             let call = CallId::new(&charges);
             let decision = decide::<S::Error>(&layer, charges, &call).await?;
+            let permit = decision.as_ref().and_then(|decision| layer.limiter.permit(decision));
             let response = ready.call(Request::from_parts(parts, body)).await;
             let (head, body) = response.map_err(PaceError::Inner)?.into_parts();
             if let Some(pause) = layer.upstream_headers.pause(&head) {
                 layer.pauses.begin(&call, pause.min(layer.max_pause));
             }
-            Ok(settle(&layer.limiter, decision, hooks, head, body).await)
+            let at_end = settle(&layer.limiter, decision, hooks, &head, body.size_hint()).await;
+            let at_end = BodySettlement::holding(at_end, permit);
+            Ok(Response::from_parts(head, ResponseBody::inner(body, at_end)))
         })
     }
 }
@@ -137,22 +140,21 @@ async fn decide<E>(
     }
 }
 
-/// Adjusts the charges of a call by its response.
-async fn settle<B: Body>(
+/// Adjusts the charges of a call by its response. Returns those that the end of the body settles.
+async fn settle(
     limiter: &Limiter,
     decision: Option<Decision<'static>>,
     hooks: ResponseHooks,
-    head: Parts,
-    body: B,
-) -> Response<ResponseBody<B>> {
-    let at_end = match decision {
+    head: &Parts,
+    size: SizeHint,
+) -> Option<Box<BodySettlement>> {
+    match decision {
         Some(decision) if !hooks.is_empty() => {
             let settlement = Settlement { limiter: limiter.clone(), decision, hooks };
-            settlement.at_head(&head, &body.size_hint()).await.at_end
+            settlement.at_head(head, &size).await.at_end
         }
         _ => None,
-    };
-    Response::from_parts(head, ResponseBody::inner(body, at_end))
+    }
 }
 
 /// Returns the error of a call whose rule charges the address of a peer, which no outgoing call has.

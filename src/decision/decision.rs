@@ -11,7 +11,7 @@ use super::{
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind},
-    policy::Charges,
+    policy::{Charge, Charges},
 };
 
 /// The decision on a check: all charges were admitted, or none was spent.
@@ -171,6 +171,23 @@ impl<'p> Decision<'p> {
         Receipt::new(self.time(), self.source(), line)
     }
 
+    /// Returns the receipt of the units that the check holds in flight, if there are any.
+    #[inline]
+    pub(crate) fn in_flight(&self) -> Option<Receipt> {
+        let Self::Allowed(Allowed(details)) = self else { return None };
+        let is_in_flight = |charge: &Charge<'_>| charge.quota().is_concurrent();
+        if !details.charges.iter().any(is_in_flight) {
+            return None;
+        }
+        let lines = details.charges.iter().zip(&details.replies);
+        let held = lines.filter(|(charge, reply)| is_in_flight(charge) && reply.units > 0);
+        let lines = held.filter_map(|(charge, reply)| {
+            ReceiptLine::of_reply(charge.clone(), reply, self.source(), u64::MAX)
+        });
+        let receipt = Receipt::new(self.time(), self.source(), lines);
+        (!receipt.lines().is_empty()).then_some(receipt)
+    }
+
     /// Replaces the standing of the charge at `position` after a refund.
     pub(crate) fn restate(&mut self, position: usize, standing: Standing) {
         if let Self::Allowed(Allowed(details)) = self {
@@ -236,7 +253,7 @@ impl<'p> Denied<'p> {
     /// ([`is_over_capacity`](Self::is_over_capacity)), or if the store named no wait.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        self.binding()?.standing().retry_after()
+        self.binding()?.wait_micros().map(Duration::from_micros)
     }
 
     /// Returns whether a cost exceeds the capacity of its policy, so that the check can never be

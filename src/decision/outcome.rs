@@ -152,7 +152,19 @@ impl<'a> Outcome<'a> {
     pub fn standing(self) -> &'a Standing {
         &self.reply.standing
     }
+
+    /// Returns the wait of a refused charge in microseconds. Under a concurrency limit it is an estimate:
+    /// the time until a unit expires says nothing about when one is released.
+    #[inline]
+    pub(crate) fn wait_micros(self) -> Option<u64> {
+        let wait = self.reply.standing.retry_after?;
+        let is_in_flight = self.charge.quota().is_concurrent();
+        Some(if is_in_flight { wait.min(CONCURRENT_WAIT_MICROS) } else { wait })
+    }
 }
+
+/// The estimated wait in microseconds until another unit in flight is released.
+const CONCURRENT_WAIT_MICROS: u64 = 1_000_000;
 
 impl<'a> Outcomes<'a> {
     #[inline]
@@ -212,7 +224,7 @@ impl<'a> Outcomes<'a> {
 
     /// Returns the position of the refused outcome with the longest wait.
     pub(super) fn longest_wait(self) -> Option<u8> {
-        self.first_of_max(|outcome| match (outcome.verdict(), outcome.standing().retry_after) {
+        self.first_of_max(|outcome| match (outcome.verdict(), outcome.wait_micros()) {
             (Verdict::OverCapacity, _) => u64::MAX,
             // The store refused and named no wait, so that no wait of the check is known.
             (Verdict::Refused, None) => u64::MAX - 1,

@@ -84,6 +84,32 @@ impl Receipt {
         self.lines.iter().fold(0, |sum, line| sum.saturating_add(line.units))
     }
 
+    /// Returns a copy of the lines whose units are in flight, if there are any.
+    pub(crate) fn in_flight(&self) -> Option<Self> {
+        let held = self.lines.iter().filter(|line| line.is_in_flight()).map(|line| ReceiptLine {
+            charge: line.charge.clone(),
+            units: line.units,
+            mark: line.mark,
+        });
+        let lines: SmallVec<_> = held.collect();
+        (!lines.is_empty()).then_some(Self { time: self.time, source: self.source, lines })
+    }
+
+    /// Removes the lines of concurrency limits, whose units are released and never charged later.
+    pub(crate) fn without_in_flight(mut self) -> Self {
+        self.lines.retain(|line| !line.charge.quota().is_concurrent());
+        self
+    }
+
+    /// Adds the lines of another receipt of the same source.
+    pub(crate) fn append(&mut self, other: Self) {
+        self.lines.extend(other.lines);
+    }
+
+    pub(crate) fn into_lines(self) -> impl Iterator<Item = ReceiptLine> {
+        self.lines.into_iter()
+    }
+
     /// Splits the receipt so that each line ends at `units`: into a receipt to refund, and the
     /// charges to make in addition.
     pub(crate) fn settle(self, units: u64) -> (Self, SmallVec<[Charge<'static>; 1]>) {
@@ -102,6 +128,11 @@ impl Receipt {
 }
 
 impl ReceiptLine {
+    /// Returns whether the units are in flight, so that they are released when the work has ended.
+    fn is_in_flight(&self) -> bool {
+        self.charge.quota().is_concurrent() && self.units > 0
+    }
+
     pub(crate) fn new(charge: Charge<'static>, units: u64, mark: Mark) -> Self {
         Self { charge, units, mark }
     }

@@ -3,10 +3,14 @@
 use std::{
     fmt,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
-use super::state::{Begun, LimiterState};
+use super::{
+    permit::guard_answer,
+    state::{Begun, LimiterState},
+};
 use crate::{
     decision::Decision,
     error::{Effect, Error, ErrorKind},
@@ -43,7 +47,7 @@ use crate::{
 /// ```
 #[must_use = "a check is decided when it is awaited"]
 pub struct Check<'l, 'p> {
-    limiter: &'l LimiterState,
+    limiter: &'l Arc<LimiterState>,
     charges: Charges<'p>,
     progress: Progress,
     /// The answer of the store, while the check is [pending](Progress::Pending).
@@ -59,7 +63,7 @@ enum Progress {
 
 impl<'l, 'p> Check<'l, 'p> {
     #[inline]
-    pub(super) fn new(limiter: &'l LimiterState, charges: Charges<'p>) -> Self {
+    pub(super) fn new(limiter: &'l Arc<LimiterState>, charges: Charges<'p>) -> Self {
         Self { limiter, charges, progress: Progress::New, answer: None }
     }
 }
@@ -95,7 +99,7 @@ impl<'p> Check<'_, 'p> {
                     Ok(reply) => return Poll::Ready(limiter.decide(charges, reply?)),
                     Err(asked) => {
                         *progress = Progress::Pending;
-                        *answer = Some(asked);
+                        *answer = Some(guard_answer(limiter, charges, asked));
                     }
                 },
             }

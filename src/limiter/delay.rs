@@ -1,11 +1,14 @@
 //! The wait of a request in a layer.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    queue::require_timer, state::LimiterState, trials::RepeatedCheck, until_ready::MAX_WITHIN,
+    queue::require_timer,
+    state::LimiterState,
+    trials::RepeatedCheck,
+    until_ready::{MAX_WITHIN, MIN_POLL, wait_of},
 };
 use crate::{
     decision::{Decision, StoreReply, Verdict},
@@ -21,7 +24,7 @@ use crate::{
 /// longest wait. So a client over its own limit delays no other client with whom it shares a second key.
 /// The decision is not reported.
 pub(super) async fn delayed<'p>(
-    state: &LimiterState,
+    state: &Arc<LimiterState>,
     charges: Charges<'p>,
     max: Duration,
 ) -> Result<Decision<'p>, Error> {
@@ -29,11 +32,11 @@ pub(super) async fn delayed<'p>(
     let deadline = Instant::now() + max.min(MAX_WITHIN);
     let check = RepeatedCheck::new(state, charges).await;
     let request = DelayedRequest { state, check, deadline };
-    let mut position = request.first_waited_for();
+    let (mut position, mut poll) = (request.first_waited_for(), MIN_POLL);
     // 1. Unless other tasks wait for one of its keys, the request is decided at once.
     let mut resume_at = match position {
         Some(_) => Instant::now(),
-        None => match request.decide().await? {
+        None => match request.decide(&mut poll).await? {
             Attempt::Final(decision) => return Ok(decision),
             Attempt::Refused(refused, resume_at) => {
                 position = Some(refused);
@@ -61,7 +64,7 @@ pub(super) async fn delayed<'p>(
         if resume_at > Instant::now() {
             sleep_until(resume_at).await;
         }
-        match request.decide().await? {
+        match request.decide(&mut poll).await? {
             Attempt::Final(decision) => return Ok(decision),
             Attempt::Refused(refused, again_at) => {
                 position = Some(refused);
@@ -72,7 +75,7 @@ pub(super) async fn delayed<'p>(
 }
 
 struct DelayedRequest<'l, 'p> {
-    state: &'l LimiterState,
+    state: &'l Arc<LimiterState>,
     check: RepeatedCheck<'l, 'p>,
     deadline: Instant,
 }
@@ -94,13 +97,14 @@ impl<'p> DelayedRequest<'_, 'p> {
         self.check.charges().iter().position(|charge| can_bind(charge) && others_wait(charge))
     }
 
-    async fn decide(&self) -> Result<Attempt<'p>, Error> {
+    /// Under a concurrency limit, `poll` says when the store is asked again.
+    async fn decide(&self, poll: &mut Duration) -> Result<Attempt<'p>, Error> {
         let reply = self.check.acquire().await?;
         let charges = self.check.charges();
         let decision = Decision::new(&mut charges.clone(), reply)?;
         let refused = match &decision {
             Decision::Allowed(_) => None,
-            Decision::Denied(denied) => denied.binding().zip(denied.retry_after()),
+            Decision::Denied(denied) => denied.binding().zip(wait_of(denied, poll)),
         };
         if let Some((binding, wait)) = refused
             && let Some(position) =
@@ -120,7 +124,8 @@ impl<'p> DelayedRequest<'_, 'p> {
         &self,
         charge: &Charge<'p>,
     ) -> Result<Option<Decision<'p>>, Error> {
-        if self.state.queue.waiting_for(charge) == 0 {
+        // Those that wait for a unit in flight may get one at any time.
+        if self.state.queue.waiting_for(charge) == 0 || charge.quota().is_concurrent() {
             return Ok(None);
         }
         let denial = self.denial(charge).await?;

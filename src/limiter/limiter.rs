@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::{
     check::{Check, check_now},
     delay::delayed,
+    permit::{Permit, flush_releases, guard_answer},
     queue::Queue,
     reservation::{Reservation, Reserve},
     state::{Begun, LimiterState, LimiterStore},
@@ -19,7 +20,7 @@ use crate::{
     policy::{Charges, OnFailure},
     quota::Quota,
     remote::Resilience,
-    store::{Request, Status, Store},
+    store::{Answer, Request, Status, Store},
     telemetry::{self, DenialEvents, DenialLog},
 };
 
@@ -74,7 +75,7 @@ impl Limiter {
     pub fn with(store: impl Store, resilience: Resilience) -> Self {
         telemetry::describe();
         let (store, queue) = (LimiterStore::new(store, resilience), Queue::new(Self::MAX_WAITING));
-        Self(Arc::new(LimiterState { store, queue, denial_log: DenialLog::default() }))
+        Self(Arc::new(LimiterState::new(store, queue)))
     }
 
     /// Creates a limiter for this process alone, over a [`MemoryStore`] of the default size.
@@ -269,7 +270,8 @@ impl Limiter {
     ///
     /// Returns an error if the store cannot answer. The units come back by themselves then.
     pub async fn close(&self) -> Result<(), Error> {
-        self.0.store.close().await
+        let flushed = flush_releases(&self.0).await;
+        self.0.store.close().await.and(flushed)
     }
 
     /// Sets the denials for which this limiter and its layers emit an event, for all clones of this
@@ -443,6 +445,17 @@ impl Limiter {
     /// Starts a check, for callers that use an answer that is ready at once without a future.
     pub(crate) fn begin(&self, charges: &Charges<'_>) -> Result<Begun, Error> {
         self.0.begin(charges)
+    }
+
+    /// Wraps the answer to a check, so that its units in flight are released if nothing awaits it any more.
+    pub(crate) fn guard(&self, charges: &Charges<'_>, answer: Answer) -> Answer {
+        guard_answer(&self.0, charges, answer)
+    }
+
+    /// Returns a guard of the units that an admitted check holds in flight, if there are any.
+    #[inline]
+    pub(crate) fn permit(&self, decision: &Decision<'_>) -> Option<Permit> {
+        decision.in_flight().map(|receipt| Permit::new(&self.0, receipt))
     }
 
     pub(crate) async fn refund(&self, receipt: &Receipt) -> Result<StoreReply, Error> {

@@ -4,7 +4,10 @@ mod check;
 mod delay;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod limiter;
+mod permit;
+mod permit_table;
 mod queue;
+mod releases;
 mod reservation;
 mod state;
 mod trials;
@@ -15,4 +18,4 @@ pub use self::{
     limiter::Limiter,
     reservation::{Reservation, Reserve},
 };
-pub(crate) use self::{queue::require_timer, state::Begun};
+pub(crate) use self::{permit::Permit, queue::require_timer, state::Begun};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::state::LimiterState;
+use super::{permit::Permit, state::LimiterState};
 use crate::{
     decision::{Denied, Receipt},
     error::Error,
@@ -40,9 +40,12 @@ pub enum Reserve<'p> {
 
 /// Spent units that can be refunded or settled once.
 ///
+/// Units in flight, of a [concurrency limit](crate::Quota::concurrent), are renewed until the reservation is
+/// dropped, refunded or settled, and then released.
+///
 /// [`refund`](Self::refund) and [`settle`](Self::settle) consume the reservation, and neither is
 /// repeated: if its future is dropped before it is ready, the refund may or may not have been
-/// applied, but never twice. Dropping the reservation keeps the charge.
+/// applied, but never twice. Dropping the reservation keeps the charge of all other units.
 ///
 /// The compiler rejects a second use:
 ///
@@ -72,15 +75,18 @@ pub enum Reserve<'p> {
 /// cloned::<plimsoll::Receipt>();
 /// ```
 #[derive(Debug)]
-#[must_use = "dropping a reservation keeps the charge"]
+#[must_use = "dropping a reservation keeps the charge, and releases units in flight"]
 pub struct Reservation {
     limiter: Arc<LimiterState>,
     receipt: Receipt,
+    /// The guard of the units in flight. It has their newest receipt.
+    permit: Option<Permit>,
 }
 
 impl Reservation {
     pub(super) fn new(limiter: Arc<LimiterState>, receipt: Receipt) -> Self {
-        Self { limiter, receipt }
+        let permit = receipt.in_flight().map(|receipt| Permit::new(&limiter, receipt));
+        Self { limiter, receipt, permit }
     }
 
     /// Returns whether the store is embedded, so that settling is ready at once.
@@ -104,16 +110,13 @@ impl Reservation {
     /// Returns an error if the store cannot answer. Its [`effect`](Error::effect) tells whether the
     /// units may have been refunded.
     pub async fn refund(self) -> Result<u64, Error> {
-        let (refund, _) = self.receipt.settle(0);
-        if refund.lines().is_empty() {
-            return Ok(0);
-        }
-        let reply = self.limiter.refund(&refund).await?;
-        Ok(reply.charges.iter().map(|charge| charge.units).sum())
+        let (refund, _) = self.receipt.without_in_flight().settle(0);
+        refund_both(&self.limiter, refund, self.permit).await
     }
 
     /// Changes the cost of every charge of the [receipt](Self::receipt) to `units`: refunds the rest,
-    /// or charges the difference, even beyond the limit. If it does both, the refund is made first.
+    /// or charges the difference, even beyond the limit. If it does both, the refund is made first. Units
+    /// in flight are released: their work has ended.
     ///
     /// A charge that was not made, such as a shadow that did not pass, is not in the receipt, and is
     /// not charged.
@@ -124,15 +127,37 @@ impl Reservation {
     /// some charges have a rest to refund and others a difference to charge, a failure of one request
     /// does not prevent the other.
     pub async fn settle(self, units: u64) -> Result<(), Error> {
-        let (refund, additional) = self.receipt.settle(units);
-        let mut refunded = Ok(());
+        let (refund, additional) = self.receipt.without_in_flight().settle(units);
         // Charged first, a bucket could reach its largest debt, at which it forgets units.
-        if !refund.lines().is_empty() {
-            refunded = self.limiter.refund(&refund).await.map(drop);
-        }
+        let refunded = refund_both(&self.limiter, refund, self.permit).await.map(drop);
         if !additional.is_empty() {
             return refunded.and(self.limiter.force(&additional).await.map(drop));
         }
         refunded
     }
+}
+
+/// Refunds a receipt, and the units in flight, in one request if it can be. Returns the number of units.
+async fn refund_both(
+    limiter: &LimiterState,
+    mut refund: Receipt,
+    permit: Option<Permit>,
+) -> Result<u64, Error> {
+    let mut units = 0;
+    if let Some(released) = permit.and_then(Permit::into_receipt) {
+        if released.source() == refund.source() {
+            refund.append(released);
+        } else {
+            units += refund_one(limiter, &released).await?;
+        }
+    }
+    if !refund.lines().is_empty() {
+        units += refund_one(limiter, &refund).await?;
+    }
+    Ok(units)
+}
+
+async fn refund_one(limiter: &LimiterState, receipt: &Receipt) -> Result<u64, Error> {
+    let reply = limiter.refund(receipt).await?;
+    Ok(reply.charges.iter().map(|charge| charge.units).sum())
 }

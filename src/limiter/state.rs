@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use super::queue::Queue;
+use super::{permit_table::PermitTable, queue::Queue, releases::ReleaseQueue};
 use crate::{
     decision::{Decision, OneReply, Receipt, StoreReply},
     error::Error,
@@ -18,9 +18,21 @@ pub(super) struct LimiterState {
     pub(super) store: LimiterStore,
     pub(super) queue: Queue,
     pub(super) denial_log: DenialLog,
+    pub(super) permits: PermitTable,
+    pub(super) releases: ReleaseQueue,
 }
 
 impl LimiterState {
+    pub(super) fn new(store: LimiterStore, queue: Queue) -> Self {
+        Self {
+            store,
+            queue,
+            denial_log: DenialLog::default(),
+            permits: PermitTable::default(),
+            releases: ReleaseQueue::default(),
+        }
+    }
+
     /// Starts a check.
     ///
     /// # Errors
@@ -204,6 +216,17 @@ impl LimiterStore {
             Self::Embedded(store) => store.call(request, None),
             Self::Remote(pipeline) => pipeline.call(request),
         }
+    }
+
+    /// Releases the units in flight of a receipt, if the store is embedded. Returns whether it is.
+    #[inline]
+    pub(super) fn release_now(&self, receipt: &Receipt) -> bool {
+        match self {
+            Self::Memory(store) => store.release(receipt),
+            Self::Embedded(store) => drop(store.call(Request::Refund(receipt), None)),
+            Self::Remote(_) => return false,
+        }
+        true
     }
 
     /// Refunds the leased units to the store, and leases no more.

@@ -1,6 +1,8 @@
 //! The charges of a request that may wait and is checked several times.
 
-use super::state::LimiterState;
+use std::sync::Arc;
+
+use super::{permit::guard_answer, state::LimiterState};
 use crate::{
     decision::{ChargeReply, StoreReply},
     error::Error,
@@ -10,7 +12,7 @@ use crate::{
 /// The charges of a request that is checked until it is admitted. Its trials are decided once, when it
 /// arrives, because a wait for the live limits is not one for the limit on trial.
 pub(super) struct RepeatedCheck<'l, 'p> {
-    state: &'l LimiterState,
+    state: &'l Arc<LimiterState>,
     charges: Charges<'p>,
     /// The same charges, in which each trial costs 0 units.
     repeated: Charges<'p>,
@@ -20,7 +22,7 @@ pub(super) struct RepeatedCheck<'l, 'p> {
 
 impl<'l, 'p> RepeatedCheck<'l, 'p> {
     /// Decides the trials. If the store fails, they spend nothing.
-    pub(super) async fn new(state: &'l LimiterState, charges: Charges<'p>) -> Self {
+    pub(super) async fn new(state: &'l Arc<LimiterState>, charges: Charges<'p>) -> Self {
         if !charges.iter().any(Charge::is_trial) {
             return Self { state, repeated: charges.clone(), charges, trials: Vec::new() };
         }
@@ -40,7 +42,9 @@ impl<'l, 'p> RepeatedCheck<'l, 'p> {
 
     /// Checks the charges once more.
     pub(super) async fn acquire(&self) -> Result<StoreReply, Error> {
-        Ok(self.with_trials(self.state.acquire(&self.repeated).await?))
+        let answer = self.state.acquire(&self.repeated);
+        let reply = guard_answer(self.state, &self.repeated, answer).await?;
+        Ok(self.with_trials(reply))
     }
 
     /// Puts the replies to the trials into the reply to all charges.

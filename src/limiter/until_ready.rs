@@ -1,12 +1,12 @@
 //! Waiting for a turn.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
 use super::{queue::require_timer, state::LimiterState, trials::RepeatedCheck};
 use crate::{
-    decision::Decision,
+    decision::{Decision, Denied},
     error::{Error, ErrorKind},
     policy::{Charges, OnFailure},
 };
@@ -19,9 +19,13 @@ pub(super) const MAX_WITHIN: Duration = Duration::from_secs(86_400 * 365);
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
+/// The first and the longest time between two checks while all units are in flight.
+pub(super) const MIN_POLL: Duration = Duration::from_millis(5);
+const MAX_POLL: Duration = Duration::from_millis(100);
+
 /// Waits until the store admits the check, as [`Limiter::until_ready_after`](crate::Limiter) says.
 pub(super) async fn until_ready<'p, E, G, F>(
-    state: &LimiterState,
+    state: &Arc<LimiterState>,
     charges: Charges<'p>,
     within: Duration,
     gate: G,
@@ -37,14 +41,14 @@ where
     let waits_for_store = enforced.any(|charge| charge.on_failure() == OnFailure::Deny);
     let check = RepeatedCheck::new(state, charges).await;
     let turn = state.queue.turn(check.charges(), deadline).await?;
-    let mut pause = MIN_PAUSE;
+    let (mut pause, mut poll) = (MIN_PAUSE, MIN_POLL);
     let decision = loop {
         gate(deadline).await?;
         let result = check.acquire().await;
         turn.set_store_down(result.is_err());
         let wait = match result {
             Ok(reply) => match Decision::new(&mut check.charges().clone(), reply)? {
-                Decision::Denied(denied) => match denied.retry_after() {
+                Decision::Denied(denied) => match wait_of(&denied, &mut poll) {
                     Some(wait) if Instant::now() + wait <= deadline => wait,
                     _ => break Decision::Denied(denied),
                 },
@@ -65,6 +69,18 @@ where
     };
     state.report(&decision);
     Ok(decision)
+}
+
+/// Returns the time until the next check. Work of others may end at any time, so under a concurrency limit
+/// `poll` says when the store is asked again.
+pub(super) fn wait_of(denied: &Denied<'_>, poll: &mut Duration) -> Option<Duration> {
+    let wait = denied.retry_after()?;
+    if !denied.binding().is_some_and(|binding| binding.quota().is_concurrent()) {
+        return Some(wait);
+    }
+    let wait = wait.min(*poll);
+    *poll = (2 * *poll).min(MAX_POLL);
+    Some(wait)
 }
 
 /// Returns whether the store may recover from this error by itself.

@@ -142,6 +142,18 @@ impl MemoryStore {
         decide_entry(&self.0, EntryId::from_u128(name), charge, now, Mode::Acquire)
     }
 
+    /// Releases the units in flight of a receipt. Nothing reads a reply to it, so it reads no clock and
+    /// computes no standing.
+    pub(crate) fn release(&self, receipt: &Receipt) {
+        for line in receipt.lines() {
+            let id = self.0.secret.entry(line.charge());
+            let mut shard = self.0.lock(self.0.shard_of(id));
+            if let Some(position) = shard.position(id) {
+                shard.entry(position).state.release(line.mark(), line.units());
+            }
+        }
+    }
+
     fn refund(&self, receipt: &Receipt, now: Timestamp) -> Replies {
         receipt.lines().iter().map(|line| self.refund_line(line, now)).collect()
     }

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     decision::{Decision, Denied, OneReply, StoreReply, Verdict},
     error::Error,
-    limiter::{Begun, Limiter},
+    limiter::{Begun, Limiter, Permit},
     outcome::{self, DenialBody, ResponseHooks, Settlement},
     policy::{Charges, FailurePolicy},
     rule::{ApplicableRules, PendingLookups, RequestFn, Rule, Rules, route},
@@ -70,6 +70,20 @@ pub(super) enum ResponseChange {
     Add(ResponseHeaders, Option<Decided>),
     /// Adjusts charges by the response before headers are added.
     Settle(Box<PendingSettlement>),
+    /// Makes the change, and holds units in flight until the body of the response has ended. It is boxed
+    /// because few requests have such units.
+    Hold(Box<(Permit, Self)>),
+}
+
+impl ResponseChange {
+    /// Takes the guard of units in flight out of the change.
+    #[inline]
+    pub(super) fn split(self) -> (Option<Permit>, Self) {
+        match self {
+            Self::Hold(held) => (Some(held.0), held.1),
+            change => (None, change),
+        }
+    }
 }
 
 /// A decision that is not ready at once.
@@ -169,6 +183,7 @@ impl Decider {
             Ok(Begun::Decided(OneReply { reply, .. }))
                 if (reply.verdict == Verdict::Passed || !charges[0].is_live())
                     && hooks.is_empty()
+                    && !charges[0].quota().is_concurrent()
                     && !self.reports_admissions() =>
             {
                 FirstStep::Decided(Admission::Admitted(ResponseChange::None))
@@ -180,6 +195,7 @@ impl Decider {
             Ok(Begun::Asks(answer)) => match answer.now() {
                 Ok(reply) => FirstStep::Decided(self.judge(charges, hooks, reply, parts)),
                 Err(answer) => {
+                    let answer = self.limiter.guard(&charges, answer);
                     let charges = charges.into_owned();
                     FirstStep::Pending(PendingDecision::Checking { answer, charges, hooks })
                 }
@@ -246,11 +262,12 @@ impl Decider {
         if let Decision::Denied(denied) = decision {
             return Admission::Rejected(self.deny(decision, denied, parts));
         }
+        let permit = self.limiter.permit(decision);
         let decided = self.visible.then(|| decided(decision, parts));
         if let Some(decided) = &decided {
             parts.extensions.insert(decided.clone());
         }
-        Admission::Admitted(if hooks.is_empty() {
+        let change = if hooks.is_empty() {
             let headers = self.headers.for_decision(decision);
             match decided {
                 None if headers.is_empty() => ResponseChange::None,
@@ -261,6 +278,10 @@ impl Decider {
             let settlement = Settlement { limiter, decision, hooks };
             let headers = self.headers;
             ResponseChange::Settle(Box::new(PendingSettlement { settlement, headers, decided }))
+        };
+        Admission::Admitted(match permit {
+            Some(permit) => ResponseChange::Hold(Box::new((permit, change))),
+            None => change,
         })
     }
 

@@ -17,7 +17,10 @@ use super::{
     decide::{Admission, Decider, PendingDecision, PendingSettlement, ResponseChange},
     headers::{Headers, ResponseHeaders},
 };
-use crate::outcome::{DenialBody, ResponseBody, Settled, SettlementFuture};
+use crate::{
+    limiter::Permit,
+    outcome::{BodySettlement, DenialBody, ResponseBody, Settled, SettlementFuture},
+};
 
 pin_project! {
     /// The response future of [`RateLimit`](crate::RateLimit).
@@ -61,6 +64,7 @@ struct Settling<R> {
     settlement: SettlementFuture,
     headers: Headers,
     decided: Option<Decided>,
+    permit: Option<Permit>,
 }
 
 impl<S, B> ResponseFuture<S, B>
@@ -124,23 +128,26 @@ where
                 }
                 ResponseStateProjection::Calling { future, change } => {
                     let mut response = ready!(future.poll(cx))?;
-                    match mem::replace(change, ResponseChange::None) {
-                        ResponseChange::None => {}
+                    let (permit, change) = mem::replace(change, ResponseChange::None).split();
+                    match change {
+                        ResponseChange::None | ResponseChange::Hold(_) => {}
                         ResponseChange::Add(headers, decided) => {
                             add_to(&mut response, headers, decided);
                         }
                         ResponseChange::Settle(pending) => {
-                            state.set(settling(response, *pending));
+                            state.set(settling(response, *pending, permit));
                             continue;
                         }
                     }
-                    return Poll::Ready(Ok(response.map(|body| ResponseBody::inner(body, None))));
+                    let at_end = BodySettlement::holding(None, permit);
+                    return Poll::Ready(Ok(response.map(|body| ResponseBody::inner(body, at_end))));
                 }
                 ResponseStateProjection::Settling { settling } => {
                     let pending = settling.as_mut().expect("polled after it was ready");
                     let Settled { decision, at_end } = ready!(pending.settlement.as_mut().poll(cx));
                     let settling = *settling.take().expect("the response was there a line ago");
-                    let Settling { mut response, headers, decided, .. } = settling;
+                    let Settling { mut response, headers, decided, permit, .. } = settling;
+                    let at_end = BodySettlement::holding(at_end, permit);
                     let headers = headers.for_decision(&decision);
                     let decided = decided.map(|decided| decided.with_decision(decision));
                     add_to(&mut response, headers, decided);
@@ -156,12 +163,13 @@ where
 fn settling<S, F, B, RB: Body>(
     response: Response<RB>,
     pending: PendingSettlement,
+    permit: Option<Permit>,
 ) -> ResponseState<S, F, Response<RB>, B> {
     let PendingSettlement { settlement, headers, decided } = pending;
     let (head, body) = response.into_parts();
     let settlement = settlement.at_head(&head, &body.size_hint());
     let response = Response::from_parts(head, body);
-    let settling = Settling { response, settlement, headers, decided };
+    let settling = Settling { response, settlement, headers, decided, permit };
     ResponseState::Settling { settling: Some(Box::new(settling)) }
 }
 

@@ -8,6 +8,6 @@ mod settle;
 
 pub(crate) use self::{
     body::DenialBody,
-    settle::{ResponseHooks, Settled, Settlement, SettlementFuture, charges},
+    settle::{BodySettlement, ResponseHooks, Settled, Settlement, SettlementFuture, charges},
 };
 pub use self::{body::ResponseBody, settle::Tally};

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use crate::{
     decision::Decision,
-    limiter::{Limiter, Reservation},
+    limiter::{Limiter, Permit, Reservation},
     policy::{Charge, Charges},
     rule::{Adjustment, MissingPeer, Rule, cost},
     runtime::runtime_with_timer,
@@ -73,9 +73,10 @@ fn add<'r>(
     charges: &mut Charges<'r>,
     hooks: &mut ResponseHooks,
 ) {
-    let cost = charge.cost();
+    let (cost, is_in_flight) = (charge.cost(), charge.quota().is_concurrent());
     let index = charges.add(charge);
-    if let Some(adjustment) = rule.adjustment() {
+    // Units in flight are released when the work has ended, whatever its outcome.
+    if let Some(adjustment) = rule.adjustment().filter(|_| !is_in_flight) {
         let (is_head, adjustment) = (request.method == Method::HEAD, adjustment.clone());
         hooks.push(ResponseHook { charge: index, cost, is_head, adjustment });
     }
@@ -165,10 +166,13 @@ fn length(head: &Parts, size: &SizeHint) -> Option<u64> {
 /// The longest time that a remote store may take to settle a charge after the body has ended.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A guard that settles charges when it is dropped: at the end of the body, or with the body.
+/// A guard that settles charges and releases units in flight when it is dropped: at the end of the body, or
+/// with the body.
+#[derive(Default)]
 pub(crate) struct BodySettlement {
     bytes: u64,
     reservations: HeldCharges,
+    permit: Option<Permit>,
 }
 
 /// Charges that wait for the end of the body. If they are dropped, the estimates stay charged.
@@ -201,7 +205,18 @@ impl FinalCost {
 impl BodySettlement {
     /// Creates the guard for a body, or `None` if there is nothing to settle.
     pub(super) fn new(reservations: HeldCharges) -> Option<Box<Self>> {
-        (!reservations.is_empty()).then(|| Box::new(Self { bytes: 0, reservations }))
+        (!reservations.is_empty()).then(|| Box::new(Self { bytes: 0, reservations, permit: None }))
+    }
+
+    /// Adds the guard of units in flight, if there is one.
+    #[inline]
+    pub(crate) fn holding(at_end: Option<Box<Self>>, permit: Option<Permit>) -> Option<Box<Self>> {
+        if permit.is_none() {
+            return at_end;
+        }
+        let mut at_end = at_end.unwrap_or_default();
+        at_end.permit = permit;
+        Some(at_end)
     }
 
     /// Counts the bytes of a frame.

@@ -298,6 +298,8 @@ pub struct Charge<'p> {
     has_own_quota: bool,
     /// True if the quota is the one that was set for the key.
     has_key_quota: bool,
+    /// The highest bit of the mark of the unit in flight that the charge renews, if it does.
+    renews: Option<bool>,
     /// The number of equal shares into which the quota is divided. The charge is made against one of
     /// them.
     shares: u32,
@@ -329,6 +331,7 @@ impl<'p> Charge<'p> {
             on_failure: None,
             has_own_quota: false,
             has_key_quota: key_quota.is_some(),
+            renews: None,
             shares: 1,
         }
     }
@@ -410,6 +413,9 @@ impl<'p> Charge<'p> {
     /// settled with those of the other charges. The units of a denied check stay spent.
     /// [`Policy::trial_counts`] compares the trial with the live charges, and
     /// [`guide::trials`](crate::guide::trials) says when to use which.
+    ///
+    /// Under a [concurrency limit](Quota::concurrent) it is a [shadow](Self::shadow), because the work of a
+    /// denied request is never in flight.
     ///
     /// ```
     /// use plimsoll::{Limiter, Policy, Quota};
@@ -503,14 +509,14 @@ impl<'p> Charge<'p> {
     /// Returns whether this is a [shadow](Self::shadow) charge.
     #[must_use]
     pub fn is_shadow(&self) -> bool {
-        self.enforcement == Enforcement::Shadow
+        !self.is_live() && !self.is_trial()
     }
 
     /// Returns whether this is a [trial](Self::trial) charge.
     #[must_use]
     #[inline]
     pub fn is_trial(&self) -> bool {
-        self.enforcement == Enforcement::Trial
+        self.enforcement == Enforcement::Trial && !self.quota.is_concurrent()
     }
 
     /// Returns what happens to the request when the store cannot answer.
@@ -547,6 +553,17 @@ impl<'p> Charge<'p> {
         let quota = quota.share(self.shares);
         let same = discriminant(&quota.algorithm()) == discriminant(&self.quota.algorithm());
         if same { quota } else { self.quota }
+    }
+
+    /// Returns the same charge as the renewal of a unit in flight whose mark has this highest bit.
+    pub(crate) fn renewing(self, highest_bit: bool) -> Self {
+        Self { renews: Some(highest_bit), ..self }
+    }
+
+    /// Returns the highest bit of the mark of the unit in flight that the charge renews, if it does. A store
+    /// of several parts may mark its units by it.
+    pub(crate) fn renews(&self) -> Option<bool> {
+        self.renews
     }
 
     /// Returns the same charge against one of `shares` equal shares of the quota.

@@ -17,6 +17,7 @@ use crate::{clock::Timestamp, error::Error};
 /// | burst of a `TokenBucket` | 1 unit | 10^12 units, and at most the units that refill in 400 days |
 /// | n of `SlidingBuckets(n)` | 1 | 1000 |
 /// | lease | 1 ms | a tenth of the window and 1 h, in whole milliseconds; see [`leased`](Self::leased) |
+/// | expiry of a [concurrency limit](Self::concurrent) | 1 s | 400 days, in whole microseconds |
 ///
 /// With the feature `serde`, a quota is serialized as its text, such as `100/min`.
 ///
@@ -52,6 +53,10 @@ impl Quota {
     pub const MIN_LEASED_WINDOW: Duration = Duration::from_millis(500);
     /// The longest [lease](Self::leased): 1 h.
     pub const MAX_LEASE: Duration = Duration::from_secs(3_600);
+    /// The shortest [expiry](Self::expires) of a concurrency limit: 1 s.
+    pub const MIN_EXPIRY: Duration = Duration::from_secs(1);
+    /// The expiry of a [concurrency limit](Self::concurrent) that names none, in seconds.
+    const DEFAULT_EXPIRY_SECONDS: u64 = 30;
 
     /// The bits of the highest limit.
     const LIMIT_BITS: u32 = 40;
@@ -133,6 +138,71 @@ impl Quota {
         Self::logged(limit, 86_400)
     }
 
+    /// Creates a concurrency limit: at most `limit` units of a key are in flight at the same time.
+    ///
+    /// A unit is in flight from the check that takes it until the work of the request has ended. A
+    /// [`RateLimitLayer`](crate::RateLimitLayer) and a [`PaceLayer`](crate::client::PaceLayer) release
+    /// it when the body of the response has ended or is dropped, and a
+    /// [`Reservation`](crate::Reservation) when it is dropped. Until then they renew the unit. A unit
+    /// whose process has died is free again after the [expiry](Self::expires), which is 30 s unless
+    /// another one is set.
+    ///
+    /// The store counts the units with [`Algorithm::SlidingLog`] over the expiry. The
+    /// [guide](crate::guide::concurrency) has more.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use plimsoll::Quota;
+    ///
+    /// let quota = Quota::concurrent(20).expires(Duration::from_secs(60))?;
+    /// assert_eq!(quota, "20 concurrent expires(60s)".parse()?);
+    /// assert!(quota.is_concurrent());
+    /// # Ok::<(), plimsoll::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics like [`per_second`](Self::per_second).
+    #[must_use]
+    pub const fn concurrent(limit: u64) -> Self {
+        let Self { limit_and_lease, window, .. } =
+            Self::logged(limit, Self::DEFAULT_EXPIRY_SECONDS);
+        Self { limit_and_lease, window, algorithm: Self::CONCURRENT }
+    }
+
+    /// Returns the same concurrency limit with another expiry: the time after which a unit is free again
+    /// if its process does not renew it.
+    ///
+    /// A process renews its units at half of the expiry. So the expiry should be a multiple of the
+    /// longest outage of the store that units are to outlast.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the expiry is shorter than [`MIN_EXPIRY`](Self::MIN_EXPIRY), longer than
+    /// [`MAX_WINDOW`](Self::MAX_WINDOW) or not a whole number of microseconds, or if the quota is not a
+    /// [concurrency limit](Self::concurrent).
+    pub fn expires(self, expiry: Duration) -> Result<Self, Error> {
+        if !self.is_concurrent() {
+            return Err(Error::invalid("expiry", expiry, format_args!("none for {self}")));
+        }
+        if expiry < Self::MIN_EXPIRY || expiry > Self::MAX_WINDOW {
+            return Err(Error::invalid("expiry", expiry, "1 s to 400 days"));
+        }
+        let quota = Self::new(self.limit(), expiry)?;
+        Ok(Self { algorithm: Self::CONCURRENT, ..quota })
+    }
+
+    /// Returns whether the quota is a [concurrency limit](Self::concurrent).
+    #[must_use]
+    #[inline]
+    pub const fn is_concurrent(&self) -> bool {
+        self.algorithm == Self::CONCURRENT
+    }
+
+    /// The algorithm of a concurrency limit: a sliding log with a parameter, which no other has.
+    const CONCURRENT: u64 = 1 << 8 | Algorithm::SlidingLog.number() as u64;
+
     const fn logged(limit: u64, seconds: u64) -> Self {
         assert!(limit > 0, "a limit of 0 units: allowed is 1 to 2147483648");
         assert!(limit <= Self::MAX_LOGGED, "a sliding log counts at most 2147483648 units");
@@ -144,7 +214,14 @@ impl Quota {
     /// # Errors
     ///
     /// Returns an error if the algorithm cannot count this quota, or a value of its own is out of range.
+    /// A [concurrency limit](Self::concurrent) is counted by [`Algorithm::SlidingLog`] alone.
     pub fn with_algorithm(self, algorithm: Algorithm) -> Result<Self, Error> {
+        if self.is_concurrent() {
+            return match algorithm {
+                Algorithm::SlidingLog => Ok(self),
+                _ => Err(Error::invalid("algorithm", algorithm, format_args!("none for {self}"))),
+            };
+        }
         let quota = Self::new_with_algorithm(self.limit(), self.window(), algorithm)?;
         match self.lease() {
             Some(lease) => quota.leased(lease),
@@ -183,6 +260,7 @@ impl Quota {
     ///
     /// Returns an error that names the allowed range if
     ///
+    /// - the quota is a [concurrency limit](Self::concurrent);
     /// - the lease is not a whole number of milliseconds, or 0;
     /// - it is longer than a tenth of the window, or than [`MAX_LEASE`](Self::MAX_LEASE);
     /// - the window is shorter than [`MIN_LEASED_WINDOW`](Self::MIN_LEASED_WINDOW), or window and
@@ -286,6 +364,13 @@ impl Quota {
         }
     }
 
+    /// Returns the parameter of the algorithm, as the Lua script knows it: 1 for a sliding log that counts
+    /// units in flight.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn parameter(&self) -> u64 {
+        self.algorithm >> 8
+    }
+
     pub(crate) const fn window_micros(&self) -> u64 {
         self.window
     }
@@ -311,7 +396,11 @@ impl Quota {
         }
         let share = |units: u64| (units / u64::from(shares)).max(1);
         let algorithm = self.algorithm().map_burst(share);
-        Self::packed(share(self.limit()), self.window, algorithm).with_lease(self.lease_millis())
+        let quota = Self::packed(share(self.limit()), self.window, algorithm);
+        if self.is_concurrent() {
+            return Self { algorithm: Self::CONCURRENT, ..quota };
+        }
+        quota.with_lease(self.lease_millis())
     }
 
     pub(super) const fn packed(limit: u64, window: u64, algorithm: Algorithm) -> Self {
@@ -341,6 +430,10 @@ impl fmt::Debug for Quota {
 
 /// Checks that `quota` can be leased for `lease`.
 fn validate_lease(lease: Duration, quota: &Quota) -> Result<(), Error> {
+    if quota.is_concurrent() {
+        let allowed = format_args!("none for {quota} (units in flight are never leased)");
+        return Err(Error::invalid("lease", lease, allowed));
+    }
     if quota.window() < Quota::MIN_LEASED_WINDOW {
         let allowed = "500 ms to 400 days for a leased quota";
         return Err(Error::invalid("window", quota.window(), allowed));

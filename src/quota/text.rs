@@ -1,5 +1,5 @@
 //! Quotas as text: `100/min`, `5/10s sliding-counter`, `50/s token-bucket(20)`,
-//! `60000/min leased(500ms)`.
+//! `60000/min leased(500ms)`, `20 concurrent expires(30s)`.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -10,7 +10,11 @@ use super::{
 use crate::error::{Error, ErrorKind};
 
 const FORM: &str = "LIMIT/WINDOW [ALGORITHM] [leased(TIME)], such as 100/min, 5/10s, \
-                    1000/day sliding-buckets(24), 50/s token-bucket(20), 60000/min leased(500ms)";
+                    1000/day sliding-buckets(24), 50/s token-bucket(20), 60000/min leased(500ms), \
+                    or LIMIT concurrent [expires(TIME)], such as 20 concurrent expires(30s)";
+
+/// The word behind the limit of a concurrency limit.
+const CONCURRENT: &str = "concurrent";
 
 const UNITS: [(&str, u64); 17] = [
     ("us", 1),
@@ -39,6 +43,8 @@ impl FromStr for Quota {
     /// of `us`, `ms`, `s`, `m` or `min`, `h`, `d` or `day`, `w`; long names work too. The limit may be
     /// grouped with `_`. Without an algorithm it is `sliding-log`. The time of a lease is written like
     /// a window, with its number.
+    ///
+    /// A [concurrency limit](Quota::concurrent) is `LIMIT concurrent [expires(TIME)]`.
     fn from_str(text: &str) -> Result<Self, Error> {
         let wrong = |word: &str, why: &str, nearest: Option<String>| {
             let nearest = nearest.map(|nearest| format!(" (did you mean {nearest:?}?)"));
@@ -49,11 +55,27 @@ impl FromStr for Quota {
         };
         let mut words = text.split_ascii_whitespace().peekable();
         let rate = words.next().unwrap_or_default();
+        let units = |limit: &str| {
+            number(&limit.replace('_', ""))
+                .ok_or_else(|| wrong(limit, "is not a limit", without_separators(limit)))
+        };
+        if words.next_if_eq(&CONCURRENT).is_some() {
+            // The constructor checks the limit.
+            let quota = Self::new(units(rate)?, Self::concurrent(1).window())?;
+            let quota = Self::concurrent(quota.limit());
+            let Some(word) = words.next() else { return Ok(quota) };
+            let expiry = time_in(word, "expires(").and_then(counted_duration);
+            let expiry = expiry
+                .ok_or_else(|| wrong(word, "is not an expiry", nearest_time(word, "expires")))?;
+            return match words.next() {
+                Some(word) => Err(wrong(word, "is a word too many", None)),
+                None => quota.expires(expiry),
+            };
+        }
         let (limit, window) = rate
             .split_once('/')
             .ok_or_else(|| wrong(rate, "is not LIMIT/WINDOW", in_one_word(text)))?;
-        let units = number(&limit.replace('_', ""))
-            .ok_or_else(|| wrong(limit, "is not a limit", without_separators(limit)))?;
+        let units = units(limit)?;
         let length = duration(window)
             .ok_or_else(|| wrong(window, "is not a window", nearest_duration(window)))?;
         let algorithm = match words.next_if(|word| !word.starts_with("lease")) {
@@ -63,8 +85,9 @@ impl FromStr for Quota {
         };
         let quota = Self::new_with_algorithm(units, length, algorithm)?;
         let Some(word) = words.next() else { return Ok(quota) };
-        let lease = lease_time(word).and_then(counted_duration);
-        let lease = lease.ok_or_else(|| wrong(word, "is not a lease", nearest_lease(word)))?;
+        let lease = time_in(word, "leased(").and_then(counted_duration);
+        let lease =
+            lease.ok_or_else(|| wrong(word, "is not a lease", nearest_time(word, "leased")))?;
         match words.next() {
             Some(word) => Err(wrong(word, "is a word too many", None)),
             None => quota.leased(lease),
@@ -102,6 +125,10 @@ impl TryFrom<String> for Quota {
 impl fmt::Display for Quota {
     /// Writes the text that parses to the same quota.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_concurrent() {
+            let (count, unit) = count_and_unit(self.window());
+            return write!(f, "{} {CONCURRENT} expires({count}{unit})", self.limit());
+        }
         write!(f, "{}/", self.limit())?;
         match count_and_unit(self.window()) {
             (1, unit) => write!(f, "{unit}")?,
@@ -117,9 +144,9 @@ impl fmt::Display for Quota {
     }
 }
 
-/// Returns the text between the parentheses of `leased(..)`.
-fn lease_time(word: &str) -> Option<&str> {
-    word.strip_prefix("leased(")?.strip_suffix(')')
+/// Returns the text between the parentheses of `leased(..)` or `expires(..)`.
+fn time_in<'w>(word: &'w str, prefix: &str) -> Option<&'w str> {
+    word.strip_prefix(prefix)?.strip_suffix(')')
 }
 
 /// Returns the text with a rate in one word, if it is then right: `100 / min`, `100 per min`.
@@ -144,15 +171,15 @@ fn nearest_duration(window: &str) -> Option<String> {
     Some(format!("{count}{nearest}"))
 }
 
-/// Returns the right spelling of a lease.
-fn nearest_lease(word: &str) -> Option<String> {
+/// Returns the right spelling of a lease or an expiry.
+fn nearest_time(word: &str, name: &str) -> Option<String> {
     let (_, time) = word.split_once('(')?;
     let time = time.trim_end_matches(')');
     let time = match number(time) {
         Some(_) => format!("{time}ms"),
         None => time.to_owned(),
     };
-    counted_duration(&time).map(|_| format!("leased({time})"))
+    counted_duration(&time).map(|_| format!("{name}({time})"))
 }
 
 /// Parses a number and a unit.

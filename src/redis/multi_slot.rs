@@ -52,7 +52,15 @@ pub(super) async fn execute(
         return Ok(StoreReply::new(Timestamp::default(), Source::Shared, []));
     }
     let reply = run_by_deadline(batcher, slot, check, options).await;
-    let reply = reply.map_err(|failure| error(batcher, slot, check, failure))?;
+    let reply = reply.map_err(|failure| {
+        let error = error(batcher, slot, check, failure);
+        // Some units may have been released although others could not.
+        let is_partial = check.is_release(options.operation) && check.charges().len() > 1;
+        match is_partial && !error.is_unavailable() {
+            true => error.with_effect(Effect::Unknown),
+            false => error,
+        }
+    })?;
     Ok(reply.into_store_reply(check))
 }
 

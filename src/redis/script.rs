@@ -24,6 +24,7 @@ macro_rules! join {
             include_str!("../../lua/carried.lua"),
             "turn = function(operation, now, charge, admitted, rest_viewed)\nlocal block_header\nwhile true do\n",
             include_str!("../../lua/charge.lua"),
+            include_str!("../../lua/release.lua"),
             $(
                 "if algorithm == ", $number, " then\n",
                 include_str!(concat!("../../lua/", stringify!($module), ".lua")),
@@ -164,6 +165,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "620a9cd901ecff0cf4a249f3d078410b64a0b670");
+        assert_eq!(*SHA, "ad33f8405017e6255eff2acd8db9e1b20aaaf13b");
     }
 }

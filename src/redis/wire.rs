@@ -160,14 +160,13 @@ impl WireCharge {
     }
 
     fn encode(&self, flags: u8, line: &mut SmallVec<[u8; MAX_LINE_BYTES]>) {
-        let algorithm = self.quota.algorithm();
-        line.extend_from_slice(&[algorithm.number(), flags]);
+        line.extend_from_slice(&[self.quota.algorithm_number(), flags]);
         let mut push = |number: u64| {
             line.extend_from_slice(&(number.min(MAX_NUMBER) as f64).to_le_bytes());
         };
         push(self.quota.limit());
         push(self.quota.window_micros());
-        push(algorithm.parameter());
+        push(self.quota.parameter());
         push(self.cost);
         push(self.max_cost);
         if let Some((mark, quota)) = self.spent {
@@ -199,10 +198,18 @@ impl WireCheck {
         &self.charges
     }
 
+    /// Returns whether each line is a check of its own for the script: these are released units, which may
+    /// have the same key, and of which a foreign value stops no other.
+    pub(super) fn is_release(&self, operation: Operation) -> bool {
+        operation == Operation::Refund
+            && self.charges.iter().all(|charge| charge.quota.is_concurrent())
+    }
+
     /// Appends a line for each charge to the argument of a command.
-    fn encode(&self, argument: &mut impl Write) {
+    fn encode(&self, operation: Operation, argument: &mut impl Write) {
+        let are_apart = self.is_release(operation);
         for (index, charge) in self.charges.iter().enumerate() {
-            let earlier = &self.charges[..index];
+            let earlier = if are_apart { &[] } else { &self.charges[..index] };
             let mut flags = 0;
             if !charge.is_live {
                 flags |= NOT_LIVE;
@@ -216,7 +223,7 @@ impl WireCheck {
             if charge.is_lease {
                 flags |= LEASE;
             }
-            if index + 1 == self.charges.len() {
+            if are_apart || index + 1 == self.charges.len() {
                 flags |= LAST;
             }
             let mut line = SmallVec::new();
@@ -242,7 +249,7 @@ pub(super) fn encode<'c>(
     command.arg(operation.code(is_batch));
     let mut argument = command.writer_for_next_arg();
     for check in checks {
-        check.encode(&mut argument);
+        check.encode(operation, &mut argument);
     }
 }
 

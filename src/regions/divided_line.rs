@@ -67,6 +67,14 @@ impl DividedLine {
         }
     }
 
+    /// Returns whether the charge may be made to this part beyond its limit. A unit in flight is renewed by
+    /// the part that has it: if another renewed it, its part would admit one more.
+    pub(super) fn may_exceed(&self, part: Part) -> bool {
+        let is_of = |is_pool| if is_pool { Part::Pool } else { Part::Share };
+        let renewed = self.charge.renews().map(is_of).filter(|part| self.quota(*part).is_some());
+        self.quota(part).is_some() && renewed.is_none_or(|renewed| renewed == part)
+    }
+
     /// Returns the charge against the quota of a part, if it has one.
     pub(super) fn charge_on(&self, part: Part) -> Option<Charge<'static>> {
         Some(self.charge.clone().with_quota(self.quota(part)?))

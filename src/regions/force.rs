@@ -24,7 +24,8 @@ use crate::{
 /// 3. on the share, even beyond its limit, if there is no pool, or if the home store has certainly
 ///    not charged it.
 ///
-/// So a settlement that the region cannot pay is known to all regions.
+/// So a settlement that the region cannot pay is known to all regions. A unit in flight is renewed by the part
+/// that has it.
 pub(super) struct Force {
     stores: Arc<Stores>,
     lines: Lines,
@@ -68,7 +69,7 @@ impl Force {
         };
         if let Err(error) = self.ask(Part::Pool, Beyond::Yes).await {
             let mut unpaid = self.lines.iter().filter(|line| is_unpaid(line));
-            let have_shares = unpaid.all(|line| line.quota(Part::Share).is_some());
+            let have_shares = unpaid.all(|line| line.may_exceed(Part::Share));
             if error.effect() != Effect::None || !have_shares {
                 return fail(error);
             }
@@ -78,7 +79,11 @@ impl Force {
 
     /// Asks a part to spend the charges that are unpaid.
     async fn ask(&mut self, part: Part, beyond: Beyond) -> Result<(), Error> {
-        let is_asked = |line: &DividedLine| !line.is_decided() && line.quota(part).is_some();
+        let may_pay = |line: &DividedLine| match beyond {
+            Beyond::Yes => line.may_exceed(part),
+            Beyond::No => line.quota(part).is_some() && line.charge.renews().is_none(),
+        };
+        let is_asked = |line: &DividedLine| !line.is_decided() && may_pay(line);
         let charges = self.lines.iter().filter(|line| is_asked(line)).filter_map(|line| {
             let charge = line.charge_on(part)?.with_cost(line.charge.cost());
             // A shadow is spent if it passes by itself, and does not deny the others.

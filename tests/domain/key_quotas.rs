@@ -12,7 +12,7 @@ use std::{
 };
 
 use http::{Request, Response};
-use plimsoll::{Key, Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+use plimsoll::{Key, Limiter, Policy, Quota, RateLimitLayer, Reserve, Rule, by};
 use plimsoll_testing::{contract::key_quotas::far, policy, seed};
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -172,4 +172,32 @@ async fn it_wins_over_the_quota_of_a_rule() {
     policy.remove_key_quota("acme");
     call().await;
     assert_eq!(*seen.lock().unwrap(), [20, 300, 20]);
+}
+
+/// The policy has a rate. One key has a concurrency limit instead, until it is removed.
+#[tokio::test]
+async fn a_key_quota_can_be_a_concurrency_limit() {
+    let (limiter, api) = (Limiter::in_memory(), policy("api", "100/min"));
+    let hold = async |key: &'static str| match limiter.reserve(api.charge(key, 1)).await {
+        Ok(Reserve::Held(held)) => Some(held),
+        Ok(Reserve::Denied(_)) => None,
+        Err(error) => panic!("{error}"),
+    };
+    api.set_key_quota("acme", Quota::concurrent(2), far()).unwrap();
+    let (first, second) = (hold("acme").await, hold("acme").await);
+    assert!(first.is_some() && second.is_some() && hold("acme").await.is_none());
+    for _ in 0..10 {
+        drop(hold("other").await.expect("within the rate"));
+    }
+    let peek = limiter.peek(api.charge("other", 0)).await.unwrap();
+    assert_eq!(peek.binding().unwrap().standing().remaining(), 90, "no unit of a rate comes back");
+    api.set_key_quota("acme", Quota::concurrent(3), far()).unwrap();
+    let third = hold("acme").await;
+    assert!(third.is_some() && hold("acme").await.is_none());
+    drop(first);
+    assert!(hold("acme").await.is_some());
+    assert!(api.remove_key_quota("acme"));
+    drop((second, third));
+    let peek = limiter.peek(api.charge("acme", 0)).await.unwrap();
+    assert_eq!(peek.binding().unwrap().standing().remaining(), 100, "all are released");
 }

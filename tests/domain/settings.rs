@@ -339,3 +339,33 @@ fn an_application_has_them_in_its_own_settings() {
     assert_eq!(resilience["breaker"]["open"], json!("2s"));
     assert_eq!(resilience["breaker"]["slow"], json!("40ms"), "the default");
 }
+
+#[test]
+fn a_concurrency_limit_is_a_text_too() {
+    let quota = |text: &str| text.parse::<Quota>();
+    for (text, written) in [
+        ("20 concurrent expires(30s)", "20 concurrent expires(30s)"),
+        ("20 concurrent", "20 concurrent expires(30s)"),
+        ("1_000  concurrent  expires(2min)", "1000 concurrent expires(2min)"),
+    ] {
+        assert_eq!(quota(text).expect("valid").to_string(), written);
+        assert_eq!(quota(written).expect("valid"), quota(text).expect("valid"));
+    }
+    for (text, word) in [
+        ("20 concurrent expires(10ms)", "allowed is 1 s to 400 days"),
+        ("20 concurrent expires(30)", "did you mean \"expires(30ms)\"?"),
+        ("20 concurrent expires(30s) more", "\"more\" is a word too many"),
+        ("20 concurrent leased(1s)", "\"leased(1s)\" is not an expiry"),
+        ("0 concurrent", "limit is 0"),
+        ("20/min concurrent", "\"20/min\" is not a limit"),
+    ] {
+        let error = quota(text).expect_err(text).to_string();
+        assert!(error.contains(word), "{text}: {error}");
+    }
+    let jobs = Quota::concurrent(20);
+    assert!(jobs.leased(Duration::from_millis(500)).is_err());
+    assert!(jobs.with_algorithm(Algorithm::FixedWindow).is_err());
+    assert!(Quota::per_minute(20).expires(Duration::from_secs(30)).is_err());
+    assert_ne!(jobs, Quota::new(20, Duration::from_secs(30)).expect("valid"));
+    assert!(!Quota::per_minute(20).is_concurrent() && jobs.is_concurrent());
+}

@@ -2,6 +2,7 @@
 
 mod by;
 mod by_client_ip;
+mod concurrency;
 mod examples;
 mod header_vectors;
 mod lookup;

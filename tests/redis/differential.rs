@@ -70,8 +70,14 @@ pub(crate) fn quota(random: &mut Random, algorithm: usize) -> Quota {
         Parameter::Burst if huge => limit,
         Parameter::Burst => random.one(&[1, 2, 5, 10, 50]),
     });
-    Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm)
-        .unwrap_or_else(|_| Quota::per_second(5))
+    let window = Duration::from_micros(window);
+    // A log may count units in flight.
+    if algorithm == Algorithm::SlidingLog && random.below(2) == 0 {
+        return Quota::concurrent(limit)
+            .expires(window.max(Quota::MIN_EXPIRY))
+            .expect("an expiry in bounds");
+    }
+    Quota::new_with_algorithm(limit, window, algorithm).unwrap_or_else(|_| Quota::per_second(5))
 }
 
 /// The quota with its limit, its window or both between a quarter and four times as large, or with

@@ -10,6 +10,7 @@ mod expiry;
 mod faults;
 mod frozen;
 mod hostile;
+mod in_flight;
 mod judged;
 mod leased_checks;
 mod memory;

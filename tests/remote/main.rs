@@ -9,6 +9,7 @@ mod deny_cache_differential;
 mod fallback;
 #[cfg(feature = "redis-tls")]
 mod faults;
+mod in_flight;
 mod jobs;
 mod leases;
 mod liveness;

@@ -61,6 +61,13 @@ impl Draft11 {
         let mut longest_window = 0;
         let standing = list(outcomes, |text, outcome| {
             let standing = outcome.standing();
+            if outcome.quota().is_concurrent() {
+                // Units come back when work ends, which no window says.
+                let (name, remaining) = (outcome.policy().name(), standing.remaining);
+                text.push_str(&format!("\"{name}\";r={remaining}"));
+                text.push_str(&partition(outcome, secret));
+                return;
+            }
             // Retry-After must not be earlier than the end of a window shown (section 5 of the
             // draft). A shorter window is true as well.
             let window = window_seconds(standing).min(retry_after.unwrap_or(u64::MAX));
@@ -101,8 +108,16 @@ fn policy_list(outcomes: Outcomes<'_>, secret: Option<PartitionSecret>) -> Bytes
     let text = list(outcomes, |text, outcome| {
         let name = outcome.policy().name();
         let quota = outcome.quota();
+        let limit = quota.limit();
+        if quota.is_concurrent() {
+            let unit = outcome.policy().unit();
+            let unit = unit.unwrap_or("concurrent-requests");
+            text.push_str(&format!("\"{name}\";q={limit};qu=\"{unit}\""));
+            text.push_str(&partition(outcome, secret));
+            return;
+        }
         let unit = outcome.policy().unit().map_or(String::new(), |unit| format!(";qu=\"{unit}\""));
-        let (limit, window) = (quota.limit(), whole_seconds(quota.window_micros()));
+        let window = whole_seconds(quota.window_micros());
         text.push_str(&format!("\"{name}\";q={limit}{unit};w={window}"));
         text.push_str(&partition(outcome, secret));
     });

@@ -146,9 +146,7 @@ impl Headers {
             draft11: self
                 .draft11
                 .then(|| Draft11::new(outcomes, retry_after, self.partition_secret)),
-            x_ratelimit: self
-                .x_ratelimit
-                .map(|reset| XRateLimit::new(binding.standing(), time, reset)),
+            x_ratelimit: self.x_ratelimit.map(|reset| XRateLimit::new(binding, time, reset)),
         }
     }
 }

@@ -17,8 +17,18 @@ pub(in crate::middleware) fn retry_after(denied: &Denied<'_>) -> Option<u64> {
     if denied.is_over_capacity() {
         return None;
     }
-    let standing = denied.binding()?.standing();
-    Some(whole_seconds(standing.retry_after?).max(window_seconds(standing)))
+    let binding = denied.binding()?;
+    let wait = whole_seconds(binding.wait_micros()?);
+    if is_estimate(denied) {
+        return Some(wait);
+    }
+    Some(wait.max(window_seconds(binding.standing())))
+}
+
+/// Returns whether the wait is an estimate: a unit in flight has to be released first. Clients that are
+/// denied at the same time then need a jitter.
+pub(in crate::middleware) fn is_estimate(denied: &Denied<'_>) -> bool {
+    denied.binding().is_some_and(|binding| binding.quota().is_concurrent())
 }
 
 /// Adds a random part of `jitter` to a wait of `seconds`.

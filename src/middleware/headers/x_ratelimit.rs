@@ -6,7 +6,7 @@ use super::{
     policy_cache,
     value::{self, whole_seconds},
 };
-use crate::{clock::Timestamp, decision::Standing};
+use crate::{clock::Timestamp, decision::Outcome};
 
 const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 pub(super) const X_RATELIMIT_REMAINING: HeaderName =
@@ -55,11 +55,15 @@ pub(super) struct XRateLimit {
 
 impl XRateLimit {
     #[inline]
-    pub(super) fn new(standing: &Standing, now: Timestamp, reset: Reset) -> Self {
+    pub(super) fn new(outcome: Outcome<'_>, now: Timestamp, reset: Reset) -> Self {
+        let standing = outcome.standing();
+        // Units in flight come back when work ends, which is not known.
+        let is_estimate = outcome.quota().is_concurrent();
+        let reset_after = standing.reset_after.min(if is_estimate { 1_000_000 } else { u64::MAX });
         let reset = match reset {
-            Reset::Seconds if standing.reset_after == 0 => 0,
-            Reset::Seconds => whole_seconds(standing.reset_after),
-            Reset::Epoch => whole_seconds(now.as_micros() + standing.reset_after),
+            Reset::Seconds if reset_after == 0 => 0,
+            Reset::Seconds => whole_seconds(reset_after),
+            Reset::Epoch => whole_seconds(now.as_micros() + reset_after),
         };
         Self { limit: standing.limit, remaining: standing.remaining, reset }
     }

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::{
     decision::{Denied, Outcome, OutcomeKind},
-    middleware::headers::{Headers, number, retry_after, with_jitter},
+    middleware::headers::{Headers, is_estimate, number, retry_after, with_jitter},
     rule::MissingPeer,
 };
 
@@ -85,6 +85,9 @@ pub enum RejectionKind {
     NoPeer,
 }
 
+/// The least jitter of a wait that is an estimate.
+const MIN_ESTIMATE_JITTER: Duration = Duration::from_secs(1);
+
 impl<'a> Rejection<'a> {
     /// Creates the rejection of a denied check, for a handler that checks a limit itself. Its
     /// [response](Self::to_response) is the one that a [`RateLimitLayer`](crate::RateLimitLayer) gives to
@@ -120,6 +123,7 @@ impl<'a> Rejection<'a> {
     /// Creates the rejection of a denied request.
     pub(super) fn denied_by(denied: &'a Denied<'_>, headers: &Headers, jitter: Duration) -> Self {
         let seconds = retry_after(denied);
+        let jitter = if is_estimate(denied) { jitter.max(MIN_ESTIMATE_JITTER) } else { jitter };
         let wait = seconds.map(|seconds| with_jitter(seconds, jitter));
         let kind = match denied.is_over_capacity() {
             true => RejectionKind::OverCapacity,

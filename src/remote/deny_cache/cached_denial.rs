@@ -13,6 +13,8 @@ use crate::{
 /// The time for which an entry is used, in microseconds. It bounds the time for which a change by
 /// another process stays unseen.
 const MAX_AGE_MICROS: u64 = 1_000_000;
+/// The same for units in flight, which other processes release at any time.
+const MAX_AGE_IN_FLIGHT_MICROS: u64 = 50_000;
 
 /// The standing of one key under one quota, as the store reported it.
 ///
@@ -69,9 +71,13 @@ impl CachedDenial {
         Some(Self { asked_at, latency, store_time, limit, remaining, next_at, reset_at, refused })
     }
 
-    /// Returns whether the entry is recent enough to be used at `now`.
-    pub(super) fn is_fresh(&self, now: u64) -> bool {
-        (self.asked_at..self.asked_at.saturating_add(MAX_AGE_MICROS)).contains(&now)
+    /// Returns whether the entry, which is that of `quota`, is recent enough to be used at `now`.
+    pub(super) fn is_fresh(&self, quota: &Quota, now: u64) -> bool {
+        let max_age = match quota.is_concurrent() {
+            true => MAX_AGE_IN_FLIGHT_MICROS,
+            false => MAX_AGE_MICROS,
+        };
+        (self.asked_at..self.asked_at.saturating_add(max_age)).contains(&now)
     }
 
     /// Returns whether this entry is evicted before `other`.

@@ -130,7 +130,7 @@ impl Fallback {
         };
         let name = self.local.name(charge);
         let reply = self.local.acquire_named(name, share, time);
-        if was_not_applied && reply.units > 0 {
+        if was_not_applied && reply.units > 0 && is_replayed(charge) {
             self.backlog.add(name, charge, reply.units, time);
         }
         judge_share(charge, share, reply)
@@ -153,7 +153,7 @@ impl Fallback {
                 return untouched(charge);
             }
             let Some((share, charge_reply)) = decided.next() else { return untouched(charge) };
-            if charge_reply.units > 0 && !charge.is_shadow() && was_not_applied {
+            if charge_reply.units > 0 && is_replayed(charge) && was_not_applied {
                 let name = self.local.name(charge);
                 self.backlog.add(name, charge, charge_reply.units, reply.time);
             }
@@ -172,7 +172,7 @@ impl Fallback {
             return Err(cause.into_error());
         }
         telemetry::fell_back();
-        for charge in charges.iter().filter(|charge| !charge.is_shadow()) {
+        for charge in charges.iter().filter(|charge| is_replayed(charge)) {
             self.backlog.add(self.local.name(charge), charge, charge.cost(), reply.time);
         }
         Ok(StoreReply { source: Source::Fallback, ..reply })
@@ -183,9 +183,9 @@ impl Fallback {
     pub(in crate::remote) fn refund(&self, receipt: &Receipt) -> StoreReply {
         let lines = receipt.lines().iter().map(|line| {
             let (charge, units) = (line.charge(), line.units());
-            let units = match charge.is_shadow() {
-                true => units,
-                false => self.backlog.remove(self.local.name(charge), units),
+            let units = match is_replayed(charge) {
+                true => self.backlog.remove(self.local.name(charge), units),
+                false => units,
             };
             ReceiptLine::new(charge.share(self.instances), units, line.mark())
         });
@@ -290,6 +290,12 @@ impl FoundKeys {
 /// Returns whether this process decides the charge in place of the store.
 fn decides(charge: &Charge<'_>) -> bool {
     charge.on_failure() == OnFailure::Local
+}
+
+/// Returns whether the units of the charge are charged to the store when it answers again. Shadows are not.
+/// Neither are units in flight: their permits charge them, if they are still in flight then.
+fn is_replayed(charge: &Charge<'_>) -> bool {
+    !charge.is_shadow() && !charge.quota().is_concurrent()
 }
 
 /// Returns whether the charge denies its check because the store cannot answer.

@@ -4,6 +4,7 @@
 pub mod blocks;
 pub mod changes;
 pub mod checks;
+pub mod concurrent;
 pub mod key_quotas;
 pub mod leases;
 pub mod own_quotas;

@@ -19,13 +19,18 @@ macro_rules! store_contract {
                     a_trial_shows_what_a_shadow_cannot, a_trial_is_judged_after_its_own_charge,
                     a_peek_spends_no_trial, a_trial_is_refunded_and_settled_with_its_check,
                     a_blocked_trial_is_refused_and_denies_nothing,
-                    trials_of_several_keys_are_spent_also_if_a_later_key_denies;
+                    trials_of_several_keys_are_spent_also_if_a_later_key_denies,
+                    a_trial_in_flight_is_a_shadow;
                 refunds: a_refund_gives_back_what_still_weighs, a_late_refund_gives_nothing,
                     a_log_gives_back_the_very_request, a_bucket_gives_back_what_is_unpaid,
                     a_counter_gives_back_to_the_period_before, settle_down, settle_up,
                     a_settlement_refunds_before_it_charges, settle_far_beyond_the_limit,
                     a_log_of_10_000_records_rounds_times_up,
                     a_kept_reservation_stays_charged, reset_forgets;
+                concurrent: units_in_flight_are_bounded, a_lost_unit_expires,
+                    a_late_release_frees_no_other_unit, in_flight_and_rate_are_one_check,
+                    a_raised_concurrency_acts_at_once, a_lowered_concurrency_lets_work_end,
+                    a_renewal_keeps_its_unit, an_old_unit_stays_among_many_released;
                 blocks: a_penalty_spends_beyond_the_limit, a_penalty_can_be_refunded,
                     a_penalty_of_a_bucket_is_at_most_a_burst_and_a_limit,
                     a_block_refuses_until_it_ends, a_block_of_a_key_that_has_spent_nothing,

@@ -178,3 +178,16 @@ pub async fn trials_of_several_keys_are_spent_also_if_a_later_key_denies(fixture
         }
     }
 }
+
+/// The work of a denied check is never in flight, so it takes no unit of a concurrency limit on trial.
+pub async fn a_trial_in_flight_is_a_shadow(fixture: Fixture) {
+    fixture.set(START);
+    let (gate, jobs) = (policy("gate", "1/s"), policy("jobs", "5 concurrent expires(30s)"));
+    for (live, left) in [(true, 4), (false, 4)] {
+        let charges = [gate.charge("alice", 1), jobs.charge("alice", 1).trial()];
+        let decision = fixture.limiter.check(charges).await.expect("an answer");
+        assert_eq!(decision.is_allowed(), live);
+        assert_eq!(remaining(&fixture, &jobs).await, left);
+    }
+    assert_eq!(jobs.trial_counts(), TrialCounts::default());
+}

@@ -129,6 +129,9 @@ impl Change {
 
 /// The quota with such a lease, or without one if it allows none.
 pub fn leased(quota: Quota, lease: Option<Part>) -> Quota {
+    if quota.is_concurrent() {
+        return quota;
+    }
     let (window, algorithm) = (quota.window(), quota.algorithm());
     let plain = Quota::new_with_algorithm(quota.limit(), window, algorithm).expect("in bounds");
     let longest = window.min(10 * Quota::MAX_LEASE) / 10;
@@ -187,6 +190,10 @@ fn quota(family: Family) -> BoxedStrategy<Quota> {
             };
             let window = Duration::from_micros(window);
             let quota = Quota::new_with_algorithm(limit, window, algorithm).ok()?;
+            // Some logs count units in flight.
+            if algorithm == Algorithm::SlidingLog && large && window >= Quota::MIN_EXPIRY {
+                return Quota::concurrent(limit).expires(window).ok();
+            }
             Some(leased(quota, lease))
         })
         .boxed()

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    mem,
     time::Duration,
 };
 
@@ -143,7 +144,10 @@ impl Player<'_> {
                 self.reset.insert(entry);
                 // Charges that the reset has cleared are not refunded as well.
                 let other = |(paid, _): &(Paid, usize)| paid.ask.entry != entry;
-                self.held.retain(|(_, lines)| lines.iter().all(other));
+                let (kept, dropped) =
+                    mem::take(&mut self.held).into_iter().partition(|(_, it)| it.iter().all(other));
+                self.held = kept;
+                self.release(dropped, entry);
                 self.tally.count("reset");
             }
             Step::Penalize { line } => self.penalize(line),
@@ -273,16 +277,20 @@ impl Player<'_> {
                 let wait = denied.retry_after().map(micros);
                 let longest = expected.findings.iter().zip(denied.outcomes());
                 let binding = longest.filter(|(_, outcome)| outcome.charge().is_live());
-                let waits = binding.map(|(finding, _)| match finding.verdict {
+                let waits = binding.map(|(finding, outcome)| match finding.verdict {
                     Verdict::OverCapacity => None,
-                    _ => Some(finding.retry_after.unwrap_or(0)),
+                    _ => Some((finding.retry_after.unwrap_or(0), *outcome.quota())),
                 });
-                let expected: Option<Vec<u64>> = waits.collect();
-                assert_eq!(wait, expected.and_then(|waits| waits.into_iter().max()));
+                let waits: Option<Vec<(u64, Quota)>> = waits.collect();
+                let named = waits.iter().flatten().map(|(wait, quota)| named_wait(*wait, quota));
+                assert_eq!(wait, named.max());
                 assert_eq!(denied.is_over_capacity(), wait.is_none());
                 let binding = denied.binding().expect("a denial has a reason");
-                assert_eq!(binding.standing().retry_after().map(micros), wait);
-                if let Some(wait) = wait.filter(|_| !beside_a_trial(asks)) {
+                let longest = binding.standing().retry_after().map(micros);
+                assert_eq!(longest.map(|wait| named_wait(wait, binding.quota())), wait);
+                if let Some(wait) = waits.iter().flatten().map(|(wait, _)| *wait).max()
+                    && !beside_a_trial(asks)
+                {
                     self.exact(asks, wait);
                 }
             }
@@ -376,4 +384,10 @@ fn beside_a_trial(asks: &[Ask]) -> bool {
     let is_trial = |ask: &&Ask| ask.enforcement == Enforcement::Trial;
     let others = || asks.iter().filter(|ask| !is_trial(ask));
     asks.iter().filter(is_trial).any(|trial| others().any(|it| it.entry == trial.entry))
+}
+
+/// The wait that a denial names, of a charge that has to wait for `wait`. Under a concurrency limit it is an
+/// estimate.
+fn named_wait(wait: u64, quota: &Quota) -> u64 {
+    if quota.is_concurrent() { wait.min(1_000_000) } else { wait }
 }

@@ -33,8 +33,11 @@ impl Player<'_> {
         // What comes back does so before anything is charged.
         for up in [false, true] {
             let charged = lines.iter().filter(|(paid, _)| paid.is_charged());
-            for (paid, index) in charged.filter(|(paid, _)| (paid.units < units) == up) {
-                let entry = paid.ask.entry;
+            // A settlement ends the work of units in flight, so it releases them all.
+            let settled = |paid: &Paid| if paid.ask.quota.is_concurrent() { 0 } else { units };
+            for (paid, index) in charged.filter(|(paid, _)| (paid.units < settled(paid)) == up) {
+                let (entry, units) = (paid.ask.entry, settled(paid));
+                self.tally.count_if(paid.ask.quota.is_concurrent(), "unit in flight released");
                 let quota = self.quota(entry.0);
                 let free = self.oracle.free(self.time, entry, &quota);
                 let given = self.oracle.settle(self.time, &quota, paid, units);
@@ -50,6 +53,21 @@ impl Player<'_> {
             }
         }
         now(held.settle(units)).expect("the store answers");
+    }
+
+    /// Drops reservations, which releases their units in flight. The key of `reset` has none left.
+    pub fn release(&mut self, held: Vec<Held>, reset: Entry) {
+        for (paid, index) in held.iter().flat_map(|(_, lines)| lines) {
+            let is_in_flight = paid.units > 0 && paid.ask.quota.is_concurrent();
+            if is_in_flight && paid.ask.entry != reset {
+                // If the clock was set back, a check notices it, and a release does not.
+                drop(self.peek(std::slice::from_ref(&paid.ask)));
+                let quota = self.quota(paid.ask.entry.0);
+                let given = self.oracle.refund(self.time, &quota, paid);
+                self.admitted[*index].units -= given;
+                self.write(paid.ask.entry, given);
+            }
+        }
     }
 
     fn take_held(&mut self, which: usize) -> Option<Held> {

@@ -7,6 +7,9 @@ use plimsoll::{Algorithm, Quota};
 /// The quota without a lease by which a store counts one with a lease. An embedded store ignores
 /// leases.
 pub fn counted(quota: &Quota, is_shared: bool) -> Quota {
+    if quota.is_concurrent() {
+        return *quota;
+    }
     let whole = |number: u128| BigRational::from_integer(BigInt::from(number));
     let (limit, mut window, mut algorithm) = (quota.limit(), quota.window(), quota.algorithm());
     if let Some(lease) = quota.lease().filter(|_| is_shared) {

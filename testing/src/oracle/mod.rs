@@ -124,7 +124,9 @@ impl Oracle {
                 // then set back.
                 self.heal(now, ask.entry);
                 let verdict = self.verdict(now, ask);
-                let counts = admitted || ask.enforcement == Enforcement::Trial;
+                // The work of a denied check is never in flight.
+                let is_trial = ask.enforcement == Enforcement::Trial && !ask.quota.is_concurrent();
+                let counts = admitted || is_trial;
                 let granted = if counts && verdict == Verdict::Passed {
                     let free = self.free(now, ask.entry, &ask.quota);
                     let left = if ask.lease { (free - ask.cost).div_ceil(2) } else { 0 };

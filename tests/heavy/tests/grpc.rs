@@ -74,6 +74,41 @@ async fn a_tonic_client_sees_code_message_and_delay() {
     assert_eq!(status.code(), Code::ResourceExhausted);
 }
 
+/// A call is in flight until its stream ends, or until the client drops it.
+#[tokio::test]
+async fn a_streaming_call_holds_its_unit_until_the_stream_ends() {
+    let (limiter, calls) = (Limiter::in_memory(), policy("calls", "2 concurrent"));
+    let layer = RateLimitLayer::new(limiter.clone(), Rule::new(calls.clone(), by::constant("all")));
+    let address = tonic_server(layer).await;
+    let free = async || {
+        let peek = limiter.peek(calls.charge("all", 0)).await.unwrap();
+        peek.binding().unwrap().standing().remaining()
+    };
+    let becomes_free = async |expected: u64| {
+        for _ in 0..1_000 {
+            if free().await == expected {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("{} units are free, and not {expected}", free().await);
+    };
+    let mut client = client(address).await;
+    let mut first = client.watch(check_request()).await.unwrap().into_inner();
+    let second = client.watch(check_request()).await.unwrap().into_inner();
+    assert_eq!(first.message().await.unwrap().unwrap().status, 1);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(free().await, 0, "the head of the response and a message do not end the call");
+    let status = client.check(check_request()).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    drop(second);
+    becomes_free(1).await;
+    assert!(client.check(check_request()).await.is_ok());
+    becomes_free(1).await;
+    drop(first);
+    becomes_free(2).await;
+}
+
 #[tokio::test]
 async fn a_cost_over_capacity_is_a_failed_precondition() {
     let rule = Rule::new(policy("calls", "2/min"), by::peer_ip()).cost(|_| 3);

@@ -16,7 +16,7 @@ use plimsoll::{
 use plimsoll_testing::web::{http1, serve};
 use tokio::{
     task::{JoinHandle, yield_now},
-    time::Instant,
+    time::{Instant, sleep},
 };
 use tower::{Layer, ServiceExt, service_fn, util::BoxCloneService};
 
@@ -97,6 +97,41 @@ async fn requests_wait_in_the_order_in_which_they_came() {
 }
 
 /// A cheap request does not overtake a dear one that waits, although its unit is free.
+/// Under a concurrency limit, requests wait until the work of others ends, in the order in which they came.
+#[tokio::test(start_paused = true)]
+async fn requests_wait_for_units_in_flight() {
+    let limiters = [Limiter::new(memory()), Limiter::new(PendingStore(memory()))];
+    for limiter in limiters {
+        let inner = service_fn(async |request: Request<Empty<Bytes>>| {
+            let millis = request.uri().path().trim_start_matches('/').parse().unwrap();
+            sleep(Duration::from_millis(millis)).await;
+            Ok::<_, Infallible>(Response::new(String::new()))
+        });
+        let outer = layer(&limiter, "1 concurrent", Duration::from_secs(2)).layer(inner);
+        let service = outer.map_response(|response| (response.status().as_u16(), None));
+        let service: Service = service.boxed_clone();
+        let start = Instant::now();
+        let first = send(&service, "alice", "/1000").await;
+        sleep(Duration::from_millis(1)).await;
+        let second = send(&service, "alice", "/300").await;
+        let gone = send(&service, "alice", "/300").await;
+        let third = send(&service, "alice", "/1000").await;
+        let late = send(&service, "alice", "/1").await;
+        sleep(Duration::from_millis(1)).await;
+        gone.abort();
+        assert_eq!(first.await.unwrap().0, 200);
+        assert_eq!(second.await.unwrap().0, 200);
+        let elapsed = start.elapsed().as_millis();
+        assert!((1_300..1_500).contains(&elapsed), "{elapsed}");
+        // Its turn does not come within the longest delay.
+        assert_eq!(late.await.unwrap().0, 429);
+        let elapsed = start.elapsed().as_millis();
+        assert!((1_850..2_050).contains(&elapsed), "{elapsed}");
+        assert_eq!(third.await.unwrap().0, 200);
+        assert_eq!(send(&service, "alice", "/1").await.await.unwrap().0, 200);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_newcomer_waits_behind_the_others() {
     let limiter = Limiter::new(memory());

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use plimsoll::{Effect, RegionsConfig, store::Source};
+use plimsoll::{Effect, RegionsConfig, Reserve, store::Source};
 use plimsoll_testing::policy;
+use tokio::time::sleep;
 
-use super::world::{Mood, World, effect};
+use super::world::{Mood, Region, World, effect};
 
 #[tokio::test(start_paused = true)]
 async fn a_refund_goes_to_the_part_that_has_paid() {
@@ -45,6 +46,35 @@ async fn a_refund_of_one_part_shows_in_the_effect_of_the_other() {
     world.home.set(Mood::Down);
     assert_eq!(effect(east.limiter.hold(both).refund().await), Effect::Applied);
     assert_eq!(east.store.spent(&b, "alice", "3/min"), 0, "this part is refunded");
+}
+
+/// Units in flight are renewed by the part that has granted them or by another, and each is released where it
+/// was charged last.
+#[tokio::test(start_paused = true)]
+async fn units_in_flight_are_renewed_and_released_in_their_parts() {
+    let (world, jobs) = (World::new(2), policy("jobs", "10 concurrent expires(4s)"));
+    let [east, west] = [world.region(0), world.region(1)];
+    let mut held = Vec::new();
+    for _ in 0..7 {
+        match east.limiter.reserve(jobs.charge("alice", 1)).await.expect("both answer") {
+            Reserve::Held(unit) => held.push(unit),
+            Reserve::Denied(denied) => panic!("{denied:?}"),
+        }
+    }
+    let in_flight =
+        |region: &Region| region.store.spent(&jobs, "alice", "3 concurrent expires(4s)");
+    let in_pool = || world.home.spent(&jobs, "alice", "4 concurrent expires(4s)");
+    for _ in 0..40 {
+        assert_eq!(in_flight(east) + in_pool(), 7, "all are in flight");
+        assert!(!east.admits(jobs.charge("alice", 1)).await);
+        world.clock.advance(Duration::from_millis(250));
+        sleep(Duration::from_millis(250)).await;
+    }
+    let west_held = west.drain(&jobs, "alice").await;
+    assert!(west_held <= 3, "{west_held} units of the share of another region");
+    drop(held);
+    sleep(Duration::from_millis(100)).await;
+    assert_eq!(in_flight(east) + in_pool(), 0, "all are released");
 }
 
 #[tokio::test(start_paused = true)]

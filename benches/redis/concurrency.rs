@@ -1,0 +1,48 @@
+//! A unit in flight, taken and released over Redis by 64 tasks, against a check of a rate.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use plimsoll::{Key, Limiter, Policy, RedisConfig, RedisStore, Reserve, Resilience};
+
+use crate::{
+    server::Server,
+    throughput::{Measurements, median, round},
+};
+
+const TASKS: usize = 64;
+const RATE: &str = "1000000/30s";
+const CONCURRENT: &str = "1000000 concurrent expires(30s)";
+
+pub(crate) async fn run(seconds: f64) {
+    let server = Server::start();
+    let config = RedisConfig::url(server.url());
+    let store = RedisStore::connect_with(config).await.expect("a store");
+    let shared = Limiter::with(store, Resilience::none());
+    for keys in [1_000, 1] {
+        let mut results: BTreeMap<&str, Measurements> = BTreeMap::new();
+        for _ in 0..7 {
+            for quota in [RATE, CONCURRENT] {
+                let policy = Arc::new(Policy::new("bench", quota).expect("valid"));
+                let limiter = shared.clone();
+                round(TASKS, seconds, keys, results.entry(quota).or_default(), move |key| {
+                    let (limiter, policy) = (limiter.clone(), Arc::clone(&policy));
+                    async move {
+                        let charge = policy.charge(Key::from(key), 1);
+                        if quota == RATE {
+                            drop(limiter.check(charge).await.expect("an answer"));
+                        } else {
+                            let held = limiter.reserve(charge).await.expect("an answer");
+                            assert!(matches!(held, Reserve::Held(_)));
+                        }
+                    }
+                })
+                .await;
+            }
+        }
+        let [rate, both] = [RATE, CONCURRENT].map(|quota| median(&results[quota].rates));
+        println!(
+            "{TASKS} tasks, {keys} keys: {rate:.0} checks/s, {both:.0} taken and released/s: {:.2} x a check",
+            rate / both
+        );
+    }
+}

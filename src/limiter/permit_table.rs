@@ -1,0 +1,231 @@
+//! The table of the units in flight, with their receipts.
+
+use std::{
+    mem,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time::Instant};
+
+use crate::{
+    decision::{Receipt, ReceiptLine, Source},
+    policy::Charge,
+    quota::Quota,
+};
+
+/// The number of shards, each with its own lock. A thread uses one of them.
+const SHARDS: usize = 16;
+
+/// The part of an expiry after which the keeper looks for units to renew again.
+const ROUNDS_PER_EXPIRY: u32 = 8;
+/// The longest time between two rounds of the keeper.
+const MAX_ROUND: Duration = Duration::from_secs(5);
+
+/// The receipts of the permits of a limiter. A keeper renews them until they are removed.
+#[derive(Debug)]
+pub(super) struct PermitTable {
+    shards: [PermitShard; SHARDS],
+    start: Instant,
+    /// The time of the keeper's last round, in milliseconds since `start`. A permit is dated with it,
+    /// because reading the clock costs as much as half a check in memory.
+    round: AtomicU64,
+    /// The time between two rounds, in milliseconds.
+    interval: AtomicU64,
+    pub(super) is_kept: AtomicBool,
+    /// Wakes the keeper when the interval becomes shorter, and when the limiter ends.
+    pub(super) wakes_keeper: Arc<Notify>,
+}
+
+/// The alignment keeps two shards off the same cache line.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct PermitShard(Mutex<Places>);
+
+#[derive(Debug, Default)]
+struct Places {
+    places: Vec<Place>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    /// The number of receipts that have been in this place.
+    generation: u32,
+    held: Option<HeldUnits>,
+}
+
+#[derive(Debug)]
+struct HeldUnits {
+    receipt: Receipt,
+    /// The round in which, or after which, the units were taken or renewed.
+    since: u64,
+    is_renewing: bool,
+}
+
+/// The place of a receipt. It names no other receipt that is in the same place later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PermitId {
+    shard: u32,
+    place: u32,
+    generation: u32,
+}
+
+impl Default for PermitTable {
+    fn default() -> Self {
+        Self {
+            shards: Default::default(),
+            start: Instant::now(),
+            round: AtomicU64::new(0),
+            interval: AtomicU64::new(MAX_ROUND.as_millis() as u64),
+            is_kept: AtomicBool::new(false),
+            wakes_keeper: Arc::default(),
+        }
+    }
+}
+
+impl PermitTable {
+    /// Adds the receipt of units in flight.
+    #[inline]
+    pub(super) fn insert(&self, receipt: Receipt) -> PermitId {
+        for line in receipt.lines() {
+            self.shorten_interval(line.charge().quota());
+        }
+        let held =
+            HeldUnits { receipt, since: self.round.load(Ordering::Relaxed), is_renewing: false };
+        let shard = shard_of_thread();
+        let mut places = self.lock(shard);
+        let place = match places.free.pop() {
+            Some(place) => place,
+            None => {
+                places.places.push(Place::default());
+                places.places.len() as u32 - 1
+            }
+        };
+        let free = &mut places.places[place as usize];
+        free.held = Some(held);
+        PermitId { shard, place, generation: free.generation }
+    }
+
+    /// Removes a receipt.
+    #[inline]
+    pub(super) fn remove(&self, id: PermitId) -> Option<Receipt> {
+        let mut places = self.lock(id.shard);
+        let place = places.places.get_mut(id.place as usize)?;
+        if place.generation != id.generation {
+            return None;
+        }
+        let held = place.held.take()?;
+        place.generation = place.generation.wrapping_add(1);
+        places.free.push(id.place);
+        Some(held.receipt)
+    }
+
+    /// Ends a renewal with its receipt, if it has one. Returns the receipt of the units to release: the old
+    /// one, or the new one if the permit was dropped meanwhile.
+    pub(super) fn end_renewal(&self, id: PermitId, renewed: Option<Receipt>) -> Option<Receipt> {
+        let mut places = self.lock(id.shard);
+        let place = places.places.get_mut(id.place as usize);
+        let place = place.filter(|place| place.generation == id.generation);
+        let Some(held) = place.and_then(|place| place.held.as_mut()) else { return renewed };
+        held.is_renewing = false;
+        let old = mem::replace(&mut held.receipt, renewed?);
+        held.since = self.round.load(Ordering::Relaxed);
+        Some(old)
+    }
+
+    /// Begins a round of the keeper. Returns the charges to renew: those of the permits that have reached
+    /// half of their expiry, and of those that the fallback has admitted. Returns `None` if there are no
+    /// permits.
+    pub(super) fn begin_round(&self) -> Option<Vec<(PermitId, Vec<Charge<'static>>)>> {
+        let now = self.set_time();
+        let (mut due, mut is_empty) = (Vec::new(), true);
+        for shard in 0..SHARDS as u32 {
+            let mut places = self.lock(shard);
+            for (number, place) in places.places.iter_mut().enumerate() {
+                let Some(held) = &mut place.held else { continue };
+                is_empty = false;
+                if let Some(charges) = self.due(held, now) {
+                    held.is_renewing = true;
+                    let (place, generation) = (number as u32, place.generation);
+                    due.push((PermitId { shard, place, generation }, charges));
+                }
+            }
+        }
+        (!is_empty).then_some(due)
+    }
+
+    /// Returns the charges that renew these units, if it is time for it.
+    fn due(&self, held: &HeldUnits, now: u64) -> Option<Vec<Charge<'static>>> {
+        if held.is_renewing {
+            return None;
+        }
+        let in_force = |charge: &Charge<'_>| charge.quota_in_force();
+        let lines = || {
+            // A policy may have become a rate meanwhile, whose units are not renewed.
+            held.receipt.lines().iter().filter(|line| in_force(line.charge()).is_concurrent())
+        };
+        let shortest = lines().map(|line| in_force(line.charge()).window()).min()?;
+        lines().for_each(|line| self.shorten_interval(&in_force(line.charge())));
+        let age = now.saturating_sub(held.since);
+        let is_due = age >= shortest.as_millis() as u64 / 2;
+        let is_local = held.receipt.source() == Source::Fallback && age > 0;
+        let renewal = |line: &ReceiptLine| {
+            line.charge().clone().with_cost(line.units()).renewing(line.mark().highest_bit())
+        };
+        (is_due || is_local).then(|| lines().map(renewal).collect())
+    }
+
+    /// Reads the clock, and dates new permits with its time. Returns the time in milliseconds since `start`.
+    pub(super) fn set_time(&self) -> u64 {
+        let now = self.start.elapsed().as_millis() as u64;
+        self.round.store(now, Ordering::Relaxed);
+        now
+    }
+
+    /// Returns whether there are no permits.
+    pub(super) fn is_empty(&self) -> bool {
+        (0..SHARDS as u32).all(|shard| {
+            let places = self.lock(shard);
+            places.free.len() == places.places.len()
+        })
+    }
+
+    /// Returns the time between two rounds.
+    pub(super) fn interval(&self) -> Duration {
+        Duration::from_millis(self.interval.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn shorten_interval(&self, quota: &Quota) {
+        let interval = quota.window().as_millis() as u64 / u64::from(ROUNDS_PER_EXPIRY);
+        if interval < self.interval.load(Ordering::Relaxed) {
+            self.interval.fetch_min(interval.max(1), Ordering::Relaxed);
+            self.wakes_keeper.notify_one();
+        }
+    }
+
+    #[inline]
+    fn lock(&self, shard: u32) -> MutexGuard<'_, Places> {
+        self.shards[shard as usize % SHARDS].0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for PermitTable {
+    fn drop(&mut self) {
+        self.wakes_keeper.notify_one();
+    }
+}
+
+/// Returns the shard of this thread.
+#[inline]
+fn shard_of_thread() -> u32 {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static SHARD: u32 = (NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS) as u32;
+    }
+    SHARD.try_with(|shard| *shard).unwrap_or_default()
+}
