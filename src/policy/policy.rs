@@ -326,7 +326,7 @@ pub struct Charge<'p> {
     shares: u32,
 }
 
-/// What the units of a charge are for.
+/// The purpose of the units of a charge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Use,
