@@ -289,8 +289,7 @@ pub struct Charge<'p> {
     quota: Quota,
     cost: u64,
     max_cost: u64,
-    /// True if the units between `cost` and `max_cost` are a lease.
-    lease: bool,
+    purpose: Purpose,
     enforcement: Enforcement,
     /// `None` if the caller has set none.
     on_failure: Option<OnFailure>,
@@ -298,8 +297,6 @@ pub struct Charge<'p> {
     has_own_quota: bool,
     /// True if the quota is the one that was set for the key.
     has_key_quota: bool,
-    /// The highest bit of the mark of the unit in flight that the charge renews, if it does.
-    renews: Option<bool>,
     /// The number of equal shares into which the quota is divided. The charge is made against one of
     /// them.
     shares: u32,
@@ -316,6 +313,18 @@ enum Enforcement {
     Trial,
 }
 
+/// The purpose of the units of a charge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Use,
+    /// The units between `cost` and `max_cost` are a lease.
+    Lease,
+    /// The units are in flight, and renew others whose mark has this highest bit.
+    Renewal {
+        highest_bit: bool,
+    },
+}
+
 impl<'p> Charge<'p> {
     #[inline]
     pub(crate) fn new(policy: &'p Policy, key: Key, cost: u64) -> Self {
@@ -326,12 +335,11 @@ impl<'p> Charge<'p> {
             quota: key_quota.unwrap_or_else(|| policy.quota()),
             cost,
             max_cost: cost,
-            lease: false,
+            purpose: Purpose::Use,
             enforcement: Enforcement::Live,
             on_failure: None,
             has_own_quota: false,
             has_key_quota: key_quota.is_some(),
-            renews: None,
             shares: 1,
         }
     }
@@ -341,7 +349,7 @@ impl<'p> Charge<'p> {
     #[must_use]
     pub fn up_to(mut self, max_cost: u64) -> Self {
         self.max_cost = max_cost.max(self.cost);
-        self.lease = false;
+        self.purpose = Purpose::Use;
         self
     }
 
@@ -351,7 +359,7 @@ impl<'p> Charge<'p> {
     /// If `free` units are free, the store grants at most `cost + (free - cost) / 2`, rounded down.
     #[must_use]
     pub fn lease_up_to(self, max_cost: u64) -> Self {
-        Self { lease: true, ..self.up_to(max_cost) }
+        Self { purpose: Purpose::Lease, ..self.up_to(max_cost) }
     }
 
     /// Charges under `quota` instead of the [quota of the policy](Policy::quota): for limits that
@@ -495,7 +503,7 @@ impl<'p> Charge<'p> {
     /// [lease](Self::lease_up_to).
     #[must_use]
     pub fn is_lease(&self) -> bool {
-        self.lease
+        self.purpose == Purpose::Lease
     }
 
     /// Returns whether this charge can deny its check: it is neither a [shadow](Self::shadow) nor a
@@ -539,7 +547,9 @@ impl<'p> Charge<'p> {
         self.on_failure = OnFailure::stricter_of(self.on_failure, other.on_failure);
         self.cost = self.cost.saturating_add(other.cost);
         self.max_cost = self.max_cost.saturating_add(other.max_cost);
-        self.lease |= other.lease;
+        if other.is_lease() {
+            self.purpose = Purpose::Lease;
+        }
     }
 
     /// Returns the current quota of the key, or else of the policy. Returns the quota of this charge if it
@@ -557,13 +567,16 @@ impl<'p> Charge<'p> {
 
     /// Returns the same charge as the renewal of a unit in flight whose mark has this highest bit.
     pub(crate) fn renewing(self, highest_bit: bool) -> Self {
-        Self { renews: Some(highest_bit), ..self }
+        Self { purpose: Purpose::Renewal { highest_bit }, ..self }
     }
 
     /// Returns the highest bit of the mark of the unit in flight that the charge renews, if it does. A store
     /// of several parts may mark its units by it.
     pub(crate) fn renews(&self) -> Option<bool> {
-        self.renews
+        match self.purpose {
+            Purpose::Renewal { highest_bit } => Some(highest_bit),
+            Purpose::Use | Purpose::Lease => None,
+        }
     }
 
     /// Returns the same charge against one of `shares` equal shares of the quota.
