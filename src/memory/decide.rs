@@ -124,23 +124,26 @@ fn decide_several(
     let (locked, locations) = locked.entries();
     let lines = || charges.iter().zip(locations);
     let mut replies = Vec::with_capacity(charges.len());
+    let has_second_pass = mode != Mode::Peek && !charges.iter().all(Charge::is_live);
     for (charge, location) in lines() {
         let shard = &mut locked[location.shard].guard;
-        if mode == Mode::Peek || !admitted || !charge.is_live() {
+        if has_second_pass && !charge.is_live() {
+            // The second pass replaces it.
+            replies.push(unspent(charge, Standing::full(0)));
+        } else if mode == Mode::Peek || !admitted {
             replies.push(peek(shard, charge, location, now));
         } else {
             replies.push(spend(shard, &shards.usage, charge, location, now, mode));
         }
     }
-    let may_spend = |charge: &Charge<'_>| charge.is_trial() || (charge.is_shadow() && admitted);
-    if mode == Mode::Peek || !charges.iter().any(may_spend) {
+    if !has_second_pass {
         return replies;
     }
     // Shadows and trials are decided last, so that they see the key as the live charges leave it. A trial
     // is spent whatever the decision on the check.
     for ((charge, location), reply) in lines().zip(&mut replies) {
         let shard = &mut locked[location.shard].guard;
-        if may_spend(charge) {
+        if charge.is_trial() || (charge.is_shadow() && admitted) {
             *reply = spend(shard, &shards.usage, charge, location, now, mode);
         } else if charge.is_shadow() {
             // A trial of the same key may have created the entry.
