@@ -313,8 +313,7 @@ pub struct Charge<'p> {
     quota: Quota,
     cost: u64,
     max_cost: u64,
-    /// True if the units between `cost` and `max_cost` are a lease.
-    lease: bool,
+    purpose: Purpose,
     shadow: bool,
     /// `None` if the caller has set none.
     on_failure: Option<OnFailure>,
@@ -322,11 +321,19 @@ pub struct Charge<'p> {
     has_own_quota: bool,
     /// True if the quota is the one that was set for the key.
     has_key_quota: bool,
-    /// The highest bit of the mark of the unit in flight that the charge renews, if it does.
-    renews: Option<bool>,
     /// The number of equal shares into which the quota is divided. The charge is made against one of
     /// them.
     shares: u32,
+}
+
+/// The purpose of the units of a charge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Purpose {
+    Use,
+    /// The units between `cost` and `max_cost` are a lease.
+    Lease,
+    /// The units are in flight, and renew others. The mark of those has this highest bit.
+    Renewal(bool),
 }
 
 impl<'p> Charge<'p> {
@@ -339,12 +346,11 @@ impl<'p> Charge<'p> {
             quota: key_quota.unwrap_or_else(|| policy.quota()),
             cost,
             max_cost: cost,
-            lease: false,
+            purpose: Purpose::Use,
             shadow: false,
             on_failure: None,
             has_own_quota: false,
             has_key_quota: key_quota.is_some(),
-            renews: None,
             shares: 1,
         }
     }
@@ -352,10 +358,8 @@ impl<'p> Charge<'p> {
     /// Charges as many units as are free, from [`cost`](Self::cost) to `max_cost`: for work in
     /// batches. [`Outcome::granted`](crate::Outcome::granted) returns the number of units.
     #[must_use]
-    pub fn up_to(mut self, max_cost: u64) -> Self {
-        self.max_cost = max_cost.max(self.cost);
-        self.lease = false;
-        self
+    pub fn up_to(self, max_cost: u64) -> Self {
+        Self { max_cost: max_cost.max(self.cost), purpose: Purpose::Use, ..self }
     }
 
     /// Charges like [`up_to`](Self::up_to), but at most half of the units that are free beyond
@@ -364,7 +368,7 @@ impl<'p> Charge<'p> {
     /// If `free` units are free, the store grants at most `cost + (free - cost) / 2`, rounded down.
     #[must_use]
     pub fn lease_up_to(self, max_cost: u64) -> Self {
-        Self { lease: true, ..self.up_to(max_cost) }
+        Self { purpose: Purpose::Lease, ..self.up_to(max_cost) }
     }
 
     /// Charges under `quota` instead of the [quota of the policy](Policy::quota): for limits that
@@ -472,7 +476,7 @@ impl<'p> Charge<'p> {
     /// [lease](Self::lease_up_to).
     #[must_use]
     pub fn is_lease(&self) -> bool {
-        self.lease
+        self.purpose == Purpose::Lease
     }
 
     /// Returns whether this is a [shadow](Self::shadow) charge.
@@ -499,7 +503,7 @@ impl<'p> Charge<'p> {
         self.on_failure = OnFailure::stricter_of(self.on_failure, other.on_failure);
         self.cost = self.cost.saturating_add(other.cost);
         self.max_cost = self.max_cost.saturating_add(other.max_cost);
-        self.lease |= other.lease;
+        self.purpose = self.purpose.max(other.purpose);
     }
 
     /// Returns the current quota of the key, or else of the policy. Returns the quota of this charge if it
@@ -517,13 +521,13 @@ impl<'p> Charge<'p> {
 
     /// Returns the same charge as the renewal of a unit in flight whose mark has this highest bit.
     pub(crate) fn renewing(self, highest_bit: bool) -> Self {
-        Self { renews: Some(highest_bit), ..self }
+        Self { purpose: Purpose::Renewal(highest_bit), ..self }
     }
 
     /// Returns the highest bit of the mark of the unit in flight that the charge renews, if it does. A store
     /// of several parts may mark its units by it.
     pub(crate) fn renews(&self) -> Option<bool> {
-        self.renews
+        if let Purpose::Renewal(highest_bit) = self.purpose { Some(highest_bit) } else { None }
     }
 
     /// Returns the same charge against one of `shares` equal shares of the quota.
