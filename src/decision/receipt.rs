@@ -57,7 +57,10 @@ impl Receipt {
         source: Source,
         lines: impl IntoIterator<Item = ReceiptLine>,
     ) -> Self {
-        Self { time, source, lines: lines.into_iter().collect() }
+        let mut receipt = Self { time, source, lines: SmallVec::new() };
+        // Mostly there is one, which `collect` moves more often.
+        lines.into_iter().for_each(|line| receipt.lines.push(line));
+        receipt
     }
 
     /// Returns the store's time of the charge.
@@ -90,8 +93,8 @@ impl Receipt {
             units: line.units,
             mark: line.mark,
         });
-        let lines: SmallVec<_> = held.collect();
-        (!lines.is_empty()).then_some(Self { time: self.time, source: self.source, lines })
+        let held = Self::new(self.time, self.source, held);
+        (!held.lines.is_empty()).then_some(held)
     }
 
     /// Removes the lines of concurrency limits, whose units are released and never charged later.
