@@ -110,4 +110,4 @@ pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// The longest time for which a batch holds up the next one.
 pub(super) const MAX_DELAY: Duration = Duration::from_millis(10);
 /// The most batches in flight.
-pub(super) const MAX_IN_FLIGHT: usize = 8;
+pub(super) const MAX_IN_FLIGHT: usize = 64;

@@ -10,7 +10,8 @@ use std::{
 };
 
 use plimsoll::{
-    Limiter, ManualClock, Mark, Policy, Quota, Reserve, Resilience, Standing, Timestamp,
+    Limiter, ManualClock, Mark, MemoryConfig, MemoryStore, Policy, Quota, Reserve, Resilience,
+    Standing, Timestamp, TokioClock,
     store::{Answer, ChargeReply, Request, Source, Store, StoreReply, Verdict},
 };
 use plimsoll_testing::seed::{self, Random};
@@ -317,4 +318,55 @@ async fn units_in_flight_outlast_an_outage() {
     drop((second, local));
     sleep(Duration::from_millis(50)).await;
     assert_eq!(free().await, 3);
+}
+
+/// A store that answers after 100 ms. It notes when releases reach it, and how many lines they have.
+#[derive(Debug)]
+struct Distant {
+    store: MemoryStore,
+    releases: Arc<Mutex<Vec<(Instant, usize)>>>,
+}
+
+impl Store for Distant {
+    fn call(&self, request: Request<'_>, deadline: Option<std::time::Instant>) -> Answer {
+        if let Request::Refund(receipt) = &request {
+            let release = (Instant::now(), receipt.lines().len());
+            self.releases.lock().expect("no panic").push(release);
+        }
+        let answer = self.store.call(request, deadline);
+        Answer::pending(async move {
+            sleep(Duration::from_millis(100)).await;
+            answer.await
+        })
+    }
+}
+
+/// While the answer to a release is on its way, later ones are sent together, at most 10 ms late.
+#[tokio::test(start_paused = true)]
+async fn releases_travel_together_and_are_at_most_10_ms_late() {
+    let releases = Arc::default();
+    let clock = MemoryConfig::default().clock(TokioClock::new());
+    let store = Distant { store: MemoryStore::new(clock), releases: Arc::clone(&releases) };
+    let limiter = Limiter::with(store, Resilience::none());
+    let quota = Quota::concurrent(1_000).expires(Duration::from_secs(3_600)).expect("in bounds");
+    let jobs = Policy::new("jobs", quota).expect("valid");
+    let mut held = Vec::new();
+    for _ in 0..500 {
+        held.push(limiter.reserve(jobs.charge("all", 1)).await.expect("an answer"));
+    }
+    let mut dropped = Vec::new();
+    for unit in held {
+        dropped.push(Instant::now());
+        drop(unit);
+        sleep(Duration::from_millis(1)).await;
+    }
+    sleep(Duration::from_millis(200)).await;
+    let sent = releases.lock().expect("no panic").clone();
+    let times: Vec<Instant> =
+        sent.iter().flat_map(|(time, lines)| std::iter::repeat_n(*time, *lines)).collect();
+    assert_eq!(times.len(), 500);
+    let late = times.iter().zip(&dropped).map(|(sent, dropped)| *sent - *dropped).max();
+    // A timer of tokio is up to 1 ms late.
+    assert!(late <= Some(Duration::from_millis(11)), "{late:?}");
+    assert!(sent.len() < 60, "{} requests", sent.len());
 }
