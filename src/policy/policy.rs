@@ -314,15 +314,13 @@ enum Enforcement {
 }
 
 /// The purpose of the units of a charge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Purpose {
     Use,
     /// The units between `cost` and `max_cost` are a lease.
     Lease,
-    /// The units are in flight, and renew others whose mark has this highest bit.
-    Renewal {
-        highest_bit: bool,
-    },
+    /// The units are in flight, and renew others. The mark of those has this highest bit.
+    Renewal(bool),
 }
 
 impl<'p> Charge<'p> {
@@ -347,10 +345,8 @@ impl<'p> Charge<'p> {
     /// Charges as many units as are free, from [`cost`](Self::cost) to `max_cost`: for work in
     /// batches. [`Outcome::granted`](crate::Outcome::granted) returns the number of units.
     #[must_use]
-    pub fn up_to(mut self, max_cost: u64) -> Self {
-        self.max_cost = max_cost.max(self.cost);
-        self.purpose = Purpose::Use;
-        self
+    pub fn up_to(self, max_cost: u64) -> Self {
+        Self { max_cost: max_cost.max(self.cost), purpose: Purpose::Use, ..self }
     }
 
     /// Charges like [`up_to`](Self::up_to), but at most half of the units that are free beyond
@@ -405,9 +401,8 @@ impl<'p> Charge<'p> {
     /// made: it is not in the [`Receipt`](crate::Receipt), so it is neither refunded nor settled.
     /// A [trial](Self::trial) also counts the requests that the check denies.
     #[must_use]
-    pub fn shadow(mut self) -> Self {
-        self.enforcement = Enforcement::Shadow;
-        self
+    pub fn shadow(self) -> Self {
+        Self { enforcement: Enforcement::Shadow, ..self }
     }
 
     /// Makes this a trial charge, which counts as if its quota were the only limit. It never denies a
@@ -440,9 +435,8 @@ impl<'p> Charge<'p> {
     /// # Ok::<(), plimsoll::Error>(())
     /// ```
     #[must_use]
-    pub fn trial(mut self) -> Self {
-        self.enforcement = Enforcement::Trial;
-        self
+    pub fn trial(self) -> Self {
+        Self { enforcement: Enforcement::Trial, ..self }
     }
 
     /// Sets what happens to the request when the store cannot answer. The default is
@@ -547,9 +541,7 @@ impl<'p> Charge<'p> {
         self.on_failure = OnFailure::stricter_of(self.on_failure, other.on_failure);
         self.cost = self.cost.saturating_add(other.cost);
         self.max_cost = self.max_cost.saturating_add(other.max_cost);
-        if other.is_lease() {
-            self.purpose = Purpose::Lease;
-        }
+        self.purpose = self.purpose.max(other.purpose);
     }
 
     /// Returns the current quota of the key, or else of the policy. Returns the quota of this charge if it
@@ -567,16 +559,13 @@ impl<'p> Charge<'p> {
 
     /// Returns the same charge as the renewal of a unit in flight whose mark has this highest bit.
     pub(crate) fn renewing(self, highest_bit: bool) -> Self {
-        Self { purpose: Purpose::Renewal { highest_bit }, ..self }
+        Self { purpose: Purpose::Renewal(highest_bit), ..self }
     }
 
     /// Returns the highest bit of the mark of the unit in flight that the charge renews, if it does. A store
     /// of several parts may mark its units by it.
     pub(crate) fn renews(&self) -> Option<bool> {
-        match self.purpose {
-            Purpose::Renewal { highest_bit } => Some(highest_bit),
-            Purpose::Use | Purpose::Lease => None,
-        }
+        if let Purpose::Renewal(highest_bit) = self.purpose { Some(highest_bit) } else { None }
     }
 
     /// Returns the same charge against one of `shares` equal shares of the quota.
