@@ -125,9 +125,22 @@ impl LimiterState {
         decision
     }
 
-    /// Makes the decision of a check, and reports it.
+    /// Makes the decision of a check, and reports it. Like [`decide_one`](Self::decide_one), the common case
+    /// borrows nothing of the decision.
     #[inline]
     pub(super) fn decide<'p>(
+        &self,
+        charges: &mut Charges<'p>,
+        reply: StoreReply,
+    ) -> Result<Decision<'p>, Error> {
+        if telemetry::reports_decisions() || charges.iter().any(Charge::is_trial) {
+            return self.decide_several_and_report(charges, reply);
+        }
+        Decision::new(charges, reply)
+    }
+
+    #[inline(never)]
+    fn decide_several_and_report<'p>(
         &self,
         charges: &mut Charges<'p>,
         reply: StoreReply,
