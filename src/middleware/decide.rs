@@ -75,17 +75,6 @@ pub(super) enum ResponseChange {
     Hold(Box<(Permit, Self)>),
 }
 
-impl ResponseChange {
-    /// Takes the guard of units in flight out of the change.
-    #[inline]
-    pub(super) fn split(self) -> (Option<Permit>, Self) {
-        match self {
-            Self::Hold(held) => (Some(held.0), held.1),
-            change => (None, change),
-        }
-    }
-}
-
 /// A decision that is not ready at once.
 #[expect(clippy::large_enum_variant, reason = "it is in the box of the call that waits for it")]
 pub(super) enum PendingDecision {

@@ -128,7 +128,13 @@ where
                 }
                 ResponseStateProjection::Calling { future, change } => {
                     let mut response = ready!(future.poll(cx))?;
-                    let (permit, change) = mem::replace(change, ResponseChange::None).split();
+                    let mut change = mem::replace(change, ResponseChange::None);
+                    let mut permit = None;
+                    // Only few changes are moved here, because a change is large.
+                    if let ResponseChange::Hold(held) = change {
+                        permit = Some(held.0);
+                        change = held.1;
+                    }
                     match change {
                         ResponseChange::None | ResponseChange::Hold(_) => {}
                         ResponseChange::Add(headers, decided) => {
