@@ -99,6 +99,20 @@ fn main() {
             || drop(black_box(spin(embedded.check(policy.charge(black_box(key), 1))))),
         );
         row(&format!("from stock, {algorithm}"), "ns", stock, Bar::AtMost(1.5));
+
+        let behind = |limiter: &Limiter| {
+            let rule = Rule::new(policy.clone(), move |_| Key::from(key));
+            RateLimitLayer::new(limiter.clone(), rule).layer(Bare)
+        };
+        let request = || HttpRequest::get("/").body(Body::empty()).unwrap();
+        let (mut ours, mut theirs) = (behind(&leasing), behind(&embedded));
+        let layers = compare(
+            ROUNDS,
+            || drop(black_box(spin(ours.call(request())))),
+            || drop(black_box(spin(theirs.call(request())))),
+        );
+        let what = format!("a layer, from stock / embedded, {algorithm}");
+        row(&what, "ns", layers, Bar::AtMost(1.05 * stock.ratio));
     }
 
     let local = Limiter::new(Down);

@@ -3,7 +3,7 @@
 use std::{
     mem,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -15,6 +15,7 @@ use crate::{
     decision::{Receipt, ReceiptLine, Source},
     policy::Charge,
     quota::Quota,
+    sync::Mutex,
 };
 
 /// The number of shards, each with its own lock. A thread uses one of them.
@@ -210,7 +211,7 @@ impl PermitTable {
 
     #[inline]
     fn lock(&self, shard: u32) -> MutexGuard<'_, Places> {
-        self.shards[shard as usize % SHARDS].0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[shard as usize % SHARDS].0.lock()
     }
 }
 

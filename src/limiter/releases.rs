@@ -1,16 +1,13 @@
 //! The queue of the units in flight that have been released, on their way to a remote store.
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
 use crate::{
     clock::Timestamp,
     decision::{Receipt, ReceiptLine, Source},
+    sync::Mutex,
 };
 
 /// The most lines in one request.
@@ -47,7 +44,7 @@ impl ReleaseQueue {
     /// Adds the lines of a receipt. Returns whether the caller has to start the task that sends them.
     pub(super) fn push(&self, receipt: Receipt) -> bool {
         let now = Instant::now();
-        let mut waiting = self.lock();
+        let mut waiting = self.0.lock();
         for line in receipt.into_lines() {
             if waiting.lines.len() < MAX_WAITING {
                 let expires_at = now + line.charge().quota().window();
@@ -59,7 +56,7 @@ impl ReleaseQueue {
 
     /// Claims the role of the task that sends. Returns false if another task has it, or if nothing waits.
     pub(super) fn begin(&self) -> bool {
-        let mut waiting = self.lock();
+        let mut waiting = self.0.lock();
         let begins = !waiting.is_sending && !waiting.lines.is_empty();
         waiting.is_sending |= begins;
         begins
@@ -67,13 +64,13 @@ impl ReleaseQueue {
 
     /// Ends the role of the task that sends.
     pub(super) fn end(&self) {
-        self.lock().is_sending = false;
+        self.0.lock().is_sending = false;
     }
 
     /// Takes the next lines, or ends the role of the task if nothing waits.
     pub(super) fn take(&self) -> Option<ReleaseBatch> {
         let now = Instant::now();
-        let mut waiting = self.lock();
+        let mut waiting = self.0.lock();
         let (mut lines, mut expires_at) = (Vec::new(), now);
         while lines.len() < MAX_BATCH
             && let Some(release) = waiting.lines.pop_front()
@@ -93,15 +90,11 @@ impl ReleaseQueue {
 
     /// Puts back lines that the store has certainly not refunded.
     pub(super) fn put_back(&self, ReleaseBatch { receipt, expires_at }: ReleaseBatch) {
-        let mut waiting = self.lock();
+        let mut waiting = self.0.lock();
         for line in receipt.into_lines() {
             waiting.lines.push_front(Release { line, expires_at });
         }
         waiting.lines.truncate(MAX_WAITING);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
