@@ -1,5 +1,6 @@
 -- Release: refunds units in flight to a short log, which is what most logs of a concurrency limit are. It
--- searches nothing, and computes no waits. All other releases, and all other refunds, are left to ring.lua.
+-- searches nothing, and computes no waits. All other releases, those of blocked keys, and all other refunds are
+-- left to ring.lua.
 --
 -- KEYS     the key of the charge
 -- ARGV[2]  limit, window, parameter, cost, the mark: the number of the record
@@ -7,7 +8,7 @@
 -- RETURNS  the units that still counted. The units of records that have expired are not free in this
 --          standing, and its waits are those until all units are free
 -- TTL      stays. A log without units is deleted
-if operation == 'g' and algorithm == 1 and parameter == 1 and last and answering then
+if operation == 'g' and algorithm == 1 and parameter == 1 and last and answering and not block_header then
   state = read('GETRANGE', key, '0', '437')
   local count = #state % 10 == 3 and (#state - 23) / 10 or 0
   local known, state_window, head, start, slot = 0, 0, 0, 0, 0

@@ -153,3 +153,16 @@ pub async fn an_old_unit_stays_among_many_released(fixture: Fixture) {
         time += 10;
     }
 }
+
+pub async fn a_unit_is_released_behind_a_block(fixture: Fixture) {
+    fixture.set(START);
+    let jobs = policy("jobs", "3 concurrent expires(30s)");
+    let held = [take(&fixture, &jobs, 1).await, take(&fixture, &jobs, 1).await];
+    fixture.limiter.block(jobs.charge("alice", 1), Duration::from_secs(10)).await.expect("blocked");
+    for receipt in held {
+        assert_eq!(release(&fixture, receipt).await, 1);
+    }
+    assert_eq!(remaining(&fixture, &jobs).await, 0);
+    fixture.limiter.unblock(jobs.charge("alice", 1)).await.expect("unblocked");
+    assert_eq!(remaining(&fixture, &jobs).await, 3);
+}
