@@ -431,7 +431,7 @@ impl fmt::Debug for Quota {
 /// Checks that `quota` can be leased for `lease`.
 fn validate_lease(lease: Duration, quota: &Quota) -> Result<(), Error> {
     if quota.is_concurrent() {
-        let allowed = format_args!("none for {quota} (units in flight are never leased)");
+        let allowed = format!("none for {quota} (units in flight are never leased)");
         return Err(Error::invalid("lease", lease, allowed));
     }
     if quota.window() < Quota::MIN_LEASED_WINDOW {
