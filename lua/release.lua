@@ -7,7 +7,8 @@
 -- STATE    a short log: see ring.lua
 -- RETURNS  the units that still counted. The units of records that have expired are not free in this
 --          standing, and its waits are those until all units are free
--- TTL      stays. A log without units is deleted
+-- TTL      stays. A log without units is deleted, unless its newest record has a time to come: the next
+--          charge may have that time
 if operation == 'g' and algorithm == 1 and parameter == 1 and last and answering and not block_header then
   state = read('GETRANGE', key, '0', '437')
   local count = #state % 10 == 3 and (#state - 23) / 10 or 0
@@ -25,15 +26,15 @@ if operation == 'g' and algorithm == 1 and parameter == 1 and last and answering
     local before = slot > 0 and parse('<I4', state, at - 4) or start
     local age, youngest = (known - numbers[1]) % 281474976710656,
       (known - numbers[newest - 1]) % 281474976710656
-    -- The time of a record is at most a window after `known`: see ring.lua.
-    if age > 140737488355328 then age = 0 end
-    if youngest > 140737488355328 then youngest = 0 end
+    -- The end of an open bucket is later than `known`.
+    if age > 140737488355328 then age = age - 281474976710656 end
+    if youngest > 140737488355328 then youngest = youngest - 281474976710656 end
     local counts = seen - known + age < window
     units = counts and (numbers[2] - before) % 4294967296 or 0
     if units > cost then units = cost end
     if units > 0 then
       for i = 2, newest, 2 do numbers[i] = (numbers[i] - units) % 4294967296 end
-      if numbers[newest] == start then
+      if numbers[newest] == start and known - youngest <= now then
         call('DEL', key)
       else
         call('SETRANGE', key, at - 1, pack(layout, unpack(numbers, 1, newest)))

@@ -165,6 +165,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "02a08fcf5a28daace619fd47e0ac17d942fb9018");
+        assert_eq!(*SHA, "3dec96795ee0860894a6ac8f71ba0bc316f43ab6");
     }
 }
