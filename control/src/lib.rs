@@ -1,0 +1,13 @@
+//! Limits that operators see and change while a service runs.
+//!
+//! The rules of a service come from a configuration file, which is read again when it changes. Overrides
+//! change a limit on all instances at once, for a time. The admin page and the command line show which
+//! keys are limited, and change limits with a reason that is kept in an audit log.
+
+mod key_type;
+mod registry;
+
+pub use self::{
+    key_type::{KeyType, KeyTypeError, ParseKey},
+    registry::{Registered, Registry, RegistryError, Source},
+};

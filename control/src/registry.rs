@@ -1,0 +1,253 @@
+//! The policies of a service by name: with the quota that is configured, the one in force, and where each
+//! came from.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use plimsoll::{Policy, Quota};
+
+use crate::KeyType;
+
+/// Where the quota of a policy came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// The program.
+    Code,
+    /// A configuration file, by its path.
+    File(Arc<str>),
+    /// An override by an operator.
+    Override,
+}
+
+/// The policies of a service by name. Clones share the policies.
+///
+/// ```
+/// use plimsoll::{Policy, Quota};
+/// use plimsoll_control::{KeyType, Registry, Source};
+///
+/// let registry = Registry::default();
+/// let search = Policy::new("search", "100/min")?;
+/// registry.register(search, Source::Code, KeyType::Text)?;
+///
+/// let search = registry.get("search").expect("it is registered");
+/// search.set_override(Some(Quota::per_minute(500)));
+/// assert_eq!(search.policy().quota(), Quota::per_minute(500));
+/// assert_eq!(search.configured(), (Quota::per_minute(100), Source::Code));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Registry(Arc<RwLock<BTreeMap<String, Registered>>>);
+
+/// A policy of a [`Registry`]. Clones share the policy.
+#[derive(Debug, Clone)]
+pub struct Registered(Arc<Entry>);
+
+#[derive(Debug)]
+struct Entry {
+    policy: Policy,
+    keys: KeyType,
+    quotas: Mutex<Quotas>,
+    is_enabled: AtomicBool,
+}
+
+/// The quotas of a policy. The one in force is the override, or else the configured one.
+#[derive(Debug)]
+struct Quotas {
+    configured: Quota,
+    source: Source,
+    overridden: Option<Quota>,
+}
+
+/// The error of a name that has another policy already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegistryError {
+    name: String,
+    quota: Quota,
+    registered: Quota,
+}
+
+impl Registry {
+    /// Adds a policy. If the name is registered with the same quota, the registered policy stays, and is
+    /// returned.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the name is registered with another quota.
+    pub fn register(
+        &self,
+        policy: Policy,
+        source: Source,
+        keys: KeyType,
+    ) -> Result<Registered, RegistryError> {
+        let configured = policy.quota();
+        let mut policies = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = policies.get(policy.name()) {
+            let (registered, _) = entry.configured();
+            if registered != configured {
+                let name = policy.name().into();
+                return Err(RegistryError { name, quota: configured, registered });
+            }
+            return Ok(entry.clone());
+        }
+        let name = policy.name().to_owned();
+        let quotas = Mutex::new(Quotas { configured, source, overridden: None });
+        let entry = Entry { policy, keys, quotas, is_enabled: AtomicBool::new(true) };
+        let entry = Registered(Arc::new(entry));
+        policies.insert(name, entry.clone());
+        Ok(entry)
+    }
+
+    /// Removes a policy, such as one that the configuration no longer has.
+    pub fn remove(&self, name: &str) -> Option<Registered> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(name)
+    }
+
+    /// Returns the policy of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Registered> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// Returns all policies, in the order of their names.
+    #[must_use]
+    pub fn policies(&self) -> Vec<Registered> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+}
+
+impl Registered {
+    /// Returns the policy. Its quota is the one in force.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.0.policy
+    }
+
+    /// Returns the type of the keys.
+    #[must_use]
+    pub fn keys(&self) -> &KeyType {
+        &self.0.keys
+    }
+
+    /// Returns the configured quota, and where it came from: the code or a file.
+    #[must_use]
+    pub fn configured(&self) -> (Quota, Source) {
+        let quotas = self.quotas();
+        (quotas.configured, quotas.source.clone())
+    }
+
+    /// Returns where the quota in force came from.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        let quotas = self.quotas();
+        if quotas.overridden.is_some() { Source::Override } else { quotas.source.clone() }
+    }
+
+    /// Replaces the configured quota. It is in force unless the policy has an override.
+    pub fn set_configured(&self, quota: Quota, source: Source) {
+        let mut quotas = self.quotas();
+        (quotas.configured, quotas.source) = (quota, source);
+        self.enforce(&quotas);
+    }
+
+    /// Returns the quota of the override that is in force.
+    #[must_use]
+    pub fn overridden(&self) -> Option<Quota> {
+        self.quotas().overridden
+    }
+
+    /// Sets the quota of an override, or ends it.
+    pub fn set_override(&self, quota: Option<Quota>) {
+        let mut quotas = self.quotas();
+        quotas.overridden = quota;
+        self.enforce(&quotas);
+    }
+
+    /// Returns whether the policy limits anything. The rules of a configuration skip a policy that is
+    /// switched off.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.0.is_enabled.load(Ordering::Relaxed)
+    }
+
+    /// Switches the policy on or off.
+    pub fn set_enabled(&self, is_enabled: bool) {
+        self.0.is_enabled.store(is_enabled, Ordering::Relaxed);
+    }
+
+    fn enforce(&self, quotas: &Quotas) {
+        let quota = quotas.overridden.unwrap_or(quotas.configured);
+        // An equal quota is not a new version.
+        if self.0.policy.quota() != quota {
+            self.0.policy.set_quota(quota);
+        }
+    }
+
+    fn quotas(&self) -> MutexGuard<'_, Quotas> {
+        self.0.quotas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code => f.write_str("code"),
+            Self::File(path) => f.write_str(path),
+            Self::Override => f.write_str("override"),
+        }
+    }
+}
+
+impl fmt::Display for RegistryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, quota, registered } = self;
+        write!(
+            f,
+            "the policy {name:?} is registered with {registered}, and cannot have {quota} too"
+        )
+    }
+}
+
+impl std::error::Error for RegistryError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(quota: &str) -> Policy {
+        Policy::new("search", quota).expect("a policy")
+    }
+
+    #[test]
+    fn a_name_is_one_policy() {
+        let registry = Registry::default();
+        let first = registry.register(policy("5/s"), Source::Code, KeyType::Text).unwrap();
+        let again = registry.register(policy("5/s"), Source::Code, KeyType::Text).unwrap();
+        first.set_override(Some("7/s".parse().unwrap()));
+        assert_eq!(again.policy().quota(), "7/s".parse().unwrap());
+        let error = registry.register(policy("6/s"), Source::Code, KeyType::Text).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the policy \"search\" is registered with 5/s, and cannot have 6/s too"
+        );
+    }
+
+    #[test]
+    fn an_override_outlives_a_reload_of_the_file() {
+        let registry = Registry::default();
+        let search = registry.register(policy("5/s"), Source::Code, KeyType::Text).unwrap();
+        search.set_override(Some("7/s".parse().unwrap()));
+        let file = Source::File("limits.toml".into());
+        search.set_configured("6/s".parse().unwrap(), file.clone());
+        assert_eq!(search.policy().quota(), "7/s".parse().unwrap());
+        assert_eq!(search.source(), Source::Override);
+        search.set_override(None);
+        assert_eq!(search.policy().quota(), "6/s".parse().unwrap());
+        assert_eq!(search.source(), file);
+    }
+}
