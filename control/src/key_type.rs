@@ -1,4 +1,4 @@
-//! How the keys of a policy are written, so that the text of an operator finds the key of a rule.
+//! The written form of the keys of a policy, by which the text of an operator finds the key of a rule.
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
@@ -36,7 +36,7 @@ pub enum KeyType {
     FirstOf(Vec<KeyType>),
     /// A type of the application.
     Custom {
-        /// What is allowed, for the error, such as `"a customer number"`.
+        /// The allowed form, for the error, such as `"a customer number"`.
         allowed: &'static str,
         /// Returns the key of a text, or `None` if the text is not allowed.
         parse: Arc<ParseKey>,

@@ -14,7 +14,7 @@ use plimsoll::{Policy, Quota};
 
 use crate::KeyType;
 
-/// Where the quota of a policy came from.
+/// The origin of the quota of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// The program.

@@ -11,10 +11,9 @@ use crate::{
 /// The receipt of an admitted check, which a refund or a settlement needs.
 ///
 /// It has a line for each charge that was made. Two kinds are not made, and so neither refunded nor
-/// settled: a [shadow](crate::Charge::shadow) or a
-/// [trial](crate::Charge::trial) that did not pass, and a charge that passed because of
-/// [`OnFailure::Allow`](crate::OnFailure) while the store could not answer. A charge of 0 units that
-/// the store admits is made, so that its whole cost can be settled later.
+/// settled: a [shadow](crate::Charge::shadow) or a [trial](crate::Charge::trial) that did not pass, and a
+/// charge that passed because of [`OnFailure::Allow`](crate::OnFailure) while the store could not answer. A
+/// charge of 0 units that the store admits is made, so that its whole cost can be settled later.
 ///
 /// It can be used once, so it cannot be cloned. [`Allowed::into_receipt`](crate::Allowed) creates
 /// it, and [`Limiter::hold`](crate::Limiter::hold) turns it into a

@@ -127,7 +127,8 @@ impl Standing {
 pub struct Mark(pub(crate) u64, pub(crate) u64, pub(crate) u64);
 
 impl Mark {
-    /// Returns the highest bit of the third number. A store of two parts sets it for one of them.
+    /// Returns the highest bit of the third number. A store that consists of two stores sets it in the marks of
+    /// one of them.
     pub(crate) fn highest_bit(self) -> bool {
         self.2 >> 63 == 1
     }

@@ -76,7 +76,7 @@ impl Drop for Permit {
 }
 
 /// Releases the units of a receipt, all of which are in flight.
-fn release(limiter: &Arc<LimiterState>, receipt: Receipt) {
+pub(super) fn release(limiter: &Arc<LimiterState>, receipt: Receipt) {
     if limiter.store.release_now(&receipt) {
         return;
     }
@@ -153,12 +153,17 @@ fn end_release(
     batch: ReleaseBatch,
     reply: &Result<StoreReply, Error>,
 ) -> bool {
-    let was_refused = |error: &Error| error.is_unavailable() && error.effect() == Effect::None;
-    let is_over = !reply.as_ref().is_err_and(was_refused);
+    let is_over = !reply.as_ref().is_err_and(was_not_sent);
     if !is_over {
         limiter.releases.put_back(batch);
     }
     is_over
+}
+
+/// Returns whether a refund that ended with this error can be sent again: the store could not answer, and has
+/// refunded nothing.
+pub(super) fn was_not_sent(error: &Error) -> bool {
+    error.is_unavailable() && error.effect() == Effect::None
 }
 
 /// Sends all releases that wait, and returns the first error.

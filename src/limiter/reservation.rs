@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{permit::Permit, state::LimiterState};
+use super::{
+    permit::{Permit, release, was_not_sent},
+    state::LimiterState,
+};
 use crate::{
     decision::{Denied, Receipt},
     error::Error,
@@ -108,7 +111,8 @@ impl Reservation {
     /// # Errors
     ///
     /// Returns an error if the store cannot answer. Its [`effect`](Error::effect) tells whether the
-    /// units may have been refunded.
+    /// units may have been refunded. Units in flight that were not are released when the store answers
+    /// again.
     pub async fn refund(self) -> Result<u64, Error> {
         let (refund, _) = self.receipt.without_in_flight().settle(0);
         refund_both(&self.limiter, refund, self.permit).await
@@ -139,7 +143,7 @@ impl Reservation {
 
 /// Refunds a receipt, and the units in flight, in one request if it can be. Returns the number of units.
 async fn refund_both(
-    limiter: &LimiterState,
+    limiter: &Arc<LimiterState>,
     mut refund: Receipt,
     permit: Option<Permit>,
 ) -> Result<u64, Error> {
@@ -157,7 +161,14 @@ async fn refund_both(
     Ok(units)
 }
 
-async fn refund_one(limiter: &LimiterState, receipt: &Receipt) -> Result<u64, Error> {
-    let reply = limiter.refund(receipt).await?;
-    Ok(reply.charges.iter().map(|charge| charge.units).sum())
+/// Refunds a receipt. If the store cannot answer, the units in flight are released when it can, as if the
+/// reservation had been dropped.
+async fn refund_one(limiter: &Arc<LimiterState>, receipt: &Receipt) -> Result<u64, Error> {
+    let reply = limiter.refund(receipt).await;
+    if reply.as_ref().is_err_and(was_not_sent)
+        && let Some(in_flight) = receipt.in_flight()
+    {
+        release(limiter, in_flight);
+    }
+    Ok(reply?.charges.iter().map(|charge| charge.units).sum())
 }

@@ -319,7 +319,8 @@ enum Purpose {
     Use,
     /// The units between `cost` and `max_cost` are a lease.
     Lease,
-    /// The units are in flight, and renew others. The mark of those has this highest bit.
+    /// The units replace units in flight that are about to expire. The mark of the old ones has this highest
+    /// bit.
     Renewal(bool),
 }
 

@@ -320,6 +320,30 @@ async fn units_in_flight_outlast_an_outage() {
     assert_eq!(free().await, 3);
 }
 
+/// A refund or a settlement that the store cannot answer is no lost unit.
+#[tokio::test(start_paused = true)]
+async fn units_refunded_during_an_outage_are_released_after_it() {
+    let remote = Remote::new(&ManualClock::at(1_700_000_000_000_000));
+    let observer = Limiter::with(remote.clone(), Resilience::none());
+    let limiter = Limiter::with(remote.clone(), Resilience::default());
+    let jobs = Policy::new("jobs", Quota::concurrent(3)).expect("valid");
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        match limiter.reserve(jobs.charge("all", 1)).await.expect("an answer") {
+            Reserve::Held(unit) => held.push(unit),
+            Reserve::Denied(denied) => panic!("{denied:?}"),
+        }
+    }
+    remote.set(Mood::Down);
+    held.pop().expect("the third").refund().await.expect_err("no store");
+    held.pop().expect("the second").settle(1).await.expect_err("no store");
+    sleep(Duration::from_secs(2)).await;
+    remote.set(Mood::Well);
+    sleep(Duration::from_secs(10)).await;
+    let peek = observer.peek(jobs.charge("all", 0)).await.expect("an answer");
+    assert_eq!(peek.binding().expect("a charge").standing().remaining(), 2);
+}
+
 /// A store that answers after 100 ms. It notes when releases reach it, and how many lines they have.
 #[derive(Debug)]
 struct Distant {

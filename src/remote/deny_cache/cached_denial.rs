@@ -13,7 +13,7 @@ use crate::{
 /// The time for which an entry is used, in microseconds. It bounds the time for which a change by
 /// another process stays unseen.
 const MAX_AGE_MICROS: u64 = 1_000_000;
-/// The same for units in flight, which other processes release at any time.
+/// The time for which an entry of a concurrency limit is used. Other processes release units at any time.
 const MAX_AGE_IN_FLIGHT_MICROS: u64 = 50_000;
 
 /// The standing of one key under one quota, as the store reported it.

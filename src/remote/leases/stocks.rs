@@ -365,8 +365,8 @@ impl Stocks {
     }
 }
 
-/// Returns whether the units of a charge may be leased. Shadows and trials, charges of a number of units that the
-/// store chooses, and charges that can never pass are always sent to it.
+/// Returns whether the units of a charge may be leased. Shadows and trials, charges of a number of units that
+/// the store chooses, and charges that can never pass are always sent to it.
 #[inline]
 fn is_leased(charge: &Charge<'_>) -> bool {
     charge.quota().lease().is_some()

@@ -1,12 +1,26 @@
 //! Properties of every decision, and of all decisions together.
 
-use plimsoll::{Decision, store::Verdict};
+use plimsoll::{Decision, Outcome, store::Verdict};
 
 use super::run::Player;
 use crate::{
     algorithms, micros, most_in_any_window,
     oracle::{Ask, ExpectedReply, Finding},
 };
+
+/// Returns what the limiter has found out about one charge, in the words of the oracle.
+pub(super) fn finding(outcome: &Outcome<'_>) -> Finding {
+    let standing = outcome.standing();
+    Finding {
+        verdict: outcome.verdict(),
+        granted: outcome.granted(),
+        limit: standing.limit(),
+        remaining: standing.remaining(),
+        next_after: micros(standing.next_after()),
+        reset_after: micros(standing.reset_after()),
+        retry_after: standing.retry_after().map(micros),
+    }
+}
 
 impl Player<'_> {
     /// After the wait the check is admitted, and a microsecond before it is not.
@@ -25,19 +39,7 @@ impl Player<'_> {
     }
 
     pub fn compare(&self, decision: &Decision<'_>, expected: &ExpectedReply) {
-        let found = decision.outcomes().iter().map(|outcome| {
-            let standing = outcome.standing();
-            Finding {
-                verdict: outcome.verdict(),
-                granted: outcome.granted(),
-                limit: standing.limit(),
-                remaining: standing.remaining(),
-                next_after: micros(standing.next_after()),
-                reset_after: micros(standing.reset_after()),
-                retry_after: standing.retry_after().map(micros),
-            }
-        });
-        let found: Vec<_> = found.collect();
+        let found: Vec<_> = decision.outcomes().iter().map(|outcome| finding(&outcome)).collect();
         assert_eq!(found, expected.findings, "at {} (left: limiter, right: oracle)", self.time);
         assert_eq!(decision.is_allowed(), expected.admitted);
         assert_eq!(decision.time().as_micros(), self.time);

@@ -7,10 +7,12 @@ use plimsoll::{Algorithm, Charge, Decision, Policy, Quota};
 use crate::{
     CaseCounts, Fixture,
     algorithms::with_parameters,
-    micros, now,
-    oracle::{Ask, Enforcement, Finding, Oracle, Paid, counted},
+    now,
+    oracle::{Ask, Enforcement, Oracle, Paid, counted},
     seed::Random,
 };
+
+use super::judge::finding;
 
 /// The situations that the histories must reach.
 pub const CASES: &[&str] = &[
@@ -64,17 +66,11 @@ pub fn run(fixture: &Fixture, algorithm: Algorithm, seed: u64, tally: &CaseCount
         let mut expected = oracle.check(time, &[alone]);
         let decision = now(fixture.limiter.check(charges)).expect("the store answers");
         let outcome = decision.outcomes().get(at).expect("the trial");
-        let standing = outcome.standing();
-        let found = Finding {
-            verdict: outcome.verdict(),
-            granted: outcome.granted(),
-            limit: standing.limit(),
-            remaining: standing.remaining(),
-            next_after: micros(standing.next_after()),
-            reset_after: micros(standing.reset_after()),
-            retry_after: standing.retry_after().map(micros),
-        };
-        assert_eq!(found, expected.findings[0], "{seed:#x} at {time} (right: the trial alone)");
+        assert_eq!(
+            finding(&outcome),
+            expected.findings[0],
+            "{seed:#x} at {time} (right: the trial alone)"
+        );
         tally.count_if(cost > quota.capacity(), "trial over capacity");
         tally.count_if(!has_live, "no live charge");
         if has_live {
