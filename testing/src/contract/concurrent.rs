@@ -71,6 +71,27 @@ pub async fn a_late_release_frees_no_other_unit(fixture: Fixture) {
     assert!(!check(&fixture, &jobs, 1).await.is_allowed());
 }
 
+/// A unit keeps its expiry when that of its policy becomes longer.
+pub async fn a_longer_expiry_is_for_new_units(fixture: Fixture) {
+    let jobs = policy("jobs", "2 concurrent expires(30s)");
+    fixture.set(START);
+    let unit = take(&fixture, &jobs, 1).await;
+    let quota = Quota::concurrent(2).expires(Duration::from_secs(60)).expect("in bounds");
+    jobs.set_quota(quota);
+    fixture.set(START + 40 * SECOND);
+    assert_eq!(release(&fixture, unit).await, 0);
+}
+
+/// Above a limit of 10,000, the times of units are rounded up, and so is the time of their expiry.
+pub async fn a_rounded_unit_is_released_until_it_expires(fixture: Fixture) {
+    let jobs = policy("jobs", "20000 concurrent expires(30s)");
+    fixture.set(START);
+    let unit = take(&fixture, &jobs, 1).await;
+    fixture.set(START + 30 * SECOND);
+    assert_eq!(remaining(&fixture, &jobs).await, 19_999);
+    assert_eq!(release(&fixture, unit).await, 1);
+}
+
 pub async fn in_flight_and_rate_are_one_check(fixture: Fixture) {
     fixture.set(START);
     let jobs = policy("jobs", "2 concurrent expires(30s)");

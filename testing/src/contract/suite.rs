@@ -28,7 +28,8 @@ macro_rules! store_contract {
                     a_log_of_10_000_records_rounds_times_up,
                     a_kept_reservation_stays_charged, reset_forgets;
                 concurrent: units_in_flight_are_bounded, a_lost_unit_expires,
-                    a_late_release_frees_no_other_unit, in_flight_and_rate_are_one_check,
+                    a_late_release_frees_no_other_unit, a_longer_expiry_is_for_new_units,
+                    a_rounded_unit_is_released_until_it_expires, in_flight_and_rate_are_one_check,
                     a_raised_concurrency_acts_at_once, a_lowered_concurrency_lets_work_end,
                     a_renewal_keeps_its_unit, an_old_unit_stays_among_many_released,
                     a_unit_is_released_behind_a_block;
