@@ -9,7 +9,9 @@ mod key_type;
 mod registry;
 
 pub use self::{
-    config::{Claims, Config, ConfigError, ConfigLayer, ConfigService, ConfigStatus, Format},
+    config::{
+        Claims, Config, ConfigError, ConfigLayer, ConfigService, ConfigStatus, Format, StoreConfig,
+    },
     key_type::{KeyType, KeyTypeError, ParseKey},
     registry::{Registered, Registry, RegistryError, Source},
 };
