@@ -5,6 +5,7 @@
 //! keys are limited, and change limits with a reason that is kept in an audit log.
 
 mod config;
+pub mod guide;
 mod key_type;
 mod registry;
 

@@ -36,6 +36,7 @@ pub(super) struct Shared {
     /// The store with which the program started.
     store: StoreConfig,
     rules: ArcSwap<Rules>,
+    status: ArcSwap<ConfigStatus>,
     state: Mutex<State>,
     watch: watch::Slot,
 }
@@ -43,7 +44,6 @@ pub(super) struct Shared {
 struct State {
     /// The text that was read last, whether or not it is in force.
     text: Option<Vec<u8>>,
-    status: ConfigStatus,
     followers: Vec<Weak<Follower>>,
 }
 
@@ -98,11 +98,22 @@ impl Config {
         let source = Source::File(name.as_str().into());
         let (rules, store) = apply(&bytes, format, &registry, &source, false)
             .map_err(|(mistake, text)| ConfigError::of(mistake, &name, &text))?;
-        let (status, watch) = (ConfigStatus::first(), watch::Slot::default());
-        let state = State { text: Some(bytes), status, followers: Vec::new() };
+        let status = ArcSwap::from_pointee(ConfigStatus::first(&name));
+        let state = State { text: Some(bytes), followers: Vec::new() };
         let rules = ArcSwap::from_pointee(rules);
         let state = Mutex::new(state);
-        Ok(Self(Arc::new(Shared { name, path, format, registry, store, rules, state, watch })))
+        let watch = watch::Slot::default();
+        Ok(Self(Arc::new(Shared {
+            name,
+            path,
+            format,
+            registry,
+            store,
+            rules,
+            status,
+            state,
+            watch,
+        })))
     }
 
     /// Returns the policies, also those of the program.
@@ -205,7 +216,7 @@ impl Config {
 
 impl Shared {
     pub(super) fn status(&self) -> ConfigStatus {
-        self.state().status.clone()
+        ConfigStatus::clone(&self.status.load())
     }
 
     pub(super) fn path(&self) -> Option<&Path> {
@@ -216,25 +227,32 @@ impl Shared {
     pub(super) fn take(&self, read: io::Result<Vec<u8>>) -> Result<bool, ConfigError> {
         let mut state = self.state();
         let text = read.as_ref().ok().cloned();
-        if state.text == text && (text.is_some() || state.status.error().is_some()) {
+        if state.text == text && (text.is_some() || self.status().error().is_some()) {
             return Ok(false);
         }
         state.text = text;
+        let mut status = self.status();
         let result = match read {
-            Ok(bytes) => self.apply(&bytes, &mut state),
+            Ok(bytes) => self.apply(&bytes, &mut state, &mut status),
             Err(error) => Err(ConfigError::unreadable(&self.name, &error)),
         };
-        state.status.record(&self.name, result.as_ref().err());
+        status.record(&self.name, result.as_ref().err());
+        self.status.store(Arc::new(status));
         result.map(|()| true)
     }
 
-    fn apply(&self, bytes: &[u8], state: &mut State) -> Result<(), ConfigError> {
+    fn apply(
+        &self,
+        bytes: &[u8],
+        state: &mut State,
+        status: &mut ConfigStatus,
+    ) -> Result<(), ConfigError> {
         state.followers.retain(|follower| follower.strong_count() > 0);
         let source = Source::File(self.name.as_str().into());
         let needs_rules = !state.followers.is_empty();
         let (rules, store) = apply(bytes, self.format, &self.registry, &source, needs_rules)
             .map_err(|(mistake, text)| ConfigError::of(mistake, &self.name, &text))?;
-        state.status.set_needs_restart(&self.name, store != self.store);
+        status.set_needs_restart(&self.name, store != self.store);
         let rules = Arc::new(rules);
         for follower in state.followers.iter().filter_map(Weak::upgrade) {
             follower.follow(&rules);

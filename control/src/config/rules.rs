@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use http::request::Parts;
+use http::{Method, request::Parts};
 use plimsoll::{Limiter, RateLimitLayer, Rule, Tiers, by::ClientIp, cost, route};
 
 use super::{
@@ -63,12 +63,8 @@ fn make(spec: &RuleSpec, registry: &Registry, client_ip: &ClientIp) -> Option<Ru
         let matches = routes.as_ref().is_none_or(|routes| routes.iter().any(|is| is(parts)));
         matches && choice.of(parts).is_enabled()
     });
-    let otherwise = spec.cost.unwrap_or(1);
-    if !spec.costs.0.is_empty() {
-        let costs = spec.costs.0.iter().map(|(route, cost)| (&*route.value, *cost));
-        rule = rule.cost(cost::by_route(costs, otherwise));
-    } else if otherwise != 1 {
-        rule = rule.cost(move |_| otherwise);
+    if spec.cost.is_some() || !spec.costs.0.is_empty() {
+        rule = with_costs(rule, spec);
     }
     for trial in &spec.trials {
         rule = rule.trial(registry.get(&trial.value)?.policy().clone());
@@ -77,6 +73,23 @@ fn make(spec: &RuleSpec, registry: &Registry, client_ip: &ClientIp) -> Option<Ru
         rule = rule.with_on_failure(on_failure);
     }
     Some(if spec.shadow { rule.shadow() } else { rule })
+}
+
+/// Sets the cost of a request: that of its route, or of its method, or the one of all others.
+fn with_costs(rule: Rule, spec: &RuleSpec) -> Rule {
+    let costs = spec.costs.0.iter().map(|(name, cost)| (&*name.value, *cost));
+    let (routes, methods): (Vec<_>, Vec<_>) = costs.partition(|(name, _)| name.contains('/'));
+    let method = |(name, cost): (&str, u64)| Some((name.parse::<Method>().ok()?, cost));
+    let (methods, others): (Vec<_>, _) =
+        (methods.into_iter().filter_map(method).collect(), spec.cost.unwrap_or(1));
+    let by_method = move |parts: &Parts| {
+        let found = methods.iter().find(|(method, _)| *method == parts.method);
+        found.map_or(others, |(_, cost)| *cost)
+    };
+    match routes.is_empty() {
+        true => rule.cost(by_method),
+        false => rule.cost(cost::by_route_or_else(routes, by_method)),
+    }
 }
 
 /// The policy of each request: the one of its tier, or that of the rule.

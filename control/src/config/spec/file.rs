@@ -125,7 +125,8 @@ pub(in crate::config) struct RuleSpec {
     pub(in crate::config) only: Option<At<Vec<Route>>>,
     /// The units that a request costs. The default is 1.
     pub(in crate::config) cost: Option<u64>,
-    /// The units that requests to certain routes cost instead, such as `"POST /reports" = 10`.
+    /// The units that requests to certain routes or with certain methods cost instead, such as
+    /// `"POST /reports" = 10` or `POST = 5`. A route takes precedence over a method.
     #[serde(default)]
     pub(in crate::config) costs: Entries<u64>,
     /// Where the tier of a request is found.

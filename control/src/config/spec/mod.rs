@@ -19,5 +19,5 @@ pub(super) use self::{
     resilience::{MemorySpec, ResilienceSpec},
     secret::{HexSecret, Secret},
     store::{RegionsSpec, StoreSpec},
-    texts::{HeaderText, Route, Text, Time},
+    texts::{HeaderText, Route, Text, Time, is_method},
 };
