@@ -9,7 +9,7 @@ use super::{
     Claims,
     document::At,
     keys::{self, Extract},
-    spec::{FileSpec, RuleSpec, TierSpec},
+    spec::{FileSpec, HeadersSpec, RuleSpec, TierSpec, set},
 };
 use crate::registry::{Registered, Registry};
 
@@ -31,23 +31,16 @@ impl Rules {
         let (first, rest) = self.rules.split_first()?;
         let layer = RateLimitLayer::new(limiter.clone(), first.clone());
         let layer = rest.iter().fold(layer, |layer, rule| layer.and(rule.clone()));
-        let FileSpec { enabled, exempt, exempt_preflights, .. } = &self.spec;
-        let FileSpec { headers, delay, jitter, plain_text, .. } = &self.spec;
-        let mut layer = layer.enabled(enabled.unwrap_or(true));
-        layer = exempt.iter().fold(layer, |layer, it| layer.exempt(route::is(&it.0)));
-        if *exempt_preflights {
-            layer = layer.exempt(route::is_preflight);
-        }
-        if let Some(headers) = headers {
-            layer = layer.headers(headers.headers());
-        }
-        if let Some(delay) = delay {
-            layer = layer.delay(delay.0);
-        }
-        if let Some(jitter) = jitter {
-            layer = layer.jitter(jitter.0);
-        }
-        Some(if *plain_text { layer.plain_text() } else { layer })
+        let FileSpec { enabled, exempt, exempt_preflights, plain_text, .. } = &self.spec;
+        let FileSpec { headers, delay, jitter, .. } = &self.spec;
+        let layer = exempt.iter().fold(layer, |layer, it| layer.exempt(route::is(&it.0)));
+        let layer = if *exempt_preflights { layer.exempt(route::is_preflight) } else { layer };
+        let layer = if *plain_text { layer.plain_text() } else { layer };
+        let layer = set(layer, *enabled, RateLimitLayer::enabled);
+        let headers = headers.as_ref().map(HeadersSpec::headers);
+        let layer = set(layer, headers, RateLimitLayer::headers);
+        let layer = set(layer, delay.map(Into::into), RateLimitLayer::delay);
+        Some(set(layer, jitter.map(Into::into), RateLimitLayer::jitter))
     }
 }
 
@@ -69,9 +62,7 @@ fn make(spec: &RuleSpec, registry: &Registry, client_ip: &ClientIp) -> Option<Ru
     for trial in &spec.trials {
         rule = rule.trial(registry.get(&trial.value)?.policy().clone());
     }
-    if let Some(on_failure) = spec.on_failure {
-        rule = rule.with_on_failure(on_failure);
-    }
+    rule = set(rule, spec.on_failure, Rule::with_on_failure);
     Some(if spec.shadow { rule.shadow() } else { rule })
 }
 

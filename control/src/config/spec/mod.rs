@@ -15,7 +15,7 @@ pub(super) use self::{
     file::{ClientIpSpec, FileSpec, PolicySpec, RuleSpec, TierSpec},
     headers::HeadersSpec,
     key::KeySpec,
-    or_off::OrOff,
+    or_off::{OrOff, set},
     resilience::{MemorySpec, ResilienceSpec},
     secret::{HexSecret, Secret},
     store::{RegionsSpec, StoreSpec},

@@ -29,6 +29,12 @@ pub(in crate::config) struct HeaderText(pub(in crate::config) HeaderName);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::config) struct Time(pub(in crate::config) Duration);
 
+impl From<Time> for Duration {
+    fn from(time: Time) -> Self {
+        time.0
+    }
+}
+
 impl Text for Route {
     const ALLOWED: &str = "\"/path\", or \"METHOD /path\" with the method in upper case";
 
