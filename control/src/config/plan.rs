@@ -113,7 +113,9 @@ fn client_ip(spec: Option<&At<ClientIpSpec>>) -> Result<ClientIp, Mistake> {
     let source = source.map_err(|error| Mistake::new(error).at(span.clone()))?;
     match &spec.ipv6_prefix {
         None => Ok(source),
-        Some(bits) => source.ipv6_prefix(bits.value).map_err(|error| bits.mistake(error)),
+        Some(bits) => {
+            source.ipv6_prefix(bits.get()).map_err(|error| Mistake::new(error).at(span.clone()))
+        }
     }
 }
 

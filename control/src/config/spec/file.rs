@@ -8,7 +8,7 @@ use serde::{
     de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use super::{HeaderText, HeadersSpec, KeySpec, ResilienceSpec, Route, StoreSpec, Time};
+use super::{HeaderText, HeadersSpec, KeySpec, ResilienceSpec, Route, StoreSpec, Time, Within};
 use crate::config::document::{At, Entries};
 
 /// The limits of a service.
@@ -65,7 +65,7 @@ pub(in crate::config) struct ClientIpSpec {
     #[serde(default)]
     pub(in crate::config) trusted_proxies: Vec<At<String>>,
     /// The number of leading bits of an IPv6 address that are charged, 1 to 128. The default is 64.
-    pub(in crate::config) ipv6_prefix: Option<At<u32>>,
+    pub(in crate::config) ipv6_prefix: Option<Within<1, 128>>,
 }
 
 /// A policy: its quota as a text, or a table with the quota and other fields.
