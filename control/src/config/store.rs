@@ -17,7 +17,7 @@ use super::{
 pub struct StoreConfig {
     stores: Stores,
     resilience: Resilience,
-    /// What the file says, to find out whether it has changed.
+    /// The fields of the file, which are compared with those of a later file.
     spec: (StoreSpec, ResilienceSpec),
 }
 

@@ -7,7 +7,7 @@ use serde::de::{Error, Expected, Unexpected};
 /// A mistake in a configuration.
 #[derive(Debug, Clone, Default)]
 pub(in crate::config) struct Mistake {
-    /// What was found, in one line.
+    /// The value or text that was found, in one line.
     pub(in crate::config) message: String,
     /// The place in the text, in bytes.
     pub(in crate::config) span: Option<Range<usize>>,

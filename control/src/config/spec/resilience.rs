@@ -1,31 +1,32 @@
-//! What happens while the store is slow or cannot answer.
+//! The treatment of a store that is slow or cannot answer.
 
 use plimsoll::{BreakerConfig, MemoryConfig, Resilience};
 use serde::Deserialize;
 
 use super::{OrOff, Time, Timeout, Within, set};
 
-/// What happens while the store is slow or cannot answer.
+/// The treatment of a store that is slow or cannot answer.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table of `deadline`, `breaker`, `fallback` and others")]
 pub(in crate::config) struct ResilienceSpec {
     /// The longest time for which a check waits for the store. The default is `50ms`.
     pub(in crate::config) deadline: Option<Timeout>,
-    /// When the circuit breaker opens, or `off`.
+    /// The circuit breaker, or `off`.
     pub(in crate::config) breaker: Option<OrOff<BreakerSpec>>,
     /// The size of the memory store that decides while the store cannot answer, or `off`. The default is
     /// 100,000 keys in 64 MiB.
     pub(in crate::config) fallback: Option<OrOff<MemorySpec>>,
     /// The number of instances that share the limits while the store cannot answer. The default is 1.
     pub(in crate::config) instances: Option<Within<1, { u32::MAX }>>,
-    /// Whether a key that was just denied is denied again without the store. The default is true.
+    /// A key that was just denied is denied again without the store, unless this is false. The default is
+    /// true.
     pub(in crate::config) deny_cache: Option<bool>,
-    /// Whether units of leased quotas are taken in bulk. The default is true.
+    /// Units of leased quotas are taken in bulk, unless this is false. The default is true.
     pub(in crate::config) leases: Option<bool>,
 }
 
-/// When the circuit breaker opens, and how it closes.
+/// A circuit breaker: the conditions under which it opens and closes.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table of the fields of the breaker")]

@@ -41,7 +41,7 @@ text! {
         "32 hexadecimal digits, for which `${NAME}` may stand.";
 }
 
-/// What happens while the store cannot answer.
+/// The treatment of a request while the store cannot answer.
 #[derive(JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[expect(dead_code, reason = "only its schema is used")]

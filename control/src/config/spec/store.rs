@@ -1,4 +1,4 @@
-//! Where units are counted.
+//! The store that counts units.
 
 use plimsoll::RedisConfig;
 use serde::Deserialize;
@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::{HexSecret, MemorySpec, Secret, Timeout, Within, set};
 use crate::config::document::{At, Mistake};
 
-/// Where units are counted: in the memory of the process, in Redis, or in the Redis of each region and a
+/// The store that counts units: the memory of the process, a Redis, or the Redis of each region and a
 /// home that all regions share.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -38,17 +38,18 @@ pub(in crate::config) struct RedisSpec {
     pub(in crate::config) prefix: Option<At<String>>,
     /// 32 hexadecimal digits: the secret of the hash that names keys. The default is public.
     pub(in crate::config) secret: Option<HexSecret>,
-    /// Whether keys in the database contain the text of the charged key. The default is false.
+    /// If true, keys in the database contain the text of the charged key. The default is false.
     pub(in crate::config) plain_keys: Option<bool>,
     /// The number of connections to each server, 1 to 64. The default is 2.
     pub(in crate::config) connections: Option<Within<1, 64>>,
-    /// Whether checks that arrive while a call is in flight share the next one. The default is true.
+    /// Checks that arrive while a call is in flight share the next one, unless this is false. The default is
+    /// true.
     pub(in crate::config) batching: Option<bool>,
     /// The time that opening a connection may take. The default is `1s`.
     pub(in crate::config) connect_timeout: Option<Timeout>,
     /// The time that a reply may take. The default is `500ms`.
     pub(in crate::config) response_timeout: Option<Timeout>,
-    /// Whether the service starts without a connection, and connects in the background. The default is
+    /// If true, the service starts without a connection, and connects in the background. The default is
     /// false.
     pub(in crate::config) lazy: Option<bool>,
 }

@@ -10,7 +10,7 @@ use serde::{
 
 /// A type that is written as a text.
 pub(in crate::config) trait Text: Sized {
-    /// What is allowed, for errors.
+    /// The allowed texts, for errors.
     const ALLOWED: &str;
 
     /// Returns the value of a text, or `None` if the text is not allowed.
