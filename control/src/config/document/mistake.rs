@@ -59,7 +59,10 @@ impl Mistake {
         let list: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
         let allowed = if list.is_empty() { "none".to_owned() } else { list.join(", ") };
         let nearest = nearest(found, names).map(str::to_owned);
-        Self { nearest, ..Self::new(format_args!("unknown {what} `{found}`")).allowed(allowed) }
+        Self {
+            nearest,
+            ..Self::new(format_args!("unknown {what} `{}`", found.escape_debug())).allowed(allowed)
+        }
     }
 }
 
