@@ -4,10 +4,15 @@
 //! change a limit on all instances at once, for a time. The admin page and the command line show which
 //! keys are limited, and change limits with a reason that is kept in an audit log.
 
+mod config;
+pub mod guide;
 mod key_type;
 mod registry;
 
 pub use self::{
+    config::{
+        Claims, Config, ConfigError, ConfigLayer, ConfigService, ConfigStatus, Format, StoreConfig,
+    },
     key_type::{KeyType, KeyTypeError, ParseKey},
     registry::{Registered, Registry, RegistryError, Source},
 };

@@ -1,0 +1,99 @@
+//! Values that keep their place in the text, for mistakes that are found after the value was read.
+
+use std::{fmt, marker::PhantomData, ops::Range};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, MapAccess, SeqAccess, Visitor},
+};
+
+use super::Mistake;
+
+/// A value and its place in the text, in bytes.
+#[derive(Debug, Clone, Default)]
+pub(in crate::config) struct At<T> {
+    pub(in crate::config) value: T,
+    pub(in crate::config) span: Range<usize>,
+}
+
+/// The name by which the deserializer knows [`At`]. It deserializes such a struct from the start and the
+/// end of the place, and the value.
+pub(super) const AT: &str = "plimsoll_control::At";
+
+impl<T> At<T> {
+    /// Returns the mistake of this value.
+    pub(in crate::config) fn mistake(&self, message: impl fmt::Display) -> Mistake {
+        Mistake::new(message).at(self.span.clone())
+    }
+}
+
+impl<T: PartialEq> PartialEq for At<T> {
+    /// Compares the values.
+    fn eq(&self, other: &Self) -> bool {
+        self.value == other.value
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct AtVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for AtVisitor<T> {
+            type Value = At<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<At<T>, A::Error> {
+                let mut bound = || seq.next_element::<usize>();
+                let (start, end) = (bound()?, bound()?);
+                let (Some(start), Some(end), Some(value)) = (start, end, seq.next_element()?)
+                else {
+                    return Err(A::Error::custom("a value without a place"));
+                };
+                Ok(At { value, span: start..end })
+            }
+        }
+
+        from.deserialize_struct(AT, &[], AtVisitor(PhantomData))
+    }
+}
+
+/// A table, in the order of the text.
+#[derive(Debug, PartialEq)]
+pub(in crate::config) struct Entries<T, N = At<String>>(pub(in crate::config) Vec<(N, T)>);
+
+impl<T, N> Default for Entries<T, N> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>, N: Deserialize<'de>> Deserialize<'de> for Entries<T, N> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct EntriesVisitor<T, N>(PhantomData<(T, N)>);
+
+        impl<'de, T, N> Visitor<'de> for EntriesVisitor<T, N>
+        where
+            T: Deserialize<'de>,
+            N: Deserialize<'de>,
+        {
+            type Value = Entries<T, N>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Entries(entries))
+            }
+        }
+
+        from.deserialize_map(EntriesVisitor(PhantomData))
+    }
+}

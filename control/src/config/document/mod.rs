@@ -1,0 +1,18 @@
+//! The text of a configuration as a tree of values that know their place, the same for all formats, and the
+//! deserializer that reads it.
+
+mod at;
+mod deserializer;
+mod json;
+mod mistake;
+mod node;
+mod parse;
+mod toml;
+mod yaml;
+
+pub(super) use self::{
+    at::{At, Entries},
+    mistake::Mistake,
+    node::Node,
+    parse::parse,
+};

@@ -1,0 +1,29 @@
+//! Limits from a file, which is read again when it changes.
+
+mod claims;
+#[expect(clippy::module_inception, reason = "it has the type `Config`")]
+mod config;
+mod document;
+mod error;
+mod file;
+mod follower;
+mod format;
+mod keys;
+mod layer;
+mod plan;
+mod rules;
+mod shared;
+mod spec;
+mod status;
+mod store;
+mod watch;
+
+pub use self::{
+    claims::Claims,
+    config::Config,
+    error::ConfigError,
+    format::Format,
+    layer::{ConfigLayer, ConfigService},
+    status::ConfigStatus,
+    store::StoreConfig,
+};

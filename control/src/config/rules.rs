@@ -1,0 +1,136 @@
+//! The rules of a configuration, and the layer that they make.
+
+use std::collections::{BTreeMap, HashMap};
+
+use http::{Method, request::Parts};
+use plimsoll::{Limiter, RateLimitLayer, Rule, Tiers, by::ClientIp, cost, route};
+
+use super::{
+    Claims,
+    document::At,
+    keys::{self, Extract},
+    spec::{FileSpec, HeadersSpec, RuleSpec, TierSpec, set},
+};
+use crate::registry::Registered;
+
+/// The rules of a configuration that is in force.
+pub(super) struct Rules {
+    rules: Vec<Rule>,
+    spec: FileSpec,
+}
+
+impl Rules {
+    /// Makes the rules of a valid configuration whose policies are registered.
+    /// It returns `None` if a policy is missing.
+    pub(super) fn new(
+        spec: FileSpec,
+        policies: &BTreeMap<String, Registered>,
+        client_ip: &ClientIp,
+    ) -> Option<Self> {
+        let rule = |rule: &At<RuleSpec>| make(&rule.value, policies, client_ip);
+        let rules = spec.rules.iter().flatten().map(rule).collect::<Option<_>>()?;
+        Some(Self { rules, spec })
+    }
+
+    /// Returns a layer with these rules over a limiter, or `None` without a rule.
+    pub(super) fn layer(&self, limiter: &Limiter) -> Option<RateLimitLayer> {
+        let (first, rest) = self.rules.split_first()?;
+        let layer = RateLimitLayer::new(limiter.clone(), first.clone());
+        let layer = rest.iter().fold(layer, |layer, rule| layer.and(rule.clone()));
+        let FileSpec { enabled, exempt, exempt_preflights, plain_text, .. } = &self.spec;
+        let FileSpec { headers, delay, jitter, .. } = &self.spec;
+        let layer = exempt.iter().fold(layer, |layer, it| layer.exempt(route::is(&it.0)));
+        let layer = if *exempt_preflights { layer.exempt(route::is_preflight) } else { layer };
+        let layer = if *plain_text { layer.plain_text() } else { layer };
+        let layer = set(layer, *enabled, RateLimitLayer::enabled);
+        let headers = headers.as_ref().map(HeadersSpec::headers);
+        let layer = set(layer, headers, RateLimitLayer::headers);
+        let layer = set(layer, delay.map(Into::into), RateLimitLayer::delay);
+        Some(set(layer, jitter.map(Into::into), RateLimitLayer::jitter))
+    }
+}
+
+fn make(
+    spec: &RuleSpec,
+    policies: &BTreeMap<String, Registered>,
+    client_ip: &ClientIp,
+) -> Option<Rule> {
+    let key = keys::extract(&spec.key.value, client_ip);
+    let choice = Choice::new(spec, policies)?;
+    let rule = choice.rule(key);
+    let routes: Option<Vec<_>> =
+        spec.only.as_ref().map(|only| only.value.iter().map(|it| route::is(&it.0)).collect());
+    let mut rule = rule.only(move |parts| {
+        let matches = routes.as_ref().is_none_or(|routes| routes.iter().any(|is| is(parts)));
+        matches && choice.of(parts).is_enabled()
+    });
+    if spec.cost.is_some() || !spec.costs.0.is_empty() {
+        rule = with_costs(rule, spec);
+    }
+    for trial in &spec.trials {
+        rule = rule.trial(policies.get(&trial.value)?.policy().clone());
+    }
+    rule = set(rule, spec.on_failure, Rule::with_on_failure);
+    Some(if spec.shadow { rule.shadow() } else { rule })
+}
+
+/// Sets the cost of a request: that of its route, or of its method, or the one of all others.
+fn with_costs(rule: Rule, spec: &RuleSpec) -> Rule {
+    let costs = spec.costs.0.iter().map(|(name, cost)| (&*name.value, *cost));
+    let (routes, methods): (Vec<_>, Vec<_>) = costs.partition(|(name, _)| name.contains('/'));
+    let method = |(name, cost): (&str, u64)| Some((name.parse::<Method>().ok()?, cost));
+    let (methods, others): (Vec<_>, _) =
+        (methods.into_iter().filter_map(method).collect(), spec.cost.unwrap_or(1));
+    let by_method = move |parts: &Parts| {
+        let found = methods.iter().find(|(method, _)| *method == parts.method);
+        found.map_or(others, |(_, cost)| *cost)
+    };
+    match routes.is_empty() {
+        true => rule.cost(by_method),
+        false => rule.cost(cost::by_route_or_else(routes, by_method)),
+    }
+}
+
+/// The policy of each request: the one of its tier, or that of the rule.
+struct Choice {
+    tier: Option<TierSpec>,
+    tiers: HashMap<String, Registered>,
+    otherwise: Registered,
+}
+
+impl Choice {
+    fn new(spec: &RuleSpec, policies: &BTreeMap<String, Registered>) -> Option<Self> {
+        let policy = |(tier, policy): &(At<String>, At<String>)| {
+            Some((tier.value.clone(), policies.get(&policy.value)?.clone()))
+        };
+        Some(Self {
+            tier: spec.tier.as_ref().map(|tier| tier.value.clone()),
+            tiers: spec.tiers.0.iter().map(policy).collect::<Option<_>>()?,
+            otherwise: policies.get(&spec.policy.value)?.clone(),
+        })
+    }
+
+    fn rule(&self, key: Extract) -> Rule {
+        let otherwise = self.otherwise.policy().clone();
+        let Some(tier) = self.tier.clone() else {
+            return Rule::new(otherwise, move |parts| key(parts));
+        };
+        let tiers = self.tiers.iter().fold(Tiers::<String>::or_else(otherwise), |tiers, it| {
+            tiers.tier(it.0.clone(), it.1.policy().clone())
+        });
+        tiers.rule(move |parts| tier_of(&tier, parts).map(str::to_owned), move |parts| key(parts))
+    }
+
+    /// Returns the policy of a request.
+    fn of(&self, parts: &Parts) -> &Registered {
+        let tier = self.tier.as_ref().and_then(|tier| tier_of(tier, parts));
+        tier.and_then(|tier| self.tiers.get(tier)).unwrap_or(&self.otherwise)
+    }
+}
+
+fn tier_of<'p>(tier: &TierSpec, parts: &'p Parts) -> Option<&'p str> {
+    match tier {
+        TierSpec::Header(name) => parts.headers.get(&name.0)?.to_str().ok(),
+        TierSpec::Claim(name) => parts.extensions.get::<Claims>()?.get(name),
+    }
+}

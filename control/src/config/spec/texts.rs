@@ -1,0 +1,136 @@
+//! Texts of a certain form.
+
+use std::{fmt, marker::PhantomData, time::Duration};
+
+use http::{HeaderName, Method};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, Visitor},
+};
+
+/// A type that is written as a text.
+pub(in crate::config) trait Text: Sized {
+    /// The allowed texts, for errors.
+    const ALLOWED: &str;
+
+    /// Returns the value of a text, or `None` if the text is not allowed.
+    fn parse(text: &str) -> Option<Self>;
+}
+
+/// A route: `/path`, or `METHOD /path`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::config) struct Route(pub(in crate::config) String);
+
+/// The name of a header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::config) struct HeaderText(pub(in crate::config) HeaderName);
+
+/// A duration of at most one hour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::config) struct Time(Duration);
+
+/// A duration from 1 ms to one hour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::config) struct Timeout(Duration);
+
+impl From<Timeout> for Duration {
+    fn from(time: Timeout) -> Self {
+        time.0
+    }
+}
+
+impl From<Time> for Duration {
+    fn from(time: Time) -> Self {
+        time.0
+    }
+}
+
+impl Text for Route {
+    const ALLOWED: &str = "\"/path\", or \"METHOD /path\" with the method in upper case";
+
+    /// Accepts what [`plimsoll::route::is`] accepts, which panics at other texts.
+    fn parse(text: &str) -> Option<Self> {
+        let (method, path) =
+            text.split_once(' ').map_or((None, text), |(method, path)| (Some(method), path));
+        let in_path = |byte: u8| byte > b' ' && !matches!(byte, b'?' | b'#' | 0x7f);
+        let is_path = path.starts_with('/') && path.bytes().all(in_path);
+        (method.is_none_or(is_method) && is_path).then(|| Self(text.to_owned()))
+    }
+}
+
+/// Returns whether a text is a method in upper case.
+pub(in crate::config) fn is_method(text: &str) -> bool {
+    !text.bytes().any(|byte| byte.is_ascii_lowercase()) && text.parse::<Method>().is_ok()
+}
+
+impl Text for HeaderText {
+    const ALLOWED: &str = "the name of a header: letters, digits and !#$%&'*+-.^_`|~";
+
+    fn parse(text: &str) -> Option<Self> {
+        HeaderName::from_bytes(text.as_bytes()).ok().map(Self)
+    }
+}
+
+impl Text for Time {
+    const ALLOWED: &str =
+        "a whole number and ms, s, min or h, as a text, up to \"1h\", such as \"50ms\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        const MAX: Duration = Duration::from_secs(3_600);
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (count, unit) = text.split_at(digits);
+        let millis = match unit.trim_start() {
+            "ms" => 1,
+            "s" => 1_000,
+            "min" => 60_000,
+            "h" => 3_600_000,
+            _ => return None,
+        };
+        let time = Duration::from_millis(count.parse::<u64>().ok()?.checked_mul(millis)?);
+        (time <= MAX).then_some(Self(time))
+    }
+}
+
+impl Text for Timeout {
+    const ALLOWED: &str =
+        "a whole number and ms, s, min or h, as a text, from \"1ms\" to \"1h\", such as \"50ms\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        Time::parse(text).filter(|time| !time.0.is_zero()).map(|time| Self(time.0))
+    }
+}
+
+/// Reads a text.
+fn read<'de, T: Text, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    struct TextVisitor<T>(PhantomData<T>);
+
+    impl<T: Text> Visitor<'_> for TextVisitor<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(T::ALLOWED)
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+            let allowed = T::ALLOWED;
+            T::parse(text).ok_or_else(|| {
+                E::custom(format_args!("found the text {text:?}, allowed is {allowed}"))
+            })
+        }
+    }
+
+    from.deserialize_str(TextVisitor(PhantomData))
+}
+
+/// Implements the trait of serde for types that are written as texts.
+macro_rules! texts {
+    ($($type:ident),+) => {
+        $(impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                read(from)
+            }
+        })+
+    };
+}
+
+texts!(Route, HeaderText, Time, Timeout);
