@@ -5,9 +5,16 @@
 //! keys are limited, and change limits with a reason that is kept in an audit log.
 
 mod key_type;
+mod offenders;
+mod overrides;
 mod registry;
 
 pub use self::{
     key_type::{KeyType, KeyTypeError, ParseKey},
+    offenders::{Offender, Offenders},
+    overrides::{
+        AuditAction, AuditEntry, Change, NewAuditEntry, NewOverride, Override, OverrideError,
+        OverrideKind, Overrides, OverridesStatus,
+    },
     registry::{Registered, Registry, RegistryError, Source},
 };
