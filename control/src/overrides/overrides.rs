@@ -278,9 +278,7 @@ impl Overrides {
 
     /// Applies a change that is stored.
     async fn applied(&self, field: &str, change: Change) -> Result<Change, OverrideError> {
-        if let Some(message) = self.0.follow().await.remove(field) {
-            return Err(OverrideError::NotApplied { message });
-        }
+        self.0.follow_one(field).await?;
         let shown = |entry: Option<Override>| entry.map(|it| self.shown(it));
         Ok(Change { before: shown(change.before), after: shown(change.after), ..change })
     }
