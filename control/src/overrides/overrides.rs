@@ -82,6 +82,9 @@ impl Overrides {
 
     /// Connects to the overrides in Redis, which all instances of a service share, and applies them.
     ///
+    /// The process follows the overrides as long as it has a handle. After the last one is dropped, what is in
+    /// force stays.
+    ///
     /// # Errors
     ///
     /// Returns an error if the URL is not valid, or if Redis does not answer.

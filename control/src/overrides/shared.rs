@@ -12,7 +12,7 @@ use std::{
 use plimsoll::{Clock, Key};
 use tokio::{
     task::AbortHandle,
-    time::{MissedTickBehavior, interval, sleep},
+    time::{Instant, MissedTickBehavior, interval_at, sleep},
 };
 
 use super::{
@@ -277,7 +277,8 @@ async fn end(shared: Weak<Shared>) {
 
 /// Follows the store, until the handles of the overrides are dropped.
 async fn poll(shared: Weak<Shared>) {
-    let mut interval = interval(POLL_INTERVAL);
+    // The first poll was made before this task was started.
+    let mut interval = interval_at(Instant::now() + POLL_INTERVAL, POLL_INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
