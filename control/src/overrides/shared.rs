@@ -109,13 +109,16 @@ impl Shared {
         Ok(changed.change)
     }
 
-    /// Learns the changes of other instances.
-    pub(super) async fn poll(&self) -> Result<(), OverrideError> {
-        let Backend::Redis(backend) = &self.backend else { return Ok(()) };
+    /// Learns the changes of other instances. Returns whether there were any.
+    pub(super) async fn poll(&self) -> Result<bool, OverrideError> {
+        let Backend::Redis(backend) = &self.backend else { return Ok(false) };
         let _turn = self.turn.lock().await;
+        let state = |known: &Known| (known.version, known.generation);
+        let before = state(&self.known());
         let result = self.poll_in_turn(backend).await;
-        self.known().store_error = result.as_ref().err().map(ToString::to_string);
-        result
+        let mut known = self.known();
+        known.store_error = result.as_ref().err().map(ToString::to_string);
+        result.map(|()| state(&known) != before)
     }
 
     /// Polls while this task has the turn. If the store has lost overrides, puts them back.

@@ -55,7 +55,7 @@ async fn poll(shared: Weak<Shared>) {
         interval.tick().await;
         let Some(shared) = shared.upgrade() else { return };
         // An error is in the status, and the next poll tries again.
-        if shared.poll().await.is_ok() {
+        if shared.poll().await.is_ok_and(|has_changed| has_changed) {
             drop(shared.follow().await);
         }
     }
