@@ -62,6 +62,7 @@ impl Known {
     /// Takes over a change of the store, if it is the only one since the known version. Returns whether it
     /// was.
     pub(super) fn take(&mut self, field: &str, previous: u64, change: &Change) -> bool {
+        self.store_error = None;
         if self.version != previous {
             return false;
         }

@@ -1,6 +1,6 @@
 //! What Redis keeps, and what happens when it has lost it.
 
-use std::time::Duration;
+use std::{process::Command, time::Duration};
 
 use plimsoll::{Limiter, Policy};
 use plimsoll_control::{
@@ -220,4 +220,59 @@ async fn the_rights_on_the_page_are_enough() {
         assert!(start.elapsed() < Duration::from_secs(20));
         sleep(Duration::from_millis(100)).await;
     }
+}
+
+#[tokio::test]
+async fn an_instance_sends_one_command_a_second_and_none_for_a_check() {
+    let server = Server::start();
+    let (registry, limiter) = (Registry::default(), Limiter::in_memory());
+    let policy = Policy::new("api", "1/min").expect("a policy");
+    registry.register(policy.clone(), Source::Code, KeyType::Integer).expect("a new name");
+    let overrides = Overrides::connect(&server.url(), registry, limiter.clone()).await;
+    let overrides = overrides.expect("an answer");
+    overrides.set(new(Some(1), quota("5/min"), None)).await.expect("set");
+    let scripts = || {
+        let calls = server.info("commandstats", "cmdstat_evalsha");
+        let calls = calls.trim_start_matches("calls=").split(',').next().map(str::parse::<u64>);
+        calls.and_then(Result::ok).unwrap_or_default()
+    };
+    let (before, start) = (scripts(), Instant::now());
+    while start.elapsed() < Duration::from_secs(3) {
+        (0..100).for_each(|key| drop(limiter.check_now(policy.charge(key, 1))));
+        sleep(Duration::from_millis(10)).await;
+    }
+    let (sent, most) = (scripts() - before, start.elapsed().as_secs() + 1);
+    assert!((1..=most).contains(&sent), "{sent} commands in {:?}", start.elapsed());
+}
+
+/// A server that keeps its connections and does not answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_override_ends_while_redis_hangs_and_redis_is_followed_again() {
+    let server = Server::start();
+    let one = instance(&server.url()).await;
+    let left = Duration::from_secs(3);
+    let ends = Instant::now() + left;
+    one.overrides.set(new(None, OverrideKind::Off, Some(left))).await.expect("set");
+    let api = one.registry.get("api").expect("it is registered");
+    let signal = |name: &str| {
+        let status = Command::new("kill").args([name, &server.pid().to_string()]).status();
+        assert!(status.expect("kill runs").success());
+    };
+    signal("-STOP");
+    let change = one.overrides.set(new(Some(1), quota("5/min"), None)).await;
+    let lost = matches!(change, Err(OverrideError::Unavailable { may_apply: true, .. }));
+    assert!(lost, "{change:?}");
+    assert!(one.overrides.status().unheard > Duration::from_secs(1));
+    while !api.is_enabled() {
+        assert!(ends.elapsed() < Duration::from_secs(5));
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert!(Instant::now() >= ends);
+    signal("-CONT");
+    let start = Instant::now();
+    while one.overrides.set(new(None, quota("7/min"), None)).await.is_err() {
+        assert!(start.elapsed() < Duration::from_secs(20));
+    }
+    assert_eq!(one.policy.quota().limit(), 7);
+    assert_eq!(one.overrides.status().error, None);
 }
