@@ -7,6 +7,8 @@
 mod config;
 pub mod guide;
 mod key_type;
+mod offenders;
+mod overrides;
 mod registry;
 
 pub use self::{
@@ -14,5 +16,10 @@ pub use self::{
         Claims, Config, ConfigError, ConfigLayer, ConfigService, ConfigStatus, Format, StoreConfig,
     },
     key_type::{KeyType, KeyTypeError, ParseKey},
+    offenders::{Offender, Offenders},
+    overrides::{
+        AuditAction, AuditEntry, Change, NewAuditEntry, NewOverride, Override, OverrideError,
+        OverrideKind, Overrides, OverridesConfig, OverridesStatus,
+    },
     registry::{Registered, Registry, RegistryError, Source},
 };

@@ -1,0 +1,293 @@
+//! The handle to the offenders of a process.
+
+use std::{
+    cell::Cell,
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use plimsoll::{Clock, Decision, Key, OutcomeKind, SystemClock};
+use tokio::{task::AbortHandle, time::sleep};
+
+use super::{
+    Offender,
+    counts::{Counts, PolicyCounts},
+    fleet::{Fleet, LASTS, Report},
+    offender::{by_denials, by_units, first},
+};
+use crate::{OverrideError, Overrides, overrides::digest};
+
+/// The keys that are denied most and that spend most, by policy. Clones share the counts.
+///
+/// Counts are halved each minute, so they tell of the last one to two minutes. Every denial is counted. Of
+/// the admitted checks, one in [`SAMPLE`](Self::SAMPLE) is picked at random and counts as so many, so the
+/// units of a key are an estimate.
+///
+/// The memory is bounded: for each of at most [`MAX_POLICIES`](Self::MAX_POLICIES) policies, it has room
+/// for as many keys as `capacity` says, however many there are.
+///
+/// ```
+/// use plimsoll::{Limiter, Policy, RateLimitLayer, Rule, by};
+/// use plimsoll_control::Offenders;
+///
+/// let offenders = Offenders::new(100).show_keys();
+/// let limiter = Limiter::in_memory();
+/// let policy = Policy::new("api", "1/min")?;
+/// let rule = Rule::new(policy.clone(), by::header("x-api-key"));
+/// let layer = RateLimitLayer::new(limiter.clone(), rule).on_decision({
+///     let offenders = offenders.clone();
+///     move |decision, _| offenders.record(decision)
+/// });
+///
+/// for _ in 0..4 {
+///     offenders.record(&limiter.check_now(policy.charge("mallory", 1))?);
+/// }
+/// let top = offenders.top("api", 10);
+/// assert_eq!((top[0].key.as_str(), top[0].denied), ("mallory", 3));
+/// # Ok::<(), plimsoll::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Offenders(Arc<Kept>);
+
+#[derive(Debug)]
+struct Kept {
+    capacity: usize,
+    clock: Arc<dyn Clock>,
+    show_keys: AtomicBool,
+    policies: PolicyCounts,
+    fleet: OnceLock<Shared>,
+}
+
+/// The place to which the counts are reported, and the task that does it.
+#[derive(Debug)]
+struct Shared {
+    fleet: Fleet,
+    task: AbortHandle,
+}
+
+/// The number of keys of a policy that a process reports in each order.
+const REPORTED: usize = 50;
+
+thread_local! {
+    /// The number of admitted checks until one is counted.
+    static UNTIL_SAMPLE: Cell<u64> = const { Cell::new(0) };
+    static RANDOM: Cell<u64> = const { Cell::new(0) };
+}
+
+impl Offenders {
+    /// One in so many admitted checks is counted.
+    pub const SAMPLE: u64 = 64;
+
+    /// The maximum number of policies whose keys are counted.
+    pub const MAX_POLICIES: usize = 256;
+
+    /// Creates counts with room for `capacity` keys of each policy, from 1 to 10,000. A key is found if it
+    /// has more than one in `capacity` of the denials or units of its policy.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        Self::with_clock(capacity, SystemClock::new())
+    }
+
+    /// Creates counts that are halved by this clock.
+    #[must_use]
+    pub fn with_clock(capacity: usize, clock: impl Clock) -> Self {
+        Self(Arc::new(Kept {
+            capacity: capacity.clamp(1, 10_000),
+            clock: Arc::new(clock),
+            show_keys: AtomicBool::new(false),
+            policies: PolicyCounts::default(),
+            fleet: OnceLock::new(),
+        }))
+    }
+
+    /// Shows keys in the clear, as [`Key::display_revealed`] prints them. The default is a digest such as
+    /// `#1f2e3d4c`.
+    #[must_use]
+    pub fn show_keys(self) -> Self {
+        self.0.show_keys.store(true, Ordering::Relaxed);
+        self
+    }
+
+    /// Counts a decision. Call it from
+    /// [`RateLimitLayer::on_decision`](plimsoll::RateLimitLayer::on_decision).
+    #[inline]
+    pub fn record(&self, decision: &Decision<'_>) {
+        if decision.is_allowed() {
+            let left = UNTIL_SAMPLE.get();
+            if left > 1 {
+                UNTIL_SAMPLE.set(left - 1);
+                return;
+            }
+        }
+        self.count(decision);
+    }
+
+    /// Returns the keys of a policy that are denied most, the first one most. Keys with equal denials are in
+    /// the order of the units that they spent.
+    #[must_use]
+    pub fn top(&self, policy: &str, count: usize) -> Vec<Offender> {
+        first(self.offenders(policy), count, by_denials)
+    }
+
+    /// Returns the keys of a policy that spend most, the first one most.
+    #[must_use]
+    pub fn top_spenders(&self, policy: &str, count: usize) -> Vec<Offender> {
+        first(self.offenders(policy), count, by_units)
+    }
+
+    /// Reports the keys of this process to Redis every 5 s, beside these overrides, so that all processes of
+    /// the service can sum them. A report has the first 50 keys of each policy in both orders. It counts for
+    /// 15 s. Does nothing if the overrides are in memory, or if it was called before.
+    ///
+    /// The processes of a service should agree about [`show_keys`](Self::show_keys): a digest and a key in the
+    /// clear are not summed.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime.
+    pub fn share(&self, overrides: &Overrides) {
+        self.0.fleet.get_or_init(|| {
+            let task = tokio::spawn(report(Arc::downgrade(&self.0))).abort_handle();
+            Shared { fleet: Fleet::new(overrides), task }
+        });
+    }
+
+    /// Returns the keys of a policy that are denied most, summed over all processes that
+    /// [share](Self::share) their counts, the first one most.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if Redis does not answer.
+    pub async fn top_of_fleet(
+        &self,
+        policy: &str,
+        count: usize,
+    ) -> Result<Vec<Offender>, OverrideError> {
+        Ok(first(self.of_fleet(policy).await?, count, by_denials))
+    }
+
+    /// Returns the keys of a policy that spend most, summed over all processes that
+    /// [share](Self::share) their counts, the first one most.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if Redis does not answer.
+    pub async fn top_spenders_of_fleet(
+        &self,
+        policy: &str,
+        count: usize,
+    ) -> Result<Vec<Offender>, OverrideError> {
+        Ok(first(self.of_fleet(policy).await?, count, by_units))
+    }
+
+    async fn of_fleet(&self, policy: &str) -> Result<Vec<Offender>, OverrideError> {
+        let offenders = self.offenders(policy);
+        match self.0.fleet.get() {
+            Some(shared) => shared.fleet.add_others(policy, offenders).await,
+            None => Ok(offenders),
+        }
+    }
+
+    #[inline(never)]
+    fn count(&self, decision: &Decision<'_>) {
+        let minute = self.minute();
+        if decision.is_allowed() {
+            UNTIL_SAMPLE.set(1 + random() % (2 * Self::SAMPLE - 1));
+        }
+        for outcome in decision.outcomes().iter() {
+            let (denied, spent) = match outcome.kind() {
+                OutcomeKind::Denied => (1, 0),
+                OutcomeKind::Allowed => (0, outcome.granted().saturating_mul(Self::SAMPLE)),
+                _ => continue,
+            };
+            let (policy, key) = (outcome.policy().name(), outcome.charge().key());
+            let add = |counts: &mut Counts| {
+                counts.halve_until(minute);
+                if denied > 0 {
+                    counts.denied.add(key, denied);
+                } else if spent > 0 {
+                    counts.spent.add(key, spent);
+                }
+            };
+            if self.0.policies.with(policy, add).is_none() {
+                self.0
+                    .policies
+                    .add(policy, Self::MAX_POLICIES, || Counts::new(self.0.capacity, minute));
+                self.0.policies.with(policy, add);
+            }
+        }
+    }
+
+    /// Returns all keys of a policy that have counts.
+    fn offenders(&self, policy: &str) -> Vec<Offender> {
+        let minute = self.minute();
+        let by_key = self.0.policies.with(policy, |counts| {
+            counts.halve_until(minute);
+            counts.by_key()
+        });
+        let offender = |(key, (denied, spent))| Offender { key: self.shown(&key), denied, spent };
+        by_key.into_iter().flatten().map(offender).collect()
+    }
+
+    /// Returns what this process reports: of each policy the keys that are denied most, and those that spend
+    /// most.
+    fn report(&self) -> Report {
+        let of_policy = |name: String| {
+            let mut reported = first(self.offenders(&name), REPORTED, by_denials);
+            for offender in first(self.offenders(&name), REPORTED, by_units) {
+                if !reported.contains(&offender) {
+                    reported.push(offender);
+                }
+            }
+            (name, reported)
+        };
+        let of_policies = self.0.policies.names().into_iter().map(of_policy);
+        of_policies.filter(|(_, reported)| !reported.is_empty()).collect()
+    }
+
+    fn minute(&self) -> u64 {
+        self.0.clock.now().as_micros() / 60_000_000
+    }
+
+    fn shown(&self, key: &Key) -> String {
+        if self.0.show_keys.load(Ordering::Relaxed) {
+            return key.display_revealed().to_string();
+        }
+        digest(key)
+    }
+}
+
+/// Reports the counts until their handles are dropped.
+async fn report(kept: Weak<Kept>) {
+    loop {
+        sleep(LASTS / 3).await;
+        let Some(offenders) = kept.upgrade().map(Offenders) else { return };
+        let report = offenders.report();
+        if let Some(shared) = offenders.0.fleet.get().filter(|_| !report.is_empty()) {
+            // The next report has the same counts.
+            let _ = shared.fleet.report(&report).await;
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Returns a random number, which need not be secret: xorshift, by Marsaglia.
+fn random() -> u64 {
+    let mut state = RANDOM.get();
+    if state == 0 {
+        state = RandomState::new().hash_one(()) | 1;
+    }
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    RANDOM.set(state);
+    state
+}

@@ -1,0 +1,194 @@
+//! The overrides that this process has applied to its policies.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::{Duration, SystemTime},
+};
+
+use plimsoll::{Key, Limiter};
+
+use super::{
+    entry::{Override, OverrideKind, find},
+    time::{to_millis, wall_time},
+};
+use crate::{Registered, Registry};
+
+/// The overrides by their fields.
+pub(super) type Entries = BTreeMap<String, Override>;
+
+/// The overrides that are applied, by their fields.
+#[derive(Debug, Default)]
+pub(super) struct Applied(HashMap<String, AppliedOverride>);
+
+/// An override that is applied.
+#[derive(Debug)]
+struct AppliedOverride {
+    policy: Registered,
+    key: Option<Key>,
+    kind: OverrideKind,
+    until_millis: u64,
+    /// The version of the override, and the generation of the store when it was applied.
+    version: (u64, u64),
+}
+
+/// Where overrides are applied.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) registry: Registry,
+    pub(super) limiter: Limiter,
+}
+
+/// The time of the store that has the overrides.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StoreTime {
+    pub(super) now_millis: u64,
+    /// Grows when the store has lost its data, and the blocks with them.
+    pub(super) generation: u64,
+}
+
+/// How long a quota of a key without an end is set for: as long as the library blocks a key.
+const NO_END: Duration = Limiter::MAX_BLOCK;
+
+impl Override {
+    /// Returns the time that is left to the override.
+    fn left(&self, now_millis: u64) -> Duration {
+        let left = |until| Duration::from_millis(to_millis(until).saturating_sub(now_millis));
+        self.until.map_or(NO_END, left).min(NO_END)
+    }
+}
+
+impl Applied {
+    /// Applies the entries that are in force, and ends all other ones. Returns why entries could not be
+    /// applied, by their fields.
+    pub(super) async fn follow(
+        &mut self,
+        entries: &Entries,
+        target: &Target,
+        time: StoreTime,
+    ) -> BTreeMap<String, String> {
+        let is_listed = |field: &&String| entries.contains_key(*field);
+        let removed: Vec<_> = self.0.keys().filter(|it| !is_listed(it)).cloned().collect();
+        let removed = removed.iter().map(|field| (field, None));
+        let listed = entries.iter().map(|(field, entry)| (field, Some(entry)));
+        let mut errors = BTreeMap::new();
+        // After one failure, the other blocks wait for the next round.
+        let mut can_block = true;
+        for (field, entry) in removed.chain(listed) {
+            let followed = self.follow_one(field, entry, target, time, &mut can_block).await;
+            followed.unwrap_or_else(|error| drop(errors.insert(field.clone(), error)));
+        }
+        errors
+    }
+
+    /// Applies an entry if it is in force, and otherwise ends what is applied.
+    pub(super) async fn follow_one(
+        &mut self,
+        field: &str,
+        entry: Option<&Override>,
+        target: &Target,
+        time: StoreTime,
+        can_block: &mut bool,
+    ) -> Result<(), String> {
+        let entry = entry.filter(|entry| entry.is_in_force(time.now_millis));
+        if let Some(applied) = self.0.get(field)
+            && !applied.may_stay(entry, target)
+        {
+            applied.end(target, time.now_millis, can_block).await?;
+            self.0.remove(field);
+        }
+        let Some(entry) = entry else { return Ok(()) };
+        let version = (entry.version, time.generation);
+        if self.0.get(field).is_some_and(|applied| applied.is_at(version)) {
+            return Ok(());
+        }
+        if let Some((policy, key)) = apply(entry, target, time, can_block).await? {
+            let until_millis = entry.until.map_or(u64::MAX, to_millis);
+            let applied = AppliedOverride { policy, key, kind: entry.kind, until_millis, version };
+            self.0.insert(field.to_owned(), applied);
+        }
+        Ok(())
+    }
+}
+
+impl AppliedOverride {
+    fn is_at(&self, version: (u64, u64)) -> bool {
+        self.version == version || (self.version.0 == version.0 && self.kind != OverrideKind::Block)
+    }
+
+    /// Returns whether the override may stay until this entry is applied.
+    fn may_stay(&self, entry: Option<&Override>, target: &Target) -> bool {
+        let registered = target.registry.get(self.policy.policy().name());
+        let is_registered = registered.is_some_and(|it| it.is_same(&self.policy));
+        is_registered
+            && entry.is_some_and(|entry| match (entry.kind, self.kind) {
+                (OverrideKind::Quota(_), OverrideKind::Quota(_)) => true,
+                // A new block does not make an old one shorter.
+                (OverrideKind::Block, OverrideKind::Block) => entry.version == self.version.0,
+                (kind, other) => kind == other,
+            })
+    }
+
+    /// Ends the override. A block whose time is over has ended by itself.
+    async fn end(
+        &self,
+        target: &Target,
+        now_millis: u64,
+        can_block: &mut bool,
+    ) -> Result<(), String> {
+        match (self.kind, self.key) {
+            (OverrideKind::Quota(_), Some(key)) => drop(self.policy.policy().remove_key_quota(key)),
+            (OverrideKind::Quota(_), None) => self.policy.set_override(None),
+            (OverrideKind::Off, _) => self.policy.set_enabled(true),
+            (OverrideKind::Block, Some(key)) if now_millis < self.until_millis => {
+                let charge = self.policy.policy().charge(key, 1);
+                sent(can_block, target.limiter.unblock(charge)).await?;
+            }
+            (OverrideKind::Block, _) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Applies an override, unless the registry does not have its policy. Returns the policy and the key.
+async fn apply(
+    entry: &Override,
+    target: &Target,
+    time: StoreTime,
+    can_block: &mut bool,
+) -> Result<Option<(Registered, Option<Key>)>, String> {
+    if target.registry.get(&entry.policy).is_none() {
+        return Ok(None);
+    }
+    // The error of the key would have its text.
+    let found = find(&target.registry, &entry.policy, entry.key.as_deref());
+    let (policy, key) =
+        found.map_err(|_| format!("a key under {} has another type here", entry.policy))?;
+    match (entry.kind, key) {
+        (OverrideKind::Quota(quota), Some(key)) => {
+            let until: SystemTime = wall_time() + entry.left(time.now_millis);
+            let set = policy.policy().set_key_quota(key, quota, until);
+            set.map_err(|error| error.to_string())?;
+        }
+        (OverrideKind::Quota(quota), None) => policy.set_override(Some(quota)),
+        (OverrideKind::Off, _) => policy.set_enabled(false),
+        (OverrideKind::Block, Some(key)) => {
+            let charge = policy.policy().charge(key, 1);
+            sent(can_block, target.limiter.block(charge, entry.left(time.now_millis))).await?;
+        }
+        (OverrideKind::Block, None) => {}
+    }
+    Ok(Some((policy, key)))
+}
+
+/// Sends a block or its end to the store of the limiter.
+async fn sent(
+    can_block: &mut bool,
+    request: impl Future<Output = Result<usize, plimsoll::Error>>,
+) -> Result<(), String> {
+    if !*can_block {
+        return Err("the store of the limiter does not answer".to_owned());
+    }
+    let sent = request.await;
+    *can_block = sent.is_ok();
+    sent.map(drop).map_err(|error| format!("a block was not stored: {error}"))
+}

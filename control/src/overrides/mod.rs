@@ -1,0 +1,22 @@
+//! Changes of limits that an operator makes while a service runs: with who made them, why, and until when.
+
+mod apply;
+mod audit;
+mod entry;
+mod error;
+mod known;
+mod memory;
+#[allow(clippy::module_inception, reason = "the type has the name of its module")]
+mod overrides;
+mod redis;
+mod shared;
+mod tasks;
+mod time;
+
+pub(crate) use self::entry::digest;
+pub use self::{
+    audit::{AuditAction, AuditEntry, NewAuditEntry},
+    entry::{Change, NewOverride, Override, OverrideKind},
+    error::OverrideError,
+    overrides::{Overrides, OverridesConfig, OverridesStatus},
+};

@@ -1,0 +1,278 @@
+//! What Redis keeps, and what happens when it has lost it.
+
+use std::{process::Command, time::Duration};
+
+use plimsoll::{Limiter, Policy};
+use plimsoll_control::{
+    AuditAction, KeyType, NewAuditEntry, NewOverride, Offenders, OverrideError, OverrideKind,
+    Overrides, Registry, Source,
+};
+use plimsoll_testing::servers::Server;
+use tokio::time::{Instant, sleep};
+
+use crate::{instance, new, quota, stored};
+
+#[tokio::test]
+async fn the_second_of_two_operators_learns_of_the_first() {
+    let server = Server::start();
+    let (one, two) = (instance(&server.url()).await, instance(&server.url()).await);
+    let unset = |kind| NewOverride { version: Some(0), ..new(None, kind, None) };
+    let first = one.overrides.set(unset(quota("5/min"))).await.expect("set");
+    let error = two.overrides.set(unset(quota("7/min"))).await.expect_err("a conflict");
+    let found = first.version;
+    assert!(
+        matches!(error, OverrideError::Conflict { expected: 0, found: it } if it == found),
+        "{error:?}"
+    );
+    let next = NewOverride { version: Some(found), ..new(None, quota("7/min"), None) };
+    let second = two.overrides.set(next).await.expect("set");
+    assert_eq!(second.before, first.after);
+    // The second instance has learnt what the first one had changed.
+    let change = one.overrides.set(new(Some(1), quota("3/min"), None)).await.expect("set");
+    assert!(change.version > second.version);
+    assert_eq!(one.policy.quota().limit(), 7);
+    one.overrides.remove("api", None, "dora", "done").await.expect("removed");
+    let again = two.overrides.remove("api", None, "dora", "done").await;
+    assert!(matches!(again, Err(OverrideError::NotFound)), "{again:?}");
+    let past = new(None, OverrideKind::Off, Some(Duration::ZERO));
+    let error = one.overrides.set(past).await.expect_err("it would end at once");
+    assert!(error.to_string().starts_with("until is a time in the past"), "{error}");
+}
+
+#[tokio::test]
+async fn the_audit_log_is_bounded_and_shows_no_keys() {
+    let server = Server::start();
+    let one = instance(&server.url()).await;
+    one.overrides.set(new(Some(424_242), quota("5/min"), None)).await.expect("set");
+    one.overrides.set(new(Some(424_242), OverrideKind::Block, None)).await.expect("set");
+    let reset = NewAuditEntry {
+        action: AuditAction::Reset,
+        policy: "api".into(),
+        key: Some("424242".into()),
+        before: Some("1 unit spent".into()),
+        after: None,
+        by: "dora".into(),
+        reason: "a test".into(),
+    };
+    one.overrides.record(reset.clone()).await.expect("written");
+    one.overrides.remove("api", Some("424242"), "dora", "done").await.expect("removed");
+    let audit = one.overrides.audit(10).await.expect("an answer");
+    let lines: Vec<_> = audit
+        .iter()
+        .map(|it| {
+            (it.action, it.before.as_deref().unwrap_or(""), it.after.as_deref().unwrap_or(""))
+        })
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            (AuditAction::Remove, "block", ""),
+            (AuditAction::Reset, "1 unit spent", ""),
+            (AuditAction::Set, "5/min", "block"),
+            (AuditAction::Set, "", "5/min"),
+        ]
+    );
+    let key = audit[0].key.clone().expect("a key");
+    assert!(audit.iter().all(|it| it.key.as_ref() == Some(&key)) && key.starts_with('#'));
+    let raw: redis::Value = server.ask("XRANGE plim:{overrides}:audit - +");
+    assert!(!format!("{raw:?}").contains("424242"), "{raw:?}");
+
+    for _ in 0..Overrides::MAX_AUDIT + 500 {
+        one.overrides.record(reset.clone()).await.expect("written");
+    }
+    let length: usize = server.ask("XLEN plim:{overrides}:audit");
+    assert!((Overrides::MAX_AUDIT..Overrides::MAX_AUDIT + 200).contains(&length), "{length}");
+    server.assert_all_keys_expire();
+}
+
+#[tokio::test]
+async fn what_an_operator_sets_in_an_emptied_redis_joins_what_was_lost() {
+    let server = Server::start();
+    let one = instance(&server.url()).await;
+    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
+    one.overrides.set(new(Some(1), quota("6/min"), None)).await.expect("set");
+    // The operator comes before the instance looks again.
+    while one.overrides.status().unheard > Duration::from_millis(100) {
+        sleep(Duration::from_millis(10)).await;
+    }
+    server.ask::<()>("FLUSHALL");
+    let two = instance(&server.url()).await;
+    two.overrides.set(new(Some(1), quota("8/min"), None)).await.expect("set");
+    two.overrides.set(new(Some(2), quota("9/min"), None)).await.expect("set");
+    let start = Instant::now();
+    while one.overrides.status().restores == 0 {
+        assert!(start.elapsed() < Duration::from_secs(10));
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(stored(&server).await, ["all=5/min", "1=8/min", "2=9/min"]);
+    let change = one.overrides.set(new(Some(3), quota("4/min"), None)).await.expect("set");
+    assert_eq!(change.before, None);
+    assert_eq!(one.policy.charge(1, 1).quota().limit(), 8);
+}
+
+/// A primary that had not copied its last changes before it failed over, or a snapshot from before.
+#[tokio::test]
+async fn changes_that_an_older_copy_of_the_data_lacks_are_put_back() {
+    let server = Server::start();
+    let one = instance(&server.url()).await;
+    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
+    one.overrides.set(new(Some(1), quota("6/min"), None)).await.expect("set");
+    server.ask::<()>("COPY plim:{overrides}:entries {overrides}");
+    one.overrides.set(new(Some(2), quota("7/min"), None)).await.expect("set");
+    one.overrides.remove("api", Some("1"), "dora", "done").await.expect("removed");
+    server.ask::<()>("COPY {overrides} plim:{overrides}:entries REPLACE");
+    let start = Instant::now();
+    while stored(&server).await != ["all=5/min", "2=7/min"] {
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", stored(&server).await);
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Values that another program has written.
+#[tokio::test]
+async fn what_is_no_override_is_skipped() {
+    let server = Server::start();
+    let one = instance(&server.url()).await;
+    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
+    for value in ["x", "1", "1 2", "1 0 {}", "1 0 {\"policy\":1}", "9999999999999999999999 0 x"] {
+        let mut connection = server.client().get_connection().expect("a connection");
+        let mut set = redis::cmd("HSET");
+        set.arg("plim:{overrides}:entries").arg(format!("api:{value}")).arg(value);
+        set.query::<()>(&mut connection).expect("set");
+    }
+    assert_eq!(stored(&server).await, ["all=5/min"]);
+    one.overrides.set(new(Some(1), quota("6/min"), None)).await.expect("set");
+    assert_eq!(stored(&server).await, ["all=5/min", "1=6/min"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_overrides_apply_everywhere_and_come_back() {
+    let server = Server::start();
+    let (one, two) = (instance(&server.url()).await, instance(&server.url()).await);
+    let start = Instant::now();
+    for key in 0..Overrides::MAX as u64 {
+        one.overrides.set(new(Some(key), quota("5/min"), None)).await.expect("set");
+    }
+    eprintln!("{} overrides set in {:?}", Overrides::MAX, start.elapsed());
+    let start = Instant::now();
+    while two.policy.key_quotas().len() < Overrides::MAX {
+        assert!(start.elapsed() < Duration::from_secs(30));
+        sleep(Duration::from_millis(10)).await;
+    }
+    eprintln!("known to another instance {:?} later", start.elapsed());
+    let error = two.overrides.set(new(Some(1 << 40), quota("5/min"), None)).await;
+    assert!(matches!(error, Err(OverrideError::TooMany)), "{error:?}");
+    let start = Instant::now();
+    let three = instance(&server.url()).await;
+    eprintln!("known to a new instance {:?} after its start", start.elapsed());
+    assert_eq!(three.overrides.list().len(), Overrides::MAX);
+    assert_eq!(three.policy.key_quotas().len(), Overrides::MAX);
+    drop((one, two));
+    server.ask::<()>("FLUSHALL");
+    let start = Instant::now();
+    while stored(&server).await.len() != Overrides::MAX {
+        assert!(start.elapsed() < Duration::from_secs(30));
+        sleep(Duration::from_millis(10)).await;
+    }
+    eprintln!("put back after {:?}", start.elapsed());
+}
+
+/// The rights of a user that the page on overrides names are enough, also for the sums of offenders.
+#[tokio::test]
+async fn the_rights_on_the_page_are_enough() {
+    let server = Server::start();
+    let page = include_str!("../../docs/overrides.md");
+    let rights = page.lines().find(|line| line.starts_with("`+evalsha")).expect("the rights");
+    let rights = rights.trim_matches('`');
+    server.ask::<()>(&format!(
+        "ACL SETUSER operator on >pw ~plim:{{overrides}}:* ~plim:{{offenders}}:* {rights}"
+    ));
+    let url = format!("redis://operator:pw@127.0.0.1:{}/", server.port);
+    let (registry, limiter) = (Registry::default(), Limiter::in_memory());
+    let policy = Policy::new("api", "1/min").expect("a policy");
+    registry.register(policy, Source::Code, KeyType::Integer).expect("a new name");
+    let overrides = Overrides::connect(&url, registry, limiter).await.expect("an answer");
+    overrides.set(new(Some(1), quota("5/min"), None)).await.expect("set");
+    overrides.remove("api", Some("1"), "dora", "done").await.expect("removed");
+    overrides
+        .set(new(Some(2), quota("5/min"), Some(Duration::from_millis(300))))
+        .await
+        .expect("set");
+    assert_eq!(overrides.audit(10).await.expect("an answer").len(), 3);
+    let start = Instant::now();
+    while server.ask::<u64>("HLEN plim:{overrides}:entries") > 4 {
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", overrides.status());
+        sleep(Duration::from_millis(10)).await;
+    }
+    server.ask::<()>("FLUSHALL");
+    while overrides.status().restores == 0 {
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", overrides.status());
+        sleep(Duration::from_millis(10)).await;
+    }
+    let offenders = Offenders::new(10);
+    offenders.share(&overrides);
+    offenders.top_of_fleet("api", 1).await.expect("an answer");
+    let reports = "plim:{offenders}:reports";
+    while server.ask::<u64>(&format!("EXISTS {reports}")) == 0 {
+        let policy = Policy::new("orders", "1/min").expect("a policy");
+        let limiter = Limiter::in_memory();
+        offenders.record(&limiter.check_now(policy.charge(1, 2)).expect("an embedded store"));
+        assert!(start.elapsed() < Duration::from_secs(20));
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_instance_sends_one_command_a_second_and_none_for_a_check() {
+    let server = Server::start();
+    let (registry, limiter) = (Registry::default(), Limiter::in_memory());
+    let policy = Policy::new("api", "1/min").expect("a policy");
+    registry.register(policy.clone(), Source::Code, KeyType::Integer).expect("a new name");
+    let overrides = Overrides::connect(&server.url(), registry, limiter.clone()).await;
+    let overrides = overrides.expect("an answer");
+    overrides.set(new(Some(1), quota("5/min"), None)).await.expect("set");
+    let scripts = || {
+        let calls = server.info("commandstats", "cmdstat_evalsha");
+        let calls = calls.trim_start_matches("calls=").split(',').next().map(str::parse::<u64>);
+        calls.and_then(Result::ok).unwrap_or_default()
+    };
+    let (before, start) = (scripts(), Instant::now());
+    while start.elapsed() < Duration::from_secs(3) {
+        (0..100).for_each(|key| drop(limiter.check_now(policy.charge(key, 1))));
+        sleep(Duration::from_millis(10)).await;
+    }
+    let (sent, most) = (scripts() - before, start.elapsed().as_secs() + 1);
+    assert!((1..=most).contains(&sent), "{sent} commands in {:?}", start.elapsed());
+}
+
+/// A server that keeps its connections and does not answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_override_ends_while_redis_hangs_and_redis_is_followed_again() {
+    let server = Server::start();
+    let one = instance(&server.url()).await;
+    let left = Duration::from_secs(3);
+    let ends = Instant::now() + left;
+    one.overrides.set(new(None, OverrideKind::Off, Some(left))).await.expect("set");
+    let api = one.registry.get("api").expect("it is registered");
+    let signal = |name: &str| {
+        let status = Command::new("kill").args([name, &server.pid().to_string()]).status();
+        assert!(status.expect("kill runs").success());
+    };
+    signal("-STOP");
+    let change = one.overrides.set(new(Some(1), quota("5/min"), None)).await;
+    let lost = matches!(change, Err(OverrideError::Unavailable { may_apply: true, .. }));
+    assert!(lost, "{change:?}");
+    assert!(one.overrides.status().unheard > Duration::from_secs(1));
+    while !api.is_enabled() {
+        assert!(ends.elapsed() < Duration::from_secs(5));
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert!(Instant::now() >= ends);
+    signal("-CONT");
+    let start = Instant::now();
+    while one.overrides.set(new(None, quota("7/min"), None)).await.is_err() {
+        assert!(start.elapsed() < Duration::from_secs(20));
+    }
+    assert_eq!(one.policy.quota().limit(), 7);
+    assert_eq!(one.overrides.status().error, None);
+}
