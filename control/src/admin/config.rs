@@ -1,0 +1,33 @@
+//! What the admin page shows and changes.
+
+use plimsoll::Limiter;
+
+use super::{Access, Activity};
+use crate::Registry;
+
+/// What the admin page shows and changes, and who may do so.
+#[derive(Debug, Clone)]
+pub struct AdminConfig {
+    pub(super) registry: Registry,
+    pub(super) limiter: Limiter,
+    pub(super) activity: Activity,
+    pub(super) access: Access,
+    pub(super) instance: String,
+}
+
+impl AdminConfig {
+    /// Creates a configuration for the policies of `registry`, whose units `limiter` counts.
+    #[must_use]
+    pub fn new(registry: Registry, limiter: Limiter, activity: Activity, access: Access) -> Self {
+        let instance = format!("process {}", std::process::id());
+        Self { registry, limiter, activity, access, instance }
+    }
+
+    /// Sets the name of this instance, such as that of the host. The page shows it. The default is the number
+    /// of the process.
+    #[must_use]
+    pub fn instance(mut self, name: impl Into<String>) -> Self {
+        self.instance = name.into();
+        self
+    }
+}

@@ -1,0 +1,58 @@
+// Offenders, overrides, trials and the audit log.
+
+import { $, button, count, h, key as keyText, quiet, show, table, time } from "./dom.js";
+import { change } from "./changes.js";
+
+export function offenders(policy, list, lookUp) {
+  show($("offender-list"), { policy, list }, () => {
+    if (!policy) return quiet("No data because no policy is registered.");
+    if (!list.length) return quiet(`No data because no key was denied or charged under ${policy} yet.`);
+    const rows = list.map(({ key, denied, spent }) => [
+      keyText(key), count(denied), count(spent),
+      button("Look up", `look-up-${key}`, () => lookUp(key), `Look up ${key}`),
+    ]);
+    return table(`Keys that are denied most under ${policy}`,
+      [["Key"], ["Denied", "number"], ["Units spent", "number"], [""]], rows);
+  });
+}
+
+export function overrides(list, mayWrite) {
+  show($("override-list"), { list, mayWrite }, () => {
+    if (!list.length) return quiet("No data because no override is in force.");
+    const rows = list.map((it) => [
+      it.policy, it.key === null ? "all keys" : keyText(it.key), h("code", {}, it.quota),
+      it.until ? time(it.until) : "removed", it.by, it.reason,
+      mayWrite ? button("End", `end-${it.policy}-${it.key ?? ""}`, () => change.end(it),
+        `End the override of ${it.key ?? "all keys"} under ${it.policy}`) : "",
+    ]);
+    return table("Overrides in force",
+      [["Policy"], ["Key"], ["In force"], ["Until", "nowrap"], ["By", "wide"], ["Reason", "text wide"], [""]], rows);
+  });
+}
+
+export function trials(list) {
+  show($("trial-list"), list, () => {
+    if (!list.length) return quiet("No data because no policy is on trial, or no request was charged to one yet.");
+    const rows = list.map((it) => [
+      it.policy, h("code", {}, it.quota), count(it.allowed_by_both), count(it.allowed_by_trial_only),
+      count(it.allowed_by_live_only), count(it.denied_by_both),
+    ]);
+    return table("Trials", [["Policy"], ["Quota"], ["Admitted by both", "number"], ["Only by the trial", "number"],
+      ["Only by the live limit", "number"], ["Denied by both", "number"]], rows);
+  });
+}
+
+export function audit(list) {
+  show($("audit-list"), list, () => {
+    if (!list.length) return quiet("No data because nothing was changed yet.");
+    const rows = list.map((it) => [
+      time(it.time), it.by, it.action, it.policy, it.key === null ? "all keys" : keyText(it.key),
+      it.before || it.after ? `${it.before || "none"} → ${it.after || "none"}` : "", it.reason,
+    ]);
+    return table("Audit log", [["Time", "nowrap"], ["By"], ["Change"], ["Policy"], ["Key"], ["Before → after", "text"], ["Reason", "text"]], rows);
+  });
+}
+
+export function failed(parent, error) {
+  show($(parent), error.message, () => h("p", { class: "error" }, error.message));
+}

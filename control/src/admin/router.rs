@@ -1,0 +1,37 @@
+//! The routes of the page and of the API.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    middleware::{from_fn, from_fn_with_state},
+    routing::{get, post},
+};
+
+use super::{AdminConfig, api, guard, page};
+
+/// What all handlers share.
+pub(super) type Shared = Arc<AdminConfig>;
+
+/// Creates the routes of the admin page and its API, which are relative to the path of the page.
+///
+/// The page itself is public and shows nothing before the operator has signed in. All of the API needs an
+/// [`Operator`](super::Operator).
+pub fn router(config: AdminConfig) -> Router {
+    let shared: Shared = Arc::new(config);
+    let api = Router::new()
+        .route("/policies", get(api::policies))
+        .route("/keys", get(api::key))
+        .route("/reset", post(api::reset))
+        .route("/status", get(api::status))
+        .route("/trials", get(api::trials))
+        .route("/denials", get(api::denials))
+        .fallback(api::not_found)
+        .method_not_allowed_fallback(api::method_not_allowed)
+        .layer(from_fn_with_state(Arc::clone(&shared), guard::authorize));
+    let mut router = Router::new().nest("/api", api).route("/api/session", get(api::session));
+    for file in &page::FILES {
+        router = router.route(file.path, get(move || async move { file.response() }));
+    }
+    router.layer(from_fn(guard::protect)).with_state(shared)
+}
