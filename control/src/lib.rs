@@ -7,9 +7,16 @@
 #[cfg(feature = "admin")]
 pub mod admin;
 mod key_type;
+mod offenders;
+mod overrides;
 mod registry;
 
 pub use self::{
     key_type::{KeyType, KeyTypeError, ParseKey},
+    offenders::{Offender, Offenders},
+    overrides::{
+        AuditAction, AuditEntry, Change, NewAuditEntry, NewOverride, Override, OverrideError,
+        OverrideKind, Overrides, OverridesStatus,
+    },
     registry::{Registered, Registry, RegistryError, Source},
 };

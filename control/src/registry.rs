@@ -180,6 +180,11 @@ impl Registered {
         self.0.is_enabled.store(is_enabled, Ordering::Relaxed);
     }
 
+    /// Returns whether both are the same entry of a registry, and not two with the same name.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     fn enforce(&self, quotas: &Quotas) {
         let quota = quotas.overridden.unwrap_or(quotas.configured);
         // An equal quota is not a new version.

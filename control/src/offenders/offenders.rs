@@ -1,0 +1,248 @@
+//! The handle to the offenders of a process.
+
+use std::{
+    cell::Cell,
+    collections::HashMap,
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use plimsoll::{Clock, Decision, Key, OutcomeKind, SystemClock};
+use serde::{Deserialize, Serialize};
+
+use super::sketch::Sketch;
+use crate::overrides::digest;
+
+/// The keys that are denied most and that spend most, by policy. Clones share the counts.
+///
+/// Counts are halved each minute, so they tell of the last one to two minutes. Every denial is counted. Of
+/// the admitted checks, one in [`SAMPLE`](Self::SAMPLE) is picked at random and counts as so many, so the
+/// units of a key are an estimate.
+///
+/// The memory is bounded: for each of at most [`MAX_POLICIES`](Self::MAX_POLICIES) policies, it has room
+/// for as many keys as `capacity` says, however many there are.
+///
+/// ```
+/// use plimsoll::{Limiter, Policy, RateLimitLayer, Rule, by};
+/// use plimsoll_control::Offenders;
+///
+/// let offenders = Offenders::new(100).show_keys();
+/// let limiter = Limiter::in_memory();
+/// let policy = Policy::new("api", "1/min")?;
+/// let rule = Rule::new(policy.clone(), by::header("x-api-key"));
+/// let layer = RateLimitLayer::new(limiter.clone(), rule).on_decision({
+///     let offenders = offenders.clone();
+///     move |decision, _| offenders.record(decision)
+/// });
+///
+/// for _ in 0..4 {
+///     offenders.record(&limiter.check_now(policy.charge("mallory", 1))?);
+/// }
+/// let top = offenders.top("api", 10);
+/// assert_eq!((top[0].key.as_str(), top[0].denied), ("mallory", 3));
+/// # Ok::<(), plimsoll::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Offenders(Arc<Shared>);
+
+/// A key that is limited now. [`Offenders::top`] returns it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Offender {
+    /// The key: a digest such as `#1f2e3d4c`, which is also in log lines, unless
+    /// [`show_keys`](Offenders::show_keys) was called.
+    pub key: String,
+    /// The number of its denials.
+    pub denied: u64,
+    /// The number of units that it has spent.
+    pub spent: u64,
+}
+
+#[derive(Debug)]
+struct Shared {
+    capacity: usize,
+    clock: Arc<dyn Clock>,
+    show_keys: AtomicBool,
+    policies: RwLock<HashMap<String, Arc<Mutex<Counts>>>>,
+}
+
+/// The counts of the keys of a policy.
+#[derive(Debug)]
+struct Counts {
+    denied: Sketch,
+    spent: Sketch,
+    /// The minute of the last halving.
+    minute: u64,
+}
+
+thread_local! {
+    /// The number of admitted checks until one is counted.
+    static UNTIL_SAMPLE: Cell<u64> = const { Cell::new(0) };
+    static RANDOM: Cell<u64> = const { Cell::new(0) };
+}
+
+impl Offenders {
+    /// One in so many admitted checks is counted.
+    pub const SAMPLE: u64 = 32;
+
+    /// The maximum number of policies whose keys are counted.
+    pub const MAX_POLICIES: usize = 256;
+
+    /// Creates counts with room for `capacity` keys of each policy, from 1 to 10,000. A key is found if it
+    /// has more than one in `capacity` of the denials or units of its policy.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        Self::with_clock(capacity, SystemClock::new())
+    }
+
+    /// Creates counts that are halved by this clock.
+    #[must_use]
+    pub fn with_clock(capacity: usize, clock: impl Clock) -> Self {
+        Self(Arc::new(Shared {
+            capacity: capacity.clamp(1, 10_000),
+            clock: Arc::new(clock),
+            show_keys: AtomicBool::new(false),
+            policies: RwLock::default(),
+        }))
+    }
+
+    /// Shows keys in the clear, as [`Key::display_revealed`] prints them. The default is a digest such as
+    /// `#1f2e3d4c`.
+    #[must_use]
+    pub fn show_keys(self) -> Self {
+        self.0.show_keys.store(true, Ordering::Relaxed);
+        self
+    }
+
+    /// Counts a decision. Call it from
+    /// [`RateLimitLayer::on_decision`](plimsoll::RateLimitLayer::on_decision).
+    #[inline]
+    pub fn record(&self, decision: &Decision<'_>) {
+        if decision.is_allowed() {
+            let left = UNTIL_SAMPLE.get();
+            if left > 1 {
+                UNTIL_SAMPLE.set(left - 1);
+                return;
+            }
+        }
+        self.count(decision);
+    }
+
+    /// Returns the keys of a policy that are denied most, the first one most. Keys with equal denials are in
+    /// the order of the units that they spent.
+    #[must_use]
+    pub fn top(&self, policy: &str, count: usize) -> Vec<Offender> {
+        self.ranked(policy, count, |it| (it.denied, it.spent))
+    }
+
+    /// Returns the keys of a policy that spend most, the first one most.
+    #[must_use]
+    pub fn top_spenders(&self, policy: &str, count: usize) -> Vec<Offender> {
+        self.ranked(policy, count, |it| (it.spent, it.denied))
+    }
+
+    #[inline(never)]
+    fn count(&self, decision: &Decision<'_>) {
+        let minute = self.minute();
+        if decision.is_allowed() {
+            UNTIL_SAMPLE.set(1 + random() % (2 * Self::SAMPLE - 1));
+        }
+        for outcome in decision.outcomes().iter() {
+            let (denied, spent) = match outcome.kind() {
+                OutcomeKind::Denied => (1, 0),
+                OutcomeKind::Allowed => (0, outcome.granted().saturating_mul(Self::SAMPLE)),
+                _ => continue,
+            };
+            let Some(counts) = self.0.counts_of(outcome.policy().name(), minute) else { continue };
+            let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+            counts.halve_until(minute);
+            let key = outcome.charge().key();
+            if denied > 0 {
+                counts.denied.add(key, denied);
+            } else if spent > 0 {
+                counts.spent.add(key, spent);
+            }
+        }
+    }
+
+    fn ranked<O: Ord>(
+        &self,
+        policy: &str,
+        count: usize,
+        order: impl Fn(&Offender) -> O,
+    ) -> Vec<Offender> {
+        let policies = self.0.policies.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(counts) = policies.get(policy).cloned() else { return Vec::new() };
+        drop(policies);
+        let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.halve_until(self.minute());
+        let mut by_key = HashMap::<Key, (u64, u64)>::new();
+        counts.denied.counts().for_each(|(key, count)| by_key.entry(*key).or_default().0 = count);
+        counts.spent.counts().for_each(|(key, count)| by_key.entry(*key).or_default().1 = count);
+        drop(counts);
+        let mut offenders: Vec<_> = by_key
+            .into_iter()
+            .map(|(key, (denied, spent))| Offender { key: self.shown(&key), denied, spent })
+            .collect();
+        offenders.sort_by(|a, b| order(b).cmp(&order(a)).then_with(|| a.key.cmp(&b.key)));
+        offenders.truncate(count);
+        offenders
+    }
+
+    fn minute(&self) -> u64 {
+        self.0.clock.now().as_micros() / 60_000_000
+    }
+
+    fn shown(&self, key: &Key) -> String {
+        if self.0.show_keys.load(Ordering::Relaxed) {
+            return key.display_revealed().to_string();
+        }
+        digest(key)
+    }
+}
+
+impl Shared {
+    /// Returns the counts of a policy, or `None` if too many others have some.
+    fn counts_of(&self, policy: &str, minute: u64) -> Option<Arc<Mutex<Counts>>> {
+        let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counts) = policies.get(policy) {
+            return Some(Arc::clone(counts));
+        }
+        drop(policies);
+        let mut policies = self.policies.write().unwrap_or_else(PoisonError::into_inner);
+        if policies.len() >= Offenders::MAX_POLICIES && !policies.contains_key(policy) {
+            return None;
+        }
+        let sketch = || Sketch::new(self.capacity);
+        let counts = || Arc::new(Mutex::new(Counts { denied: sketch(), spent: sketch(), minute }));
+        Some(Arc::clone(policies.entry(policy.to_owned()).or_insert_with(counts)))
+    }
+}
+
+impl Counts {
+    fn halve_until(&mut self, minute: u64) {
+        // After the clock was set back, the counts stay until it has caught up.
+        let times = minute.saturating_sub(self.minute);
+        if times > 0 {
+            self.denied.halve(times);
+            self.spent.halve(times);
+            self.minute = minute;
+        }
+    }
+}
+
+/// Returns a random number, which need not be secret: xorshift, by Marsaglia.
+fn random() -> u64 {
+    let mut state = RANDOM.get();
+    if state == 0 {
+        state = RandomState::new().hash_one(()) | 1;
+    }
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    RANDOM.set(state);
+    state
+}

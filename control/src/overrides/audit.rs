@@ -1,0 +1,92 @@
+//! The audit log.
+
+use std::{fmt, time::SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use super::time::{millis, optional_millis};
+
+/// An entry of the audit log. As JSON, times are milliseconds since the Unix epoch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct AuditEntry {
+    /// The time of the action.
+    #[serde(with = "millis")]
+    pub time: SystemTime,
+    /// The action.
+    pub action: AuditAction,
+    /// The name of the policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// The key: a digest such as `#1f2e3d4c`, unless [`show_keys`](super::Overrides::show_keys) was called
+    /// where the entry was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The state before, such as `100/min`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+    /// The state after, such as `500/min`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// The time at which the new state ends.
+    #[serde(default, with = "optional_millis", skip_serializing_if = "Option::is_none")]
+    pub until: Option<SystemTime>,
+    /// Who did it.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// The action of an [`AuditEntry`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum AuditAction {
+    /// An override was set.
+    Set,
+    /// An override was removed.
+    Remove,
+    /// The spent units of a key were forgotten.
+    Reset,
+    /// A key was blocked without an override.
+    Block,
+    /// A key was unblocked.
+    Unblock,
+    /// Redis had lost the overrides, and an instance that knew them has put them back.
+    Restore,
+    /// Redis had lost overrides, and other ones had been set since. The lost ones were not put back.
+    Loss,
+}
+
+/// An action that is not an override, for the audit log.
+#[derive(Debug, Clone)]
+pub struct NewAuditEntry {
+    /// The action.
+    pub action: AuditAction,
+    /// The name of a policy of the registry.
+    pub policy: String,
+    /// The key, as an operator writes it.
+    pub key: Option<String>,
+    /// The state before, such as `12 units spent`.
+    pub before: Option<String>,
+    /// The state after.
+    pub after: Option<String>,
+    /// Who did it. From 1 to 128 bytes.
+    pub by: String,
+    /// Why. From 1 to 1,000 bytes.
+    pub reason: String,
+}
+
+impl fmt::Display for AuditAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Set => "set",
+            Self::Remove => "remove",
+            Self::Reset => "reset",
+            Self::Block => "block",
+            Self::Unblock => "unblock",
+            Self::Restore => "restore",
+            Self::Loss => "loss",
+        })
+    }
+}

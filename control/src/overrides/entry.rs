@@ -1,0 +1,201 @@
+//! An override, and the request for one.
+
+use std::{fmt, mem::discriminant, time::SystemTime};
+
+use plimsoll::{Key, Quota};
+use serde::{Deserialize, Serialize};
+
+use super::{OverrideError, time::millis, time::optional_millis};
+use crate::{Registered, Registry};
+
+/// A change of a policy, or of one key under it, that an operator has made.
+///
+/// As JSON, times are milliseconds since the Unix epoch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Override {
+    /// The name of the policy.
+    pub policy: String,
+    /// The key that it applies to, or `None` if it applies to the policy. In the lists of
+    /// [`Overrides`](super::Overrides), it is a digest such as `#1f2e3d4c`, which is also in log lines, unless
+    /// [`show_keys`](super::Overrides::show_keys) was called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// What it changes.
+    pub kind: OverrideKind,
+    /// The time at which it ends, or `None` if it applies until it is removed.
+    #[serde(default, with = "optional_millis", skip_serializing_if = "Option::is_none")]
+    pub until: Option<SystemTime>,
+    /// The time at which it was set.
+    #[serde(with = "millis")]
+    pub since: SystemTime,
+    /// Who has set it.
+    pub by: String,
+    /// Why it was set.
+    pub reason: String,
+    /// The version at which it was set. Versions only grow.
+    pub version: u64,
+}
+
+/// What an [`Override`] changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum OverrideKind {
+    /// The quota of the policy, or of one key under it.
+    Quota(Quota),
+    /// The policy is switched off: see [`Registered::is_enabled`](crate::Registered::is_enabled).
+    Off,
+    /// The key is [blocked](plimsoll::Limiter::block).
+    Block,
+}
+
+/// The request to set an [`Override`].
+#[derive(Debug, Clone)]
+pub struct NewOverride {
+    /// The name of a policy of the [`Registry`].
+    pub policy: String,
+    /// The key, written as its [`KeyType`](crate::KeyType) says, or `None` to change the policy.
+    pub key: Option<String>,
+    /// What to change.
+    pub kind: OverrideKind,
+    /// The time at which the override ends, or `None` if it applies until it is removed.
+    pub until: Option<SystemTime>,
+    /// Who sets it. From 1 to 128 bytes.
+    pub by: String,
+    /// Why it is set. From 1 to 1,000 bytes.
+    pub reason: String,
+    /// The [version](Override::version) of the override that this one replaces, or 0 if there is none. If
+    /// there is another one, nothing changes. `None` replaces any.
+    pub version: Option<u64>,
+}
+
+/// The effect of a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Change {
+    /// The override before.
+    pub before: Option<Override>,
+    /// The override after.
+    pub after: Option<Override>,
+    /// The version of the change.
+    pub version: u64,
+}
+
+/// The longest text of a key.
+const MAX_KEY_BYTES: usize = 1_024;
+const MAX_BY_BYTES: usize = 128;
+const MAX_REASON_BYTES: usize = 1_000;
+
+impl NewOverride {
+    /// Checks the request, and returns the policy with the key that it is about.
+    pub(super) fn check(
+        &self,
+        registry: &Registry,
+    ) -> Result<(Registered, Option<Key>), OverrideError> {
+        check_author(&self.by, &self.reason)?;
+        let (policy, key) = find(registry, &self.policy, self.key.as_deref())?;
+        match (self.kind, key) {
+            (OverrideKind::Off, Some(_)) => {
+                let allowed = "a quota or a block; only a whole policy is switched off";
+                return Err(OverrideError::invalid("kind", "off", allowed));
+            }
+            (OverrideKind::Block, None) => {
+                let allowed = "a quota or off; only a key is blocked";
+                return Err(OverrideError::invalid("kind", "block", allowed));
+            }
+            (OverrideKind::Quota(quota), _) => check_algorithm(&policy, quota)?,
+            _ => {}
+        }
+        Ok((policy, key))
+    }
+}
+
+/// Checks that the units that are spent under the policy count under the new quota too.
+fn check_algorithm(policy: &Registered, quota: Quota) -> Result<(), OverrideError> {
+    let (configured, _) = policy.configured();
+    let is_same = discriminant(&configured.algorithm()) == discriminant(&quota.algorithm());
+    if is_same && configured.is_concurrent() == quota.is_concurrent() {
+        return Ok(());
+    }
+    let value = format!("{quota}, which counts by {}", quota.algorithm().name());
+    let allowed = format!(
+        "a quota that counts by {}, such as {configured}: under another algorithm all keys would start \
+         with no units spent",
+        configured.algorithm().name()
+    );
+    Err(OverrideError::invalid("quota", value, allowed))
+}
+
+/// Checks who asks for a change, and why.
+pub(super) fn check_author(by: &str, reason: &str) -> Result<(), OverrideError> {
+    let check = |field, text: &str, max| match text.len() {
+        0 => Err(OverrideError::invalid(field, "empty", format!("1 to {max} bytes"))),
+        length if length > max => {
+            let value = format!("a text of {length} bytes");
+            Err(OverrideError::invalid(field, value, format!("1 to {max} bytes")))
+        }
+        _ => Ok(()),
+    };
+    check("by", by.trim(), MAX_BY_BYTES)?;
+    check("reason", reason.trim(), MAX_REASON_BYTES)
+}
+
+/// Returns the policy of this name, and the key that the text stands for.
+pub(super) fn find(
+    registry: &Registry,
+    policy: &str,
+    key: Option<&str>,
+) -> Result<(Registered, Option<Key>), OverrideError> {
+    let registered = registry.get(policy);
+    let registered = registered.ok_or_else(|| OverrideError::UnknownPolicy {
+        policy: policy.chars().take(100).collect(),
+        known: registry.policies().iter().map(|it| it.policy().name().into()).collect(),
+    })?;
+    let Some(text) = key else { return Ok((registered, None)) };
+    if text.len() > MAX_KEY_BYTES {
+        let value = format!("a text of {} bytes", text.len());
+        let allowed = format!("at most {MAX_KEY_BYTES} bytes");
+        return Err(OverrideError::invalid("key", value, allowed));
+    }
+    let key = registered.keys().parse(text).map_err(OverrideError::Key)?;
+    Ok((registered, Some(key)))
+}
+
+/// Returns the field of an override in the hash of all: the policy, and all bytes of the key.
+pub(super) fn field(policy: &str, key: Option<&Key>) -> String {
+    /// Keeps the bytes that a key writes to a hasher, which differ for different keys.
+    struct Written(String);
+
+    impl std::hash::Hasher for Written {
+        fn finish(&self) -> u64 {
+            0
+        }
+
+        fn write(&mut self, bytes: &[u8]) {
+            bytes.iter().for_each(|byte| self.0.push_str(&format!("{byte:02x}")));
+        }
+    }
+
+    let mut field = Written(format!("{policy}:"));
+    if let Some(key) = key {
+        std::hash::Hash::hash(key, &mut field);
+    }
+    field.0
+}
+
+/// Returns the digest of a key, such as `#1f2e3d4c`: the one in log lines.
+pub(crate) fn digest(key: &Key) -> String {
+    let text = format!("{key:?}");
+    text.trim_start_matches("Key(").trim_end_matches(')').to_owned()
+}
+
+impl fmt::Display for OverrideKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quota(quota) => write!(f, "{quota}"),
+            Self::Off => f.write_str("off"),
+            Self::Block => f.write_str("block"),
+        }
+    }
+}

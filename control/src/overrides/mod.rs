@@ -1,0 +1,18 @@
+//! Changes of limits that an operator makes while a service runs: with who made them, why, and until when.
+
+mod apply;
+mod audit;
+mod entry;
+mod error;
+mod memory;
+#[allow(clippy::module_inception, reason = "the type has the name of its module")]
+mod overrides;
+mod time;
+
+pub(crate) use self::entry::digest;
+pub use self::{
+    audit::{AuditAction, AuditEntry, NewAuditEntry},
+    entry::{Change, NewOverride, Override, OverrideKind},
+    error::OverrideError,
+    overrides::{Overrides, OverridesStatus},
+};
