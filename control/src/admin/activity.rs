@@ -10,19 +10,20 @@ use super::{
     rates::{Rates, Samples, Start},
     time,
 };
+use crate::Offenders;
 
 /// The policies with rates. A service has no more, unless its names are made from requests.
 const MAX_POLICIES: usize = 1_000;
 
 /// The rates of each policy and the recent denials of this process. Clones share them.
 ///
-/// Pass the decisions of all layers to [`record`](Self::record):
+/// Pass the decisions of all layers to [`record`](Self::record). It passes them on to the [`Offenders`].
 ///
 /// ```
 /// use plimsoll::{Limiter, RateLimitLayer};
-/// use plimsoll_control::admin::Activity;
+/// use plimsoll_control::{Offenders, admin::Activity};
 ///
-/// let activity = Activity::new();
+/// let activity = Activity::new(Offenders::new(1_000));
 /// let decisions = activity.clone();
 /// let layer = RateLimitLayer::per_ip(Limiter::in_memory(), "100/min")?
 ///     .on_decision(move |decision, _| decisions.record(decision));
@@ -33,27 +34,23 @@ pub struct Activity(Arc<State>);
 
 #[derive(Debug)]
 struct State {
+    offenders: Offenders,
     start: Start,
     rates: ArcSwap<HashMap<String, Arc<Rates>>>,
     denials: Denials,
 }
 
-impl Default for Activity {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Activity {
     /// Creates an activity without decisions.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(offenders: Offenders) -> Self {
         let (start, denials) = (Start::now(), Denials::default());
-        Self(Arc::new(State { start, rates: ArcSwap::default(), denials }))
+        Self(Arc::new(State { offenders, start, rates: ArcSwap::default(), denials }))
     }
 
     /// Counts a decision, and shows its denials to those who watch.
     pub fn record(&self, decision: &Decision<'_>) {
+        self.0.offenders.record(decision);
         let elapsed = self.0.start.elapsed();
         let place = Start::place(elapsed);
         for outcome in decision.outcomes().iter() {
@@ -73,6 +70,10 @@ impl Activity {
     pub(super) fn samples(&self, policy: &str) -> Option<Samples> {
         let place = Start::place(self.0.start.elapsed());
         Some(self.0.rates.load().get(policy)?.samples(place))
+    }
+
+    pub(super) fn offenders(&self) -> &Offenders {
+        &self.0.offenders
     }
 
     pub(super) fn denials(&self) -> &Denials {
@@ -95,9 +96,9 @@ impl Activity {
 
     fn denial(&self, decision: &Decision<'_>, outcome: Outcome<'_>) -> Denial {
         Denial {
-            time: time::text(time::now()),
+            time: time::millis(time::now()),
             policy: outcome.policy().name().to_owned(),
-            key: format!("{:?}", outcome.charge().key()),
+            key: self.0.offenders.shown(outcome.charge().key()),
             limit: outcome.standing().limit(),
             retry_after: outcome.standing().retry_after().map(|it| it.as_secs_f64()),
             source: decision.source().name(),

@@ -3,13 +3,14 @@
 use plimsoll::Limiter;
 
 use super::{Access, Activity};
-use crate::Registry;
+use crate::{Overrides, Registry};
 
 /// What the admin page shows and changes, and who may do so.
 #[derive(Debug, Clone)]
 pub struct AdminConfig {
     pub(super) registry: Registry,
     pub(super) limiter: Limiter,
+    pub(super) overrides: Overrides,
     pub(super) activity: Activity,
     pub(super) access: Access,
     pub(super) instance: String,
@@ -18,9 +19,15 @@ pub struct AdminConfig {
 impl AdminConfig {
     /// Creates a configuration for the policies of `registry`, whose units `limiter` counts.
     #[must_use]
-    pub fn new(registry: Registry, limiter: Limiter, activity: Activity, access: Access) -> Self {
+    pub fn new(
+        registry: Registry,
+        limiter: Limiter,
+        overrides: Overrides,
+        activity: Activity,
+        access: Access,
+    ) -> Self {
         let instance = format!("process {}", std::process::id());
-        Self { registry, limiter, activity, access, instance }
+        Self { registry, limiter, overrides, activity, access, instance }
     }
 
     /// Sets the name of this instance, such as that of the host. The page shows it. The default is the number

@@ -26,8 +26,8 @@ pub(super) const MAX_LISTENERS: usize = 32;
 /// A denial.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Denial {
-    /// When it was decided, in RFC 3339.
-    pub(super) time: String,
+    /// When it was decided, in milliseconds since the Unix epoch.
+    pub(super) time: u64,
     pub(super) policy: String,
     pub(super) key: String,
     pub(super) limit: u64,
@@ -111,7 +111,7 @@ mod tests {
 
     fn denial() -> Denial {
         Denial {
-            time: String::new(),
+            time: 0,
             policy: "search".into(),
             key: String::new(),
             limit: 5,

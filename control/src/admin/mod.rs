@@ -10,17 +10,18 @@
 //! use axum::{Router, routing::get};
 //! use plimsoll::{Limiter, Policy, RateLimitLayer, Rule, by};
 //! use plimsoll_control::{
-//!     KeyType, Registry, Source,
+//!     KeyType, Offenders, Overrides, Registry, Source,
 //!     admin::{self, Access, Activity, AdminConfig},
 //! };
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let (limiter, registry, activity) = (Limiter::in_memory(), Registry::default(), Activity::new());
+//! let (limiter, registry) = (Limiter::in_memory(), Registry::default());
 //! let search = Policy::new("search", "100/min")?;
 //! let search = registry.register(search, Source::Code, KeyType::Text)?;
 //!
 //! // The page shows what the layer decides.
+//! let activity = Activity::new(Offenders::new(1_000));
 //! let decisions = activity.clone();
 //! let limit = RateLimitLayer::new(
 //!     limiter.clone(),
@@ -29,7 +30,8 @@
 //! .on_decision(move |decision, _| decisions.record(decision));
 //!
 //! let access = Access::tokens().write("alice", "a long random token");
-//! let config = AdminConfig::new(registry, limiter, activity, access);
+//! let overrides = Overrides::in_memory(registry.clone(), limiter.clone());
+//! let config = AdminConfig::new(registry, limiter, overrides, activity, access);
 //! let app: Router = Router::new()
 //!     .route("/search", get(|| async { "found" }).layer(limit))
 //!     .nest("/admin/", admin::router(config));

@@ -15,7 +15,7 @@ pub(super) struct File {
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// All files of the page.
-pub(super) static FILES: [File; 10] = [
+pub(super) static FILES: [File; 13] = [
     File {
         path: "/",
         media_type: "text/html; charset=utf-8",
@@ -32,7 +32,10 @@ pub(super) static FILES: [File; 10] = [
     File { path: "/dom.js", media_type: SCRIPT, text: include_str!("page/dom.js") },
     File { path: "/chart.js", media_type: SCRIPT, text: include_str!("page/chart.js") },
     File { path: "/changes.js", media_type: SCRIPT, text: include_str!("page/changes.js") },
-    File { path: "/sections.js", media_type: SCRIPT, text: include_str!("page/sections.js") },
+    File { path: "/policies.js", media_type: SCRIPT, text: include_str!("page/policies.js") },
+    File { path: "/keys.js", media_type: SCRIPT, text: include_str!("page/keys.js") },
+    File { path: "/tables.js", media_type: SCRIPT, text: include_str!("page/tables.js") },
+    File { path: "/store.js", media_type: SCRIPT, text: include_str!("page/store.js") },
     File { path: "/denials.js", media_type: SCRIPT, text: include_str!("page/denials.js") },
 ];
 

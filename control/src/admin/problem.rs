@@ -8,6 +8,8 @@ use http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
 use plimsoll::{Error, ErrorKind};
 use serde_json::json;
 
+use crate::OverrideError;
+
 /// The error of a request to the API.
 #[derive(Debug)]
 pub(super) struct Problem {
@@ -38,6 +40,35 @@ impl Problem {
     pub(super) fn allowed(self, allowed: impl Into<String>) -> Self {
         Self { allowed: Some(allowed.into()), ..self }
     }
+}
+
+impl From<OverrideError> for Problem {
+    fn from(error: OverrideError) -> Self {
+        let (status, title) = match &error {
+            OverrideError::UnknownPolicy { policy, known } => {
+                let detail = format!("There is no policy {policy:?}");
+                let problem = Self::new(StatusCode::NOT_FOUND, "No such policy", detail);
+                return problem.allowed(known.join(", "));
+            }
+            OverrideError::Invalid { field, value, allowed } => {
+                return Self::invalid(format!("The {field} is {value}"), allowed);
+            }
+            OverrideError::NotFound => (StatusCode::NOT_FOUND, "No such override"),
+            OverrideError::Conflict { .. } => (StatusCode::CONFLICT, "Another version"),
+            OverrideError::TooMany => (StatusCode::INSUFFICIENT_STORAGE, "Too many overrides"),
+            OverrideError::Unavailable { .. } | OverrideError::NotApplied { .. } => {
+                (StatusCode::SERVICE_UNAVAILABLE, "The store cannot answer")
+            }
+            _ => (StatusCode::UNPROCESSABLE_ENTITY, "Not allowed"),
+        };
+        Self::new(status, title, capitalized(&error.to_string()))
+    }
+}
+
+/// Returns the message of an error as a sentence.
+pub(super) fn capitalized(message: &str) -> String {
+    let mut letters = message.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 impl From<Error> for Problem {

@@ -22,7 +22,15 @@ pub fn router(config: AdminConfig) -> Router {
     let api = Router::new()
         .route("/policies", get(api::policies))
         .route("/keys", get(api::key))
+        .route(
+            "/overrides",
+            get(api::overrides).put(api::set_override).delete(api::remove_override),
+        )
         .route("/reset", post(api::reset))
+        .route("/block", post(api::block))
+        .route("/unblock", post(api::unblock))
+        .route("/offenders", get(api::offenders))
+        .route("/audit", get(api::audit))
         .route("/status", get(api::status))
         .route("/trials", get(api::trials))
         .route("/denials", get(api::denials))

@@ -50,11 +50,10 @@ pub(super) async fn standing(
         return Ok(Value::Null);
     };
     let standing = outcome.standing();
-    let own = registered.policy().key_quotas().into_iter().find(|it| *it.key() == key);
     Ok(json!({
         "policy": registered.policy().name(),
         "quota": outcome.quota().to_string(),
-        "is_own_quota": own.is_some(),
+        "is_own_quota": *outcome.quota() != registered.policy().quota(),
         "limit": standing.limit(),
         "remaining": standing.remaining(),
         "reset_after": seconds(standing.reset_after()),
