@@ -81,7 +81,7 @@ impl KeyType {
 }
 
 /// The most parts of a tuple.
-const MAX_PARTS: usize = 4;
+pub(crate) const MAX_PARTS: usize = 4;
 
 fn tuple(types: &[KeyType], text: &str) -> Option<Key> {
     // The last part may contain commas.
@@ -91,7 +91,12 @@ fn tuple(types: &[KeyType], text: &str) -> Option<Key> {
     }
     let parts: Option<Vec<_>> =
         types.iter().zip(texts).map(|(kind, text)| kind.find(text.trim())).collect();
-    Some(match parts?[..] {
+    key_of_parts(&parts?)
+}
+
+/// Returns the key of these parts, or `None` for none or too many.
+pub(crate) fn key_of_parts(parts: &[Key]) -> Option<Key> {
+    Some(match *parts {
         [one] => one,
         [a, b] => Key::from((a, b)),
         [a, b, c] => Key::from((a, b, c)),

@@ -6,12 +6,14 @@
 
 #[cfg(feature = "admin")]
 pub mod admin;
+mod config;
 mod key_type;
 mod offenders;
 mod overrides;
 mod registry;
 
 pub use self::{
+    config::{Claims, Config, ConfigError, ConfigLayer, ConfigService, ConfigStatus, Format},
     key_type::{KeyType, KeyTypeError, ParseKey},
     offenders::{Offender, Offenders},
     overrides::{

@@ -10,6 +10,7 @@ use std::{
     },
 };
 
+use arc_swap::ArcSwap;
 use plimsoll::{Policy, Quota};
 
 use crate::KeyType;
@@ -51,7 +52,7 @@ pub struct Registered(Arc<Entry>);
 #[derive(Debug)]
 struct Entry {
     policy: Policy,
-    keys: KeyType,
+    keys: ArcSwap<KeyType>,
     quotas: Mutex<Quotas>,
     is_enabled: AtomicBool,
 }
@@ -68,8 +69,9 @@ struct Quotas {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistryError {
     name: String,
-    quota: Quota,
-    registered: Quota,
+    /// What the policy cannot have, and what it has.
+    new: String,
+    registered: String,
 }
 
 impl Registry {
@@ -90,17 +92,50 @@ impl Registry {
         if let Some(entry) = policies.get(policy.name()) {
             let (registered, _) = entry.configured();
             if registered != configured {
-                let name = policy.name().into();
-                return Err(RegistryError { name, quota: configured, registered });
+                return Err(RegistryError::quota(&policy, registered));
             }
             return Ok(entry.clone());
         }
-        let name = policy.name().to_owned();
-        let quotas = Mutex::new(Quotas { configured, source, overridden: None });
-        let entry = Entry { policy, keys, quotas, is_enabled: AtomicBool::new(true) };
-        let entry = Registered(Arc::new(entry));
-        policies.insert(name, entry.clone());
+        let entry = Registered::new(policy, source, keys);
+        policies.insert(entry.policy().name().to_owned(), entry.clone());
         Ok(entry)
+    }
+
+    /// Replaces all policies of a file by these. A policy that stays keeps what its keys have spent, its
+    /// overrides, and whether it is switched off.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error, and changes nothing, if a name is registered from another source with another
+    /// quota, or with another unit.
+    pub(crate) fn replace(
+        &self,
+        source: &Source,
+        new: Vec<(Policy, KeyType)>,
+    ) -> Result<(), RegistryError> {
+        let mut policies = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        for (policy, _) in &new {
+            if let Some(entry) = policies.get(policy.name()) {
+                entry.validate(policy, source)?;
+            }
+        }
+        policies.retain(|name, entry| {
+            entry.configured().1 != *source || new.iter().any(|(policy, _)| policy.name() == name)
+        });
+        for (policy, keys) in new {
+            match policies.get(policy.name()) {
+                Some(entry) if entry.configured().1 == *source => {
+                    entry.set_configured(policy.quota(), source.clone());
+                    entry.0.keys.store(Arc::new(keys));
+                }
+                Some(_) => {}
+                None => {
+                    let name = policy.name().to_owned();
+                    policies.insert(name, Registered::new(policy, source.clone(), keys));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Removes a policy, such as one that the configuration no longer has.
@@ -122,6 +157,29 @@ impl Registry {
 }
 
 impl Registered {
+    fn new(policy: Policy, source: Source, keys: KeyType) -> Self {
+        let quotas = Quotas { configured: policy.quota(), source, overridden: None };
+        Self(Arc::new(Entry {
+            policy,
+            keys: ArcSwap::from_pointee(keys),
+            quotas: Mutex::new(quotas),
+            is_enabled: AtomicBool::new(true),
+        }))
+    }
+
+    /// Returns an error if this policy cannot become `policy` from `source`.
+    fn validate(&self, policy: &Policy, source: &Source) -> Result<(), RegistryError> {
+        let (quota, registered_source) = self.configured();
+        if registered_source != *source && quota != policy.quota() {
+            return Err(RegistryError::quota(policy, quota));
+        }
+        // A policy with another unit shares no handle with this one, which rules and overrides have.
+        if self.policy().unit() != policy.unit() {
+            return Err(RegistryError::unit(policy, self.policy()));
+        }
+        Ok(())
+    }
+
     /// Returns the policy. Its quota is the one in force.
     #[must_use]
     pub fn policy(&self) -> &Policy {
@@ -130,8 +188,8 @@ impl Registered {
 
     /// Returns the type of the keys.
     #[must_use]
-    pub fn keys(&self) -> &KeyType {
-        &self.0.keys
+    pub fn keys(&self) -> Arc<KeyType> {
+        self.0.keys.load_full()
     }
 
     /// Returns the configured quota, and where it came from: the code or a file.
@@ -208,13 +266,28 @@ impl fmt::Display for Source {
     }
 }
 
+impl RegistryError {
+    fn quota(policy: &Policy, registered: Quota) -> Self {
+        let (new, registered) = (policy.quota().to_string(), registered.to_string());
+        Self { name: policy.name().into(), new, registered }
+    }
+
+    fn unit(policy: &Policy, registered: &Policy) -> Self {
+        let unit = |policy: &Policy| format!("the unit {:?}", policy.unit().unwrap_or("requests"));
+        Self { name: policy.name().into(), new: unit(policy), registered: unit(registered) }
+    }
+
+    /// Returns the name of the policy.
+    #[must_use]
+    pub fn policy(&self) -> &str {
+        &self.name
+    }
+}
+
 impl fmt::Display for RegistryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, quota, registered } = self;
-        write!(
-            f,
-            "the policy {name:?} is registered with {registered}, and cannot have {quota} too"
-        )
+        let Self { name, new, registered } = self;
+        write!(f, "the policy {name:?} is registered with {registered}, and cannot have {new} too")
     }
 }
 

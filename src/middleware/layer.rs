@@ -366,6 +366,25 @@ impl RateLimitLayer {
         self.with(|decider| decider.on_decision = Some(Arc::new(on_decision)))
     }
 
+    /// Replaces the rules and settings of a service by those of this layer: for rules that are read again
+    /// while the service runs. Requests in flight end under the rules with which they began.
+    ///
+    /// It costs two atomic operations, so a wrapper can call it before each request.
+    ///
+    /// ```
+    /// use plimsoll::{Limiter, RateLimitLayer};
+    /// use tower_layer::Layer;
+    ///
+    /// # let inner = ();
+    /// let limiter = Limiter::in_memory();
+    /// let mut service = RateLimitLayer::per_ip(limiter.clone(), "100/min")?.layer(inner);
+    /// RateLimitLayer::per_ip(limiter, "200/min")?.update(&mut service);
+    /// # Ok::<(), plimsoll::Error>(())
+    /// ```
+    pub fn update<S>(&self, service: &mut RateLimit<S>) {
+        service.set_decider(&self.0);
+    }
+
     fn with(mut self, change: impl FnOnce(&mut Decider)) -> Self {
         change(Arc::make_mut(&mut self.0));
         self

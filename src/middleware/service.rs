@@ -28,6 +28,12 @@ impl<S> RateLimit<S> {
         Self { inner, decider }
     }
 
+    pub(super) fn set_decider(&mut self, decider: &Arc<Decider>) {
+        if !Arc::ptr_eq(&self.decider, decider) {
+            self.decider = Arc::clone(decider);
+        }
+    }
+
     /// Takes the inner service, which is ready, and leaves a clone, which may not be ready.
     fn take_ready(&mut self) -> S
     where

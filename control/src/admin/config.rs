@@ -3,7 +3,7 @@
 use plimsoll::Limiter;
 
 use super::{Access, Activity};
-use crate::{Overrides, Registry};
+use crate::{Config, Overrides, Registry};
 
 /// What the admin page shows and changes, and who may do so.
 #[derive(Debug, Clone)]
@@ -14,6 +14,7 @@ pub struct AdminConfig {
     pub(super) activity: Activity,
     pub(super) access: Access,
     pub(super) instance: String,
+    pub(super) config: Option<Config>,
 }
 
 impl AdminConfig {
@@ -27,7 +28,15 @@ impl AdminConfig {
         access: Access,
     ) -> Self {
         let instance = format!("process {}", std::process::id());
-        Self { registry, limiter, overrides, activity, access, instance }
+        Self { registry, limiter, overrides, activity, access, instance, config: None }
+    }
+
+    /// Sets the configuration that the policies come from. The page shows which one is in force, and the
+    /// mistake of a newer one.
+    #[must_use]
+    pub fn config(mut self, config: &Config) -> Self {
+        self.config = Some(config.clone());
+        self
     }
 
     /// Sets the name of this instance, such as that of the host. The page shows it. The default is the number

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{
     Router,
     middleware::{from_fn, from_fn_with_state},
-    routing::{get, post},
+    routing::{any, get, post},
 };
 
 use super::{AdminConfig, api, guard, page};
@@ -34,7 +34,8 @@ pub fn router(config: AdminConfig) -> Router {
         .route("/status", get(api::status))
         .route("/trials", get(api::trials))
         .route("/denials", get(api::denials))
-        .fallback(api::not_found)
+        // A fallback would be out of reach below a path with a slash at its end.
+        .route("/{*path}", any(api::not_found))
         .method_not_allowed_fallback(api::method_not_allowed)
         .layer(from_fn_with_state(Arc::clone(&shared), guard::authorize));
     let mut router = Router::new().nest("/api", api).route("/api/session", get(api::session));

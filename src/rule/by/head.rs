@@ -3,6 +3,7 @@
 
 #[cfg(feature = "axum")]
 use std::{
+    borrow::Cow,
     pin::pin,
     task::{Context, Poll, Waker},
 };
@@ -163,13 +164,14 @@ where
 /// extensions of each request.
 #[cfg(feature = "axum")]
 pub fn path_param(
-    name: &'static str,
+    name: impl Into<Cow<'static, str>>,
 ) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
+    let name = name.into();
     move |parts: &Parts| {
         let params = of_axum(parts);
         let values = params.iter().flatten();
         // If an inner router has a parameter of the same name, its handlers see the inner value.
-        let value = values.filter(|(found, _)| *found == name).last();
+        let value = values.filter(|(found, _)| **found == *name).last();
         Identity::from(value.map(|(_, value)| Key::from(value)))
     }
 }

@@ -5,7 +5,7 @@ use plimsoll::store::{BreakerStatus, MemoryStats, Status};
 use serde_json::{Value, json};
 
 use super::lookup::seconds;
-use crate::admin::router::Shared;
+use crate::{Config, OverridesStatus, admin::router::Shared};
 
 /// Returns the status of this process and its store.
 pub(in crate::admin) async fn status(State(shared): State<Shared>) -> Json<Value> {
@@ -16,6 +16,8 @@ pub(in crate::admin) async fn status(State(shared): State<Shared>) -> Json<Value
         "home": status.home.as_deref().map(store),
         "leases": { "keys": status.leased_keys, "units": status.leased_units },
         "memory": status.memory.map_or_else(no_memory, memory),
+        "config": shared.config.as_ref().map_or_else(no_config, config),
+        "overrides": overrides(&shared.overrides.status()),
     }))
 }
 
@@ -59,6 +61,25 @@ fn memory(stats: MemoryStats) -> Value {
 
 fn no_memory() -> Value {
     no_data("this process keeps no units: the limiter has neither an embedded store nor a fallback")
+}
+
+fn config(config: &Config) -> Value {
+    let status = config.status();
+    json!({
+        "version": status.version(),
+        "error": status.error().map(|it| json!({
+            "message": it.message(), "line": it.line(), "column": it.column(),
+            "text": it.to_string(),
+        })),
+    })
+}
+
+fn no_config() -> Value {
+    no_data("the limits come from the program: no configuration is loaded")
+}
+
+fn overrides(status: &OverridesStatus) -> Value {
+    json!({ "version": status.version, "error": status.error })
 }
 
 fn no_data(cause: &str) -> Value {

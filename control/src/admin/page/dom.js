@@ -71,8 +71,9 @@ export function wait(seconds) {
 }
 
 /** Writes a time in the zone of the reader: today only the hour. */
-export function time(text) {
-  const at = new Date(text);
+export function time(millis) {
+  const at = new Date(millis);
+  const text = at.toISOString();
   const clock = at.toLocaleTimeString("en-GB");
   const day = at.toLocaleDateString("en-CA");
   return h("time", { datetime: text, title: text }, day === new Date().toLocaleDateString("en-CA") ? clock : `${day} ${clock}`);

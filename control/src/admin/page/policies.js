@@ -34,7 +34,6 @@ function update(card, policy, mayWrite) {
   const { name, quota, rates } = policy;
   show(card.head, [name, quota], () => [h("h3", {}, name), h("code", {}, quota)]);
   card.chart.toggleAttribute("hidden", !rates);
-  card.chart.style.display = rates ? "" : "none";
   if (rates) draw(card.chart, rates);
   show(card.numbers, rates ?? policy.no_data, () => (rates ? numbers(rates) : quiet(`${policy.no_data}.`)));
   const facts = [policy.source, policy.configured, policy.overridden, policy.enabled, policy.keys, policy.key_overrides];

@@ -9,7 +9,7 @@ export function store(status) {
   }));
 }
 
-function facts({ store: it, home, leases, memory, config }) {
+function facts({ store: it, home, leases, memory, config, overrides }) {
   return [
     ...ofStore(it, ""),
     ...(home ? ofStore(home, " of the home store") : []),
@@ -17,6 +17,7 @@ function facts({ store: it, home, leases, memory, config }) {
     ["Memory of this process", memory.no_data ? memory
       : `${count(memory.keys)} keys, ${count(memory.bytes / 1024)} KiB; ${count(memory.evicted)} evicted`],
     ["Configuration", config.no_data ? config : ofConfig(config)],
+    ["Overrides", overrides.error ? warning("not followed", overrides.error) : "followed by this process"],
   ];
 }
 
@@ -34,7 +35,9 @@ function ofStore(it, suffix) {
 
 const pill = (state) => h("span", { class: state === "closed" ? "pill" : "pill warn" }, state);
 
-function ofConfig({ source, error }) {
-  if (!error) return `${source}: in force`;
-  return h("span", {}, h("span", { class: "pill warn" }, "refused"), ` ${source}: ${error}`);
+function ofConfig({ version, error }) {
+  return error ? warning("refused", `the file has a mistake, version ${version} stays in force`, error.text) : `version ${version} in force`;
 }
+
+const warning = (state, text, details) => h("div", {},
+  h("span", { class: "pill warn" }, state), ` ${text}`, details && h("pre", { tabindex: "0" }, details));

@@ -20,7 +20,7 @@ export function overrides(list, mayWrite) {
   show($("override-list"), { list, mayWrite }, () => {
     if (!list.length) return quiet("No data because no override is in force.");
     const rows = list.map((it) => [
-      it.policy, it.key === null ? "all keys" : keyText(it.key), h("code", {}, it.quota),
+      it.policy, it.key ? keyText(it.key) : "all keys", h("code", {}, it.kind.quota ?? it.kind),
       it.until ? time(it.until) : "removed", it.by, it.reason,
       mayWrite ? button("End", `end-${it.policy}-${it.key ?? ""}`, () => change.end(it),
         `End the override of ${it.key ?? "all keys"} under ${it.policy}`) : "",
@@ -46,7 +46,7 @@ export function audit(list) {
   show($("audit-list"), list, () => {
     if (!list.length) return quiet("No data because nothing was changed yet.");
     const rows = list.map((it) => [
-      time(it.time), it.by, it.action, it.policy, it.key === null ? "all keys" : keyText(it.key),
+      time(it.time), it.by, it.action, it.policy, it.key ? keyText(it.key) : "all keys",
       it.before || it.after ? `${it.before || "none"} → ${it.after || "none"}` : "", it.reason,
     ]);
     return table("Audit log", [["Time", "nowrap"], ["By"], ["Change"], ["Policy"], ["Key"], ["Before → after", "text"], ["Reason", "text"]], rows);

@@ -1,0 +1,88 @@
+//! Values that keep their place in the text, for mistakes that are found after the value was read.
+
+use std::{fmt, marker::PhantomData, ops::Range};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, MapAccess, SeqAccess, Visitor},
+};
+
+use super::Mistake;
+
+/// A value and its place in the text, in bytes.
+#[derive(Debug, Clone, Default)]
+pub(in crate::config) struct At<T> {
+    pub(in crate::config) value: T,
+    pub(in crate::config) span: Range<usize>,
+}
+
+/// The name by which the deserializer knows [`At`]. It deserializes such a struct from the start and the
+/// end of the place, and the value.
+pub(super) const AT: &str = "plimsoll_control::At";
+
+impl<T> At<T> {
+    /// Returns the mistake of this value.
+    pub(in crate::config) fn mistake(&self, message: impl fmt::Display) -> Mistake {
+        Mistake::new(message).at(self.span.clone())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct AtVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for AtVisitor<T> {
+            type Value = At<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<At<T>, A::Error> {
+                let mut bound = || seq.next_element::<usize>();
+                let (start, end) = (bound()?, bound()?);
+                let (Some(start), Some(end), Some(value)) = (start, end, seq.next_element()?)
+                else {
+                    return Err(A::Error::custom("a value without a place"));
+                };
+                Ok(At { value, span: start..end })
+            }
+        }
+
+        from.deserialize_struct(AT, &[], AtVisitor(PhantomData))
+    }
+}
+
+/// A table of values by name, in the order of the text.
+#[derive(Debug)]
+pub(in crate::config) struct Entries<T>(pub(in crate::config) Vec<(At<String>, T)>);
+
+impl<T> Default for Entries<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct EntriesVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for EntriesVisitor<T> {
+            type Value = Entries<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<T>, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Entries(entries))
+            }
+        }
+
+        from.deserialize_map(EntriesVisitor(PhantomData))
+    }
+}

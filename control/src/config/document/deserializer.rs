@@ -1,0 +1,198 @@
+//! The deserializer of the tree. It adds the place of the value to each error.
+
+use serde::{
+    Deserializer,
+    de::{
+        DeserializeSeed, EnumAccess, Error, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
+        VariantAccess, Visitor, value::UsizeDeserializer,
+    },
+};
+
+use super::{Mistake, Node, at::AT, node::Value};
+
+impl<'de> Deserializer<'de> for &'de Node {
+    type Error = Mistake;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        let read = match &self.value {
+            Value::Bool(value) => visitor.visit_bool(*value),
+            Value::Integer(number) => match (u64::try_from(*number), i64::try_from(*number)) {
+                (Ok(number), _) => visitor.visit_u64(number),
+                (_, Ok(number)) => visitor.visit_i64(number),
+                _ => visitor.visit_i128(*number),
+            },
+            Value::Float(number) => visitor.visit_f64(*number),
+            Value::Text(text) => visitor.visit_borrowed_str(text),
+            Value::List(items) => visitor.visit_seq(Items(items)),
+            Value::Table(fields) => visitor.visit_map(Fields { fields, value: None }),
+            Value::Other(kind) => Err(Mistake::invalid_type(Unexpected::Other(kind), &visitor)),
+        };
+        read.map_err(|mistake| mistake.or_at(&self.span))
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        visitor.visit_newtype_struct(self).map_err(|mistake| mistake.or_at(&self.span))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        match name {
+            AT => visitor.visit_seq(Place { node: self, given: 0 }),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
+    /// An enum is the name of a variant, or a table of one field: the name and the value.
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        let variant = match &self.value {
+            Value::Text(_) => Variant { name: self, value: None },
+            Value::Table(fields) => match &fields[..] {
+                [(name, value)] => Variant { name, value: Some(value) },
+                _ => {
+                    let found = format!("found a table of {} fields", fields.len());
+                    return Err(Mistake::new(found).allowed("one field").or_at(&self.span));
+                }
+            },
+            _ => return self.deserialize_any(visitor),
+        };
+        visitor.visit_enum(variant).map_err(|mistake| mistake.or_at(&self.span))
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        unit_struct seq tuple tuple_struct map identifier ignored_any
+    }
+}
+
+struct Items<'de>(&'de [Node]);
+
+impl<'de> SeqAccess<'de> for Items<'de> {
+    type Error = Mistake;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, Mistake> {
+        let Some((first, rest)) = self.0.split_first() else { return Ok(None) };
+        self.0 = rest;
+        seed.deserialize(first).map(Some)
+    }
+}
+
+struct Fields<'de> {
+    fields: &'de [(Node, Node)],
+    /// The value of the name that was read last.
+    value: Option<&'de Node>,
+}
+
+impl<'de> MapAccess<'de> for Fields<'de> {
+    type Error = Mistake;
+
+    fn next_key_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, Mistake> {
+        let Some(((name, value), rest)) = self.fields.split_first() else { return Ok(None) };
+        (self.fields, self.value) = (rest, Some(value));
+        seed.deserialize(name).map(Some)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Mistake> {
+        match self.value.take() {
+            Some(value) => seed.deserialize(value),
+            None => Err(Mistake::new("a value without a name")),
+        }
+    }
+}
+
+struct Variant<'de> {
+    name: &'de Node,
+    value: Option<&'de Node>,
+}
+
+impl<'de> EnumAccess<'de> for Variant<'de> {
+    type Error = Mistake;
+    type Variant = Self;
+
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), Mistake> {
+        Ok((seed.deserialize(self.name)?, self))
+    }
+}
+
+impl<'de> VariantAccess<'de> for Variant<'de> {
+    type Error = Mistake;
+
+    fn unit_variant(self) -> Result<(), Mistake> {
+        match self.value {
+            None => Ok(()),
+            Some(value) => Err(Mistake::new("found a value behind the name")
+                .allowed("the name alone, as a text")
+                .at(value.span.clone())),
+        }
+    }
+
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, Mistake> {
+        match (self.value, &self.name.value) {
+            (Some(value), _) => seed.deserialize(value),
+            (None, Value::Text(name)) => {
+                let found = format!("found the name `{name}` alone");
+                let allowed = format!("a table of the name and a value: {name} = ..");
+                Err(Mistake::new(found).allowed(allowed).at(self.name.span.clone()))
+            }
+            (None, _) => Err(Mistake::new("a variant without a name")),
+        }
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Mistake> {
+        self.struct_variant(&[], visitor)
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        self.value.unwrap_or(self.name).deserialize_any(visitor)
+    }
+}
+
+/// The parts of an [`At`](super::At).
+struct Place<'de> {
+    node: &'de Node,
+    given: usize,
+}
+
+impl<'de> SeqAccess<'de> for Place<'de> {
+    type Error = Mistake;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, Mistake> {
+        self.given += 1;
+        let number = |place: usize| -> UsizeDeserializer<Mistake> { place.into_deserializer() };
+        match self.given {
+            1 => seed.deserialize(number(self.node.span.start)).map(Some),
+            2 => seed.deserialize(number(self.node.span.end)).map(Some),
+            3 => seed.deserialize(self.node).map(Some),
+            _ => Ok(None),
+        }
+    }
+}

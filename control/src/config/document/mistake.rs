@@ -1,0 +1,109 @@
+//! A mistake in a configuration: what was found, what is allowed, and where.
+
+use std::{fmt, ops::Range};
+
+use serde::de::{Error, Expected, Unexpected};
+
+/// A mistake in a configuration.
+#[derive(Debug, Clone, Default)]
+pub(in crate::config) struct Mistake {
+    /// What was found, in one line.
+    pub(in crate::config) message: String,
+    /// The place in the text, in bytes.
+    pub(in crate::config) span: Option<Range<usize>>,
+    pub(in crate::config) allowed: Option<String>,
+    /// The nearest spelling that is allowed.
+    pub(in crate::config) nearest: Option<String>,
+}
+
+impl Mistake {
+    pub(in crate::config) fn new(message: impl fmt::Display) -> Self {
+        let text = message.to_string();
+        // The errors of the library name what is allowed behind what was found.
+        match text.rsplit_once(", allowed is ") {
+            Some((message, allowed)) => {
+                Self { message: message.into(), allowed: Some(allowed.into()), ..Self::default() }
+            }
+            None => Self { message: text, ..Self::default() },
+        }
+    }
+
+    pub(in crate::config) fn too_deep() -> Self {
+        Self::new("tables and lists are nested too deeply").allowed("at most 16 levels")
+    }
+
+    pub(in crate::config) fn at(self, span: Range<usize>) -> Self {
+        Self { span: Some(span), ..self }
+    }
+
+    /// Sets the place if it is not known.
+    pub(in crate::config) fn or_at(self, span: &Range<usize>) -> Self {
+        Self { span: self.span.or_else(|| Some(span.clone())), ..self }
+    }
+
+    pub(in crate::config) fn allowed(self, allowed: impl fmt::Display) -> Self {
+        Self { allowed: Some(allowed.to_string()), ..self }
+    }
+
+    /// Returns the mistake of a name that is not one of the allowed names.
+    pub(in crate::config) fn unknown<'a>(
+        what: &str,
+        found: &str,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let names: Vec<_> = names.into_iter().collect();
+        let list: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+        let allowed = if list.is_empty() { "none".to_owned() } else { list.join(", ") };
+        let nearest = nearest(found, names).map(str::to_owned);
+        Self { nearest, ..Self::new(format_args!("unknown {what} `{found}`")).allowed(allowed) }
+    }
+}
+
+/// Returns the name that is spelled nearly like `found`.
+pub(in crate::config) fn nearest<'a>(
+    found: &str,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    // The distance of long texts takes too long to compute, and says nothing.
+    if found.len() > 64 {
+        return None;
+    }
+    let plain = |text: &str| text.to_lowercase().replace(['-', ' '], "_");
+    let distance = |name: &&str| strsim::damerau_levenshtein(&plain(found), &plain(name));
+    let best = names.into_iter().min_by_key(distance)?;
+    (distance(&best) <= 1.max(found.chars().count() / 3)).then_some(best)
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+impl Error for Mistake {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::new(message)
+    }
+
+    fn invalid_type(found: Unexpected<'_>, allowed: &dyn Expected) -> Self {
+        Self::new(format_args!("found {found}")).allowed(allowed)
+    }
+
+    fn invalid_value(found: Unexpected<'_>, allowed: &dyn Expected) -> Self {
+        Self::invalid_type(found, allowed)
+    }
+
+    fn unknown_field(field: &str, allowed: &'static [&'static str]) -> Self {
+        Self::unknown("field", field, allowed.iter().copied())
+    }
+
+    fn unknown_variant(variant: &str, allowed: &'static [&'static str]) -> Self {
+        Self::unknown("value", variant, allowed.iter().copied())
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self::new(format_args!("the field `{field}` is missing"))
+    }
+}

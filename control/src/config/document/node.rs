@@ -1,0 +1,46 @@
+//! The tree of values.
+
+use std::ops::Range;
+
+use super::{Mistake, toml};
+use crate::config::Format;
+
+/// A value, and its place in the text in bytes.
+#[derive(Debug)]
+pub(in crate::config) struct Node {
+    pub(super) value: Value,
+    pub(super) span: Range<usize>,
+}
+
+#[derive(Debug)]
+pub(super) enum Value {
+    Bool(bool),
+    Integer(i128),
+    Float(f64),
+    Text(String),
+    List(Vec<Node>),
+    /// The fields in the order of the text, and their names.
+    Table(Vec<(Node, Node)>),
+    /// A value that only one of the formats has, such as a date.
+    Other(&'static str),
+}
+
+impl Node {
+    /// The maximum depth of lists and tables in each other.
+    pub(super) const MAX_DEPTH: usize = 16;
+
+    /// Parses a text.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the text does not have the format.
+    pub(in crate::config) fn parse(text: &str, format: Format) -> Result<Self, Mistake> {
+        match format {
+            Format::Toml => toml::parse(text),
+        }
+    }
+
+    pub(super) fn new(value: Value, span: Range<usize>) -> Self {
+        Self { value, span }
+    }
+}

@@ -1,0 +1,125 @@
+//! Errors, written as rustc writes them.
+
+use std::{fmt, io, ops::Range, sync::Arc};
+
+use super::document::Mistake;
+
+/// The error of a configuration that cannot be read, or has a mistake. [`Display`](fmt::Display) writes it
+/// as rustc does:
+///
+/// ```text
+/// error: unknown field `polcy`
+///   --> limits.toml:5:1
+///    |
+///  5 | polcy = "search"
+///    | ^^^^^
+///    = allowed: `policy`, `key`, `only`, `cost`
+///    = help: did you mean `policy`?
+/// ```
+///
+/// Passwords and secrets in the line are not written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError(Arc<Report>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Report {
+    message: String,
+    file: String,
+    place: Option<Place>,
+    allowed: Option<String>,
+    help: Option<String>,
+}
+
+/// A place in a text: the line and the columns, from 1, and the text of the line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    line: usize,
+    column: usize,
+    width: usize,
+    text: String,
+}
+
+impl ConfigError {
+    pub(super) fn unreadable(file: &str, error: &io::Error) -> Self {
+        let message = format!("the file cannot be read: {error}");
+        let file = file.into();
+        Self(Arc::new(Report { message, file, place: None, allowed: None, help: None }))
+    }
+
+    pub(super) fn of(mistake: Mistake, file: &str, text: &str) -> Self {
+        let Mistake { message, span, allowed, nearest } = mistake;
+        Self(Arc::new(Report {
+            message,
+            file: file.into(),
+            place: span.map(|span| Place::new(text, span)),
+            allowed,
+            help: nearest.map(|nearest| format!("did you mean `{nearest}`?")),
+        }))
+    }
+
+    /// Returns what is wrong, without the place.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Returns the line of the mistake, from 1, if it has a place.
+    #[must_use]
+    pub fn line(&self) -> Option<usize> {
+        self.0.place.as_ref().map(|place| place.line)
+    }
+
+    /// Returns the column of the mistake in characters, from 1, if it has a place.
+    #[must_use]
+    pub fn column(&self) -> Option<usize> {
+        self.0.place.as_ref().map(|place| place.column)
+    }
+}
+
+impl Place {
+    fn new(text: &str, span: Range<usize>) -> Self {
+        let floor = |mut at: usize| {
+            at = at.min(text.len());
+            while !text.is_char_boundary(at) {
+                at -= 1;
+            }
+            at
+        };
+        let (start, end) = (floor(span.start), floor(span.end));
+        let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
+        let line = text[line_start..line_end].trim_end();
+        let shown_end = end.clamp(start, line_start + line.len().max(start - line_start));
+        Self {
+            line: text[..start].matches('\n').count() + 1,
+            column: text[line_start..start].chars().count() + 1,
+            width: text[start..shown_end].chars().count().max(1),
+            text: line.replace('\t', " "),
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { message, file, place, allowed, help } = &*self.0;
+        write!(f, "error: {message}")?;
+        let number = place.as_ref().map_or(String::new(), |place| place.line.to_string());
+        let margin = " ".repeat(number.len() + 1);
+        match place {
+            Some(Place { line, column, width, text }) => {
+                write!(f, "\n{margin}--> {file}:{line}:{column}\n{margin} |")?;
+                write!(f, "\n {number} | {text}\n{margin} | ")?;
+                write!(f, "{}{}", " ".repeat(column - 1), "^".repeat(*width))?;
+            }
+            None => write!(f, "\n{margin}--> {file}")?,
+        }
+        for (name, text) in [("allowed", allowed), ("help", help)] {
+            if let Some(text) = text {
+                write!(f, "\n{margin} = {name}: {text}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigError {}

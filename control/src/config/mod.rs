@@ -1,0 +1,24 @@
+//! Limits from a file, which is read again when it changes.
+
+mod claims;
+#[expect(clippy::module_inception, reason = "it has the type `Config`")]
+mod config;
+mod document;
+mod error;
+mod format;
+mod keys;
+mod layer;
+mod plan;
+mod rules;
+mod spec;
+mod status;
+mod watch;
+
+pub use self::{
+    claims::Claims,
+    config::Config,
+    error::ConfigError,
+    format::Format,
+    layer::{ConfigLayer, ConfigService},
+    status::ConfigStatus,
+};

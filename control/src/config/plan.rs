@@ -1,0 +1,185 @@
+//! A configuration without mistakes, from which rules are made.
+
+use std::ops::Range;
+
+use plimsoll::{Charges, Policy, by::ClientIp};
+
+use super::{
+    document::{At, Mistake},
+    keys,
+    rules::Rules,
+    spec::{ClientIpSpec, FileSpec, KeySpec, PolicySpec, Route, RuleSpec},
+};
+use crate::{
+    key_type::{KeyType, MAX_PARTS},
+    registry::{Registry, Source},
+};
+
+/// A configuration whose values and references are all valid.
+pub(super) struct Plan {
+    spec: FileSpec,
+    client_ip: ClientIp,
+    policies: Vec<(Policy, KeyType)>,
+}
+
+impl Plan {
+    /// Validates a configuration.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first mistake.
+    pub(super) fn new(spec: FileSpec, registry: &Registry) -> Result<Self, Mistake> {
+        let client_ip = client_ip(spec.client_ip.as_ref())?;
+        let policies = policies(&spec)?;
+        let rules = spec.rules.iter().flatten();
+        let names: Vec<_> = policies.iter().map(|policy| policy.name()).collect();
+        for rule in rules.clone() {
+            let spec = &rule.value;
+            for name in policies_of(spec) {
+                let of_program =
+                    registry.get(&name.value).is_some_and(|it| it.configured().1 == Source::Code);
+                if !names.contains(&&*name.value) && !of_program {
+                    let mistake = Mistake::unknown("policy", &name.value, names.iter().copied());
+                    return Err(mistake.at(name.span.clone()));
+                }
+            }
+            validate(spec)?;
+        }
+        let mut lines = 0;
+        for rule in rules {
+            lines += 1 + rule.value.trials.len();
+            if lines > Charges::MAX {
+                let mistake = rule.mistake("too many rules and trials");
+                return Err(mistake.allowed(format_args!("{} together", Charges::MAX)));
+            }
+        }
+        let typed = |policy: Policy| {
+            let keys = key_type(&spec, policy.name(), &client_ip);
+            (policy, keys)
+        };
+        let policies = policies.into_iter().map(typed).collect();
+        Ok(Self { spec, client_ip, policies })
+    }
+
+    /// Returns whether the configuration has rules.
+    pub(super) fn has_rules(&self) -> bool {
+        self.spec.rules.as_ref().is_some_and(|rules| !rules.is_empty())
+    }
+
+    /// Registers the policies, in place of those that the file had before, and makes the rules.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error, and changes nothing, if the program has registered a policy otherwise.
+    pub(super) fn apply(self, registry: &Registry, source: &Source) -> Result<Rules, Mistake> {
+        registry.replace(source, self.policies).map_err(|error| {
+            let mut named = self.spec.policies.0.iter().map(|(name, _)| name);
+            let found = named.find(|name| name.value == error.policy());
+            found.map_or_else(|| Mistake::new(&error), |name| name.mistake(&error))
+        })?;
+        Ok(Rules::new(self.spec, registry, &self.client_ip))
+    }
+}
+
+fn client_ip(spec: Option<&At<ClientIpSpec>>) -> Result<ClientIp, Mistake> {
+    let Some(At { value: spec, span }) = spec else { return Ok(ClientIp::peer()) };
+    for proxy in &spec.trusted_proxies {
+        ClientIp::x_forwarded_for([&proxy.value]).map_err(|error| proxy.mistake(error))?;
+    }
+    let proxies = || spec.trusted_proxies.iter().map(|proxy| &*proxy.value);
+    let source = match &spec.header {
+        None if spec.trusted_proxies.is_empty() => Ok(ClientIp::peer()),
+        None => {
+            let mistake = Mistake::new("trusted proxies without the `header` that they write");
+            return Err(mistake
+                .allowed("`x-forwarded-for`, `forwarded`, or another")
+                .at(span.clone()));
+        }
+        Some(_) if spec.trusted_proxies.is_empty() => {
+            let mistake = Mistake::new("a `header` without `trusted_proxies`, which write it");
+            return Err(mistake.at(span.clone()));
+        }
+        Some(name) if name.0 == "x-forwarded-for" => ClientIp::x_forwarded_for(proxies()),
+        Some(name) if name.0 == "forwarded" => ClientIp::forwarded(proxies()),
+        Some(name) => ClientIp::header(name.0.as_str(), proxies()),
+    };
+    let source = source.map_err(|error| Mistake::new(error).at(span.clone()))?;
+    match &spec.ipv6_prefix {
+        None => Ok(source),
+        Some(bits) => source.ipv6_prefix(bits.value).map_err(|error| bits.mistake(error)),
+    }
+}
+
+fn policies(spec: &FileSpec) -> Result<Vec<Policy>, Mistake> {
+    let policy = |(name, policy): &(At<String>, _)| {
+        let PolicySpec { quota, unit } = policy;
+        let created = Policy::new(&name.value, *quota).map_err(|error| name.mistake(error))?;
+        match unit {
+            None => Ok(created),
+            Some(unit) => created.with_unit(&unit.value).map_err(|error| unit.mistake(error)),
+        }
+    };
+    spec.policies.0.iter().map(policy).collect()
+}
+
+/// Returns the names of the policies of a rule.
+fn policies_of(rule: &RuleSpec) -> impl Iterator<Item = &At<String>> {
+    let tiers = rule.tiers.0.iter().map(|(_, policy)| policy);
+    [&rule.policy].into_iter().chain(tiers).chain(&rule.trials)
+}
+
+fn validate(rule: &RuleSpec) -> Result<(), Mistake> {
+    let wrong = |span: &Range<usize>, message: &str| Err(Mistake::new(message).at(span.clone()));
+    validate_key(&rule.key.value, &rule.key.span)?;
+    match (&rule.tier, rule.tiers.0.first()) {
+        (Some(tier), None) => {
+            return wrong(&tier.span, "`tier` without `tiers`, the policies by tier");
+        }
+        (None, Some((first, _))) => {
+            return wrong(
+                &first.span,
+                "`tiers` without `tier`, which says where the tier is found",
+            );
+        }
+        _ => {}
+    }
+    if let Some(only) = rule.only.as_ref().filter(|only| only.value.is_empty()) {
+        return wrong(&only.span, "`only` without a route: the rule would apply to no request");
+    }
+    for (route, _) in &rule.costs.0 {
+        Route::try_from(route.value.clone()).map_err(|error| route.mistake(error))?;
+    }
+    let trial = rule.trials.iter().find(|trial| trial.value == rule.policy.value);
+    trial.map_or(Ok(()), |trial| wrong(&trial.span, "the policy of a rule cannot be its trial"))
+}
+
+fn validate_key(key: &KeySpec, span: &Range<usize>) -> Result<(), Mistake> {
+    match key {
+        KeySpec::FirstOf(keys) | KeySpec::AllOf(keys) if keys.is_empty() => {
+            Err(Mistake::new("a list without a key").at(span.clone()))
+        }
+        KeySpec::AllOf(keys) if keys.len() > MAX_PARTS => {
+            let mistake = Mistake::new(format_args!("`all_of` has {} keys", keys.len()));
+            Err(mistake.allowed(format_args!("at most {MAX_PARTS}")).at(span.clone()))
+        }
+        KeySpec::FirstOf(keys) | KeySpec::AllOf(keys) => {
+            keys.iter().try_for_each(|key| validate_key(key, span))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns how the keys of a policy are written: as those of its rules.
+fn key_type(spec: &FileSpec, policy: &str, client_ip: &ClientIp) -> KeyType {
+    let mut keys: Vec<&KeySpec> = Vec::new();
+    for rule in spec.rules.iter().flatten() {
+        let is_used = policies_of(&rule.value).any(|name| name.value == policy);
+        if is_used && !keys.contains(&&rule.value.key.value) {
+            keys.push(&rule.value.key.value);
+        }
+    }
+    match keys.is_empty() {
+        true => KeyType::Text,
+        false => keys::either(keys.iter().map(|key| keys::key_type(key, client_ip)).collect()),
+    }
+}

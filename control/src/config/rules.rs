@@ -1,0 +1,121 @@
+//! The rules of a configuration, and the layer that they make.
+
+use std::collections::HashMap;
+
+use http::request::Parts;
+use plimsoll::{Limiter, RateLimitLayer, Rule, Tiers, by::ClientIp, cost, route};
+
+use super::{
+    Claims,
+    document::At,
+    keys::{self, Extract},
+    spec::{FileSpec, RuleSpec, TierSpec},
+};
+use crate::registry::{Registered, Registry};
+
+/// The rules of a configuration that is in force.
+pub(super) struct Rules {
+    rules: Vec<Rule>,
+    spec: FileSpec,
+}
+
+impl Rules {
+    /// Makes the rules of a valid configuration whose policies are registered.
+    pub(super) fn new(spec: FileSpec, registry: &Registry, client_ip: &ClientIp) -> Self {
+        let rule = |rule: &At<RuleSpec>| make(&rule.value, registry, client_ip);
+        Self { rules: spec.rules.iter().flatten().filter_map(rule).collect(), spec }
+    }
+
+    /// Returns a layer with these rules over a limiter, or `None` without a rule.
+    pub(super) fn layer(&self, limiter: &Limiter) -> Option<RateLimitLayer> {
+        let (first, rest) = self.rules.split_first()?;
+        let layer = RateLimitLayer::new(limiter.clone(), first.clone());
+        let layer = rest.iter().fold(layer, |layer, rule| layer.and(rule.clone()));
+        let FileSpec { enabled, exempt, exempt_preflights, delay, jitter, plain_text, .. } =
+            &self.spec;
+        let mut layer = layer.enabled(enabled.unwrap_or(true));
+        layer = exempt.iter().fold(layer, |layer, it| layer.exempt(route::is(&it.0)));
+        if *exempt_preflights {
+            layer = layer.exempt(route::is_preflight);
+        }
+        if let Some(delay) = delay {
+            layer = layer.delay(delay.0);
+        }
+        if let Some(jitter) = jitter {
+            layer = layer.jitter(jitter.0);
+        }
+        Some(if *plain_text { layer.plain_text() } else { layer })
+    }
+}
+
+/// Makes a rule. It is `None` if a policy was removed from the registry after the configuration was
+/// validated.
+fn make(spec: &RuleSpec, registry: &Registry, client_ip: &ClientIp) -> Option<Rule> {
+    let key = keys::extract(&spec.key.value, client_ip);
+    let choice = Choice::new(spec, registry)?;
+    let rule = choice.rule(key);
+    let routes: Option<Vec<_>> =
+        spec.only.as_ref().map(|only| only.value.iter().map(|it| route::is(&it.0)).collect());
+    let mut rule = rule.only(move |parts| {
+        let matches = routes.as_ref().is_none_or(|routes| routes.iter().any(|is| is(parts)));
+        matches && choice.of(parts).is_enabled()
+    });
+    let otherwise = spec.cost.unwrap_or(1);
+    if !spec.costs.0.is_empty() {
+        let costs = spec.costs.0.iter().map(|(route, cost)| (&*route.value, *cost));
+        rule = rule.cost(cost::by_route(costs, otherwise));
+    } else if otherwise != 1 {
+        rule = rule.cost(move |_| otherwise);
+    }
+    for trial in &spec.trials {
+        rule = rule.trial(registry.get(&trial.value)?.policy().clone());
+    }
+    if let Some(on_failure) = spec.on_failure {
+        rule = rule.with_on_failure(on_failure);
+    }
+    Some(if spec.shadow { rule.shadow() } else { rule })
+}
+
+/// The policy of each request: the one of its tier, or that of the rule.
+struct Choice {
+    tier: Option<TierSpec>,
+    tiers: HashMap<String, Registered>,
+    otherwise: Registered,
+}
+
+impl Choice {
+    fn new(spec: &RuleSpec, registry: &Registry) -> Option<Self> {
+        let policy = |(tier, policy): &(At<String>, At<String>)| {
+            Some((tier.value.clone(), registry.get(&policy.value)?))
+        };
+        Some(Self {
+            tier: spec.tier.as_ref().map(|tier| tier.value.clone()),
+            tiers: spec.tiers.0.iter().map(policy).collect::<Option<_>>()?,
+            otherwise: registry.get(&spec.policy.value)?,
+        })
+    }
+
+    fn rule(&self, key: Extract) -> Rule {
+        let otherwise = self.otherwise.policy().clone();
+        let Some(tier) = self.tier.clone() else {
+            return Rule::new(otherwise, move |parts| key(parts));
+        };
+        let tiers = self.tiers.iter().fold(Tiers::<String>::or_else(otherwise), |tiers, it| {
+            tiers.tier(it.0.clone(), it.1.policy().clone())
+        });
+        tiers.rule(move |parts| tier_of(&tier, parts).map(str::to_owned), move |parts| key(parts))
+    }
+
+    /// Returns the policy of a request.
+    fn of(&self, parts: &Parts) -> &Registered {
+        let tier = self.tier.as_ref().and_then(|tier| tier_of(tier, parts));
+        tier.and_then(|tier| self.tiers.get(tier)).unwrap_or(&self.otherwise)
+    }
+}
+
+fn tier_of<'p>(tier: &TierSpec, parts: &'p Parts) -> Option<&'p str> {
+    match tier {
+        TierSpec::Header(name) => parts.headers.get(&name.0)?.to_str().ok(),
+        TierSpec::Claim(name) => parts.extensions.get::<Claims>()?.get(name),
+    }
+}

@@ -1,0 +1,138 @@
+//! The file, its policies and its rules.
+
+use std::fmt;
+
+use plimsoll::{OnFailure, Quota};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
+};
+
+use super::{HeaderText, KeySpec, Route, Time};
+use crate::config::document::{At, Entries};
+
+/// The limits of a service.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table of `policies`, `rules` and other fields")]
+pub(in crate::config) struct FileSpec {
+    /// Whether requests are limited. If false, every request passes. The default is true.
+    pub(in crate::config) enabled: Option<bool>,
+    /// The policies by name.
+    #[serde(default)]
+    pub(in crate::config) policies: Entries<PolicySpec>,
+    /// The rules, which are decided together for each request.
+    pub(in crate::config) rules: Option<Vec<At<RuleSpec>>>,
+    /// Routes whose requests pass without a charge.
+    #[serde(default)]
+    pub(in crate::config) exempt: Vec<Route>,
+    /// Whether CORS preflights pass without a charge. The default is false.
+    #[serde(default)]
+    pub(in crate::config) exempt_preflights: bool,
+    /// How the address of the client is found, for the key `client_ip`. The default is the other end of the
+    /// connection.
+    pub(in crate::config) client_ip: Option<At<ClientIpSpec>>,
+    /// The longest time for which a request over its limit waits for its turn. The default is `0s`: it is
+    /// denied at once.
+    pub(in crate::config) delay: Option<Time>,
+    /// The longest time that is added at random to the wait in a denial. The default is `0s`.
+    pub(in crate::config) jitter: Option<Time>,
+    /// Whether denials are plain text instead of problem documents. The default is false.
+    #[serde(default)]
+    pub(in crate::config) plain_text: bool,
+}
+
+/// How the address of the client is found.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table of `header` and `trusted_proxies`")]
+pub(in crate::config) struct ClientIpSpec {
+    /// The header in which the trusted proxies write the address: `x-forwarded-for`, `forwarded`, or one
+    /// with a single address, such as `cf-connecting-ip`.
+    pub(in crate::config) header: Option<HeaderText>,
+    /// The addresses of the proxies, or ranges such as `10.0.0.0/8`. The headers of others are ignored.
+    #[serde(default)]
+    pub(in crate::config) trusted_proxies: Vec<At<String>>,
+    /// The number of leading bits of an IPv6 address that are charged, 1 to 128. The default is 64.
+    pub(in crate::config) ipv6_prefix: Option<At<u32>>,
+}
+
+/// A policy: its quota as a text, or a table with the quota and other fields.
+#[derive(Debug)]
+pub(in crate::config) struct PolicySpec {
+    pub(in crate::config) quota: Quota,
+    pub(in crate::config) unit: Option<At<String>>,
+}
+
+/// A policy.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicyFields {
+    /// The quota, such as `100/min`, `50/s token-bucket(20)`, `60000/min leased(500ms)` or `20 concurrent`.
+    quota: Quota,
+    /// The name of what is counted, for the headers. The default is requests.
+    unit: Option<At<String>>,
+}
+
+impl<'de> Deserialize<'de> for PolicySpec {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct PolicyVisitor;
+
+        impl<'de> Visitor<'de> for PolicyVisitor {
+            type Value = PolicySpec;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a quota such as \"100/min\", or a table with the field `quota`")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<PolicySpec, E> {
+                Ok(PolicySpec { quota: text.parse().map_err(E::custom)?, unit: None })
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PolicySpec, A::Error> {
+                let fields = PolicyFields::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(PolicySpec { quota: fields.quota, unit: fields.unit })
+            }
+        }
+
+        from.deserialize_any(PolicyVisitor)
+    }
+}
+
+/// A rule: which requests are charged, under which policy, and who is charged.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a rule: a table with the fields `policy` and `key`")]
+pub(in crate::config) struct RuleSpec {
+    /// The name of the policy. With tiers, it is the policy of requests with none of them.
+    pub(in crate::config) policy: At<String>,
+    /// Who is charged.
+    pub(in crate::config) key: At<KeySpec>,
+    /// The routes to which the rule applies. The default is all requests.
+    pub(in crate::config) only: Option<At<Vec<Route>>>,
+    /// The units that a request costs. The default is 1.
+    pub(in crate::config) cost: Option<u64>,
+    /// The units that requests to certain routes cost instead, such as `"POST /reports" = 10`.
+    #[serde(default)]
+    pub(in crate::config) costs: Entries<u64>,
+    /// Where the tier of a request is found.
+    pub(in crate::config) tier: Option<At<TierSpec>>,
+    /// The names of the policies by tier.
+    #[serde(default)]
+    pub(in crate::config) tiers: Entries<At<String>>,
+    /// Whether the rule is decided and reported, but denies no request. The default is false.
+    #[serde(default)]
+    pub(in crate::config) shadow: bool,
+    /// The names of policies that are tried out on the requests of the rule.
+    #[serde(default)]
+    pub(in crate::config) trials: Vec<At<String>>,
+    /// What happens to a request while the store cannot answer: `local` (the default), `allow` or `deny`.
+    pub(in crate::config) on_failure: Option<OnFailure>,
+}
+
+/// Where the tier of a request is found.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "snake_case", expecting = "a table of `header` or `claim`")]
+pub(in crate::config) enum TierSpec {
+    /// The value of a header, which a gateway sets. It removes what clients send.
+    Header(HeaderText),
+    /// A claim that an earlier layer has left.
+    Claim(String),
+}

@@ -1,0 +1,37 @@
+//! The keys of rules.
+
+use serde::Deserialize;
+
+use super::HeaderText;
+
+/// Who is charged. The names are those of the functions in `plimsoll::by`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case", expecting = "a key")]
+pub(in crate::config) enum KeySpec {
+    /// The address of the client, which is found as `client_ip` of the file says.
+    ClientIp,
+    /// The address at the other end of the connection.
+    PeerIp,
+    /// The token of `Authorization: Bearer`.
+    BearerToken,
+    /// The pattern of the route that axum has matched: all clients share one budget for each route.
+    MatchedRoute,
+    /// One key that all requests share.
+    Anonymous,
+    /// The value of a header, byte for byte.
+    Header(HeaderText),
+    /// The name of an account in a header: upper and lower case, and spaces around it, are ignored.
+    NameInHeader(HeaderText),
+    /// The value of a cookie.
+    Cookie(String),
+    /// A parameter of the path, such as the `id` of `/users/{id}`.
+    PathParam(String),
+    /// A claim that an earlier layer has left.
+    Claim(String),
+    /// This text, for all requests.
+    Constant(String),
+    /// The first of these keys that the request has.
+    FirstOf(Vec<KeySpec>),
+    /// All of these keys together, such as an account at an address.
+    AllOf(Vec<KeySpec>),
+}

@@ -1,0 +1,196 @@
+//! A changed file acts while the service runs.
+
+use std::{fs, sync::Arc};
+
+use plimsoll_control::{Config, ConfigError};
+use plimsoll_testing::calm::eventually;
+
+use crate::service::{Directory, Service};
+
+const TWO: &str = "
+policies.api = '2/h'
+
+[[rules]]
+policy = 'api'
+key = 'peer_ip'
+";
+
+#[tokio::test]
+async fn a_changed_file_acts_and_spent_units_stay_spent() {
+    let directory = Directory::new("changed");
+    let path = directory.write("limits.toml", TWO);
+    let config = Config::from_path(&path).unwrap();
+    config.watch();
+    let service = Service::start(&config).await;
+    for expected in [200, 200, 429] {
+        assert_eq!(service.status("/").await, expected);
+    }
+
+    directory.write("limits.toml", &TWO.replace("2/h", "3/h"));
+    eventually("reloaded", async || config.status().version() == 2).await;
+    for expected in [200, 429] {
+        assert_eq!(service.status("/").await, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_replaced_acts_like_one_that_is_written() {
+    let directory = Directory::new("replaced");
+    let path = directory.write("limits.toml", TWO);
+    let config = Config::from_path(&path).unwrap();
+    config.watch();
+
+    // Many editors write another file and rename it.
+    let new = directory.write("limits.toml.new", &TWO.replace("2/h", "3/h"));
+    fs::rename(new, &path).unwrap();
+    eventually("reloaded", async || config.status().version() == 2).await;
+    assert_eq!(config.registry().get("api").unwrap().policy().quota().limit(), 3);
+}
+
+/// Kubernetes mounts a ConfigMap as a link to a link to a directory, and swaps the second link.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_config_map_that_is_swapped_acts() {
+    use std::os::unix::fs::symlink;
+
+    let directory = Directory::new("config-map");
+    let at = |name: &str| directory.path().join(name);
+    for (version, quota) in [("..1", "2/h"), ("..2", "3/h")] {
+        fs::create_dir(at(version)).unwrap();
+        fs::write(at(version).join("limits.toml"), TWO.replace("2/h", quota)).unwrap();
+    }
+    symlink("..1", at("..data")).unwrap();
+    symlink("..data/limits.toml", at("limits.toml")).unwrap();
+    let config = Config::from_path(at("limits.toml")).unwrap();
+    config.watch();
+
+    symlink("..2", at("..data_tmp")).unwrap();
+    fs::rename(at("..data_tmp"), at("..data")).unwrap();
+    eventually("reloaded", async || config.status().version() == 2).await;
+    assert_eq!(config.registry().get("api").unwrap().policy().quota().limit(), 3);
+}
+
+#[tokio::test]
+async fn a_file_with_a_mistake_changes_nothing_until_it_is_mended() {
+    let directory = Directory::new("mistake");
+    let path = directory.write("limits.toml", TWO);
+    let config = Config::from_path(&path).unwrap();
+    config.watch();
+    let service = Service::start(&config).await;
+
+    // The policy is valid, and would act if a file with a mistake were applied by halves.
+    let mistake = TWO.replace("2/h", "9/h").replace("'peer_ip'", "'peerip'");
+    directory.write("limits.toml", &mistake);
+    eventually("refused", async || config.status().error().is_some()).await;
+    let status = config.status();
+    assert_eq!(status.version(), 1);
+    assert_eq!(status.error().and_then(ConfigError::line), Some(6));
+    for expected in [200, 200, 429] {
+        assert_eq!(service.status("/").await, expected);
+    }
+
+    fs::remove_file(&path).unwrap();
+    let is_missing = |error: &ConfigError| error.message().contains("cannot be read");
+    eventually("missed", async || config.status().error().is_some_and(is_missing)).await;
+    assert_eq!(service.status("/").await, 429);
+
+    directory.write("limits.toml", "");
+    let is_empty = |error: &ConfigError| error.message().contains("is empty");
+    eventually("found empty", async || config.status().error().is_some_and(is_empty)).await;
+    assert_eq!(service.status("/").await, 429);
+
+    directory.write("limits.toml", TWO);
+    eventually("mended", async || config.status().error().is_none()).await;
+    assert_eq!(service.status("/").await, 429);
+}
+
+#[tokio::test]
+async fn rules_that_come_and_go_act_on_new_requests() {
+    let directory = Directory::new("rules");
+    let path = directory.write("limits.toml", TWO);
+    let config = Config::from_path(&path).unwrap();
+    let service = Service::start(&config).await;
+    assert_eq!(service.status("/search").await, 200);
+
+    let added = "
+        policies.search = '1/h'
+        rules = [{ policy = 'search', key = 'peer_ip', only = ['/search'] }]
+    ";
+    directory.write("limits.toml", added);
+    assert_eq!(config.reload(), Ok(true));
+    assert!(config.registry().get("api").is_none());
+    for (path, expected) in [("/search", 200), ("/search", 429), ("/", 200), ("/", 200), ("/", 200)]
+    {
+        assert_eq!(service.status(path).await, expected, "{path}");
+    }
+
+    // The rule that is back finds what was spent under it.
+    directory.write("limits.toml", TWO);
+    assert_eq!(config.reload(), Ok(true));
+    assert_eq!(config.reload(), Ok(false));
+    for expected in [200, 429] {
+        assert_eq!(service.status("/search").await, expected);
+    }
+
+    // Without a rule, the file is refused while a layer follows it.
+    directory.write("limits.toml", "policies.api = '2/h'");
+    assert!(config.reload().unwrap_err().message().contains("no rules"));
+    directory.write("limits.toml", &format!("enabled = false\n{TWO}"));
+    assert_eq!(config.reload(), Ok(true));
+    assert_eq!(service.status("/search").await, 200);
+}
+
+#[tokio::test]
+async fn a_request_in_flight_ends_under_the_rules_with_which_it_began() {
+    let directory = Directory::new("in-flight");
+    let slow = "
+        policies.slow = '1 concurrent'
+        rules = [{ policy = 'slow', key = 'peer_ip' }]
+    ";
+    let path = directory.write("limits.toml", slow);
+    let config = Config::from_path(&path).unwrap();
+    let service = Arc::new(Service::start(&config).await);
+    let in_flight = tokio::spawn({
+        let service = Arc::clone(&service);
+        async move { service.get("/slow").await }
+    });
+    eventually("in flight", async || service.status("/").await == 429).await;
+
+    directory.write("limits.toml", &slow.replace("1 concurrent", "2 concurrent"));
+    assert_eq!(config.reload(), Ok(true));
+    // The unit of the request in flight counts under the new limit.
+    let second = tokio::spawn({
+        let service = Arc::clone(&service);
+        async move { service.get("/slow").await }
+    });
+    eventually("full", async || service.status("/").await == 429).await;
+    for _ in 0..2 {
+        service.slow.send(()).await.unwrap();
+    }
+    for request in [in_flight, second] {
+        let response = request.await.unwrap();
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+        assert!(response.contains("\"slow\";q="), "{response}");
+    }
+    eventually("free", async || service.status("/").await == 200).await;
+}
+
+#[tokio::test]
+async fn a_policy_that_is_switched_off_limits_nothing() {
+    let directory = Directory::new("off");
+    let config = Config::from_path(directory.write("limits.toml", TWO)).unwrap();
+    let service = Service::start(&config).await;
+    config.registry().get("api").unwrap().set_enabled(false);
+    for _ in 0..4 {
+        assert_eq!(service.status("/").await, 200);
+    }
+    // A reload keeps the switch and an override.
+    config.registry().get("api").unwrap().set_override(Some("1/h".parse().unwrap()));
+    directory.write("limits.toml", &TWO.replace("2/h", "3/h"));
+    assert_eq!(config.reload(), Ok(true));
+    assert_eq!(service.status("/").await, 200);
+    config.registry().get("api").unwrap().set_enabled(true);
+    for expected in [200, 429] {
+        assert_eq!(service.status("/").await, expected);
+    }
+}
