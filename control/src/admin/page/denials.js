@@ -62,9 +62,9 @@ function render() {
     if (!recent.length) return quiet("No data because no request was denied by this process yet.");
     const rows = recent.map((it) => [
       time(it.time), it.policy, keyText(it.key), count(it.limit),
-      it.retry_after === null ? "never" : wait(it.retry_after), it.suppressed ? `and ${count(it.suppressed)} before it` : "",
+      it.retry_after === null ? "never" : wait(it.retry_after), it.suppressed ? `${count(it.suppressed)} more before it` : "",
     ]);
-    return table("Denials", [["Time", "nowrap"], ["Policy"], ["Key"], ["Limit", "number wide"], ["Wait", "number"], ["Not shown", "wide"]], rows);
+    return table("The last denials", [["Time", "nowrap"], ["Policy"], ["Key"], ["Limit", "number wide"], ["Wait", "number"], ["Others", "wide"]], rows);
   });
 }
 

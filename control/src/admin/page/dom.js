@@ -28,9 +28,9 @@ export function show(parent, data, make) {
   if (focused) focus(focused);
 }
 
-/** Moves the focus to the element of this name, if there is one. */
+/** Moves the focus to the element of this name, if there is one. The page stays where it is. */
 export function focus(id) {
-  document.querySelector(`[data-id=${CSS.escape(id)}]`)?.focus();
+  document.querySelector(`[data-id=${CSS.escape(id)}]`)?.focus({ preventScroll: true });
 }
 
 /** Creates a button with a name by which the focus finds it again. */
@@ -40,18 +40,20 @@ export function button(text, id, onclick, label) {
   return h("button", attributes, text);
 }
 
-/** Creates a table in a region that scrolls. A column is `[title, class]`, a row a list of cells. */
-export function table(label, columns, rows) {
-  const cell = (content, column) => {
-    const name = column === 0 ? "th" : "td";
-    const attributes = { class: columns[column][1] };
-    if (column === 0) attributes.scope = "row";
-    return h(name, attributes, content ?? "");
-  };
-  const head = columns.map(([title, style]) => h("th", { scope: "col", class: style }, title));
-  const body = rows.map((cells) => h("tr", {}, ...cells.map(cell)));
-  return h("div", { class: "scroll", role: "region", "aria-label": label, tabindex: "0" },
-    h("table", {}, h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...body)));
+/**
+ * Creates a table in a region that scrolls. A column is `[title, class]`, a row a list of cells. The roles stay
+ * when a small screen shows rows as blocks.
+ */
+export function table(label, columns, rows, style = "") {
+  const cell = (content, column) => (column === 0
+    ? h("th", { scope: "row", role: "rowheader", class: columns[0][1] }, content)
+    : h("td", { role: "cell", class: columns[column][1] }, content));
+  const head = columns.map(([title, style]) => h("th", { scope: "col", role: "columnheader", class: style }, title));
+  const row = (cells) => h("tr", { role: "row" }, ...cells);
+  return h("div", { class: `scroll ${style}`, role: "region", "aria-label": label, tabindex: "0" },
+    h("table", { role: "table" },
+      h("thead", { role: "rowgroup" }, row(head)),
+      h("tbody", { role: "rowgroup" }, ...rows.map((cells) => row(cells.map(cell))))));
 }
 
 export const quiet = (text) => h("p", { class: "quiet" }, text);

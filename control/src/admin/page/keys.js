@@ -34,14 +34,15 @@ export function forgetKey() {
 function render({ key, standings, mayWrite }) {
   if (!standings.length) return quiet("No data because no policy is registered.");
   const rows = standings.map((standing) => row(key, standing, mayWrite));
-  const columns = [["Policy"], ["State"], ["Left", "number"], ["Full again in", "number wide"], ["Quota", "wide"], [mayWrite ? "Change" : ""]];
-  return [h("p", {}, "Key ", keyText(key)), table(`Standings of ${key}`, columns, rows)];
+  const columns = [["Policy"], ["State"], ["Left", "number"], ["Full again in", "number wide"], ["Quota", "wide"], ...(mayWrite ? [["Action"]] : [])];
+  return [h("p", {}, "Key ", keyText(key)), table(`Standings of ${key}`, columns, rows, "stack")];
 }
 
 function row(key, standing, mayWrite) {
   const { policy } = standing;
   if (standing.no_data) {
-    return [policy, h("span", { class: "quiet" }, `${standing.no_data}.`), "", "", "", ""];
+    const cells = [policy, h("span", { class: "quiet" }, `${standing.no_data}.`), "", "", ""];
+    return mayWrite ? [...cells, ""] : cells;
   }
   const retry = standing.retry_after;
   const state = standing.admitted
@@ -50,10 +51,10 @@ function row(key, standing, mayWrite) {
   const quota = h("span", {}, h("code", {}, standing.quota), standing.is_own_quota ? " of its own" : "");
   const target = { policy, key };
   const act = (text, action, id) => button(text, `${id}-${policy}`, action, `${text}: ${key} under ${policy}`);
-  const buttons = mayWrite ? h("div", { class: "buttons" },
+  const buttons = () => h("div", { class: "buttons" },
     act("Quota", () => change.quota({ ...target, quota: standing.quota }), "key-quota"),
     act("Reset", () => change.reset(target), "key-reset"),
     act("Block", () => change.block(target), "key-block"),
-    act("Unblock", () => change.unblock(target), "key-unblock")) : "";
-  return [policy, state, `${count(standing.remaining)} of ${count(standing.limit)}`, wait(standing.reset_after), quota, buttons];
+    act("Unblock", () => change.unblock(target), "key-unblock"));
+  return [policy, state, `${count(standing.remaining)} of ${count(standing.limit)}`, wait(standing.reset_after), quota, ...(mayWrite ? [buttons()] : [])];
 }

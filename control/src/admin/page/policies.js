@@ -39,7 +39,7 @@ function update(card, policy, mayWrite) {
   const facts = [policy.source, policy.configured, policy.overridden, policy.enabled, policy.keys, policy.key_overrides];
   show(card.facts, facts, () => describe(policy));
   show(card.buttons, [quota, mayWrite, policy.overridden], () => (mayWrite ? [
-    button("Change quota", `quota-${name}`, () => change.quota({ policy: name, quota }), `Change the quota of ${name}`),
+    button("Change quota", `quota-${name}`, () => change.quota({ policy: name, quota }), `Change quota of ${name}`),
   ] : []));
 }
 

@@ -12,7 +12,7 @@ export function offenders(policy, list, lookUp) {
       button("Look up", `look-up-${key}`, () => lookUp(key), `Look up ${key}`),
     ]);
     return table(`Keys that are denied most under ${policy}`,
-      [["Key"], ["Denied", "number"], ["Units spent", "number"], [""]], rows);
+      [["Key"], ["Denied", "number"], ["Units spent", "number"], ["Action"]], rows);
   });
 }
 
@@ -22,11 +22,11 @@ export function overrides(list, mayWrite) {
     const rows = list.map((it) => [
       it.policy, it.key ? keyText(it.key) : "all keys", h("code", {}, it.kind.quota ?? it.kind),
       it.until ? time(it.until) : "removed", it.by, it.reason,
-      mayWrite ? button("End", `end-${it.policy}-${it.key ?? ""}`, () => change.end(it),
-        `End the override of ${it.key ?? "all keys"} under ${it.policy}`) : "",
+      ...(mayWrite ? [button("End", `end-${it.policy}-${it.key ?? ""}`, () => change.end(it),
+        `End the override of ${it.key ?? "all keys"} under ${it.policy}`)] : []),
     ]);
     return table("Overrides in force",
-      [["Policy"], ["Key"], ["In force"], ["Until", "nowrap"], ["By", "wide"], ["Reason", "text wide"], [""]], rows);
+      [["Policy"], ["Key"], ["In force"], ["Until", "nowrap"], ["By", "wide"], ["Reason", "text wide"], ...(mayWrite ? [["Action"]] : [])], rows);
   });
 }
 
@@ -37,7 +37,7 @@ export function trials(list) {
       it.policy, h("code", {}, it.quota), count(it.allowed_by_both), count(it.allowed_by_trial_only),
       count(it.allowed_by_live_only), count(it.denied_by_both),
     ]);
-    return table("Trials", [["Policy"], ["Quota"], ["Admitted by both", "number"], ["Only by the trial", "number"],
+    return table("Trials so far", [["Policy"], ["Quota"], ["Admitted by both", "number"], ["Only by the trial", "number"],
       ["Only by the live limit", "number"], ["Denied by both", "number"]], rows);
   });
 }
@@ -49,7 +49,7 @@ export function audit(list) {
       time(it.time), it.by, it.action, it.policy, it.key ? keyText(it.key) : "all keys",
       it.before || it.after ? `${it.before || "none"} → ${it.after || "none"}` : "", it.reason,
     ]);
-    return table("Audit log", [["Time", "nowrap"], ["By"], ["Change"], ["Policy"], ["Key"], ["Before → after", "text"], ["Reason", "text"]], rows);
+    return table("Audit log, newest first", [["Time", "nowrap"], ["By"], ["Change"], ["Policy"], ["Key"], ["Before → after", "text"], ["Reason", "text"]], rows);
   });
 }
 
