@@ -13,7 +13,9 @@ mod overrides;
 mod registry;
 
 pub use self::{
-    config::{Claims, Config, ConfigError, ConfigLayer, ConfigService, ConfigStatus, Format},
+    config::{
+        Claims, Config, ConfigError, ConfigLayer, ConfigService, ConfigStatus, Format, StoreConfig,
+    },
     key_type::{KeyType, KeyTypeError, ParseKey},
     offenders::{Offender, Offenders},
     overrides::{

@@ -18,6 +18,7 @@ use super::{
     plan::Plan,
     rules::Rules,
     spec::FileSpec,
+    store::StoreConfig,
     watch,
 };
 use crate::registry::{Registry, Source};
@@ -32,6 +33,8 @@ pub(super) struct Shared {
     path: Option<PathBuf>,
     format: Format,
     registry: Registry,
+    /// The store with which the program started.
+    store: StoreConfig,
     rules: ArcSwap<Rules>,
     state: Mutex<State>,
     watch: watch::Slot,
@@ -48,6 +51,9 @@ struct State {
 const MAX_BYTES: u64 = 1 << 20;
 
 impl Config {
+    /// The JSON Schema of configurations, for editors and for tests of files.
+    pub const JSON_SCHEMA: &str = include_str!("../../docs/config/limits.schema.json");
+
     /// Reads a file. The end of its name says the [`Format`].
     ///
     /// # Errors
@@ -90,19 +96,26 @@ impl Config {
         bytes: Vec<u8>,
     ) -> Result<Self, ConfigError> {
         let source = Source::File(name.as_str().into());
-        let rules = apply(&bytes, format, &registry, &source, false)
+        let (rules, store) = apply(&bytes, format, &registry, &source, false)
             .map_err(|(mistake, text)| ConfigError::of(mistake, &name, &text))?;
         let (status, watch) = (ConfigStatus::first(), watch::Slot::default());
         let state = State { text: Some(bytes), status, followers: Vec::new() };
         let rules = ArcSwap::from_pointee(rules);
         let state = Mutex::new(state);
-        Ok(Self(Arc::new(Shared { name, path, format, registry, rules, state, watch })))
+        Ok(Self(Arc::new(Shared { name, path, format, registry, store, rules, state, watch })))
     }
 
     /// Returns the policies, also those of the program.
     #[must_use]
     pub fn registry(&self) -> &Registry {
         &self.0.registry
+    }
+
+    /// Returns the store and the resilience with which the program started. They stay as they are when the
+    /// file changes.
+    #[must_use]
+    pub fn store(&self) -> &StoreConfig {
+        &self.0.store
     }
 
     /// Creates a layer with the rules over a limiter. It follows the configuration.
@@ -219,8 +232,9 @@ impl Shared {
         state.followers.retain(|follower| follower.strong_count() > 0);
         let source = Source::File(self.name.as_str().into());
         let needs_rules = !state.followers.is_empty();
-        let rules = apply(bytes, self.format, &self.registry, &source, needs_rules)
+        let (rules, store) = apply(bytes, self.format, &self.registry, &source, needs_rules)
             .map_err(|(mistake, text)| ConfigError::of(mistake, &self.name, &text))?;
+        state.status.set_needs_restart(&self.name, store != self.store);
         let rules = Arc::new(rules);
         for follower in state.followers.iter().filter_map(Weak::upgrade) {
             follower.follow(&rules);
@@ -242,7 +256,7 @@ fn apply(
     registry: &Registry,
     source: &Source,
     needs_rules: bool,
-) -> Result<Rules, (Mistake, String)> {
+) -> Result<(Rules, StoreConfig), (Mistake, String)> {
     let text = String::from_utf8_lossy(bytes);
     let applied = (|| {
         if let Err(error) = std::str::from_utf8(bytes) {

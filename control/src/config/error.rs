@@ -94,9 +94,28 @@ impl Place {
             line: text[..start].matches('\n').count() + 1,
             column: text[line_start..start].chars().count() + 1,
             width: text[start..shown_end].chars().count().max(1),
-            text: line.replace('\t', " "),
+            text: masked(line),
         }
     }
+}
+
+/// Returns a line without the user and the password of a URL, and without secrets. The columns stay.
+fn masked(line: &str) -> String {
+    let mut text: Vec<char> = line.replace('\t', " ").chars().collect();
+    let is_in_word = |c: &char| !c.is_whitespace() && !matches!(c, '"' | '\'');
+    for word in text.chunk_by_mut(|one, other| is_in_word(one) == is_in_word(other)) {
+        if let Some(end) = word.iter().rposition(|c| *c == '@') {
+            let scheme = word[..end].windows(3).position(|part| part == [':', '/', '/']);
+            word[scheme.map_or(0, |at| at + 3)..end].fill('*');
+        }
+    }
+    let is_secret = line.contains("secret");
+    let are_digits =
+        |one: &char, other: &char| one.is_ascii_hexdigit() && other.is_ascii_hexdigit();
+    for digits in text.chunk_by_mut(are_digits).filter(|digits| is_secret && digits.len() >= 16) {
+        digits.fill('*');
+    }
+    text.into_iter().collect()
 }
 
 impl fmt::Display for ConfigError {

@@ -10,6 +10,10 @@ use super::document::Mistake;
 pub enum Format {
     /// TOML 1.1: files that end with `.toml`.
     Toml,
+    /// YAML 1.2: files that end with `.yaml` or `.yml`.
+    Yaml,
+    /// JSON: files that end with `.json`.
+    Json,
 }
 
 impl Format {
@@ -17,8 +21,10 @@ impl Format {
     pub(super) fn of_path(path: &Path) -> Result<Self, Mistake> {
         match path.extension().and_then(|end| end.to_str()) {
             Some("toml") => Ok(Self::Toml),
+            Some("yaml" | "yml") => Ok(Self::Yaml),
+            Some("json") => Ok(Self::Json),
             _ => Err(Mistake::new("the name of the file does not say its format")
-                .allowed("a name that ends with .toml")),
+                .allowed("a name that ends with .toml, .yaml, .yml or .json")),
         }
     }
 }
@@ -28,6 +34,8 @@ impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Toml => f.write_str("toml"),
+            Self::Yaml => f.write_str("yaml"),
+            Self::Json => f.write_str("json"),
         }
     }
 }

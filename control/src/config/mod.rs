@@ -12,6 +12,7 @@ mod plan;
 mod rules;
 mod spec;
 mod status;
+mod store;
 mod watch;
 
 pub use self::{
@@ -21,4 +22,5 @@ pub use self::{
     format::Format,
     layer::{ConfigLayer, ConfigService},
     status::ConfigStatus,
+    store::StoreConfig,
 };

@@ -8,7 +8,8 @@ use super::{
     document::{At, Mistake},
     keys,
     rules::Rules,
-    spec::{ClientIpSpec, FileSpec, KeySpec, PolicySpec, Route, RuleSpec},
+    spec::{ClientIpSpec, FileSpec, KeySpec, PolicySpec, Route, RuleSpec, Text},
+    store::StoreConfig,
 };
 use crate::{
     key_type::{KeyType, MAX_PARTS},
@@ -20,6 +21,7 @@ pub(super) struct Plan {
     spec: FileSpec,
     client_ip: ClientIp,
     policies: Vec<(Policy, KeyType)>,
+    store: StoreConfig,
 }
 
 impl Plan {
@@ -53,12 +55,13 @@ impl Plan {
                 return Err(mistake.allowed(format_args!("{} together", Charges::MAX)));
             }
         }
+        let store = StoreConfig::new(&spec)?;
         let typed = |policy: Policy| {
             let keys = key_type(&spec, policy.name(), &client_ip);
             (policy, keys)
         };
         let policies = policies.into_iter().map(typed).collect();
-        Ok(Self { spec, client_ip, policies })
+        Ok(Self { spec, client_ip, policies, store })
     }
 
     /// Returns whether the configuration has rules.
@@ -71,13 +74,17 @@ impl Plan {
     /// # Errors
     ///
     /// Returns an error, and changes nothing, if the program has registered a policy otherwise.
-    pub(super) fn apply(self, registry: &Registry, source: &Source) -> Result<Rules, Mistake> {
+    pub(super) fn apply(
+        self,
+        registry: &Registry,
+        source: &Source,
+    ) -> Result<(Rules, StoreConfig), Mistake> {
         registry.replace(source, self.policies).map_err(|error| {
             let mut named = self.spec.policies.0.iter().map(|(name, _)| name);
             let found = named.find(|name| name.value == error.policy());
             found.map_or_else(|| Mistake::new(&error), |name| name.mistake(&error))
         })?;
-        Ok(Rules::new(self.spec, registry, &self.client_ip))
+        Ok((Rules::new(self.spec, registry, &self.client_ip), self.store))
     }
 }
 
@@ -147,7 +154,10 @@ fn validate(rule: &RuleSpec) -> Result<(), Mistake> {
         return wrong(&only.span, "`only` without a route: the rule would apply to no request");
     }
     for (route, _) in &rule.costs.0 {
-        Route::try_from(route.value.clone()).map_err(|error| route.mistake(error))?;
+        if Route::parse(&route.value).is_none() {
+            let mistake = route.mistake(format_args!("found the text {:?}", route.value));
+            return Err(mistake.allowed(Route::ALLOWED));
+        }
     }
     let trial = rule.trials.iter().find(|trial| trial.value == rule.policy.value);
     trial.map_or(Ok(()), |trial| wrong(&trial.span, "the policy of a rule cannot be its trial"))

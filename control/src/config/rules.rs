@@ -31,12 +31,15 @@ impl Rules {
         let (first, rest) = self.rules.split_first()?;
         let layer = RateLimitLayer::new(limiter.clone(), first.clone());
         let layer = rest.iter().fold(layer, |layer, rule| layer.and(rule.clone()));
-        let FileSpec { enabled, exempt, exempt_preflights, delay, jitter, plain_text, .. } =
-            &self.spec;
+        let FileSpec { enabled, exempt, exempt_preflights, .. } = &self.spec;
+        let FileSpec { headers, delay, jitter, plain_text, .. } = &self.spec;
         let mut layer = layer.enabled(enabled.unwrap_or(true));
         layer = exempt.iter().fold(layer, |layer, it| layer.exempt(route::is(&it.0)));
         if *exempt_preflights {
             layer = layer.exempt(route::is_preflight);
+        }
+        if let Some(headers) = headers {
+            layer = layer.headers(headers.headers());
         }
         if let Some(delay) = delay {
             layer = layer.delay(delay.0);

@@ -7,12 +7,13 @@ use super::ConfigError;
 pub struct ConfigStatus {
     version: u64,
     error: Option<ConfigError>,
+    needs_restart: bool,
 }
 
 impl ConfigStatus {
     pub(super) fn first() -> Self {
         metrics::gauge!("plimsoll_config_is_current").set(1.0);
-        Self { version: 1, error: None }
+        Self { version: 1, error: None, needs_restart: false }
     }
 
     /// Returns the number of configurations that were in force so far, with this one.
@@ -25,6 +26,21 @@ impl ConfigStatus {
     #[must_use]
     pub fn error(&self) -> Option<&ConfigError> {
         self.error.as_ref()
+    }
+
+    /// Returns whether the file in force names another store, or another resilience, than the one with which
+    /// the program started. They change with a restart.
+    #[must_use]
+    pub fn needs_restart(&self) -> bool {
+        self.needs_restart
+    }
+
+    /// Records whether the store has changed, and reports it once.
+    pub(super) fn set_needs_restart(&mut self, name: &str, needs_restart: bool) {
+        if needs_restart && !self.needs_restart {
+            tracing::warn!(target: "plimsoll", "the store of {name} has changed: restart to use it");
+        }
+        self.needs_restart = needs_restart;
     }
 
     /// Records and reports that a file was put in force or refused.

@@ -1,4 +1,8 @@
 //! Configuration files: what they say, their mistakes, and their changes while a service runs.
 
+mod mistakes;
+mod random;
 mod reload;
+mod rules;
 mod service;
+mod store;

@@ -12,7 +12,7 @@ export function offenders(policy, list, lookUp) {
       button("Look up", `look-up-${key}`, () => lookUp(key), `Look up ${key}`),
     ]);
     return table(`Keys that are denied most under ${policy}`,
-      [["Key"], ["Denied", "number"], ["Units spent", "number"], ["Action"]], rows);
+      [["Key"], ["Denied", "number"], ["Units spent (about)", "number"], ["Action"]], rows);
   });
 }
 

@@ -27,6 +27,13 @@ impl<T> At<T> {
     }
 }
 
+impl<T: PartialEq> PartialEq for At<T> {
+    /// Compares the values.
+    fn eq(&self, other: &Self) -> bool {
+        self.value == other.value
+    }
+}
+
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct AtVisitor<T>(PhantomData<T>);
@@ -54,7 +61,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
 }
 
 /// A table of values by name, in the order of the text.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(in crate::config) struct Entries<T>(pub(in crate::config) Vec<(At<String>, T)>);
 
 impl<T> Default for Entries<T> {

@@ -15,6 +15,7 @@ impl<'de> Deserializer<'de> for &'de Node {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
         let read = match &self.value {
+            Value::Null => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(*value),
             Value::Integer(number) => match (u64::try_from(*number), i64::try_from(*number)) {
                 (Ok(number), _) => visitor.visit_u64(number),
@@ -31,7 +32,10 @@ impl<'de> Deserializer<'de> for &'de Node {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
-        visitor.visit_some(self)
+        match self.value {
+            Value::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
@@ -92,7 +96,7 @@ impl<'de> SeqAccess<'de> for Items<'de> {
     ) -> Result<Option<S::Value>, Mistake> {
         let Some((first, rest)) = self.0.split_first() else { return Ok(None) };
         self.0 = rest;
-        seed.deserialize(first).map(Some)
+        seed.deserialize(first).map(Some).map_err(|mistake| mistake.or_at(&first.span))
     }
 }
 
@@ -116,7 +120,7 @@ impl<'de> MapAccess<'de> for Fields<'de> {
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Mistake> {
         match self.value.take() {
-            Some(value) => seed.deserialize(value),
+            Some(value) => seed.deserialize(value).map_err(|mistake| mistake.or_at(&value.span)),
             None => Err(Mistake::new("a value without a name")),
         }
     }
@@ -150,7 +154,9 @@ impl<'de> VariantAccess<'de> for Variant<'de> {
 
     fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, Mistake> {
         match (self.value, &self.name.value) {
-            (Some(value), _) => seed.deserialize(value),
+            (Some(value), _) => {
+                seed.deserialize(value).map_err(|mistake| mistake.or_at(&value.span))
+            }
             (None, Value::Text(name)) => {
                 let found = format!("found the name `{name}` alone");
                 let allowed = format!("a table of the name and a value: {name} = ..");

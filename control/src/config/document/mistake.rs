@@ -19,13 +19,17 @@ pub(in crate::config) struct Mistake {
 impl Mistake {
     pub(in crate::config) fn new(message: impl fmt::Display) -> Self {
         let text = message.to_string();
-        // The errors of the library name what is allowed behind what was found.
-        match text.rsplit_once(", allowed is ") {
-            Some((message, allowed)) => {
-                Self { message: message.into(), allowed: Some(allowed.into()), ..Self::default() }
-            }
-            None => Self { message: text, ..Self::default() },
-        }
+        // The errors of the library name what is allowed, and the nearest spelling, behind what was found.
+        let (text, allowed) = match text.rsplit_once(", allowed is ") {
+            Some((message, allowed)) => (message.to_owned(), Some(allowed.to_owned())),
+            None => (text, None),
+        };
+        let question = text.rsplit_once(" (did you mean \"");
+        let nearest = question.and_then(|(message, nearest)| {
+            Some((message.to_owned(), Some(nearest.strip_suffix("\"?)")?.to_owned())))
+        });
+        let (message, nearest) = nearest.unwrap_or((text, None));
+        Self { message, span: None, allowed, nearest }
     }
 
     pub(in crate::config) fn too_deep() -> Self {
@@ -88,7 +92,28 @@ impl Error for Mistake {
     }
 
     fn invalid_type(found: Unexpected<'_>, allowed: &dyn Expected) -> Self {
-        Self::new(format_args!("found {found}")).allowed(allowed)
+        let found = match found {
+            Unexpected::Str(text) => format!("found the text {text:?}"),
+            Unexpected::Unsigned(number) => format!("found the number {number}"),
+            Unexpected::Signed(number) => format!("found the number {number}"),
+            Unexpected::Float(number) => format!("found the number {number}"),
+            Unexpected::Bool(value) => format!("found {value}"),
+            Unexpected::Map => "found a table".to_owned(),
+            Unexpected::Seq => "found a list".to_owned(),
+            Unexpected::Unit => "found no value".to_owned(),
+            other => format!("found {other}"),
+        };
+        // These are the words of serde, which are those of Rust.
+        let allowed = allowed.to_string();
+        Self::new(found).allowed(match &*allowed {
+            "a string" => "a text",
+            "a boolean" => "true or false",
+            "a sequence" => "a list",
+            "a map" => "a table",
+            "u32" | "u64" | "usize" => "a whole number",
+            "a nonzero u32" => "a whole number from 1 on",
+            other => other,
+        })
     }
 
     fn invalid_value(found: Unexpected<'_>, allowed: &dyn Expected) -> Self {

@@ -2,18 +2,19 @@
 
 use std::ops::Range;
 
-use super::{Mistake, toml};
+use super::{Mistake, json, toml, yaml};
 use crate::config::Format;
 
 /// A value, and its place in the text in bytes.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(in crate::config) struct Node {
     pub(super) value: Value,
     pub(super) span: Range<usize>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) enum Value {
+    Null,
     Bool(bool),
     Integer(i128),
     Float(f64),
@@ -37,6 +38,8 @@ impl Node {
     pub(in crate::config) fn parse(text: &str, format: Format) -> Result<Self, Mistake> {
         match format {
             Format::Toml => toml::parse(text),
+            Format::Yaml => yaml::parse(text),
+            Format::Json => json::parse(text),
         }
     }
 

@@ -8,13 +8,17 @@ use serde::{
     de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use super::{HeaderText, KeySpec, Route, Time};
+use super::{HeaderText, HeadersSpec, KeySpec, ResilienceSpec, Route, StoreSpec, Time};
 use crate::config::document::{At, Entries};
 
 /// The limits of a service.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table of `policies`, `rules` and other fields")]
 pub(in crate::config) struct FileSpec {
+    /// The address of the JSON Schema, for editors.
+    #[serde(rename = "$schema")]
+    pub(in crate::config) schema: Option<String>,
     /// Whether requests are limited. If false, every request passes. The default is true.
     pub(in crate::config) enabled: Option<bool>,
     /// The policies by name.
@@ -31,6 +35,8 @@ pub(in crate::config) struct FileSpec {
     /// How the address of the client is found, for the key `client_ip`. The default is the other end of the
     /// connection.
     pub(in crate::config) client_ip: Option<At<ClientIpSpec>>,
+    /// The headers of responses.
+    pub(in crate::config) headers: Option<HeadersSpec>,
     /// The longest time for which a request over its limit waits for its turn. The default is `0s`: it is
     /// denied at once.
     pub(in crate::config) delay: Option<Time>,
@@ -39,10 +45,17 @@ pub(in crate::config) struct FileSpec {
     /// Whether denials are plain text instead of problem documents. The default is false.
     #[serde(default)]
     pub(in crate::config) plain_text: bool,
+    /// Where units are counted. The default is the memory of the process. A change needs a restart.
+    #[serde(default)]
+    pub(in crate::config) store: StoreSpec,
+    /// What happens while the store is slow or cannot answer. A change needs a restart.
+    #[serde(default)]
+    pub(in crate::config) resilience: ResilienceSpec,
 }
 
 /// How the address of the client is found.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table of `header` and `trusted_proxies`")]
 pub(in crate::config) struct ClientIpSpec {
     /// The header in which the trusted proxies write the address: `x-forwarded-for`, `forwarded`, or one
@@ -56,17 +69,19 @@ pub(in crate::config) struct ClientIpSpec {
 }
 
 /// A policy: its quota as a text, or a table with the quota and other fields.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(in crate::config) struct PolicySpec {
     pub(in crate::config) quota: Quota,
     pub(in crate::config) unit: Option<At<String>>,
 }
 
 /// A policy.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-struct PolicyFields {
+pub(super) struct PolicyFields {
     /// The quota, such as `100/min`, `50/s token-bucket(20)`, `60000/min leased(500ms)` or `20 concurrent`.
+    #[cfg_attr(test, schemars(with = "String"))]
     quota: Quota,
     /// The name of what is counted, for the headers. The default is requests.
     unit: Option<At<String>>,
@@ -98,7 +113,8 @@ impl<'de> Deserialize<'de> for PolicySpec {
 }
 
 /// A rule: which requests are charged, under which policy, and who is charged.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a rule: a table with the fields `policy` and `key`")]
 pub(in crate::config) struct RuleSpec {
     /// The name of the policy. With tiers, it is the policy of requests with none of them.
@@ -124,11 +140,13 @@ pub(in crate::config) struct RuleSpec {
     #[serde(default)]
     pub(in crate::config) trials: Vec<At<String>>,
     /// What happens to a request while the store cannot answer: `local` (the default), `allow` or `deny`.
+    #[cfg_attr(test, schemars(with = "Option<super::schema::OnFailureSchema>"))]
     pub(in crate::config) on_failure: Option<OnFailure>,
 }
 
 /// Where the tier of a request is found.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", expecting = "a table of `header` or `claim`")]
 pub(in crate::config) enum TierSpec {
     /// The value of a header, which a gateway sets. It removes what clients send.

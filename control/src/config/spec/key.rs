@@ -6,6 +6,7 @@ use super::HeaderText;
 
 /// Who is charged. The names are those of the functions in `plimsoll::by`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", expecting = "a key")]
 pub(in crate::config) enum KeySpec {
     /// The address of the client, which is found as `client_ip` of the file says.

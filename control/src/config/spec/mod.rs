@@ -1,11 +1,23 @@
 //! The fields of a configuration. The comments of the fields are the descriptions in the JSON Schema.
 
 mod file;
+mod headers;
 mod key;
+mod or_off;
+mod resilience;
+#[cfg(test)]
+mod schema;
+mod secret;
+mod store;
 mod texts;
 
 pub(super) use self::{
     file::{ClientIpSpec, FileSpec, PolicySpec, RuleSpec, TierSpec},
+    headers::HeadersSpec,
     key::KeySpec,
-    texts::{HeaderText, Route, Time},
+    or_off::OrOff,
+    resilience::{MemorySpec, ResilienceSpec},
+    secret::{HexSecret, Secret},
+    store::{RegionsSpec, StoreSpec},
+    texts::{HeaderText, Route, Text, Time},
 };

@@ -1,61 +1,65 @@
 //! Texts of a certain form.
 
-use std::time::Duration;
+use std::{fmt, marker::PhantomData, time::Duration};
 
 use http::{HeaderName, Method};
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, Visitor},
+};
+
+/// A type that is written as a text.
+pub(in crate::config) trait Text: Sized {
+    /// What is allowed, for errors.
+    const ALLOWED: &str;
+
+    /// Returns the value of a text, or `None` if the text is not allowed.
+    fn parse(text: &str) -> Option<Self>;
+}
 
 /// A route: `/path`, or `METHOD /path`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String", expecting = "a route")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::config) struct Route(pub(in crate::config) String);
 
-impl TryFrom<String> for Route {
-    type Error = String;
+/// The name of a header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::config) struct HeaderText(pub(in crate::config) HeaderName);
 
-    /// Accepts what [`plimsoll::route::is`] accepts.
-    fn try_from(text: String) -> Result<Self, String> {
+/// A duration of at most one hour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::config) struct Time(pub(in crate::config) Duration);
+
+impl Text for Route {
+    const ALLOWED: &str = "\"/path\", or \"METHOD /path\" with the method in upper case";
+
+    /// Accepts what [`plimsoll::route::is`] accepts, which panics at other texts.
+    fn parse(text: &str) -> Option<Self> {
         let (method, path) =
-            text.split_once(' ').map_or((None, &*text), |(method, path)| (Some(method), path));
+            text.split_once(' ').map_or((None, text), |(method, path)| (Some(method), path));
         let is_method = |method: &str| {
             let lower = method.bytes().any(|byte| byte.is_ascii_lowercase());
             !lower && method.parse::<Method>().is_ok()
         };
         let in_path = |byte: u8| byte > b' ' && !matches!(byte, b'?' | b'#' | 0x7f);
-        if method.is_none_or(is_method) && path.starts_with('/') && path.bytes().all(in_path) {
-            return Ok(Self(text));
-        }
-        Err(format!("the route is {text:?}, allowed is \"/path\" or \"METHOD /path\""))
+        let is_path = path.starts_with('/') && path.bytes().all(in_path);
+        (method.is_none_or(is_method) && is_path).then(|| Self(text.to_owned()))
     }
 }
 
-/// The name of a header, in lower case.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub(in crate::config) struct HeaderText(pub(in crate::config) HeaderName);
-
-impl TryFrom<String> for HeaderText {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        HeaderName::from_bytes(text.as_bytes()).map(Self).map_err(|_| {
-            format!(
-                "the header name is {text:?}, allowed is a text of letters, digits and \
-                 !#$%&'*+-.^_`|~"
-            )
-        })
-    }
-}
-
-/// A duration of at most one hour: a whole number and `ms`, `s`, `min` or `h`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub(in crate::config) struct Time(pub(in crate::config) Duration);
-
-impl Time {
-    const MAX: Duration = Duration::from_secs(3_600);
+impl Text for HeaderText {
+    const ALLOWED: &str = "the name of a header: letters, digits and !#$%&'*+-.^_`|~";
 
     fn parse(text: &str) -> Option<Self> {
+        HeaderName::from_bytes(text.as_bytes()).ok().map(Self)
+    }
+}
+
+impl Text for Time {
+    const ALLOWED: &str =
+        "a whole number and ms, s, min or h, as a text, up to \"1h\", such as \"50ms\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        const MAX: Duration = Duration::from_secs(3_600);
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (count, unit) = text.split_at(digits);
         let millis = match unit.trim_start() {
@@ -66,19 +70,41 @@ impl Time {
             _ => return None,
         };
         let time = Duration::from_millis(count.parse::<u64>().ok()?.checked_mul(millis)?);
-        (time <= Self::MAX).then_some(Self(time))
+        (time <= MAX).then_some(Self(time))
     }
 }
 
-impl TryFrom<String> for Time {
-    type Error = String;
+/// Reads a text.
+fn read<'de, T: Text, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    struct TextVisitor<T>(PhantomData<T>);
 
-    fn try_from(text: String) -> Result<Self, String> {
-        Self::parse(&text).ok_or_else(|| {
-            format!(
-                "the time is {text:?}, allowed is a whole number and ms, s, min or h, up to 1h, \
-                 such as 50ms"
-            )
-        })
+    impl<T: Text> Visitor<'_> for TextVisitor<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(T::ALLOWED)
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+            let allowed = T::ALLOWED;
+            T::parse(text).ok_or_else(|| {
+                E::custom(format_args!("found the text {text:?}, allowed is {allowed}"))
+            })
+        }
     }
+
+    from.deserialize_str(TextVisitor(PhantomData))
 }
+
+/// Implements the trait of serde for types that are written as texts.
+macro_rules! texts {
+    ($($type:ident),+) => {
+        $(impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                read(from)
+            }
+        })+
+    };
+}
+
+texts!(Route, HeaderText, Time);

@@ -1,0 +1,113 @@
+//! JSON as a tree of values.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+use super::{Mistake, Node, node::Value};
+
+pub(super) fn parse(text: &str) -> Result<Node, Mistake> {
+    let raw = serde_json::from_str(text).map_err(|error| syntax(text, &error))?;
+    Reader { text }.node(raw, 1)
+}
+
+fn syntax(text: &str, error: &serde_json::Error) -> Mistake {
+    let before: usize =
+        text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+    let at = before + error.column().saturating_sub(1);
+    // The message ends with the place.
+    let message = error.to_string();
+    let message = message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message);
+    Mistake::new(message).at(at..at)
+}
+
+/// Reads the values of a text. Each [`RawValue`] is a part of the text, and so shows its place.
+struct Reader<'t> {
+    text: &'t str,
+}
+
+impl<'t> Reader<'t> {
+    fn node(&self, raw: &'t RawValue, depth: usize) -> Result<Node, Mistake> {
+        let part = raw.get();
+        let start = part.as_ptr() as usize - self.text.as_ptr() as usize;
+        let span = start..start + part.len();
+        let wrong = |error: serde_json::Error| Mistake::new(error).at(span.clone());
+        if depth > Node::MAX_DEPTH {
+            return Err(Mistake::too_deep().at(span));
+        }
+        let value = match part.as_bytes().first() {
+            Some(b'{') => {
+                let fields = serde_json::from_str::<RawFields<'t>>(part).map_err(wrong)?;
+                Value::Table(self.fields(fields, start + 1, depth)?)
+            }
+            Some(b'[') => {
+                let items: Vec<&RawValue> = serde_json::from_str(part).map_err(wrong)?;
+                let items: Result<_, _> =
+                    items.into_iter().map(|item| self.node(item, depth + 1)).collect();
+                Value::List(items?)
+            }
+            Some(b'"') => Value::Text(serde_json::from_str(part).map_err(wrong)?),
+            Some(b't' | b'f') => Value::Bool(part == "true"),
+            Some(b'n') => Value::Null,
+            _ => match part.parse() {
+                Ok(number) => Value::Integer(number),
+                Err(_) => Value::Float(part.parse().unwrap_or(f64::NAN)),
+            },
+        };
+        Ok(Node::new(value, span))
+    }
+
+    /// Reads the fields of a table. `at` is the place of the first byte inside of its braces.
+    fn fields(
+        &self,
+        raw: RawFields<'t>,
+        mut at: usize,
+        depth: usize,
+    ) -> Result<Vec<(Node, Node)>, Mistake> {
+        let mut fields: Vec<(Node, Node)> = Vec::new();
+        for (name, value) in raw.0 {
+            let value = self.node(value, depth + 1)?;
+            // Between two values there is a comma, space, the name and a colon.
+            let between = &self.text[at..value.span.start];
+            let start = at + between.find('"').unwrap_or_default();
+            let end = at + between.rfind('"').map_or(0, |quote| quote + 1);
+            at = value.span.end;
+            let name = Node::new(Value::Text(name), start..end.max(start));
+            if fields.iter().any(|(other, _)| other.value == name.value) {
+                return Err(Mistake::new("the name is there twice").at(name.span));
+            }
+            fields.push((name, value));
+        }
+        Ok(fields)
+    }
+}
+
+struct RawFields<'t>(Vec<(String, &'t RawValue)>);
+
+impl<'de: 't, 't> Deserialize<'de> for RawFields<'t> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct FieldsVisitor;
+
+        impl<'de> Visitor<'de> for FieldsVisitor {
+            type Value = RawFields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawFields<'de>, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(RawFields(fields))
+            }
+        }
+
+        from.deserialize_map(FieldsVisitor)
+    }
+}

@@ -1,0 +1,110 @@
+//! YAML as a tree of values.
+
+use std::{fmt, ops::Range};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, MapAccess, SeqAccess, Visitor},
+};
+use serde_saphyr::{DuplicateKeyPolicy, Location, Spanned, budget, options};
+
+use super::{Mistake, Node, node::Value};
+
+pub(super) fn parse(text: &str) -> Result<Node, Mistake> {
+    // The words `yes`, `no`, `on` and `off` are texts, as in YAML 1.2.
+    let options = options! {
+        budget: budget! { max_depth: 2 * Node::MAX_DEPTH, max_nodes: 50_000 },
+        duplicate_keys: DuplicateKeyPolicy::Error,
+        strict_booleans: true,
+        with_snippet: false,
+    };
+    let read = serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options);
+    read.map(node).map_err(|error| {
+        let place = error.location().map(|location| place(text, location));
+        // The message ends with the place.
+        let message = error.to_string();
+        let message = message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message);
+        // The advice is for programmers.
+        let message = message.split_once(", set DuplicateKeyPolicy").map_or(message, |it| it.0);
+        Mistake { span: place, ..Mistake::new(message) }
+    })
+}
+
+/// A value whose lists and tables have values with places.
+struct Raw(Value);
+
+fn node(raw: Spanned<Raw>) -> Node {
+    Node::new(raw.value.0, span(raw.referenced))
+}
+
+fn span(location: Location) -> Range<usize> {
+    let span = location.span();
+    let start = span.byte_offset().unwrap_or_default() as usize;
+    start..start + span.byte_len().unwrap_or_default() as usize
+}
+
+/// Returns the place of an error, which may have a line and a column only.
+fn place(text: &str, location: Location) -> Range<usize> {
+    if location.span().byte_offset().is_some() {
+        return span(location);
+    }
+    let line = (location.line() as usize).saturating_sub(1);
+    let start: usize = text.split_inclusive('\n').take(line).map(str::len).sum();
+    start..start
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(RawVisitor)
+    }
+}
+
+struct RawVisitor;
+
+impl<'de> Visitor<'de> for RawVisitor {
+    type Value = Raw;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Raw, E> {
+        Ok(Raw(Value::Null))
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Raw, E> {
+        Ok(Raw(Value::Bool(value)))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Raw, E> {
+        Ok(Raw(Value::Integer(number.into())))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Raw, E> {
+        Ok(Raw(Value::Integer(number.into())))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Raw, E> {
+        Ok(Raw(Value::Float(number)))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Raw, E> {
+        Ok(Raw(Value::Text(text.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Raw, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(node(item));
+        }
+        Ok(Raw(Value::List(items)))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw, A::Error> {
+        let mut fields = Vec::new();
+        while let Some((name, value)) = map.next_entry()? {
+            fields.push((node(name), node(value)));
+        }
+        Ok(Raw(Value::Table(fields)))
+    }
+}

@@ -1,0 +1,128 @@
+//! What happens while the store is slow or cannot answer.
+
+use std::num::NonZero;
+
+use plimsoll::{BreakerConfig, MemoryConfig, Resilience};
+use serde::Deserialize;
+
+use super::{OrOff, Time};
+
+/// What happens while the store is slow or cannot answer.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, expecting = "a table of `deadline`, `breaker`, `fallback` and others")]
+pub(in crate::config) struct ResilienceSpec {
+    /// The longest time for which a check waits for the store. The default is `50ms`.
+    pub(in crate::config) deadline: Option<Time>,
+    /// When the circuit breaker opens, or `off`.
+    pub(in crate::config) breaker: Option<OrOff<BreakerSpec>>,
+    /// The size of the memory store that decides while the store cannot answer, or `off`. The default is
+    /// 100,000 keys in 64 MiB.
+    pub(in crate::config) fallback: Option<OrOff<MemorySpec>>,
+    /// The number of instances that share the limits while the store cannot answer. The default is 1.
+    pub(in crate::config) instances: Option<NonZero<u32>>,
+    /// Whether a key that was just denied is denied again without the store. The default is true.
+    pub(in crate::config) deny_cache: Option<bool>,
+    /// Whether units of leased quotas are taken in bulk. The default is true.
+    pub(in crate::config) leases: Option<bool>,
+}
+
+/// When the circuit breaker opens, and how it closes.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, expecting = "a table of the fields of the breaker")]
+pub(in crate::config) struct BreakerSpec {
+    /// The time over which calls are counted. The default is `10s`.
+    pub(in crate::config) window: Option<Time>,
+    /// The number of calls in the window from which on `failures_percent` applies. The default is 10.
+    pub(in crate::config) min_calls: Option<u32>,
+    /// The share of failed and slow calls at which the breaker opens, in percent. The default is 50.
+    pub(in crate::config) failures_percent: Option<u32>,
+    /// The number of failed or slow calls in a row that opens the breaker. The default is 10.
+    pub(in crate::config) consecutive: Option<u32>,
+    /// The time from which on a call is slow. The default is `40ms`.
+    pub(in crate::config) slow: Option<Time>,
+    /// The time between two probes while the breaker is open. The default is `500ms`.
+    pub(in crate::config) open: Option<Time>,
+    /// The time for which calls are limited after a probe has succeeded. The default is `1s`.
+    pub(in crate::config) ramp: Option<Time>,
+}
+
+/// The size of a memory store.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, expecting = "a table of `max_keys` and `max_bytes`")]
+pub(in crate::config) struct MemorySpec {
+    /// The maximum number of keys.
+    pub(in crate::config) max_keys: Option<NonZero<u32>>,
+    /// The approximate maximum number of bytes.
+    pub(in crate::config) max_bytes: Option<u32>,
+}
+
+impl ResilienceSpec {
+    pub(in crate::config) fn resilience(&self) -> Resilience {
+        let mut to = Resilience::default();
+        if let Some(deadline) = self.deadline {
+            to = to.deadline(deadline.0);
+        }
+        match &self.breaker {
+            Some(OrOff::On(breaker)) => to = to.breaker(breaker.config()),
+            Some(OrOff::Off) => to = to.without_breaker(),
+            None => {}
+        }
+        match &self.fallback {
+            Some(OrOff::On(memory)) => {
+                let default = MemoryConfig::default().max_keys(100_000).max_bytes(64 << 20);
+                to = to.fallback(memory.over(default));
+            }
+            Some(OrOff::Off) => to = to.without_fallback(),
+            None => {}
+        }
+        if let Some(instances) = self.instances {
+            to = to.instances(instances.get());
+        }
+        if self.deny_cache == Some(false) {
+            to = to.without_deny_cache();
+        }
+        if self.leases == Some(false) { to.without_leases() } else { to }
+    }
+}
+
+impl BreakerSpec {
+    fn config(&self) -> BreakerConfig {
+        let mut to = BreakerConfig::default();
+        let Self { window, min_calls, failures_percent, consecutive, slow, open, ramp } = self;
+        if let Some(window) = window {
+            to = to.window(window.0);
+        }
+        if let Some(calls) = min_calls {
+            to = to.min_calls(*calls);
+        }
+        if let Some(percent) = failures_percent {
+            to = to.failures_percent(*percent);
+        }
+        if let Some(calls) = consecutive {
+            to = to.consecutive(*calls);
+        }
+        if let Some(slow) = slow {
+            to = to.slow(slow.0);
+        }
+        if let Some(open) = open {
+            to = to.open(open.0);
+        }
+        ramp.map_or(to, |ramp| to.ramp(ramp.0))
+    }
+}
+
+impl MemorySpec {
+    /// Returns a configuration with these settings, and those of `default` for the others.
+    pub(in crate::config) fn over(&self, mut default: MemoryConfig) -> MemoryConfig {
+        if let Some(keys) = self.max_keys {
+            default = default.max_keys(keys.get() as usize);
+        }
+        match self.max_bytes {
+            Some(bytes) => default.max_bytes(bytes as usize),
+            None => default,
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Where units are counted.
+
+use plimsoll::RedisConfig;
+use serde::Deserialize;
+
+use super::{HexSecret, MemorySpec, Secret, Time};
+use crate::config::document::{At, Mistake};
+
+/// Where units are counted: in the memory of the process, in Redis, or in the Redis of each region and a
+/// home that all regions share.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, expecting = "a table of `memory`, `redis` or `regions`")]
+pub(in crate::config) struct StoreSpec {
+    /// The size of the store in the memory of the process. It is 1,000,000 keys in 256 MiB by default.
+    pub(in crate::config) memory: Option<At<MemorySpec>>,
+    /// The Redis that all instances share.
+    pub(in crate::config) redis: Option<At<RedisSpec>>,
+    /// The other regions. `redis` is then that of this region.
+    pub(in crate::config) regions: Option<At<RegionsSpec>>,
+}
+
+/// A Redis: one server (`url`), a `cluster`, or what `sentinels` name.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, expecting = "a table of `url`, `cluster` or `sentinels`, and others")]
+pub(in crate::config) struct RedisSpec {
+    /// The URL of the server: `redis://[user[:password]@]host[:port][/db]`, `rediss://` for TLS, or
+    /// `unix:///path`.
+    pub(in crate::config) url: Option<At<Secret>>,
+    /// The URLs of some nodes of a cluster.
+    pub(in crate::config) cluster: Option<Vec<At<Secret>>>,
+    /// The URLs of some sentinels.
+    pub(in crate::config) sentinels: Option<Vec<At<Secret>>>,
+    /// The name of the primary that the sentinels watch, or a URL with the name as its host.
+    pub(in crate::config) primary: Option<At<Secret>>,
+    /// The prefix of every key in the database. The default is `plim`.
+    pub(in crate::config) prefix: Option<At<String>>,
+    /// 32 hexadecimal digits: the secret of the hash that names keys. The default is public.
+    pub(in crate::config) secret: Option<HexSecret>,
+    /// Whether keys in the database contain the text of the charged key. The default is false.
+    pub(in crate::config) plain_keys: Option<bool>,
+    /// The number of connections to each server, 1 to 64. The default is 2.
+    pub(in crate::config) connections: Option<At<usize>>,
+    /// Whether checks that arrive while a call is in flight share the next one. The default is true.
+    pub(in crate::config) batching: Option<bool>,
+    /// The time that opening a connection may take. The default is `1s`.
+    pub(in crate::config) connect_timeout: Option<Time>,
+    /// The time that a reply may take. The default is `500ms`.
+    pub(in crate::config) response_timeout: Option<Time>,
+    /// Whether the service starts without a connection, and connects in the background. The default is
+    /// false.
+    pub(in crate::config) lazy: Option<bool>,
+}
+
+/// The regions that share the limits.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, expecting = "a table of `count`, `home` and others")]
+pub(in crate::config) struct RegionsSpec {
+    /// The number of regions.
+    pub(in crate::config) count: At<u32>,
+    /// The Redis that all regions share.
+    pub(in crate::config) home: At<RedisSpec>,
+    /// The part of each limit that is guaranteed to all regions together, in percent. The default is 70.
+    pub(in crate::config) share_percent: Option<At<u32>>,
+    /// The time after which a request to the home has failed. The default is `1s`.
+    pub(in crate::config) home_deadline: Option<Time>,
+}
+
+impl At<RedisSpec> {
+    /// Returns the configuration of the store.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if not exactly one kind of servers is named, or a value is not allowed.
+    pub(in crate::config) fn config(&self) -> Result<RedisConfig, Mistake> {
+        let spec = &self.value;
+        let texts = |urls: &[At<Secret>]| -> Vec<_> {
+            urls.iter().map(|url| url.value.0.clone()).collect()
+        };
+        let lists = [&spec.cluster, &spec.sentinels];
+        for url in lists.iter().copied().flatten().flatten().chain(&spec.url) {
+            let schemes = ["redis://", "rediss://", "unix://", "redis+unix://"];
+            if !schemes.iter().any(|scheme| url.value.0.starts_with(scheme)) {
+                let mistake = url.mistake("the URL has another form");
+                return Err(mistake.allowed("redis://.., rediss://.. or unix:///.."));
+            }
+        }
+        let to = match (&spec.url, &spec.cluster, &spec.sentinels, &spec.primary) {
+            (Some(url), None, None, None) => RedisConfig::url(&url.value.0),
+            (None, Some(nodes), None, None) if !nodes.is_empty() => {
+                RedisConfig::cluster(texts(nodes))
+            }
+            (None, None, Some(sentinels), Some(primary)) if !sentinels.is_empty() => {
+                RedisConfig::sentinel(texts(sentinels), &primary.value.0)
+            }
+            _ => {
+                let mistake = self.mistake("not exactly one kind of servers is named");
+                return Err(mistake.allowed("`url`, `cluster`, or `sentinels` with `primary`"));
+            }
+        };
+        self.with_settings(to)
+    }
+
+    fn with_settings(&self, mut to: RedisConfig) -> Result<RedisConfig, Mistake> {
+        let spec = &self.value;
+        if let Some(prefix) = &spec.prefix {
+            let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
+            if !(1..=64).contains(&prefix.value.len()) || !prefix.value.bytes().all(is_allowed) {
+                let mistake = prefix.mistake(format_args!("the prefix is {:?}", prefix.value));
+                return Err(
+                    mistake.allowed("1 to 64 printable ASCII characters without braces or spaces")
+                );
+            }
+            to = to.prefix(&prefix.value);
+        }
+        if let Some(connections) = &spec.connections {
+            if !(1..=64).contains(&connections.value) {
+                let found = format_args!("`connections` is {}", connections.value).to_string();
+                return Err(connections.mistake(found).allowed("1 to 64"));
+            }
+            to = to.connections(connections.value);
+        }
+        if let Some(HexSecret(secret)) = spec.secret {
+            to = to.secret(((secret >> 64) as u64, secret as u64));
+        }
+        if let Some(time) = spec.connect_timeout {
+            to = to.connect_timeout(time.0);
+        }
+        if let Some(time) = spec.response_timeout {
+            to = to.response_timeout(time.0);
+        }
+        let to = to.plain_keys(spec.plain_keys.unwrap_or(false));
+        Ok(to.batching(spec.batching.unwrap_or(true)).lazy(spec.lazy.unwrap_or(false)))
+    }
+}

@@ -1,0 +1,155 @@
+//! The store of a configuration.
+
+use std::fmt;
+
+use plimsoll::{
+    Error, Limiter, MemoryConfig, MemoryStore, RedisConfig, RedisStore, Regions, RegionsConfig,
+    Resilience,
+};
+
+use super::{
+    document::{At, Mistake},
+    spec::{FileSpec, RegionsSpec, ResilienceSpec, StoreSpec},
+};
+
+/// The store of a configuration, and the resilience around it.
+#[derive(Clone)]
+pub struct StoreConfig {
+    stores: Stores,
+    resilience: Resilience,
+    /// What the file says, to find out whether it has changed.
+    spec: (StoreSpec, ResilienceSpec),
+}
+
+#[derive(Clone)]
+enum Stores {
+    Memory(MemoryConfig),
+    Redis(RedisConfig),
+    Regions(Box<RegionStores>),
+}
+
+/// The store of a region, and that of all regions.
+#[derive(Clone)]
+struct RegionStores {
+    local: RedisConfig,
+    home: RedisConfig,
+    config: RegionsConfig,
+}
+
+impl StoreConfig {
+    pub(super) fn new(spec: &FileSpec) -> Result<Self, Mistake> {
+        let resilience = spec.resilience.resilience();
+        let stores = match &spec.store {
+            StoreSpec { memory: Some(memory), redis: None, regions: None } => {
+                Stores::Memory(memory.value.over(MemoryConfig::default()))
+            }
+            StoreSpec { memory: None, redis: None, regions: None } => {
+                Stores::Memory(MemoryConfig::default())
+            }
+            StoreSpec { memory: None, redis: Some(redis), regions: None } => {
+                Stores::Redis(redis.config()?)
+            }
+            StoreSpec { memory: None, redis: Some(redis), regions: Some(regions) } => {
+                let home = regions.value.home.config()?;
+                let config = config_of(regions, &resilience)?;
+                let local = redis.config()?;
+                Stores::Regions(Box::new(RegionStores { local, home, config }))
+            }
+            StoreSpec { memory: Some(memory), .. } => {
+                return Err(memory.mistake("`memory` beside another store").allowed("one store"));
+            }
+            StoreSpec { redis: None, regions: Some(regions), .. } => {
+                return Err(regions.mistake("`regions` without `redis`, that of this region"));
+            }
+        };
+        let spec = (spec.store.clone(), spec.resilience.clone());
+        Ok(Self { stores, resilience, spec })
+    }
+
+    /// Connects to the store, and returns a limiter over it.
+    ///
+    /// ```
+    /// use plimsoll_control::{Config, Format};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let text = r#"
+    ///     policies.api = "100/min"
+    ///     rules = [{ policy = "api", key = "peer_ip" }]
+    ///     store.memory.max_keys = 50_000
+    /// "#;
+    /// let config = Config::from_text(text, Format::Toml)?;
+    /// let limiter = config.store().connect().await?;
+    /// let layer = config.layer(&limiter)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the store cannot be reached, and is not `lazy`.
+    pub async fn connect(&self) -> Result<Limiter, Error> {
+        let resilience = self.resilience.clone();
+        Ok(match self.stores.clone() {
+            Stores::Memory(config) => Limiter::with(MemoryStore::new(config), resilience),
+            Stores::Redis(config) => {
+                Limiter::with(RedisStore::connect_with(config).await?, resilience)
+            }
+            Stores::Regions(stores) => {
+                let RegionStores { local, home, config } = *stores;
+                let local = RedisStore::connect_with(local).await?;
+                let home = RedisStore::connect_with(home).await?;
+                Limiter::with(Regions::new(local, home, config)?, resilience)
+            }
+        })
+    }
+
+    /// Returns the URL of the server, if units are counted in one Redis server. It may have a password.
+    #[must_use]
+    pub fn url(&self) -> Option<&str> {
+        let (spec, _) = &self.spec;
+        Some(&spec.redis.as_ref()?.value.url.as_ref()?.value.0)
+    }
+
+    /// Returns the prefix of the keys in Redis.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        let (spec, _) = &self.spec;
+        let prefix = spec.redis.as_ref().and_then(|redis| redis.value.prefix.as_ref());
+        prefix.map_or("plim", |prefix| &prefix.value)
+    }
+}
+
+fn config_of(spec: &At<RegionsSpec>, resilience: &Resilience) -> Result<RegionsConfig, Mistake> {
+    let RegionsSpec { count, share_percent, home_deadline, .. } = &spec.value;
+    if count.value == 0 {
+        return Err(count.mistake("`count` is 0").allowed("1 region or more"));
+    }
+    let mut config = RegionsConfig::new(count.value).resilience(resilience.clone());
+    if let Some(share) = share_percent {
+        if share.value > 100 {
+            let found = format!("`share_percent` is {}", share.value);
+            return Err(share.mistake(found).allowed("0 to 100"));
+        }
+        config = config.share_percent(share.value);
+    }
+    Ok(match home_deadline {
+        Some(time) => config.home_deadline(time.0),
+        None => config,
+    })
+}
+
+impl PartialEq for StoreConfig {
+    fn eq(&self, other: &Self) -> bool {
+        self.spec == other.spec
+    }
+}
+
+impl fmt::Debug for StoreConfig {
+    /// Writes what the file says, without secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (store, resilience) = &self.spec;
+        let mut f = f.debug_struct("StoreConfig");
+        f.field("store", store).field("resilience", resilience).finish()
+    }
+}

@@ -1,0 +1,208 @@
+//! Random texts never panic, and act as a whole or not at all.
+
+use std::{cell::Cell, fmt::Write};
+
+use plimsoll::Limiter;
+use plimsoll_control::{Config, ConfigLayer, Format, Registry};
+use plimsoll_testing::seed::property;
+use proptest::{
+    collection::vec,
+    prelude::*,
+    sample::{Index, select},
+};
+
+use crate::service::Directory;
+
+const EXAMPLES: [(Format, &str); 3] = [
+    (Format::Toml, include_str!("../../docs/config/limits.toml")),
+    (Format::Yaml, include_str!("../../docs/config/limits.yaml")),
+    (Format::Json, include_str!("../../docs/config/limits.json")),
+];
+
+/// A change of a text at a random place.
+#[derive(Debug, Clone)]
+enum Change {
+    Insert(Index, String),
+    Remove(Index, usize),
+    /// Copies a part of the text to another place.
+    Copy(Index, Index, usize),
+    /// Exchanges two words.
+    Words(Index, Index),
+    /// Replaces a digit.
+    Digit(Index, u8),
+    Truncate(Index),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let piece = prop_oneof![
+        select(vec![
+            "\"",
+            "'",
+            "[",
+            "]",
+            "{",
+            "}",
+            "=",
+            ":",
+            "-",
+            "\n",
+            " ",
+            "#",
+            ",",
+            "0",
+            "-1",
+            "true",
+            "null",
+            "off",
+            "&a",
+            "*a",
+            "<<: *a",
+            "${",
+            "${HOME}",
+            "\u{feff}",
+            "é",
+            "1e400",
+            "99999999999999999999",
+            "policy",
+            "key",
+            "10/s",
+            "1979-05-27",
+            "inf",
+            "!!binary",
+        ])
+        .prop_map(str::to_owned),
+        "[ -~]{0,6}",
+    ];
+    prop_oneof![
+        3 => (any::<Index>(), piece).prop_map(|(at, text)| Change::Insert(at, text)),
+        3 => (any::<Index>(), 1..20_usize).prop_map(|(at, count)| Change::Remove(at, count)),
+        2 => (any::<Index>(), any::<Index>(), 1..60_usize)
+            .prop_map(|(from, to, count)| Change::Copy(from, to, count)),
+        3 => (any::<Index>(), any::<Index>()).prop_map(|(one, other)| Change::Words(one, other)),
+        6 => (any::<Index>(), 0..10_u8).prop_map(|(at, digit)| Change::Digit(at, digit)),
+        1 => any::<Index>().prop_map(Change::Truncate),
+    ]
+}
+
+fn changed(text: &str, changes: &[Change]) -> String {
+    let mut text: Vec<char> = text.replace("${REDIS_URL}", "redis://localhost").chars().collect();
+    for change in changes {
+        let len = text.len();
+        let range = |at: &Index, count: usize| {
+            let at = at.index(len + 1);
+            at..(at + count).min(len)
+        };
+        match change {
+            Change::Insert(at, piece) => drop(text.splice(range(at, 0), piece.chars())),
+            Change::Remove(at, count) => drop(text.drain(range(at, *count))),
+            Change::Copy(from, to, count) => {
+                let part = text[range(from, *count)].to_vec();
+                text.splice(range(to, 0), part);
+            }
+            Change::Words(one, other) => {
+                let joined: String = text.iter().collect();
+                let mut words: Vec<&str> = joined.split_inclusive([' ', '\n', '"']).collect();
+                let count = words.len();
+                if count > 0 {
+                    words.swap(one.index(count), other.index(count));
+                }
+                text = words.concat().chars().collect();
+            }
+            Change::Digit(at, digit) => {
+                let mut digits: Vec<_> = text.iter_mut().filter(|c| c.is_ascii_digit()).collect();
+                let count = digits.len();
+                if count > 0 {
+                    *digits[at.index(count)] = char::from(b'0' + digit);
+                }
+            }
+            Change::Truncate(at) => text.truncate(at.index(len + 1)),
+        }
+    }
+    text.into_iter().collect()
+}
+
+/// Everything that a configuration has put into a registry.
+fn state(registry: &Registry) -> String {
+    registry.policies().iter().fold(String::new(), |mut text, entry| {
+        let (policy, unit) = (entry.policy(), entry.policy().unit());
+        writeln!(text, "{} {} {unit:?} {}", policy.name(), policy.quota(), entry.keys()).unwrap();
+        text
+    })
+}
+
+/// The rules of a layer.
+fn rules(layer: &ConfigLayer) -> String {
+    let text = format!("{layer:?}");
+    text.split("status").next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_changed_text_acts_as_a_whole_or_not_at_all() {
+    let directory = Directory::new("random");
+    let (accepted, refused) = (Cell::new(0), Cell::new(0));
+    let limiter = Limiter::in_memory();
+    let cases = (select(EXAMPLES.to_vec()), vec(change(), 1..4));
+    property("random configurations", ProptestConfig::with_cases(1_000), cases, |it| {
+        let ((format, example), changes) = it;
+        let text = changed(example, &changes);
+        let name = format!("limits.{format}");
+        let path = directory.write(&name, &example.replace("${REDIS_URL}", "redis://localhost"));
+        let config = Config::from_path(&path).unwrap();
+        let layer = config.layer(&limiter).unwrap();
+        let before = (state(config.registry()), rules(&layer));
+
+        directory.write(&name, &text);
+        let reloaded = config.reload();
+        let after = state(config.registry());
+        match reloaded {
+            Ok(_) => {
+                let fresh = Config::from_text(&text, format).unwrap();
+                prop_assert_eq!(after, state(fresh.registry()), "{}", text);
+                accepted.set(accepted.get() + 1);
+            }
+            Err(error) => {
+                prop_assert_eq!(after, before.0, "{}", text);
+                prop_assert_eq!(rules(&layer), before.1);
+                prop_assert!(error.to_string().starts_with("error: "));
+                refused.set(refused.get() + 1);
+            }
+        }
+        Ok(())
+    });
+    // Both ways were taken often.
+    let (accepted, refused) = (accepted.get(), refused.get());
+    assert!(accepted > 100 && refused > 100, "{accepted} accepted, {refused} refused");
+}
+
+#[test]
+fn texts_and_bytes_of_all_kinds_are_errors_and_no_panics() {
+    for format in [Format::Toml, Format::Yaml, Format::Json] {
+        property("random texts", ProptestConfig::with_cases(500), ".{0,200}", |text| {
+            let _ = Config::from_text(&text, format);
+            Ok(())
+        });
+        for deep in ["[", "{\"a\":", "a: [", "- ", "a = [", "{a: "] {
+            assert!(Config::from_text(&deep.repeat(10_000), format).is_err());
+        }
+    }
+    let bomb = (1..30).fold("a0: &a0 [x]\n".to_owned(), |text, i| {
+        format!("{text}a{i}: &a{i} [*a{p}, *a{p}, *a{p}]\n", p = i - 1)
+    });
+    assert!(Config::from_text(&bomb, Format::Yaml).is_err());
+
+    let directory = Directory::new("bytes");
+    let path = directory.path().join("limits.toml");
+    for (bytes, message) in [
+        (&b"policies.api = '1/s' # \xff"[..], "UTF-8"),
+        (&b" \n"[..], "empty"),
+        (&vec![b'#'; (1 << 20) + 1][..], "1 MiB"),
+    ] {
+        std::fs::write(&path, bytes).unwrap();
+        let error = Config::from_path(&path).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
+    for name in ["limits.tml", "limits", ".toml"] {
+        let error = Config::from_path(directory.path().join(name)).unwrap_err().to_string();
+        assert!(error.contains("allowed: a name that ends with .toml"), "{error}");
+    }
+}

@@ -1,0 +1,45 @@
+//! The store of a configuration.
+
+use plimsoll_control::{Config, Format};
+use plimsoll_testing::servers::Server;
+
+const RULES: &str = "
+policies.api = '5/h'
+rules = [{ policy = 'api', key = 'peer_ip' }]
+";
+
+#[tokio::test]
+async fn a_limiter_counts_in_the_redis_of_the_file() {
+    let server = Server::start();
+    let url = server.url();
+    let text = format!("{RULES}\nstore.redis = {{ url = '{url}', prefix = 'shop' }}");
+    let config = Config::from_text(&text, Format::Toml).unwrap();
+    assert_eq!((config.store().url(), config.store().prefix()), (Some(&*url), "shop"));
+    assert!(!format!("{config:?} {:?}", config.store()).contains(&url));
+    let policy = config.registry().get("api").unwrap();
+    for expected in [4, 3] {
+        // Each limiter is another process.
+        let limiter = config.store().connect().await.unwrap();
+        let decision = limiter.check(policy.policy().charge("alice", 1)).await.unwrap();
+        assert!(decision.is_allowed());
+        assert_eq!(decision.outcomes().get(0).unwrap().standing().remaining(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_limiter_of_a_region_counts_in_two_redis() {
+    let (local, home) = (Server::start(), Server::start());
+    let text = format!(
+        "{RULES}\n[store]\nredis.url = '{}'\nregions = {{ count = 2, share_percent = 80, home.url = '{}' }}",
+        local.url(),
+        home.url(),
+    );
+    let config = Config::from_text(&text, Format::Toml).unwrap();
+    let limiter = config.store().connect().await.unwrap();
+    let policy = config.registry().get("api").unwrap();
+    // The share of the region is 2 units, and the pool has 1.
+    for allowed in [true, true, true, false] {
+        let charge = policy.policy().charge("alice", 1);
+        assert_eq!(limiter.check(charge).await.unwrap().is_allowed(), allowed);
+    }
+}
