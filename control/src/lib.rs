@@ -20,7 +20,7 @@ pub use self::{
     offenders::{Offender, Offenders},
     overrides::{
         AuditAction, AuditEntry, Change, NewAuditEntry, NewOverride, Override, OverrideError,
-        OverrideKind, Overrides, OverridesStatus,
+        OverrideKind, Overrides, OverridesConfig, OverridesStatus,
     },
     registry::{Registered, Registry, RegistryError, Source},
 };

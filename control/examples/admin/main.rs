@@ -53,7 +53,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (limiter, overrides) = match env::var("REDIS_URL") {
         Ok(url) => {
             let limiter = Limiter::new(RedisStore::connect(&url).await?);
-            let overrides = Overrides::in_memory(registry.clone(), limiter.clone());
+            let overrides = Overrides::connect(&url, registry.clone(), limiter.clone()).await?;
             (limiter, overrides.show_keys())
         }
         Err(_) => {
@@ -62,7 +62,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
             (limiter, overrides.show_keys())
         }
     };
-    let activity = Activity::new(Offenders::new(OFFENDERS).show_keys());
+    let offenders = Offenders::new(OFFENDERS).show_keys();
+    offenders.share(&overrides);
+    let activity = Activity::new(offenders);
     let decisions = activity.clone();
     let limit = config.layer_with(&limiter, move |layer| {
         let decisions = decisions.clone();

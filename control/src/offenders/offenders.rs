@@ -5,16 +5,20 @@ use std::{
     collections::HashMap,
     hash::{BuildHasher, RandomState},
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc, Mutex, OnceLock, PoisonError, RwLock, Weak,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use plimsoll::{Clock, Decision, Key, OutcomeKind, SystemClock};
 use serde::{Deserialize, Serialize};
+use tokio::{task::AbortHandle, time::sleep};
 
-use super::sketch::Sketch;
-use crate::overrides::digest;
+use super::{
+    counts::Counts,
+    fleet::{Fleet, LASTS, Report},
+};
+use crate::{OverrideError, Overrides, overrides::digest};
 
 /// The keys that are denied most and that spend most, by policy. Clones share the counts.
 ///
@@ -46,7 +50,7 @@ use crate::overrides::digest;
 /// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct Offenders(Arc<Shared>);
+pub struct Offenders(Arc<Kept>);
 
 /// A key that is limited now. [`Offenders::top`] returns it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,21 +66,23 @@ pub struct Offender {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct Kept {
     capacity: usize,
     clock: Arc<dyn Clock>,
     show_keys: AtomicBool,
     policies: RwLock<HashMap<String, Arc<Mutex<Counts>>>>,
+    fleet: OnceLock<Shared>,
 }
 
-/// The counts of the keys of a policy.
+/// The place to which the counts are reported, and the task that does it.
 #[derive(Debug)]
-struct Counts {
-    denied: Sketch,
-    spent: Sketch,
-    /// The minute of the last halving.
-    minute: u64,
+struct Shared {
+    fleet: Fleet,
+    task: AbortHandle,
 }
+
+/// The number of keys of a policy that a process reports in each order.
+const REPORTED: usize = 50;
 
 thread_local! {
     /// The number of admitted checks until one is counted.
@@ -101,11 +107,12 @@ impl Offenders {
     /// Creates counts that are halved by this clock.
     #[must_use]
     pub fn with_clock(capacity: usize, clock: impl Clock) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(Kept {
             capacity: capacity.clamp(1, 10_000),
             clock: Arc::new(clock),
             show_keys: AtomicBool::new(false),
             policies: RwLock::default(),
+            fleet: OnceLock::new(),
         }))
     }
 
@@ -135,13 +142,66 @@ impl Offenders {
     /// the order of the units that they spent.
     #[must_use]
     pub fn top(&self, policy: &str, count: usize) -> Vec<Offender> {
-        self.ranked(policy, count, |it| (it.denied, it.spent))
+        first(self.offenders(policy), count, by_denials)
     }
 
     /// Returns the keys of a policy that spend most, the first one most.
     #[must_use]
     pub fn top_spenders(&self, policy: &str, count: usize) -> Vec<Offender> {
-        self.ranked(policy, count, |it| (it.spent, it.denied))
+        first(self.offenders(policy), count, by_units)
+    }
+
+    /// Reports the keys of this process to Redis every 5 s, beside these overrides, so that all processes of
+    /// the service can sum them. A report has the first 50 keys of each policy in both orders. It counts for
+    /// 15 s. Does nothing if the overrides are in memory, or if it was called before.
+    ///
+    /// The processes of a service should agree about [`show_keys`](Self::show_keys): a digest and a key in the
+    /// clear are not summed.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime.
+    pub fn share(&self, overrides: &Overrides) {
+        self.0.fleet.get_or_init(|| {
+            let task = tokio::spawn(report(Arc::downgrade(&self.0))).abort_handle();
+            Shared { fleet: Fleet::new(overrides), task }
+        });
+    }
+
+    /// Returns the keys of a policy that are denied most, summed over all processes that
+    /// [share](Self::share) their counts, the first one most.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if Redis does not answer.
+    pub async fn top_of_fleet(
+        &self,
+        policy: &str,
+        count: usize,
+    ) -> Result<Vec<Offender>, OverrideError> {
+        Ok(first(self.of_fleet(policy).await?, count, by_denials))
+    }
+
+    /// Returns the keys of a policy that spend most, summed over all processes that
+    /// [share](Self::share) their counts, the first one most.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if Redis does not answer.
+    pub async fn top_spenders_of_fleet(
+        &self,
+        policy: &str,
+        count: usize,
+    ) -> Result<Vec<Offender>, OverrideError> {
+        Ok(first(self.of_fleet(policy).await?, count, by_units))
+    }
+
+    async fn of_fleet(&self, policy: &str) -> Result<Vec<Offender>, OverrideError> {
+        let offenders = self.offenders(policy);
+        match self.0.fleet.get() {
+            Some(shared) => shared.fleet.add_others(policy, offenders).await,
+            None => Ok(offenders),
+        }
     }
 
     #[inline(never)]
@@ -168,28 +228,35 @@ impl Offenders {
         }
     }
 
-    fn ranked<O: Ord>(
-        &self,
-        policy: &str,
-        count: usize,
-        order: impl Fn(&Offender) -> O,
-    ) -> Vec<Offender> {
+    /// Returns all keys of a policy that have counts.
+    fn offenders(&self, policy: &str) -> Vec<Offender> {
         let policies = self.0.policies.read().unwrap_or_else(PoisonError::into_inner);
         let Some(counts) = policies.get(policy).cloned() else { return Vec::new() };
         drop(policies);
         let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.halve_until(self.minute());
-        let mut by_key = HashMap::<Key, (u64, u64)>::new();
-        counts.denied.counts().for_each(|(key, count)| by_key.entry(*key).or_default().0 = count);
-        counts.spent.counts().for_each(|(key, count)| by_key.entry(*key).or_default().1 = count);
+        let by_key = counts.by_key();
         drop(counts);
-        let mut offenders: Vec<_> = by_key
-            .into_iter()
-            .map(|(key, (denied, spent))| Offender { key: self.shown(&key), denied, spent })
-            .collect();
-        offenders.sort_by(|a, b| order(b).cmp(&order(a)).then_with(|| a.key.cmp(&b.key)));
-        offenders.truncate(count);
-        offenders
+        let offender = |(key, (denied, spent))| Offender { key: self.shown(&key), denied, spent };
+        by_key.into_iter().map(offender).collect()
+    }
+
+    /// Returns what this process reports: of each policy the keys that are denied most, and those that spend
+    /// most.
+    fn report(&self) -> Report {
+        let policies = self.0.policies.read().unwrap_or_else(PoisonError::into_inner);
+        let names: Vec<_> = policies.keys().cloned().collect();
+        drop(policies);
+        let of_policy = |name: String| {
+            let mut reported = first(self.offenders(&name), REPORTED, by_denials);
+            for offender in first(self.offenders(&name), REPORTED, by_units) {
+                if !reported.contains(&offender) {
+                    reported.push(offender);
+                }
+            }
+            (name, reported)
+        };
+        names.into_iter().map(of_policy).filter(|(_, reported)| !reported.is_empty()).collect()
     }
 
     fn minute(&self) -> u64 {
@@ -204,7 +271,7 @@ impl Offenders {
     }
 }
 
-impl Shared {
+impl Kept {
     /// Returns the counts of a policy, or `None` if too many others have some.
     fn counts_of(&self, policy: &str, minute: u64) -> Option<Arc<Mutex<Counts>>> {
         let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
@@ -216,22 +283,47 @@ impl Shared {
         if policies.len() >= Offenders::MAX_POLICIES && !policies.contains_key(policy) {
             return None;
         }
-        let sketch = || Sketch::new(self.capacity);
-        let counts = || Arc::new(Mutex::new(Counts { denied: sketch(), spent: sketch(), minute }));
+        let counts = || Arc::new(Mutex::new(Counts::new(self.capacity, minute)));
         Some(Arc::clone(policies.entry(policy.to_owned()).or_insert_with(counts)))
     }
 }
 
-impl Counts {
-    fn halve_until(&mut self, minute: u64) {
-        // After the clock was set back, the counts stay until it has caught up.
-        let times = minute.saturating_sub(self.minute);
-        if times > 0 {
-            self.denied.halve(times);
-            self.spent.halve(times);
-            self.minute = minute;
+/// Reports the counts until their handles are dropped.
+async fn report(kept: Weak<Kept>) {
+    loop {
+        sleep(LASTS / 3).await;
+        let Some(offenders) = kept.upgrade().map(Offenders) else { return };
+        let report = offenders.report();
+        if let Some(shared) = offenders.0.fleet.get().filter(|_| !report.is_empty()) {
+            // The next report has the same counts.
+            let _ = shared.fleet.report(&report).await;
         }
     }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn by_denials(offender: &Offender) -> (u64, u64) {
+    (offender.denied, offender.spent)
+}
+
+fn by_units(offender: &Offender) -> (u64, u64) {
+    (offender.spent, offender.denied)
+}
+
+/// Returns the first ones in this order, the largest first.
+fn first(
+    mut offenders: Vec<Offender>,
+    count: usize,
+    order: fn(&Offender) -> (u64, u64),
+) -> Vec<Offender> {
+    offenders.sort_by(|a, b| order(b).cmp(&order(a)).then_with(|| a.key.cmp(&b.key)));
+    offenders.truncate(count);
+    offenders
 }
 
 /// Returns a random number, which need not be secret: xorshift, by Marsaglia.

@@ -81,3 +81,62 @@ impl Sketch {
         Some(self.next)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    /// A generator of numbers: xorshift.
+    fn next(state: &mut u64) -> u64 {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        *state
+    }
+
+    #[test]
+    fn every_frequent_key_is_found_and_no_count_is_too_large() {
+        for seed in 1..=20_u64 {
+            let (mut state, mut sketch) = (seed, Sketch::new(20));
+            let (mut exact, mut total) = (HashMap::<u64, u64>::new(), 0);
+            for _ in 0..20_000 {
+                // Some keys are frequent, and most are not.
+                let key = match next(&mut state) % 10 {
+                    0..5 => next(&mut state) % 7,
+                    _ => next(&mut state) % 5_000,
+                };
+                let units = 1 + next(&mut state) % 5;
+                sketch.add(&Key::from(key), units);
+                *exact.entry(key).or_default() += units;
+                total += units;
+            }
+            assert_eq!((sketch.slots.len(), sketch.index.len()), (20, 20));
+            let slots: HashMap<_, _> = sketch.slots.iter().map(|slot| (slot.key, slot)).collect();
+            for (key, count) in exact {
+                let slot = slots.get(&Key::from(key));
+                assert!(slot.is_some() || count <= total / 20, "seed {seed}: {key} {count}");
+                let Some(slot) = slot else { continue };
+                assert!(slot.count >= count && slot.count - slot.error <= count, "seed {seed}");
+                assert!(slot.error <= total / 20, "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_smallest_slot_is_taken() {
+        let mut sketch = Sketch::new(3);
+        for (key, units) in [(1, 5), (2, 2), (3, 4), (4, 1), (5, 1), (6, 1)] {
+            sketch.add(&Key::from(key), units);
+        }
+        // 4 took the slot of 2, 5 that of 4, and 6 that of 5, which had as many units as 3.
+        let mut counts: Vec<_> = sketch.slots.iter().map(|slot| (slot.count, slot.error)).collect();
+        counts.sort_unstable();
+        assert_eq!(counts, [(4, 0), (5, 0), (5, 4)]);
+        sketch.halve(1);
+        assert_eq!(sketch.slots.iter().map(|slot| slot.count).sum::<u64>(), 2 + 2 + 2);
+        sketch.halve(2);
+        assert!(sketch.slots.is_empty() && sketch.index.is_empty());
+    }
+}

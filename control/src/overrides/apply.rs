@@ -27,7 +27,7 @@ struct AppliedOverride {
     key: Option<Key>,
     kind: OverrideKind,
     until_millis: u64,
-    /// The version of the override, and the generation of the store to which its block was sent.
+    /// The version of the override, and the generation of the store when it was applied.
     version: (u64, u64),
 }
 
@@ -50,9 +50,14 @@ pub(super) struct StoreTime {
 const NO_END: Duration = Limiter::MAX_BLOCK;
 
 impl Override {
-    /// Returns whether the override applies at this time.
-    pub(super) fn is_in_force(&self, now_millis: u64) -> bool {
-        self.until.is_none_or(|until| now_millis < to_millis(until))
+    /// Returns whether this override takes the place of an applied one without a step between.
+    fn replaces(&self, applied: &AppliedOverride) -> bool {
+        match (self.kind, applied.kind) {
+            (OverrideKind::Quota(_), OverrideKind::Quota(_)) => true,
+            // A new block does not make an old one shorter.
+            (OverrideKind::Block, OverrideKind::Block) => self.version == applied.version.0,
+            (kind, other) => kind == other,
+        }
     }
 
     /// Returns the time that is left to the override.
@@ -63,38 +68,31 @@ impl Override {
 }
 
 impl Applied {
-    /// Applies the entries that are in force, and ends all other ones. Returns the first reason for which
-    /// an entry could not be applied.
+    /// Applies the entries that are in force, and ends all other ones. Returns why entries could not be
+    /// applied, by their fields.
     pub(super) async fn follow(
         &mut self,
         entries: &Entries,
         target: &Target,
         time: StoreTime,
-    ) -> Result<(), String> {
-        let mut result = Ok(());
-        let mut ended = Vec::new();
-        for (field, applied) in &self.0 {
-            let entry = entries.get(field).filter(|entry| entry.is_in_force(time.now_millis));
-            let registered = target.registry.get(applied.policy.policy().name());
-            let is_registered = registered.is_some_and(|it| it.is_same(&applied.policy));
-            if !is_registered || entry.is_none_or(|it| !it.kind.replaces(applied.kind)) {
-                ended.push(field.clone());
-            }
-        }
-        for field in ended {
+    ) -> BTreeMap<String, String> {
+        let mut errors = BTreeMap::new();
+        // After one failure, the other blocks wait for the next round.
+        let mut can_block = true;
+        for field in self.ended(entries, target, time.now_millis) {
             let Some(applied) = self.0.remove(&field) else { continue };
-            if let Err(error) = applied.end(&target.limiter, time.now_millis).await {
-                self.0.insert(field, applied);
-                result = result.and(Err(error));
+            if let Err(error) = applied.end(target, time.now_millis, &mut can_block).await {
+                self.0.insert(field.clone(), applied);
+                errors.insert(field, error);
             }
         }
         for (field, entry) in entries {
             let version = (entry.version, time.generation);
             let is_applied = self.0.get(field).is_some_and(|it| it.is_at(version));
-            if is_applied || !entry.is_in_force(time.now_millis) {
+            if is_applied || errors.contains_key(field) || !entry.is_in_force(time.now_millis) {
                 continue;
             }
-            match apply(entry, target, time).await {
+            match apply(entry, target, time, &mut can_block).await {
                 Ok(Some((policy, key))) => {
                     let until_millis = entry.until.map_or(u64::MAX, to_millis);
                     let kind = entry.kind;
@@ -102,10 +100,24 @@ impl Applied {
                     self.0.insert(field.clone(), applied);
                 }
                 Ok(None) => {}
-                Err(error) => result = result.and(Err(error)),
+                Err(error) => drop(errors.insert(field.clone(), error)),
             }
         }
-        result
+        errors
+    }
+
+    /// Returns the fields of what is applied and is to end.
+    fn ended(&self, entries: &Entries, target: &Target, now_millis: u64) -> Vec<String> {
+        let is_to_end = |field: &String, applied: &AppliedOverride| {
+            let registered = target.registry.get(applied.policy.policy().name());
+            if !registered.is_some_and(|it| it.is_same(&applied.policy)) {
+                return true;
+            }
+            let entry = entries.get(field).filter(|entry| entry.is_in_force(now_millis));
+            entry.is_none_or(|entry| !entry.replaces(applied))
+        };
+        let ended = self.0.iter().filter(|(field, applied)| is_to_end(field, applied));
+        ended.map(|(field, _)| field.clone()).collect()
     }
 }
 
@@ -115,25 +127,23 @@ impl AppliedOverride {
     }
 
     /// Ends the override. A block whose time is over has ended by itself.
-    async fn end(&self, limiter: &Limiter, now_millis: u64) -> Result<(), String> {
+    async fn end(
+        &self,
+        target: &Target,
+        now_millis: u64,
+        can_block: &mut bool,
+    ) -> Result<(), String> {
         match (self.kind, self.key) {
             (OverrideKind::Quota(_), Some(key)) => drop(self.policy.policy().remove_key_quota(key)),
             (OverrideKind::Quota(_), None) => self.policy.set_override(None),
             (OverrideKind::Off, _) => self.policy.set_enabled(true),
             (OverrideKind::Block, Some(key)) if now_millis < self.until_millis => {
-                let unblocked = limiter.unblock(self.policy.policy().charge(key, 1)).await;
-                return unblocked.map(drop).map_err(|error| format!("an unblock failed: {error}"));
+                let charge = self.policy.policy().charge(key, 1);
+                sent(can_block, target.limiter.unblock(charge)).await?;
             }
             (OverrideKind::Block, _) => {}
         }
         Ok(())
-    }
-}
-
-impl OverrideKind {
-    /// Returns whether this override takes the place of another one without a step between.
-    fn replaces(self, other: Self) -> bool {
-        matches!((self, other), (Self::Quota(_), Self::Quota(_))) || self == other
     }
 }
 
@@ -142,6 +152,7 @@ async fn apply(
     entry: &Override,
     target: &Target,
     time: StoreTime,
+    can_block: &mut bool,
 ) -> Result<Option<(Registered, Option<Key>)>, String> {
     if target.registry.get(&entry.policy).is_none() {
         return Ok(None);
@@ -159,11 +170,23 @@ async fn apply(
         (OverrideKind::Quota(quota), None) => policy.set_override(Some(quota)),
         (OverrideKind::Off, _) => policy.set_enabled(false),
         (OverrideKind::Block, Some(key)) => {
-            let left = entry.left(time.now_millis);
-            let blocked = target.limiter.block(policy.policy().charge(key, 1), left).await;
-            blocked.map_err(|error| format!("a block failed: {error}"))?;
+            let charge = policy.policy().charge(key, 1);
+            sent(can_block, target.limiter.block(charge, entry.left(time.now_millis))).await?;
         }
         (OverrideKind::Block, None) => {}
     }
     Ok(Some((policy, key)))
+}
+
+/// Sends a block or its end to the store of the limiter.
+async fn sent(
+    can_block: &mut bool,
+    request: impl Future<Output = Result<usize, plimsoll::Error>>,
+) -> Result<(), String> {
+    if !*can_block {
+        return Err("the store of the limiter does not answer".to_owned());
+    }
+    let sent = request.await;
+    *can_block = sent.is_ok();
+    sent.map(drop).map_err(|error| format!("a block was not stored: {error}"))
 }

@@ -1,6 +1,9 @@
 //! The audit log.
 
-use std::{fmt, time::SystemTime};
+use std::{
+    fmt,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -52,10 +55,8 @@ pub enum AuditAction {
     Block,
     /// A key was unblocked.
     Unblock,
-    /// Redis had lost the overrides, and an instance that knew them has put them back.
+    /// Redis had lost overrides, and an instance that knew them has put them back.
     Restore,
-    /// Redis had lost overrides, and other ones had been set since. The lost ones were not put back.
-    Loss,
 }
 
 /// An action that is not an override, for the audit log.
@@ -77,6 +78,27 @@ pub struct NewAuditEntry {
     pub reason: String,
 }
 
+impl AuditEntry {
+    /// Creates an entry about no policy. Its time is set when it is added to the log.
+    pub(super) fn new(
+        action: AuditAction,
+        by: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self {
+            time: UNIX_EPOCH,
+            action,
+            policy: None,
+            key: None,
+            before: None,
+            after: None,
+            until: None,
+            by: by.into(),
+            reason: reason.into(),
+        }
+    }
+}
+
 impl fmt::Display for AuditAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -86,7 +108,6 @@ impl fmt::Display for AuditAction {
             Self::Block => "block",
             Self::Unblock => "unblock",
             Self::Restore => "restore",
-            Self::Loss => "loss",
         })
     }
 }

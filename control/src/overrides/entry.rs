@@ -5,7 +5,10 @@ use std::{fmt, mem::discriminant, time::SystemTime};
 use plimsoll::{Key, Quota};
 use serde::{Deserialize, Serialize};
 
-use super::{OverrideError, time::millis, time::optional_millis};
+use super::{
+    OverrideError,
+    time::{from_millis, millis, optional_millis},
+};
 use crate::{Registered, Registry};
 
 /// A change of a policy, or of one key under it, that an operator has made.
@@ -182,6 +185,20 @@ pub(super) fn field(policy: &str, key: Option<&Key>) -> String {
         std::hash::Hash::hash(key, &mut field);
     }
     field.0
+}
+
+/// Returns the override of a request at this version, which is the time in microseconds.
+pub(super) fn new_entry(new: &NewOverride, version: u64) -> Override {
+    Override {
+        policy: new.policy.clone(),
+        key: new.key.clone(),
+        kind: new.kind,
+        until: new.until,
+        since: from_millis(version / 1_000),
+        by: new.by.clone(),
+        reason: new.reason.clone(),
+        version,
+    }
 }
 
 /// Returns the digest of a key, such as `#1f2e3d4c`: the one in log lines.

@@ -59,6 +59,11 @@ impl OverrideError {
     ) -> Self {
         Self::Invalid { field, value: value.into(), allowed: allowed.into() }
     }
+
+    /// Returns the error of an override that would have ended already.
+    pub(super) fn past() -> Self {
+        Self::invalid("until", "a time in the past", "a time to come")
+    }
 }
 
 impl fmt::Display for OverrideError {

@@ -5,19 +5,25 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use super::AuditEntry;
+use super::{AuditEntry, Change, Overrides, time::from_millis};
 
 /// The audit log of overrides that are kept in memory.
 #[derive(Debug, Default)]
 pub(super) struct MemoryAudit(Mutex<VecDeque<AuditEntry>>);
 
 impl MemoryAudit {
-    pub(super) fn push(&self, entry: AuditEntry, max: usize) {
+    /// Adds an entry about a change.
+    pub(super) fn push_change(&self, mut entry: AuditEntry, change: &Change) {
+        entry.before = change.before.as_ref().map(|before| before.kind.to_string());
+        self.push(entry, change.version / 1_000);
+    }
+
+    pub(super) fn push(&self, entry: AuditEntry, now_millis: u64) {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if entries.len() >= max {
+        if entries.len() >= Overrides::MAX_AUDIT {
             entries.pop_front();
         }
-        entries.push_back(entry);
+        entries.push_back(AuditEntry { time: from_millis(now_millis), ..entry });
     }
 
     /// Returns the newest entries, the newest first.

@@ -4,9 +4,12 @@ mod apply;
 mod audit;
 mod entry;
 mod error;
+mod known;
 mod memory;
 #[allow(clippy::module_inception, reason = "the type has the name of its module")]
 mod overrides;
+mod redis;
+mod shared;
 mod time;
 
 pub(crate) use self::entry::digest;
@@ -14,5 +17,5 @@ pub use self::{
     audit::{AuditAction, AuditEntry, NewAuditEntry},
     entry::{Change, NewOverride, Override, OverrideKind},
     error::OverrideError,
-    overrides::{Overrides, OverridesStatus},
+    overrides::{Overrides, OverridesConfig, OverridesStatus},
 };

@@ -1,22 +1,20 @@
 //! The handle to the overrides.
 
 use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    fmt,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use plimsoll::{Clock, Limiter, SystemClock};
-use tokio::{task::AbortHandle, time::sleep};
 
 use super::{
     AuditAction, AuditEntry, Change, NewAuditEntry, NewOverride, Override, OverrideError,
-    apply::{Applied, Entries, StoreTime, Target},
-    entry::{check_author, digest, field, find},
+    apply::Target,
+    entry::{check_author, field, find},
     memory::MemoryAudit,
-    time::{from_millis, to_millis},
+    redis::RedisBackend,
+    shared::{Backend, Shared},
 };
 use crate::Registry;
 
@@ -57,28 +55,15 @@ use crate::Registry;
 #[derive(Debug, Clone)]
 pub struct Overrides(Arc<Shared>);
 
-#[derive(Debug)]
-struct Shared {
-    target: Target,
-    clock: Arc<dyn Clock>,
-    audit: MemoryAudit,
-    known: Mutex<Known>,
-    applied: tokio::sync::Mutex<Applied>,
-    show_keys: AtomicBool,
-    task: OnceLock<Task>,
+/// The Redis that has the overrides of a service.
+///
+/// It is one server: the one that has the budgets, or another one. [`Overrides::connect_with`] takes it.
+#[derive(Clone)]
+pub struct OverridesConfig {
+    url: String,
+    prefix: String,
+    is_lazy: bool,
 }
-
-/// What this process knows of the overrides.
-#[derive(Debug, Default)]
-struct Known {
-    entries: Entries,
-    version: u64,
-    error: Option<String>,
-}
-
-/// A task that ends with its owner.
-#[derive(Debug)]
-struct Task(AbortHandle);
 
 /// How well this process follows the overrides. [`Overrides::status`] returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,19 +71,81 @@ struct Task(AbortHandle);
 pub struct OverridesStatus {
     /// The version of the last change that this process knows.
     pub version: u64,
-    /// The reason for which an override is not applied here, or for which Redis does not answer.
+    /// The time since Redis has answered. If it is more than 2 s, changes of other instances may be unknown
+    /// here. It is zero for overrides in memory.
+    pub unheard: Duration,
+    /// The reason for which Redis does not answer, or for which an override is not applied here.
     pub error: Option<String>,
+    /// How often this process has put back overrides that Redis had lost.
+    pub restores: u64,
 }
 
-/// The time between two looks at the overrides.
-const INTERVAL: Duration = Duration::from_secs(1);
+impl OverridesConfig {
+    /// Creates the configuration for the server at a URL, such as `redis://user:password@host:6379/0`.
+    #[must_use]
+    pub fn url(url: impl Into<String>) -> Self {
+        Self { url: url.into(), prefix: "plim".into(), is_lazy: false }
+    }
+
+    /// Sets the prefix of all keys in Redis: see [`RedisConfig::prefix`](plimsoll::RedisConfig::prefix).
+    /// Instances share their overrides if they have the same prefix. The default is `plim`.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Starts without overrides if Redis does not answer, and learns them when it does. The default is an
+    /// error.
+    #[must_use]
+    pub fn lazy(mut self, is_lazy: bool) -> Self {
+        self.is_lazy = is_lazy;
+        self
+    }
+}
 
 impl Overrides {
     /// The maximum number of overrides.
     pub const MAX: usize = 10_000;
 
-    /// The number of entries that the audit log keeps.
+    /// The number of entries that the audit log keeps. In Redis there may be some more.
     pub const MAX_AUDIT: usize = 10_000;
+
+    /// Connects to the overrides in Redis, which all instances of a service share, and applies them.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the URL is not valid, or if Redis does not answer.
+    pub async fn connect(
+        url: &str,
+        registry: Registry,
+        limiter: Limiter,
+    ) -> Result<Self, OverrideError> {
+        Self::connect_with(OverridesConfig::url(url), registry, limiter).await
+    }
+
+    /// Connects to the overrides in Redis, as configured.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a value is not allowed. If Redis does not answer, returns an error unless the
+    /// configuration is [lazy](OverridesConfig::lazy).
+    pub async fn connect_with(
+        config: OverridesConfig,
+        registry: Registry,
+        limiter: Limiter,
+    ) -> Result<Self, OverrideError> {
+        let backend = RedisBackend::new(&config.url, &config.prefix)?;
+        let backend = Backend::Redis(Box::new(backend));
+        let clock = Arc::new(SystemClock::new());
+        let shared = Arc::new(Shared::new(Target { registry, limiter }, backend, clock));
+        match shared.poll().await {
+            Err(error) if !config.is_lazy => return Err(error),
+            _ => drop(shared.follow().await),
+        }
+        shared.start();
+        Ok(Self(shared))
+    }
 
     /// Creates overrides of this process alone. They are lost when it ends.
     #[must_use]
@@ -109,15 +156,9 @@ impl Overrides {
     /// Creates overrides of this process alone, which end by this clock.
     #[must_use]
     pub fn in_memory_with_clock(registry: Registry, limiter: Limiter, clock: impl Clock) -> Self {
-        Self(Arc::new(Shared {
-            target: Target { registry, limiter },
-            clock: Arc::new(clock),
-            audit: MemoryAudit::default(),
-            known: Mutex::default(),
-            applied: tokio::sync::Mutex::default(),
-            show_keys: AtomicBool::new(false),
-            task: OnceLock::new(),
-        }))
+        let backend = Backend::Memory(MemoryAudit::default());
+        let target = Target { registry, limiter };
+        Self(Arc::new(Shared::new(target, backend, Arc::new(clock))))
     }
 
     /// Shows keys as operators write them, in lists and in audit entries from now on. The default is a
@@ -129,7 +170,7 @@ impl Overrides {
     }
 
     /// Sets an override, and applies it in this process. It replaces the override that the policy or key
-    /// has.
+    /// has. Other instances apply it within 1.5 s.
     ///
     /// # Errors
     ///
@@ -141,10 +182,12 @@ impl Overrides {
         let (policy, key) = new.check(&shared.target.registry)?;
         shared.start();
         let field = field(policy.policy().name(), key.as_ref());
-        let change = shared.known().set(field, new, shared.now_millis())?;
-        shared.note(AuditAction::Set, &change);
-        shared.follow().await?;
-        Ok(shared.shown_change(change))
+        let mut entry = AuditEntry::new(AuditAction::Set, &new.by, &new.reason);
+        (entry.policy, entry.until) = (Some(new.policy.clone()), new.until);
+        entry.key = new.key.clone().map(|key| shared.shown_key(&new.policy, key));
+        entry.after = Some(new.kind.to_string());
+        let change = shared.set(&field, &new, entry).await?;
+        self.applied(&field, change).await
     }
 
     /// Removes the override of a policy, or of a key under it. The key is written as in
@@ -163,29 +206,34 @@ impl Overrides {
         check_author(by, reason)?;
         let shared = &self.0;
         let field = shared.find_field(policy, key)?;
-        let mut change = shared.known().remove(&field, shared.now_millis())?;
-        if let Some(before) = &mut change.before {
-            (before.by, before.reason) = (by.into(), reason.into());
-        }
-        shared.note(AuditAction::Remove, &change);
-        shared.follow().await?;
-        Ok(shared.shown_change(change))
+        let known = shared.known().entries.get(&field).cloned();
+        let key = known.map_or_else(|| key.map(Into::into), |known| known.key);
+        let mut entry = AuditEntry::new(AuditAction::Remove, by, reason);
+        entry.policy = Some(policy.into());
+        entry.key = key.map(|key| shared.shown_key(policy, key));
+        let change = shared.remove(&field, entry).await?;
+        self.applied(&field, change).await
     }
 
     /// Returns the overrides that are in force, by policy and key.
     #[must_use]
     pub fn list(&self) -> Vec<Override> {
-        let now = self.0.now_millis();
-        let known = self.0.known();
-        let in_force = known.entries.values().filter(|entry| entry.is_in_force(now));
-        in_force.map(|entry| self.0.shown(entry.clone())).collect()
+        let now_millis = self.0.now_millis();
+        let entries = Arc::clone(&self.0.known().entries);
+        let in_force = entries.values().filter(|entry| entry.is_in_force(now_millis));
+        in_force.map(|entry| self.shown(entry.clone())).collect()
     }
 
     /// Returns how well this process follows the overrides.
     #[must_use]
     pub fn status(&self) -> OverridesStatus {
         let known = self.0.known();
-        OverridesStatus { version: known.version, error: known.error.clone() }
+        OverridesStatus {
+            version: known.version,
+            unheard: self.0.unheard(&known),
+            error: known.store_error.clone().or_else(|| known.error.clone()),
+            restores: known.restores,
+        }
     }
 
     /// Returns the newest entries of the audit log, the newest first.
@@ -194,7 +242,11 @@ impl Overrides {
     ///
     /// Returns an error if Redis does not answer.
     pub async fn audit(&self, count: usize) -> Result<Vec<AuditEntry>, OverrideError> {
-        Ok(self.0.audit.newest(count))
+        let count = count.min(Self::MAX_AUDIT);
+        match &self.0.backend {
+            Backend::Memory(audit) => Ok(audit.newest(count)),
+            Backend::Redis(backend) => backend.audit(count).await,
+        }
     }
 
     /// Adds an action to the audit log that is not an override, such as a reset.
@@ -205,174 +257,44 @@ impl Overrides {
     pub async fn record(&self, new: NewAuditEntry) -> Result<(), OverrideError> {
         check_author(&new.by, &new.reason)?;
         find(&self.0.target.registry, &new.policy, new.key.as_deref())?;
-        let entry = AuditEntry {
-            time: from_millis(self.0.now_millis()),
-            action: new.action,
-            key: new.key.map(|key| self.0.shown_key(&new.policy, key)),
-            policy: Some(new.policy),
-            before: new.before,
-            after: new.after,
-            until: None,
-            by: new.by,
-            reason: new.reason,
-        };
-        self.0.audit.push(entry, Self::MAX_AUDIT);
+        let mut entry = AuditEntry::new(new.action, new.by, new.reason);
+        entry.key = new.key.map(|key| self.0.shown_key(&new.policy, key));
+        entry.policy = Some(new.policy);
+        (entry.before, entry.after) = (new.before, new.after);
+        match &self.0.backend {
+            Backend::Memory(audit) => audit.push(entry, self.0.now_millis()),
+            Backend::Redis(backend) => backend.note(&entry).await?,
+        }
         Ok(())
     }
-}
 
-impl Shared {
-    /// Starts the task that ends overrides, if it does not run.
-    fn start(self: &Arc<Self>) {
-        self.task.get_or_init(|| {
-            let shared = Arc::downgrade(self);
-            Task(tokio::spawn(follow(shared)).abort_handle())
-        });
-    }
-
-    /// Applies the overrides in force to the policies of this process.
-    async fn follow(&self) -> Result<(), OverrideError> {
-        let mut applied = self.applied.lock().await;
-        let time = StoreTime { now_millis: self.now_millis(), generation: 0 };
-        let entries = self.known().entries.clone();
-        let result = applied.follow(&entries, &self.target, time).await;
-        let mut known = self.known();
-        known.entries.retain(|_, entry| entry.is_in_force(time.now_millis));
-        known.error = result.clone().err();
-        result.map_err(|message| OverrideError::NotApplied { message })
-    }
-
-    fn now_millis(&self) -> u64 {
-        self.clock.now().as_micros() / 1_000
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the field of an override, by its key or by the digest of the key.
-    fn find_field(&self, policy: &str, key: Option<&str>) -> Result<String, OverrideError> {
-        let by_digest = |text: &str| {
-            let known = self.known();
-            let mut entries = known.entries.iter().filter(|(_, entry)| entry.policy == policy);
-            let found = entries.find(|(_, entry)| {
-                let key = entry.key.as_deref();
-                let key = find(&self.target.registry, policy, key).ok().and_then(|(_, key)| key);
-                key.is_some_and(|key| digest(&key) == text)
-            });
-            found.map(|(field, _)| field.clone())
-        };
-        let by_key =
-            find(&self.target.registry, policy, key).map(|(_, key)| field(policy, key.as_ref()));
-        match (by_key, key) {
-            (Ok(field), _) if self.known().entries.contains_key(&field) => Ok(field),
-            (by_key, Some(text)) if text.starts_with('#') => {
-                by_digest(text).ok_or(OverrideError::NotFound).or(by_key)
-            }
-            (by_key, _) => by_key,
+    /// Returns the connection to Redis, if there is one.
+    pub(crate) fn redis(&self) -> Option<&RedisBackend> {
+        match &self.0.backend {
+            Backend::Memory(_) => None,
+            Backend::Redis(backend) => Some(backend),
         }
     }
 
-    /// Adds a change to the audit log.
-    fn note(&self, action: AuditAction, change: &Change) {
-        let (before, after) = (change.before.as_ref(), change.after.as_ref());
-        let Some(about) = after.or(before) else { return };
-        let key = about.key.clone().map(|key| self.shown_key(&about.policy, key));
-        let entry = AuditEntry {
-            time: from_millis(self.now_millis()),
-            action,
-            policy: Some(about.policy.clone()),
-            key,
-            before: before.map(|it| it.kind.to_string()),
-            after: after.map(|it| it.kind.to_string()),
-            until: after.and_then(|it| it.until),
-            by: about.by.clone(),
-            reason: about.reason.clone(),
-        };
-        self.audit.push(entry, Overrides::MAX_AUDIT);
-    }
-
-    fn shown_change(&self, change: Change) -> Change {
+    /// Applies a change that is stored.
+    async fn applied(&self, field: &str, change: Change) -> Result<Change, OverrideError> {
+        if let Some(message) = self.0.follow().await.remove(field) {
+            return Err(OverrideError::NotApplied { message });
+        }
         let shown = |entry: Option<Override>| entry.map(|it| self.shown(it));
-        Change { before: shown(change.before), after: shown(change.after), ..change }
+        Ok(Change { before: shown(change.before), after: shown(change.after), ..change })
     }
 
     fn shown(&self, mut entry: Override) -> Override {
-        entry.key = entry.key.map(|key| self.shown_key(&entry.policy, key));
+        entry.key = entry.key.map(|key| self.0.shown_key(&entry.policy, key));
         entry
     }
-
-    /// Returns the form of a key that may be shown.
-    fn shown_key(&self, policy: &str, text: String) -> String {
-        if self.show_keys.load(Ordering::Relaxed) {
-            return text;
-        }
-        match find(&self.target.registry, policy, Some(&text)) {
-            Ok((_, Some(key))) => digest(&key),
-            _ => digest(&plimsoll::Key::from(text)),
-        }
-    }
 }
 
-impl Known {
-    fn set(
-        &mut self,
-        field: String,
-        new: NewOverride,
-        now_millis: u64,
-    ) -> Result<Change, OverrideError> {
-        let before = self.entries.get(&field).filter(|it| it.is_in_force(now_millis)).cloned();
-        let found = before.as_ref().map_or(0, |it| it.version);
-        if let Some(expected) = new.version.filter(|version| *version != found) {
-            return Err(OverrideError::Conflict { expected, found });
-        }
-        if new.until.is_some_and(|until| to_millis(until) <= now_millis) {
-            return Err(OverrideError::invalid("until", "a time in the past", "a time to come"));
-        }
-        if before.is_none() && self.entries.len() >= Overrides::MAX {
-            return Err(OverrideError::TooMany);
-        }
-        let version = self.next_version(now_millis);
-        let after = Override {
-            policy: new.policy,
-            key: new.key,
-            kind: new.kind,
-            until: new.until,
-            since: from_millis(now_millis),
-            by: new.by,
-            reason: new.reason,
-            version,
-        };
-        self.entries.insert(field, after.clone());
-        Ok(Change { before, after: Some(after), version })
-    }
-
-    fn remove(&mut self, field: &str, now_millis: u64) -> Result<Change, OverrideError> {
-        let before = self.entries.remove(field).filter(|it| it.is_in_force(now_millis));
-        let before = Some(before.ok_or(OverrideError::NotFound)?);
-        Ok(Change { before, after: None, version: self.next_version(now_millis) })
-    }
-
-    /// Versions are times, so that they grow even after the store has lost its data.
-    fn next_version(&mut self, now_millis: u64) -> u64 {
-        self.version = (self.version + 1).max(now_millis * 1_000);
-        self.version
-    }
-}
-
-/// Applies the overrides and ends them in time, until their handles are dropped.
-async fn follow(shared: Weak<Shared>) {
-    loop {
-        sleep(INTERVAL).await;
-        let Some(shared) = shared.upgrade() else { return };
-        // The error is in the status, and the next round tries again.
-        let _ = shared.follow().await;
-    }
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
+/// Prints no address and no password.
+impl fmt::Debug for OverridesConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OverridesConfig").field("prefix", &self.prefix).finish_non_exhaustive()
     }
 }
 
@@ -381,7 +303,10 @@ mod tests {
     use plimsoll::{ManualClock, Policy, Quota};
 
     use super::*;
-    use crate::{KeyType, OverrideKind, Source};
+    use crate::{
+        KeyType, OverrideKind, Source,
+        overrides::{digest, time::from_millis},
+    };
 
     const START_MICROS: u64 = 1_000_000_000_000;
 
@@ -431,11 +356,11 @@ mod tests {
         let shown: Vec<_> = overrides.list().into_iter().map(|it| it.key).collect();
         assert_eq!(shown, [None, Some(digest(&42.into()))]);
         clock.advance(Duration::from_secs(60));
-        overrides.0.follow().await.unwrap();
+        assert!(overrides.0.follow().await.is_empty());
         assert_eq!((limit(&service, 42), limit(&service, 7)), (9, 1));
         clock.advance(Duration::from_secs(60));
         assert!(overrides.list().is_empty());
-        overrides.0.follow().await.unwrap();
+        assert!(overrides.0.follow().await.is_empty());
         assert_eq!(limit(&service, 42), 1);
     }
 

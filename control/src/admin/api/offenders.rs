@@ -19,6 +19,18 @@ const MAX_ENTRIES: usize = 1_000;
 pub(in crate::admin) struct OfPolicy {
     policy: String,
     count: Option<usize>,
+    #[serde(default)]
+    scope: Scope,
+}
+
+/// The processes whose keys are counted.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Scope {
+    /// All that share their counts.
+    #[default]
+    Fleet,
+    Process,
 }
 
 #[derive(Deserialize)]
@@ -31,13 +43,18 @@ pub(in crate::admin) async fn offenders(
     State(shared): State<Shared>,
     query: Result<Query<OfPolicy>, QueryRejection>,
 ) -> Result<Json<Vec<Offender>>, Problem> {
-    let Ok(Query(OfPolicy { policy, count })) = query else {
-        let allowed = "the parameter \"policy\", and optionally \"count\"";
-        return Err(Problem::invalid("The request names no policy", allowed));
+    let Ok(Query(OfPolicy { policy, count, scope })) = query else {
+        let allowed = "the parameter \"policy\", and optionally \"count\" and \"scope\", which is fleet or \
+                       process";
+        return Err(Problem::invalid("The request names no policy, or a value is wrong", allowed));
     };
     lookup::policy(&shared.registry, &policy)?;
     let count = count.unwrap_or(20).min(MAX_ENTRIES);
-    Ok(Json(shared.activity.offenders().top(&policy, count)))
+    let offenders = shared.activity.offenders();
+    Ok(Json(match scope {
+        Scope::Fleet => offenders.top_of_fleet(&policy, count).await?,
+        Scope::Process => offenders.top(&policy, count),
+    }))
 }
 
 /// Returns the newest entries of the audit log, the newest first.

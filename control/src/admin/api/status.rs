@@ -79,7 +79,12 @@ fn no_config() -> Value {
 }
 
 fn overrides(status: &OverridesStatus) -> Value {
-    json!({ "version": status.version, "error": status.error })
+    json!({
+        "version": status.version,
+        "unheard_seconds": seconds(status.unheard),
+        "restores": status.restores,
+        "error": status.error,
+    })
 }
 
 fn no_data(cause: &str) -> Value {

@@ -61,7 +61,8 @@ async function refresh() {
         $("instance").textContent = `${status.instance}, as ${operator.name}${mayWrite() ? "" : " (may change nothing)"}`;
         store(status);
       }),
-      policy && part("offender-list", `offenders?policy=${encodeURIComponent(policy)}`, (list) => offenders(policy, list, show)),
+      policy && part("offender-list", `offenders?policy=${encodeURIComponent(policy)}`, (list) => offenders(policy, list, show))
+        .then(ofProcess(policy)),
       part("override-list", "overrides", (list) => overrides(list, mayWrite())),
       part("trial-list", "trials", trials),
       turn % AUDIT_EVERY === 0 && part("audit-list", "audit", audit),
@@ -76,6 +77,7 @@ async function refresh() {
   timer = setTimeout(() => (document.hidden ? (turn = 0) : refresh()), EVERY_MS);
 }
 
+/** Shows a part, or why there is no data. Returns the error. */
 async function part(parent, path, render) {
   try {
     render(await ask(path));
@@ -83,8 +85,14 @@ async function part(parent, path, render) {
     // The page cannot go on without a server, or without a token.
     if (!error.status || error.status === 401) throw error;
     failed(parent, error);
+    return error;
   }
 }
+
+/** Shows the keys of this process if the store, which has those of the others, does not answer. */
+const ofProcess = (policy) => (error) => error &&
+  part("offender-list", `offenders?scope=process&policy=${encodeURIComponent(policy)}`,
+    (list) => offenders(policy, list, show, `Only of this process. ${error.message}`));
 
 function connection(error) {
   const pill = $("connection");

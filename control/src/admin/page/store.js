@@ -17,7 +17,7 @@ function facts({ store: it, home, leases, memory, config, overrides }) {
     ["Memory of this process", memory.no_data ? memory
       : `${count(memory.keys)} keys, ${count(memory.bytes / 1024)} KiB; ${count(memory.evicted)} evicted`],
     ["Configuration", config.no_data ? config : ofConfig(config)],
-    ["Overrides", overrides.error ? warning("not followed", overrides.error) : "followed by this process"],
+    ["Overrides", overrides.error ? warning("not followed", overrides.error) : ofOverrides(overrides)],
   ];
 }
 
@@ -37,6 +37,10 @@ const pill = (state) => h("span", { class: state === "closed" ? "pill" : "pill w
 
 function ofConfig({ version, error }) {
   return error ? warning("refused", `the file has a mistake, version ${version} stays in force`, error.text) : `version ${version} in force`;
+}
+
+function ofOverrides({ restores }) {
+  return `followed by this process${restores ? `; put back ${count(restores)} times after the store had lost them` : ""}`;
 }
 
 const warning = (state, text, details) => h("div", {},

@@ -3,16 +3,16 @@
 import { $, button, count, h, key as keyText, quiet, show, table, time } from "./dom.js";
 import { change } from "./changes.js";
 
-export function offenders(policy, list, lookUp) {
-  show($("offender-list"), { policy, list }, () => {
-    if (!policy) return quiet("No data because no policy is registered.");
-    if (!list.length) return quiet(`No data because no key was denied or charged under ${policy} yet.`);
+export function offenders(policy, list, lookUp, warning) {
+  show($("offender-list"), { policy, list, warning }, () => {
+    const note = warning ? [h("p", { class: "error" }, warning)] : [];
+    if (!list.length) return [...note, quiet(`No data because no key was denied or charged under ${policy} in the last minutes.`)];
     const rows = list.map(({ key, denied, spent }) => [
       keyText(key), count(denied), count(spent),
       button("Look up", `look-up-${key}`, () => lookUp(key), `Look up ${key}`),
     ]);
-    return table(`Keys that are denied most under ${policy}`,
-      [["Key"], ["Denied", "number"], ["Units spent (about)", "number"], ["Action"]], rows);
+    return [...note, table(`Keys that are denied most under ${policy}`,
+      [["Key"], ["Denied", "number"], ["Units spent (about)", "number"], ["Action"]], rows)];
   });
 }
 

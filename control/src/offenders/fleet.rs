@@ -1,0 +1,89 @@
+//! The reports of all processes of a service in Redis.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    hash::{BuildHasher, RandomState},
+    time::Duration,
+};
+
+use redis::{FromRedisValue, Script};
+
+use super::Offender;
+use crate::{OverrideError, Overrides};
+
+/// The time for which a report counts. A process reports three times as often.
+pub(super) const LASTS: Duration = Duration::from_secs(15);
+
+/// The number of processes whose reports are kept.
+const MAX_PROCESSES: usize = 1_000;
+
+/// The offenders of a process, by policy.
+pub(super) type Report = BTreeMap<String, Vec<Offender>>;
+
+/// The place in Redis to which the processes of a service report.
+pub(super) struct Fleet {
+    overrides: Overrides,
+    process: String,
+    script: Script,
+}
+
+impl Fleet {
+    /// Creates the place beside the overrides.
+    pub(super) fn new(overrides: &Overrides) -> Self {
+        Self {
+            overrides: overrides.clone(),
+            process: format!("{:016x}", RandomState::new().hash_one(())),
+            script: Script::new(include_str!("../../lua/offenders.lua")),
+        }
+    }
+
+    /// Writes the report of this process.
+    pub(super) async fn report(&self, report: &Report) -> Result<(), OverrideError> {
+        let json = serde_json::to_string(report).unwrap_or_default();
+        self.call(&self.process, &json).await
+    }
+
+    /// Adds what the other processes have reported about a policy.
+    pub(super) async fn add_others(
+        &self,
+        policy: &str,
+        offenders: Vec<Offender>,
+    ) -> Result<Vec<Offender>, OverrideError> {
+        let reports: Vec<(String, String)> = self.call("", "").await?;
+        let others = reports.into_iter().filter(|(process, _)| *process != self.process);
+        let of_policy = others.filter_map(|(_, json)| {
+            serde_json::from_str::<Report>(&json).ok().and_then(|mut it| it.remove(policy))
+        });
+        let mut by_key = HashMap::<String, Offender>::new();
+        for offender in of_policy.flatten().chain(offenders) {
+            let none = Offender { key: offender.key.clone(), denied: 0, spent: 0 };
+            let sum = by_key.entry(offender.key).or_insert(none);
+            sum.denied = sum.denied.saturating_add(offender.denied);
+            sum.spent = sum.spent.saturating_add(offender.spent);
+        }
+        Ok(by_key.into_values().collect())
+    }
+
+    /// Calls the script, if there is a Redis.
+    async fn call<T: FromRedisValue + Default>(
+        &self,
+        process: &str,
+        report: &str,
+    ) -> Result<T, OverrideError> {
+        let Some(backend) = self.overrides.redis() else { return Ok(T::default()) };
+        let prefix = backend.prefix();
+        let mut invocation = self.script.prepare_invoke();
+        invocation.key(format!("{prefix}:{{offenders}}:reports"));
+        invocation.key(format!("{prefix}:{{offenders}}:times"));
+        invocation.arg(LASTS.as_millis() as u64).arg(MAX_PROCESSES).arg(process).arg(report);
+        let reply = invocation.invoke_async(&mut backend.connection()).await;
+        reply.map_err(|error| backend.failed(&error))
+    }
+}
+
+impl fmt::Debug for Fleet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fleet").field("process", &self.process).finish_non_exhaustive()
+    }
+}

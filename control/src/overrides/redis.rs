@@ -1,0 +1,250 @@
+//! The overrides in Redis: one hash and one stream, which one script reads and changes.
+
+use std::{
+    fmt,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use redis::{
+    AsyncCommands, Client, ErrorKind, FromRedisValue, RedisError, RedisResult, Script,
+    ServerErrorKind,
+    aio::{ConnectionManager, ConnectionManagerConfig},
+    streams::StreamRangeReply,
+};
+
+use super::{
+    AuditEntry, Change, Override, OverrideError, Overrides,
+    apply::Entries,
+    time::{from_millis, to_millis},
+};
+
+/// The time to live of the keys. Each instance renews it.
+const TTL: Duration = Duration::from_secs(30 * 86_400);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A connection to the Redis that has the overrides.
+pub(crate) struct RedisBackend {
+    client: Client,
+    connection: Mutex<ConnectionManager>,
+    script: Script,
+    entries: String,
+    audit: String,
+    /// The prefix of the keys.
+    prefix: String,
+}
+
+/// The answer to a poll.
+pub(super) struct Poll {
+    pub(super) now_micros: u64,
+    /// The version, or 0 if there are no overrides.
+    pub(super) version: u64,
+    pub(super) generation: u64,
+    /// False if the store has lost changes that the caller knows.
+    pub(super) is_known: bool,
+    /// The overrides, if they have changed.
+    pub(super) entries: Option<Entries>,
+}
+
+/// A change that was made, and the version before it.
+pub(super) struct Changed {
+    pub(super) change: Change,
+    pub(super) previous: u64,
+}
+
+impl RedisBackend {
+    /// Creates a connection, which is opened by the first command.
+    pub(super) fn new(url: &str, prefix: &str) -> Result<Self, OverrideError> {
+        let invalid = |_| {
+            let allowed = "redis://[user[:password]@]host[:port][/db]";
+            OverrideError::invalid("the URL of Redis", "another text", allowed)
+        };
+        if prefix.is_empty() || prefix.len() > 64 || prefix.contains(['{', '}']) {
+            let allowed = "1 to 64 bytes without braces";
+            return Err(OverrideError::invalid("prefix", format!("{prefix:.80?}"), allowed));
+        }
+        let client = Client::open(url).map_err(invalid)?;
+        let connection = Mutex::new(connect(&client).map_err(invalid)?);
+        Ok(Self {
+            client,
+            connection,
+            script: Script::new(include_str!("../../lua/overrides.lua")),
+            entries: format!("{prefix}:{{overrides}}:entries"),
+            audit: format!("{prefix}:{{overrides}}:audit"),
+            prefix: prefix.into(),
+        })
+    }
+
+    /// Asks for the overrides if they have another version than the known one, and removes those that have
+    /// ended.
+    pub(super) async fn poll(
+        &self,
+        known: u64,
+        ended: Vec<(String, u64)>,
+    ) -> Result<Poll, OverrideError> {
+        let mut arguments = vec![known.to_string()];
+        arguments.extend(ended.into_iter().flat_map(|(field, it)| [field, it.to_string()]));
+        let reply = self.call("poll", Overrides::MAX, arguments).await?;
+        let (now_micros, version, generation, is_known, entries): (_, _, _, u64, Option<Fields>) =
+            reply;
+        let entries = entries.map(|fields| {
+            let entries = fields.into_iter().take(Overrides::MAX + 4);
+            entries.filter_map(|(field, value)| parse(&value).map(|it| (field, it))).collect()
+        });
+        Ok(Poll { now_micros, version, generation, is_known: is_known == 1, entries })
+    }
+
+    /// Stores an override if the one before has the expected version.
+    pub(super) async fn set(
+        &self,
+        field: &str,
+        entry: Override,
+        expected: Option<u64>,
+        audit: &AuditEntry,
+    ) -> Result<Changed, OverrideError> {
+        let until = entry.until.map_or(0, to_millis).to_string();
+        let expected_text = expected.map(|it| it.to_string()).unwrap_or_default();
+        let max_audit = Overrides::MAX_AUDIT.to_string();
+        let arguments =
+            vec![max_audit, field.into(), until, json(&entry), expected_text, json(audit)];
+        let reply = self.call("set", Overrides::MAX, arguments).await?;
+        let (before, version, previous) = changed(reply, expected.unwrap_or_default())?;
+        let since = from_millis(version / 1_000);
+        let change = Change { before, after: Some(Override { version, since, ..entry }), version };
+        Ok(Changed { change, previous })
+    }
+
+    /// Removes an override.
+    pub(super) async fn remove(
+        &self,
+        field: &str,
+        audit: &AuditEntry,
+    ) -> Result<Changed, OverrideError> {
+        let arguments = vec![Overrides::MAX_AUDIT.to_string(), field.into(), json(audit)];
+        let reply = self.call("remove", Overrides::MAX, arguments).await?;
+        let (before, version, previous) = changed(reply, 0)?;
+        Ok(Changed { change: Change { before, after: None, version }, previous })
+    }
+
+    /// Puts back overrides that the store has lost. Returns their number, or `None` if there was nothing to
+    /// put back.
+    pub(super) async fn restore(
+        &self,
+        version: u64,
+        entries: &Entries,
+        audit: &AuditEntry,
+    ) -> Result<Option<u64>, OverrideError> {
+        let mut arguments =
+            vec![Overrides::MAX_AUDIT.to_string(), version.to_string(), json(audit)];
+        for (field, entry) in entries {
+            let until = entry.until.map_or(0, to_millis);
+            arguments.extend([field.clone(), format!("{} {until} {}", entry.version, json(entry))]);
+        }
+        let (status, count, ..): Reply = self.call("restore", Overrides::MAX, arguments).await?;
+        Ok((status == "restored").then_some(count))
+    }
+
+    /// Adds an entry to the audit log.
+    pub(super) async fn note(&self, entry: &AuditEntry) -> Result<(), OverrideError> {
+        let _: Reply = self.call("note", Overrides::MAX_AUDIT, vec![json(entry)]).await?;
+        Ok(())
+    }
+
+    /// Returns the newest entries of the audit log, the newest first.
+    pub(super) async fn audit(&self, count: usize) -> Result<Vec<AuditEntry>, OverrideError> {
+        let mut connection = self.connection();
+        let reply = connection.xrevrange_count(&self.audit, "+", "-", count).await;
+        let reply: StreamRangeReply = reply.map_err(|error| self.failed(&error))?;
+        let entries = reply.ids.iter().filter_map(|id| {
+            let mut entry: AuditEntry = serde_json::from_str(&id.get::<String>("entry")?).ok()?;
+            let micros: u64 = id.id.split('-').next()?.parse().ok()?;
+            entry.time = from_millis(micros / 1_000);
+            entry.before = id.get::<String>("before").filter(|it| !it.is_empty()).or(entry.before);
+            Some(entry)
+        });
+        Ok(entries.collect())
+    }
+
+    /// Returns the prefix of the keys.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Returns a connection, which is shared.
+    pub(crate) fn connection(&self) -> ConnectionManager {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the error of a command. After an error that shows that the connection does not lead to a
+    /// server that answers, the next command uses another connection.
+    pub(crate) fn failed(&self, error: &RedisError) -> OverrideError {
+        let read_only = ErrorKind::Server(ServerErrorKind::ReadOnly);
+        if (error.is_timeout() || error.kind() == read_only)
+            && let Ok(connection) = connect(&self.client)
+        {
+            *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = connection;
+        }
+        let code = error.code().map(|code| format!(" {code}")).unwrap_or_default();
+        let may_apply = error.is_timeout() || error.is_connection_dropped();
+        OverrideError::Unavailable { message: format!("{}{code}", error.category()), may_apply }
+    }
+
+    async fn call<T: FromRedisValue>(
+        &self,
+        operation: &str,
+        max: usize,
+        arguments: Vec<String>,
+    ) -> Result<T, OverrideError> {
+        let mut invocation = self.script.prepare_invoke();
+        invocation.key(&self.entries).key(&self.audit);
+        invocation.arg(operation).arg(TTL.as_millis() as u64).arg(max).arg(arguments);
+        let reply = invocation.invoke_async(&mut self.connection()).await;
+        reply.map_err(|error| self.failed(&error))
+    }
+}
+
+/// The status of a change, its version, the version before, and the override before.
+type Reply = (String, u64, u64, Option<String>);
+type Fields = Vec<(String, String)>;
+
+fn connect(client: &Client) -> RedisResult<ConnectionManager> {
+    let config = ConnectionManagerConfig::new()
+        .set_number_of_retries(1)
+        .set_connection_timeout(Some(CONNECT_TIMEOUT))
+        .set_response_timeout(Some(RESPONSE_TIMEOUT));
+    ConnectionManager::new_lazy_with_config(client.clone(), config)
+}
+
+/// Returns the override before a change, its version, and the version before.
+fn changed(
+    (status, version, previous, before): Reply,
+    expected: u64,
+) -> Result<(Option<Override>, u64, u64), OverrideError> {
+    match status.as_str() {
+        "ok" => Ok((before.as_deref().and_then(parse), version, previous)),
+        "conflict" => Err(OverrideError::Conflict { expected, found: version }),
+        "missing" => Err(OverrideError::NotFound),
+        "full" => Err(OverrideError::TooMany),
+        _ => Err(OverrideError::past()),
+    }
+}
+
+/// Reads an override of the hash. Other fields are none.
+fn parse(value: &str) -> Option<Override> {
+    let mut parts = value.splitn(3, ' ');
+    let (version, _until, json) = (parts.next()?.parse().ok()?, parts.next()?, parts.next()?);
+    let entry: Override = serde_json::from_str(json).ok()?;
+    Some(Override { version, since: from_millis(version / 1_000), ..entry })
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    // Neither type has a map with keys that are not texts.
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+impl fmt::Debug for RedisBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisBackend").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,37 @@
+//! The memory of the sketch of offenders. No other test may allocate meanwhile.
+
+use peak_alloc::PeakAlloc;
+use plimsoll::{Limiter, ManualClock, MemoryConfig, MemoryStore, Policy};
+use plimsoll_control::Offenders;
+
+#[global_allocator]
+static ALLOCATED: PeakAlloc = PeakAlloc;
+
+/// A million keys are denied once or twice each, and three of them are denied most.
+#[test]
+fn the_memory_for_a_million_keys_is_that_for_a_few() {
+    let clock = ManualClock::at(1_000_000_000);
+    let config = MemoryConfig::default().max_keys(1_000).clock(clock.clone());
+    let limiter = Limiter::new(MemoryStore::new(config));
+    let offenders = Offenders::with_clock(100, clock).show_keys();
+    let policy = Policy::new("api", "1/min").expect("a policy");
+    // A cost over the limit is denied without a state of the key.
+    let deny = |key: u64| {
+        offenders.record(&limiter.check_now(policy.charge(key, 2)).expect("an embedded store"));
+    };
+    (0..1_000).for_each(deny);
+    let before = ALLOCATED.current_usage();
+    for key in 0..1_000_000_u64 {
+        deny(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 << 63);
+        if key % 20 == 0 {
+            deny(key / 20 % 3);
+        }
+    }
+    let grown = ALLOCATED.current_usage().saturating_sub(before);
+    eprintln!("{grown} bytes more after a million keys, {} in use", ALLOCATED.current_usage());
+    assert!(grown < 32_000, "{grown} bytes");
+    let top = offenders.top("api", 3);
+    let mut keys: Vec<_> = top.iter().map(|it| it.key.as_str()).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["0", "1", "2"], "{top:?}");
+}

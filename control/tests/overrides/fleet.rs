@@ -1,0 +1,126 @@
+//! Three processes whose clocks are an hour apart, while Redis goes and comes back without its data.
+
+use std::{env, fs, time::Duration};
+
+use plimsoll_control::{AuditAction, OverrideKind};
+use plimsoll_testing::{
+    role::Role,
+    servers::{Server, directory, run},
+};
+use tokio::time::{Instant, sleep};
+
+use crate::{Instance, instance, new, quota, stored};
+
+/// Not a test of its own: an instance, which prints each change of its limits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn worker() {
+    let Ok(url) = env::var("PLIMSOLL_TEST_URL") else { return };
+    let Instance { policy, overrides, registry, .. } = instance(&url).await;
+    let api = registry.get("api").expect("it is registered");
+    let (start, mut last) = (Instant::now(), String::new());
+    while start.elapsed() < Duration::from_secs(120) {
+        let limit = |key| policy.charge(key, 1).quota().limit();
+        let (all, key) = (limit(7), limit(42));
+        let blocks = overrides.list().iter().filter(|it| it.kind == OverrideKind::Block).count();
+        let state = format!("all {all}, key {key}, on {}, blocks {blocks}", api.is_enabled());
+        if state != last {
+            println!("\nstate {state}");
+            last = state;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Waits until all instances have these limits, and returns how long it took.
+fn until_all(roles: &mut [Role], state: &str, start: Instant) -> Duration {
+    for role in roles {
+        while role.says("state ") != state {}
+    }
+    let took = start.elapsed();
+    eprintln!("{state}: on all after {took:?}");
+    assert!(took < Duration::from_secs(5), "{state}: {took:?}");
+    took
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_processes_apply_and_end_overrides_and_keep_them_without_redis() {
+    let mut server = Server::start();
+    let clocks = directory();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/redis/clock.c");
+    run(&clocks, "cc", &["-shared", "-fPIC", "-o", "clock.so", source]);
+    let mut roles: Vec<_> = [0, 3_600_000_000_i64, -3_600_000_000]
+        .into_iter()
+        .map(|ahead| {
+            let (url, file) = (server.url(), clocks.join(ahead.to_string()));
+            fs::write(&file, ahead.to_string()).expect("written");
+            let preload = clocks.join("clock.so");
+            let environment = [
+                ("PLIMSOLL_TEST_URL", url.as_str()),
+                ("PLIMSOLL_TEST_CLOCK", file.to_str().expect("utf-8")),
+                ("LD_PRELOAD", preload.to_str().expect("utf-8")),
+            ];
+            Role::start("fleet::worker", &environment)
+        })
+        .collect();
+    until_all(&mut roles, "all 1, key 1, on true, blocks 0", Instant::now());
+    let mut took = Vec::new();
+    let Instance { overrides, limiter, policy, .. } = instance(&server.url()).await;
+    let set = async |new| {
+        let start = Instant::now();
+        overrides.set(new).await.expect("an answer");
+        start
+    };
+
+    let start = set(new(None, quota("5/min"), None)).await;
+    took.push(until_all(&mut roles, "all 5, key 5, on true, blocks 0", start));
+    let ends = Instant::now() + Duration::from_secs(8);
+    let start = set(new(Some(42), quota("9/min"), Some(Duration::from_secs(8)))).await;
+    took.push(until_all(&mut roles, "all 5, key 9, on true, blocks 0", start));
+    let start = set(new(Some(7), OverrideKind::Block, None)).await;
+    took.push(until_all(&mut roles, "all 5, key 9, on true, blocks 1", start));
+    assert!(!limiter.check(policy.charge(7, 1)).await.expect("an answer").is_allowed());
+    // From now on, only the three processes know them.
+    drop((overrides, limiter));
+
+    server.kill();
+    // Without Redis, everything stays in force but the override that ends.
+    until_all(&mut roles, "all 5, key 5, on true, blocks 1", ends);
+    assert!(Instant::now() >= ends);
+    server.run();
+    let start = Instant::now();
+    let expected = ["all=5/min", "7=block"];
+    while stored(&server).await != expected {
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", stored(&server).await);
+        sleep(Duration::from_millis(50)).await;
+    }
+    eprintln!("put back {:?} after the start of an empty Redis", start.elapsed());
+
+    server.ask::<()>("FLUSHALL");
+    let start = Instant::now();
+    while stored(&server).await != expected {
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", stored(&server).await);
+        sleep(Duration::from_millis(50)).await;
+    }
+    eprintln!("put back {:?} after FLUSHALL", start.elapsed());
+    let Instance { overrides, limiter, policy, .. } = instance(&server.url()).await;
+    let audit = overrides.audit(10).await.expect("an answer");
+    let restores = audit.iter().filter(|it| it.action == AuditAction::Restore).count();
+    assert_eq!(restores, 1, "{audit:#?}");
+    // The block was lost with the budgets, and was put back too.
+    let start = Instant::now();
+    while limiter.peek(policy.charge(7, 1)).await.expect("an answer").is_allowed() {
+        assert!(start.elapsed() < Duration::from_secs(5));
+        sleep(Duration::from_millis(50)).await;
+    }
+
+    let start = Instant::now();
+    overrides.set(new(None, OverrideKind::Off, Some(Duration::from_secs(3)))).await.expect("set");
+    took.push(until_all(&mut roles, "all 1, key 1, on false, blocks 1", start));
+    until_all(&mut roles, "all 1, key 1, on true, blocks 1", start + Duration::from_secs(3));
+    overrides.remove("api", Some("7"), "dora", "done").await.expect("removed");
+    took.push(until_all(&mut roles, "all 1, key 1, on true, blocks 0", Instant::now()));
+    assert!(limiter.check(policy.charge(7, 1)).await.expect("an answer").is_allowed());
+    server.assert_all_keys_expire();
+    eprintln!("the slowest change: {:?}", took.iter().max());
+    drop(fs::remove_dir_all(clocks));
+}

@@ -1,0 +1,59 @@
+//! Overrides that are shared through Redis.
+
+mod fleet;
+mod store;
+
+use std::time::{Duration, SystemTime};
+
+use plimsoll::{Limiter, Policy, RedisConfig, RedisStore};
+use plimsoll_control::{KeyType, NewOverride, OverrideKind, Overrides, Registry, Source};
+use plimsoll_testing::servers::{PATIENCE, Server};
+
+/// An instance of a service.
+struct Instance {
+    limiter: Limiter,
+    policy: Policy,
+    overrides: Overrides,
+    registry: Registry,
+}
+
+/// Starts an instance with the policy `api`, whose keys are integers.
+async fn instance(url: &str) -> Instance {
+    let registry = Registry::default();
+    let policy = Policy::new("api", "1/min").expect("a policy");
+    registry.register(policy.clone(), Source::Code, KeyType::Integer).expect("a new name");
+    let config = RedisConfig::url(url).connect_timeout(PATIENCE).response_timeout(PATIENCE);
+    let limiter = Limiter::new(RedisStore::connect_with(config).await.expect("a store"));
+    let overrides = Overrides::connect(url, registry.clone(), limiter.clone()).await;
+    Instance { limiter, policy, overrides: overrides.expect("an answer"), registry }
+}
+
+fn quota(text: &str) -> OverrideKind {
+    OverrideKind::Quota(text.parse().expect("a quota"))
+}
+
+fn new(key: Option<u64>, kind: OverrideKind, left: Option<Duration>) -> NewOverride {
+    NewOverride {
+        policy: "api".into(),
+        key: key.map(|key| key.to_string()),
+        kind,
+        until: left.map(|left| wall_time() + left),
+        by: "dora".into(),
+        reason: "a test".into(),
+        version: None,
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "an operator writes the time of the wall")]
+fn wall_time() -> SystemTime {
+    SystemTime::now()
+}
+
+/// Returns the overrides as an instance that has just started knows them, as `<key>=<kind>`.
+async fn stored(server: &Server) -> Vec<String> {
+    let overrides = instance(&server.url()).await.overrides.show_keys();
+    let text = |it: plimsoll_control::Override| {
+        format!("{}={}", it.key.unwrap_or_else(|| "all".into()), it.kind)
+    };
+    overrides.list().into_iter().map(text).collect()
+}

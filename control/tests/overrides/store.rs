@@ -1,0 +1,109 @@
+//! What Redis keeps, and what happens when it has lost it.
+
+use std::time::Duration;
+
+use plimsoll_control::{
+    AuditAction, NewAuditEntry, NewOverride, OverrideError, OverrideKind, Overrides,
+};
+use plimsoll_testing::servers::Server;
+use tokio::time::{Instant, sleep};
+
+use crate::{instance, new, quota, stored};
+
+#[tokio::test]
+async fn the_second_of_two_operators_learns_of_the_first() {
+    let server = Server::start();
+    let (one, two) = (instance(&server.url()).await, instance(&server.url()).await);
+    let unset = |kind| NewOverride { version: Some(0), ..new(None, kind, None) };
+    let first = one.overrides.set(unset(quota("5/min"))).await.expect("set");
+    let error = two.overrides.set(unset(quota("7/min"))).await.expect_err("a conflict");
+    let found = first.version;
+    assert!(
+        matches!(error, OverrideError::Conflict { expected: 0, found: it } if it == found),
+        "{error:?}"
+    );
+    let next = NewOverride { version: Some(found), ..new(None, quota("7/min"), None) };
+    let second = two.overrides.set(next).await.expect("set");
+    assert_eq!(second.before, first.after);
+    // The second instance has learnt what the first one had changed.
+    let change = one.overrides.set(new(Some(1), quota("3/min"), None)).await.expect("set");
+    assert!(change.version > second.version);
+    assert_eq!(one.policy.quota().limit(), 7);
+    one.overrides.remove("api", None, "dora", "done").await.expect("removed");
+    let again = two.overrides.remove("api", None, "dora", "done").await;
+    assert!(matches!(again, Err(OverrideError::NotFound)), "{again:?}");
+    let past = new(None, OverrideKind::Off, Some(Duration::ZERO));
+    let error = one.overrides.set(past).await.expect_err("it would end at once");
+    assert!(error.to_string().starts_with("until is a time in the past"), "{error}");
+}
+
+#[tokio::test]
+async fn the_audit_log_is_bounded_and_shows_no_keys() {
+    let server = Server::start();
+    let one = instance(&server.url()).await;
+    one.overrides.set(new(Some(424_242), quota("5/min"), None)).await.expect("set");
+    one.overrides.set(new(Some(424_242), OverrideKind::Block, None)).await.expect("set");
+    let reset = NewAuditEntry {
+        action: AuditAction::Reset,
+        policy: "api".into(),
+        key: Some("424242".into()),
+        before: Some("1 unit spent".into()),
+        after: None,
+        by: "dora".into(),
+        reason: "a test".into(),
+    };
+    one.overrides.record(reset.clone()).await.expect("written");
+    one.overrides.remove("api", Some("424242"), "dora", "done").await.expect("removed");
+    let audit = one.overrides.audit(10).await.expect("an answer");
+    let lines: Vec<_> = audit
+        .iter()
+        .map(|it| {
+            (it.action, it.before.as_deref().unwrap_or(""), it.after.as_deref().unwrap_or(""))
+        })
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            (AuditAction::Remove, "block", ""),
+            (AuditAction::Reset, "1 unit spent", ""),
+            (AuditAction::Set, "5/min", "block"),
+            (AuditAction::Set, "", "5/min"),
+        ]
+    );
+    let key = audit[0].key.clone().expect("a key");
+    assert!(audit.iter().all(|it| it.key.as_ref() == Some(&key)) && key.starts_with('#'));
+    let raw: redis::Value = server.ask("XRANGE plim:{overrides}:audit - +");
+    assert!(!format!("{raw:?}").contains("424242"), "{raw:?}");
+
+    for _ in 0..Overrides::MAX_AUDIT + 500 {
+        one.overrides.record(reset.clone()).await.expect("written");
+    }
+    let length: usize = server.ask("XLEN plim:{overrides}:audit");
+    assert!((Overrides::MAX_AUDIT..Overrides::MAX_AUDIT + 200).contains(&length), "{length}");
+    server.assert_all_keys_expire();
+}
+
+#[tokio::test]
+async fn what_an_operator_sets_in_an_emptied_redis_joins_what_was_lost() {
+    let server = Server::start();
+    let one = instance(&server.url()).await;
+    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
+    one.overrides.set(new(Some(1), quota("6/min"), None)).await.expect("set");
+    // The operator comes before the instance looks again.
+    while one.overrides.status().unheard > Duration::from_millis(100) {
+        sleep(Duration::from_millis(10)).await;
+    }
+    server.ask::<()>("FLUSHALL");
+    let two = instance(&server.url()).await;
+    two.overrides.set(new(Some(1), quota("8/min"), None)).await.expect("set");
+    two.overrides.set(new(Some(2), quota("9/min"), None)).await.expect("set");
+    let start = Instant::now();
+    while one.overrides.status().restores == 0 {
+        assert!(start.elapsed() < Duration::from_secs(10));
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(stored(&server).await, ["all=5/min", "1=8/min", "2=9/min"]);
+    let change = one.overrides.set(new(Some(3), quota("4/min"), None)).await.expect("set");
+    assert_eq!(change.before, None);
+    assert_eq!(one.policy.charge(1, 1).quota().limit(), 8);
+}
