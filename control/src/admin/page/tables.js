@@ -3,6 +3,9 @@
 import { $, button, count, h, key as keyText, quiet, show, table, time } from "./dom.js";
 import { change } from "./changes.js";
 
+/** More rows would make a browser slow. */
+const MAX_ROWS = 200;
+
 export function offenders(policy, list, lookUp, warning) {
   show($("offender-list"), { policy, list, warning }, () => {
     const note = warning ? [h("p", { class: "error" }, warning)] : [];
@@ -19,14 +22,15 @@ export function offenders(policy, list, lookUp, warning) {
 export function overrides(list, mayWrite) {
   show($("override-list"), { list, mayWrite }, () => {
     if (!list.length) return quiet("No data because no override is in force.");
-    const rows = list.map((it) => [
+    const rows = list.slice(0, MAX_ROWS).map((it) => [
       it.policy, it.key ? keyText(it.key) : "all keys", h("code", {}, it.kind.quota ?? it.kind),
       it.until ? time(it.until) : "removed", it.by, it.reason,
       ...(mayWrite ? [button("End", `end-${it.policy}-${it.key ?? ""}`, () => change.end(it),
         `End the override of ${it.key ?? "all keys"} under ${it.policy}`)] : []),
     ]);
-    return table("Overrides in force",
-      [["Policy"], ["Key"], ["In force"], ["Until", "nowrap"], ["By", "wide"], ["Reason", "text wide"], ...(mayWrite ? [["Action"]] : [])], rows);
+    const more = list.length > MAX_ROWS ? [quiet(`The first ${MAX_ROWS} of ${count(list.length)}.`)] : [];
+    return [...more, table("Overrides in force",
+      [["Policy"], ["Key"], ["In force"], ["Until", "nowrap"], ["By", "wide"], ["Reason", "text wide"], ...(mayWrite ? [["Action"]] : [])], rows)];
   });
 }
 
