@@ -7,6 +7,7 @@
 #[cfg(feature = "admin")]
 pub mod admin;
 mod config;
+pub mod guide;
 mod key_type;
 mod offenders;
 mod overrides;

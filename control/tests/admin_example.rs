@@ -1,7 +1,9 @@
 //! The example `admin`, as its first lines say.
 
 use std::{
+    fs,
     io::{BufRead, BufReader},
+    process::Command,
     thread,
     time::Duration,
 };
@@ -99,4 +101,36 @@ fn each_key_has_two_slow_requests_in_flight() {
     });
     assert_eq!(statuses.iter().filter(|status| **status == 429).count(), 1, "{statuses:?}");
     assert_eq!(shop.send("GET", "/slow", &[("x-api-key", "k")], "").status, 200);
+}
+
+/// The commands of `docs/runbook.md` are run as they are written there.
+#[test]
+fn the_commands_of_the_runbook_work() {
+    let (shop, _) = start(Some("s3cret"));
+    let runbook = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/runbook.md"));
+    let runbook = runbook.unwrap();
+    let (_, functions) = runbook.split_once("TOKEN=..\n").expect("the variables");
+    let (functions, rest) = functions.split_once("```").expect("the end of the functions");
+    let commands: Vec<_> = rest
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with("see ") || line.starts_with("change "))
+        .collect();
+    assert!(commands.len() > 12, "{commands:?}");
+    for command in commands {
+        let output = Command::new("bash")
+            .env("ADMIN", format!("http://{}/admin/api", shop.address))
+            .env("TOKEN", "s3cret")
+            .args(["-euc", &format!("{functions}\n{command}")])
+            .output()
+            .expect("bash and curl are installed");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let answer: Value = serde_json::from_str(&text).expect(command);
+        // No override of the whole policy is in force.
+        let may_be_absent = command.contains("DELETE") && answer["status"] == 404;
+        assert!(answer["status"].is_null() || may_be_absent, "{command}: {answer}");
+    }
+    let audit = get(&shop, "/admin/api/audit");
+    let actions: Vec<_> = audit.as_array().unwrap().iter().map(|it| &it["action"]).collect();
+    assert_eq!(actions, ["remove", "set", "set", "set", "remove", "set", "reset"]);
 }

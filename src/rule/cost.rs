@@ -79,6 +79,35 @@ pub fn by_route<'r>(
     costs: impl IntoIterator<Item = (&'r str, u64)>,
     otherwise: u64,
 ) -> impl Fn(&Parts) -> u64 + Clone + Send + Sync + 'static {
+    by_route_or_else(costs, move |_| otherwise)
+}
+
+/// Returns the cost of the route of a request like [`by_route`], and the units that `otherwise` returns
+/// for a request that no entry matches.
+///
+/// # Panics
+///
+/// Panics if an entry has another form, because it would match no request.
+///
+/// # Examples
+///
+/// Writes cost more than reads, whatever the route:
+///
+/// ```
+/// use http::Method;
+/// use plimsoll::cost;
+///
+/// let by_method = |parts: &http::request::Parts| if parts.method == Method::GET { 1 } else { 5 };
+/// let cost = cost::by_route_or_else([("/search", 10)], by_method);
+/// ```
+#[track_caller]
+pub fn by_route_or_else<'r, F>(
+    costs: impl IntoIterator<Item = (&'r str, u64)>,
+    otherwise: F,
+) -> impl Fn(&Parts) -> u64 + Clone + Send + Sync + 'static
+where
+    F: Fn(&Parts) -> u64 + Send + Sync + 'static,
+{
     let costs = Arc::new(Costs::new(costs, otherwise, "cost::by_route"));
     move |parts: &Parts| costs.of(parts)
 }
@@ -91,21 +120,20 @@ pub(crate) fn parse_length(value: &HeaderValue) -> Option<u64> {
 }
 
 /// The costs of routes in units.
-#[derive(Debug)]
-struct Costs {
+struct Costs<F> {
     entries: Vec<(RouteEntry, u64)>,
     /// The indices of the entries with a path. Those with a method come first, because they take
     /// precedence over those for any method.
     by_path: HashMap<Box<str>, Vec<usize>>,
-    otherwise: u64,
+    otherwise: F,
     watch: RouteWatch,
 }
 
-impl Costs {
+impl<F: Fn(&Parts) -> u64> Costs<F> {
     #[track_caller]
     fn new<'r>(
         costs: impl IntoIterator<Item = (&'r str, u64)>,
-        otherwise: u64,
+        otherwise: F,
         used_by: &'static str,
     ) -> Self {
         let at = Location::caller();
@@ -129,7 +157,7 @@ impl Costs {
         let names = Names::of(parts);
         let found = self.find(&names, parts);
         self.watch.observe(found, || names.pattern);
-        let cost = found.map_or(self.otherwise, |index| self.entries[index].1);
+        let cost = found.map_or_else(|| (self.otherwise)(parts), |index| self.entries[index].1);
         let may_be_respelled = names.has_spellings() && has_other_spelling(parts);
         if may_be_respelled { self.respelled(cost, &names, parts) } else { cost }
     }

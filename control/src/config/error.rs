@@ -46,6 +46,11 @@ impl ConfigError {
         Self(Arc::new(Report { message, file, place: None, allowed: None, help: None }))
     }
 
+    pub(super) fn of_format(file: &str) -> Self {
+        let mistake = Mistake::new("the name of the file does not say its format");
+        Self::of(mistake.allowed("a name that ends with .toml, .yaml, .yml or .json"), file, "")
+    }
+
     pub(super) fn of(mistake: Mistake, file: &str, text: &str) -> Self {
         let Mistake { message, span, allowed, nearest } = mistake;
         Self(Arc::new(Report {

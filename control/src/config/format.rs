@@ -2,8 +2,6 @@
 
 use std::{fmt, path::Path};
 
-use super::document::Mistake;
-
 /// A format of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -18,13 +16,12 @@ pub enum Format {
 
 impl Format {
     /// Returns the format that the end of the name of a file says.
-    pub(super) fn of_path(path: &Path) -> Result<Self, Mistake> {
+    pub(super) fn of_path(path: &Path) -> Option<Self> {
         match path.extension().and_then(|end| end.to_str()) {
-            Some("toml") => Ok(Self::Toml),
-            Some("yaml" | "yml") => Ok(Self::Yaml),
-            Some("json") => Ok(Self::Json),
-            _ => Err(Mistake::new("the name of the file does not say its format")
-                .allowed("a name that ends with .toml, .yaml, .yml or .json")),
+            Some("toml") => Some(Self::Toml),
+            Some("yaml" | "yml") => Some(Self::Yaml),
+            Some("json") => Some(Self::Json),
+            _ => None,
         }
     }
 }

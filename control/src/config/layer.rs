@@ -6,14 +6,13 @@ use std::{
     task::{Context, Poll},
 };
 
-use arc_swap::ArcSwap;
 use http::{Request, Response};
 use http_body::Body;
-use plimsoll::{Limiter, RateLimit, RateLimitLayer, ResponseBody, ResponseFuture};
+use plimsoll::{RateLimit, ResponseBody, ResponseFuture};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{config::Shared, rules::Rules};
+use super::{follower::Follower, shared::Shared};
 
 /// A layer with the rules of a [`Config`](super::Config). When the configuration changes, new requests get
 /// the new rules. Requests in flight end under the rules with which they began.
@@ -22,43 +21,6 @@ pub struct ConfigLayer {
     follower: Arc<Follower>,
     /// Keeps the task alive that watches the file.
     shared: Arc<Shared>,
-}
-
-/// A change of the layer by the program.
-pub(super) type Change = dyn Fn(RateLimitLayer) -> RateLimitLayer + Send + Sync;
-
-/// The rules in force over one limiter.
-pub(super) struct Follower {
-    limiter: Limiter,
-    change: Option<Box<Change>>,
-    layer: ArcSwap<RateLimitLayer>,
-}
-
-impl Follower {
-    /// Creates a follower, or returns `None` without rules.
-    pub(super) fn new(
-        limiter: Limiter,
-        change: Option<Box<Change>>,
-        rules: &Rules,
-    ) -> Option<Self> {
-        let layer = ArcSwap::from_pointee(make(&limiter, change.as_deref(), rules)?);
-        Some(Self { limiter, change, layer })
-    }
-
-    /// Puts other rules in force. Without rules, it does nothing.
-    pub(super) fn follow(&self, rules: &Rules) {
-        if let Some(layer) = make(&self.limiter, self.change.as_deref(), rules) {
-            self.layer.store(Arc::new(layer));
-        }
-    }
-}
-
-fn make(limiter: &Limiter, change: Option<&Change>, rules: &Rules) -> Option<RateLimitLayer> {
-    let layer = rules.layer(limiter)?;
-    Some(match change {
-        Some(change) => change(layer),
-        None => layer,
-    })
 }
 
 impl ConfigLayer {
@@ -71,7 +33,7 @@ impl<S> Layer<S> for ConfigLayer {
     type Service = ConfigService<S>;
 
     fn layer(&self, inner: S) -> ConfigService<S> {
-        let service = self.follower.layer.load().layer(inner);
+        let service = self.follower.layer().layer(inner);
         ConfigService { service, layer: self.clone() }
     }
 }
@@ -97,7 +59,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        self.layer.follower.layer.load().update(&mut self.service);
+        self.layer.follower.layer().update(&mut self.service);
         self.service.call(request)
     }
 }
@@ -105,7 +67,7 @@ where
 impl fmt::Debug for ConfigLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConfigLayer")
-            .field("layer", &self.follower.layer.load())
+            .field("layer", &self.follower.layer())
             .field("status", &self.shared.status())
             .finish()
     }

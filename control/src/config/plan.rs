@@ -8,7 +8,7 @@ use super::{
     document::{At, Mistake},
     keys,
     rules::Rules,
-    spec::{ClientIpSpec, FileSpec, KeySpec, PolicySpec, Route, RuleSpec, Text},
+    spec::{ClientIpSpec, FileSpec, KeySpec, PolicySpec, Route, RuleSpec, Text, is_method},
     store::StoreConfig,
 };
 use crate::{
@@ -154,9 +154,9 @@ fn validate(rule: &RuleSpec) -> Result<(), Mistake> {
         return wrong(&only.span, "`only` without a route: the rule would apply to no request");
     }
     for (route, _) in &rule.costs.0 {
-        if Route::parse(&route.value).is_none() {
+        if !is_method(&route.value) && Route::parse(&route.value).is_none() {
             let mistake = route.mistake(format_args!("found the text {:?}", route.value));
-            return Err(mistake.allowed(Route::ALLOWED));
+            return Err(mistake.allowed("\"/path\", \"METHOD /path\" or \"METHOD\""));
         }
     }
     let trial = rule.trials.iter().find(|trial| trial.value == rule.policy.value);

@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use http::request::Parts;
+use http::{Method, request::Parts};
 use plimsoll::{Limiter, RateLimitLayer, Rule, Tiers, by::ClientIp, cost, route};
 
 use super::{
     Claims,
     document::At,
     keys::{self, Extract},
-    spec::{FileSpec, RuleSpec, TierSpec},
+    spec::{FileSpec, HeadersSpec, RuleSpec, TierSpec, set},
 };
 use crate::registry::{Registered, Registry};
 
@@ -31,23 +31,16 @@ impl Rules {
         let (first, rest) = self.rules.split_first()?;
         let layer = RateLimitLayer::new(limiter.clone(), first.clone());
         let layer = rest.iter().fold(layer, |layer, rule| layer.and(rule.clone()));
-        let FileSpec { enabled, exempt, exempt_preflights, .. } = &self.spec;
-        let FileSpec { headers, delay, jitter, plain_text, .. } = &self.spec;
-        let mut layer = layer.enabled(enabled.unwrap_or(true));
-        layer = exempt.iter().fold(layer, |layer, it| layer.exempt(route::is(&it.0)));
-        if *exempt_preflights {
-            layer = layer.exempt(route::is_preflight);
-        }
-        if let Some(headers) = headers {
-            layer = layer.headers(headers.headers());
-        }
-        if let Some(delay) = delay {
-            layer = layer.delay(delay.0);
-        }
-        if let Some(jitter) = jitter {
-            layer = layer.jitter(jitter.0);
-        }
-        Some(if *plain_text { layer.plain_text() } else { layer })
+        let FileSpec { enabled, exempt, exempt_preflights, plain_text, .. } = &self.spec;
+        let FileSpec { headers, delay, jitter, .. } = &self.spec;
+        let layer = exempt.iter().fold(layer, |layer, it| layer.exempt(route::is(&it.0)));
+        let layer = if *exempt_preflights { layer.exempt(route::is_preflight) } else { layer };
+        let layer = if *plain_text { layer.plain_text() } else { layer };
+        let layer = set(layer, *enabled, RateLimitLayer::enabled);
+        let headers = headers.as_ref().map(HeadersSpec::headers);
+        let layer = set(layer, headers, RateLimitLayer::headers);
+        let layer = set(layer, delay.map(Into::into), RateLimitLayer::delay);
+        Some(set(layer, jitter.map(Into::into), RateLimitLayer::jitter))
     }
 }
 
@@ -63,20 +56,31 @@ fn make(spec: &RuleSpec, registry: &Registry, client_ip: &ClientIp) -> Option<Ru
         let matches = routes.as_ref().is_none_or(|routes| routes.iter().any(|is| is(parts)));
         matches && choice.of(parts).is_enabled()
     });
-    let otherwise = spec.cost.unwrap_or(1);
-    if !spec.costs.0.is_empty() {
-        let costs = spec.costs.0.iter().map(|(route, cost)| (&*route.value, *cost));
-        rule = rule.cost(cost::by_route(costs, otherwise));
-    } else if otherwise != 1 {
-        rule = rule.cost(move |_| otherwise);
+    if spec.cost.is_some() || !spec.costs.0.is_empty() {
+        rule = with_costs(rule, spec);
     }
     for trial in &spec.trials {
         rule = rule.trial(registry.get(&trial.value)?.policy().clone());
     }
-    if let Some(on_failure) = spec.on_failure {
-        rule = rule.with_on_failure(on_failure);
-    }
+    rule = set(rule, spec.on_failure, Rule::with_on_failure);
     Some(if spec.shadow { rule.shadow() } else { rule })
+}
+
+/// Sets the cost of a request: that of its route, or of its method, or the one of all others.
+fn with_costs(rule: Rule, spec: &RuleSpec) -> Rule {
+    let costs = spec.costs.0.iter().map(|(name, cost)| (&*name.value, *cost));
+    let (routes, methods): (Vec<_>, Vec<_>) = costs.partition(|(name, _)| name.contains('/'));
+    let method = |(name, cost): (&str, u64)| Some((name.parse::<Method>().ok()?, cost));
+    let (methods, others): (Vec<_>, _) =
+        (methods.into_iter().filter_map(method).collect(), spec.cost.unwrap_or(1));
+    let by_method = move |parts: &Parts| {
+        let found = methods.iter().find(|(method, _)| *method == parts.method);
+        found.map_or(others, |(_, cost)| *cost)
+    };
+    match routes.is_empty() {
+        true => rule.cost(by_method),
+        false => rule.cost(cost::by_route_or_else(routes, by_method)),
+    }
 }
 
 /// The policy of each request: the one of its tier, or that of the rule.

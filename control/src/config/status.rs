@@ -11,8 +11,8 @@ pub struct ConfigStatus {
 }
 
 impl ConfigStatus {
-    pub(super) fn first() -> Self {
-        metrics::gauge!("plimsoll_config_is_current").set(1.0);
+    pub(super) fn first(name: &str) -> Self {
+        set_current(name, true);
         Self { version: 1, error: None, needs_restart: false }
     }
 
@@ -46,12 +46,13 @@ impl ConfigStatus {
     /// Records and reports that a file was put in force or refused.
     pub(super) fn record(&mut self, name: &str, error: Option<&ConfigError>) {
         let result = if error.is_some() { "refused" } else { "applied" };
-        metrics::counter!("plimsoll_config_reloads_total", "result" => result).increment(1);
-        metrics::gauge!("plimsoll_config_is_current").set(if error.is_some() { 0.0 } else { 1.0 });
+        let (file, counter) = (name.to_owned(), "plimsoll_config_reloads_total");
+        metrics::counter!(counter, "file" => file, "result" => result).increment(1);
+        set_current(name, error.is_none());
         self.error = error.cloned();
         match error {
             Some(error) => {
-                tracing::error!(target: "plimsoll", "the limits stay as they are: {error}");
+                tracing::error!(target: "plimsoll", "the limits of {name} stay as they are\n{error}");
             }
             None => {
                 self.version += 1;
@@ -60,4 +61,10 @@ impl ConfigStatus {
             }
         }
     }
+}
+
+/// Sets the metric that says whether the file is in force as it is.
+fn set_current(name: &str, is_current: bool) {
+    let gauge = metrics::gauge!("plimsoll_config_is_current", "file" => name.to_owned());
+    gauge.set(if is_current { 1.0 } else { 0.0 });
 }

@@ -9,7 +9,7 @@ use plimsoll::{
 
 use super::{
     document::{At, Mistake},
-    spec::{FileSpec, RegionsSpec, ResilienceSpec, StoreSpec},
+    spec::{FileSpec, RegionsSpec, ResilienceSpec, StoreSpec, set},
 };
 
 /// The store of a configuration, and the resilience around it.
@@ -123,20 +123,15 @@ impl StoreConfig {
 fn config_of(spec: &At<RegionsSpec>, resilience: &Resilience) -> Result<RegionsConfig, Mistake> {
     let RegionsSpec { count, share_percent, home_deadline, .. } = &spec.value;
     if count.value == 0 {
-        return Err(count.mistake("`count` is 0").allowed("1 region or more"));
+        return Err(count.mistake("found 0").allowed("1 region or more"));
     }
-    let mut config = RegionsConfig::new(count.value).resilience(resilience.clone());
-    if let Some(share) = share_percent {
-        if share.value > 100 {
-            let found = format!("`share_percent` is {}", share.value);
-            return Err(share.mistake(found).allowed("0 to 100"));
-        }
-        config = config.share_percent(share.value);
+    if let Some(share) = share_percent.as_ref().filter(|share| share.value > 100) {
+        return Err(share.mistake(format_args!("found {}", share.value)).allowed("0 to 100"));
     }
-    Ok(match home_deadline {
-        Some(time) => config.home_deadline(time.0),
-        None => config,
-    })
+    let to = RegionsConfig::new(count.value).resilience(resilience.clone());
+    let share = share_percent.as_ref().map(|share| share.value);
+    let to = set(to, share, RegionsConfig::share_percent);
+    Ok(set(to, home_deadline.map(Into::into), RegionsConfig::home_deadline))
 }
 
 impl PartialEq for StoreConfig {

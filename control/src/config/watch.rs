@@ -1,12 +1,11 @@
 //! The task that watches the file.
 //!
-//! It reads the file four times a second, and compares the text with the one before. A notification of the
-//! operating system would be no faster than needed, and does not come for every file: not for a symbolic
-//! link that is swapped further up in the path, as in a ConfigMap, nor for network file systems. A few
-//! kilobytes from the page cache cost some 10 us.
+//! It reads the file four times a second. A notification of the operating system would be no faster than
+//! needed, and does not come for every file: not for a symbolic link that is swapped further up in the
+//! path, as in a ConfigMap, nor in network file systems. A read of a few kilobytes takes some 10 us.
 
 use std::{
-    sync::{Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -15,49 +14,42 @@ use tokio::{
     time::sleep,
 };
 
-use super::config::{Shared, read};
-
-/// The time between two reads. A text that is the same in two of them is put in force.
+/// The time between two reads.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// The task, once it was started. It ends when the slot is dropped.
+/// The task, once it was started. It ends when this is dropped.
 #[derive(Default)]
-pub(super) struct Slot(Mutex<Option<JoinHandle<()>>>);
+pub(super) struct Watch(Mutex<Option<JoinHandle<()>>>);
 
-impl Slot {
-    pub(super) fn start(&self, shared: Weak<Shared>) {
-        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+impl Watch {
+    /// Starts a task that calls `poll` until it returns false. It has an effect once.
+    pub(super) fn start(&self, poll: impl Fn() -> bool + Send + Sync + 'static) {
+        let mut task = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // The task of a runtime that was shut down has finished.
-        if slot.as_ref().is_none_or(JoinHandle::is_finished) {
-            *slot = Some(tokio::spawn(watch(shared)));
+        if task.as_ref().is_none_or(JoinHandle::is_finished) {
+            *task = Some(tokio::spawn(watch(Arc::new(poll))));
         }
     }
 }
 
-impl Drop for Slot {
+impl Drop for Watch {
     fn drop(&mut self) {
-        let slot = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(task) = slot.take() {
+        let task = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(task) = task.take() {
             task.abort();
         }
     }
 }
 
-async fn watch(shared: Weak<Shared>) {
-    let mut before = None;
+async fn watch(poll: Arc<impl Fn() -> bool + Send + Sync + 'static>) {
     loop {
         sleep(INTERVAL).await;
-        let Some(path) = shared.upgrade().and_then(|it| it.path().map(ToOwned::to_owned)) else {
-            return;
-        };
-        let Ok(now) = spawn_blocking(move || read(&path)).await else { return };
-        let text = now.as_ref().ok().cloned();
-        // An editor may have written a part of the file.
-        if before.as_ref() == Some(&text) {
-            let Some(shared) = shared.upgrade() else { return };
-            // The status has the error.
-            let _ = shared.take(now);
+        let poll = Arc::clone(&poll);
+        match spawn_blocking(move || poll()).await {
+            Ok(true) => {}
+            // A mistake in a closure of the program does not end the task.
+            Err(error) if error.is_panic() => {}
+            Ok(false) | Err(_) => return,
         }
-        before = Some(text);
     }
 }

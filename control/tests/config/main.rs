@@ -1,5 +1,6 @@
 //! Configuration files: what they say, their mistakes, and their changes while a service runs.
 
+mod guide;
 mod mistakes;
 mod random;
 mod reload;

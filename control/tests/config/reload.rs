@@ -2,8 +2,10 @@
 
 use std::{fs, sync::Arc};
 
-use plimsoll_control::{Config, ConfigError};
-use plimsoll_testing::calm::eventually;
+use metrics_util::debugging::DebuggingRecorder;
+use plimsoll::{Limiter, Policy};
+use plimsoll_control::{Config, ConfigError, KeyType, Registry, Source};
+use plimsoll_testing::{calm::eventually, log::Log};
 
 use crate::service::{Directory, Service};
 
@@ -193,4 +195,92 @@ async fn a_policy_that_is_switched_off_limits_nothing() {
     for expected in [200, 429] {
         assert_eq!(service.status("/").await, expected);
     }
+}
+
+#[test]
+fn a_mistake_is_reported_once_and_shows_in_metrics() {
+    let directory = Directory::new("reported");
+    let path = directory.write("limits.toml", TWO);
+    let (log, recorder) = (Log::default(), DebuggingRecorder::new());
+    let metrics = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        tracing::subscriber::with_default(log.clone(), || {
+            let config = Config::from_path(&path).unwrap();
+            directory.write("limits.toml", &TWO.replace("policy =", "polcy ="));
+            assert!(config.reload().is_err());
+            for _ in 0..3 {
+                assert_eq!(config.reload(), Ok(false));
+            }
+            assert_eq!(config.status().error().and_then(ConfigError::column), Some(1));
+        });
+    });
+    let events = log.take();
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert!(events[0].contains("did you mean `policy`?"), "{events:?}");
+    let metrics = format!("{:?}", metrics.snapshot().into_vec());
+    for expected in ["plimsoll_config_is_current", "Gauge(0.0)", "Counter(1)", "refused"] {
+        assert!(metrics.contains(expected), "{expected} in {metrics}");
+    }
+}
+
+#[test]
+fn another_store_needs_a_restart_and_the_rules_act_at_once() {
+    let directory = Directory::new("store");
+    let path = directory.write("limits.toml", TWO);
+    let config = Config::from_path(&path).unwrap();
+    let other = format!("{}\n[store.redis]\nurl = 'redis://other/'", TWO.replace("2/h", "3/h"));
+    directory.write("limits.toml", &other);
+    assert_eq!(config.reload(), Ok(true));
+    assert!(config.status().needs_restart());
+    assert_eq!(config.store().url(), None);
+    assert_eq!(config.registry().get("api").unwrap().policy().quota().limit(), 3);
+    directory.write("limits.toml", TWO);
+    assert_eq!(config.reload(), Ok(true));
+    assert!(!config.status().needs_restart());
+}
+
+#[test]
+fn a_policy_of_the_program_stays_as_it_is() {
+    let directory = Directory::new("program");
+    let path = directory.write("limits.toml", TWO);
+    let registry = Registry::default();
+    let of_program = |name, quota| {
+        let policy = Policy::new(name, quota).unwrap();
+        registry.register(policy, Source::Code, KeyType::Integer).unwrap()
+    };
+    of_program("api", "5/h");
+    let error = Config::from_path_with(&path, registry.clone()).unwrap_err();
+    assert_eq!((error.line(), error.column()), (Some(2), Some(10)));
+    assert!(error.message().contains("is registered with 5/h, and cannot have 2/h"), "{error}");
+
+    // A rule of the file can name it, and no reload removes it.
+    let named = directory.write("named.toml", "rules = [{ policy = 'api', key = 'peer_ip' }]");
+    let config = Config::from_path_with(&named, registry.clone()).unwrap();
+    config.layer(&Limiter::in_memory()).unwrap();
+    directory.write("named.toml", "enabled = false\nrules = [{ policy = 'api', key = 'peer_ip' }]");
+    assert_eq!(config.reload(), Ok(true));
+    let policy = registry.get("api").unwrap();
+    assert_eq!((policy.source(), policy.policy().quota().limit()), (Source::Code, 5));
+
+    // The unit of a policy is that of its handle, which rules and overrides have.
+    directory.write("named.toml", "policies.traffic = '9/h'");
+    let config = Config::from_path_with(&named, registry).unwrap();
+    directory.write("named.toml", "policies.traffic = { quota = '9/h', unit = 'kib' }");
+    assert!(config.reload().unwrap_err().message().contains("cannot have the unit \"kib\""));
+}
+
+/// The task that watches holds no configuration alive, and ends with the last clone.
+#[tokio::test]
+async fn the_task_ends_with_the_last_clone() {
+    let directory = Directory::new("task");
+    let config = Config::from_path(directory.write("limits.toml", TWO)).unwrap();
+    config.watch();
+    config.watch();
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    assert_eq!(tasks(), 1);
+    let layer = config.layer(&Limiter::in_memory()).unwrap();
+    drop(config);
+    assert_eq!(tasks(), 1);
+    drop(layer);
+    eventually("ended", async || tasks() == 0).await;
 }

@@ -143,16 +143,16 @@ async fn costs_routes_and_exemptions() {
         policies.p = '20/h'
         exempt = ['/users/{id}']
         exempt_preflights = true
-        rules = [{ policy = 'p', key = 'peer_ip', cost = 2, costs = { 'POST /login' = 5 } }]
+        rules = [{ policy = 'p', key = 'peer_ip', cost = 2, costs = { 'POST /login' = 5, PUT = 3 } }]
         ",
     );
-    for (line, expected) in [("GET /", 18), ("POST /login", 13), ("GET /login", 11)] {
+    for (line, expected) in [("GET /", 18), ("POST /login", 13), ("PUT /login", 10), ("GET /", 8)] {
         assert_eq!(app.left(line, &[]).await, Some(expected), "{line}");
     }
     assert_eq!(app.left("GET /users/7", &[]).await, Some(0), "no headers");
     let preflight = [("origin", "https://a"), ("access-control-request-method", "POST")];
     assert_eq!(app.left("OPTIONS /", &preflight).await, Some(0));
-    assert_eq!(app.left("GET /", &[]).await, Some(9));
+    assert_eq!(app.left("GET /", &[]).await, Some(6));
 
     let only = App::new(
         "policies.p = '2/h'\nrules = [{ policy = 'p', key = 'peer_ip', only = ['POST /login', '/users/{id}'] }]",

@@ -2,7 +2,8 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const [WIDTH, HEIGHT] = [240, 64];
-const SAMPLES = 120;
+/** The first chart of a process is as wide as these samples would be. */
+const MIN_SAMPLES = 24;
 
 export function chart() {
   const svg = document.createElementNS(SVG, "svg");
@@ -29,7 +30,7 @@ export function draw(svg, rates) {
   line.setAttribute("d", wouldDeny.some((value) => value > 0) ? steps(wouldDeny, most) : "");
   const peak = (values) => (Math.max(0, ...values) / seconds).toFixed(1);
   svg.setAttribute("aria-label",
-    `Last 10 minutes: at most ${peak(allowed)} requests a second admitted, ${peak(denied)} denied`);
+    `Last ${describe(allowed.length * seconds)}: at most ${peak(allowed)} requests a second admitted, ${peak(denied)} denied`);
 }
 
 /** Returns the rate of the last sample that is over, or of the one that is not. */
@@ -37,16 +38,20 @@ export function latest(values, seconds) {
   return values.length > 1 ? values.at(-2) / seconds : values.at(-1) / seconds;
 }
 
+const describe = (seconds) => (seconds < 120 ? `${seconds} seconds` : `${Math.round(seconds / 60)} minutes`);
+
 function steps(values, most) {
-  const start = SAMPLES - values.length;
+  const samples = Math.max(values.length, MIN_SAMPLES);
+  const start = samples - values.length;
   return values.map((value, place) => {
-    const x = ((start + place) * WIDTH) / SAMPLES;
+    const x = ((start + place) * WIDTH) / samples;
     const y = HEIGHT - (value / most) * (HEIGHT - 2);
-    return `${place ? "L" : "M"}${x.toFixed(2)} ${y.toFixed(2)}H${(x + WIDTH / SAMPLES).toFixed(2)}`;
+    return `${place ? "L" : "M"}${x.toFixed(2)} ${y.toFixed(2)}H${(x + WIDTH / samples).toFixed(2)}`;
   }).join("");
 }
 
 function area(values, most) {
-  const start = ((SAMPLES - values.length) * WIDTH) / SAMPLES;
+  const samples = Math.max(values.length, MIN_SAMPLES);
+  const start = ((samples - values.length) * WIDTH) / samples;
   return `${steps(values, most)}V${HEIGHT}H${start.toFixed(2)}Z`;
 }

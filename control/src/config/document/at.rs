@@ -60,28 +60,32 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
     }
 }
 
-/// A table of values by name, in the order of the text.
+/// A table, in the order of the text.
 #[derive(Debug, PartialEq)]
-pub(in crate::config) struct Entries<T>(pub(in crate::config) Vec<(At<String>, T)>);
+pub(in crate::config) struct Entries<T, N = At<String>>(pub(in crate::config) Vec<(N, T)>);
 
-impl<T> Default for Entries<T> {
+impl<T, N> Default for Entries<T, N> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
+impl<'de, T: Deserialize<'de>, N: Deserialize<'de>> Deserialize<'de> for Entries<T, N> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct EntriesVisitor<T>(PhantomData<T>);
+        struct EntriesVisitor<T, N>(PhantomData<(T, N)>);
 
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for EntriesVisitor<T> {
-            type Value = Entries<T>;
+        impl<'de, T, N> Visitor<'de> for EntriesVisitor<T, N>
+        where
+            T: Deserialize<'de>,
+            N: Deserialize<'de>,
+        {
+            type Value = Entries<T, N>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a table")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<T>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut entries = Vec::new();
                 while let Some(entry) = map.next_entry()? {
                     entries.push(entry);

@@ -1,14 +1,8 @@
 //! JSON as a tree of values.
 
-use std::fmt;
-
-use serde::{
-    Deserialize, Deserializer,
-    de::{MapAccess, Visitor},
-};
 use serde_json::value::RawValue;
 
-use super::{Mistake, Node, node::Value};
+use super::{Entries, Mistake, Node, node::Value};
 
 pub(super) fn parse(text: &str) -> Result<Node, Mistake> {
     let raw = serde_json::from_str(text).map_err(|error| syntax(text, &error))?;
@@ -41,7 +35,7 @@ impl<'t> Reader<'t> {
         }
         let value = match part.as_bytes().first() {
             Some(b'{') => {
-                let fields = serde_json::from_str::<RawFields<'t>>(part).map_err(wrong)?;
+                let fields = serde_json::from_str(part).map_err(wrong)?;
                 Value::Table(self.fields(fields, start + 1, depth)?)
             }
             Some(b'[') => {
@@ -64,7 +58,7 @@ impl<'t> Reader<'t> {
     /// Reads the fields of a table. `at` is the place of the first byte inside of its braces.
     fn fields(
         &self,
-        raw: RawFields<'t>,
+        raw: Entries<&'t RawValue, String>,
         mut at: usize,
         depth: usize,
     ) -> Result<Vec<(Node, Node)>, Mistake> {
@@ -83,31 +77,5 @@ impl<'t> Reader<'t> {
             fields.push((name, value));
         }
         Ok(fields)
-    }
-}
-
-struct RawFields<'t>(Vec<(String, &'t RawValue)>);
-
-impl<'de: 't, 't> Deserialize<'de> for RawFields<'t> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct FieldsVisitor;
-
-        impl<'de> Visitor<'de> for FieldsVisitor {
-            type Value = RawFields<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a table")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawFields<'de>, A::Error> {
-                let mut fields = Vec::new();
-                while let Some(field) = map.next_entry()? {
-                    fields.push(field);
-                }
-                Ok(RawFields(fields))
-            }
-        }
-
-        from.deserialize_map(FieldsVisitor)
     }
 }

@@ -2,9 +2,6 @@
 
 use std::ops::Range;
 
-use super::{Mistake, json, toml, yaml};
-use crate::config::Format;
-
 /// A value, and its place in the text in bytes.
 #[derive(Debug, PartialEq)]
 pub(in crate::config) struct Node {
@@ -29,19 +26,6 @@ pub(super) enum Value {
 impl Node {
     /// The maximum depth of lists and tables in each other.
     pub(super) const MAX_DEPTH: usize = 16;
-
-    /// Parses a text.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the text does not have the format.
-    pub(in crate::config) fn parse(text: &str, format: Format) -> Result<Self, Mistake> {
-        match format {
-            Format::Toml => toml::parse(text),
-            Format::Yaml => yaml::parse(text),
-            Format::Json => json::parse(text),
-        }
-    }
 
     pub(super) fn new(value: Value, span: Range<usize>) -> Self {
         Self { value, span }

@@ -125,7 +125,8 @@ pub(in crate::config) struct RuleSpec {
     pub(in crate::config) only: Option<At<Vec<Route>>>,
     /// The units that a request costs. The default is 1.
     pub(in crate::config) cost: Option<u64>,
-    /// The units that requests to certain routes cost instead, such as `"POST /reports" = 10`.
+    /// The units that requests to certain routes or with certain methods cost instead, such as
+    /// `"POST /reports" = 10` or `POST = 5`. A route takes precedence over a method.
     #[serde(default)]
     pub(in crate::config) costs: Entries<u64>,
     /// Where the tier of a request is found.
@@ -153,4 +154,42 @@ pub(in crate::config) enum TierSpec {
     Header(HeaderText),
     /// A claim that an earlier layer has left.
     Claim(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::config::{document::parse, format::Format};
+
+    #[test]
+    fn the_examples_say_the_same_in_each_format() {
+        let read = |text: &str, format| {
+            // The test does not set environment variables.
+            let text = text.replace("${REDIS_URL}", "redis://${CARGO_PKG_NAME}/");
+            FileSpec::deserialize(&parse(&text, format).unwrap()).unwrap()
+        };
+        let toml = read(include_str!("../../../docs/config/limits.toml"), Format::Toml);
+        assert_eq!(toml.policies.0.len(), 8);
+        assert_eq!(read(include_str!("../../../docs/config/limits.yaml"), Format::Yaml), toml);
+        assert_eq!(read(include_str!("../../../docs/config/limits.json"), Format::Json), toml);
+    }
+
+    #[test]
+    fn a_mistake_has_the_same_place_in_each_format() {
+        for (format, text) in [
+            (Format::Toml, "policies.a = '1/s'\n[[rules]]\nkey = 'peer_ip'\npolciy = 'a'\n"),
+            (Format::Yaml, "policies: {a: 1/s}\nrules:\n- key: peer_ip\n  polciy: a\n"),
+            (
+                Format::Json,
+                "{\"policies\": {\"a\": \"1/s\"}, \"rules\": [\n{ \"polciy\": \"a\" }]}",
+            ),
+        ] {
+            let node = parse(text, format).unwrap();
+            let mistake = FileSpec::deserialize(&node).unwrap_err();
+            let found = text[mistake.span.unwrap()].trim_matches('"');
+            assert_eq!((found, mistake.nearest.as_deref()), ("polciy", Some("policy")), "{format}");
+        }
+    }
 }

@@ -15,9 +15,9 @@ pub(super) use self::{
     file::{ClientIpSpec, FileSpec, PolicySpec, RuleSpec, TierSpec},
     headers::HeadersSpec,
     key::KeySpec,
-    or_off::OrOff,
+    or_off::{OrOff, set},
     resilience::{MemorySpec, ResilienceSpec},
     secret::{HexSecret, Secret},
     store::{RegionsSpec, StoreSpec},
-    texts::{HeaderText, Route, Text, Time},
+    texts::{HeaderText, Route, Text, Time, is_method},
 };

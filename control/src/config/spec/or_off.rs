@@ -1,4 +1,4 @@
-//! Settings that may be `off`, because TOML has no null.
+//! Settings that may be missing, or `off`, because TOML has no null.
 
 use std::{fmt, marker::PhantomData};
 
@@ -6,6 +6,14 @@ use serde::{
     Deserialize, Deserializer,
     de::{Error, IntoDeserializer, MapAccess, Visitor, value::MapAccessDeserializer},
 };
+
+/// Returns a configuration with a setting, if there is one.
+pub(in crate::config) fn set<C, T>(config: C, value: Option<T>, setter: fn(C, T) -> C) -> C {
+    match value {
+        Some(value) => setter(config, value),
+        None => config,
+    }
+}
 
 /// A value, or `off`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::num::NonZero;
 use plimsoll::{BreakerConfig, MemoryConfig, Resilience};
 use serde::Deserialize;
 
-use super::{OrOff, Time};
+use super::{OrOff, Time, set};
 
 /// What happens while the store is slow or cannot answer.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -61,68 +61,45 @@ pub(in crate::config) struct MemorySpec {
 
 impl ResilienceSpec {
     pub(in crate::config) fn resilience(&self) -> Resilience {
-        let mut to = Resilience::default();
-        if let Some(deadline) = self.deadline {
-            to = to.deadline(deadline.0);
-        }
-        match &self.breaker {
-            Some(OrOff::On(breaker)) => to = to.breaker(breaker.config()),
-            Some(OrOff::Off) => to = to.without_breaker(),
-            None => {}
-        }
-        match &self.fallback {
+        let to = Resilience::default();
+        let to = set(to, self.deadline.map(Into::into), Resilience::deadline);
+        let to = set(to, self.instances.map(NonZero::get), Resilience::instances);
+        let to = match &self.breaker {
+            Some(OrOff::On(breaker)) => to.breaker(breaker.config()),
+            Some(OrOff::Off) => to.without_breaker(),
+            None => to,
+        };
+        let to = match &self.fallback {
             Some(OrOff::On(memory)) => {
                 let default = MemoryConfig::default().max_keys(100_000).max_bytes(64 << 20);
-                to = to.fallback(memory.over(default));
+                to.fallback(memory.over(default))
             }
-            Some(OrOff::Off) => to = to.without_fallback(),
-            None => {}
-        }
-        if let Some(instances) = self.instances {
-            to = to.instances(instances.get());
-        }
-        if self.deny_cache == Some(false) {
-            to = to.without_deny_cache();
-        }
+            Some(OrOff::Off) => to.without_fallback(),
+            None => to,
+        };
+        let to = if self.deny_cache == Some(false) { to.without_deny_cache() } else { to };
         if self.leases == Some(false) { to.without_leases() } else { to }
     }
 }
 
 impl BreakerSpec {
     fn config(&self) -> BreakerConfig {
-        let mut to = BreakerConfig::default();
-        let Self { window, min_calls, failures_percent, consecutive, slow, open, ramp } = self;
-        if let Some(window) = window {
-            to = to.window(window.0);
-        }
-        if let Some(calls) = min_calls {
-            to = to.min_calls(*calls);
-        }
-        if let Some(percent) = failures_percent {
-            to = to.failures_percent(*percent);
-        }
-        if let Some(calls) = consecutive {
-            to = to.consecutive(*calls);
-        }
-        if let Some(slow) = slow {
-            to = to.slow(slow.0);
-        }
-        if let Some(open) = open {
-            to = to.open(open.0);
-        }
-        ramp.map_or(to, |ramp| to.ramp(ramp.0))
+        let to = BreakerConfig::default();
+        let to = set(to, self.window.map(Into::into), BreakerConfig::window);
+        let to = set(to, self.min_calls, BreakerConfig::min_calls);
+        let to = set(to, self.failures_percent, BreakerConfig::failures_percent);
+        let to = set(to, self.consecutive, BreakerConfig::consecutive);
+        let to = set(to, self.slow.map(Into::into), BreakerConfig::slow);
+        let to = set(to, self.open.map(Into::into), BreakerConfig::open);
+        set(to, self.ramp.map(Into::into), BreakerConfig::ramp)
     }
 }
 
 impl MemorySpec {
     /// Returns a configuration with these settings, and those of `default` for the others.
-    pub(in crate::config) fn over(&self, mut default: MemoryConfig) -> MemoryConfig {
-        if let Some(keys) = self.max_keys {
-            default = default.max_keys(keys.get() as usize);
-        }
-        match self.max_bytes {
-            Some(bytes) => default.max_bytes(bytes as usize),
-            None => default,
-        }
+    pub(in crate::config) fn over(&self, default: MemoryConfig) -> MemoryConfig {
+        let keys = self.max_keys.map(|keys| keys.get() as usize);
+        let to = set(default, keys, MemoryConfig::max_keys);
+        set(to, self.max_bytes.map(|bytes| bytes as usize), MemoryConfig::max_bytes)
     }
 }

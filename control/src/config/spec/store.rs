@@ -3,7 +3,7 @@
 use plimsoll::RedisConfig;
 use serde::Deserialize;
 
-use super::{HexSecret, MemorySpec, Secret, Time};
+use super::{HexSecret, MemorySpec, Secret, Time, set};
 use crate::config::document::{At, Mistake};
 
 /// Where units are counted: in the memory of the process, in Redis, or in the Redis of each region and a
@@ -103,35 +103,28 @@ impl At<RedisSpec> {
         self.with_settings(to)
     }
 
-    fn with_settings(&self, mut to: RedisConfig) -> Result<RedisConfig, Mistake> {
+    fn with_settings(&self, to: RedisConfig) -> Result<RedisConfig, Mistake> {
         let spec = &self.value;
         if let Some(prefix) = &spec.prefix {
             let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
             if !(1..=64).contains(&prefix.value.len()) || !prefix.value.bytes().all(is_allowed) {
                 let mistake = prefix.mistake(format_args!("the prefix is {:?}", prefix.value));
-                return Err(
-                    mistake.allowed("1 to 64 printable ASCII characters without braces or spaces")
-                );
+                let allowed = "1 to 64 printable ASCII characters without braces or spaces";
+                return Err(mistake.allowed(allowed));
             }
-            to = to.prefix(&prefix.value);
         }
-        if let Some(connections) = &spec.connections {
-            if !(1..=64).contains(&connections.value) {
-                let found = format_args!("`connections` is {}", connections.value).to_string();
-                return Err(connections.mistake(found).allowed("1 to 64"));
-            }
-            to = to.connections(connections.value);
+        let connections = spec.connections.as_ref();
+        if let Some(count) = connections.filter(|count| !(1..=64).contains(&count.value)) {
+            return Err(count.mistake(format_args!("found {}", count.value)).allowed("1 to 64"));
         }
-        if let Some(HexSecret(secret)) = spec.secret {
-            to = to.secret(((secret >> 64) as u64, secret as u64));
-        }
-        if let Some(time) = spec.connect_timeout {
-            to = to.connect_timeout(time.0);
-        }
-        if let Some(time) = spec.response_timeout {
-            to = to.response_timeout(time.0);
-        }
-        let to = to.plain_keys(spec.plain_keys.unwrap_or(false));
-        Ok(to.batching(spec.batching.unwrap_or(true)).lazy(spec.lazy.unwrap_or(false)))
+        let secret = spec.secret.as_ref().map(|secret| ((secret.0 >> 64) as u64, secret.0 as u64));
+        let to = set(to, spec.prefix.as_ref().map(|it| &it.value), RedisConfig::prefix);
+        let to = set(to, connections.map(|count| count.value), RedisConfig::connections);
+        let to = set(to, secret, RedisConfig::secret);
+        let to = set(to, spec.connect_timeout.map(Into::into), RedisConfig::connect_timeout);
+        let to = set(to, spec.response_timeout.map(Into::into), RedisConfig::response_timeout);
+        let to = set(to, spec.plain_keys, RedisConfig::plain_keys);
+        let to = set(to, spec.batching, RedisConfig::batching);
+        Ok(set(to, spec.lazy, RedisConfig::lazy))
     }
 }

@@ -29,6 +29,12 @@ pub(in crate::config) struct HeaderText(pub(in crate::config) HeaderName);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::config) struct Time(pub(in crate::config) Duration);
 
+impl From<Time> for Duration {
+    fn from(time: Time) -> Self {
+        time.0
+    }
+}
+
 impl Text for Route {
     const ALLOWED: &str = "\"/path\", or \"METHOD /path\" with the method in upper case";
 
@@ -36,14 +42,15 @@ impl Text for Route {
     fn parse(text: &str) -> Option<Self> {
         let (method, path) =
             text.split_once(' ').map_or((None, text), |(method, path)| (Some(method), path));
-        let is_method = |method: &str| {
-            let lower = method.bytes().any(|byte| byte.is_ascii_lowercase());
-            !lower && method.parse::<Method>().is_ok()
-        };
         let in_path = |byte: u8| byte > b' ' && !matches!(byte, b'?' | b'#' | 0x7f);
         let is_path = path.starts_with('/') && path.bytes().all(in_path);
         (method.is_none_or(is_method) && is_path).then(|| Self(text.to_owned()))
     }
+}
+
+/// Returns whether a text is a method in upper case.
+pub(in crate::config) fn is_method(text: &str) -> bool {
+    !text.bytes().any(|byte| byte.is_ascii_lowercase()) && text.parse::<Method>().is_ok()
 }
 
 impl Text for HeaderText {

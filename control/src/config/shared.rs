@@ -1,0 +1,184 @@
+//! The configuration that is in force, and its replacement.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use arc_swap::ArcSwap;
+use plimsoll::Limiter;
+use serde::Deserialize;
+
+use super::{
+    ConfigError, ConfigStatus, Format, StoreConfig,
+    document::{Mistake, parse},
+    file::File,
+    follower::{Change, Follower},
+    plan::Plan,
+    rules::Rules,
+    spec::FileSpec,
+    watch::Watch,
+};
+use crate::registry::{Registry, Source};
+
+/// What the clones of a configuration, its layers and the task that watches the file share.
+pub(super) struct Shared {
+    pub(super) name: String,
+    format: Format,
+    pub(super) registry: Registry,
+    /// The store with which the program started.
+    pub(super) store: StoreConfig,
+    status: ArcSwap<ConfigStatus>,
+    state: Mutex<State>,
+    file: Option<File>,
+    watch: Watch,
+}
+
+struct State {
+    /// The text that was read last, whether or not it is in force. It is `None` if the file could not be
+    /// read.
+    text: Option<Vec<u8>>,
+    rules: Rules,
+    followers: Vec<Weak<Follower>>,
+}
+
+impl Shared {
+    /// Puts the first text in force, which was read from `file` if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the text has a mistake.
+    pub(super) fn new(
+        name: String,
+        format: Format,
+        registry: Registry,
+        text: Vec<u8>,
+        file: Option<File>,
+    ) -> Result<Self, ConfigError> {
+        let (rules, store) = apply(&text, format, &registry, &name, false)?;
+        let state = State { text: Some(text), rules, followers: Vec::new() };
+        let status = ArcSwap::from_pointee(ConfigStatus::first(&name));
+        let (state, watch) = (Mutex::new(state), Watch::default());
+        Ok(Self { name, format, registry, store, status, state, file, watch })
+    }
+
+    pub(super) fn status(&self) -> ConfigStatus {
+        ConfigStatus::clone(&self.status.load())
+    }
+
+    /// Returns the rules over a limiter, which follow the configuration.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there are no rules.
+    pub(super) fn follower(
+        &self,
+        limiter: Limiter,
+        change: Option<Box<Change>>,
+    ) -> Result<Arc<Follower>, ConfigError> {
+        let mut state = self.state();
+        let follower = Follower::new(limiter, change, &state.rules)
+            .ok_or_else(|| ConfigError::of(no_rules(), &self.name, ""))?;
+        let follower = Arc::new(follower);
+        state.followers.retain(|follower| follower.strong_count() > 0);
+        state.followers.push(Arc::downgrade(&follower));
+        Ok(follower)
+    }
+
+    /// Starts the task that watches the file.
+    pub(super) fn watch(self: &Arc<Self>) {
+        if self.file.is_some() {
+            let shared = Arc::downgrade(self);
+            // The task keeps nothing alive.
+            self.watch.start(move || shared.upgrade().map(|shared| shared.poll()).is_some());
+        }
+    }
+
+    fn poll(&self) {
+        if let Some(read) = self.file.as_ref().and_then(File::read_settled) {
+            // The status has the error.
+            let _ = self.take(read);
+        }
+    }
+
+    /// Reads the file, and returns whether it has changed.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read or has a mistake, unless that was returned before.
+    pub(super) fn reload(&self) -> Result<bool, ConfigError> {
+        self.file.as_ref().map_or(Ok(false), |file| self.take(file.read()))
+    }
+
+    fn take(&self, read: io::Result<Vec<u8>>) -> Result<bool, ConfigError> {
+        let mut state = self.state();
+        let text = read.as_ref().ok();
+        if state.text.as_ref() == text {
+            return Ok(false);
+        }
+        state.text = text.cloned();
+        let mut status = self.status();
+        let result = match read {
+            Ok(text) => self.replace(&text, &mut state, &mut status),
+            Err(error) => Err(ConfigError::unreadable(&self.name, &error)),
+        };
+        status.record(&self.name, result.as_ref().err());
+        self.status.store(Arc::new(status));
+        result.map(|()| true)
+    }
+
+    fn replace(
+        &self,
+        text: &[u8],
+        state: &mut State,
+        status: &mut ConfigStatus,
+    ) -> Result<(), ConfigError> {
+        state.followers.retain(|follower| follower.strong_count() > 0);
+        let needs_rules = !state.followers.is_empty();
+        let (rules, store) = apply(text, self.format, &self.registry, &self.name, needs_rules)?;
+        for follower in state.followers.iter().filter_map(Weak::upgrade) {
+            follower.follow(&rules);
+        }
+        state.rules = rules;
+        status.set_needs_restart(&self.name, store != self.store);
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads a text, validates it, registers its policies and makes its rules. A text with a mistake changes
+/// nothing.
+fn apply(
+    bytes: &[u8],
+    format: Format,
+    registry: &Registry,
+    name: &str,
+    needs_rules: bool,
+) -> Result<(Rules, StoreConfig), ConfigError> {
+    let apply = |text: &str| {
+        if text.trim().is_empty() {
+            return Err(Mistake::new("the file is empty"));
+        }
+        let plan = Plan::new(FileSpec::deserialize(&parse(text, format)?)?, registry)?;
+        if needs_rules && !plan.has_rules() {
+            return Err(no_rules());
+        }
+        plan.apply(registry, &Source::File(name.into()))
+    };
+    let applied = match std::str::from_utf8(bytes) {
+        Ok(text) => apply(text),
+        Err(error) => {
+            let at = error.valid_up_to();
+            Err(Mistake::new("the file is not UTF-8").at(at..at))
+        }
+    };
+    applied.map_err(|mistake| ConfigError::of(mistake, name, &String::from_utf8_lossy(bytes)))
+}
+
+fn no_rules() -> Mistake {
+    Mistake::new("the configuration has no rules")
+        .allowed("at least one rule; `enabled = false` lets all requests pass")
+}
