@@ -1,11 +1,11 @@
-//! Who may see and change limits.
+//! Operators, and how their requests are authenticated.
 
 use std::{fmt, sync::Arc};
 
 use http::{header::AUTHORIZATION, request::Parts};
 use subtle::{Choice, ConstantTimeEq};
 
-/// What an [`Operator`] may do. The later variants include the earlier ones.
+/// The rights of an [`Operator`]. The later variants include the earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Role {
@@ -22,7 +22,7 @@ pub struct Operator {
     role: Role,
 }
 
-/// Who may use the admin page and its API.
+/// The authentication of the operators of the admin page and its API.
 ///
 /// - [`Access::tokens`]: requests with one of these tokens in the header `Authorization: Bearer ..`. Tokens
 ///   are compared in constant time. Cookies are never read.

@@ -1,4 +1,4 @@
-//! What the layers have decided, for the charts and the stream of denials.
+//! The decisions of the layers, for the charts and the stream of denials.
 
 use std::{collections::HashMap, sync::Arc};
 

@@ -1,11 +1,11 @@
-//! What the admin page shows and changes.
+//! The configuration of the admin page.
 
 use plimsoll::Limiter;
 
 use super::{Access, Activity};
 use crate::{Config, Overrides, Registry};
 
-/// What the admin page shows and changes, and who may do so.
+/// The parts that the admin page shows and changes, and the access to them.
 #[derive(Debug, Clone)]
 pub struct AdminConfig {
     pub(super) registry: Registry,

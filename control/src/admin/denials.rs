@@ -26,7 +26,7 @@ pub(super) const MAX_LISTENERS: usize = 32;
 /// A denial.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Denial {
-    /// When it was decided, in milliseconds since the Unix epoch.
+    /// The time of the decision, in milliseconds since the Unix epoch.
     pub(super) time: u64,
     pub(super) policy: String,
     pub(super) key: String,

@@ -1,4 +1,4 @@
-//! What stands before all handlers: the operator of a request, and the headers of a response.
+//! The checks before all handlers, and the headers of all responses.
 
 use axum::{
     extract::{Request, State},

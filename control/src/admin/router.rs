@@ -10,7 +10,7 @@ use axum::{
 
 use super::{AdminConfig, api, guard, page};
 
-/// What all handlers share.
+/// The state that all handlers share.
 pub(super) type Shared = Arc<AdminConfig>;
 
 /// Creates the routes of the admin page and its API, which are relative to the path of the page.

@@ -1,4 +1,4 @@
-//! Who asks, and answers to requests for something that does not exist.
+//! The operator of a request, and answers to requests for something that does not exist.
 
 use axum::{Json, extract::State};
 use http::{Method, StatusCode, Uri, request::Parts};

@@ -15,7 +15,7 @@ export function offenders(policy, list, lookUp, warning) {
       button("Look up", `look-up-${key}`, () => lookUp(key), `Look up ${key}`),
     ]);
     return [...note, table(`Keys that are denied most under ${policy}`,
-      [["Key"], ["Denied", "number"], ["Units spent (about)", "number"], ["Action"]], rows)];
+      [["Key"], ["Denied", "number"], ["Units spent (about)", "number wide"], ["Action"]], rows)];
   });
 }
 
