@@ -2,10 +2,9 @@
 
 use std::{
     cell::Cell,
-    collections::HashMap,
     hash::{BuildHasher, RandomState},
     sync::{
-        Arc, Mutex, OnceLock, PoisonError, RwLock, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -15,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::{task::AbortHandle, time::sleep};
 
 use super::{
-    counts::Counts,
+    counts::{Counts, PolicyCounts},
     fleet::{Fleet, LASTS, Report},
 };
 use crate::{OverrideError, Overrides, overrides::digest};
@@ -70,7 +69,7 @@ struct Kept {
     capacity: usize,
     clock: Arc<dyn Clock>,
     show_keys: AtomicBool,
-    policies: RwLock<HashMap<String, Arc<Mutex<Counts>>>>,
+    policies: PolicyCounts,
     fleet: OnceLock<Shared>,
 }
 
@@ -92,7 +91,7 @@ thread_local! {
 
 impl Offenders {
     /// One in so many admitted checks is counted.
-    pub const SAMPLE: u64 = 32;
+    pub const SAMPLE: u64 = 64;
 
     /// The maximum number of policies whose keys are counted.
     pub const MAX_POLICIES: usize = 256;
@@ -111,7 +110,7 @@ impl Offenders {
             capacity: capacity.clamp(1, 10_000),
             clock: Arc::new(clock),
             show_keys: AtomicBool::new(false),
-            policies: RwLock::default(),
+            policies: PolicyCounts::default(),
             fleet: OnceLock::new(),
         }))
     }
@@ -216,37 +215,38 @@ impl Offenders {
                 OutcomeKind::Allowed => (0, outcome.granted().saturating_mul(Self::SAMPLE)),
                 _ => continue,
             };
-            let Some(counts) = self.0.counts_of(outcome.policy().name(), minute) else { continue };
-            let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
-            counts.halve_until(minute);
-            let key = outcome.charge().key();
-            if denied > 0 {
-                counts.denied.add(key, denied);
-            } else if spent > 0 {
-                counts.spent.add(key, spent);
+            let (policy, key) = (outcome.policy().name(), outcome.charge().key());
+            let add = |counts: &mut Counts| {
+                counts.halve_until(minute);
+                if denied > 0 {
+                    counts.denied.add(key, denied);
+                } else if spent > 0 {
+                    counts.spent.add(key, spent);
+                }
+            };
+            if self.0.policies.with(policy, add).is_none() {
+                self.0
+                    .policies
+                    .add(policy, Self::MAX_POLICIES, || Counts::new(self.0.capacity, minute));
+                self.0.policies.with(policy, add);
             }
         }
     }
 
     /// Returns all keys of a policy that have counts.
     fn offenders(&self, policy: &str) -> Vec<Offender> {
-        let policies = self.0.policies.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(counts) = policies.get(policy).cloned() else { return Vec::new() };
-        drop(policies);
-        let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.halve_until(self.minute());
-        let by_key = counts.by_key();
-        drop(counts);
+        let minute = self.minute();
+        let by_key = self.0.policies.with(policy, |counts| {
+            counts.halve_until(minute);
+            counts.by_key()
+        });
         let offender = |(key, (denied, spent))| Offender { key: self.shown(&key), denied, spent };
-        by_key.into_iter().map(offender).collect()
+        by_key.into_iter().flatten().map(offender).collect()
     }
 
     /// Returns what this process reports: of each policy the keys that are denied most, and those that spend
     /// most.
     fn report(&self) -> Report {
-        let policies = self.0.policies.read().unwrap_or_else(PoisonError::into_inner);
-        let names: Vec<_> = policies.keys().cloned().collect();
-        drop(policies);
         let of_policy = |name: String| {
             let mut reported = first(self.offenders(&name), REPORTED, by_denials);
             for offender in first(self.offenders(&name), REPORTED, by_units) {
@@ -256,7 +256,8 @@ impl Offenders {
             }
             (name, reported)
         };
-        names.into_iter().map(of_policy).filter(|(_, reported)| !reported.is_empty()).collect()
+        let of_policies = self.0.policies.names().into_iter().map(of_policy);
+        of_policies.filter(|(_, reported)| !reported.is_empty()).collect()
     }
 
     fn minute(&self) -> u64 {
@@ -268,23 +269,6 @@ impl Offenders {
             return key.display_revealed().to_string();
         }
         digest(key)
-    }
-}
-
-impl Kept {
-    /// Returns the counts of a policy, or `None` if too many others have some.
-    fn counts_of(&self, policy: &str, minute: u64) -> Option<Arc<Mutex<Counts>>> {
-        let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(counts) = policies.get(policy) {
-            return Some(Arc::clone(counts));
-        }
-        drop(policies);
-        let mut policies = self.policies.write().unwrap_or_else(PoisonError::into_inner);
-        if policies.len() >= Offenders::MAX_POLICIES && !policies.contains_key(policy) {
-            return None;
-        }
-        let counts = || Arc::new(Mutex::new(Counts::new(self.capacity, minute)));
-        Some(Arc::clone(policies.entry(policy.to_owned()).or_insert_with(counts)))
     }
 }
 

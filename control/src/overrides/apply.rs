@@ -50,16 +50,6 @@ pub(super) struct StoreTime {
 const NO_END: Duration = Limiter::MAX_BLOCK;
 
 impl Override {
-    /// Returns whether this override takes the place of an applied one without a step between.
-    fn replaces(&self, applied: &AppliedOverride) -> bool {
-        match (self.kind, applied.kind) {
-            (OverrideKind::Quota(_), OverrideKind::Quota(_)) => true,
-            // A new block does not make an old one shorter.
-            (OverrideKind::Block, OverrideKind::Block) => self.version == applied.version.0,
-            (kind, other) => kind == other,
-        }
-    }
-
     /// Returns the time that is left to the override.
     fn left(&self, now_millis: u64) -> Duration {
         let left = |until| Duration::from_millis(to_millis(until).saturating_sub(now_millis));
@@ -76,54 +66,66 @@ impl Applied {
         target: &Target,
         time: StoreTime,
     ) -> BTreeMap<String, String> {
+        let is_listed = |field: &&String| entries.contains_key(*field);
+        let removed: Vec<_> = self.0.keys().filter(|it| !is_listed(it)).cloned().collect();
+        let removed = removed.iter().map(|field| (field, None));
+        let listed = entries.iter().map(|(field, entry)| (field, Some(entry)));
         let mut errors = BTreeMap::new();
         // After one failure, the other blocks wait for the next round.
         let mut can_block = true;
-        for field in self.ended(entries, target, time.now_millis) {
-            let Some(applied) = self.0.remove(&field) else { continue };
-            if let Err(error) = applied.end(target, time.now_millis, &mut can_block).await {
-                self.0.insert(field.clone(), applied);
-                errors.insert(field, error);
-            }
-        }
-        for (field, entry) in entries {
-            let version = (entry.version, time.generation);
-            let is_applied = self.0.get(field).is_some_and(|it| it.is_at(version));
-            if is_applied || errors.contains_key(field) || !entry.is_in_force(time.now_millis) {
-                continue;
-            }
-            match apply(entry, target, time, &mut can_block).await {
-                Ok(Some((policy, key))) => {
-                    let until_millis = entry.until.map_or(u64::MAX, to_millis);
-                    let kind = entry.kind;
-                    let applied = AppliedOverride { policy, key, kind, until_millis, version };
-                    self.0.insert(field.clone(), applied);
-                }
-                Ok(None) => {}
-                Err(error) => drop(errors.insert(field.clone(), error)),
-            }
+        for (field, entry) in removed.chain(listed) {
+            let followed = self.follow_one(field, entry, target, time, &mut can_block).await;
+            followed.unwrap_or_else(|error| drop(errors.insert(field.clone(), error)));
         }
         errors
     }
 
-    /// Returns the fields of what is applied and is to end.
-    fn ended(&self, entries: &Entries, target: &Target, now_millis: u64) -> Vec<String> {
-        let is_to_end = |field: &String, applied: &AppliedOverride| {
-            let registered = target.registry.get(applied.policy.policy().name());
-            if !registered.is_some_and(|it| it.is_same(&applied.policy)) {
-                return true;
-            }
-            let entry = entries.get(field).filter(|entry| entry.is_in_force(now_millis));
-            entry.is_none_or(|entry| !entry.replaces(applied))
-        };
-        let ended = self.0.iter().filter(|(field, applied)| is_to_end(field, applied));
-        ended.map(|(field, _)| field.clone()).collect()
+    /// Applies an entry if it is in force, and otherwise ends what is applied.
+    pub(super) async fn follow_one(
+        &mut self,
+        field: &str,
+        entry: Option<&Override>,
+        target: &Target,
+        time: StoreTime,
+        can_block: &mut bool,
+    ) -> Result<(), String> {
+        let entry = entry.filter(|entry| entry.is_in_force(time.now_millis));
+        if let Some(applied) = self.0.get(field)
+            && !applied.may_stay(entry, target)
+        {
+            applied.end(target, time.now_millis, can_block).await?;
+            self.0.remove(field);
+        }
+        let Some(entry) = entry else { return Ok(()) };
+        let version = (entry.version, time.generation);
+        if self.0.get(field).is_some_and(|applied| applied.is_at(version)) {
+            return Ok(());
+        }
+        if let Some((policy, key)) = apply(entry, target, time, can_block).await? {
+            let until_millis = entry.until.map_or(u64::MAX, to_millis);
+            let applied = AppliedOverride { policy, key, kind: entry.kind, until_millis, version };
+            self.0.insert(field.to_owned(), applied);
+        }
+        Ok(())
     }
 }
 
 impl AppliedOverride {
     fn is_at(&self, version: (u64, u64)) -> bool {
         self.version == version || (self.version.0 == version.0 && self.kind != OverrideKind::Block)
+    }
+
+    /// Returns whether the override may stay until this entry is applied.
+    fn may_stay(&self, entry: Option<&Override>, target: &Target) -> bool {
+        let registered = target.registry.get(self.policy.policy().name());
+        let is_registered = registered.is_some_and(|it| it.is_same(&self.policy));
+        is_registered
+            && entry.is_some_and(|entry| match (entry.kind, self.kind) {
+                (OverrideKind::Quota(_), OverrideKind::Quota(_)) => true,
+                // A new block does not make an old one shorter.
+                (OverrideKind::Block, OverrideKind::Block) => entry.version == self.version.0,
+                (kind, other) => kind == other,
+            })
     }
 
     /// Ends the override. A block whose time is over has ended by itself.

@@ -20,38 +20,7 @@ use crate::Registry;
 
 /// The overrides of a service: changes of limits that apply for a time. Clones share them.
 ///
-/// ```
-/// use std::time::{Duration, SystemTime};
-///
-/// use plimsoll::{Limiter, Policy, Quota};
-/// use plimsoll_control::{KeyType, NewOverride, OverrideKind, Overrides, Registry, Source};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let registry = Registry::default();
-/// let api = Policy::new("api", "100/min")?;
-/// registry.register(api.clone(), Source::Code, KeyType::Integer)?;
-/// let overrides = Overrides::in_memory(registry, Limiter::in_memory());
-///
-/// let change = overrides
-///     .set(NewOverride {
-///         policy: "api".into(),
-///         key: Some("42".into()),
-///         kind: OverrideKind::Quota("500/min".parse()?),
-///         until: Some(SystemTime::now() + Duration::from_secs(7_200)),
-///         by: "dora".into(),
-///         reason: "a launch".into(),
-///         version: None,
-///     })
-///     .await?;
-/// assert_eq!(api.charge(42, 1).quota(), &Quota::per_minute(500));
-/// assert_eq!(overrides.list(), [change.after.expect("it is set")]);
-///
-/// overrides.remove("api", Some("42"), "dora", "the launch is over").await?;
-/// assert_eq!(api.charge(42, 1).quota(), &Quota::per_minute(100));
-/// # Ok(())
-/// # }
-/// ```
+#[doc = include_str!("../../docs/overrides.md")]
 #[derive(Debug, Clone)]
 pub struct Overrides(Arc<Shared>);
 
@@ -278,9 +247,7 @@ impl Overrides {
 
     /// Applies a change that is stored.
     async fn applied(&self, field: &str, change: Change) -> Result<Change, OverrideError> {
-        if let Some(message) = self.0.follow().await.remove(field) {
-            return Err(OverrideError::NotApplied { message });
-        }
+        self.0.follow_one(field).await?;
         let shown = |entry: Option<Override>| entry.map(|it| self.shown(it));
         Ok(Change { before: shown(change.before), after: shown(change.after), ..change })
     }

@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     AuditAction, AuditEntry, Change, NewOverride, Override, OverrideError,
-    apply::{Applied, StoreTime, Target},
+    apply::{Applied, Entries, StoreTime, Target},
     entry::{digest, field, find, new_entry},
     known::Known,
     memory::MemoryAudit,
@@ -122,7 +122,7 @@ impl Shared {
         }
     }
 
-    /// Takes over a change of the store, and the changes before it that are not known.
+    /// Takes over a change of the store. If it was not the first one since the last poll, applies the others.
     async fn take(
         &self,
         backend: &RedisBackend,
@@ -131,6 +131,7 @@ impl Shared {
     ) -> Result<Change, OverrideError> {
         if !self.known().take(field, changed.previous, &changed.change) {
             self.poll_in_turn(backend).await?;
+            drop(self.follow().await);
         }
         Ok(changed.change)
     }
@@ -175,11 +176,7 @@ impl Shared {
     /// applied, by their fields.
     pub(super) async fn follow(&self) -> BTreeMap<String, String> {
         let mut applied = self.applied.lock().await;
-        let (entries, time) = {
-            let known = self.known();
-            let now_millis = self.now_millis_of(&known);
-            (Arc::clone(&known.entries), StoreTime { now_millis, generation: known.generation })
-        };
+        let (entries, time) = self.present();
         let errors = applied.follow(&entries, &self.target, time).await;
         drop(entries);
         let mut known = self.known();
@@ -188,6 +185,26 @@ impl Shared {
         }
         known.error = errors.values().next().cloned();
         errors
+    }
+
+    /// Applies one override to the policies of this process, or ends it.
+    pub(super) async fn follow_one(&self, field: &str) -> Result<(), OverrideError> {
+        let mut applied = self.applied.lock().await;
+        let (entries, time) = self.present();
+        let entry = entries.get(field).cloned();
+        // The next change finds no other handle, and need not copy all entries.
+        drop(entries);
+        let mut can_block = true;
+        let followed =
+            applied.follow_one(field, entry.as_ref(), &self.target, time, &mut can_block).await;
+        followed.map_err(|message| OverrideError::NotApplied { message })
+    }
+
+    fn present(&self) -> (Arc<Entries>, StoreTime) {
+        let known = self.known();
+        let now_millis = self.now_millis_of(&known);
+        let time = StoreTime { now_millis, generation: known.generation };
+        (Arc::clone(&known.entries), time)
     }
 
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {

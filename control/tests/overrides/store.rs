@@ -107,3 +107,70 @@ async fn what_an_operator_sets_in_an_emptied_redis_joins_what_was_lost() {
     assert_eq!(change.before, None);
     assert_eq!(one.policy.charge(1, 1).quota().limit(), 8);
 }
+
+/// A primary that had not copied its last changes before it failed over, or a snapshot from before.
+#[tokio::test]
+async fn changes_that_an_older_copy_of_the_data_lacks_are_put_back() {
+    let server = Server::start();
+    let one = instance(&server.url()).await;
+    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
+    one.overrides.set(new(Some(1), quota("6/min"), None)).await.expect("set");
+    server.ask::<()>("COPY plim:{overrides}:entries {overrides}");
+    one.overrides.set(new(Some(2), quota("7/min"), None)).await.expect("set");
+    one.overrides.remove("api", Some("1"), "dora", "done").await.expect("removed");
+    server.ask::<()>("COPY {overrides} plim:{overrides}:entries REPLACE");
+    let start = Instant::now();
+    while stored(&server).await != ["all=5/min", "2=7/min"] {
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", stored(&server).await);
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Values that another program has written.
+#[tokio::test]
+async fn what_is_no_override_is_skipped() {
+    let server = Server::start();
+    let one = instance(&server.url()).await;
+    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
+    for value in ["x", "1", "1 2", "1 0 {}", "1 0 {\"policy\":1}", "9999999999999999999999 0 x"] {
+        let mut connection = server.client().get_connection().expect("a connection");
+        let mut set = redis::cmd("HSET");
+        set.arg("plim:{overrides}:entries").arg(format!("api:{value}")).arg(value);
+        set.query::<()>(&mut connection).expect("set");
+    }
+    assert_eq!(stored(&server).await, ["all=5/min"]);
+    one.overrides.set(new(Some(1), quota("6/min"), None)).await.expect("set");
+    assert_eq!(stored(&server).await, ["all=5/min", "1=6/min"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_overrides_apply_everywhere_and_come_back() {
+    let server = Server::start();
+    let (one, two) = (instance(&server.url()).await, instance(&server.url()).await);
+    let start = Instant::now();
+    for key in 0..Overrides::MAX as u64 {
+        one.overrides.set(new(Some(key), quota("5/min"), None)).await.expect("set");
+    }
+    eprintln!("{} overrides set in {:?}", Overrides::MAX, start.elapsed());
+    let start = Instant::now();
+    while two.policy.key_quotas().len() < Overrides::MAX {
+        assert!(start.elapsed() < Duration::from_secs(30));
+        sleep(Duration::from_millis(10)).await;
+    }
+    eprintln!("known to another instance {:?} later", start.elapsed());
+    let error = two.overrides.set(new(Some(1 << 40), quota("5/min"), None)).await;
+    assert!(matches!(error, Err(OverrideError::TooMany)), "{error:?}");
+    let start = Instant::now();
+    let three = instance(&server.url()).await;
+    eprintln!("known to a new instance {:?} after its start", start.elapsed());
+    assert_eq!(three.overrides.list().len(), Overrides::MAX);
+    assert_eq!(three.policy.key_quotas().len(), Overrides::MAX);
+    drop((one, two));
+    server.ask::<()>("FLUSHALL");
+    let start = Instant::now();
+    while stored(&server).await.len() != Overrides::MAX {
+        assert!(start.elapsed() < Duration::from_secs(30));
+        sleep(Duration::from_millis(10)).await;
+    }
+    eprintln!("put back after {:?}", start.elapsed());
+}
