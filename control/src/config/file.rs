@@ -46,3 +46,27 @@ impl File {
         is_settled.then_some(now)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+
+    use super::*;
+
+    #[test]
+    fn a_text_that_is_being_written_is_not_taken() {
+        let path = env::temp_dir().join(format!("plimsoll-settled-{}", std::process::id()));
+        let file = File::new(&path);
+        let mut settled = |text: &str| {
+            fs::write(&path, text).unwrap();
+            file.read_settled().map(Result::unwrap)
+        };
+        assert_eq!(settled("policies.api"), None);
+        assert_eq!(settled("policies.api = '1/s'"), None);
+        assert_eq!(settled("policies.api = '1/s'"), Some(b"policies.api = '1/s'".to_vec()));
+        assert_eq!(settled(""), None);
+        fs::remove_file(&path).unwrap();
+        assert!(file.read_settled().is_none());
+        assert!(file.read_settled().unwrap().is_err());
+    }
+}

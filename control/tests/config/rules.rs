@@ -1,5 +1,7 @@
 //! What the fields of a rule do to requests.
 
+use std::net::SocketAddr;
+
 use axum::{
     Router,
     body::Body,
@@ -9,7 +11,6 @@ use axum::{
 };
 use plimsoll::Limiter;
 use plimsoll_control::{Claims, Config, Format};
-use std::net::SocketAddr;
 use tower::ServiceExt;
 
 /// Sends requests to a router with the limits of a text. Each is a method, a path and headers.
@@ -107,6 +108,20 @@ async fn each_key_has_a_budget() {
         assert_eq!(app.left("GET /users/1", &[]).await, Some(8));
         assert_eq!(app.left("GET /users/2", &[]).await, Some(if same { 7 } else { 8 }), "{key}");
     }
+}
+
+#[tokio::test]
+async fn a_key_of_several_parts_needs_all_of_them() {
+    let app = with_key("{ all_of = [{ header = 'x-a' }, { cookie = 'id' }] }");
+    for (cookie, expected) in [("id=1", 8), ("id=2", 7)] {
+        assert_eq!(app.left("GET /", &[("cookie", cookie)]).await, Some(expected), "shared");
+    }
+    // Without the address of the peer, all clients would share a key.
+    let text = "policies.p = '9/h'\nrules = [{ policy = 'p', key = { all_of = ['peer_ip', { header = 'x-a' }] } }]";
+    let layer = Config::from_text(text, Format::Toml).unwrap().layer(&Limiter::in_memory());
+    let app = Router::new().route("/", any(|| async {})).layer(layer.unwrap());
+    let response = app.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(response.status().as_u16(), 500);
 }
 
 #[tokio::test]
