@@ -1,9 +1,19 @@
 //! The admin API: who may do what, what it answers, and attacks.
 
-use std::time::Duration;
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use axum::{Router, body::Body, response::Response};
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    response::Response,
+};
 use http::{Request, StatusCode};
+use http_body::Frame;
 use http_body_util::BodyExt;
 use plimsoll::{Limiter, Policy};
 use plimsoll_control::{
@@ -321,6 +331,31 @@ async fn a_long_body_and_a_strange_key_do_no_harm() {
         assert_eq!(reply.body["found"], true, "{key:?}: {}", reply.body);
     }
     assert_eq!(service.get("offenders?policy=demo").await.as_array().unwrap().len(), 7);
+}
+
+/// A body whose end never comes.
+struct Endless;
+
+impl http_body::Body for Endless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Pending
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_without_an_end_is_given_up() {
+    let service = service();
+    let request = Request::post("/admin/api/reset")
+        .header("authorization", WRITE)
+        .header("content-type", "application/json");
+    let response = service.send(request.body(Body::new(Endless)).unwrap()).await;
+    assert_eq!(response.status(), 408);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@
 //! | variable | is |
 //! |---|---|
 //! | `ADDR` | the address to listen on; else `127.0.0.1:3000` |
-//! | `REDIS_URL` | the Redis that counts; else this process counts |
+//! | `REDIS_URL` | the Redis that counts, and keeps what operators change; else what `CONFIG` says, or this process counts |
 //! | `CONFIG` | a file with the limits, which is read again when it changes; else `limits.toml` beside this program |
 //! | `ADMIN_TOKEN` | the token of the operator; else a random one |
 //!
@@ -49,19 +49,20 @@ async fn main() -> Result<(), Box<dyn Error>> {
     config.watch();
     let registry = config.registry().clone();
 
-    // The keys of the shop are names of customers, which operators may see.
     let (limiter, overrides) = match env::var("REDIS_URL") {
         Ok(url) => {
             let limiter = Limiter::new(RedisStore::connect(&url).await?);
             let overrides = Overrides::connect(&url, registry.clone(), limiter.clone()).await?;
-            (limiter, overrides.show_keys())
+            (limiter, overrides)
         }
         Err(_) => {
-            let limiter = Limiter::in_memory();
+            let limiter = config.store().connect().await?;
             let overrides = Overrides::in_memory(registry.clone(), limiter.clone());
-            (limiter, overrides.show_keys())
+            (limiter, overrides)
         }
     };
+    // The keys of the shop are names of customers, which operators may see.
+    let overrides = overrides.show_keys();
     let offenders = Offenders::new(OFFENDERS).show_keys();
     offenders.share(&overrides);
     let activity = Activity::new(offenders);

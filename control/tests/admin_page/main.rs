@@ -26,12 +26,17 @@ use browser::{Browser, ENTER, ESCAPE, TAB};
 const SCREENS: [(&str, u32, u32); 2] = [("phone", 390, 844), ("desk", 1280, 900)];
 const SCHEMES: [&str; 2] = ["light", "dark"];
 
+/// The limits of the example.
+const LIMITS: &str = include_str!("../../examples/admin/limits.toml");
+
 const SCRIPT: &str = "<script>alert(1)</script>";
 
 #[test]
 fn an_operator_raises_a_limit_for_all_processes() {
     let redis = Server::start();
-    let shop = [start(&redis), start(&redis)];
+    let file = redis.dir.join("limits.toml");
+    fs::write(&file, LIMITS).unwrap();
+    let shop = [start(&redis, &file), start(&redis, &file)];
     let browser = Browser::start();
     browser.show_as(1280, 900, "light");
     browser.open(&format!("http://{}/admin", shop[0].address));
@@ -42,13 +47,15 @@ fn an_operator_raises_a_limit_for_all_processes() {
     block_and_unblock(&browser, &shop);
     raise_the_limit(&browser, &shop);
     show_and_check(&browser);
+    see_a_mistake_in_the_file(&browser, &file);
     sign_out(&browser);
     assert_eq!(browser.complaints(), [] as [String; 0]);
 }
 
-fn start(redis: &Server) -> Example {
+fn start(redis: &Server, file: &Path) -> Example {
     let mut program = example::program("admin");
-    example::start_program(program.env("REDIS_URL", redis.url()).env("ADMIN_TOKEN", "s3cret"))
+    program.env("REDIS_URL", redis.url()).env("ADMIN_TOKEN", "s3cret").env("CONFIG", file);
+    example::start_program(&mut program)
 }
 
 fn ask(shop: &Example, key: &str) -> u16 {
@@ -166,6 +173,16 @@ fn show_and_check(browser: &Browser) {
         }
     }
     browser.show_as(1280, 900, "light");
+}
+
+fn see_a_mistake_in_the_file(browser: &Browser, file: &Path) {
+    fs::write(file, LIMITS.replace("5/10s", "5 in 10s")).unwrap();
+    browser.wait_for_text("status", "refused");
+    browser.wait_for_text("status", "5 in 10s");
+    check_access(browser, "with a mistake in the file");
+    fs::write(file, LIMITS.replace("5/10s", "6/10s")).unwrap();
+    browser.wait_for_text("status", "version 2 in force");
+    browser.wait_for_text("policy-list", "6/10s");
 }
 
 fn sign_out(browser: &Browser) {
