@@ -21,7 +21,10 @@ export function chart() {
 
 /** Draws the rates, and describes them for those who do not see them. */
 export function draw(svg, rates) {
-  const { allowed, denied, would_deny: wouldDeny, seconds_per_sample: seconds } = rates;
+  const seconds = rates.seconds_per_sample;
+  // The last sample is not over, and would look like a drop.
+  const [allowed, denied, wouldDeny] = [rates.allowed, rates.denied, rates.would_deny]
+    .map((values) => (values.length > 1 ? values.slice(0, -1) : values));
   const total = allowed.map((value, place) => value + denied[place]);
   const most = Math.max(1, ...total, ...wouldDeny);
   const [top, bottom, line] = svg.children;
