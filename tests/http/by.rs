@@ -163,6 +163,12 @@ fn costs() {
     assert_eq!(of("POST", "/search"), 7);
     assert_eq!(of("HEAD", "/x"), 2);
     assert_eq!([of("GET", "/x"), of("PUT", "/x"), of("GET", "/y")], [2, 1, 1]);
+    let by_method = |parts: &Parts| if parts.method == http::Method::PUT { 3 } else { 1 };
+    let table = cost::by_route_or_else([("/search", 2), ("/free", 0)], by_method);
+    let of = |method: &str, path: &str| table(&parts(Request::builder().method(method).uri(path)));
+    assert_eq!([of("PUT", "/search"), of("PUT", "/"), of("GET", "/")], [2, 3, 1]);
+    // Another spelling costs no less than the request that was sent.
+    assert_eq!([of("PUT", "/%66ree"), of("GET", "/%73earch")], [3, 2]);
     assert!(route::is("POST /a")(&parts(Request::post("/a"))));
     assert!(!route::is("POST /a")(&parts(Request::get("/a"))));
 }
@@ -236,6 +242,8 @@ mod routes {
         let part = |name| by::path_param(name);
         assert_eq!(seen(part("id"), "/things/7/parts/8").await, Some(known("7")));
         assert_eq!(seen(part("part"), "/things/7/parts/8").await, Some(known("8")));
+        let owned = by::path_param("part".to_owned());
+        assert_eq!(seen(owned, "/things/7/parts/8").await, Some(known("8")));
         assert_eq!(seen(part("id"), "/things/%41%62/parts/8").await, Some(known("Ab")));
         assert_eq!(seen(part("id"), "/things/100%/parts/8").await, Some(known("100%")));
         assert_eq!(seen(part("path"), "/files/a/b%20c").await, Some(known("a/b c")));

@@ -57,7 +57,7 @@ mod tests {
     fn a_text_that_is_being_written_is_not_taken() {
         let path = env::temp_dir().join(format!("plimsoll-settled-{}", std::process::id()));
         let file = File::new(&path);
-        let mut settled = |text: &str| {
+        let settled = |text: &str| {
             fs::write(&path, text).unwrap();
             file.read_settled().map(Result::unwrap)
         };

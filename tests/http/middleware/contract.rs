@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::Full;
+use http_body_util::{Empty, Full};
 use plimsoll::{Limiter, RateLimitLayer};
 use tower::{
     BoxError, Layer, Service, ServiceBuilder, ServiceExt, buffer::BufferLayer, service_fn,
@@ -83,6 +83,23 @@ where
         statuses.push(response.status().as_u16());
     }
     statuses
+}
+
+/// Between readiness and the call, the inner service stays the one that is ready.
+#[tokio::test]
+async fn a_layer_updates_a_service_that_runs() {
+    let (limiter, _) = limiter();
+    let old = RateLimitLayer::new(limiter.clone(), rule("api", "1/min"));
+    let new = RateLimitLayer::new(limiter, rule("api", "3/min"));
+    let mut service = old.layer(Strict::new());
+    let mut status = async |layer: &RateLimitLayer| {
+        let request = get("/");
+        let service = ServiceExt::<Request<Empty<Bytes>>>::ready(&mut service).await.unwrap();
+        layer.update(service);
+        service.call(request).await.unwrap().status().as_u16()
+    };
+    assert_eq!([status(&old).await, status(&old).await], [200, 429]);
+    assert_eq!([status(&new).await, status(&new).await, status(&new).await], [200, 200, 429]);
 }
 
 #[tokio::test]
