@@ -1,9 +1,14 @@
 //! The configuration of the admin page.
 
+use std::sync::Arc;
+
 use plimsoll::Limiter;
 
 use super::{Access, Activity};
 use crate::{Config, Overrides, Registry};
+
+/// The state that all handlers share.
+pub(super) type Shared = Arc<AdminConfig>;
 
 /// The parts that the admin page shows and changes, and the access to them.
 #[derive(Debug, Clone)]

@@ -13,7 +13,7 @@ use http::{
     },
 };
 
-use super::{Role, problem::Problem, router::Shared};
+use super::{Role, config::Shared, problem::Problem};
 
 /// The page loads its own files and nothing else. It writes no HTML from texts.
 const POLICY: HeaderValue = HeaderValue::from_static(

@@ -8,10 +8,7 @@ use axum::{
     routing::{any, get, post},
 };
 
-use super::{AdminConfig, api, guard, page};
-
-/// The state that all handlers share.
-pub(super) type Shared = Arc<AdminConfig>;
+use super::{AdminConfig, api, config::Shared, guard, page};
 
 /// Creates the routes of the admin page and its API, which are relative to the path of the page.
 ///

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     AuditAction, NewAuditEntry, NewOverride, OverrideError, OverrideKind, Registered,
-    admin::{Operator, problem::Problem, router::Shared},
+    admin::{Operator, config::Shared, problem::Problem},
     overrides::digest,
 };
 

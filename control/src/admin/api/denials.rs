@@ -18,9 +18,9 @@ use http::StatusCode;
 use tokio::sync::mpsc::Receiver;
 
 use crate::admin::{
+    config::Shared,
     denials::{Denial, MAX_LISTENERS},
     problem::Problem,
-    router::Shared,
 };
 
 /// Returns the stream of denials, with the recent ones first.

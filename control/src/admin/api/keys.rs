@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::lookup;
-use crate::admin::{problem::Problem, router::Shared};
+use crate::admin::{config::Shared, problem::Problem};
 
 #[derive(Deserialize)]
 pub(in crate::admin) struct OfKey {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::lookup;
 use crate::{
     AuditEntry, Offender,
-    admin::{problem::Problem, router::Shared},
+    admin::{config::Shared, problem::Problem},
 };
 
 /// The entries that a request may ask for.

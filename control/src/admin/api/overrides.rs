@@ -12,8 +12,8 @@ use crate::{
     NewOverride, Override, OverrideKind,
     admin::{
         Operator,
+        config::Shared,
         problem::{Problem, capitalized},
-        router::Shared,
         time,
     },
 };

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Registered,
-    admin::{Activity, rates::SAMPLE, router::Shared},
+    admin::{Activity, config::Shared, rates::SAMPLE},
 };
 
 /// Returns all policies.

@@ -4,7 +4,7 @@ use axum::{Json, extract::State};
 use http::{Method, StatusCode, Uri, request::Parts};
 use serde_json::{Value, json};
 
-use crate::admin::{problem::Problem, router::Shared};
+use crate::admin::{config::Shared, problem::Problem};
 
 /// Returns the operator who asks, or `null`. So the page knows if it has to ask for a token.
 pub(in crate::admin) async fn session(State(shared): State<Shared>, parts: Parts) -> Json<Value> {

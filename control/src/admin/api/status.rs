@@ -5,7 +5,7 @@ use plimsoll::store::{BreakerStatus, MemoryStats, Status};
 use serde_json::{Value, json};
 
 use super::lookup::seconds;
-use crate::{Config, OverridesStatus, admin::router::Shared};
+use crate::{Config, OverridesStatus, admin::config::Shared};
 
 /// Returns the status of this process and its store.
 pub(in crate::admin) async fn status(State(shared): State<Shared>) -> Json<Value> {

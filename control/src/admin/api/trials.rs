@@ -4,7 +4,7 @@ use axum::{Json, extract::State};
 use plimsoll::TrialCounts;
 use serde_json::{Value, json};
 
-use crate::admin::router::Shared;
+use crate::admin::config::Shared;
 
 /// Returns the policies on trial, with the numbers of requests by both verdicts.
 pub(in crate::admin) async fn trials(State(shared): State<Shared>) -> Json<Value> {
