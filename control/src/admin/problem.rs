@@ -36,6 +36,14 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "The store cannot answer", detail)
     }
 
+    /// The error of a request that only reads.
+    pub(super) fn of_read(error: OverrideError) -> Self {
+        match error {
+            OverrideError::Unavailable { message, .. } => Self::unavailable(message),
+            other => other.into(),
+        }
+    }
+
     /// Adds what is allowed.
     pub(super) fn allowed(self, allowed: impl Into<String>) -> Self {
         Self { allowed: Some(allowed.into()), ..self }

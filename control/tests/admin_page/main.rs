@@ -33,7 +33,7 @@ const SCRIPT: &str = "<script>alert(1)</script>";
 
 #[test]
 fn an_operator_raises_a_limit_for_all_processes() {
-    let redis = Server::start();
+    let mut redis = Server::start();
     let file = redis.dir.join("limits.toml");
     fs::write(&file, LIMITS).unwrap();
     let shop = [start(&redis, &file), start(&redis, &file)];
@@ -48,8 +48,10 @@ fn an_operator_raises_a_limit_for_all_processes() {
     raise_the_limit(&browser, &shop);
     show_and_check(&browser);
     see_a_mistake_in_the_file(&browser, &file);
-    sign_out(&browser);
     assert_eq!(browser.complaints(), [] as [String; 0]);
+    redis.kill();
+    see_why_there_is_no_data(&browser);
+    sign_out(&browser);
 }
 
 fn start(redis: &Server, file: &Path) -> Example {
@@ -183,6 +185,17 @@ fn see_a_mistake_in_the_file(browser: &Browser, file: &Path) {
     fs::write(file, LIMITS.replace("5/10s", "6/10s")).unwrap();
     browser.wait_for_text("status", "version 2 in force");
     browser.wait_for_text("policy-list", "6/10s");
+}
+
+/// Redis does not answer. The page shows what this process knows, and why the rest is missing.
+fn see_why_there_is_no_data(browser: &Browser) {
+    browser.wait_for_text("status", "open");
+    browser.wait_for_text("audit-list", "No data because the store cannot answer");
+    browser.wait_for_text("offender-list", "Only of this process");
+    browser.wait_for_text("offender-list", "mallory");
+    browser.wait_for_text("override-list", "their launch");
+    browser.wait_for_text("connection", "live");
+    check_access(browser, "without Redis");
 }
 
 fn sign_out(browser: &Browser) {

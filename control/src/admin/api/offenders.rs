@@ -52,7 +52,7 @@ pub(in crate::admin) async fn offenders(
     let count = count.unwrap_or(20).min(MAX_ENTRIES);
     let offenders = shared.activity.offenders();
     Ok(Json(match scope {
-        Scope::Fleet => offenders.top_of_fleet(&policy, count).await?,
+        Scope::Fleet => offenders.top_of_fleet(&policy, count).await.map_err(Problem::of_read)?,
         Scope::Process => offenders.top(&policy, count),
     }))
 }
@@ -66,5 +66,6 @@ pub(in crate::admin) async fn audit(
         let allowed = format!("the parameter \"count\" of 0 to {MAX_ENTRIES}");
         return Err(Problem::invalid("The number of entries is not a number", allowed));
     };
-    Ok(Json(shared.overrides.audit(count.unwrap_or(50).min(MAX_ENTRIES)).await?))
+    let entries = shared.overrides.audit(count.unwrap_or(50).min(MAX_ENTRIES)).await;
+    Ok(Json(entries.map_err(Problem::of_read)?))
 }
