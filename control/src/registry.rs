@@ -101,8 +101,8 @@ impl Registry {
         Ok(entry)
     }
 
-    /// Replaces all policies of a file by these. A policy that stays keeps what its keys have spent, its
-    /// overrides, and whether it is switched off.
+    /// Replaces all policies of a file by these, and returns them by name. A policy that stays keeps what
+    /// its keys have spent, its overrides, and whether it is switched off.
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ impl Registry {
         &self,
         source: &Source,
         new: Vec<(Policy, KeyType)>,
-    ) -> Result<(), RegistryError> {
+    ) -> Result<BTreeMap<String, Registered>, RegistryError> {
         let mut policies = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for (policy, _) in &new {
             if let Some(entry) = policies.get(policy.name()) {
@@ -122,20 +122,19 @@ impl Registry {
         policies.retain(|name, entry| {
             entry.configured().1 != *source || new.iter().any(|(policy, _)| policy.name() == name)
         });
-        for (policy, keys) in new {
-            match policies.get(policy.name()) {
-                Some(entry) if entry.configured().1 == *source => {
-                    entry.set_configured(policy.quota(), source.clone());
-                    entry.0.keys.store(Arc::new(keys));
+        let replaced = new.into_iter().map(|(policy, keys)| {
+            let name = policy.name().to_owned();
+            let entry = match policies.get(&name) {
+                Some(entry) => {
+                    entry.replace(policy.quota(), source, keys);
+                    entry.clone()
                 }
-                Some(_) => {}
-                None => {
-                    let name = policy.name().to_owned();
-                    policies.insert(name, Registered::new(policy, source.clone(), keys));
-                }
-            }
-        }
-        Ok(())
+                None => Registered::new(policy, source.clone(), keys),
+            };
+            policies.insert(name.clone(), entry.clone());
+            (name, entry)
+        });
+        Ok(replaced.collect())
     }
 
     /// Removes a policy, such as one that the configuration no longer has.
@@ -178,6 +177,14 @@ impl Registered {
             return Err(RegistryError::unit(policy, self.policy()));
         }
         Ok(())
+    }
+
+    /// Replaces what a file says. A policy of another source stays as it is.
+    fn replace(&self, quota: Quota, source: &Source, keys: KeyType) {
+        if self.configured().1 == *source {
+            self.set_configured(quota, source.clone());
+            self.0.keys.store(Arc::new(keys));
+        }
     }
 
     /// Returns the policy. Its quota is the one in force.

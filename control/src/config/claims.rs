@@ -1,4 +1,4 @@
-//! What an earlier layer knows about a request.
+//! The claims that an earlier layer leaves in a request.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -11,6 +11,31 @@ use super::{
 use crate::registry::Registry;
 
 /// Limits from a file. Clones share the configuration that is in force.
+///
+/// The [guide](crate::guide::config) has the fields, and complete examples in each format.
+///
+/// ```no_run
+/// use axum::{Router, routing::get};
+/// use plimsoll_control::Config;
+///
+/// # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = Config::from_path("limits.toml")?;
+/// config.watch();
+/// let limiter = config.store().connect().await?;
+/// let app: Router =
+///     Router::new().route("/", get(|| async { "hello" })).layer(config.layer(&limiter)?);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A text that has a mistake is an error, which shows the line:
+///
+/// ```
+/// use plimsoll_control::{Config, Format};
+///
+/// let error = Config::from_text("policies.api = \"100/fortnight\"", Format::Toml).unwrap_err();
+/// assert_eq!((error.line(), error.column()), (Some(1), Some(16)));
+/// ```
 #[derive(Clone)]
 pub struct Config(Arc<Shared>);
 

@@ -35,9 +35,14 @@ struct Report {
 struct Place {
     line: usize,
     column: usize,
-    width: usize,
+    /// The text of the line, or a part of it if it is long.
     text: String,
+    /// The part of the text that is underlined, in characters.
+    underlined: Range<usize>,
 }
+
+/// The most characters of a line, of a message, and of what is allowed.
+const MAX_CHARS: [usize; 3] = [120, 400, 800];
 
 impl ConfigError {
     pub(super) fn unreadable(file: &str, error: &io::Error) -> Self {
@@ -53,11 +58,12 @@ impl ConfigError {
 
     pub(super) fn of(mistake: Mistake, file: &str, text: &str) -> Self {
         let Mistake { message, span, allowed, nearest } = mistake;
+        let [_, max_message, max_allowed] = MAX_CHARS;
         Self(Arc::new(Report {
-            message,
+            message: short(message, max_message),
             file: file.into(),
             place: span.map(|span| Place::new(text, span)),
-            allowed,
+            allowed: allowed.map(|allowed| short(allowed, max_allowed)),
             help: nearest.map(|nearest| format!("did you mean `{nearest}`?")),
         }))
     }
@@ -93,20 +99,30 @@ impl Place {
         let (start, end) = (floor(span.start), floor(span.end));
         let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
         let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
-        let line = text[line_start..line_end].trim_end();
-        let shown_end = end.clamp(start, line_start + line.len().max(start - line_start));
+        let (before, width) = (
+            text[line_start..start].chars().count(),
+            text[start..end.clamp(start, line_end)].trim_end().chars().count().max(1),
+        );
+        let line: Vec<char> = masked(text[line_start..line_end].trim_end());
+        // Of a long line, the part around the mistake is shown.
+        let [max, ..] = MAX_CHARS;
+        let first =
+            if line.len() > max { before.saturating_sub(max / 3).min(line.len()) } else { 0 };
+        let shown = &line[first..line.len().min(first + max)];
+        let at = before - first;
         Self {
             line: text[..start].matches('\n').count() + 1,
-            column: text[line_start..start].chars().count() + 1,
-            width: text[start..shown_end].chars().count().max(1),
-            text: masked(line),
+            column: before + 1,
+            text: shown.iter().collect(),
+            underlined: at..(at + width).min(shown.len().max(at + 1)),
         }
     }
 }
 
 /// Returns a line without the user and the password of a URL, and without secrets. The columns stay.
-fn masked(line: &str) -> String {
-    let mut text: Vec<char> = line.replace('\t', " ").chars().collect();
+fn masked(line: &str) -> Vec<char> {
+    let printable = |c: char| if c.is_control() { ' ' } else { c };
+    let mut text: Vec<char> = line.chars().map(printable).collect();
     let is_in_word = |c: &char| !c.is_whitespace() && !matches!(c, '"' | '\'');
     for word in text.chunk_by_mut(|one, other| is_in_word(one) == is_in_word(other)) {
         if let Some(end) = word.iter().rposition(|c| *c == '@') {
@@ -120,7 +136,15 @@ fn masked(line: &str) -> String {
     for digits in text.chunk_by_mut(are_digits).filter(|digits| is_secret && digits.len() >= 16) {
         digits.fill('*');
     }
-    text.into_iter().collect()
+    text
+}
+
+/// Returns a text, or its start if it is long.
+fn short(text: String, max: usize) -> String {
+    match text.char_indices().nth(max) {
+        Some((end, _)) => format!("{}..", &text[..end]),
+        None => text,
+    }
 }
 
 impl fmt::Display for ConfigError {
@@ -130,10 +154,10 @@ impl fmt::Display for ConfigError {
         let number = place.as_ref().map_or(String::new(), |place| place.line.to_string());
         let margin = " ".repeat(number.len() + 1);
         match place {
-            Some(Place { line, column, width, text }) => {
+            Some(Place { line, column, text, underlined }) => {
                 write!(f, "\n{margin}--> {file}:{line}:{column}\n{margin} |")?;
                 write!(f, "\n {number} | {text}\n{margin} | ")?;
-                write!(f, "{}{}", " ".repeat(column - 1), "^".repeat(*width))?;
+                write!(f, "{}{}", " ".repeat(underlined.start), "^".repeat(underlined.len()))?;
             }
             None => write!(f, "\n{margin}--> {file}")?,
         }

@@ -1,6 +1,6 @@
 //! A configuration without mistakes, from which rules are made.
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
 use plimsoll::{Charges, Policy, by::ClientIp};
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     key_type::{KeyType, MAX_PARTS},
-    registry::{Registry, Source},
+    registry::{Registered, Registry, Source},
 };
 
 /// A configuration whose values and references are all valid.
@@ -21,6 +21,8 @@ pub(super) struct Plan {
     spec: FileSpec,
     client_ip: ClientIp,
     policies: Vec<(Policy, KeyType)>,
+    /// The policies of the program that the rules name.
+    of_program: BTreeMap<String, Registered>,
     store: StoreConfig,
 }
 
@@ -35,17 +37,18 @@ impl Plan {
         let policies = policies(&spec)?;
         let rules = spec.rules.iter().flatten();
         let names: Vec<_> = policies.iter().map(|policy| policy.name()).collect();
+        let mut of_program = BTreeMap::new();
         for rule in rules.clone() {
-            let spec = &rule.value;
-            for name in policies_of(spec) {
-                let of_program =
-                    registry.get(&name.value).is_some_and(|it| it.configured().1 == Source::Code);
-                if !names.contains(&&*name.value) && !of_program {
+            for name in policies_of(&rule.value).filter(|it| !names.contains(&&*it.value)) {
+                let found = registry.get(&name.value);
+                let found = found.filter(|policy| policy.configured().1 == Source::Code);
+                let policy = found.ok_or_else(|| {
                     let mistake = Mistake::unknown("policy", &name.value, names.iter().copied());
-                    return Err(mistake.at(name.span.clone()));
-                }
+                    mistake.at(name.span.clone())
+                })?;
+                of_program.insert(name.value.clone(), policy);
             }
-            validate(spec)?;
+            validate(&rule.value)?;
         }
         let mut lines = 0;
         for rule in rules {
@@ -61,7 +64,7 @@ impl Plan {
             (policy, keys)
         };
         let policies = policies.into_iter().map(typed).collect();
-        Ok(Self { spec, client_ip, policies, store })
+        Ok(Self { spec, client_ip, policies, of_program, store })
     }
 
     /// Returns whether the configuration has rules.
@@ -79,12 +82,16 @@ impl Plan {
         registry: &Registry,
         source: &Source,
     ) -> Result<(Rules, StoreConfig), Mistake> {
-        registry.replace(source, self.policies).map_err(|error| {
+        let mut policies = registry.replace(source, self.policies).map_err(|error| {
             let mut named = self.spec.policies.0.iter().map(|(name, _)| name);
             let found = named.find(|name| name.value == error.policy());
             found.map_or_else(|| Mistake::new(&error), |name| name.mistake(&error))
         })?;
-        Ok((Rules::new(self.spec, registry, &self.client_ip), self.store))
+        policies.extend(self.of_program);
+        let rules = Rules::new(self.spec, &policies, &self.client_ip);
+        // A rule is never left out silently. `new` has found all policies.
+        let rules = rules.ok_or_else(|| Mistake::new("a rule has no policy"))?;
+        Ok((rules, self.store))
     }
 }
 
@@ -113,7 +120,9 @@ fn client_ip(spec: Option<&At<ClientIpSpec>>) -> Result<ClientIp, Mistake> {
     let source = source.map_err(|error| Mistake::new(error).at(span.clone()))?;
     match &spec.ipv6_prefix {
         None => Ok(source),
-        Some(bits) => source.ipv6_prefix(bits.value).map_err(|error| bits.mistake(error)),
+        Some(bits) => {
+            source.ipv6_prefix(bits.get()).map_err(|error| Mistake::new(error).at(span.clone()))
+        }
     }
 }
 

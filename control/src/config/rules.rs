@@ -1,6 +1,6 @@
 //! The rules of a configuration, and the layer that they make.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use http::{Method, request::Parts};
 use plimsoll::{Limiter, RateLimitLayer, Rule, Tiers, by::ClientIp, cost, route};
@@ -11,7 +11,7 @@ use super::{
     keys::{self, Extract},
     spec::{FileSpec, HeadersSpec, RuleSpec, TierSpec, set},
 };
-use crate::registry::{Registered, Registry};
+use crate::registry::Registered;
 
 /// The rules of a configuration that is in force.
 pub(super) struct Rules {
@@ -21,9 +21,15 @@ pub(super) struct Rules {
 
 impl Rules {
     /// Makes the rules of a valid configuration whose policies are registered.
-    pub(super) fn new(spec: FileSpec, registry: &Registry, client_ip: &ClientIp) -> Self {
-        let rule = |rule: &At<RuleSpec>| make(&rule.value, registry, client_ip);
-        Self { rules: spec.rules.iter().flatten().filter_map(rule).collect(), spec }
+    /// It returns `None` if a policy is missing.
+    pub(super) fn new(
+        spec: FileSpec,
+        policies: &BTreeMap<String, Registered>,
+        client_ip: &ClientIp,
+    ) -> Option<Self> {
+        let rule = |rule: &At<RuleSpec>| make(&rule.value, policies, client_ip);
+        let rules = spec.rules.iter().flatten().map(rule).collect::<Option<_>>()?;
+        Some(Self { rules, spec })
     }
 
     /// Returns a layer with these rules over a limiter, or `None` without a rule.
@@ -44,11 +50,13 @@ impl Rules {
     }
 }
 
-/// Makes a rule. It is `None` if a policy was removed from the registry after the configuration was
-/// validated.
-fn make(spec: &RuleSpec, registry: &Registry, client_ip: &ClientIp) -> Option<Rule> {
+fn make(
+    spec: &RuleSpec,
+    policies: &BTreeMap<String, Registered>,
+    client_ip: &ClientIp,
+) -> Option<Rule> {
     let key = keys::extract(&spec.key.value, client_ip);
-    let choice = Choice::new(spec, registry)?;
+    let choice = Choice::new(spec, policies)?;
     let rule = choice.rule(key);
     let routes: Option<Vec<_>> =
         spec.only.as_ref().map(|only| only.value.iter().map(|it| route::is(&it.0)).collect());
@@ -60,7 +68,7 @@ fn make(spec: &RuleSpec, registry: &Registry, client_ip: &ClientIp) -> Option<Ru
         rule = with_costs(rule, spec);
     }
     for trial in &spec.trials {
-        rule = rule.trial(registry.get(&trial.value)?.policy().clone());
+        rule = rule.trial(policies.get(&trial.value)?.policy().clone());
     }
     rule = set(rule, spec.on_failure, Rule::with_on_failure);
     Some(if spec.shadow { rule.shadow() } else { rule })
@@ -91,14 +99,14 @@ struct Choice {
 }
 
 impl Choice {
-    fn new(spec: &RuleSpec, registry: &Registry) -> Option<Self> {
+    fn new(spec: &RuleSpec, policies: &BTreeMap<String, Registered>) -> Option<Self> {
         let policy = |(tier, policy): &(At<String>, At<String>)| {
-            Some((tier.value.clone(), registry.get(&policy.value)?))
+            Some((tier.value.clone(), policies.get(&policy.value)?.clone()))
         };
         Some(Self {
             tier: spec.tier.as_ref().map(|tier| tier.value.clone()),
             tiers: spec.tiers.0.iter().map(policy).collect::<Option<_>>()?,
-            otherwise: registry.get(&spec.policy.value)?,
+            otherwise: policies.get(&spec.policy.value)?.clone(),
         })
     }
 

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::registry::{Registry, Source};
 
-/// What the clones of a configuration, its layers and the task that watches the file share.
+/// The state that the clones of a configuration, its layers and the task that watches the file share.
 pub(super) struct Shared {
     pub(super) name: String,
     format: Format,

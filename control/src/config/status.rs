@@ -1,8 +1,9 @@
-//! Which configuration is in force.
+//! The state of a configuration.
 
 use super::ConfigError;
 
-/// Which configuration is in force, and the mistake of a newer one that is not.
+/// The state of a [`Config`](super::Config): the configuration that is in force, and the mistake of a
+/// newer one that is not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigStatus {
     version: u64,

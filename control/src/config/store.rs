@@ -8,8 +8,8 @@ use plimsoll::{
 };
 
 use super::{
-    document::{At, Mistake},
-    spec::{FileSpec, RegionsSpec, ResilienceSpec, StoreSpec, set},
+    document::Mistake,
+    spec::{FileSpec, RegionsSpec, ResilienceSpec, StoreSpec, Within, set},
 };
 
 /// The store of a configuration, and the resilience around it.
@@ -17,7 +17,7 @@ use super::{
 pub struct StoreConfig {
     stores: Stores,
     resilience: Resilience,
-    /// What the file says, to find out whether it has changed.
+    /// The fields of the file, which are compared with those of a later file.
     spec: (StoreSpec, ResilienceSpec),
 }
 
@@ -51,7 +51,7 @@ impl StoreConfig {
             }
             StoreSpec { memory: None, redis: Some(redis), regions: Some(regions) } => {
                 let home = regions.value.home.config()?;
-                let config = config_of(regions, &resilience)?;
+                let config = config_of(&regions.value, &resilience);
                 let local = redis.config()?;
                 Stores::Regions(Box::new(RegionStores { local, home, config }))
             }
@@ -120,18 +120,11 @@ impl StoreConfig {
     }
 }
 
-fn config_of(spec: &At<RegionsSpec>, resilience: &Resilience) -> Result<RegionsConfig, Mistake> {
-    let RegionsSpec { count, share_percent, home_deadline, .. } = &spec.value;
-    if count.value == 0 {
-        return Err(count.mistake("found 0").allowed("1 region or more"));
-    }
-    if let Some(share) = share_percent.as_ref().filter(|share| share.value > 100) {
-        return Err(share.mistake(format_args!("found {}", share.value)).allowed("0 to 100"));
-    }
-    let to = RegionsConfig::new(count.value).resilience(resilience.clone());
-    let share = share_percent.as_ref().map(|share| share.value);
-    let to = set(to, share, RegionsConfig::share_percent);
-    Ok(set(to, home_deadline.map(Into::into), RegionsConfig::home_deadline))
+fn config_of(spec: &RegionsSpec, resilience: &Resilience) -> RegionsConfig {
+    let RegionsSpec { count, share_percent, home_deadline, .. } = spec;
+    let to = RegionsConfig::new(count.get()).resilience(resilience.clone());
+    let to = set(to, share_percent.map(Within::get), RegionsConfig::share_percent);
+    set(to, home_deadline.map(Into::into), RegionsConfig::home_deadline)
 }
 
 impl PartialEq for StoreConfig {

@@ -190,6 +190,19 @@ fn texts_and_bytes_of_all_kinds_are_errors_and_no_panics() {
     });
     assert!(Config::from_text(&bomb, Format::Yaml).is_err());
 
+    // A message of a long line is short, and shows the mistake.
+    for (format, name, length) in
+        [(Format::Json, "x".to_owned(), 1_000_000), (Format::Json, "y".repeat(1_000_000), 10)]
+    {
+        let text =
+            format!("{{\"policies\": {{\"a\": \"1/s\"}}, {}\"{name}\": 1}}", " ".repeat(length));
+        let message = Config::from_text(&text, format).unwrap_err().to_string();
+        assert!(message.len() < 2_000 && message.contains("^^^"), "{message:.2000}");
+        assert!(message.contains(&format!("\"{name:.20}")), "{message}");
+    }
+    let escape = Config::from_text("\"\\u001b[31m\" = 1 # \t \u{7f}", Format::Toml).unwrap_err();
+    assert!(!escape.to_string().contains('\u{1b}'), "{escape}");
+
     let directory = Directory::new("bytes");
     let path = directory.path().join("limits.toml");
     for (bytes, message) in [

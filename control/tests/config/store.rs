@@ -43,3 +43,14 @@ async fn a_limiter_of_a_region_counts_in_two_redis() {
         assert_eq!(limiter.check(charge).await.unwrap().is_allowed(), allowed);
     }
 }
+
+#[tokio::test]
+async fn the_smallest_memory_counts() {
+    let text = format!("{RULES}\nstore.memory = {{ max_keys = 1, max_bytes = 0 }}");
+    let config = Config::from_text(&text, Format::Toml).unwrap();
+    let limiter = config.store().connect().await.unwrap();
+    let policy = config.registry().get("api").unwrap();
+    for key in ["alice", "bob", "alice"] {
+        assert!(limiter.check(policy.policy().charge(key, 1)).await.unwrap().is_allowed());
+    }
+}

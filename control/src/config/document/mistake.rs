@@ -7,7 +7,7 @@ use serde::de::{Error, Expected, Unexpected};
 /// A mistake in a configuration.
 #[derive(Debug, Clone, Default)]
 pub(in crate::config) struct Mistake {
-    /// What was found, in one line.
+    /// The value or text that was found, in one line.
     pub(in crate::config) message: String,
     /// The place in the text, in bytes.
     pub(in crate::config) span: Option<Range<usize>>,
@@ -59,7 +59,10 @@ impl Mistake {
         let list: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
         let allowed = if list.is_empty() { "none".to_owned() } else { list.join(", ") };
         let nearest = nearest(found, names).map(str::to_owned);
-        Self { nearest, ..Self::new(format_args!("unknown {what} `{found}`")).allowed(allowed) }
+        Self {
+            nearest,
+            ..Self::new(format_args!("unknown {what} `{}`", found.escape_debug())).allowed(allowed)
+        }
     }
 }
 

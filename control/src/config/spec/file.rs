@@ -8,7 +8,7 @@ use serde::{
     de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use super::{HeaderText, HeadersSpec, KeySpec, ResilienceSpec, Route, StoreSpec, Time};
+use super::{HeaderText, HeadersSpec, KeySpec, ResilienceSpec, Route, StoreSpec, Time, Within};
 use crate::config::document::{At, Entries};
 
 /// The limits of a service.
@@ -19,7 +19,7 @@ pub(in crate::config) struct FileSpec {
     /// The address of the JSON Schema, for editors.
     #[serde(rename = "$schema")]
     pub(in crate::config) schema: Option<String>,
-    /// Whether requests are limited. If false, every request passes. The default is true.
+    /// Requests are limited, unless this is false. The default is true.
     pub(in crate::config) enabled: Option<bool>,
     /// The policies by name.
     #[serde(default)]
@@ -29,10 +29,10 @@ pub(in crate::config) struct FileSpec {
     /// Routes whose requests pass without a charge.
     #[serde(default)]
     pub(in crate::config) exempt: Vec<Route>,
-    /// Whether CORS preflights pass without a charge. The default is false.
+    /// If true, CORS preflights pass without a charge. The default is false.
     #[serde(default)]
     pub(in crate::config) exempt_preflights: bool,
-    /// How the address of the client is found, for the key `client_ip`. The default is the other end of the
+    /// The source of the address of the client, for the key `client_ip`. The default is the other end of the
     /// connection.
     pub(in crate::config) client_ip: Option<At<ClientIpSpec>>,
     /// The headers of responses.
@@ -42,18 +42,18 @@ pub(in crate::config) struct FileSpec {
     pub(in crate::config) delay: Option<Time>,
     /// The longest time that is added at random to the wait in a denial. The default is `0s`.
     pub(in crate::config) jitter: Option<Time>,
-    /// Whether denials are plain text instead of problem documents. The default is false.
+    /// If true, denials are plain text instead of problem documents. The default is false.
     #[serde(default)]
     pub(in crate::config) plain_text: bool,
-    /// Where units are counted. The default is the memory of the process. A change needs a restart.
+    /// The store that counts units. The default is the memory of the process. A change needs a restart.
     #[serde(default)]
     pub(in crate::config) store: StoreSpec,
-    /// What happens while the store is slow or cannot answer. A change needs a restart.
+    /// The treatment of a store that is slow or cannot answer. A change needs a restart.
     #[serde(default)]
     pub(in crate::config) resilience: ResilienceSpec,
 }
 
-/// How the address of the client is found.
+/// The source of the address of the client.
 #[derive(Debug, PartialEq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table of `header` and `trusted_proxies`")]
@@ -65,7 +65,7 @@ pub(in crate::config) struct ClientIpSpec {
     #[serde(default)]
     pub(in crate::config) trusted_proxies: Vec<At<String>>,
     /// The number of leading bits of an IPv6 address that are charged, 1 to 128. The default is 64.
-    pub(in crate::config) ipv6_prefix: Option<At<u32>>,
+    pub(in crate::config) ipv6_prefix: Option<Within<1, 128>>,
 }
 
 /// A policy: its quota as a text, or a table with the quota and other fields.
@@ -119,7 +119,7 @@ impl<'de> Deserialize<'de> for PolicySpec {
 pub(in crate::config) struct RuleSpec {
     /// The name of the policy. With tiers, it is the policy of requests with none of them.
     pub(in crate::config) policy: At<String>,
-    /// Who is charged.
+    /// The client that is charged.
     pub(in crate::config) key: At<KeySpec>,
     /// The routes to which the rule applies. The default is all requests.
     pub(in crate::config) only: Option<At<Vec<Route>>>,
@@ -129,23 +129,23 @@ pub(in crate::config) struct RuleSpec {
     /// `"POST /reports" = 10` or `POST = 5`. A route takes precedence over a method.
     #[serde(default)]
     pub(in crate::config) costs: Entries<u64>,
-    /// Where the tier of a request is found.
+    /// The place of the tier in a request.
     pub(in crate::config) tier: Option<At<TierSpec>>,
     /// The names of the policies by tier.
     #[serde(default)]
     pub(in crate::config) tiers: Entries<At<String>>,
-    /// Whether the rule is decided and reported, but denies no request. The default is false.
+    /// If true, the rule is decided and reported, but denies no request. The default is false.
     #[serde(default)]
     pub(in crate::config) shadow: bool,
     /// The names of policies that are tried out on the requests of the rule.
     #[serde(default)]
     pub(in crate::config) trials: Vec<At<String>>,
-    /// What happens to a request while the store cannot answer: `local` (the default), `allow` or `deny`.
+    /// The treatment of a request while the store cannot answer: `local` (the default), `allow` or `deny`.
     #[cfg_attr(test, schemars(with = "Option<super::schema::OnFailureSchema>"))]
     pub(in crate::config) on_failure: Option<OnFailure>,
 }
 
-/// Where the tier of a request is found.
+/// The place of the tier in a request.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", expecting = "a table of `header` or `claim`")]

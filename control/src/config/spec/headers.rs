@@ -10,16 +10,16 @@ use super::HexSecret;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table of `draft11`, `x_ratelimit`, `partition_secret`")]
 pub(in crate::config) struct HeadersSpec {
-    /// Whether responses have `RateLimit-Policy` and `RateLimit`. The default is true.
+    /// Responses have `RateLimit-Policy` and `RateLimit`, unless this is false. The default is true.
     pub(in crate::config) draft11: Option<bool>,
-    /// What `X-RateLimit-Reset` counts, or `off` for no `X-RateLimit` headers. The default is `seconds`.
+    /// The unit of `X-RateLimit-Reset`, or `off` for no `X-RateLimit` headers. The default is `seconds`.
     pub(in crate::config) x_ratelimit: Option<ResetSpec>,
     /// 32 hexadecimal digits: the secret of the partition keys in `RateLimit`. The default is none, and
     /// no partition keys.
     pub(in crate::config) partition_secret: Option<HexSecret>,
 }
 
-/// What `X-RateLimit-Reset` counts.
+/// The unit of `X-RateLimit-Reset`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", expecting = "`seconds`, `epoch` or `off`")]

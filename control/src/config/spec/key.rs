@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::HeaderText;
 
-/// Who is charged. The names are those of the functions in `plimsoll::by`.
+/// The key of a rule: the client that is charged. The names are those of the functions in `plimsoll::by`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", expecting = "a key")]

@@ -10,6 +10,7 @@ mod schema;
 mod secret;
 mod store;
 mod texts;
+mod within;
 
 pub(super) use self::{
     file::{ClientIpSpec, FileSpec, PolicySpec, RuleSpec, TierSpec},
@@ -19,5 +20,6 @@ pub(super) use self::{
     resilience::{MemorySpec, ResilienceSpec},
     secret::{HexSecret, Secret},
     store::{RegionsSpec, StoreSpec},
-    texts::{HeaderText, Route, Text, Time, is_method},
+    texts::{HeaderText, Route, Text, Time, Timeout, is_method},
+    within::Within,
 };

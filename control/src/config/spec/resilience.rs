@@ -1,49 +1,48 @@
-//! What happens while the store is slow or cannot answer.
-
-use std::num::NonZero;
+//! The treatment of a store that is slow or cannot answer.
 
 use plimsoll::{BreakerConfig, MemoryConfig, Resilience};
 use serde::Deserialize;
 
-use super::{OrOff, Time, set};
+use super::{OrOff, Time, Timeout, Within, set};
 
-/// What happens while the store is slow or cannot answer.
+/// The treatment of a store that is slow or cannot answer.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table of `deadline`, `breaker`, `fallback` and others")]
 pub(in crate::config) struct ResilienceSpec {
     /// The longest time for which a check waits for the store. The default is `50ms`.
-    pub(in crate::config) deadline: Option<Time>,
-    /// When the circuit breaker opens, or `off`.
+    pub(in crate::config) deadline: Option<Timeout>,
+    /// The circuit breaker, or `off`.
     pub(in crate::config) breaker: Option<OrOff<BreakerSpec>>,
     /// The size of the memory store that decides while the store cannot answer, or `off`. The default is
     /// 100,000 keys in 64 MiB.
     pub(in crate::config) fallback: Option<OrOff<MemorySpec>>,
     /// The number of instances that share the limits while the store cannot answer. The default is 1.
-    pub(in crate::config) instances: Option<NonZero<u32>>,
-    /// Whether a key that was just denied is denied again without the store. The default is true.
+    pub(in crate::config) instances: Option<Within<1, { u32::MAX }>>,
+    /// A key that was just denied is denied again without the store, unless this is false. The default is
+    /// true.
     pub(in crate::config) deny_cache: Option<bool>,
-    /// Whether units of leased quotas are taken in bulk. The default is true.
+    /// Units of leased quotas are taken in bulk, unless this is false. The default is true.
     pub(in crate::config) leases: Option<bool>,
 }
 
-/// When the circuit breaker opens, and how it closes.
+/// A circuit breaker: the conditions under which it opens and closes.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table of the fields of the breaker")]
 pub(in crate::config) struct BreakerSpec {
     /// The time over which calls are counted. The default is `10s`.
-    pub(in crate::config) window: Option<Time>,
+    pub(in crate::config) window: Option<Timeout>,
     /// The number of calls in the window from which on `failures_percent` applies. The default is 10.
     pub(in crate::config) min_calls: Option<u32>,
     /// The share of failed and slow calls at which the breaker opens, in percent. The default is 50.
-    pub(in crate::config) failures_percent: Option<u32>,
+    pub(in crate::config) failures_percent: Option<Within<1, 100>>,
     /// The number of failed or slow calls in a row that opens the breaker. The default is 10.
-    pub(in crate::config) consecutive: Option<u32>,
+    pub(in crate::config) consecutive: Option<Within<1, { u32::MAX }>>,
     /// The time from which on a call is slow. The default is `40ms`.
-    pub(in crate::config) slow: Option<Time>,
+    pub(in crate::config) slow: Option<Timeout>,
     /// The time between two probes while the breaker is open. The default is `500ms`.
-    pub(in crate::config) open: Option<Time>,
+    pub(in crate::config) open: Option<Timeout>,
     /// The time for which calls are limited after a probe has succeeded. The default is `1s`.
     pub(in crate::config) ramp: Option<Time>,
 }
@@ -53,8 +52,8 @@ pub(in crate::config) struct BreakerSpec {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table of `max_keys` and `max_bytes`")]
 pub(in crate::config) struct MemorySpec {
-    /// The maximum number of keys.
-    pub(in crate::config) max_keys: Option<NonZero<u32>>,
+    /// The maximum number of keys. 1,000,000 take 4 MiB at the start.
+    pub(in crate::config) max_keys: Option<Within<1, 100_000_000>>,
     /// The approximate maximum number of bytes.
     pub(in crate::config) max_bytes: Option<u32>,
 }
@@ -63,7 +62,7 @@ impl ResilienceSpec {
     pub(in crate::config) fn resilience(&self) -> Resilience {
         let to = Resilience::default();
         let to = set(to, self.deadline.map(Into::into), Resilience::deadline);
-        let to = set(to, self.instances.map(NonZero::get), Resilience::instances);
+        let to = set(to, self.instances.map(Within::get), Resilience::instances);
         let to = match &self.breaker {
             Some(OrOff::On(breaker)) => to.breaker(breaker.config()),
             Some(OrOff::Off) => to.without_breaker(),
@@ -87,8 +86,8 @@ impl BreakerSpec {
         let to = BreakerConfig::default();
         let to = set(to, self.window.map(Into::into), BreakerConfig::window);
         let to = set(to, self.min_calls, BreakerConfig::min_calls);
-        let to = set(to, self.failures_percent, BreakerConfig::failures_percent);
-        let to = set(to, self.consecutive, BreakerConfig::consecutive);
+        let to = set(to, self.failures_percent.map(Within::get), BreakerConfig::failures_percent);
+        let to = set(to, self.consecutive.map(Within::get), BreakerConfig::consecutive);
         let to = set(to, self.slow.map(Into::into), BreakerConfig::slow);
         let to = set(to, self.open.map(Into::into), BreakerConfig::open);
         set(to, self.ramp.map(Into::into), BreakerConfig::ramp)

@@ -5,7 +5,8 @@ use std::{borrow::Cow, collections::BTreeMap, env, fs};
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 
 use super::{
-    FileSpec, HeaderText, HexSecret, OrOff, PolicySpec, Route, Secret, Time, file::PolicyFields,
+    FileSpec, HeaderText, HexSecret, OrOff, PolicySpec, Route, Secret, Time, Timeout, Within,
+    file::PolicyFields,
 };
 use crate::config::document::{At, Entries};
 
@@ -34,12 +35,13 @@ text! {
     Route: r"^([A-Z]+ )?/[^ ?#]*$", "A route: `/path`, or `METHOD /path`.";
     HeaderText: r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$", "The name of a header.";
     Time: r"^[0-9]+ ?(ms|s|min|h)$", "A time of up to one hour, such as `50ms`.";
+    Timeout: r"^[0-9]+ ?(ms|s|min|h)$", "A time from `1ms` to `1h`, such as `50ms`.";
     Secret: r"", "A text, in which `${NAME}` stands for an environment variable.";
     HexSecret: r"^([0-9A-Fa-f]{32}|.*\$\{.+\}.*)$",
         "32 hexadecimal digits, for which `${NAME}` may stand.";
 }
 
-/// What happens while the store cannot answer.
+/// The treatment of a request while the store cannot answer.
 #[derive(JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[expect(dead_code, reason = "only its schema is used")]
@@ -87,6 +89,20 @@ impl<T: JsonSchema> JsonSchema for OrOff<T> {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         json_schema!({ "anyOf": [{ "enum": ["off", false] }, generator.subschema_for::<T>()] })
+    }
+}
+
+impl<const MIN: u32, const MAX: u32> JsonSchema for Within<MIN, MAX> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Within".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "integer", "minimum": MIN, "maximum": MAX })
     }
 }
 

@@ -1,12 +1,12 @@
-//! Where units are counted.
+//! The store that counts units.
 
 use plimsoll::RedisConfig;
 use serde::Deserialize;
 
-use super::{HexSecret, MemorySpec, Secret, Time, set};
+use super::{HexSecret, MemorySpec, Secret, Timeout, Within, set};
 use crate::config::document::{At, Mistake};
 
-/// Where units are counted: in the memory of the process, in Redis, or in the Redis of each region and a
+/// The store that counts units: the memory of the process, a Redis, or the Redis of each region and a
 /// home that all regions share.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -38,17 +38,18 @@ pub(in crate::config) struct RedisSpec {
     pub(in crate::config) prefix: Option<At<String>>,
     /// 32 hexadecimal digits: the secret of the hash that names keys. The default is public.
     pub(in crate::config) secret: Option<HexSecret>,
-    /// Whether keys in the database contain the text of the charged key. The default is false.
+    /// If true, keys in the database contain the text of the charged key. The default is false.
     pub(in crate::config) plain_keys: Option<bool>,
     /// The number of connections to each server, 1 to 64. The default is 2.
-    pub(in crate::config) connections: Option<At<usize>>,
-    /// Whether checks that arrive while a call is in flight share the next one. The default is true.
+    pub(in crate::config) connections: Option<Within<1, 64>>,
+    /// Checks that arrive while a call is in flight share the next one, unless this is false. The default is
+    /// true.
     pub(in crate::config) batching: Option<bool>,
     /// The time that opening a connection may take. The default is `1s`.
-    pub(in crate::config) connect_timeout: Option<Time>,
+    pub(in crate::config) connect_timeout: Option<Timeout>,
     /// The time that a reply may take. The default is `500ms`.
-    pub(in crate::config) response_timeout: Option<Time>,
-    /// Whether the service starts without a connection, and connects in the background. The default is
+    pub(in crate::config) response_timeout: Option<Timeout>,
+    /// If true, the service starts without a connection, and connects in the background. The default is
     /// false.
     pub(in crate::config) lazy: Option<bool>,
 }
@@ -59,13 +60,13 @@ pub(in crate::config) struct RedisSpec {
 #[serde(deny_unknown_fields, expecting = "a table of `count`, `home` and others")]
 pub(in crate::config) struct RegionsSpec {
     /// The number of regions.
-    pub(in crate::config) count: At<u32>,
+    pub(in crate::config) count: Within<1, { u32::MAX }>,
     /// The Redis that all regions share.
     pub(in crate::config) home: At<RedisSpec>,
     /// The part of each limit that is guaranteed to all regions together, in percent. The default is 70.
-    pub(in crate::config) share_percent: Option<At<u32>>,
+    pub(in crate::config) share_percent: Option<Within<0, 100>>,
     /// The time after which a request to the home has failed. The default is `1s`.
-    pub(in crate::config) home_deadline: Option<Time>,
+    pub(in crate::config) home_deadline: Option<Timeout>,
 }
 
 impl At<RedisSpec> {
@@ -113,13 +114,10 @@ impl At<RedisSpec> {
                 return Err(mistake.allowed(allowed));
             }
         }
-        let connections = spec.connections.as_ref();
-        if let Some(count) = connections.filter(|count| !(1..=64).contains(&count.value)) {
-            return Err(count.mistake(format_args!("found {}", count.value)).allowed("1 to 64"));
-        }
+        let connections = spec.connections.map(|count| count.get() as usize);
         let secret = spec.secret.as_ref().map(|secret| ((secret.0 >> 64) as u64, secret.0 as u64));
         let to = set(to, spec.prefix.as_ref().map(|it| &it.value), RedisConfig::prefix);
-        let to = set(to, connections.map(|count| count.value), RedisConfig::connections);
+        let to = set(to, connections, RedisConfig::connections);
         let to = set(to, secret, RedisConfig::secret);
         let to = set(to, spec.connect_timeout.map(Into::into), RedisConfig::connect_timeout);
         let to = set(to, spec.response_timeout.map(Into::into), RedisConfig::response_timeout);

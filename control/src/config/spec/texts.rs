@@ -10,7 +10,7 @@ use serde::{
 
 /// A type that is written as a text.
 pub(in crate::config) trait Text: Sized {
-    /// What is allowed, for errors.
+    /// The allowed texts, for errors.
     const ALLOWED: &str;
 
     /// Returns the value of a text, or `None` if the text is not allowed.
@@ -27,7 +27,17 @@ pub(in crate::config) struct HeaderText(pub(in crate::config) HeaderName);
 
 /// A duration of at most one hour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) struct Time(pub(in crate::config) Duration);
+pub(in crate::config) struct Time(Duration);
+
+/// A duration from 1 ms to one hour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::config) struct Timeout(Duration);
+
+impl From<Timeout> for Duration {
+    fn from(time: Timeout) -> Self {
+        time.0
+    }
+}
 
 impl From<Time> for Duration {
     fn from(time: Time) -> Self {
@@ -81,6 +91,15 @@ impl Text for Time {
     }
 }
 
+impl Text for Timeout {
+    const ALLOWED: &str =
+        "a whole number and ms, s, min or h, as a text, from \"1ms\" to \"1h\", such as \"50ms\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        Time::parse(text).filter(|time| !time.0.is_zero()).map(|time| Self(time.0))
+    }
+}
+
 /// Reads a text.
 fn read<'de, T: Text, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
     struct TextVisitor<T>(PhantomData<T>);
@@ -114,4 +133,4 @@ macro_rules! texts {
     };
 }
 
-texts!(Route, HeaderText, Time);
+texts!(Route, HeaderText, Time, Timeout);
