@@ -2,8 +2,9 @@
 
 mod counts;
 mod fleet;
+mod offender;
 #[allow(clippy::module_inception, reason = "the type has the name of its module")]
 mod offenders;
 mod sketch;
 
-pub use self::offenders::{Offender, Offenders};
+pub use self::{offender::Offender, offenders::Offenders};

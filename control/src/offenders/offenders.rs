@@ -10,12 +10,13 @@ use std::{
 };
 
 use plimsoll::{Clock, Decision, Key, OutcomeKind, SystemClock};
-use serde::{Deserialize, Serialize};
 use tokio::{task::AbortHandle, time::sleep};
 
 use super::{
+    Offender,
     counts::{Counts, PolicyCounts},
     fleet::{Fleet, LASTS, Report},
+    offender::{by_denials, by_units, first},
 };
 use crate::{OverrideError, Overrides, overrides::digest};
 
@@ -50,19 +51,6 @@ use crate::{OverrideError, Overrides, overrides::digest};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Offenders(Arc<Kept>);
-
-/// A key that is limited now. [`Offenders::top`] returns it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Offender {
-    /// The key: a digest such as `#1f2e3d4c`, which is also in log lines, unless
-    /// [`show_keys`](Offenders::show_keys) was called.
-    pub key: String,
-    /// The number of its denials.
-    pub denied: u64,
-    /// The number of units that it has spent.
-    pub spent: u64,
-}
 
 #[derive(Debug)]
 struct Kept {
@@ -289,25 +277,6 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.task.abort();
     }
-}
-
-fn by_denials(offender: &Offender) -> (u64, u64) {
-    (offender.denied, offender.spent)
-}
-
-fn by_units(offender: &Offender) -> (u64, u64) {
-    (offender.spent, offender.denied)
-}
-
-/// Returns the first ones in this order, the largest first.
-fn first(
-    mut offenders: Vec<Offender>,
-    count: usize,
-    order: fn(&Offender) -> (u64, u64),
-) -> Vec<Offender> {
-    offenders.sort_by(|a, b| order(b).cmp(&order(a)).then_with(|| a.key.cmp(&b.key)));
-    offenders.truncate(count);
-    offenders
 }
 
 /// Returns a random number, which need not be secret: xorshift, by Marsaglia.

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::time::{millis, optional_millis};
 
+/// The number of entries that the audit log keeps.
+pub(super) const MAX_AUDIT: usize = 10_000;
+
 /// An entry of the audit log. As JSON, times are milliseconds since the Unix epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]

@@ -4,6 +4,9 @@ use std::fmt;
 
 use crate::KeyTypeError;
 
+/// The maximum number of overrides.
+pub(super) const MAX_OVERRIDES: usize = 10_000;
+
 /// The error of a change that was not made.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -35,7 +38,7 @@ pub enum OverrideError {
     },
     /// There is no such override.
     NotFound,
-    /// There are [`MAX`](super::Overrides::MAX) other overrides.
+    /// There are [`MAX`](crate::Overrides::MAX) other overrides.
     TooMany,
     /// Redis did not answer. If `may_apply`, the change may have been made.
     Unavailable {
@@ -86,7 +89,7 @@ impl fmt::Display for OverrideError {
                 write!(f, "the override has version {found}, and not {expected}")
             }
             Self::NotFound => f.write_str("there is no such override"),
-            Self::TooMany => write!(f, "there are {} overrides already", super::Overrides::MAX),
+            Self::TooMany => write!(f, "there are {} overrides already", MAX_OVERRIDES),
             Self::Unavailable { message, may_apply: false } => {
                 write!(f, "Redis does not answer, nothing was changed: {message}")
             }

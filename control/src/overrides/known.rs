@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    Change, NewOverride, Override, OverrideError, Overrides, apply::Entries, entry::new_entry,
-    redis::Poll, time::to_millis,
+    Change, NewOverride, Override, OverrideError, apply::Entries, entry::new_entry,
+    error::MAX_OVERRIDES, redis::Poll, time::to_millis,
 };
 
 /// What this process knows of the overrides.
@@ -42,7 +42,7 @@ impl Known {
         if new.until.is_some_and(|until| to_millis(until) <= now_millis) {
             return Err(OverrideError::past());
         }
-        if !self.entries.contains_key(field) && self.entries.len() >= Overrides::MAX {
+        if !self.entries.contains_key(field) && self.entries.len() >= MAX_OVERRIDES {
             return Err(OverrideError::TooMany);
         }
         let version = self.next_version(now_millis);

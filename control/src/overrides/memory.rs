@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use super::{AuditEntry, Change, Overrides, time::from_millis};
+use super::{AuditEntry, Change, audit::MAX_AUDIT, time::from_millis};
 
 /// The audit log of overrides that are kept in memory.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ impl MemoryAudit {
 
     pub(super) fn push(&self, entry: AuditEntry, now_millis: u64) {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if entries.len() >= Overrides::MAX_AUDIT {
+        if entries.len() >= MAX_AUDIT {
             entries.pop_front();
         }
         entries.push_back(AuditEntry { time: from_millis(now_millis), ..entry });

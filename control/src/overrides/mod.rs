@@ -10,6 +10,7 @@ mod memory;
 mod overrides;
 mod redis;
 mod shared;
+mod tasks;
 mod time;
 
 pub(crate) use self::entry::digest;

@@ -11,10 +11,13 @@ use plimsoll::{Clock, Limiter, SystemClock};
 use super::{
     AuditAction, AuditEntry, Change, NewAuditEntry, NewOverride, Override, OverrideError,
     apply::Target,
+    audit::MAX_AUDIT,
     entry::{check_author, field, find},
+    error::MAX_OVERRIDES,
     memory::MemoryAudit,
     redis::RedisBackend,
     shared::{Backend, Shared},
+    tasks::Tasks,
 };
 use crate::Registry;
 
@@ -22,7 +25,10 @@ use crate::Registry;
 ///
 #[doc = include_str!("../../docs/overrides.md")]
 #[derive(Debug, Clone)]
-pub struct Overrides(Arc<Shared>);
+pub struct Overrides {
+    shared: Arc<Shared>,
+    tasks: Arc<Tasks>,
+}
 
 /// The Redis that has the overrides of a service.
 ///
@@ -75,12 +81,15 @@ impl OverridesConfig {
 
 impl Overrides {
     /// The maximum number of overrides.
-    pub const MAX: usize = 10_000;
+    pub const MAX: usize = MAX_OVERRIDES;
 
     /// The number of entries that the audit log keeps. In Redis there may be some more.
-    pub const MAX_AUDIT: usize = 10_000;
+    pub const MAX_AUDIT: usize = MAX_AUDIT;
 
     /// Connects to the overrides in Redis, which all instances of a service share, and applies them.
+    ///
+    /// The process follows the overrides as long as it has a handle. After the last one is dropped, what is in
+    /// force stays.
     ///
     /// # Errors
     ///
@@ -112,8 +121,9 @@ impl Overrides {
             Err(error) if !config.is_lazy => return Err(error),
             _ => drop(shared.follow().await),
         }
-        shared.start();
-        Ok(Self(shared))
+        let tasks = Tasks::default();
+        tasks.start(&shared);
+        Ok(Self { shared, tasks: Arc::new(tasks) })
     }
 
     /// Creates overrides of this process alone. They are lost when it ends.
@@ -127,14 +137,15 @@ impl Overrides {
     pub fn in_memory_with_clock(registry: Registry, limiter: Limiter, clock: impl Clock) -> Self {
         let backend = Backend::Memory(MemoryAudit::default());
         let target = Target { registry, limiter };
-        Self(Arc::new(Shared::new(target, backend, Arc::new(clock))))
+        let shared = Arc::new(Shared::new(target, backend, Arc::new(clock)));
+        Self { shared, tasks: Arc::default() }
     }
 
     /// Shows keys as operators write them, in lists and in audit entries from now on. The default is a
     /// digest such as `#1f2e3d4c`.
     #[must_use]
     pub fn show_keys(self) -> Self {
-        self.0.show_keys.store(true, Ordering::Relaxed);
+        self.shared.show_keys.store(true, Ordering::Relaxed);
         self
     }
 
@@ -147,9 +158,9 @@ impl Overrides {
     /// [version](NewOverride::version), if there are [`MAX`](Self::MAX) other overrides, or if the change
     /// could not be stored or applied.
     pub async fn set(&self, new: NewOverride) -> Result<Change, OverrideError> {
-        let shared = &self.0;
+        let shared = &self.shared;
         let (policy, key) = new.check(&shared.target.registry)?;
-        shared.start();
+        self.tasks.start(shared);
         let field = field(policy.policy().name(), key.as_ref());
         let mut entry = AuditEntry::new(AuditAction::Set, &new.by, &new.reason);
         (entry.policy, entry.until) = (Some(new.policy.clone()), new.until);
@@ -173,7 +184,7 @@ impl Overrides {
         reason: &str,
     ) -> Result<Change, OverrideError> {
         check_author(by, reason)?;
-        let shared = &self.0;
+        let shared = &self.shared;
         let field = shared.find_field(policy, key)?;
         let known = shared.known().entries.get(&field).cloned();
         let key = known.map_or_else(|| key.map(Into::into), |known| known.key);
@@ -187,8 +198,8 @@ impl Overrides {
     /// Returns the overrides that are in force, by policy and key.
     #[must_use]
     pub fn list(&self) -> Vec<Override> {
-        let now_millis = self.0.now_millis();
-        let entries = Arc::clone(&self.0.known().entries);
+        let now_millis = self.shared.now_millis();
+        let entries = Arc::clone(&self.shared.known().entries);
         let in_force = entries.values().filter(|entry| entry.is_in_force(now_millis));
         in_force.map(|entry| self.shown(entry.clone())).collect()
     }
@@ -196,10 +207,10 @@ impl Overrides {
     /// Returns how well this process follows the overrides.
     #[must_use]
     pub fn status(&self) -> OverridesStatus {
-        let known = self.0.known();
+        let known = self.shared.known();
         OverridesStatus {
             version: known.version,
-            unheard: self.0.unheard(&known),
+            unheard: self.shared.unheard(&known),
             error: known.store_error.clone().or_else(|| known.error.clone()),
             restores: known.restores,
         }
@@ -212,7 +223,7 @@ impl Overrides {
     /// Returns an error if Redis does not answer.
     pub async fn audit(&self, count: usize) -> Result<Vec<AuditEntry>, OverrideError> {
         let count = count.min(Self::MAX_AUDIT);
-        match &self.0.backend {
+        match &self.shared.backend {
             Backend::Memory(audit) => Ok(audit.newest(count)),
             Backend::Redis(backend) => backend.audit(count).await,
         }
@@ -225,13 +236,13 @@ impl Overrides {
     /// Returns an error if a value is not allowed, or if Redis does not answer.
     pub async fn record(&self, new: NewAuditEntry) -> Result<(), OverrideError> {
         check_author(&new.by, &new.reason)?;
-        find(&self.0.target.registry, &new.policy, new.key.as_deref())?;
+        find(&self.shared.target.registry, &new.policy, new.key.as_deref())?;
         let mut entry = AuditEntry::new(new.action, new.by, new.reason);
-        entry.key = new.key.map(|key| self.0.shown_key(&new.policy, key));
+        entry.key = new.key.map(|key| self.shared.shown_key(&new.policy, key));
         entry.policy = Some(new.policy);
         (entry.before, entry.after) = (new.before, new.after);
-        match &self.0.backend {
-            Backend::Memory(audit) => audit.push(entry, self.0.now_millis()),
+        match &self.shared.backend {
+            Backend::Memory(audit) => audit.push(entry, self.shared.now_millis()),
             Backend::Redis(backend) => backend.note(&entry).await?,
         }
         Ok(())
@@ -239,7 +250,7 @@ impl Overrides {
 
     /// Returns the connection to Redis, if there is one.
     pub(crate) fn redis(&self) -> Option<&RedisBackend> {
-        match &self.0.backend {
+        match &self.shared.backend {
             Backend::Memory(_) => None,
             Backend::Redis(backend) => Some(backend),
         }
@@ -247,13 +258,13 @@ impl Overrides {
 
     /// Applies a change that is stored.
     async fn applied(&self, field: &str, change: Change) -> Result<Change, OverrideError> {
-        self.0.follow_one(field).await?;
+        self.shared.follow_one(field).await?;
         let shown = |entry: Option<Override>| entry.map(|it| self.shown(it));
         Ok(Change { before: shown(change.before), after: shown(change.after), ..change })
     }
 
     fn shown(&self, mut entry: Override) -> Override {
-        entry.key = entry.key.map(|key| self.0.shown_key(&entry.policy, key));
+        entry.key = entry.key.map(|key| self.shared.shown_key(&entry.policy, key));
         entry
     }
 }
@@ -323,11 +334,11 @@ mod tests {
         let shown: Vec<_> = overrides.list().into_iter().map(|it| it.key).collect();
         assert_eq!(shown, [None, Some(digest(&42.into()))]);
         clock.advance(Duration::from_secs(60));
-        assert!(overrides.0.follow().await.is_empty());
+        assert!(overrides.shared.follow().await.is_empty());
         assert_eq!((limit(&service, 42), limit(&service, 7)), (9, 1));
         clock.advance(Duration::from_secs(60));
         assert!(overrides.list().is_empty());
-        assert!(overrides.0.follow().await.is_empty());
+        assert!(overrides.shared.follow().await.is_empty());
         assert_eq!(limit(&service, 42), 1);
     }
 
@@ -343,7 +354,7 @@ mod tests {
         let second = overrides.set(next).await.unwrap();
         assert_eq!(second.before, first.after);
         assert!(second.version > first.version);
-        let api = overrides.0.target.registry.get("api").unwrap();
+        let api = overrides.shared.target.registry.get("api").unwrap();
         assert!(!api.is_enabled());
         assert_eq!(api.overridden(), None);
         overrides.remove("api", None, "dora", "done").await.unwrap();
@@ -369,7 +380,7 @@ mod tests {
     async fn a_block_is_lifted_by_its_digest() {
         let Service { overrides, policy, .. } = service();
         overrides.set(new(Some("42"), OverrideKind::Block, None)).await.unwrap();
-        let limiter = overrides.0.target.limiter.clone();
+        let limiter = overrides.shared.target.limiter.clone();
         assert!(!limiter.check(policy.charge(42, 1)).await.unwrap().is_allowed());
         let key = overrides.list()[0].key.clone().expect("it is of a key");
         assert!(key.starts_with('#') && !key.contains("42"), "{key}");
@@ -404,7 +415,7 @@ mod tests {
         assert_eq!(text(unknown).await, "there is no policy \"app\", there are: api");
         assert_eq!(
             Quota::per_minute(1),
-            overrides.0.target.registry.policies()[0].policy().quota()
+            overrides.shared.target.registry.policies()[0].policy().quota()
         );
     }
 }

@@ -14,8 +14,10 @@ use redis::{
 };
 
 use super::{
-    AuditEntry, Change, Override, OverrideError, Overrides,
+    AuditEntry, Change, Override, OverrideError,
     apply::Entries,
+    audit::MAX_AUDIT,
+    error::MAX_OVERRIDES,
     time::{from_millis, to_millis},
 };
 
@@ -85,11 +87,11 @@ impl RedisBackend {
     ) -> Result<Poll, OverrideError> {
         let mut arguments = vec![known.to_string()];
         arguments.extend(ended.into_iter().flat_map(|(field, it)| [field, it.to_string()]));
-        let reply = self.call("poll", Overrides::MAX, arguments).await?;
+        let reply = self.call("poll", MAX_OVERRIDES, arguments).await?;
         let (now_micros, version, generation, is_known, entries): (_, _, _, u64, Option<Fields>) =
             reply;
         let entries = entries.map(|fields| {
-            let entries = fields.into_iter().take(Overrides::MAX + 4);
+            let entries = fields.into_iter().take(MAX_OVERRIDES + 4);
             entries.filter_map(|(field, value)| parse(&value).map(|it| (field, it))).collect()
         });
         Ok(Poll { now_micros, version, generation, is_known: is_known == 1, entries })
@@ -105,10 +107,10 @@ impl RedisBackend {
     ) -> Result<Changed, OverrideError> {
         let until = entry.until.map_or(0, to_millis).to_string();
         let expected_text = expected.map(|it| it.to_string()).unwrap_or_default();
-        let max_audit = Overrides::MAX_AUDIT.to_string();
+        let max_audit = MAX_AUDIT.to_string();
         let arguments =
             vec![max_audit, field.into(), until, json(&entry), expected_text, json(audit)];
-        let reply = self.call("set", Overrides::MAX, arguments).await?;
+        let reply = self.call("set", MAX_OVERRIDES, arguments).await?;
         let (before, version, previous) = changed(reply, expected.unwrap_or_default())?;
         let since = from_millis(version / 1_000);
         let change = Change { before, after: Some(Override { version, since, ..entry }), version };
@@ -121,8 +123,8 @@ impl RedisBackend {
         field: &str,
         audit: &AuditEntry,
     ) -> Result<Changed, OverrideError> {
-        let arguments = vec![Overrides::MAX_AUDIT.to_string(), field.into(), json(audit)];
-        let reply = self.call("remove", Overrides::MAX, arguments).await?;
+        let arguments = vec![MAX_AUDIT.to_string(), field.into(), json(audit)];
+        let reply = self.call("remove", MAX_OVERRIDES, arguments).await?;
         let (before, version, previous) = changed(reply, 0)?;
         Ok(Changed { change: Change { before, after: None, version }, previous })
     }
@@ -135,19 +137,18 @@ impl RedisBackend {
         entries: &Entries,
         audit: &AuditEntry,
     ) -> Result<Option<u64>, OverrideError> {
-        let mut arguments =
-            vec![Overrides::MAX_AUDIT.to_string(), version.to_string(), json(audit)];
+        let mut arguments = vec![MAX_AUDIT.to_string(), version.to_string(), json(audit)];
         for (field, entry) in entries {
             let until = entry.until.map_or(0, to_millis);
             arguments.extend([field.clone(), format!("{} {until} {}", entry.version, json(entry))]);
         }
-        let (status, count, ..): Reply = self.call("restore", Overrides::MAX, arguments).await?;
+        let (status, count, ..): Reply = self.call("restore", MAX_OVERRIDES, arguments).await?;
         Ok((status == "restored").then_some(count))
     }
 
     /// Adds an entry to the audit log.
     pub(super) async fn note(&self, entry: &AuditEntry) -> Result<(), OverrideError> {
-        let _: Reply = self.call("note", Overrides::MAX_AUDIT, vec![json(entry)]).await?;
+        let _: Reply = self.call("note", MAX_AUDIT, vec![json(entry)]).await?;
         Ok(())
     }
 

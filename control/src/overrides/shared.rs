@@ -1,19 +1,15 @@
-//! The state of overrides that all their handles share, and the tasks that follow the store.
+//! The state of overrides that all their handles share.
 
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use plimsoll::{Clock, Key};
-use tokio::{
-    task::AbortHandle,
-    time::{MissedTickBehavior, interval, sleep},
-};
 
 use super::{
     AuditAction, AuditEntry, Change, NewOverride, Override, OverrideError,
@@ -34,7 +30,6 @@ pub(super) struct Shared {
     /// Held from a command to the store until the reply is known.
     turn: tokio::sync::Mutex<()>,
     pub(super) show_keys: AtomicBool,
-    tasks: OnceLock<Vec<Task>>,
 }
 
 /// Where the overrides are kept.
@@ -43,15 +38,6 @@ pub(super) enum Backend {
     Memory(MemoryAudit),
     Redis(Box<RedisBackend>),
 }
-
-/// A task that ends with its owner.
-#[derive(Debug)]
-struct Task(AbortHandle);
-
-/// The time between two polls.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// The time between two looks for overrides that have ended.
-const END_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Shared {
     pub(super) fn new(target: Target, backend: Backend, clock: Arc<dyn Clock>) -> Self {
@@ -63,20 +49,7 @@ impl Shared {
             applied: tokio::sync::Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             show_keys: AtomicBool::new(false),
-            tasks: OnceLock::new(),
         }
-    }
-
-    /// Starts the tasks, if they do not run.
-    pub(super) fn start(self: &Arc<Self>) {
-        self.tasks.get_or_init(|| {
-            let end = tokio::spawn(end(Arc::downgrade(self))).abort_handle();
-            let poll = match self.backend {
-                Backend::Memory(_) => None,
-                Backend::Redis(_) => Some(tokio::spawn(poll(Arc::downgrade(self))).abort_handle()),
-            };
-            [Some(end), poll].into_iter().flatten().map(Task).collect()
-        });
     }
 
     /// Stores an override.
@@ -136,13 +109,16 @@ impl Shared {
         Ok(changed.change)
     }
 
-    /// Learns the changes of other instances.
-    pub(super) async fn poll(&self) -> Result<(), OverrideError> {
-        let Backend::Redis(backend) = &self.backend else { return Ok(()) };
+    /// Learns the changes of other instances. Returns whether there were any.
+    pub(super) async fn poll(&self) -> Result<bool, OverrideError> {
+        let Backend::Redis(backend) = &self.backend else { return Ok(false) };
         let _turn = self.turn.lock().await;
+        let state = |known: &Known| (known.version, known.generation);
+        let before = state(&self.known());
         let result = self.poll_in_turn(backend).await;
-        self.known().store_error = result.as_ref().err().map(ToString::to_string);
-        result
+        let mut known = self.known();
+        known.store_error = result.as_ref().err().map(ToString::to_string);
+        result.map(|()| state(&known) != before)
     }
 
     /// Polls while this task has the turn. If the store has lost overrides, puts them back.
@@ -262,35 +238,5 @@ impl Shared {
             Ok((_, Some(key))) => digest(&key),
             _ => digest(&Key::from(text)),
         }
-    }
-}
-
-/// Ends overrides in time, also while the store does not answer, until their handles are dropped.
-async fn end(shared: Weak<Shared>) {
-    loop {
-        sleep(END_INTERVAL).await;
-        let Some(shared) = shared.upgrade() else { return };
-        // The errors are in the status, and the next round tries again.
-        drop(shared.follow().await);
-    }
-}
-
-/// Follows the store, until the handles of the overrides are dropped.
-async fn poll(shared: Weak<Shared>) {
-    let mut interval = interval(POLL_INTERVAL);
-    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        interval.tick().await;
-        let Some(shared) = shared.upgrade() else { return };
-        // An error is in the status, and the next poll tries again.
-        if shared.poll().await.is_ok() {
-            drop(shared.follow().await);
-        }
-    }
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{env, fs, time::Duration};
 
+use plimsoll::{Limiter, RedisStore};
 use plimsoll_control::{AuditAction, OverrideKind};
 use plimsoll_testing::{
     role::Role,
@@ -9,7 +10,7 @@ use plimsoll_testing::{
 };
 use tokio::time::{Instant, sleep};
 
-use crate::{Instance, instance, new, quota, stored};
+use crate::{Instance, instance, new, quota, reader, stored};
 
 /// Not a test of its own: an instance, which prints each change of its limits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,10 +72,13 @@ async fn three_processes_apply_and_end_overrides_and_keep_them_without_redis() {
         start
     };
 
-    let start = set(new(None, quota("5/min"), None)).await;
+    let seconds = Duration::from_secs;
+    let all_ends = Instant::now() + seconds(12);
+    let start = set(new(None, quota("5/min"), Some(seconds(12)))).await;
     took.push(until_all(&mut roles, "all 5, key 5, on true, blocks 0", start));
-    let ends = Instant::now() + Duration::from_secs(8);
-    let start = set(new(Some(42), quota("9/min"), Some(Duration::from_secs(8)))).await;
+    let key_ends = Instant::now() + seconds(8);
+    set(new(Some(43), quota("3/min"), None)).await;
+    let start = set(new(Some(42), quota("9/min"), Some(seconds(8)))).await;
     took.push(until_all(&mut roles, "all 5, key 9, on true, blocks 0", start));
     let start = set(new(Some(7), OverrideKind::Block, None)).await;
     took.push(until_all(&mut roles, "all 5, key 9, on true, blocks 1", start));
@@ -83,12 +87,14 @@ async fn three_processes_apply_and_end_overrides_and_keep_them_without_redis() {
     drop((overrides, limiter));
 
     server.kill();
-    // Without Redis, everything stays in force but the override that ends.
-    until_all(&mut roles, "all 5, key 5, on true, blocks 1", ends);
-    assert!(Instant::now() >= ends);
+    // Without Redis, everything stays in force but the overrides that end.
+    until_all(&mut roles, "all 5, key 5, on true, blocks 1", key_ends);
+    assert!(Instant::now() >= key_ends);
+    until_all(&mut roles, "all 1, key 1, on true, blocks 1", all_ends);
+    assert!(Instant::now() >= all_ends);
     server.run();
     let start = Instant::now();
-    let expected = ["all=5/min", "7=block"];
+    let expected = ["7=block", "43=3/min"];
     while stored(&server).await != expected {
         assert!(start.elapsed() < Duration::from_secs(10), "{:?}", stored(&server).await);
         sleep(Duration::from_millis(50)).await;
@@ -102,19 +108,20 @@ async fn three_processes_apply_and_end_overrides_and_keep_them_without_redis() {
         sleep(Duration::from_millis(50)).await;
     }
     eprintln!("put back {:?} after FLUSHALL", start.elapsed());
-    let Instance { overrides, limiter, policy, .. } = instance(&server.url()).await;
-    let audit = overrides.audit(10).await.expect("an answer");
+    let audit = reader(&server).await.audit(10).await.expect("an answer");
     let restores = audit.iter().filter(|it| it.action == AuditAction::Restore).count();
     assert_eq!(restores, 1, "{audit:#?}");
     // The block was lost with the budgets, and was put back too.
+    let limiter = Limiter::new(RedisStore::connect(&server.url()).await.expect("a store"));
     let start = Instant::now();
     while limiter.peek(policy.charge(7, 1)).await.expect("an answer").is_allowed() {
         assert!(start.elapsed() < Duration::from_secs(5));
         sleep(Duration::from_millis(50)).await;
     }
 
+    let Instance { overrides, .. } = instance(&server.url()).await;
     let start = Instant::now();
-    overrides.set(new(None, OverrideKind::Off, Some(Duration::from_secs(3)))).await.expect("set");
+    overrides.set(new(None, OverrideKind::Off, Some(seconds(3)))).await.expect("set");
     took.push(until_all(&mut roles, "all 1, key 1, on false, blocks 1", start));
     until_all(&mut roles, "all 1, key 1, on true, blocks 1", start + Duration::from_secs(3));
     overrides.remove("api", Some("7"), "dora", "done").await.expect("removed");

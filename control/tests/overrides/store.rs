@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use plimsoll::{Limiter, Policy};
 use plimsoll_control::{
-    AuditAction, NewAuditEntry, NewOverride, OverrideError, OverrideKind, Overrides,
+    AuditAction, KeyType, NewAuditEntry, NewOverride, Offenders, OverrideError, OverrideKind,
+    Overrides, Registry, Source,
 };
 use plimsoll_testing::servers::Server;
 use tokio::time::{Instant, sleep};
@@ -173,4 +175,49 @@ async fn ten_thousand_overrides_apply_everywhere_and_come_back() {
         sleep(Duration::from_millis(10)).await;
     }
     eprintln!("put back after {:?}", start.elapsed());
+}
+
+/// The rights of a user that the page on overrides names are enough, also for the sums of offenders.
+#[tokio::test]
+async fn the_rights_on_the_page_are_enough() {
+    let server = Server::start();
+    let page = include_str!("../../docs/overrides.md");
+    let rights = page.lines().find(|line| line.starts_with("`+evalsha")).expect("the rights");
+    let rights = rights.trim_matches('`');
+    server.ask::<()>(&format!(
+        "ACL SETUSER operator on >pw ~plim:{{overrides}}:* ~plim:{{offenders}}:* {rights}"
+    ));
+    let url = format!("redis://operator:pw@127.0.0.1:{}/", server.port);
+    let (registry, limiter) = (Registry::default(), Limiter::in_memory());
+    let policy = Policy::new("api", "1/min").expect("a policy");
+    registry.register(policy, Source::Code, KeyType::Integer).expect("a new name");
+    let overrides = Overrides::connect(&url, registry, limiter).await.expect("an answer");
+    overrides.set(new(Some(1), quota("5/min"), None)).await.expect("set");
+    overrides.remove("api", Some("1"), "dora", "done").await.expect("removed");
+    overrides
+        .set(new(Some(2), quota("5/min"), Some(Duration::from_millis(300))))
+        .await
+        .expect("set");
+    assert_eq!(overrides.audit(10).await.expect("an answer").len(), 3);
+    let start = Instant::now();
+    while server.ask::<u64>("HLEN plim:{overrides}:entries") > 4 {
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", overrides.status());
+        sleep(Duration::from_millis(10)).await;
+    }
+    server.ask::<()>("FLUSHALL");
+    while overrides.status().restores == 0 {
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", overrides.status());
+        sleep(Duration::from_millis(10)).await;
+    }
+    let offenders = Offenders::new(10);
+    offenders.share(&overrides);
+    offenders.top_of_fleet("api", 1).await.expect("an answer");
+    let reports = "plim:{offenders}:reports";
+    while server.ask::<u64>(&format!("EXISTS {reports}")) == 0 {
+        let policy = Policy::new("orders", "1/min").expect("a policy");
+        let limiter = Limiter::in_memory();
+        offenders.record(&limiter.check_now(policy.charge(1, 2)).expect("an embedded store"));
+        assert!(start.elapsed() < Duration::from_secs(20));
+        sleep(Duration::from_millis(100)).await;
+    }
 }
