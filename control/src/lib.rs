@@ -4,6 +4,8 @@
 //! change a limit on all instances at once, for a time. The admin page and the command line show which
 //! keys are limited, and change limits with a reason that is kept in an audit log.
 
+#[cfg(feature = "admin")]
+pub mod admin;
 mod config;
 pub mod guide;
 mod key_type;

@@ -252,7 +252,7 @@ impl Offenders {
         self.0.clock.now().as_micros() / 60_000_000
     }
 
-    fn shown(&self, key: &Key) -> String {
+    pub(crate) fn shown(&self, key: &Key) -> String {
         if self.0.show_keys.load(Ordering::Relaxed) {
             return key.display_revealed().to_string();
         }

@@ -1,0 +1,219 @@
+//! Operators, and how their requests are authenticated.
+
+use std::{fmt, sync::Arc};
+
+use http::{header::AUTHORIZATION, request::Parts};
+use subtle::{Choice, ConstantTimeEq};
+
+/// The rights of an [`Operator`]. The later variants include the earlier ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Role {
+    /// May see everything.
+    Read,
+    /// May also change limits.
+    Write,
+}
+
+/// A person or a program that uses the admin page or its API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operator {
+    name: Arc<str>,
+    role: Role,
+}
+
+/// The authentication of the operators of the admin page and its API.
+///
+/// - [`Access::tokens`]: requests with one of these tokens in the header `Authorization: Bearer ..`. Tokens
+///   are compared in constant time. Cookies are never read.
+/// - [`Access::custom`]: the authentication of the application.
+///
+/// ```
+/// use plimsoll_control::admin::Access;
+///
+/// # let (token_of_alice, token_of_the_dashboard) = ("2f0e9d5c", "b71c44aa");
+/// let access = Access::tokens()
+///     .write("alice", token_of_alice)
+///     .read("dashboard", token_of_the_dashboard);
+/// ```
+#[derive(Clone)]
+pub struct Access(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Tokens(Vec<(Arc<str>, Operator)>),
+    Custom(Arc<Authenticate>),
+}
+
+type Authenticate = dyn Fn(&Parts) -> Option<Operator> + Send + Sync;
+
+impl Operator {
+    /// Creates an operator. The audit log shows the name.
+    #[must_use]
+    pub fn new(name: &str, role: Role) -> Self {
+        Self { name: name.into(), role }
+    }
+
+    /// Returns the name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns what the operator may do.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
+    }
+}
+
+impl Access {
+    /// Creates an access by tokens. It admits no request until tokens are added with [`read`](Self::read)
+    /// and [`write`](Self::write).
+    #[must_use]
+    pub fn tokens() -> Self {
+        Self(Kind::Tokens(Vec::new()))
+    }
+
+    /// Creates an access by the authentication of the application. The closure returns the operator who has
+    /// sent the request, or `None` to reject it with status 401. What needs a database belongs in an
+    /// earlier layer that leaves an extension, which the closure reads.
+    ///
+    /// If the application authenticates by a cookie, other sites could make the browser of an operator send
+    /// requests. Therefore all changes need a body of the type `application/json` or the method `DELETE`,
+    /// and are rejected if the browser says that another site has caused them.
+    ///
+    /// ```
+    /// use plimsoll_control::admin::{Access, Operator, Role};
+    ///
+    /// /// The user, left by the layer that authenticates.
+    /// #[derive(Clone)]
+    /// struct User { name: String, is_admin: bool }
+    ///
+    /// let access = Access::custom(|request| {
+    ///     let user = request.extensions.get::<User>()?;
+    ///     Some(Operator::new(&user.name, if user.is_admin { Role::Write } else { Role::Read }))
+    /// });
+    /// ```
+    #[must_use]
+    pub fn custom<F>(authenticate: F) -> Self
+    where
+        F: Fn(&Parts) -> Option<Operator> + Send + Sync + 'static,
+    {
+        Self(Kind::Custom(Arc::new(authenticate)))
+    }
+
+    /// Adds the token of an operator who may see everything and change nothing.
+    #[must_use]
+    pub fn read(self, name: &str, token: &str) -> Self {
+        self.with(Operator::new(name, Role::Read), token)
+    }
+
+    /// Adds the token of an operator who may change limits. Use at least 16 random bytes. An empty token
+    /// admits no request. An access by [custom](Self::custom) authentication has no tokens and ignores it.
+    #[must_use]
+    pub fn write(self, name: &str, token: &str) -> Self {
+        self.with(Operator::new(name, Role::Write), token)
+    }
+
+    fn with(mut self, operator: Operator, token: &str) -> Self {
+        if let Kind::Tokens(tokens) = &mut self.0
+            && !token.is_empty()
+        {
+            tokens.push((token.into(), operator));
+        }
+        self
+    }
+
+    /// Returns the operator who has sent the request.
+    pub(super) fn operator(&self, parts: &Parts) -> Option<Operator> {
+        match &self.0 {
+            Kind::Custom(authenticate) => authenticate(parts),
+            Kind::Tokens(tokens) => find(tokens, bearer(parts)?),
+        }
+    }
+
+    /// Returns whether operators sign in with a token.
+    pub(super) fn has_tokens(&self) -> bool {
+        matches!(self.0, Kind::Tokens(_))
+    }
+}
+
+/// Compares with all tokens, so that the time does not depend on the one that is equal.
+fn find(tokens: &[(Arc<str>, Operator)], sent: &[u8]) -> Option<Operator> {
+    let mut found = None;
+    for (token, operator) in tokens {
+        let is_equal: Choice = token.as_bytes().ct_eq(sent);
+        if bool::from(is_equal) {
+            found = Some(operator);
+        }
+    }
+    found.cloned()
+}
+
+/// Returns the token of the header `Authorization`, if the request has exactly one.
+fn bearer(parts: &Parts) -> Option<&[u8]> {
+    let mut values = parts.headers.get_all(AUTHORIZATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return None;
+    };
+    let (scheme, token) = value.as_bytes().split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+impl Role {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
+/// Prints no token.
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Tokens(tokens) => {
+                f.debug_list().entries(tokens.iter().map(|(_, operator)| operator)).finish()
+            }
+            Kind::Custom(_) => f.write_str("Custom"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn sent(values: &[&str]) -> Parts {
+        let mut request = Request::builder();
+        for value in values {
+            request = request.header(AUTHORIZATION, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn a_token_is_its_operator_and_nothing_else_is() {
+        let access = Access::tokens().write("alice", "secret").read("bob", "other").write("x", "");
+        let name = |values: &[&str]| access.operator(&sent(values)).map(|it| it.name().to_owned());
+        assert_eq!(name(&["Bearer secret"]).as_deref(), Some("alice"));
+        assert_eq!(name(&["bearer  other"]).as_deref(), Some("bob"));
+        for refused in [
+            &[][..],
+            &["Bearer "],
+            &["Bearer"],
+            &["Bearer secre"],
+            &["Bearer secret2"],
+            &["Basic secret"],
+            &["secret"],
+            &["Bearer wrong", "Bearer secret"],
+        ] {
+            assert_eq!(name(refused), None, "{refused:?}");
+        }
+        assert!(!format!("{access:?}").contains("secret"));
+    }
+}

@@ -1,0 +1,108 @@
+//! The decisions of the layers, for the charts and the stream of denials.
+
+use std::{collections::HashMap, sync::Arc};
+
+use arc_swap::ArcSwap;
+use plimsoll::{Decision, Outcome, OutcomeKind};
+
+use super::{
+    denials::{Denial, Denials},
+    rates::{Rates, Samples, Start},
+    time,
+};
+use crate::Offenders;
+
+/// The policies with rates. A service has no more, unless its names are made from requests.
+const MAX_POLICIES: usize = 1_000;
+
+/// The rates of each policy and the recent denials of this process. Clones share them.
+///
+/// Pass the decisions of all layers to [`record`](Self::record). It passes them on to the [`Offenders`].
+///
+/// ```
+/// use plimsoll::{Limiter, RateLimitLayer};
+/// use plimsoll_control::{Offenders, admin::Activity};
+///
+/// let activity = Activity::new(Offenders::new(1_000));
+/// let decisions = activity.clone();
+/// let layer = RateLimitLayer::per_ip(Limiter::in_memory(), "100/min")?
+///     .on_decision(move |decision, _| decisions.record(decision));
+/// # Ok::<(), plimsoll::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Activity(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    offenders: Offenders,
+    start: Start,
+    rates: ArcSwap<HashMap<String, Arc<Rates>>>,
+    denials: Denials,
+}
+
+impl Activity {
+    /// Creates an activity without decisions.
+    #[must_use]
+    pub fn new(offenders: Offenders) -> Self {
+        let (start, denials) = (Start::now(), Denials::default());
+        Self(Arc::new(State { offenders, start, rates: ArcSwap::default(), denials }))
+    }
+
+    /// Counts a decision, and shows its denials to those who watch.
+    pub fn record(&self, decision: &Decision<'_>) {
+        self.0.offenders.record(decision);
+        let elapsed = self.0.start.elapsed();
+        let place = Start::place(elapsed);
+        for outcome in decision.outcomes().iter() {
+            let name = outcome.policy().name();
+            match self.0.rates.load().get(name) {
+                Some(rates) => rates.record(outcome.kind(), place),
+                None => self.add(name, place, outcome.kind()),
+            }
+            if outcome.kind() == OutcomeKind::Denied {
+                let denial = || self.denial(decision, outcome);
+                self.0.denials.record(elapsed.as_secs(), denial);
+            }
+        }
+    }
+
+    /// Returns the requests under a policy, or `None` if there were none.
+    pub(super) fn samples(&self, policy: &str) -> Option<Samples> {
+        let place = Start::place(self.0.start.elapsed());
+        Some(self.0.rates.load().get(policy)?.samples(place))
+    }
+
+    pub(super) fn offenders(&self) -> &Offenders {
+        &self.0.offenders
+    }
+
+    pub(super) fn denials(&self) -> &Denials {
+        &self.0.denials
+    }
+
+    /// Counts the first outcome of a policy.
+    fn add(&self, name: &str, place: u64, kind: OutcomeKind) {
+        self.0.rates.rcu(|rates| {
+            let mut rates = HashMap::clone(rates);
+            if rates.len() < MAX_POLICIES && !rates.contains_key(name) {
+                rates.insert(name.to_owned(), Arc::new(Rates::new(place)));
+            }
+            rates
+        });
+        if let Some(rates) = self.0.rates.load().get(name) {
+            rates.record(kind, place);
+        }
+    }
+
+    fn denial(&self, decision: &Decision<'_>, outcome: Outcome<'_>) -> Denial {
+        Denial {
+            time: time::millis(time::now()),
+            policy: outcome.policy().name().to_owned(),
+            key: self.0.offenders.shown(outcome.charge().key()),
+            limit: outcome.standing().limit(),
+            retry_after: outcome.standing().retry_after().map(|it| it.as_secs_f64()),
+            source: decision.source().name(),
+            suppressed: 0,
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The policy and the key that a request names.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use plimsoll::{Decision, Key, Limiter};
+use serde_json::{Value, json};
+
+use crate::{Registered, Registry, admin::problem::Problem};
+
+/// The longest key that an operator may write, in bytes.
+const MAX_KEY_BYTES: usize = 4_096;
+
+/// Returns the policy of a name.
+pub(super) fn policy(registry: &Registry, name: &str) -> Result<Registered, Problem> {
+    registry.get(name).ok_or_else(|| {
+        let names: Vec<_> =
+            registry.policies().iter().map(|it| it.policy().name().to_owned()).collect();
+        let detail = format!("There is no policy {name:?}");
+        Problem::new(StatusCode::NOT_FOUND, "No such policy", detail).allowed(match &names[..] {
+            [] => "nothing: no policy is registered".to_owned(),
+            names => names.join(", "),
+        })
+    })
+}
+
+/// Returns the key under a policy that a text stands for.
+pub(super) fn key(registered: &Registered, text: &str) -> Result<Key, Problem> {
+    if text.len() > MAX_KEY_BYTES {
+        let detail = format!("The key has {} bytes", text.len());
+        return Err(Problem::invalid(detail, format!("at most {MAX_KEY_BYTES} bytes")));
+    }
+    let key = registered.keys().parse(text);
+    key.map_err(|error| {
+        Problem::invalid(
+            format!("{error}, under the policy {:?}", registered.policy().name()),
+            registered.keys().to_string(),
+        )
+    })
+}
+
+/// Returns the standing of a key under a policy.
+pub(super) async fn standing(
+    registered: &Registered,
+    limiter: &Limiter,
+    key: Key,
+) -> Result<Value, plimsoll::Error> {
+    let decision = limiter.peek(registered.policy().charge(key, 1)).await?;
+    let Some(outcome) = decision.outcomes().get(0) else {
+        return Ok(Value::Null);
+    };
+    let standing = outcome.standing();
+    Ok(json!({
+        "policy": registered.policy().name(),
+        "quota": outcome.quota().to_string(),
+        "is_own_quota": *outcome.quota() != registered.policy().quota(),
+        "limit": standing.limit(),
+        "remaining": standing.remaining(),
+        "reset_after": seconds(standing.reset_after()),
+        "retry_after": standing.retry_after().map(seconds),
+        "admitted": matches!(decision, Decision::Allowed(_)),
+        "source": decision.source().name(),
+    }))
+}
+
+pub(super) fn seconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1_000.0).round() / 1_000.0
+}

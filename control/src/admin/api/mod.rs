@@ -1,0 +1,25 @@
+//! The handlers of the JSON API.
+
+mod body;
+mod changes;
+mod denials;
+mod keys;
+mod lookup;
+mod offenders;
+mod overrides;
+mod policies;
+mod session;
+mod status;
+mod trials;
+
+pub(super) use self::{
+    changes::{block, reset, unblock},
+    denials::denials,
+    keys::key,
+    offenders::{audit, offenders},
+    overrides::{overrides, remove_override, set_override},
+    policies::policies,
+    session::{method_not_allowed, not_found, session},
+    status::status,
+    trials::trials,
+};

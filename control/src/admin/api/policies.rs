@@ -1,0 +1,47 @@
+//! The policies with their rates.
+
+use axum::{Json, extract::State};
+use serde_json::{Value, json};
+
+use crate::{
+    Registered,
+    admin::{Activity, config::Shared, rates::SAMPLE},
+};
+
+/// Returns all policies.
+pub(in crate::admin) async fn policies(State(shared): State<Shared>) -> Json<Value> {
+    let policies = shared.registry.policies();
+    Json(policies.iter().map(|it| policy(it, &shared.activity)).collect())
+}
+
+fn policy(registered: &Registered, activity: &Activity) -> Value {
+    let policy = registered.policy();
+    let (configured, source) = registered.configured();
+    let mut value = json!({
+        "name": policy.name(),
+        "quota": policy.quota().to_string(),
+        "unit": policy.unit(),
+        "source": registered.source().to_string(),
+        "configured": { "quota": configured.to_string(), "source": source.to_string() },
+        "overridden": registered.overridden().is_some(),
+        "enabled": registered.is_enabled(),
+        "version": policy.version(),
+        "keys": registered.keys().to_string(),
+        "key_overrides": policy.key_quotas().len(),
+    });
+    match activity.samples(policy.name()) {
+        Some(samples) => {
+            value["rates"] = json!({
+                "seconds_per_sample": SAMPLE.as_secs(),
+                "allowed": samples.allowed,
+                "denied": samples.denied,
+                "would_deny": samples.would_deny,
+            });
+        }
+        None => {
+            let cause = "No data because this process has decided no request under the policy";
+            value["no_data"] = cause.into();
+        }
+    }
+    value
+}

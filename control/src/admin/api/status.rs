@@ -1,0 +1,92 @@
+//! The store, its breaker, leases and memory.
+
+use axum::{Json, extract::State};
+use plimsoll::store::{BreakerStatus, MemoryStats, Status};
+use serde_json::{Value, json};
+
+use super::lookup::seconds;
+use crate::{Config, OverridesStatus, admin::config::Shared};
+
+/// Returns the status of this process and its store.
+pub(in crate::admin) async fn status(State(shared): State<Shared>) -> Json<Value> {
+    let status = shared.limiter.status();
+    Json(json!({
+        "instance": shared.instance,
+        "store": store(&status),
+        "home": status.home.as_deref().map(store),
+        "leases": { "keys": status.leased_keys, "units": status.leased_units },
+        "memory": status.memory.map_or_else(no_memory, memory),
+        "config": shared.config.as_ref().map_or_else(no_config, config),
+        "overrides": overrides(&shared.overrides.status()),
+    }))
+}
+
+fn store(status: &Status) -> Value {
+    json!({
+        "breaker": status.breaker.map_or_else(
+            || no_data("the store is in this process: nothing can fail on the way to it"),
+            breaker,
+        ),
+        "open_breakers": status.open_breakers,
+        "latency_seconds": status.latency.map_or_else(
+            || no_data("no request was sent to a store outside of this process"),
+            |it| it.as_secs_f64().into(),
+        ),
+        "scheduling_delay_seconds": status.scheduling_delay.map_or_else(
+            || no_data("no request has waited for the store for 10 ms"),
+            |it| it.as_secs_f64().into(),
+        ),
+        "not_ready": status.not_ready,
+    })
+}
+
+fn breaker(status: BreakerStatus) -> Value {
+    match status {
+        BreakerStatus::Closed => json!({ "state": "closed" }),
+        BreakerStatus::Open { elapsed, probe_after } => json!({
+            "state": "open", "open_seconds": seconds(elapsed), "probe_after": seconds(probe_after),
+        }),
+        BreakerStatus::HalfOpen => json!({ "state": "half-open" }),
+        BreakerStatus::Recovering => json!({ "state": "recovering" }),
+        _ => json!({ "state": "unknown" }),
+    }
+}
+
+fn memory(stats: MemoryStats) -> Value {
+    json!({
+        "keys": stats.keys, "bytes": stats.bytes,
+        "evicted": stats.evicted, "forgiven": stats.forgiven,
+    })
+}
+
+fn no_memory() -> Value {
+    no_data("this process keeps no units: the limiter has neither an embedded store nor a fallback")
+}
+
+fn config(config: &Config) -> Value {
+    let status = config.status();
+    json!({
+        "version": status.version(),
+        "error": status.error().map(|it| json!({
+            "message": it.message(), "line": it.line(), "column": it.column(),
+            "text": it.to_string(),
+        })),
+    })
+}
+
+fn no_config() -> Value {
+    no_data("the limits come from the program: no configuration is loaded")
+}
+
+fn overrides(status: &OverridesStatus) -> Value {
+    json!({
+        "version": status.version,
+        "unheard_seconds": seconds(status.unheard),
+        "restores": status.restores,
+        "error": status.error,
+    })
+}
+
+fn no_data(cause: &str) -> Value {
+    json!({ "no_data": format!("No data because {cause}") })
+}

@@ -1,0 +1,54 @@
+//! The configuration of the admin page.
+
+use std::sync::Arc;
+
+use plimsoll::Limiter;
+
+use super::{Access, Activity};
+use crate::{Config, Overrides, Registry};
+
+/// The state that all handlers share.
+pub(super) type Shared = Arc<AdminConfig>;
+
+/// The parts that the admin page shows and changes, and the access to them.
+#[derive(Debug, Clone)]
+pub struct AdminConfig {
+    pub(super) registry: Registry,
+    pub(super) limiter: Limiter,
+    pub(super) overrides: Overrides,
+    pub(super) activity: Activity,
+    pub(super) access: Access,
+    pub(super) instance: String,
+    pub(super) config: Option<Config>,
+}
+
+impl AdminConfig {
+    /// Creates a configuration for the policies of `registry`, whose units `limiter` counts.
+    #[must_use]
+    pub fn new(
+        registry: Registry,
+        limiter: Limiter,
+        overrides: Overrides,
+        activity: Activity,
+        access: Access,
+    ) -> Self {
+        let instance = format!("process {}", std::process::id());
+        Self { registry, limiter, overrides, activity, access, instance, config: None }
+    }
+
+    /// Sets the configuration that the policies come from. The page shows which one is in force, and the
+    /// mistake of a newer one.
+    #[must_use]
+    pub fn config(mut self, config: &Config) -> Self {
+        self.config = Some(config.clone());
+        self
+    }
+
+    /// Sets the name of this instance, such as that of the host. The page shows it. The default is the number
+    /// of the process.
+    #[must_use]
+    pub fn instance(mut self, name: impl Into<String>) -> Self {
+        self.instance = name.into();
+        self
+    }
+}

@@ -1,0 +1,47 @@
+// The store, its breaker, leases, memory and the configuration.
+
+import { $, count, h, show } from "./dom.js";
+
+export function store(status) {
+  show($("status"), status, () => facts(status).map(([title, value]) => {
+    const missing = value?.no_data;
+    return h("div", {}, h("dt", {}, title), h("dd", { class: missing ? "quiet" : undefined }, missing ? `${missing}.` : value));
+  }));
+}
+
+function facts({ store: it, home, leases, memory, config, overrides }) {
+  return [
+    ...ofStore(it, ""),
+    ...(home ? ofStore(home, " of the home store") : []),
+    ["Leases of this process", `${count(leases.units)} units of ${count(leases.keys)} keys`],
+    ["Memory of this process", memory.no_data ? memory
+      : `${count(memory.keys)} keys, ${count(memory.bytes / 1024)} KiB; ${count(memory.evicted)} evicted`],
+    ["Configuration", config.no_data ? config : ofConfig(config)],
+    ["Overrides", overrides.error ? warning("not followed", overrides.error) : ofOverrides(overrides)],
+  ];
+}
+
+function ofStore(it, suffix) {
+  const ms = (value) => (value.no_data ? value : `${(value * 1000).toFixed(2)} ms`);
+  const breaker = it.breaker.no_data ? it.breaker : pill(it.breaker.state);
+  const list = [
+    [`Breaker${suffix}`, breaker],
+    [`Response time${suffix}`, ms(it.latency_seconds)],
+    [`Scheduling delay${suffix}`, ms(it.scheduling_delay_seconds)],
+  ];
+  if (it.not_ready) list.push([`Not ready${suffix}`, it.not_ready]);
+  return list;
+}
+
+const pill = (state) => h("span", { class: state === "closed" ? "pill" : "pill warn" }, state);
+
+function ofConfig({ version, error }) {
+  return error ? warning("refused", `the file has a mistake, version ${version} stays in force`, error.text) : `version ${version} in force`;
+}
+
+function ofOverrides({ restores }) {
+  return `followed by this process${restores ? `; put back ${count(restores)} times after the store had lost them` : ""}`;
+}
+
+const warning = (state, text, details) => h("div", {},
+  h("span", { class: "pill warn" }, state), ` ${text}`, details && h("pre", { tabindex: "0" }, details));

@@ -1,0 +1,62 @@
+// Offenders, overrides, trials and the audit log.
+
+import { $, button, count, h, key as keyText, quiet, show, table, time } from "./dom.js";
+import { change } from "./changes.js";
+
+/** More rows would make a browser slow. */
+const MAX_ROWS = 200;
+
+export function offenders(policy, list, lookUp, warning) {
+  show($("offender-list"), { policy, list, warning }, () => {
+    const note = warning ? [h("p", { class: "error" }, warning)] : [];
+    if (!list.length) return [...note, quiet(`No data because no key was denied or charged under ${policy} in the last minutes.`)];
+    const rows = list.map(({ key, denied, spent }) => [
+      keyText(key), count(denied), count(spent),
+      button("Look up", `look-up-${key}`, () => lookUp(key), `Look up ${key}`),
+    ]);
+    return [...note, table(`Keys that are denied most under ${policy}`,
+      [["Key"], ["Denied", "number"], ["Units spent (about)", "number wide"], ["Action"]], rows)];
+  });
+}
+
+export function overrides(list, mayWrite) {
+  show($("override-list"), { list, mayWrite }, () => {
+    if (!list.length) return quiet("No data because no override is in force.");
+    const rows = list.slice(0, MAX_ROWS).map((it) => [
+      it.policy, it.key ? keyText(it.key) : "all keys", h("code", {}, it.kind.quota ?? it.kind),
+      it.until ? time(it.until) : "removed", it.by, it.reason,
+      ...(mayWrite ? [button("End", `end-${it.policy}-${it.key ?? ""}`, () => change.end(it),
+        `End the override of ${it.key ?? "all keys"} under ${it.policy}`)] : []),
+    ]);
+    const more = list.length > MAX_ROWS ? [quiet(`The first ${MAX_ROWS} of ${count(list.length)}.`)] : [];
+    return [...more, table("Overrides in force",
+      [["Policy"], ["Key"], ["In force"], ["Until", "nowrap"], ["By", "wide"], ["Reason", "text wide"], ...(mayWrite ? [["Action"]] : [])], rows)];
+  });
+}
+
+export function trials(list) {
+  show($("trial-list"), list, () => {
+    if (!list.length) return quiet("No data because no policy is on trial, or no request was charged to one yet.");
+    const rows = list.map((it) => [
+      it.policy, h("code", {}, it.quota), count(it.allowed_by_both), count(it.allowed_by_trial_only),
+      count(it.allowed_by_live_only), count(it.denied_by_both),
+    ]);
+    return table("Trials so far", [["Policy"], ["Quota"], ["Admitted by both", "number"], ["Only by the trial", "number"],
+      ["Only by the live limit", "number"], ["Denied by both", "number"]], rows);
+  });
+}
+
+export function audit(list) {
+  show($("audit-list"), list, () => {
+    if (!list.length) return quiet("No data because nothing was changed yet.");
+    const rows = list.map((it) => [
+      time(it.time), it.by, it.action, it.policy, it.key ? keyText(it.key) : "all keys",
+      it.before || it.after ? `${it.before || "none"} → ${it.after || "none"}` : "", it.reason,
+    ]);
+    return table("Audit log, newest first", [["Time", "nowrap"], ["By"], ["Change"], ["Policy"], ["Key"], ["Before → after", "text"], ["Reason", "text"]], rows);
+  });
+}
+
+export function failed(parent, error) {
+  show($(parent), error.message, () => h("p", { class: "error" }, error.message));
+}

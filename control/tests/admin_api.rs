@@ -1,0 +1,442 @@
+//! The admin API: who may do what, what it answers, and attacks.
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    response::Response,
+};
+use http::{Request, StatusCode};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use plimsoll::{Limiter, Policy};
+use plimsoll_control::{
+    KeyType, NewOverride, Offenders, OverrideKind, Overrides, Registry, Source,
+    admin::{self, Access, Activity, AdminConfig, Operator, Role},
+};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+const WRITE: &str = "Bearer write-token";
+const READ: &str = "Bearer read-token";
+
+/// All paths of the API, with the methods that they know.
+const ROUTES: [(&str, &[&str]); 11] = [
+    ("policies", &["GET"]),
+    ("keys?key=alice", &["GET"]),
+    ("overrides", &["GET", "PUT", "DELETE"]),
+    ("reset", &["POST"]),
+    ("block", &["POST"]),
+    ("unblock", &["POST"]),
+    ("offenders?policy=demo", &["GET"]),
+    ("audit", &["GET"]),
+    ("status", &["GET"]),
+    ("trials", &["GET"]),
+    ("denials", &["GET"]),
+];
+
+/// A service with the policy `demo`, whose keys are texts, and `rows`, whose keys are integers.
+struct Service {
+    app: Router,
+    limiter: Limiter,
+    demo: Policy,
+    overrides: Overrides,
+    activity: Activity,
+}
+
+struct Reply {
+    status: StatusCode,
+    media_type: String,
+    body: Value,
+}
+
+fn service() -> Service {
+    service_with(Access::tokens().write("alice", "write-token").read("bob", "read-token"))
+}
+
+fn service_with(access: Access) -> Service {
+    let (registry, limiter) = (Registry::default(), Limiter::in_memory());
+    let demo = Policy::new("demo", "2/min").unwrap();
+    registry.register(demo.clone(), Source::Code, KeyType::Text).unwrap();
+    let rows = Policy::new("rows", "5/min").unwrap();
+    registry.register(rows, Source::Code, KeyType::Integer).unwrap();
+    let overrides = Overrides::in_memory(registry.clone(), limiter.clone()).show_keys();
+    let activity = Activity::new(Offenders::new(100).show_keys());
+    let config =
+        AdminConfig::new(registry, limiter.clone(), overrides.clone(), activity.clone(), access);
+    let app = Router::new().nest("/admin/", admin::router(config));
+    Service { app, limiter, demo, overrides, activity }
+}
+
+impl Service {
+    async fn send(&self, request: Request<Body>) -> Response {
+        self.app.clone().oneshot(request).await.unwrap()
+    }
+
+    async fn ask(&self, method: &str, path: &str, token: &str, body: &str) -> Reply {
+        let mut request = Request::builder().method(method).uri(format!("/admin/api/{path}"));
+        if !token.is_empty() {
+            request = request.header("authorization", token);
+        }
+        if !body.is_empty() {
+            request = request.header("content-type", "application/json");
+        }
+        reply(self.send(request.body(body.to_owned().into()).unwrap()).await).await
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        let reply = self.ask("GET", path, READ, "").await;
+        assert_eq!(reply.status, 200, "{path}: {}", reply.body);
+        reply.body
+    }
+
+    async fn change(&self, method: &str, path: &str, body: Value) -> Reply {
+        self.ask(method, path, WRITE, &body.to_string()).await
+    }
+
+    /// Spends a unit of a key under `demo`, as a request would.
+    async fn spend(&self, key: &str) -> bool {
+        let decision = self.limiter.check(self.demo.charge(key, 1)).await.unwrap();
+        self.activity.record(&decision);
+        decision.is_allowed()
+    }
+}
+
+async fn reply(response: Response) -> Reply {
+    let status = response.status();
+    let media_type = response.headers()["content-type"].to_str().unwrap().to_owned();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+    Reply { status, media_type, body }
+}
+
+#[tokio::test]
+async fn without_a_token_that_is_known_nothing_is_seen_or_changed() {
+    let service = service();
+    for (path, methods) in ROUTES {
+        for method in methods {
+            for token in ["", "Bearer wrong", "Bearer ", "Basic write-token", "write-token"] {
+                let reply = service.ask(method, path, token, "{}").await;
+                assert_eq!(reply.status, 401, "{method} {path} with {token:?}");
+                assert_eq!(reply.media_type, "application/problem+json");
+                assert!(reply.body["allowed"].as_str().unwrap().contains("Bearer"));
+            }
+            // A token in a cookie is none.
+            let request = Request::builder()
+                .method(*method)
+                .uri(format!("/admin/api/{path}"))
+                .header("cookie", "authorization=Bearer write-token; token=write-token")
+                .body(Body::empty());
+            assert_eq!(service.send(request.unwrap()).await.status(), 401, "{method} {path}");
+        }
+    }
+    // Also what does not exist is not told apart.
+    assert_eq!(service.ask("GET", "nothing", "", "").await.status, 401);
+    assert_eq!(service.ask("GET", "nothing", READ, "").await.status, 404);
+    assert_eq!(service.ask("POST", "policies", WRITE, "{}").await.status, 405);
+    // An access without tokens admits no request.
+    let closed = service_with(Access::tokens().write("alice", ""));
+    assert_eq!(closed.ask("GET", "policies", "Bearer ", "").await.status, 401);
+}
+
+#[tokio::test]
+async fn a_read_token_sees_everything_and_changes_nothing() {
+    let service = service();
+    assert!(service.spend("alice").await);
+    let body = json!({ "policy": "demo", "key": "alice", "quota": "9/min", "reason": "x" });
+    for (path, methods) in ROUTES {
+        for method in methods {
+            // The stream of denials does not end.
+            if path == "denials" {
+                continue;
+            }
+            let reply = service.ask(method, path, READ, &body.to_string()).await;
+            let expected = if *method == "GET" { 200 } else { 403 };
+            assert_eq!(reply.status, expected, "{method} {path}");
+        }
+    }
+    assert!(service.overrides.list().is_empty());
+    assert_eq!(service.overrides.audit(10).await.unwrap(), []);
+    assert_eq!(service.get("keys?key=alice").await["standings"][0]["remaining"], 1);
+}
+
+#[tokio::test]
+async fn another_site_changes_nothing_even_if_a_cookie_authenticates() {
+    let service = service_with(Access::custom(|request| {
+        let cookie = request.headers.get("cookie")?;
+        (cookie == "session=alice").then(|| Operator::new("alice", Role::Write))
+    }));
+    let send = async |media_type: &str, site: Option<&str>| {
+        let mut request = Request::post("/admin/api/block")
+            .header("cookie", "session=alice")
+            .header("content-type", media_type);
+        if let Some(site) = site {
+            request = request.header("sec-fetch-site", site);
+        }
+        let body = json!({ "policy": "demo", "key": "alice", "reason": "x" }).to_string();
+        service.send(request.body(body.into()).unwrap()).await.status()
+    };
+    // What the form of another site can send. Older browsers do not say where a request comes from.
+    for form in ["application/x-www-form-urlencoded", "multipart/form-data", "text/plain"] {
+        assert_eq!(send(form, None).await, 415);
+        assert_eq!(send(form, Some("cross-site")).await, 403);
+    }
+    assert_eq!(send("application/json", Some("cross-site")).await, 403);
+    assert_eq!(send("application/json", Some("same-site")).await, 403);
+    assert!(service.overrides.list().is_empty());
+    assert_eq!(send("application/json", Some("same-origin")).await, 200);
+    assert_eq!(service.overrides.list().len(), 1);
+}
+
+#[tokio::test]
+async fn a_quota_of_a_key_is_set_seen_and_ended() {
+    let service = service();
+    assert!(service.spend("alice").await && service.spend("alice").await);
+    assert!(!service.spend("alice").await);
+    let set = json!({
+        "policy": "demo", "key": "alice", "quota": "5/min", "reason": "a launch", "until": "2h",
+    });
+    let reply = service.change("PUT", "overrides", set).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    assert_eq!(reply.body["message"], "alice under demo: 5/min, before 2/min");
+    assert!(service.spend("alice").await);
+
+    let listed = service.get("overrides").await;
+    assert_eq!(listed[0]["key"], "alice");
+    assert_eq!(listed[0]["kind"], json!({ "quota": "5/min" }));
+    assert_eq!(listed[0]["by"], "alice");
+    let standing = &service.get("keys?key=alice").await["standings"][0];
+    assert_eq!((&standing["limit"], &standing["remaining"]), (&json!(5), &json!(2)));
+    assert_eq!(standing["is_own_quota"], true);
+    assert_eq!(service.get("policies").await[0]["key_overrides"], 1);
+
+    let end = json!({ "policy": "demo", "key": "alice", "reason": "over" });
+    assert_eq!(service.change("DELETE", "overrides", end.clone()).await.status, 200);
+    assert!(!service.spend("alice").await);
+    assert_eq!(service.change("DELETE", "overrides", end).await.status, 404);
+    let audit = service.get("audit").await;
+    assert_eq!((&audit[0]["action"], &audit[0]["reason"]), (&json!("remove"), &json!("over")));
+    assert_eq!((&audit[1]["action"], &audit[1]["after"]), (&json!("set"), &json!("5/min")));
+}
+
+#[tokio::test]
+async fn a_key_is_reset_blocked_and_unblocked() {
+    let service = service();
+    assert!(service.spend("alice").await && service.spend("alice").await);
+    let of = |key: &str| json!({ "policy": "demo", "key": key, "reason": "a test" });
+    let reply = service.change("POST", "reset", of("alice")).await;
+    assert_eq!(reply.body["found"], true);
+    assert_eq!(reply.body["message"], "alice under demo: 2 of 2 left, before 0 of 2 left");
+    assert!(service.spend("alice").await);
+    let reply = service.change("POST", "reset", of("nobody")).await;
+    assert_eq!(reply.body["found"], false);
+
+    assert_eq!(service.change("POST", "block", of("alice")).await.status, 200);
+    assert!(!service.spend("alice").await);
+    assert_eq!(service.get("overrides").await[0]["kind"], "block");
+    let reply = service.change("POST", "unblock", of("alice")).await;
+    assert_eq!(reply.body["found"], true, "{}", reply.body);
+    assert!(service.spend("alice").await);
+    assert_eq!(service.change("POST", "unblock", of("alice")).await.body["found"], false);
+
+    // A reset lifts a block, and its override with it.
+    service.change("POST", "block", of("alice")).await;
+    service.change("POST", "reset", of("alice")).await;
+    assert_eq!(service.get("overrides").await, json!([]));
+    assert!(service.spend("alice").await);
+    // The program itself has blocked a key.
+    let charge = service.demo.charge("mallory", 1);
+    service.limiter.block(charge, Duration::from_secs(60)).await.unwrap();
+    assert_eq!(service.change("POST", "unblock", of("mallory")).await.body["found"], true);
+    let actions: Vec<_> =
+        service.overrides.audit(9).await.unwrap().iter().map(|it| it.action.to_string()).collect();
+    assert_eq!(actions, ["unblock", "reset", "remove", "set", "remove", "set", "reset", "reset"]);
+}
+
+#[tokio::test]
+async fn mistakes_say_what_is_allowed() {
+    let service = service();
+    let quota = |quota: &str| json!({ "policy": "demo", "quota": quota, "reason": "x" });
+    let until =
+        |until: Value| json!({ "policy": "demo", "quota": "5/min", "reason": "x", "until": until });
+    for (method, path, body, status, allowed) in [
+        ("PUT", "overrides", quota("5/mim"), 422, "a quota such as 2/min, or \"off\""),
+        ("PUT", "overrides", quota("5/min fixed-window"), 422, "sliding-log"),
+        ("PUT", "overrides", until(json!("yesterday")), 422, "2h"),
+        ("PUT", "overrides", until(json!(1)), 422, "2h"),
+        (
+            "PUT",
+            "overrides",
+            json!({ "policy": "demo", "quota": "5/min", "reason": " " }),
+            422,
+            "1 to 500",
+        ),
+        ("POST", "reset", json!({ "policy": "dem", "key": "x", "reason": "x" }), 404, "demo, rows"),
+        (
+            "POST",
+            "reset",
+            json!({ "policy": "rows", "key": "x", "reason": "x" }),
+            422,
+            "an integer",
+        ),
+        (
+            "POST",
+            "block",
+            json!({ "policy": "rows", "key": "x", "reason": "x" }),
+            422,
+            "an integer",
+        ),
+    ] {
+        let reply = service.change(method, path, body.clone()).await;
+        assert_eq!(
+            (reply.status.as_u16(), &*reply.media_type),
+            (status, "application/problem+json")
+        );
+        let text = format!("{} {}", reply.body["detail"], reply.body["allowed"]);
+        assert!(text.replace('\\', "").contains(allowed), "{body}: {text}");
+    }
+    let unknown =
+        json!({ "policy": "demo", "key": "x", "reason": "x", "quota": "5/min", "untill": "2h" });
+    let reply = service.change("PUT", "overrides", unknown).await;
+    assert!(reply.body["detail"].as_str().unwrap().contains("expected one of"), "{}", reply.body);
+    assert_eq!(service.ask("POST", "reset", WRITE, "{").await.status, 422);
+    assert_eq!(service.ask("GET", "offenders", READ, "").await.status, 422);
+    assert_eq!(service.ask("GET", "keys", READ, "").await.status, 422);
+    assert!(service.overrides.list().is_empty());
+}
+
+#[tokio::test]
+async fn a_long_body_and_a_strange_key_do_no_harm() {
+    let service = service();
+    let long = json!({ "policy": "demo", "key": "k".repeat(1 << 20), "reason": "x" });
+    for (method, path) in [("POST", "reset"), ("POST", "block"), ("PUT", "overrides")] {
+        assert_eq!(service.change(method, path, long.clone()).await.status, 413, "{path}");
+    }
+    for key in ["<script>alert(1)</script>", "\"'`", "\u{0}\u{7f}", "日本", "../../", "%00", ","]
+    {
+        while service.spend(key).await {}
+        let encoded: String = key.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let found = service.get(&format!("keys?key={encoded}")).await;
+        assert_eq!(found["key"], key);
+        assert_eq!(found["standings"][0]["remaining"], 0);
+        assert!(found["standings"][1]["no_data"].as_str().unwrap().contains("an integer"));
+        let of = json!({ "policy": "demo", "key": key, "reason": key });
+        let reply = service.change("POST", "reset", of).await;
+        assert_eq!(reply.body["found"], true, "{key:?}: {}", reply.body);
+    }
+    assert_eq!(service.get("offenders?policy=demo").await.as_array().unwrap().len(), 7);
+}
+
+/// A body whose end never comes.
+struct Endless;
+
+impl http_body::Body for Endless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Pending
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_without_an_end_is_given_up() {
+    let service = service();
+    let request = Request::post("/admin/api/reset")
+        .header("authorization", WRITE)
+        .header("content-type", "application/json");
+    let response = service.send(request.body(Body::new(Endless)).unwrap()).await;
+    assert_eq!(response.status(), 408);
+}
+
+#[tokio::test]
+async fn ten_thousand_overrides_are_listed_and_one_more_is_refused() {
+    let service = service();
+    for key in 0..Overrides::MAX {
+        let new = NewOverride {
+            policy: "demo".into(),
+            key: Some(format!("key-{key}")),
+            kind: OverrideKind::Quota("9/min".parse().unwrap()),
+            until: None,
+            by: "alice".into(),
+            reason: "many".into(),
+            version: None,
+        };
+        service.overrides.set(new).await.unwrap();
+    }
+    assert_eq!(service.get("overrides").await.as_array().unwrap().len(), Overrides::MAX);
+    let one_more = json!({ "policy": "demo", "key": "x", "quota": "9/min", "reason": "x" });
+    let reply = service.change("PUT", "overrides", one_more).await;
+    assert_eq!(reply.status, 507, "{}", reply.body);
+}
+
+#[tokio::test]
+async fn denials_are_streamed_as_they_happen() {
+    let service = service();
+    while service.spend("mallory").await {}
+    let request = Request::get("/admin/api/denials").header("authorization", READ);
+    let response = service.send(request.body(Body::empty()).unwrap()).await;
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let mut body = response.into_body();
+    for _ in 0..3 {
+        let frame = body.frame().await.expect("the stream goes on").unwrap();
+        let event = String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap();
+        let data = event.lines().find_map(|line| line.strip_prefix("data:")).expect("data");
+        let denial: Value = serde_json::from_str(data).unwrap();
+        assert_eq!((&denial["policy"], &denial["key"]), (&json!("demo"), &json!("mallory")));
+        assert!(!service.spend("mallory").await);
+    }
+}
+
+#[tokio::test]
+async fn the_page_loads_nothing_from_elsewhere() {
+    let service = service();
+    let get = async |path: &str| {
+        let request = Request::get(format!("/admin/{path}")).body(Body::empty()).unwrap();
+        let response = service.send(request).await;
+        assert_eq!(response.status(), 200, "{path}");
+        let headers = response.headers().clone();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (headers, String::from_utf8(body.to_vec()).unwrap())
+    };
+    let (headers, page) = get("").await;
+    let policy = headers["content-security-policy"].to_str().unwrap();
+    assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+    assert_eq!(headers["x-content-type-options"], "nosniff");
+    assert_eq!(headers["x-frame-options"], "DENY");
+    for inline in [" style=", "<style", " onclick=", " onload=", "javascript:"] {
+        assert!(!page.contains(inline), "{inline}");
+    }
+    let mut files: Vec<String> = vec!["icon.svg".into(), "page.css".into(), "main.js".into()];
+    for name in &files {
+        assert!(page.contains(&format!("\"{name}\"")), "{name}");
+    }
+    // The page is complete, and no file is there that none uses.
+    let mut place = 0;
+    while place < files.len() {
+        let (_, text) = get(&files[place]).await;
+        assert!(
+            !text.replace("http://www.w3.org/2000/svg", "").contains("://"),
+            "{}",
+            files[place]
+        );
+        for line in text.lines().filter(|line| line.starts_with("import ")) {
+            let name = line.split("\"./").nth(1).unwrap().trim_end_matches("\";").to_owned();
+            if !files.contains(&name) {
+                files.push(name);
+            }
+        }
+        place += 1;
+    }
+    let embedded = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/admin/page"));
+    assert_eq!(embedded.unwrap().count(), files.len() + 1);
+}

@@ -1,0 +1,136 @@
+//! The example `admin`, as its first lines say.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    process::Command,
+    thread,
+    time::Duration,
+};
+
+use plimsoll_testing::example::{self, Example, Reply};
+use serde_json::{Value, json};
+
+const TOKEN: (&str, &str) = ("authorization", "Bearer s3cret");
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+/// Starts the example, and returns it with the line about the page.
+fn start(token: Option<&str>) -> (Example, String) {
+    let mut program = example::program("admin");
+    program.env("ADDR", "127.0.0.1:0").env_remove("CONFIG").env_remove("ADMIN_TOKEN");
+    if let Some(token) = token {
+        program.env("ADMIN_TOKEN", token);
+    }
+    let mut process = program.spawn().expect("it is built");
+    let mut lines = BufReader::new(process.stdout.as_mut().unwrap()).lines();
+    let mut line = || lines.next().expect("a line").unwrap();
+    let address = line().strip_prefix("listening on http://").expect("an address").to_owned();
+    let page = line();
+    (Example { process, address }, page)
+}
+
+fn get(shop: &Example, path: &str) -> Value {
+    let reply = shop.send("GET", path, &[TOKEN], "");
+    assert_eq!(reply.status, 200, "{path}: {}", reply.body);
+    serde_json::from_str(&reply.body).unwrap()
+}
+
+fn change(shop: &Example, method: &str, path: &str, body: &Value) -> Reply {
+    shop.send(method, path, &[TOKEN, JSON], &body.to_string())
+}
+
+fn ask(shop: &Example, key: &str) -> u16 {
+    shop.send("GET", "/", &[("x-api-key", key)], "").status
+}
+
+#[test]
+fn an_operator_sees_and_changes_the_limits_of_the_shop() {
+    let (shop, page) = start(Some("s3cret"));
+    assert_eq!(page, format!("admin on http://{}/admin/ with token s3cret", shop.address));
+    assert!(shop.get("/admin/").body.starts_with("<!doctype html>"));
+    assert_eq!(shop.get("/admin").status, 308);
+    assert_eq!(shop.get("/admin/api/policies").status, 401);
+
+    // 5 in any 10 seconds for each key.
+    let statuses: Vec<_> = (0..7).map(|_| ask(&shop, "k1")).collect();
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429, 429]);
+    let policies = get(&shop, "/admin/api/policies");
+    let demo = policies.as_array().unwrap().iter().find(|it| it["name"] == "demo").unwrap();
+    assert_eq!((&demo["quota"], &demo["source"]), (&json!("5/10s"), &json!("limits.toml")));
+    assert_eq!(demo["rates"]["denied"].as_array().unwrap().last(), Some(&json!(2)));
+    let offenders = get(&shop, "/admin/api/offenders?policy=demo");
+    assert_eq!((&offenders[0]["key"], &offenders[0]["denied"]), (&json!("k1"), &json!(2)));
+    let standings = get(&shop, "/admin/api/keys?key=k1");
+    assert_eq!(standings["standings"][0]["policy"], "demo");
+    assert_eq!(standings["standings"][0]["remaining"], 0);
+
+    let reset = json!({ "policy": "demo", "key": "k1", "reason": "a test" });
+    assert_eq!(change(&shop, "POST", "/admin/api/reset", &reset).status, 200);
+    assert_eq!(ask(&shop, "k1"), 200);
+    let raise = json!({
+        "policy": "demo", "key": "k1", "quota": "100/10s", "reason": "a launch", "until": "2h",
+    });
+    assert_eq!(change(&shop, "PUT", "/admin/api/overrides", &raise).status, 200);
+    assert!((0..20).all(|_| ask(&shop, "k1") == 200));
+    let all = json!({ "policy": "demo", "quota": "1/10s", "reason": "an attack" });
+    assert_eq!(change(&shop, "PUT", "/admin/api/overrides", &all).status, 200);
+    assert_eq!([ask(&shop, "k2"), ask(&shop, "k2")], [200, 429]);
+    assert_eq!(get(&shop, "/admin/api/overrides").as_array().unwrap().len(), 2);
+    let audit = get(&shop, "/admin/api/audit");
+    let reasons: Vec<_> = audit.as_array().unwrap().iter().map(|it| &it["reason"]).collect();
+    assert_eq!(reasons, ["an attack", "a launch", "a test"]);
+
+    let metrics = shop.get("/metrics").body;
+    let denied = r#"plimsoll_decisions_total{policy="demo",outcome="denied"} 3"#;
+    assert!(metrics.contains(denied), "{metrics}");
+}
+
+#[test]
+fn each_key_has_two_slow_requests_in_flight() {
+    let (shop, page) = start(None);
+    let (_, token) = page.split_once(" with token ").unwrap();
+    assert!(token.len() == 32 && start(None).1.split_once(" with token ").unwrap().1 != token);
+    let statuses: Vec<_> = thread::scope(|scope| {
+        let ask = |_| {
+            thread::sleep(Duration::from_millis(50));
+            let ask = || shop.send("GET", "/slow", &[("x-api-key", "k")], "").status;
+            scope.spawn(ask)
+        };
+        let asked: Vec<_> = (0..3).map(ask).collect();
+        asked.into_iter().map(|it| it.join().unwrap()).collect()
+    });
+    assert_eq!(statuses.iter().filter(|status| **status == 429).count(), 1, "{statuses:?}");
+    assert_eq!(shop.send("GET", "/slow", &[("x-api-key", "k")], "").status, 200);
+}
+
+/// The commands of `docs/runbook.md` are run as they are written there.
+#[test]
+fn the_commands_of_the_runbook_work() {
+    let (shop, _) = start(Some("s3cret"));
+    let runbook = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/runbook.md"));
+    let runbook = runbook.unwrap();
+    let (_, functions) = runbook.split_once("TOKEN=..\n").expect("the variables");
+    let (functions, rest) = functions.split_once("```").expect("the end of the functions");
+    let commands: Vec<_> = rest
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with("see ") || line.starts_with("change "))
+        .collect();
+    assert!(commands.len() > 12, "{commands:?}");
+    for command in commands {
+        let output = Command::new("bash")
+            .env("ADMIN", format!("http://{}/admin/api", shop.address))
+            .env("TOKEN", "s3cret")
+            .args(["-euc", &format!("{functions}\n{command}")])
+            .output()
+            .expect("bash and curl are installed");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let answer: Value = serde_json::from_str(&text).expect(command);
+        // No override of the whole policy is in force.
+        let may_be_absent = command.contains("DELETE") && answer["status"] == 404;
+        assert!(answer["status"].is_null() || may_be_absent, "{command}: {answer}");
+    }
+    let audit = get(&shop, "/admin/api/audit");
+    let actions: Vec<_> = audit.as_array().unwrap().iter().map(|it| &it["action"]).collect();
+    assert_eq!(actions, ["remove", "set", "set", "set", "remove", "set", "reset"]);
+}

@@ -1,0 +1,233 @@
+//! The admin page in a headless Chromium, over two processes that share one Redis. It is used by keyboard
+//! alone. Pictures of it are written to `target/screenshots`.
+//!
+//! Needs Debian's packages `chromium` and `chromium-driver`. `scripts/axe` downloads axe-core.
+
+mod browser;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::Duration,
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use plimsoll_testing::{
+    example::{self, Example},
+    servers::Server,
+};
+use serde_json::Value;
+
+use browser::{Browser, ENTER, ESCAPE, TAB};
+
+/// The width and height of a phone and of a desk.
+const SCREENS: [(&str, u32, u32); 2] = [("phone", 390, 844), ("desk", 1280, 900)];
+const SCHEMES: [&str; 2] = ["light", "dark"];
+
+/// The limits of the example.
+const LIMITS: &str = include_str!("../../examples/admin/limits.toml");
+
+const SCRIPT: &str = "<script>alert(1)</script>";
+
+#[test]
+fn an_operator_raises_a_limit_for_all_processes() {
+    let mut redis = Server::start();
+    let file = redis.dir.join("limits.toml");
+    fs::write(&file, LIMITS).unwrap();
+    let shop = [start(&redis, &file), start(&redis, &file)];
+    let browser = Browser::start();
+    browser.show_as(1280, 900, "light");
+    browser.open(&format!("http://{}/admin", shop[0].address));
+
+    sign_in(&browser);
+    see_offenders(&browser, &shop);
+    look_up(&browser, "mallory");
+    block_and_unblock(&browser, &shop);
+    raise_the_limit(&browser, &shop);
+    show_and_check(&browser);
+    see_a_mistake_in_the_file(&browser, &file);
+    assert_eq!(browser.complaints(), [] as [String; 0]);
+    redis.kill();
+    see_why_there_is_no_data(&browser);
+    sign_out(&browser);
+}
+
+fn start(redis: &Server, file: &Path) -> Example {
+    let mut program = example::program("admin");
+    program.env("REDIS_URL", redis.url()).env("ADMIN_TOKEN", "s3cret").env("CONFIG", file);
+    example::start_program(&mut program)
+}
+
+fn ask(shop: &Example, key: &str) -> u16 {
+    shop.send("GET", "/", &[("x-api-key", key)], "").status
+}
+
+fn sign_in(browser: &Browser) {
+    browser.wait("!document.getElementById('sign-in').hidden");
+    check_access(browser, "before signing in");
+    browser.type_keys("wrong");
+    browser.type_keys(ENTER);
+    browser.wait_for_text("sign-in-error", "not known");
+    assert_eq!(browser.run("return document.getElementById('content').hidden"), true);
+    assert_eq!(browser.run("return document.activeElement.id"), "token");
+    browser.type_keys("s3cret");
+    browser.type_keys(ENTER);
+    browser.wait("!document.getElementById('content').hidden");
+    browser.wait_for_text("policy-list", "demo");
+    assert_eq!(browser.run("return document.cookie"), "");
+}
+
+fn see_offenders(browser: &Browser, [shop, _]: &[Example; 2]) {
+    let mut denied = 0;
+    for key in ["mallory", "mallory", SCRIPT] {
+        denied += (0..10).filter(|_| ask(shop, key) == 429).count();
+    }
+    assert!(denied >= 10, "{denied} denials");
+    browser.wait_for_text("offender-list", "mallory");
+    browser.wait_for_text("offender-list", SCRIPT);
+    browser.wait_for_text("denial-list", SCRIPT);
+    // The key is a text and has made no element.
+    assert_eq!(browser.run("return document.querySelectorAll('script').length"), 1);
+    browser.wait("document.querySelector('[data-policy=demo] .chart path').getAttribute('d')");
+}
+
+fn look_up(browser: &Browser, key: &str) {
+    browser.tab_to("#key");
+    browser.type_keys(key);
+    browser.type_keys(ENTER);
+    browser.wait_for_text("standings", key);
+    browser.wait("document.querySelector('[data-id=key-quota-demo]')");
+    browser.wait_for_text("standings", "denied for");
+}
+
+fn raise_the_limit(browser: &Browser, shop: &[Example; 2]) {
+    browser.tab_to("[data-id=key-quota-demo]");
+    browser.type_keys(ENTER);
+    browser.wait("document.getElementById('change').open");
+    // Escape closes the dialog, and the focus returns to the button.
+    browser.type_keys(ESCAPE);
+    browser.wait("!document.getElementById('change').open");
+    browser.wait("document.activeElement.dataset.id === 'key-quota-demo'");
+
+    browser.type_keys(ENTER);
+    browser.wait("document.activeElement.id === 'quota'");
+    browser.replace_text("5000/10");
+    browser.tab_to("#reason");
+    browser.type_keys("their launch");
+    browser.type_keys(ENTER);
+    browser.wait_for_text("change-error", "Allowed");
+    // Chromium writes each answer that is an error to the console. This was the first one.
+    let complaints = browser.complaints();
+    assert!(complaints.len() == 1 && complaints[0].contains("status of 422"), "{complaints:?}");
+    browser.tab_to("#quota");
+    browser.replace_text("5000/10s");
+    check_access(browser, "in the dialog");
+    browser.type_keys(ENTER);
+    browser.wait_for_text("message", "mallory under demo: 5000/10s");
+
+    // The other process has it within 1.5 s. The machine of the test may be busy.
+    wait_for(&shop[1], 200, "the other process has not raised the limit");
+    wait_for(&shop[0], 200, "this process has not raised the limit");
+    browser.wait_for_text("override-list", "their launch");
+    browser.wait_for_text("audit-list", "their launch");
+    browser.wait_for_text("audit-list", "operator");
+}
+
+fn block_and_unblock(browser: &Browser, shop: &[Example; 2]) {
+    for (button, answer, status) in [
+        ("key-block-demo", "mallory under demo: blocked", 429),
+        ("key-unblock-demo", "not blocked", 200),
+    ] {
+        browser.tab_to(&format!("[data-id={button}]"));
+        browser.type_keys(ENTER);
+        browser.wait("document.activeElement.id === 'reason'");
+        browser.type_keys("a test");
+        browser.type_keys(ENTER);
+        browser.wait_for_text("message", answer);
+        wait_for(&shop[1], status, &format!("{button} does not act on the other process"));
+    }
+}
+
+/// Sends requests until one has this status: the first within 1.5 s, or later on a busy machine.
+fn wait_for(shop: &Example, status: u16, otherwise: &str) {
+    let found = (0..150).any(|_| {
+        thread::sleep(Duration::from_millis(100));
+        ask(shop, "mallory") == status
+    });
+    assert!(found, "{otherwise}");
+}
+
+/// Takes pictures, and lets axe-core look for what keeps people from using the page.
+fn show_and_check(browser: &Browser) {
+    for (screen, width, height) in SCREENS {
+        for scheme in SCHEMES {
+            browser.show_as(width, height, scheme);
+            browser
+                .run("window.scrollTo(0, 0); document.getElementById('message').textContent = ''");
+            let wider = "return document.documentElement.scrollWidth > document.documentElement.clientWidth";
+            assert_eq!(browser.run(wider), false, "the page is wider than the {screen}");
+            check_access(browser, &format!("on the {screen}, {scheme}"));
+            let file = repository().join(format!("target/screenshots/admin-{screen}-{scheme}.png"));
+            fs::create_dir_all(file.parent().expect("a folder")).unwrap();
+            fs::write(file, STANDARD.decode(browser.picture()).unwrap()).unwrap();
+        }
+    }
+    browser.show_as(1280, 900, "light");
+}
+
+fn see_a_mistake_in_the_file(browser: &Browser, file: &Path) {
+    fs::write(file, LIMITS.replace("5/10s", "5 in 10s")).unwrap();
+    browser.wait_for_text("status", "refused");
+    browser.wait_for_text("status", "5 in 10s");
+    check_access(browser, "with a mistake in the file");
+    fs::write(file, LIMITS.replace("5/10s", "6/10s")).unwrap();
+    browser.wait_for_text("status", "version 2 in force");
+    browser.wait_for_text("policy-list", "6/10s");
+}
+
+/// Redis does not answer. The page shows what this process knows, and why the rest is missing.
+fn see_why_there_is_no_data(browser: &Browser) {
+    browser.wait_for_text("status", "open");
+    browser.wait_for_text("audit-list", "No data because the store cannot answer");
+    browser.wait_for_text("offender-list", "Only of this process");
+    browser.wait_for_text("offender-list", "mallory");
+    browser.wait_for_text("override-list", "their launch");
+    browser.wait_for_text("connection", "live");
+    check_access(browser, "without Redis");
+}
+
+fn sign_out(browser: &Browser) {
+    browser.tab_to("#sign-out");
+    browser.type_keys(ENTER);
+    browser.wait("!document.getElementById('sign-in').hidden");
+    assert_eq!(browser.run("return sessionStorage.length"), 0);
+    browser.type_keys(TAB);
+}
+
+/// Fails if axe-core finds a violation of WCAG 2.2 AA or of its own best practices.
+fn check_access(browser: &Browser, place: &str) {
+    let name = fs::read_dir(repository().join("target/axe"))
+        .ok()
+        .and_then(|files| files.filter_map(Result::ok).next());
+    let path = name.map(|it| it.path()).unwrap_or_else(|| {
+        let script = repository().join("scripts/axe");
+        let downloaded = Command::new(script).status().expect("bash is installed");
+        assert!(downloaded.success(), "axe-core cannot be downloaded from registry.npmjs.org");
+        let mut files = fs::read_dir(repository().join("target/axe")).expect("it was downloaded");
+        files.next().expect("its script").expect("a file").path()
+    });
+    let axe = fs::read_to_string(path).unwrap();
+    browser.run(&format!("if (!window.axe) {{ {axe} }}"));
+    let found = browser.run_until_called(
+        "const done = arguments[0];
+         axe.run(document).then(({ violations }) => done(violations.map(({ id, help, nodes }) =>
+             [id, help, nodes.map(({ html }) => html)])), (error) => done([String(error)]));",
+    );
+    assert_eq!(found, Value::Array(Vec::new()), "{place}: {found:#}");
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository").to_owned()
+}

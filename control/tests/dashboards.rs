@@ -1,0 +1,144 @@
+//! The dashboard and the alerts name metrics that the packages emit, in queries that Prometheus understands.
+
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    path::{Path, PathBuf},
+    process::{self, Command},
+    time::Duration,
+};
+
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use plimsoll::{Limiter, OnFailure, Policy, RedisStore};
+use plimsoll_control::Config;
+use plimsoll_testing::servers::Server;
+use serde_json::Value;
+use tokio::time::sleep;
+
+/// The steps until a metric must have been emitted.
+const PATIENCE: usize = 300;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_metric_of_the_dashboards_is_emitted() {
+    let named: BTreeSet<_> =
+        ["grafana.json", "alerts.yml"].iter().flat_map(|file| names(&read(file))).collect();
+    assert!(named.len() > 10, "{named:?}");
+
+    let prometheus = PrometheusBuilder::new().set_buckets(&[0.01, 0.1]).unwrap();
+    let prometheus = prometheus.install_recorder().unwrap();
+    let mut redis = Server::start();
+    let limiter = Limiter::new(RedisStore::connect(&redis.url()).await.unwrap());
+    reload_a_file_with_a_mistake();
+    deny_and_lease(&limiter).await;
+    wait_for_redis(&limiter, &redis, &prometheus).await;
+    limiter.close().await.unwrap();
+    redis.kill();
+    let missing = || {
+        let emitted = names(&prometheus.render());
+        named.difference(&emitted).cloned().collect::<Vec<_>>()
+    };
+    let policy = Policy::new("outage", "5/s").unwrap();
+    for key in 0..PATIENCE {
+        let _ = limiter.check(policy.charge(key as u64, 1)).await;
+        if missing().is_empty() {
+            break;
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(missing(), [] as [String; 0], "not emitted");
+}
+
+fn reload_a_file_with_a_mistake() {
+    let path = env::temp_dir().join(format!("plimsoll-dashboards-{}.toml", process::id()));
+    let file = |text: &str| fs::write(&path, text).unwrap();
+    file("policies.api = \"5/s\"\nrules = [{ policy = \"api\", key = \"anonymous\" }]\n");
+    let config = Config::from_path(&path).unwrap();
+    file("policies.api = \"5 a second\"\n");
+    assert!(config.reload().is_err());
+    fs::remove_file(&path).unwrap();
+}
+
+/// Denies requests also from the deny cache, compares a trial, and leases and refunds units.
+async fn deny_and_lease(limiter: &Limiter) {
+    let live = Policy::new("live", "2/min").unwrap();
+    let trial = Policy::new("trial", "4/min").unwrap();
+    for _ in 0..10 {
+        let charges = [live.charge("mallory", 1), trial.charge("mallory", 1).trial()];
+        let _ = limiter.check(charges).await.unwrap();
+        let _ = limiter.check(live.charge("mallory", 1)).await.unwrap();
+    }
+    let leased = Policy::new("leased", "60000/min leased(500ms)").unwrap();
+    while limiter.status().leased_units == 0 {
+        let _ = limiter.check(leased.charge("hot", 1)).await.unwrap();
+    }
+    for _ in 0..100 {
+        let _ = limiter.check(leased.charge("hot", 1)).await.unwrap();
+    }
+}
+
+/// Makes Redis answer after 20 ms, which measures the scheduling delay.
+async fn wait_for_redis(limiter: &Limiter, redis: &Server, prometheus: &PrometheusHandle) {
+    let policy = Policy::new("waits", "1000/s").unwrap();
+    for key in 0..PATIENCE {
+        if prometheus.render().contains("plimsoll_scheduling_delay_seconds") {
+            return;
+        }
+        let _: String = redis.ask("CLIENT PAUSE 25 ALL");
+        let charge = policy.charge(key as u64, 1).with_on_failure(OnFailure::Allow);
+        let _ = limiter.check(charge).await;
+    }
+}
+
+#[test]
+fn prometheus_understands_each_query() {
+    let dashboard: Value = serde_json::from_str(&read("grafana.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+    let mut rules = String::from("groups:\n  - name: dashboard\n    rules:\n");
+    for (number, target) in targets.enumerate() {
+        let query = target["expr"].as_str().unwrap().replace("$__rate_interval", "5m");
+        rules += &format!("      - record: query:{number}\n        expr: '{query}'\n");
+    }
+    let file = env::temp_dir().join(format!("plimsoll-dashboard-{}.yml", process::id()));
+    fs::write(&file, rules).unwrap();
+    for rules in [&file, &folder().join("alerts.yml")] {
+        let promtool = Command::new("promtool").args(["check", "rules"]).arg(rules).output();
+        let output = promtool.expect("promtool is installed: it is in Debian's package prometheus");
+        let text = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
+        assert!(output.status.success(), "{text}");
+    }
+    fs::remove_file(&file).unwrap();
+}
+
+/// Each alert that the library's page has is here too, word for word.
+#[test]
+fn the_alerts_of_the_library_are_among_those_of_the_package() {
+    let page = folder().join("../../docs/operations.md");
+    let page = fs::read_to_string(page).unwrap();
+    let rules = page.split_once("```yaml\n").unwrap().1.split_once("\n```").unwrap().0;
+    let rules = rules.split_once("    rules:\n").unwrap().1;
+    assert!(read("alerts.yml").contains(rules));
+}
+
+/// Returns the names of metrics in a text.
+fn names(text: &str) -> BTreeSet<String> {
+    text.match_indices("plimsoll_")
+        .map(|(start, _)| {
+            let name: String = text[start..]
+                .chars()
+                .take_while(|it| it.is_ascii_lowercase() || *it == '_')
+                .collect();
+            let suffixes = ["_bucket", "_sum", "_count"];
+            let base = suffixes.iter().find_map(|suffix| name.strip_suffix(suffix));
+            base.map_or(name.clone(), str::to_owned)
+        })
+        .collect()
+}
+
+fn read(file: &str) -> String {
+    fs::read_to_string(folder().join(file)).unwrap()
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards")
+}
