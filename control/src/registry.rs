@@ -69,7 +69,7 @@ struct Quotas {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistryError {
     name: String,
-    /// What the policy cannot have, and what it has.
+    /// The property that the policy cannot have, and the one that it has.
     new: String,
     registered: String,
 }

@@ -31,7 +31,7 @@ struct AppliedOverride {
     version: (u64, u64),
 }
 
-/// Where overrides are applied.
+/// The registry and the limiter to which overrides are applied.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) registry: Registry,
@@ -46,7 +46,7 @@ pub(super) struct StoreTime {
     pub(super) generation: u64,
 }
 
-/// How long a quota of a key without an end is set for: as long as the library blocks a key.
+/// The time for which a quota of a key without an end is set: as long as the library blocks a key.
 const NO_END: Duration = Limiter::MAX_BLOCK;
 
 impl Override {

@@ -37,7 +37,7 @@ pub struct AuditEntry {
     /// The time at which the new state ends.
     #[serde(default, with = "optional_millis", skip_serializing_if = "Option::is_none")]
     pub until: Option<SystemTime>,
-    /// Who did it.
+    /// The person or program that did it.
     pub by: String,
     /// Why.
     pub reason: String,
@@ -75,7 +75,7 @@ pub struct NewAuditEntry {
     pub before: Option<String>,
     /// The state after.
     pub after: Option<String>,
-    /// Who did it. From 1 to 128 bytes.
+    /// The person or program that did it. From 1 to 128 bytes.
     pub by: String,
     /// Why. From 1 to 1,000 bytes.
     pub reason: String,

@@ -24,7 +24,7 @@ pub struct Override {
     /// [`show_keys`](super::Overrides::show_keys) was called.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// What it changes.
+    /// The change that it makes.
     pub kind: OverrideKind,
     /// The time at which it ends, or `None` if it applies until it is removed.
     #[serde(default, with = "optional_millis", skip_serializing_if = "Option::is_none")]
@@ -32,7 +32,7 @@ pub struct Override {
     /// The time at which it was set.
     #[serde(with = "millis")]
     pub since: SystemTime,
-    /// Who has set it.
+    /// The person or program that has set it.
     pub by: String,
     /// Why it was set.
     pub reason: String,
@@ -40,7 +40,7 @@ pub struct Override {
     pub version: u64,
 }
 
-/// What an [`Override`] changes.
+/// The change that an [`Override`] makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -60,11 +60,11 @@ pub struct NewOverride {
     pub policy: String,
     /// The key, written as its [`KeyType`](crate::KeyType) says, or `None` to change the policy.
     pub key: Option<String>,
-    /// What to change.
+    /// The change.
     pub kind: OverrideKind,
     /// The time at which the override ends, or `None` if it applies until it is removed.
     pub until: Option<SystemTime>,
-    /// Who sets it. From 1 to 128 bytes.
+    /// The person or program that sets it. From 1 to 128 bytes.
     pub by: String,
     /// Why it is set. From 1 to 1,000 bytes.
     pub reason: String,

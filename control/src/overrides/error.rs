@@ -26,7 +26,7 @@ pub enum OverrideError {
         field: &'static str,
         /// The value.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         allowed: String,
     },
     /// The override has another version than the one that the request names.

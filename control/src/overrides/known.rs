@@ -7,7 +7,7 @@ use super::{
     error::MAX_OVERRIDES, redis::Poll, time::to_millis,
 };
 
-/// What this process knows of the overrides.
+/// The overrides as this process knows them.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) entries: Arc<Entries>,
@@ -22,7 +22,7 @@ pub(super) struct Known {
     pub(super) store_error: Option<String>,
     /// The reason for which an override is not applied.
     pub(super) error: Option<String>,
-    /// How often this process has put back overrides.
+    /// The number of times that this process has put back overrides.
     pub(super) restores: u64,
 }
 
@@ -75,7 +75,7 @@ impl Known {
         true
     }
 
-    /// Notes the time of the store, and when it was heard by the clock.
+    /// Notes the time of the store, and the time of the clock at which it arrived.
     pub(super) fn hear(&mut self, now_micros: u64, clock_micros: u64) {
         self.ahead_micros = now_micros as i64 - clock_micros as i64;
         self.heard_micros = clock_micros;

@@ -40,7 +40,7 @@ pub struct OverridesConfig {
     is_lazy: bool,
 }
 
-/// How well this process follows the overrides. [`Overrides::status`] returns it.
+/// The condition in which this process follows the overrides. [`Overrides::status`] returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OverridesStatus {
@@ -51,7 +51,7 @@ pub struct OverridesStatus {
     pub unheard: Duration,
     /// The reason for which Redis does not answer, or for which an override is not applied here.
     pub error: Option<String>,
-    /// How often this process has put back overrides that Redis had lost.
+    /// The number of times that this process has put back overrides that Redis had lost.
     pub restores: u64,
 }
 

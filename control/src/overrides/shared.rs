@@ -32,7 +32,7 @@ pub(super) struct Shared {
     pub(super) show_keys: AtomicBool,
 }
 
-/// Where the overrides are kept.
+/// The place that keeps the overrides.
 #[derive(Debug)]
 pub(super) enum Backend {
     Memory(MemoryAudit),

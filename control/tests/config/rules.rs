@@ -1,4 +1,4 @@
-//! What the fields of a rule do to requests.
+//! The effect of the fields of a rule on requests.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! What Redis keeps, and what happens when it has lost it.
+//! The state in Redis, and its loss.
 
 use std::{process::Command, time::Duration};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use plimsoll::{Decision, Key, Limiter};
+use plimsoll::{Algorithm, Decision, Key, Limiter, Outcome};
 use serde_json::{Value, json};
 
 use crate::{Registered, Registry, admin::problem::Problem};
@@ -50,6 +50,10 @@ pub(super) async fn standing(
         return Ok(Value::Null);
     };
     let standing = outcome.standing();
+    let counted_by = match standing.reset_after() {
+        Duration::ZERO => other_algorithm(registered, limiter, key).await?,
+        _ => None,
+    };
     Ok(json!({
         "policy": registered.policy().name(),
         "quota": outcome.quota().to_string(),
@@ -60,7 +64,35 @@ pub(super) async fn standing(
         "retry_after": standing.retry_after().map(seconds),
         "admitted": matches!(decision, Decision::Allowed(_)),
         "source": decision.source().name(),
+        "counted_by": counted_by,
     }))
+}
+
+/// Returns the algorithm by which the key has spent units, if it is not that of the policy: this process may
+/// have another configuration than the service.
+async fn other_algorithm(
+    registered: &Registered,
+    limiter: &Limiter,
+    key: Key,
+) -> Result<Option<&'static str>, plimsoll::Error> {
+    let quota = registered.policy().quota();
+    let burst = quota.limit();
+    let buckets = Algorithm::SlidingBuckets(10);
+    let others =
+        [Algorithm::SlidingLog, buckets, Algorithm::SlidingCounter, Algorithm::FixedWindow];
+    for algorithm in others.into_iter().chain([Algorithm::TokenBucket { burst }]) {
+        let Ok(other) = quota.with_algorithm(algorithm) else { continue };
+        if algorithm.name() == quota.algorithm().name() {
+            continue;
+        }
+        let charge = registered.policy().charge(key, 0).with_quota(other);
+        let decision = limiter.peek(charge).await?;
+        let is_used = |outcome: Outcome<'_>| !outcome.standing().reset_after().is_zero();
+        if decision.outcomes().get(0).is_some_and(is_used) {
+            return Ok(Some(algorithm.name()));
+        }
+    }
+    Ok(None)
 }
 
 pub(super) fn seconds(duration: Duration) -> f64 {

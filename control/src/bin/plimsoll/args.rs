@@ -1,0 +1,171 @@
+//! The arguments of the command line.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand};
+use plimsoll::Quota;
+
+/// Shows and changes the limits of a service, in its Redis or through its admin page.
+#[derive(Debug, Parser)]
+#[command(name = "plimsoll", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Print JSON instead of tables.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The service that the commands are about.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Target {
+    /// The configuration file of the service.
+    #[arg(long, global = true, env = "PLIMSOLL_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The Redis of the service, if the file does not name it: redis://HOST:PORT.
+    #[arg(long, global = true, env = "REDIS_URL", value_name = "URL", hide_env_values = true)]
+    pub(crate) redis: Option<String>,
+    /// The admin page of the service, instead of a file and Redis: https://HOST/admin/.
+    #[arg(long, global = true, env = "PLIMSOLL_ADMIN", value_name = "URL")]
+    pub(crate) admin: Option<String>,
+    /// The token for the admin page.
+    #[arg(long, global = true, env = "PLIMSOLL_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+    /// Show and record keys in the clear, if the service does so. Otherwise they are digests.
+    #[arg(long, global = true)]
+    pub(crate) show_keys: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show where a key stands under each policy.
+    Peek {
+        /// The key as the rules of the policy write it: 42, 192.0.2.1, alice.
+        #[arg(long, short)]
+        key: String,
+        /// Only this policy.
+        #[arg(long, short)]
+        policy: Option<String>,
+    },
+    /// Show the keys that are denied most, and that spend most.
+    Top {
+        /// Only this policy.
+        #[arg(long, short)]
+        policy: Option<String>,
+    },
+    /// Give a key back all units that it has spent.
+    Reset {
+        #[command(flatten)]
+        key: KeyOfPolicy,
+        #[command(flatten)]
+        why: Why,
+    },
+    /// Deny all requests of a key for a time.
+    Block {
+        #[command(flatten)]
+        key: KeyOfPolicy,
+        /// The time of the block: 10m, 2h, 1day.
+        #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+        time: Duration,
+        #[command(flatten)]
+        why: Why,
+    },
+    /// End the block of a key.
+    Unblock {
+        #[command(flatten)]
+        key: KeyOfPolicy,
+        #[command(flatten)]
+        why: Why,
+    },
+    /// Change a limit on all instances, or show what is changed.
+    #[command(subcommand)]
+    Override(OverrideCommand),
+    /// Show what was changed, by whom and why.
+    Audit {
+        /// The most entries.
+        #[arg(long, short = 'n', default_value_t = 20)]
+        count: usize,
+    },
+    /// Read a configuration file and say what is wrong with it.
+    CheckConfig {
+        /// The file, instead of --config.
+        file: Option<PathBuf>,
+    },
+    /// Show the policies and the keys that are limited, every two seconds.
+    Watch {
+        /// The time between two screens.
+        #[arg(long, default_value = "2s", value_name = "TIME", value_parser = humantime::parse_duration)]
+        every: Duration,
+        /// End after this many screens.
+        #[arg(long, short = 'n')]
+        count: Option<u64>,
+    },
+    /// Write the completion of a shell.
+    Completions {
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum OverrideCommand {
+    /// Show the overrides in force.
+    List,
+    /// Change the quota of a policy, or of one of its keys.
+    Set {
+        /// The policy.
+        #[arg(long, short)]
+        policy: String,
+        /// Only this key.
+        #[arg(long, short)]
+        key: Option<String>,
+        /// The quota, as in a configuration file: 500/min, "20 concurrent".
+        quota: Quota,
+        /// The time for which it is in force: 2h. Without it, until it is removed.
+        #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+        time: Option<Duration>,
+        #[command(flatten)]
+        why: Why,
+    },
+    /// Switch a policy off.
+    Off {
+        /// The policy.
+        #[arg(long, short)]
+        policy: String,
+        /// The time for which it is off: 10m. Without it, until the override is removed.
+        #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+        time: Option<Duration>,
+        #[command(flatten)]
+        why: Why,
+    },
+    /// End an override.
+    Remove {
+        /// The policy.
+        #[arg(long, short)]
+        policy: String,
+        /// The override of this key.
+        #[arg(long, short)]
+        key: Option<String>,
+        #[command(flatten)]
+        why: Why,
+    },
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct KeyOfPolicy {
+    /// The policy.
+    #[arg(long, short)]
+    pub(crate) policy: String,
+    /// The key as the rules of the policy write it: 42, 192.0.2.1, alice.
+    #[arg(long, short)]
+    pub(crate) key: String,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Why {
+    /// The reason, for the audit log.
+    #[arg(long, short)]
+    pub(crate) reason: String,
+}

@@ -1,0 +1,151 @@
+//! The admin API: that of a running service over HTTP, or of this process over its file and its Redis.
+
+use std::{fmt, time::Duration};
+
+use axum::{Router, body::Body};
+use http::{Method, Request, StatusCode, header};
+use plimsoll::{Limiter, RedisConfig, RedisStore};
+use plimsoll_control::{
+    Config, Offenders, Overrides, OverridesConfig,
+    admin::{Access, Activity, AdminConfig, Operator, Role, router},
+};
+use serde_json::Value;
+use tower_service::Service;
+use ureq::tls::{RootCerts, TlsConfig};
+
+use crate::args::Target;
+
+/// The time for one request.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest answer, in bytes.
+const MAX_ANSWER: u64 = 16 << 20;
+
+/// The capacity of the sketch of this process, which decides nothing: the keys are those of the fleet.
+const OFFENDERS: usize = 1;
+
+/// A connection to the admin API.
+pub(crate) enum Client {
+    Remote { agent: ureq::Agent, base: String, token: String },
+    Local(Box<Router>),
+}
+
+/// The reason why a command failed, for people.
+#[derive(Debug)]
+pub(crate) struct Failure(String);
+
+impl Client {
+    /// Connects to the service that the arguments name.
+    pub(crate) async fn connect(target: &Target, user: &str) -> Result<Self, Failure> {
+        if let Some(base) = &target.admin {
+            let missing = "the admin page needs a token: --token or PLIMSOLL_TOKEN";
+            let token = target.token.clone().ok_or_else(|| Failure::new(missing))?;
+            let config = ureq::Agent::config_builder();
+            // The certificates of the machine, which may have that of a company.
+            let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
+            let config = config.tls_config(tls).timeout_global(Some(TIMEOUT));
+            let config = config.http_status_as_error(false);
+            let agent = config.build().into();
+            let base = base.trim_end_matches('/').to_owned();
+            return Ok(Self::Remote { agent, base, token });
+        }
+        let missing = "the service is not named: --config FILE with --redis URL, or --admin URL";
+        let path = target.config.as_ref().ok_or_else(|| Failure::new(missing))?;
+        let config = Config::from_path(path).map_err(Failure::of)?;
+        let missing = "the units of an embedded store are in the memory of the service: name its Redis with \
+                       --redis URL, or its admin page with --admin URL";
+        let (url, prefix) = (config.store().url(), config.store().prefix());
+        let url = target.redis.as_deref().or(url).ok_or_else(|| Failure::new(missing))?;
+        let store = RedisStore::connect_with(RedisConfig::url(url).prefix(prefix)).await;
+        let limiter = Limiter::new(store.map_err(Failure::of)?);
+        let registry = config.registry().clone();
+        let shared = OverridesConfig::url(url).prefix(prefix);
+        let overrides = Overrides::connect_with(shared, registry.clone(), limiter.clone()).await;
+        let overrides = overrides.map_err(Failure::of)?;
+        let operator = Operator::new(user, Role::Write);
+        let access = Access::custom(move |_| Some(operator.clone()));
+        let offenders = Offenders::new(OFFENDERS);
+        let (overrides, offenders) = match target.show_keys {
+            true => (overrides.show_keys(), offenders.show_keys()),
+            false => (overrides, offenders),
+        };
+        // The other processes of the service have the counts.
+        offenders.share(&overrides);
+        let activity = Activity::new(offenders);
+        let admin =
+            AdminConfig::new(registry, limiter, overrides, activity, access).config(&config);
+        Ok(Self::Local(Box::new(router(admin))))
+    }
+
+    /// Returns the answer to a request without a body. `path` is relative to `/api/`.
+    pub(crate) async fn get(&mut self, path: &str) -> Result<Value, Failure> {
+        self.call(Method::GET, path, None).await
+    }
+
+    /// Sends a request, and returns its answer.
+    pub(crate) async fn call(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<Value, Failure> {
+        let body = body.map(|body| body.to_string()).unwrap_or_default();
+        let request =
+            Request::builder().method(method).header(header::CONTENT_TYPE, "application/json");
+        let (status, answer) = match self {
+            Self::Remote { agent, base, token } => {
+                let request = request
+                    .uri(format!("{base}/api/{path}"))
+                    .header(header::AUTHORIZATION, format!("Bearer {token}"))
+                    .body(body)
+                    .map_err(|error| Failure(format!("{base} is no address: {error}")))?;
+                let (agent, place) = (agent.clone(), base.clone());
+                let sent = tokio::task::spawn_blocking(move || send(&agent, request)).await;
+                sent.map_err(Failure::of)?.map_err(|error| Failure(format!("{place}: {error}")))?
+            }
+            Self::Local(router) => {
+                let request = request.uri(format!("/api/{path}")).body(Body::from(body));
+                let request = request.map_err(Failure::of)?;
+                let Ok(response) = router.call(request).await;
+                let status = response.status();
+                let answer = axum::body::to_bytes(response.into_body(), MAX_ANSWER as usize).await;
+                (status, answer.map_err(Failure::of)?.to_vec())
+            }
+        };
+        let answer: Value = serde_json::from_slice(&answer).unwrap_or(Value::Null);
+        if status.is_success() { Ok(answer) } else { Err(Failure::of_problem(status, &answer)) }
+    }
+}
+
+fn send(
+    agent: &ureq::Agent,
+    request: Request<String>,
+) -> Result<(StatusCode, Vec<u8>), ureq::Error> {
+    let mut response = agent.run(request)?;
+    let answer = response.body_mut().with_config().limit(MAX_ANSWER).read_to_vec()?;
+    Ok((response.status(), answer))
+}
+
+impl Failure {
+    pub(crate) fn new(message: &str) -> Self {
+        Self(message.to_owned())
+    }
+
+    pub(crate) fn of(error: impl fmt::Display) -> Self {
+        Self(error.to_string())
+    }
+
+    /// The failure that a problem document describes.
+    fn of_problem(status: StatusCode, problem: &Value) -> Self {
+        let text = |field: &str| problem[field].as_str().map(str::to_owned);
+        let title = text("title").unwrap_or_else(|| format!("the answer has the status {status}"));
+        let detail = text("detail").map(|detail| format!(": {detail}")).unwrap_or_default();
+        let allowed = text("allowed").map(|allowed| format!("\nallowed is {allowed}"));
+        Self(format!("{title}{detail}{}", allowed.unwrap_or_default()))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

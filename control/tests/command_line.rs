@@ -1,0 +1,246 @@
+//! The command line, over a file and Redis, and over the admin page of a running service.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+    time::Duration,
+};
+
+use plimsoll::{Decision, Limiter, RedisStore};
+use plimsoll_control::{
+    Config, Offenders, Overrides,
+    admin::{Access, Activity, AdminConfig, router},
+};
+use plimsoll_testing::servers::Server;
+use serde_json::Value;
+
+const CONFIG: &str = r#"
+[policies]
+demo = "5/10s"
+customers = "3 concurrent expires(60s)"
+
+[[rules]]
+policy = "demo"
+key = { header = "x-api-key" }
+
+[[rules]]
+policy = "customers"
+key = "client_ip"
+"#;
+
+const TOKEN: &str = "8b1f2a9c5d7e";
+
+/// A service and its Redis, and the arguments with which the command line finds them.
+struct Service {
+    server: Server,
+    limiter: Limiter,
+    config: Config,
+    target: Vec<String>,
+    folder: PathBuf,
+}
+
+impl Service {
+    /// A service that the command line finds by its file and its Redis.
+    async fn over_redis(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("plimsoll-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let file = folder.join("limits.toml");
+        fs::write(&file, CONFIG).expect("written");
+        let server = Server::start();
+        let store = RedisStore::connect(&server.url()).await.expect("a store");
+        let limiter = Limiter::new(store);
+        let config = Config::from_path(&file).expect("valid");
+        let file = file.display().to_string();
+        let target = ["--config", &file, "--redis", &server.url()].map(str::to_owned).to_vec();
+        Self { server, limiter, config, target, folder }
+    }
+
+    /// A service that the command line finds by its admin page.
+    async fn over_http() -> Self {
+        let mut service = Self::over_redis("http").await;
+        let registry = service.config.registry().clone();
+        let url = service.server.url();
+        let overrides = Overrides::connect(&url, registry.clone(), service.limiter.clone()).await;
+        let overrides = overrides.expect("connected");
+        let access = Access::tokens().write("alice", TOKEN);
+        let activity = Activity::new(Offenders::new(100));
+        let limiter = service.limiter.clone();
+        let admin = AdminConfig::new(registry, limiter, overrides, activity, access);
+        let app = axum::Router::new().nest("/admin", router(admin));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        tokio::spawn(async move { axum::serve(listener, app).await.expect("served") });
+        let base = format!("http://{address}/admin/");
+        service.target = ["--admin", &base, "--token", TOKEN].map(str::to_owned).to_vec();
+        service
+    }
+
+    /// Spends units of a key under the policy `demo`. Returns how many were admitted.
+    async fn spend(&self, key: &str, times: u64) -> u64 {
+        let demo = self.config.registry().get("demo").expect("registered");
+        let mut admitted = 0;
+        for _ in 0..times {
+            let decision = self.limiter.check(demo.policy().charge(key, 1)).await;
+            admitted += u64::from(matches!(decision.expect("an answer"), Decision::Allowed(_)));
+        }
+        admitted
+    }
+
+    /// Waits until the service admits a key. It may remember a denial for a second.
+    async fn admits(&self, key: &str) {
+        let admitted = async {
+            while self.spend(key, 1).await == 0 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), admitted).await.expect("admitted in time");
+    }
+
+    async fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        command.args(&self.target).args(arguments).env("USER", "alice");
+        for variable in ["PLIMSOLL_CONFIG", "REDIS_URL", "PLIMSOLL_ADMIN", "PLIMSOLL_TOKEN"] {
+            command.env_remove(variable);
+        }
+        let ran = tokio::task::spawn_blocking(move || command.output()).await;
+        ran.expect("no panic").expect("started")
+    }
+
+    /// Runs a command that succeeds, and returns what it prints.
+    async fn prints(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments).await;
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {error}");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    }
+
+    async fn answers(&self, arguments: &[&str]) -> Value {
+        let arguments = [&["--json"], arguments].concat();
+        serde_json::from_str(&self.prints(&arguments).await).expect("JSON")
+    }
+
+    /// Runs a command that fails, and returns its message.
+    async fn fails(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments).await;
+        assert!(!output.status.success(), "{arguments:?}");
+        String::from_utf8(output.stderr).expect("UTF-8")
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The commands of an operator about a key that is limited.
+async fn walk(service: &Service) {
+    assert_eq!(service.spend("42", 7).await, 5);
+    let peek = service.answers(&["peek", "--key", "42", "--policy", "demo"]).await;
+    assert_eq!((&peek[0]["remaining"], &peek[0]["admitted"]), (&0.into(), &false.into()));
+    let peek = service.prints(&["peek", "--key", "42"]).await;
+    assert!(peek.contains("0 of 5") && peek.contains("limited"), "{peek}");
+    assert!(peek.contains("No data because the keys of this policy have another form"), "{peek}");
+    let peek = service.prints(&["peek", "--key", "unknown", "--policy", "demo"]).await;
+    assert!(peek.contains("no units spent"), "{peek}");
+
+    let raised = ["override", "set", "--policy", "demo", "--key", "42", "50/10s"];
+    let raised = [&raised[..], &["--for", "2h", "--reason", "a large order"]].concat();
+    let change = service.prints(&raised).await;
+    assert_eq!(change.trim(), "42 under demo: 50/10s, before 5/10s");
+    let peek = service.answers(&["peek", "--key", "42", "--policy", "demo"]).await;
+    assert_eq!((&peek[0]["limit"], &peek[0]["remaining"]), (&50.into(), &45.into()));
+    let list = service.prints(&["override", "list"]).await;
+    assert!(list.contains("a large order") && list.contains("alice"), "{list}");
+    let end =
+        ["override", "remove", "--policy", "demo", "--key", "42", "--reason", "it was shipped"];
+    service.prints(&end).await;
+    assert!(service.prints(&["override", "list"]).await.contains("no override"));
+
+    let reset = ["reset", "--policy", "demo", "--key", "42", "--reason", "a wrong limit"];
+    let change = service.prints(&reset).await;
+    assert_eq!(change.trim(), "42 under demo: 5 of 5 left, before 0 of 5 left");
+    service.admits("42").await;
+    let unknown = ["reset", "--policy", "demo", "--key", "unknown", "--reason", "a wrong limit"];
+    let change = service.prints(&unknown).await;
+    assert!(change.contains("the key had spent nothing, and was not blocked"), "{change}");
+
+    let block =
+        ["block", "--policy", "demo", "--key", "42", "--for", "10m", "--reason", "it attacks"];
+    service.prints(&block).await;
+    assert_eq!(service.spend("42", 1).await, 0);
+    service.prints(&["unblock", "--policy", "demo", "--key", "42", "--reason", "a mistake"]).await;
+    service.admits("42").await;
+
+    let audit = service.prints(&["audit"]).await;
+    for reason in ["a large order", "it was shipped", "a wrong limit", "it attacks", "a mistake"] {
+        assert!(audit.contains(reason), "{reason}: {audit}");
+    }
+    let screen = service.prints(&["watch", "--count", "1"]).await;
+    assert!(screen.contains("demo") && screen.contains("5/10s"), "{screen}");
+
+    let wrong = ["reset", "--policy", "dmo", "--key", "42", "--reason", "x"];
+    let message = service.fails(&wrong).await;
+    assert!(
+        message.contains("\"dmo\"") && message.contains("allowed is customers, demo"),
+        "{message}"
+    );
+    let wrong = ["reset", "--policy", "customers", "--key", "42", "--reason", "x"];
+    let message = service.fails(&wrong).await;
+    assert!(message.contains("an IP address"), "{message}");
+    let wrong = ["override", "set", "--policy", "demo", "50/10s token-bucket(9)", "--reason", "x"];
+    let message = service.fails(&wrong).await;
+    assert!(message.contains("counts by token-bucket"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_a_file_and_redis() {
+    let service = Service::over_redis("file").await;
+    walk(&service).await;
+}
+
+/// A file that is not that of the service finds no units, and the command line says why.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_algorithm_is_found() {
+    let service = Service::over_redis("algorithm").await;
+    service.spend("42", 3).await;
+    let file = service.folder.join("limits.toml");
+    fs::write(&file, CONFIG.replace("5/10s", "5/10s token-bucket(5)")).expect("written");
+    let peek = service.prints(&["peek", "--key", "42", "--policy", "demo"]).await;
+    assert!(peek.contains("its units are counted by sliding-log"), "{peek}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_the_admin_page() {
+    let service = Service::over_http().await;
+    walk(&service).await;
+    let output = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        .args(&service.target[..2])
+        .args(["--token", "wrong", "audit"])
+        .output()
+        .expect("started");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && message.contains("token"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_checked() {
+    let service = Service::over_redis("check").await;
+    let file = service.folder.join("limits.toml").display().to_string();
+    let valid = service.prints(&["check-config", &file]).await;
+    assert!(valid.contains("is valid, with 2 policies") && valid.contains("5/10s"), "{valid}");
+    fs::write(&file, CONFIG.replace("policy = \"demo\"", "polcy = \"demo\"")).expect("written");
+    let message = service.fails(&["check-config", &file]).await;
+    assert!(message.contains("polcy") && message.contains("policy"), "{message}");
+}
+
+#[test]
+fn shells_complete() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_plimsoll")).args(["completions", shell]).output();
+        let script = String::from_utf8(output.expect("started").stdout).expect("UTF-8");
+        assert!(script.contains("plimsoll") && script.contains("override"), "{shell}");
+    }
+}
