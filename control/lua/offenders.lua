@@ -7,17 +7,28 @@
 -- ARGV[3]  the process, or '' to report nothing
 -- ARGV[4]  its report
 --
--- RETURNS  all processes and reports that count, if ARGV[3] is ''
+-- RETURNS  all processes and reports that count, if ARGV[3] is '': such a call only reads
 
 local reports, times, lasts = KEYS[1], KEYS[2], tonumber(ARGV[1])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-for _, process in ipairs(redis.call('ZRANGEBYSCORE', times, '-inf', now - lasts)) do
+local ended = redis.call('ZRANGEBYSCORE', times, '-inf', now - lasts)
+if ARGV[3] == '' then
+    local is_ended, counted = {}, {}
+    for _, process in ipairs(ended) do
+        is_ended[process] = true
+    end
+    local all = redis.call('HGETALL', reports)
+    for i = 1, #all, 2 do
+        if not is_ended[all[i]] then
+            counted[#counted + 1], counted[#counted + 2] = all[i], all[i + 1]
+        end
+    end
+    return counted
+end
+for _, process in ipairs(ended) do
     redis.call('HDEL', reports, process)
     redis.call('ZREM', times, process)
-end
-if ARGV[3] == '' then
-    return redis.call('HGETALL', reports)
 end
 local is_new = redis.call('HEXISTS', reports, ARGV[3]) == 0
 if not is_new or redis.call('HLEN', reports) < tonumber(ARGV[2]) then

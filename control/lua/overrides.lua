@@ -7,7 +7,8 @@
 --            generation  the time at which lost overrides were put back
 -- KEYS[2]  a stream: the audit log
 -- ARGV[1]  poll | set | remove | note | restore
--- ARGV[2]  the time to live of both keys in milliseconds. Each poll renews it when a tenth has passed.
+-- ARGV[2]  the time to live of both keys in milliseconds. Each poll renews it when a tenth has passed,
+--          unless it is 0.
 -- ARGV[3]  the number of overrides, or of entries of the audit log, that are kept
 --
 -- Times are those of the server. `until` is in milliseconds since the Unix epoch.
@@ -74,7 +75,7 @@ if ARGV[1] == 'poll' then
             redis.call('HDEL', entries, ARGV[i])
         end
     end
-    if version > 0 and redis.call('PTTL', entries) < ttl * 0.9 then
+    if version > 0 and ttl > 0 and redis.call('PTTL', entries) < ttl * 0.9 then
         redis.call('PEXPIRE', entries, ttl)
         redis.call('PEXPIRE', audit, ttl)
     end

@@ -16,6 +16,7 @@ mod registry;
 pub use self::{
     config::{
         Claims, Config, ConfigError, ConfigLayer, ConfigService, ConfigStatus, Format, StoreConfig,
+        StoreKind,
     },
     key_type::{KeyType, KeyTypeError, ParseKey},
     offenders::{Offender, Offenders},

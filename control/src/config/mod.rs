@@ -25,5 +25,5 @@ pub use self::{
     format::Format,
     layer::{ConfigLayer, ConfigService},
     status::ConfigStatus,
-    store::StoreConfig,
+    store::{StoreConfig, StoreKind},
 };

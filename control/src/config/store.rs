@@ -8,8 +8,8 @@ use plimsoll::{
 };
 
 use super::{
-    document::Mistake,
-    spec::{FileSpec, RegionsSpec, ResilienceSpec, StoreSpec, Within, set},
+    document::{At, Mistake},
+    spec::{FileSpec, RegionsSpec, ResilienceSpec, Secret, StoreSpec, Within, set},
 };
 
 /// The store of a configuration, and the resilience around it.
@@ -34,6 +34,22 @@ struct RegionStores {
     local: RedisConfig,
     home: RedisConfig,
     config: RegionsConfig,
+}
+
+/// The kind of a store. [`StoreConfig::kind`] returns it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreKind {
+    /// The memory of the process.
+    Memory,
+    /// One Redis server.
+    Server,
+    /// A Redis Cluster.
+    Cluster,
+    /// The Redis server that sentinels name.
+    Sentinels,
+    /// The Redis server of this region, and the one that all regions share.
+    Regions,
 }
 
 impl StoreConfig {
@@ -104,11 +120,51 @@ impl StoreConfig {
         })
     }
 
+    /// Returns the kind of the store.
+    #[must_use]
+    pub fn kind(&self) -> StoreKind {
+        let (spec, _) = &self.spec;
+        match &spec.redis {
+            None => StoreKind::Memory,
+            Some(_) if spec.regions.is_some() => StoreKind::Regions,
+            Some(redis) if redis.value.cluster.is_some() => StoreKind::Cluster,
+            Some(redis) if redis.value.sentinels.is_some() => StoreKind::Sentinels,
+            Some(_) => StoreKind::Server,
+        }
+    }
+
     /// Returns the URL of the server, if units are counted in one Redis server. It may have a password.
     #[must_use]
     pub fn url(&self) -> Option<&str> {
         let (spec, _) = &self.spec;
-        Some(&spec.redis.as_ref()?.value.url.as_ref()?.value.0)
+        let redis = spec.redis.as_ref().filter(|_| self.kind() == StoreKind::Server)?;
+        Some(&redis.value.url.as_ref()?.value.0)
+    }
+
+    /// Returns the store with the Redis server at this URL, instead of another server or of memory. All other
+    /// settings stay as they are. A cluster, sentinels and regions are not replaced.
+    ///
+    /// ```
+    /// use plimsoll_control::{Config, Format};
+    ///
+    /// let text = "policies.api = '100/min'\nrules = [{ policy = 'api', key = 'peer_ip' }]";
+    /// let config = Config::from_text(text, Format::Toml)?;
+    /// assert_eq!(config.store().url(), None);
+    /// let store = config.store().with_url("redis://127.0.0.1/");
+    /// assert_eq!(store.url(), Some("redis://127.0.0.1/"));
+    /// # Ok::<(), plimsoll_control::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn with_url(&self, url: &str) -> Self {
+        let mut store = self.clone();
+        if matches!(self.kind(), StoreKind::Memory | StoreKind::Server) {
+            let (spec, _) = &mut store.spec;
+            let redis = spec.redis.get_or_insert_default();
+            redis.value.url = Some(At { value: Secret(url.to_owned()), span: 0..0 });
+            store.stores = Stores::Redis(redis.value.with_settings(RedisConfig::url(url)));
+            spec.memory = None;
+        }
+        store
     }
 
     /// Returns the prefix of the keys in Redis.
@@ -125,6 +181,18 @@ fn config_of(spec: &RegionsSpec, resilience: &Resilience) -> RegionsConfig {
     let to = RegionsConfig::new(count.get()).resilience(resilience.clone());
     let to = set(to, share_percent.map(Within::get), RegionsConfig::share_percent);
     set(to, home_deadline.map(Into::into), RegionsConfig::home_deadline)
+}
+
+impl fmt::Display for StoreKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "the memory of the process",
+            Self::Server => "one Redis server",
+            Self::Cluster => "a Redis Cluster",
+            Self::Sentinels => "Redis Sentinel",
+            Self::Regions => "regions",
+        })
+    }
 }
 
 impl PartialEq for StoreConfig {

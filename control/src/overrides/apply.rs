@@ -38,6 +38,17 @@ pub(super) struct Target {
     pub(super) limiter: Limiter,
 }
 
+/// The treatment of blocks, which are in the store of the limiter.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Blocks {
+    /// They are sent.
+    Send,
+    /// One could not be sent: the others wait for the next round.
+    Wait,
+    /// The store stays as it is: other processes send them.
+    Stay,
+}
+
 /// The time of the store that has the overrides.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StoreTime {
@@ -65,16 +76,15 @@ impl Applied {
         entries: &Entries,
         target: &Target,
         time: StoreTime,
+        mut blocks: Blocks,
     ) -> BTreeMap<String, String> {
         let is_listed = |field: &&String| entries.contains_key(*field);
         let removed: Vec<_> = self.0.keys().filter(|it| !is_listed(it)).cloned().collect();
         let removed = removed.iter().map(|field| (field, None));
         let listed = entries.iter().map(|(field, entry)| (field, Some(entry)));
         let mut errors = BTreeMap::new();
-        // After one failure, the other blocks wait for the next round.
-        let mut can_block = true;
         for (field, entry) in removed.chain(listed) {
-            let followed = self.follow_one(field, entry, target, time, &mut can_block).await;
+            let followed = self.follow_one(field, entry, target, time, &mut blocks).await;
             followed.unwrap_or_else(|error| drop(errors.insert(field.clone(), error)));
         }
         errors
@@ -87,13 +97,13 @@ impl Applied {
         entry: Option<&Override>,
         target: &Target,
         time: StoreTime,
-        can_block: &mut bool,
+        blocks: &mut Blocks,
     ) -> Result<(), String> {
         let entry = entry.filter(|entry| entry.is_in_force(time.now_millis));
         if let Some(applied) = self.0.get(field)
             && !applied.may_stay(entry, target)
         {
-            applied.end(target, time.now_millis, can_block).await?;
+            applied.end(target, time.now_millis, blocks).await?;
             self.0.remove(field);
         }
         let Some(entry) = entry else { return Ok(()) };
@@ -101,7 +111,7 @@ impl Applied {
         if self.0.get(field).is_some_and(|applied| applied.is_at(version)) {
             return Ok(());
         }
-        if let Some((policy, key)) = apply(entry, target, time, can_block).await? {
+        if let Some((policy, key)) = apply(entry, target, time, blocks).await? {
             let until_millis = entry.until.map_or(u64::MAX, to_millis);
             let applied = AppliedOverride { policy, key, kind: entry.kind, until_millis, version };
             self.0.insert(field.to_owned(), applied);
@@ -133,7 +143,7 @@ impl AppliedOverride {
         &self,
         target: &Target,
         now_millis: u64,
-        can_block: &mut bool,
+        blocks: &mut Blocks,
     ) -> Result<(), String> {
         match (self.kind, self.key) {
             (OverrideKind::Quota(_), Some(key)) => drop(self.policy.policy().remove_key_quota(key)),
@@ -141,7 +151,7 @@ impl AppliedOverride {
             (OverrideKind::Off, _) => self.policy.set_enabled(true),
             (OverrideKind::Block, Some(key)) if now_millis < self.until_millis => {
                 let charge = self.policy.policy().charge(key, 1);
-                sent(can_block, target.limiter.unblock(charge)).await?;
+                sent(blocks, target.limiter.unblock(charge)).await?;
             }
             (OverrideKind::Block, _) => {}
         }
@@ -154,7 +164,7 @@ async fn apply(
     entry: &Override,
     target: &Target,
     time: StoreTime,
-    can_block: &mut bool,
+    blocks: &mut Blocks,
 ) -> Result<Option<(Registered, Option<Key>)>, String> {
     if target.registry.get(&entry.policy).is_none() {
         return Ok(None);
@@ -173,7 +183,7 @@ async fn apply(
         (OverrideKind::Off, _) => policy.set_enabled(false),
         (OverrideKind::Block, Some(key)) => {
             let charge = policy.policy().charge(key, 1);
-            sent(can_block, target.limiter.block(charge, entry.left(time.now_millis))).await?;
+            sent(blocks, target.limiter.block(charge, entry.left(time.now_millis))).await?;
         }
         (OverrideKind::Block, None) => {}
     }
@@ -182,13 +192,17 @@ async fn apply(
 
 /// Sends a block or its end to the store of the limiter.
 async fn sent(
-    can_block: &mut bool,
+    blocks: &mut Blocks,
     request: impl Future<Output = Result<usize, plimsoll::Error>>,
 ) -> Result<(), String> {
-    if !*can_block {
-        return Err("the store of the limiter does not answer".to_owned());
+    match blocks {
+        Blocks::Stay => return Ok(()),
+        Blocks::Wait => return Err("the store of the limiter does not answer".to_owned()),
+        Blocks::Send => {}
     }
     let sent = request.await;
-    *can_block = sent.is_ok();
+    if sent.is_err() {
+        *blocks = Blocks::Wait;
+    }
     sent.map(drop).map_err(|error| format!("a block was not stored: {error}"))
 }

@@ -38,6 +38,7 @@ pub struct OverridesConfig {
     url: String,
     prefix: String,
     is_lazy: bool,
+    is_passive: bool,
 }
 
 /// The condition in which this process follows the overrides. [`Overrides::status`] returns it.
@@ -59,7 +60,7 @@ impl OverridesConfig {
     /// Creates the configuration for the server at a URL, such as `redis://user:password@host:6379/0`.
     #[must_use]
     pub fn url(url: impl Into<String>) -> Self {
-        Self { url: url.into(), prefix: "plim".into(), is_lazy: false }
+        Self { url: url.into(), prefix: "plim".into(), is_lazy: false, is_passive: false }
     }
 
     /// Sets the prefix of all keys in Redis: see [`RedisConfig::prefix`](plimsoll::RedisConfig::prefix).
@@ -75,6 +76,15 @@ impl OverridesConfig {
     #[must_use]
     pub fn lazy(mut self, is_lazy: bool) -> Self {
         self.is_lazy = is_lazy;
+        self
+    }
+
+    /// Writes to Redis only when this process is asked for a change: it does not put back overrides that Redis
+    /// has lost, does not send blocks again, and does not renew the time to live. Tools that look at a service
+    /// are passive. The default is false.
+    #[must_use]
+    pub fn passive(mut self, is_passive: bool) -> Self {
+        self.is_passive = is_passive;
         self
     }
 }
@@ -113,7 +123,7 @@ impl Overrides {
         registry: Registry,
         limiter: Limiter,
     ) -> Result<Self, OverrideError> {
-        let backend = RedisBackend::new(&config.url, &config.prefix)?;
+        let backend = RedisBackend::new(&config.url, &config.prefix, config.is_passive)?;
         let backend = Backend::Redis(Box::new(backend));
         let clock = Arc::new(SystemClock::new());
         let shared = Arc::new(Shared::new(Target { registry, limiter }, backend, clock));

@@ -35,6 +35,8 @@ pub(crate) struct RedisBackend {
     audit: String,
     /// The prefix of the keys.
     prefix: String,
+    /// True if only changes write.
+    is_passive: bool,
 }
 
 /// The answer to a poll.
@@ -57,7 +59,7 @@ pub(super) struct Changed {
 
 impl RedisBackend {
     /// Creates a connection, which is opened by the first command.
-    pub(super) fn new(url: &str, prefix: &str) -> Result<Self, OverrideError> {
+    pub(super) fn new(url: &str, prefix: &str, is_passive: bool) -> Result<Self, OverrideError> {
         let invalid = |_| {
             let allowed = "redis://[user[:password]@]host[:port][/db]";
             OverrideError::invalid("the URL of Redis", "another text", allowed)
@@ -75,6 +77,7 @@ impl RedisBackend {
             entries: format!("{prefix}:{{overrides}}:entries"),
             audit: format!("{prefix}:{{overrides}}:audit"),
             prefix: prefix.into(),
+            is_passive,
         })
     }
 
@@ -86,6 +89,7 @@ impl RedisBackend {
         ended: Vec<(String, u64)>,
     ) -> Result<Poll, OverrideError> {
         let mut arguments = vec![known.to_string()];
+        let ended = if self.is_passive { Vec::new() } else { ended };
         arguments.extend(ended.into_iter().flat_map(|(field, it)| [field, it.to_string()]));
         let reply = self.call("poll", MAX_OVERRIDES, arguments).await?;
         let (now_micros, version, generation, is_known, entries): (_, _, _, u64, Option<Fields>) =
@@ -167,6 +171,11 @@ impl RedisBackend {
         Ok(entries.collect())
     }
 
+    /// Returns whether only changes write.
+    pub(super) fn is_passive(&self) -> bool {
+        self.is_passive
+    }
+
     /// Returns the prefix of the keys.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
@@ -199,7 +208,9 @@ impl RedisBackend {
     ) -> Result<T, OverrideError> {
         let mut invocation = self.script.prepare_invoke();
         invocation.key(&self.entries).key(&self.audit);
-        invocation.arg(operation).arg(TTL.as_millis() as u64).arg(max).arg(arguments);
+        // The polls of a passive process do not renew the time to live.
+        let ttl = if self.is_passive && operation == "poll" { Duration::ZERO } else { TTL };
+        invocation.arg(operation).arg(ttl.as_millis() as u64).arg(max).arg(arguments);
         let reply = invocation.invoke_async(&mut self.connection()).await;
         reply.map_err(|error| self.failed(&error))
     }

@@ -13,7 +13,7 @@ use plimsoll::{Clock, Key};
 
 use super::{
     AuditAction, AuditEntry, Change, NewOverride, Override, OverrideError,
-    apply::{Applied, Entries, StoreTime, Target},
+    apply::{Applied, Blocks, Entries, StoreTime, Target},
     entry::{digest, field, find, new_entry},
     known::Known,
     memory::MemoryAudit,
@@ -132,7 +132,7 @@ impl Shared {
             let entries = {
                 let mut known = self.known();
                 known.hear(poll.now_micros, self.clock.now().as_micros());
-                if poll.is_known || is_last {
+                if poll.is_known || is_last || backend.is_passive() {
                     known.follow(poll);
                     return Ok(());
                 }
@@ -153,7 +153,11 @@ impl Shared {
     pub(super) async fn follow(&self) -> BTreeMap<String, String> {
         let mut applied = self.applied.lock().await;
         let (entries, time) = self.present();
-        let errors = applied.follow(&entries, &self.target, time).await;
+        let blocks = match &self.backend {
+            Backend::Redis(backend) if backend.is_passive() => Blocks::Stay,
+            _ => Blocks::Send,
+        };
+        let errors = applied.follow(&entries, &self.target, time, blocks).await;
         drop(entries);
         let mut known = self.known();
         if matches!(self.backend, Backend::Memory(_)) {
@@ -170,9 +174,9 @@ impl Shared {
         let entry = entries.get(field).cloned();
         // The next change finds no other handle, and need not copy all entries.
         drop(entries);
-        let mut can_block = true;
+        let mut blocks = Blocks::Send;
         let followed =
-            applied.follow_one(field, entry.as_ref(), &self.target, time, &mut can_block).await;
+            applied.follow_one(field, entry.as_ref(), &self.target, time, &mut blocks).await;
         followed.map_err(|message| OverrideError::NotApplied { message })
     }
 

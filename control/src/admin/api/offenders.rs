@@ -21,6 +21,17 @@ pub(in crate::admin) struct OfPolicy {
     count: Option<usize>,
     #[serde(default)]
     scope: Scope,
+    #[serde(default)]
+    by: By,
+}
+
+/// The order of the keys.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum By {
+    #[default]
+    Denied,
+    Spent,
 }
 
 /// The processes whose keys are counted.
@@ -38,23 +49,26 @@ pub(in crate::admin) struct Newest {
     count: Option<usize>,
 }
 
-/// Returns the keys that are denied most under a policy, and what they spend.
+/// Returns the keys that are denied most under a policy, or that spend most.
 pub(in crate::admin) async fn offenders(
     State(shared): State<Shared>,
     query: Result<Query<OfPolicy>, QueryRejection>,
 ) -> Result<Json<Vec<Offender>>, Problem> {
-    let Ok(Query(OfPolicy { policy, count, scope })) = query else {
-        let allowed = "the parameter \"policy\", and optionally \"count\" and \"scope\", which is fleet or \
-                       process";
+    let Ok(Query(OfPolicy { policy, count, scope, by })) = query else {
+        let allowed = "the parameter \"policy\", and optionally \"count\", \"scope\", which is fleet or \
+                       process, and \"by\", which is denied or spent";
         return Err(Problem::invalid("The request names no policy, or a value is wrong", allowed));
     };
     lookup::policy(&shared.registry, &policy)?;
     let count = count.unwrap_or(20).min(MAX_ENTRIES);
     let offenders = shared.activity.offenders();
-    Ok(Json(match scope {
-        Scope::Fleet => offenders.top_of_fleet(&policy, count).await.map_err(Problem::of_read)?,
-        Scope::Process => offenders.top(&policy, count),
-    }))
+    let found = match (scope, by) {
+        (Scope::Fleet, By::Denied) => offenders.top_of_fleet(&policy, count).await,
+        (Scope::Fleet, By::Spent) => offenders.top_spenders_of_fleet(&policy, count).await,
+        (Scope::Process, By::Denied) => Ok(offenders.top(&policy, count)),
+        (Scope::Process, By::Spent) => Ok(offenders.top_spenders(&policy, count)),
+    };
+    found.map(Json).map_err(Problem::of_read)
 }
 
 /// Returns the newest entries of the audit log, the newest first.

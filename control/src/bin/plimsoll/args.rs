@@ -1,8 +1,8 @@
 //! The arguments of the command line.
 
-use std::{path::PathBuf, time::Duration};
+use std::{env, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll::Quota;
 
 /// Shows and changes the limits of a service, in its Redis or through its admin page.
@@ -18,17 +18,18 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The service that the commands are about.
+/// The service that the commands are about. Variables apply where neither an option nor the file says anything,
+/// so clap does not read those that an option can contradict.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Target {
-    /// The configuration file of the service.
-    #[arg(long, global = true, env = "PLIMSOLL_CONFIG", value_name = "FILE")]
+    /// The configuration file of the service, or PLIMSOLL_CONFIG.
+    #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// The Redis of the service, if the file does not name it: redis://HOST:PORT.
-    #[arg(long, global = true, env = "REDIS_URL", value_name = "URL", hide_env_values = true)]
+    /// The Redis of the service, instead of the one that the file names, or else REDIS_URL: redis://HOST:PORT.
+    #[arg(long, global = true, value_name = "URL")]
     pub(crate) redis: Option<String>,
-    /// The admin page of the service, instead of a file and Redis: https://HOST/admin/.
-    #[arg(long, global = true, env = "PLIMSOLL_ADMIN", value_name = "URL")]
+    /// The admin page of the service, instead of a file and Redis, or PLIMSOLL_ADMIN: https://HOST/admin/.
+    #[arg(long, global = true, value_name = "URL", conflicts_with_all = ["config", "redis"])]
     pub(crate) admin: Option<String>,
     /// The token for the admin page.
     #[arg(long, global = true, env = "PLIMSOLL_TOKEN", hide_env_values = true)]
@@ -36,6 +37,22 @@ pub(crate) struct Target {
     /// Show and record keys in the clear, if the service does so. Otherwise they are digests.
     #[arg(long, global = true)]
     pub(crate) show_keys: bool,
+    /// The URL in `REDIS_URL`, which applies if the file names no server.
+    #[arg(skip)]
+    pub(crate) redis_of_environment: Option<String>,
+}
+
+impl Target {
+    /// Adds what the environment says. A variable never beats an option.
+    pub(crate) fn with_environment(mut self) -> Self {
+        let variable = |name| env::var(name).ok().filter(|value| !value.is_empty());
+        if self.config.is_none() && self.redis.is_none() && self.admin.is_none() {
+            self.admin = variable("PLIMSOLL_ADMIN");
+        }
+        self.config = self.config.or_else(|| variable("PLIMSOLL_CONFIG").map(Into::into));
+        self.redis_of_environment = variable("REDIS_URL");
+        self
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -49,11 +66,14 @@ pub(crate) enum Command {
         #[arg(long, short)]
         policy: Option<String>,
     },
-    /// Show the keys that are denied most, and that spend most.
+    /// Show the keys that are denied most, or that spend most.
     Top {
         /// Only this policy.
         #[arg(long, short)]
         policy: Option<String>,
+        /// The order of the keys.
+        #[arg(long, value_enum, default_value_t)]
+        by: By,
     },
     /// Give a key back all units that it has spent.
     Reset {
@@ -127,6 +147,8 @@ pub(crate) enum OverrideCommand {
         #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
         time: Option<Duration>,
         #[command(flatten)]
+        version: Version,
+        #[command(flatten)]
         why: Why,
     },
     /// Switch a policy off.
@@ -137,6 +159,8 @@ pub(crate) enum OverrideCommand {
         /// The time for which it is off: 10m. Without it, until the override is removed.
         #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
         time: Option<Duration>,
+        #[command(flatten)]
+        version: Version,
         #[command(flatten)]
         why: Why,
     },
@@ -151,6 +175,23 @@ pub(crate) enum OverrideCommand {
         #[command(flatten)]
         why: Why,
     },
+}
+
+/// The order of the keys of `top`.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub(crate) enum By {
+    /// Most denials first.
+    #[default]
+    Denied,
+    /// Most units first.
+    Spent,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Version {
+    /// Only if the override has this version, which `override list` shows. 0: only if there is none.
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) if_version: Option<u64>,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -4,9 +4,8 @@ use std::{fmt, time::Duration};
 
 use axum::{Router, body::Body};
 use http::{Method, Request, StatusCode, header};
-use plimsoll::{Limiter, RedisConfig, RedisStore};
 use plimsoll_control::{
-    Config, Offenders, Overrides, OverridesConfig,
+    Config, Offenders, Overrides, OverridesConfig, StoreKind,
     admin::{Access, Activity, AdminConfig, Operator, Role, router},
 };
 use serde_json::Value;
@@ -31,7 +30,10 @@ pub(crate) enum Client {
 
 /// The reason why a command failed, for people.
 #[derive(Debug)]
-pub(crate) struct Failure(String);
+pub(crate) struct Failure {
+    message: String,
+    may_pass: bool,
+}
 
 impl Client {
     /// Connects to the service that the arguments name.
@@ -51,14 +53,13 @@ impl Client {
         let missing = "the service is not named: --config FILE with --redis URL, or --admin URL";
         let path = target.config.as_ref().ok_or_else(|| Failure::new(missing))?;
         let config = Config::from_path(path).map_err(Failure::of)?;
-        let missing = "the units of an embedded store are in the memory of the service: name its Redis with \
-                       --redis URL, or its admin page with --admin URL";
-        let (url, prefix) = (config.store().url(), config.store().prefix());
-        let url = target.redis.as_deref().or(url).ok_or_else(|| Failure::new(missing))?;
-        let store = RedisStore::connect_with(RedisConfig::url(url).prefix(prefix)).await;
-        let limiter = Limiter::new(store.map_err(Failure::of)?);
+        let store = config.store();
+        let url =
+            target.redis.as_deref().or(store.url()).or(target.redis_of_environment.as_deref());
+        let url = url.ok_or_else(|| Failure::no_server(store.kind()))?;
+        let limiter = store.with_url(url).connect().await.map_err(Failure::of)?;
         let registry = config.registry().clone();
-        let shared = OverridesConfig::url(url).prefix(prefix);
+        let shared = OverridesConfig::url(url).prefix(store.prefix()).passive(true);
         let overrides = Overrides::connect_with(shared, registry.clone(), limiter.clone()).await;
         let overrides = overrides.map_err(Failure::of)?;
         let operator = Operator::new(user, Role::Write);
@@ -97,10 +98,11 @@ impl Client {
                     .uri(format!("{base}/api/{path}"))
                     .header(header::AUTHORIZATION, format!("Bearer {token}"))
                     .body(body)
-                    .map_err(|error| Failure(format!("{base} is no address: {error}")))?;
+                    .map_err(|error| Failure::new(&format!("{base} is no address: {error}")))?;
                 let (agent, place) = (agent.clone(), base.clone());
                 let sent = tokio::task::spawn_blocking(move || send(&agent, request)).await;
-                sent.map_err(Failure::of)?.map_err(|error| Failure(format!("{place}: {error}")))?
+                let sent = sent.map_err(Failure::of)?;
+                sent.map_err(|error| Failure::no_answer(format!("{place}: {error}")))?
             }
             Self::Local(router) => {
                 let request = request.uri(format!("/api/{path}")).body(Body::from(body));
@@ -127,11 +129,26 @@ fn send(
 
 impl Failure {
     pub(crate) fn new(message: &str) -> Self {
-        Self(message.to_owned())
+        Self { message: message.to_owned(), may_pass: false }
     }
 
     pub(crate) fn of(error: impl fmt::Display) -> Self {
-        Self(error.to_string())
+        Self::new(&error.to_string())
+    }
+
+    /// The failure of a service that does not answer.
+    fn no_answer(message: String) -> Self {
+        Self { message, may_pass: true }
+    }
+
+    /// The failure of a file that names no server which has the overrides.
+    fn no_server(kind: StoreKind) -> Self {
+        let cause = match kind {
+            StoreKind::Memory => "the units are counted in the memory of the service".to_owned(),
+            kind => format!("the file names {kind}, and overrides are kept by one Redis server"),
+        };
+        let message = "name the server with --redis URL, or the admin page with --admin URL";
+        Self::new(&format!("{cause}: {message}"))
     }
 
     /// The failure that a problem document describes.
@@ -140,12 +157,19 @@ impl Failure {
         let title = text("title").unwrap_or_else(|| format!("the answer has the status {status}"));
         let detail = text("detail").map(|detail| format!(": {detail}")).unwrap_or_default();
         let allowed = text("allowed").map(|allowed| format!("\nallowed is {allowed}"));
-        Self(format!("{title}{detail}{}", allowed.unwrap_or_default()))
+        let message = format!("{title}{detail}{}", allowed.unwrap_or_default());
+        let may_pass = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+        Self { message, may_pass }
+    }
+
+    /// Returns whether the same request may succeed later.
+    pub(crate) fn may_pass(&self) -> bool {
+        self.may_pass
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.message)
     }
 }

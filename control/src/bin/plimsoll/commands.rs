@@ -1,6 +1,7 @@
 //! The commands, each a request to the admin API or several, and what they print.
 
 use std::{
+    cmp::Reverse,
     io::{IsTerminal, stdout},
     path::Path,
     time::Duration,
@@ -12,7 +13,7 @@ use plimsoll_control::Config;
 use serde_json::{Value, json};
 
 use crate::{
-    args::{Cli, Command, KeyOfPolicy, OverrideCommand},
+    args::{By, Cli, Command, KeyOfPolicy, OverrideCommand},
     client::{Client, Failure},
     output,
 };
@@ -37,8 +38,8 @@ pub(crate) async fn run(cli: Cli, user: &str) -> Result<(), Failure> {
             let text = output::standings(&standings);
             (standings, text)
         }
-        Command::Top { policy } => {
-            let offenders = top(client, policy.as_deref()).await?;
+        Command::Top { policy, by } => {
+            let offenders = top(client, policy.as_deref(), by).await?;
             let text = output::offenders(&offenders);
             (offenders, text)
         }
@@ -85,16 +86,18 @@ async fn overrides(
             let text = output::overrides(&list);
             return Ok((list, text));
         }
-        OverrideCommand::Set { policy, key, quota, time, why } => {
+        OverrideCommand::Set { policy, key, quota, time, version, why } => {
             let mut body =
                 json!({ "policy": policy, "quota": quota.to_string(), "reason": why.reason });
             set(&mut body, "key", key);
             set(&mut body, "until", time.map(until));
+            set(&mut body, "version", version.if_version);
             put(client, body).await?
         }
-        OverrideCommand::Off { policy, time, why } => {
-            let mut body = json!({ "policy": policy, "off": true, "reason": why.reason });
+        OverrideCommand::Off { policy, time, version, why } => {
+            let mut body = json!({ "policy": policy, "quota": "off", "reason": why.reason });
             set(&mut body, "until", time.map(until));
+            set(&mut body, "version", version.if_version);
             put(client, body).await?
         }
         OverrideCommand::Remove { policy, key, why } => {
@@ -107,49 +110,73 @@ async fn overrides(
     Ok((change, text))
 }
 
-/// Shows the policies and the keys that are limited, again and again.
+/// Shows the policies and the keys that are limited, again and again, also after a time in which there was no
+/// answer.
 async fn watch(
     client: &mut Client,
     every: Duration,
     count: Option<u64>,
     json: bool,
 ) -> Result<(), Failure> {
-    let mut shown = 0;
+    let mut tries = 0;
     loop {
-        let policies = client.get("policies").await?;
-        let offenders = top(client, None).await?;
-        if json {
-            println!("{}", json!({ "policies": policies, "offenders": offenders }));
-        } else {
-            if stdout().is_terminal() {
-                // Clears the screen, and begins at its top.
-                print!("\x1b[2J\x1b[H");
-            }
-            println!("{}\n\n{}", output::policies(&policies), output::offenders(&offenders));
+        let shown = screen(client, json).await;
+        tries += 1;
+        if count.is_some_and(|count| tries >= count) {
+            return shown;
         }
-        shown += 1;
-        if count.is_some_and(|count| shown >= count) {
-            return Ok(());
+        if let Err(failure) = shown {
+            if !failure.may_pass() {
+                return Err(failure);
+            }
+            eprintln!("{failure}\nthe next try is in {}", humantime::format_duration(every));
         }
         tokio::time::sleep(every).await;
     }
 }
 
-/// Returns the keys that are denied most, of one policy or of all.
-async fn top(client: &mut Client, policy: Option<&str>) -> Result<Value, Failure> {
+/// Shows the policies and the keys that are limited now.
+async fn screen(client: &mut Client, json: bool) -> Result<(), Failure> {
+    let policies = client.get("policies").await?;
+    let offenders = top(client, None, By::Denied).await?;
+    if json {
+        println!("{}", json!({ "policies": policies, "offenders": offenders }));
+        return Ok(());
+    }
+    if stdout().is_terminal() {
+        // Clears the screen, and begins at its top.
+        print!("\x1b[2J\x1b[H");
+    }
+    println!("{}\n\n{}", output::policies(&policies), output::offenders(&offenders));
+    Ok(())
+}
+
+/// Returns the keys that are denied or that spend most, of one policy or of all.
+async fn top(client: &mut Client, policy: Option<&str>, by: By) -> Result<Value, Failure> {
     let policies = match policy {
         Some(policy) => vec![policy.to_owned()],
         None => names(&client.get("policies").await?),
     };
     let mut rows = Vec::new();
     for policy in policies {
-        let offenders = client.get(&format!("offenders?policy={}", escaped(&policy))).await?;
+        let order = match by {
+            By::Denied => "denied",
+            By::Spent => "spent",
+        };
+        let path = format!("offenders?policy={}&by={order}", escaped(&policy));
+        let offenders = client.get(&path).await?;
         for mut offender in offenders.as_array().cloned().unwrap_or_default() {
             offender["policy"] = policy.clone().into();
             rows.push(offender);
         }
     }
-    rows.sort_by_key(|row| std::cmp::Reverse((row["denied"].as_u64(), row["spent"].as_u64())));
+    rows.sort_by_key(|row| {
+        let (denied, spent) = (row["denied"].as_u64(), row["spent"].as_u64());
+        Reverse(match by {
+            By::Denied => (denied, spent),
+            By::Spent => (spent, denied),
+        })
+    });
     Ok(Value::Array(rows))
 }
 

@@ -13,7 +13,8 @@ use args::{Cli, Command};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let mut cli = Cli::parse();
+    cli.target = cli.target.with_environment();
     if let Command::Completions { shell } = cli.command {
         clap_complete::generate(shell, &mut Cli::command(), "plimsoll", &mut stdout());
         return ExitCode::SUCCESS;

@@ -85,13 +85,13 @@ pub(crate) fn policies(policies: &Value) -> String {
 }
 
 pub(crate) fn overrides(overrides: &Value) -> String {
-    let head = ["policy", "key", "override", "until", "by", "reason"];
+    let head = ["policy", "key", "override", "until", "by", "reason", "version"];
     let table = table(head, rows(overrides), |row| {
         let kind = &row["kind"];
         let kind = if kind["quota"].is_null() { text(kind) } else { text(&kind["quota"]) };
-        let columns = ["until", "by", "reason"].map(|field| &row[field]);
-        let [until, by, reason] = columns;
-        [text(&row["policy"]), text(&row["key"]), kind, time(until), text(by), text(reason)]
+        let [policy, key, by, reason, version] =
+            ["policy", "key", "by", "reason", "version"].map(|field| text(&row[field]));
+        [policy, key, kind, time(&row["until"]), by, reason, version]
     });
     or_else(table, overrides, "no override is in force")
 }

@@ -101,11 +101,6 @@ impl At<RedisSpec> {
                 return Err(mistake.allowed("`url`, `cluster`, or `sentinels` with `primary`"));
             }
         };
-        self.with_settings(to)
-    }
-
-    fn with_settings(&self, to: RedisConfig) -> Result<RedisConfig, Mistake> {
-        let spec = &self.value;
         if let Some(prefix) = &spec.prefix {
             let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
             if !(1..=64).contains(&prefix.value.len()) || !prefix.value.bytes().all(is_allowed) {
@@ -114,15 +109,22 @@ impl At<RedisSpec> {
                 return Err(mistake.allowed(allowed));
             }
         }
-        let connections = spec.connections.map(|count| count.get() as usize);
-        let secret = spec.secret.as_ref().map(|secret| ((secret.0 >> 64) as u64, secret.0 as u64));
-        let to = set(to, spec.prefix.as_ref().map(|it| &it.value), RedisConfig::prefix);
+        Ok(spec.with_settings(to))
+    }
+}
+
+impl RedisSpec {
+    /// Adds the settings that apply to all kinds of servers.
+    pub(in crate::config) fn with_settings(&self, to: RedisConfig) -> RedisConfig {
+        let connections = self.connections.map(|count| count.get() as usize);
+        let secret = self.secret.as_ref().map(|secret| ((secret.0 >> 64) as u64, secret.0 as u64));
+        let to = set(to, self.prefix.as_ref().map(|it| &it.value), RedisConfig::prefix);
         let to = set(to, connections, RedisConfig::connections);
         let to = set(to, secret, RedisConfig::secret);
-        let to = set(to, spec.connect_timeout.map(Into::into), RedisConfig::connect_timeout);
-        let to = set(to, spec.response_timeout.map(Into::into), RedisConfig::response_timeout);
-        let to = set(to, spec.plain_keys, RedisConfig::plain_keys);
-        let to = set(to, spec.batching, RedisConfig::batching);
-        Ok(set(to, spec.lazy, RedisConfig::lazy))
+        let to = set(to, self.connect_timeout.map(Into::into), RedisConfig::connect_timeout);
+        let to = set(to, self.response_timeout.map(Into::into), RedisConfig::response_timeout);
+        let to = set(to, self.plain_keys, RedisConfig::plain_keys);
+        let to = set(to, self.batching, RedisConfig::batching);
+        set(to, self.lazy, RedisConfig::lazy)
     }
 }

@@ -1,5 +1,7 @@
 //! The command line, over a file and Redis, and over the admin page of a running service.
 
+mod servers;
+
 use std::{
     fs,
     path::PathBuf,
@@ -7,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Decision, Limiter, RedisStore};
+use plimsoll::{Decision, Limiter};
 use plimsoll_control::{
     Config, Offenders, Overrides,
     admin::{Access, Activity, AdminConfig, router},
@@ -36,6 +38,7 @@ struct Service {
     server: Server,
     limiter: Limiter,
     config: Config,
+    activity: Activity,
     target: Vec<String>,
     folder: PathBuf,
 }
@@ -43,29 +46,41 @@ struct Service {
 impl Service {
     /// A service that the command line finds by its file and its Redis.
     async fn over_redis(name: &str) -> Self {
+        Self::with(name, CONFIG, Server::start()).await
+    }
+
+    /// A service with this configuration, whose store has no server or this one.
+    async fn with(name: &str, text: &str, server: Server) -> Self {
         let folder = std::env::temp_dir().join(format!("plimsoll-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let file = folder.join("limits.toml");
-        fs::write(&file, CONFIG).expect("written");
-        let server = Server::start();
-        let store = RedisStore::connect(&server.url()).await.expect("a store");
-        let limiter = Limiter::new(store);
+        fs::write(&file, text).expect("written");
         let config = Config::from_path(&file).expect("valid");
+        let limiter = config.store().with_url(&server.url()).connect().await.expect("a store");
         let file = file.display().to_string();
         let target = ["--config", &file, "--redis", &server.url()].map(str::to_owned).to_vec();
-        Self { server, limiter, config, target, folder }
+        let activity = Activity::new(Offenders::new(100));
+        Self { server, limiter, config, activity, target, folder }
+    }
+
+    /// Connects the service to its overrides, and shares its offenders.
+    async fn overrides(&self) -> (Overrides, Offenders) {
+        let (url, registry) = (self.server.url(), self.config.registry().clone());
+        let overrides = Overrides::connect(&url, registry, self.limiter.clone()).await;
+        let overrides = overrides.expect("connected");
+        let offenders = Offenders::new(100);
+        offenders.share(&overrides);
+        (overrides, offenders)
     }
 
     /// A service that the command line finds by its admin page.
     async fn over_http() -> Self {
         let mut service = Self::over_redis("http").await;
         let registry = service.config.registry().clone();
-        let url = service.server.url();
-        let overrides = Overrides::connect(&url, registry.clone(), service.limiter.clone()).await;
-        let overrides = overrides.expect("connected");
+        let (overrides, offenders) = service.overrides().await;
+        service.activity = Activity::new(offenders);
         let access = Access::tokens().write("alice", TOKEN);
-        let activity = Activity::new(Offenders::new(100));
-        let limiter = service.limiter.clone();
+        let (activity, limiter) = (service.activity.clone(), service.limiter.clone());
         let admin = AdminConfig::new(registry, limiter, overrides, activity, access);
         let app = axum::Router::new().nest("/admin", router(admin));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -82,7 +97,9 @@ impl Service {
         let mut admitted = 0;
         for _ in 0..times {
             let decision = self.limiter.check(demo.policy().charge(key, 1)).await;
-            admitted += u64::from(matches!(decision.expect("an answer"), Decision::Allowed(_)));
+            let decision = decision.expect("an answer");
+            self.activity.record(&decision);
+            admitted += u64::from(matches!(decision, Decision::Allowed(_)));
         }
         admitted
     }
@@ -97,12 +114,18 @@ impl Service {
         tokio::time::timeout(Duration::from_secs(5), admitted).await.expect("admitted in time");
     }
 
-    async fn run(&self, arguments: &[&str]) -> Output {
+    /// Returns the command with what names the service, and these arguments.
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
         command.args(&self.target).args(arguments).env("USER", "alice");
         for variable in ["PLIMSOLL_CONFIG", "REDIS_URL", "PLIMSOLL_ADMIN", "PLIMSOLL_TOKEN"] {
             command.env_remove(variable);
         }
+        command
+    }
+
+    async fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = self.command(arguments);
         let ran = tokio::task::spawn_blocking(move || command.output()).await;
         ran.expect("no panic").expect("started")
     }
@@ -177,6 +200,8 @@ async fn walk(service: &Service) {
     for reason in ["a large order", "it was shipped", "a wrong limit", "it attacks", "a mistake"] {
         assert!(audit.contains(reason), "{reason}: {audit}");
     }
+    compare_and_set(service).await;
+    switch_off(service).await;
     let screen = service.prints(&["watch", "--count", "1"]).await;
     assert!(screen.contains("demo") && screen.contains("5/10s"), "{screen}");
 
@@ -192,6 +217,88 @@ async fn walk(service: &Service) {
     let wrong = ["override", "set", "--policy", "demo", "50/10s token-bucket(9)", "--reason", "x"];
     let message = service.fails(&wrong).await;
     assert!(message.contains("counts by token-bucket"), "{message}");
+}
+
+/// A change is made only if the override is the one that the operator has seen.
+async fn compare_and_set(service: &Service) {
+    let change = async |quota: &str, version: &str| {
+        let set = ["override", "set", "--policy", "demo", "--key", "43", quota];
+        service.run(&[&set[..], &["--if-version", version, "--reason", "a launch"]].concat()).await
+    };
+    assert!(change("50/10s", "0").await.status.success());
+    let list = service.answers(&["override", "list"]).await;
+    let version = list[0]["version"].to_string();
+    assert!(service.prints(&["override", "list"]).await.contains(&version));
+    let stale = change("60/10s", "0").await;
+    let message = String::from_utf8_lossy(&stale.stderr);
+    assert!(!stale.status.success() && message.contains("Another version"), "{message}");
+    assert!(change("70/10s", &version).await.status.success());
+    assert!(!change("80/10s", &version).await.status.success());
+    let list = service.answers(&["override", "list"]).await;
+    assert_eq!(list[0]["kind"]["quota"], "70/10s");
+    let end = ["override", "remove", "--policy", "demo", "--key", "43", "--reason", "done"];
+    service.prints(&end).await;
+}
+
+async fn switch_off(service: &Service) {
+    let off = ["override", "off", "--policy", "demo", "--for", "10m", "--if-version", "0"];
+    let change = service.prints(&[&off[..], &["--reason", "an outage"]].concat()).await;
+    assert_eq!(change.trim(), "demo: off, before 5/10s");
+    let list = service.answers(&["override", "list"]).await;
+    assert_eq!((&list[0]["kind"], &list[0]["reason"]), (&"off".into(), &"an outage".into()));
+    let screen = service.prints(&["watch", "--count", "1"]).await;
+    assert!(screen.contains("switched off"), "{screen}");
+    service.prints(&["override", "remove", "--policy", "demo", "--reason", "it is over"]).await;
+}
+
+/// Returns the first two keys of `top`, once it has two.
+async fn top(service: &Service, arguments: &[&str]) -> [String; 2] {
+    let found = async {
+        loop {
+            let top = service.answers(&[&["top"], arguments].concat()).await;
+            let key = |at: usize| top[at]["key"].as_str().map(str::to_owned);
+            if let (Some(first), Some(second)) = (key(0), key(1)) {
+                return [first, second];
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), found).await.expect("two keys in time")
+}
+
+/// One key is denied most, and another one spends most.
+async fn order(service: &Service) {
+    service.spend("denied", 20).await;
+    let customers = service.config.registry().get("customers").expect("registered");
+    let charge =
+        customers.policy().charge("192.0.2.1".parse::<std::net::IpAddr>().expect("an address"), 3);
+    // One in 64 admitted checks is counted, on average.
+    for _ in 0..2_000 {
+        let decision = service.limiter.check(charge.clone()).await.expect("an answer");
+        service.activity.record(&decision);
+        service.limiter.reset(charge.clone()).await.expect("an answer");
+    }
+    let by_denials = top(service, &[]).await;
+    assert_eq!(top(service, &["--by", "denied"]).await, by_denials);
+    let mut by_units = top(service, &["--by", "spent"]).await;
+    by_units.reverse();
+    assert_eq!(by_units, by_denials);
+    let table = service.prints(&["top", "--policy", "demo"]).await;
+    assert!(table.contains(&by_denials[0]) && table.contains("15"), "{table}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_keys_of_the_fleet_have_two_orders() {
+    let mut service = Service::over_redis("fleet").await;
+    let (overrides, offenders) = service.overrides().await;
+    service.activity = Activity::new(offenders);
+    order(&service).await;
+    drop(overrides);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_keys_of_the_page_have_two_orders() {
+    order(&Service::over_http().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
