@@ -14,3 +14,7 @@ pub mod admin {}
 #[cfg(feature = "admin")]
 #[doc = include_str!("../docs/runbook.md")]
 pub mod runbook {}
+
+#[cfg(feature = "cli")]
+#[doc = include_str!("../docs/command-line.md")]
+pub mod command_line {}

@@ -26,3 +26,8 @@ pub use self::{
     },
     registry::{Registered, Registry, RegistryError, Source},
 };
+
+/// The examples of the page of the repository, which are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

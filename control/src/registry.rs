@@ -37,8 +37,7 @@ pub enum Source {
 /// registry.register(search, Source::Code, KeyType::Text)?;
 ///
 /// let search = registry.get("search").expect("it is registered");
-/// search.set_override(Some(Quota::per_minute(500)));
-/// assert_eq!(search.policy().quota(), Quota::per_minute(500));
+/// assert_eq!(search.policy().quota(), Quota::per_minute(100));
 /// assert_eq!(search.configured(), (Quota::per_minute(100), Source::Code));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -75,25 +74,22 @@ pub struct RegistryError {
 }
 
 impl Registry {
-    /// Adds a policy. If the name is registered with the same quota, the registered policy stays, and is
-    /// returned.
+    /// Adds a policy. If it is registered already, it stays, and is returned.
     ///
     /// # Errors
     ///
-    /// Returns an error if the name is registered with another quota.
+    /// Returns an error if the name is registered for another policy than a clone of this one, even with the
+    /// same quota: a change of the registered policy would not reach the rules of this one. So does another type
+    /// of its keys.
     pub fn register(
         &self,
         policy: Policy,
         source: Source,
         keys: KeyType,
     ) -> Result<Registered, RegistryError> {
-        let configured = policy.quota();
         let mut policies = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = policies.get(policy.name()) {
-            let (registered, _) = entry.configured();
-            if registered != configured {
-                return Err(RegistryError::quota(&policy, registered));
-            }
+            entry.is(&policy, &keys)?;
             return Ok(entry.clone());
         }
         let entry = Registered::new(policy, source, keys);
@@ -166,6 +162,30 @@ impl Registered {
         }))
     }
 
+    /// Returns an error if this is another policy, or has other keys.
+    fn is(&self, policy: &Policy, keys: &KeyType) -> Result<(), RegistryError> {
+        let (quota, _) = self.configured();
+        if self.policy().is_clone_of(policy) {
+            let (new, registered) = (keys.to_string(), self.keys().to_string());
+            return if new == registered {
+                Ok(())
+            } else {
+                Err(RegistryError::new(
+                    policy,
+                    format!("the keys {new}"),
+                    format!("the keys {registered}"),
+                ))
+            };
+        }
+        if quota != policy.quota() {
+            return Err(RegistryError::quota(policy, quota));
+        }
+        if self.policy().unit() != policy.unit() {
+            return Err(RegistryError::unit(policy, self.policy()));
+        }
+        Err(RegistryError::new(policy, "this one".into(), "another policy of this name".into()))
+    }
+
     /// Returns an error if this policy cannot become `policy` from `source`.
     fn validate(&self, policy: &Policy, source: &Source) -> Result<(), RegistryError> {
         let (quota, registered_source) = self.configured();
@@ -214,7 +234,7 @@ impl Registered {
     }
 
     /// Replaces the configured quota. It is in force unless the policy has an override.
-    pub fn set_configured(&self, quota: Quota, source: Source) {
+    pub(crate) fn set_configured(&self, quota: Quota, source: Source) {
         let mut quotas = self.quotas();
         (quotas.configured, quotas.source) = (quota, source);
         self.enforce(&quotas);
@@ -227,7 +247,7 @@ impl Registered {
     }
 
     /// Sets the quota of an override, or ends it.
-    pub fn set_override(&self, quota: Option<Quota>) {
+    pub(crate) fn set_override(&self, quota: Option<Quota>) {
         let mut quotas = self.quotas();
         quotas.overridden = quota;
         self.enforce(&quotas);
@@ -241,7 +261,7 @@ impl Registered {
     }
 
     /// Switches the policy on or off.
-    pub fn set_enabled(&self, is_enabled: bool) {
+    pub(crate) fn set_enabled(&self, is_enabled: bool) {
         self.0.is_enabled.store(is_enabled, Ordering::Relaxed);
     }
 
@@ -274,14 +294,17 @@ impl fmt::Display for Source {
 }
 
 impl RegistryError {
-    fn quota(policy: &Policy, registered: Quota) -> Self {
-        let (new, registered) = (policy.quota().to_string(), registered.to_string());
+    fn new(policy: &Policy, new: String, registered: String) -> Self {
         Self { name: policy.name().into(), new, registered }
+    }
+
+    fn quota(policy: &Policy, registered: Quota) -> Self {
+        Self::new(policy, policy.quota().to_string(), registered.to_string())
     }
 
     fn unit(policy: &Policy, registered: &Policy) -> Self {
         let unit = |policy: &Policy| format!("the unit {:?}", policy.unit().unwrap_or("requests"));
-        Self { name: policy.name().into(), new: unit(policy), registered: unit(registered) }
+        Self::new(policy, unit(policy), unit(registered))
     }
 
     /// Returns the name of the policy.
@@ -311,15 +334,28 @@ mod tests {
     #[test]
     fn a_name_is_one_policy() {
         let registry = Registry::default();
-        let first = registry.register(policy("5/s"), Source::Code, KeyType::Text).unwrap();
-        let again = registry.register(policy("5/s"), Source::Code, KeyType::Text).unwrap();
+        let search = policy("5/s");
+        let register =
+            |policy: &Policy, keys| registry.register(policy.clone(), Source::Code, keys);
+        let first = register(&search, KeyType::Text).unwrap();
         first.set_override(Some("7/s".parse().unwrap()));
-        assert_eq!(again.policy().quota(), "7/s".parse().unwrap());
-        let error = registry.register(policy("6/s"), Source::Code, KeyType::Text).unwrap_err();
+        let again = register(&search, KeyType::Text).unwrap();
+        assert!(again.is_same(&first));
+        assert_eq!(search.quota(), "7/s".parse().unwrap());
+        let error = |policy: &Policy, keys| register(policy, keys).unwrap_err().to_string();
         assert_eq!(
-            error.to_string(),
+            error(&policy("6/s"), KeyType::Text),
             "the policy \"search\" is registered with 5/s, and cannot have 6/s too"
         );
+        assert_eq!(
+            error(&policy("5/s"), KeyType::Text),
+            "the policy \"search\" is registered with another policy of this name, and cannot have this one too"
+        );
+        assert_eq!(
+            error(&policy("5/s").with_unit("bytes").unwrap(), KeyType::Text),
+            "the policy \"search\" is registered with the unit \"requests\", and cannot have the unit \"bytes\" too"
+        );
+        assert!(error(&search, KeyType::Integer).contains("the keys an integer"));
     }
 
     #[test]

@@ -68,8 +68,7 @@ fn service_with(access: Access) -> Service {
     registry.register(rows, Source::Code, KeyType::Integer).unwrap();
     let overrides = Overrides::in_memory(registry.clone(), limiter.clone()).show_keys();
     let activity = Activity::new(Offenders::new(100).show_keys());
-    let config =
-        AdminConfig::new(registry, limiter.clone(), overrides.clone(), activity.clone(), access);
+    let config = AdminConfig::new(overrides.clone(), activity.clone(), access);
     let app = Router::new().nest("/admin/", admin::router(config));
     Service { app, limiter, demo, overrides, activity }
 }

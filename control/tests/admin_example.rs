@@ -3,21 +3,41 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
-    process::Command,
+    path::PathBuf,
+    process::{Command, Stdio},
+    sync::OnceLock,
     thread,
     time::Duration,
 };
 
-use plimsoll_testing::example::{self, Example, Reply};
+use plimsoll_testing::{
+    example::{self, Example, Reply},
+    servers::{Server, directory},
+};
 use serde_json::{Value, json};
 
 const TOKEN: (&str, &str) = ("authorization", "Bearer s3cret");
 const JSON: (&str, &str) = ("content-type", "application/json");
 
+/// The options with which the example has the features of this test.
+const PACKAGE: [&str; 4] = [
+    "--package",
+    "plimsoll-control",
+    "--features",
+    if cfg!(feature = "cli") { "admin,cli" } else { "admin" },
+];
+
+/// Returns the command of the example, without settings.
+fn program() -> Command {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    let mut program = example::at(PATH.get_or_init(|| example::build("admin", &PACKAGE)));
+    program.env("ADDR", "127.0.0.1:0").env_remove("CONFIG").env_remove("ADMIN_TOKEN");
+    program
+}
+
 /// Starts the example, and returns it with the line about the page.
 fn start(token: Option<&str>) -> (Example, String) {
-    let mut program = example::program("admin");
-    program.env("ADDR", "127.0.0.1:0").env_remove("CONFIG").env_remove("ADMIN_TOKEN");
+    let mut program = program();
     if let Some(token) = token {
         program.env("ADMIN_TOKEN", token);
     }
@@ -83,6 +103,56 @@ fn an_operator_sees_and_changes_the_limits_of_the_shop() {
     let metrics = shop.get("/metrics").body;
     let denied = r#"plimsoll_decisions_total{policy="demo",outcome="denied"} 3"#;
     assert!(metrics.contains(denied), "{metrics}");
+}
+
+/// Returns the command of the example with a file that has this text.
+fn with_file(text: &str) -> (Command, PathBuf) {
+    let folder = directory();
+    fs::write(folder.join("limits.toml"), text).unwrap();
+    let mut program = program();
+    program.env("CONFIG", folder.join("limits.toml"));
+    (program, folder)
+}
+
+#[test]
+fn a_file_may_limit_addresses() {
+    let rule = "rules = [{ policy = 'api', key = 'client_ip', only = ['/orders'] }]";
+    let (mut program, folder) = with_file(&format!("policies.api = '2/h'\n{rule}"));
+    let shop = example::start_program(&mut program);
+    // The clients of the shop have another address.
+    let statuses = [(); 3].map(|()| shop.get("/orders").status);
+    assert_eq!(statuses, [200, 200, 429]);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn the_redis_of_a_file_keeps_the_overrides_too() {
+    let server = Server::start();
+    let rule = "rules = [{ policy = 'api', key = { header = 'x-api-key' } }]";
+    let text = format!(
+        "policies.api = '2/h'\n{rule}\nstore.redis = {{ url = '{}', prefix = 'shop' }}",
+        server.url()
+    );
+    let (mut program, folder) = with_file(&text);
+    // The file says more than the environment.
+    program.env("ADMIN_TOKEN", "s3cret").env("REDIS_URL", "redis://127.0.0.1:1");
+    let shop = example::start_program(&mut program);
+    let raise = json!({ "policy": "api", "quota": "9/h", "reason": "a launch" });
+    assert_eq!(change(&shop, "PUT", "/admin/api/overrides", &raise).status, 200);
+    assert!(server.keys().contains(&b"shop:{overrides}:entries".to_vec()));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_file_with_a_cluster_needs_a_server_for_the_overrides() {
+    let rule = "rules = [{ policy = 'api', key = { header = 'x-api-key' } }]";
+    let redis = "store.redis = { cluster = ['redis://127.0.0.1:1'], lazy = true }";
+    let (mut program, folder) = with_file(&format!("policies.api = '2/h'\n{rule}\n{redis}"));
+    let output = program.stderr(Stdio::piped()).output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && message.contains("a Redis Cluster"), "{message}");
+    assert!(message.contains("REDIS_URL"), "{message}");
+    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

@@ -225,6 +225,21 @@ impl Policy {
         self.0.counters.trial_counts()
     }
 
+    /// Returns whether both are clones of one policy, and not two with the same name.
+    ///
+    /// ```
+    /// use plimsoll::Policy;
+    ///
+    /// let search = Policy::new("search", "100/min")?;
+    /// assert!(search.is_clone_of(&search.clone()));
+    /// assert!(!search.is_clone_of(&Policy::new("search", "100/min")?));
+    /// # Ok::<(), plimsoll::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_clone_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     pub(crate) fn counters(&self) -> &Counters {
         &self.0.counters
     }

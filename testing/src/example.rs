@@ -4,10 +4,12 @@ use std::{
     env,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
 };
+
+use serde_json::Value;
 
 /// An example that runs, and its address.
 pub struct Example {
@@ -27,9 +29,42 @@ pub fn program(name: &str) -> Command {
     let mut path: PathBuf = env::current_exe().unwrap();
     path.pop();
     path.pop();
-    let mut command = Command::new(path.join("examples").join(name));
+    at(&path.join("examples").join(name))
+}
+
+/// Returns the command of an example that [`build`] has built.
+pub fn at(path: &Path) -> Command {
+    let mut command = Command::new(path);
     command.env_remove("REDIS_URL").stdout(Stdio::piped());
     command
+}
+
+/// Builds an example as it is now, and returns its path. `options` select the package and its features: the
+/// same ones as those of the tests, so that little is compiled.
+pub fn build(name: &str, options: &[&str]) -> PathBuf {
+    let cargo = env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--example", name, "--message-format", "json"]).args(options);
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    // Cargo sets these for the test, and build scripts that look at them would run again.
+    for (name, _) in env::vars_os() {
+        let is_of_test = name.to_str().is_some_and(|name| {
+            ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_", "CARGO_BIN_"]
+                .iter()
+                .any(|prefix| name.starts_with(prefix))
+        });
+        if is_of_test {
+            build.env_remove(name);
+        }
+    }
+    let built = build.stderr(Stdio::inherit()).output().expect("cargo is installed");
+    assert!(built.status.success(), "{name} is not built");
+    let messages = String::from_utf8(built.stdout).expect("utf-8");
+    let mut messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let path = messages.find_map(|it| Some(it["executable"].as_str()?.to_owned()));
+    path.expect("an executable").into()
 }
 
 /// Starts an example that is a server.

@@ -1,8 +1,8 @@
 //! Clients of the shop, so that the page has something to show.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
-use axum::{Router, body::Body};
+use axum::{Router, body::Body, extract::ConnectInfo};
 use http::Request;
 use tokio::time::interval;
 use tower::ServiceExt;
@@ -26,7 +26,9 @@ pub(crate) async fn run(shop: Router) {
     let mut interval = interval(Duration::from_millis(50));
     for (path, customer) in REQUESTS.into_iter().cycle() {
         interval.tick().await;
-        let request = Request::get(path).header("x-api-key", customer).body(Body::empty());
+        let address = ConnectInfo(SocketAddr::from(([192, 0, 2, 1], 4711)));
+        let request = Request::get(path).header("x-api-key", customer).extension(address);
+        let request = request.body(Body::empty());
         if let Ok(request) = request {
             // A router returns no error.
             let Ok(_) = shop.clone().oneshot(request).await;

@@ -7,7 +7,7 @@
 //! | variable | is |
 //! |---|---|
 //! | `ADDR` | the address to listen on; else `127.0.0.1:3000` |
-//! | `REDIS_URL` | the Redis that counts, and keeps what operators change; else what `CONFIG` says, or this process counts |
+//! | `REDIS_URL` | the Redis that counts, and keeps what operators change, unless `CONFIG` names one; else this process |
 //! | `CONFIG` | a file with the limits, which is read again when it changes; else `limits.toml` beside this program |
 //! | `ADMIN_TOKEN` | the token of the operator; else a random one |
 //!
@@ -19,14 +19,14 @@ use std::{
     env,
     error::Error,
     hash::{BuildHasher, RandomState},
+    net::SocketAddr,
     time::Duration,
 };
 
 use axum::{Router, response::Redirect, routing::get};
 use metrics_exporter_prometheus::PrometheusBuilder;
-use plimsoll::{Limiter, RedisStore};
 use plimsoll_control::{
-    Config, Format, Offenders, Overrides,
+    Config, Format, Offenders, Overrides, OverridesConfig, StoreKind,
     admin::{self, Access, Activity, AdminConfig},
 };
 use tokio::{net::TcpListener, time::sleep};
@@ -49,16 +49,18 @@ async fn main() -> Result<(), Box<dyn Error>> {
     config.watch();
     let registry = config.registry().clone();
 
-    let (limiter, overrides) = match env::var("REDIS_URL") {
-        Ok(url) => {
-            let limiter = Limiter::new(RedisStore::connect(&url).await?);
-            let overrides = Overrides::connect(&url, registry.clone(), limiter.clone()).await?;
-            (limiter, overrides)
+    let (store, variable) = (config.store(), env::var("REDIS_URL").ok());
+    let url = store.url().or(variable.as_deref());
+    let limiter = url.map_or_else(|| store.clone(), |url| store.with_url(url)).connect().await?;
+    let overrides = match (url, store.kind()) {
+        (Some(url), _) => {
+            let shared = OverridesConfig::url(url).prefix(store.prefix());
+            Overrides::connect_with(shared, registry.clone(), limiter.clone()).await?
         }
-        Err(_) => {
-            let limiter = config.store().connect().await?;
-            let overrides = Overrides::in_memory(registry.clone(), limiter.clone());
-            (limiter, overrides)
+        (None, StoreKind::Memory) => Overrides::in_memory(registry.clone(), limiter.clone()),
+        (None, kind) => {
+            let cause = "overrides are kept by one Redis server, which REDIS_URL names";
+            return Err(format!("CONFIG names {kind}, and {cause}").into());
         }
     };
     // The keys of the shop are names of customers, which operators may see.
@@ -81,7 +83,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let token = env::var("ADMIN_TOKEN").unwrap_or_else(|_| random_token());
     let access = Access::tokens().write("operator", &token);
-    let admin = AdminConfig::new(registry, limiter, overrides, activity, access).config(&config);
+    let admin = AdminConfig::new(overrides, activity, access).config(&config);
     let app = shop
         .clone()
         .nest("/admin/", admin::router(admin))
@@ -94,7 +96,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("listening on http://{address}");
     println!("admin on http://{address}/admin/ with token {token}");
     let clients = tokio::spawn(clients::run(shop));
-    let served = axum::serve(listener, app.into_make_service()).await;
+    // Rules with the key `client_ip` need the address of the connection.
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    let served = axum::serve(listener, app).await;
     clients.abort();
     Ok(served?)
 }

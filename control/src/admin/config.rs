@@ -23,15 +23,10 @@ pub struct AdminConfig {
 }
 
 impl AdminConfig {
-    /// Creates a configuration for the policies of `registry`, whose units `limiter` counts.
+    /// Creates a configuration for the policies and the limiter of these overrides.
     #[must_use]
-    pub fn new(
-        registry: Registry,
-        limiter: Limiter,
-        overrides: Overrides,
-        activity: Activity,
-        access: Access,
-    ) -> Self {
+    pub fn new(overrides: Overrides, activity: Activity, access: Access) -> Self {
+        let (registry, limiter) = overrides.target();
         let instance = format!("process {}", std::process::id());
         Self { registry, limiter, overrides, activity, access, instance, config: None }
     }

@@ -31,7 +31,7 @@
 //!
 //! let access = Access::tokens().write("alice", "a long random token");
 //! let overrides = Overrides::in_memory(registry.clone(), limiter.clone());
-//! let config = AdminConfig::new(registry, limiter, overrides, activity, access);
+//! let config = AdminConfig::new(overrides, activity, access);
 //! let app: Router = Router::new()
 //!     .route("/search", get(|| async { "found" }).layer(limit))
 //!     .nest("/admin/", admin::router(config));

@@ -12,6 +12,7 @@ mod redis;
 mod shared;
 mod tasks;
 mod time;
+mod tls;
 
 pub(crate) use self::entry::digest;
 pub use self::{

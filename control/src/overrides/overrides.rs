@@ -258,6 +258,13 @@ impl Overrides {
         Ok(())
     }
 
+    /// Returns the registry and the limiter to which the overrides are applied.
+    #[cfg(feature = "admin")]
+    pub(crate) fn target(&self) -> (Registry, Limiter) {
+        let Target { registry, limiter } = &self.shared.target;
+        (registry.clone(), limiter.clone())
+    }
+
     /// Returns the connection to Redis, if there is one.
     pub(crate) fn redis(&self) -> Option<&RedisBackend> {
         match &self.shared.backend {

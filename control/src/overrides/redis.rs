@@ -19,6 +19,7 @@ use super::{
     audit::MAX_AUDIT,
     error::MAX_OVERRIDES,
     time::{from_millis, to_millis},
+    tls,
 };
 
 /// The time to live of the keys. Each instance renews it.
@@ -60,14 +61,12 @@ pub(super) struct Changed {
 impl RedisBackend {
     /// Creates a connection, which is opened by the first command.
     pub(super) fn new(url: &str, prefix: &str, is_passive: bool) -> Result<Self, OverrideError> {
-        let invalid = |_| {
-            let allowed = "redis://[user[:password]@]host[:port][/db]";
-            OverrideError::invalid("the URL of Redis", "another text", allowed)
-        };
+        let invalid = |_| OverrideError::invalid("the URL of Redis", "another text", tls::URL);
         if prefix.is_empty() || prefix.len() > 64 || prefix.contains(['{', '}']) {
             let allowed = "1 to 64 bytes without braces";
             return Err(OverrideError::invalid("prefix", format!("{prefix:.80?}"), allowed));
         }
+        tls::prepare();
         let client = Client::open(url).map_err(invalid)?;
         let connection = Mutex::new(connect(&client).map_err(invalid)?);
         Ok(Self {

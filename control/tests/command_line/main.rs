@@ -76,12 +76,11 @@ impl Service {
     /// A service that the command line finds by its admin page.
     async fn over_http() -> Self {
         let mut service = Self::over_redis("http").await;
-        let registry = service.config.registry().clone();
         let (overrides, offenders) = service.overrides().await;
         service.activity = Activity::new(offenders);
         let access = Access::tokens().write("alice", TOKEN);
-        let (activity, limiter) = (service.activity.clone(), service.limiter.clone());
-        let admin = AdminConfig::new(registry, limiter, overrides, activity, access);
+        let activity = service.activity.clone();
+        let admin = AdminConfig::new(overrides, activity, access);
         let app = axum::Router::new().nest("/admin", router(admin));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");

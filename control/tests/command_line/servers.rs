@@ -6,7 +6,7 @@ use std::{
     process::Stdio,
 };
 
-use plimsoll_testing::servers::free_port;
+use plimsoll_testing::servers::{Certificates, free_port};
 
 use super::*;
 
@@ -186,4 +186,30 @@ async fn watch_outlasts_an_outage() {
     watch.wait().expect("ended");
     rest.join().expect("read");
     assert_eq!(service.server.keys(), Vec::<Vec<u8>>::new());
+}
+
+/// Units and overrides are read over TLS, from a server that the machine trusts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_with_tls() {
+    let (certificates, port) = (Certificates::make(), free_port());
+    let arguments = certificates.arguments(port);
+    let server = Server::start_with(&arguments.each_ref().map(String::as_str));
+    let mut service = Service::with("tls", RULES, server).await;
+    service.target.truncate(2);
+    service.spend("42", 3).await;
+    let run = |arguments: &[&str], trusted: &str| {
+        let url = format!("rediss://localhost:{port}");
+        let mut command = service.command(arguments);
+        command.env("SSL_CERT_FILE", trusted).env_remove("SSL_CERT_DIR");
+        command.args(["--redis", &url]).output().expect("started")
+    };
+    let set = ["override", "set", "--policy", "demo", "9/h", "--reason", "a launch"];
+    for command in [&set[..], &["peek", "--key", "42", "--policy", "demo"]] {
+        let output = run(command, &certificates.authority());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command:?}: {error}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("9/h") && !text.contains("no units"), "{text}");
+    }
+    assert!(!run(&["peek", "--key", "42"], "/dev/null").status.success());
 }

@@ -4,7 +4,9 @@ use std::{fs, sync::Arc};
 
 use metrics_util::debugging::DebuggingRecorder;
 use plimsoll::{Limiter, Policy};
-use plimsoll_control::{Config, ConfigError, KeyType, Registry, Source};
+use plimsoll_control::{
+    Config, ConfigError, KeyType, NewOverride, OverrideKind, Overrides, Registry, Source,
+};
 use plimsoll_testing::{alone, calm::eventually, log::Log};
 
 use crate::service::{Directory, Service};
@@ -182,16 +184,25 @@ async fn a_policy_that_is_switched_off_limits_nothing() {
     let directory = Directory::new("off");
     let config = Config::from_path(directory.write("limits.toml", TWO)).unwrap();
     let service = Service::start(&config).await;
-    config.registry().get("api").unwrap().set_enabled(false);
+    let overrides = Overrides::in_memory(config.registry().clone(), Limiter::in_memory());
+    let set = async |kind| {
+        let (by, reason) = ("dora".into(), "a test".into());
+        let (policy, key) = ("api".into(), None);
+        let new = NewOverride { policy, key, kind, until: None, by, reason, version: None };
+        overrides.set(new).await.unwrap();
+    };
+    set(OverrideKind::Off).await;
     for _ in 0..4 {
         assert_eq!(service.status("/").await, 200);
     }
-    // A reload keeps the switch and an override.
-    config.registry().get("api").unwrap().set_override(Some("1/h".parse().unwrap()));
+    // A reload keeps the switch.
     directory.write("limits.toml", &TWO.replace("2/h", "3/h"));
     assert_eq!(config.reload(), Ok(true));
     assert_eq!(service.status("/").await, 200);
-    config.registry().get("api").unwrap().set_enabled(true);
+    // It keeps an override too.
+    set(OverrideKind::Quota("1/h".parse().unwrap())).await;
+    directory.write("limits.toml", &TWO.replace("2/h", "4/h"));
+    assert_eq!(config.reload(), Ok(true));
     for expected in [200, 429] {
         assert_eq!(service.status("/").await, expected);
     }

@@ -72,8 +72,7 @@ impl Client {
         // The other processes of the service have the counts.
         offenders.share(&overrides);
         let activity = Activity::new(offenders);
-        let admin =
-            AdminConfig::new(registry, limiter, overrides, activity, access).config(&config);
+        let admin = AdminConfig::new(overrides, activity, access).config(&config);
         Ok(Self::Local(Box::new(router(admin))))
     }
 
