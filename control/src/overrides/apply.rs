@@ -102,7 +102,7 @@ impl Applied {
             return Ok(());
         }
         if let Some((policy, key)) = apply(entry, target, time, can_block).await? {
-            let until_millis = entry.until.map_or(u64::MAX, to_millis);
+            let until_millis = until_millis(entry);
             let applied = AppliedOverride { policy, key, kind: entry.kind, until_millis, version };
             self.0.insert(field.to_owned(), applied);
         }
@@ -116,16 +116,19 @@ impl AppliedOverride {
     }
 
     /// Returns whether the override may stay until this entry is applied.
+    ///
+    /// A block is in the store, for all instances. It stays there when this registry loses the policy, and
+    /// ends when its override is removed.
     fn may_stay(&self, entry: Option<&Override>, target: &Target) -> bool {
+        let Some(entry) = entry else { return false };
         let registered = target.registry.get(self.policy.policy().name());
-        let is_registered = registered.is_some_and(|it| it.is_same(&self.policy));
-        is_registered
-            && entry.is_some_and(|entry| match (entry.kind, self.kind) {
-                (OverrideKind::Quota(_), OverrideKind::Quota(_)) => true,
-                // A new block does not make an old one shorter.
-                (OverrideKind::Block, OverrideKind::Block) => entry.version == self.version.0,
-                (kind, other) => kind == other,
-            })
+        let is_registered = || registered.is_some_and(|it| it.is_same(&self.policy));
+        match (entry.kind, self.kind) {
+            // A new block does not make an old one shorter.
+            (OverrideKind::Block, OverrideKind::Block) => until_millis(entry) >= self.until_millis,
+            (OverrideKind::Quota(_), OverrideKind::Quota(_)) => is_registered(),
+            (kind, other) => kind == other && is_registered(),
+        }
     }
 
     /// Ends the override. A block whose time is over has ended by itself.
@@ -147,6 +150,10 @@ impl AppliedOverride {
         }
         Ok(())
     }
+}
+
+fn until_millis(entry: &Override) -> u64 {
+    entry.until.map_or(u64::MAX, to_millis)
 }
 
 /// Applies an override, unless the registry does not have its policy. Returns the policy and the key.

@@ -110,6 +110,37 @@ async fn what_an_operator_sets_in_an_emptied_redis_joins_what_was_lost() {
     assert_eq!(one.policy.charge(1, 1).quota().limit(), 8);
 }
 
+/// A reload of the configuration of one instance, after which a policy is gone there.
+#[tokio::test]
+async fn a_block_stays_when_one_instance_loses_its_policy() {
+    let server = Server::start();
+    let (one, two) = (instance(&server.url()).await, instance(&server.url()).await);
+    one.overrides.set(new(Some(7), OverrideKind::Block, None)).await.expect("set");
+    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
+    let start = Instant::now();
+    while two.policy.quota().limit() != 5 {
+        assert!(start.elapsed() < Duration::from_secs(10));
+        sleep(Duration::from_millis(10)).await;
+    }
+    two.registry.remove("api");
+    while two.policy.quota().limit() != 1 {
+        assert!(start.elapsed() < Duration::from_secs(10));
+        sleep(Duration::from_millis(10)).await;
+    }
+    // The other instance has ended what is its own, and follows the overrides twice more.
+    let is_allowed = async || {
+        let peeked = one.limiter.peek(one.policy.charge(7, 1)).await;
+        peeked.expect("an answer").is_allowed()
+    };
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(1_200) {
+        assert!(!is_allowed().await);
+        sleep(Duration::from_millis(50)).await;
+    }
+    one.overrides.remove("api", Some("7"), "dora", "done").await.expect("removed");
+    assert!(is_allowed().await);
+}
+
 /// A primary that had not copied its last changes before it failed over, or a snapshot from before.
 #[tokio::test]
 async fn changes_that_an_older_copy_of_the_data_lacks_are_put_back() {
