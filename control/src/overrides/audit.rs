@@ -60,6 +60,9 @@ pub enum AuditAction {
     Unblock,
     /// Redis had lost overrides, and an instance that knew them has put them back.
     Restore,
+    /// Redis had lost changes, and it is not known whether overrides are lost, or are in force although they
+    /// were removed.
+    Loss,
 }
 
 /// An action that is not an override, for the audit log.
@@ -111,6 +114,7 @@ impl fmt::Display for AuditAction {
             Self::Block => "block",
             Self::Unblock => "unblock",
             Self::Restore => "restore",
+            Self::Loss => "loss",
         })
     }
 }

@@ -83,6 +83,10 @@ pub struct Change {
     pub after: Option<Override>,
     /// The version of the change.
     pub version: u64,
+    /// The reason for which this instance could not apply the change yet. It is stored, other instances apply
+    /// it, and this one tries again each second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_applied: Option<String>,
 }
 
 /// The longest text of a key.

@@ -6,9 +6,11 @@ mod entry;
 mod error;
 mod known;
 mod memory;
+mod names;
 #[allow(clippy::module_inception, reason = "the type has the name of its module")]
 mod overrides;
 mod redis;
+mod report;
 mod shared;
 mod tasks;
 mod time;

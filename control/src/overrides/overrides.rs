@@ -15,6 +15,7 @@ use super::{
     entry::{check_author, field, find},
     error::MAX_OVERRIDES,
     memory::MemoryAudit,
+    names::find_field,
     redis::RedisBackend,
     shared::{Backend, Shared},
     tasks::Tasks,
@@ -53,6 +54,9 @@ pub struct OverridesStatus {
     pub error: Option<String>,
     /// The number of times that this process has put back overrides that Redis had lost.
     pub restores: u64,
+    /// The number of overrides that may be lost, or in force although they were removed, because this process
+    /// could not decide about them when it put back others.
+    pub undecided: u64,
 }
 
 impl OverridesConfig {
@@ -156,7 +160,7 @@ impl Overrides {
     ///
     /// Returns an error if a value is not allowed, if the override has another
     /// [version](NewOverride::version), if there are [`MAX`](Self::MAX) other overrides, or if the change
-    /// could not be stored or applied.
+    /// could not be stored. A change that is stored is no error: see [`Change::not_applied`].
     pub async fn set(&self, new: NewOverride) -> Result<Change, OverrideError> {
         let shared = &self.shared;
         let (policy, key) = new.check(&shared.target.registry)?;
@@ -167,15 +171,16 @@ impl Overrides {
         entry.key = new.key.clone().map(|key| shared.shown_key(&new.policy, key));
         entry.after = Some(new.kind.to_string());
         let change = shared.set(&field, &new, entry).await?;
-        self.applied(&field, change).await
+        Ok(self.applied(&field, change).await)
     }
 
     /// Removes the override of a policy, or of a key under it. The key is written as in
-    /// [`NewOverride::key`], or is the digest that [`list`](Self::list) shows.
+    /// [`NewOverride::key`], or is the digest that [`list`](Self::list) shows. The registry need not have the
+    /// policy any more.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no such override, or if the change could not be stored or applied.
+    /// Returns an error if there is no such override, or if the change could not be stored.
     pub async fn remove(
         &self,
         policy: &str,
@@ -185,14 +190,24 @@ impl Overrides {
     ) -> Result<Change, OverrideError> {
         check_author(by, reason)?;
         let shared = &self.shared;
-        let field = shared.find_field(policy, key)?;
-        let known = shared.known().entries.get(&field).cloned();
+        let find = || {
+            let entries = Arc::clone(&shared.known().entries);
+            let field = find_field(&shared.target.registry, &entries, policy, key)?;
+            Ok((entries.get(&field).cloned(), field))
+        };
+        let (known, field) = match find() {
+            // Another instance may have set it since the last poll.
+            Err(OverrideError::UnknownPolicy { .. } | OverrideError::NotFound) => {
+                shared.poll().await.and_then(|_| find())?
+            }
+            found => found?,
+        };
         let key = known.map_or_else(|| key.map(Into::into), |known| known.key);
         let mut entry = AuditEntry::new(AuditAction::Remove, by, reason);
         entry.policy = Some(policy.into());
         entry.key = key.map(|key| shared.shown_key(policy, key));
         let change = shared.remove(&field, entry).await?;
-        self.applied(&field, change).await
+        Ok(self.applied(&field, change).await)
     }
 
     /// Returns the overrides that are in force, by policy and key.
@@ -213,6 +228,7 @@ impl Overrides {
             unheard: self.shared.unheard(&known),
             error: known.store_error.clone().or_else(|| known.error.clone()),
             restores: known.restores,
+            undecided: known.undecided,
         }
     }
 
@@ -257,10 +273,11 @@ impl Overrides {
     }
 
     /// Applies a change that is stored.
-    async fn applied(&self, field: &str, change: Change) -> Result<Change, OverrideError> {
-        self.shared.follow_one(field).await?;
+    async fn applied(&self, field: &str, change: Change) -> Change {
+        let not_applied = self.shared.follow_one(field).await.err();
         let shown = |entry: Option<Override>| entry.map(|it| self.shown(it));
-        Ok(Change { before: shown(change.before), after: shown(change.after), ..change })
+        let (before, after) = (shown(change.before), shown(change.after));
+        Change { before, after, not_applied, ..change }
     }
 
     fn shown(&self, mut entry: Override) -> Override {

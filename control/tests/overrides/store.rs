@@ -1,6 +1,6 @@
 //! The state in Redis, and its loss.
 
-use std::{process::Command, time::Duration};
+use std::{collections::HashMap, process::Command, time::Duration};
 
 use plimsoll::{Limiter, Policy};
 use plimsoll_control::{
@@ -10,7 +10,7 @@ use plimsoll_control::{
 use plimsoll_testing::servers::Server;
 use tokio::time::{Instant, sleep};
 
-use crate::{instance, new, quota, stored};
+use crate::{Instance as Service, instance, new, quota, stored};
 
 #[tokio::test]
 async fn the_second_of_two_operators_learns_of_the_first() {
@@ -92,9 +92,7 @@ async fn what_an_operator_sets_in_an_emptied_redis_joins_what_was_lost() {
     one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
     one.overrides.set(new(Some(1), quota("6/min"), None)).await.expect("set");
     // The operator comes before the instance looks again.
-    while one.overrides.status().unheard > Duration::from_millis(100) {
-        sleep(Duration::from_millis(10)).await;
-    }
+    just_polled(&one).await;
     server.ask::<()>("FLUSHALL");
     let two = instance(&server.url()).await;
     two.overrides.set(new(Some(1), quota("8/min"), None)).await.expect("set");
@@ -155,6 +153,95 @@ async fn changes_that_an_older_copy_of_the_data_lacks_are_put_back() {
     let start = Instant::now();
     while stored(&server).await != ["all=5/min", "2=7/min"] {
         assert!(start.elapsed() < Duration::from_secs(10), "{:?}", stored(&server).await);
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Waits until an instance has put back what Redis had lost.
+async fn until_restored(instance: &Service, server: &Server, expected: &[&str]) {
+    let start = Instant::now();
+    while instance.overrides.status().restores == 0 {
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", instance.overrides.status());
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(stored(server).await, expected);
+}
+
+#[tokio::test]
+async fn what_was_removed_in_an_older_copy_of_the_data_is_not_put_back() {
+    let server = Server::start();
+    let one = instance(&server.url()).await;
+    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
+    one.overrides.set(new(Some(1), quota("6/min"), None)).await.expect("set");
+    server.ask::<()>("COPY plim:{overrides}:entries {overrides}");
+    one.overrides.set(new(Some(2), quota("7/min"), None)).await.expect("set");
+    just_polled(&one).await;
+    server.ask::<()>("COPY {overrides} plim:{overrides}:entries REPLACE");
+    let two = instance(&server.url()).await;
+    two.overrides.remove("api", Some("1"), "dora", "done").await.expect("removed");
+    until_restored(&one, &server, &["all=5/min", "2=7/min"]).await;
+    assert_eq!(one.overrides.status().undecided, 0);
+}
+
+/// The clock of the server that took over was set back: what was set there since has a smaller version.
+#[tokio::test]
+async fn what_was_set_since_the_loss_stays_although_its_version_is_smaller() {
+    let server = Server::start();
+    let one = instance(&server.url()).await;
+    one.overrides.set(new(Some(2), quota("7/min"), None)).await.expect("set");
+    one.overrides.remove("api", Some("2"), "dora", "done").await.expect("removed");
+    let last = one.overrides.set(new(None, quota("5/min"), None)).await.expect("set").version;
+    // The instance knows of the removal of the first one, and nothing of the second one.
+    let (other, mut fields) = (Server::start(), HashMap::new());
+    let there = instance(&other.url()).await;
+    for key in [2, 3] {
+        there.overrides.set(new(Some(key), quota("7/min"), None)).await.expect("set");
+    }
+    fields.extend(other.ask::<HashMap<String, String>>("HGETALL plim:{overrides}:entries"));
+    for (name, value) in &mut fields {
+        let (_, rest) = value.split_once(' ').unwrap_or(("", value));
+        *value = if name.contains(':') { format!("999 {rest}") } else { "0".into() };
+    }
+    fields.extend([("version".into(), "999".into()), ("history".into(), "999 ".into())]);
+    let mut set = redis::cmd("HSET");
+    set.arg("plim:{overrides}:entries").arg(fields.into_iter().collect::<Vec<_>>());
+    just_polled(&one).await;
+    server.ask::<()>("FLUSHALL");
+    set.query::<()>(&mut server.client().get_connection().expect("a connection")).expect("set");
+    until_restored(&one, &server, &["all=5/min", "3=7/min"]).await;
+    let version: u64 = server.ask("HGET plim:{overrides}:entries version");
+    assert!(version > last, "{version} after {last}");
+    // It may also be an override of which the instance has forgotten the removal.
+    assert_eq!(one.overrides.status().undecided, 1);
+    let audit = one.overrides.audit(10).await.expect("an answer");
+    let actions: Vec<_> = audit.iter().map(|it| it.action).collect();
+    assert_eq!(actions, [AuditAction::Loss, AuditAction::Restore]);
+    assert_eq!(one.policy.charge(3, 1).quota().limit(), 7);
+}
+
+/// Two instances know different parts of what was lost. The one that knows less comes first.
+#[tokio::test]
+async fn an_instance_that_knows_less_hides_nothing_that_another_one_knows() {
+    let server = Server::start();
+    let (one, two) = (instance(&server.url()).await, instance(&server.url()).await);
+    one.overrides.set(new(Some(1), quota("6/min"), None)).await.expect("set");
+    let start = Instant::now();
+    while two.policy.charge(1, 1).quota().limit() != 6 {
+        assert!(start.elapsed() < Duration::from_secs(10));
+        sleep(Duration::from_millis(10)).await;
+    }
+    just_polled(&two).await;
+    one.overrides.set(new(Some(2), quota("7/min"), None)).await.expect("set");
+    one.overrides.remove("api", Some("1"), "dora", "done").await.expect("removed");
+    server.ask::<()>("FLUSHALL");
+    two.overrides.set(new(Some(3), quota("8/min"), None)).await.expect("set");
+    until_restored(&one, &server, &["2=7/min", "3=8/min"]).await;
+    assert_eq!(two.overrides.status().restores, 1);
+}
+
+/// Waits until an instance polls. Its next poll is a second later.
+async fn just_polled(instance: &Service) {
+    while instance.overrides.status().unheard > Duration::from_millis(100) {
         sleep(Duration::from_millis(10)).await;
     }
 }
@@ -231,7 +318,8 @@ async fn the_rights_on_the_page_are_enough() {
         .expect("set");
     assert_eq!(overrides.audit(10).await.expect("an answer").len(), 3);
     let start = Instant::now();
-    while server.ask::<u64>("HLEN plim:{overrides}:entries") > 4 {
+    // Five fields, and the mark of the removed one.
+    while server.ask::<u64>("HLEN plim:{overrides}:entries") > 6 {
         assert!(start.elapsed() < Duration::from_secs(10), "{:?}", overrides.status());
         sleep(Duration::from_millis(10)).await;
     }

@@ -129,5 +129,6 @@ pub(super) fn answer(message: String, change: &crate::Change) -> Value {
         "before": change.before,
         "after": change.after,
         "version": change.version,
+        "not_applied": change.not_applied,
     })
 }
