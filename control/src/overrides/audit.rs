@@ -7,13 +7,16 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::time::{millis, optional_millis};
+use super::{
+    entry::redacted,
+    time::{millis, optional_millis},
+};
 
 /// The number of entries that the audit log keeps.
 pub(super) const MAX_AUDIT: usize = 10_000;
 
 /// An entry of the audit log. As JSON, times are milliseconds since the Unix epoch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct AuditEntry {
     /// The time of the action.
@@ -66,7 +69,7 @@ pub enum AuditAction {
 }
 
 /// An action that is not an override, for the audit log.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct NewAuditEntry {
     /// The action.
     pub action: AuditAction,
@@ -102,6 +105,36 @@ impl AuditEntry {
             by: by.into(),
             reason: reason.into(),
         }
+    }
+}
+
+impl fmt::Debug for AuditEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuditEntry")
+            .field("time", &self.time)
+            .field("action", &self.action)
+            .field("policy", &self.policy)
+            .field("key", &self.key.as_deref().map(redacted))
+            .field("before", &self.before)
+            .field("after", &self.after)
+            .field("until", &self.until)
+            .field("by", &self.by)
+            .field("reason", &self.reason)
+            .finish()
+    }
+}
+
+impl fmt::Debug for NewAuditEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewAuditEntry")
+            .field("action", &self.action)
+            .field("policy", &self.policy)
+            .field("key", &self.key.as_deref().map(redacted))
+            .field("before", &self.before)
+            .field("after", &self.after)
+            .field("by", &self.by)
+            .field("reason", &self.reason)
+            .finish()
     }
 }
 

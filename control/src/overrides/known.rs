@@ -70,7 +70,7 @@ impl Known {
         let version = self.next_version(now_millis);
         let after = new_entry(new, version);
         Arc::make_mut(&mut self.entries).insert(field.to_owned(), after.clone());
-        Ok(Change { before, after: Some(after), version, not_applied: None })
+        Ok(Change { before, after: Some(after), version, ..Change::default() })
     }
 
     /// Removes an override, for overrides in memory.
@@ -79,7 +79,7 @@ impl Known {
         let before = before.filter(|it| it.is_in_force(now_millis));
         let before = Some(before.ok_or(OverrideError::NotFound)?);
         let version = self.next_version(now_millis);
-        Ok(Change { before, after: None, version, not_applied: None })
+        Ok(Change { before, version, ..Change::default() })
     }
 
     /// Takes over a change of the store, if it is the only one since the known version. Returns whether it

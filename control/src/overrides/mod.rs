@@ -2,8 +2,10 @@
 
 mod apply;
 mod audit;
+mod config;
 mod entry;
 mod error;
+mod in_force;
 mod known;
 mod memory;
 mod names;
@@ -15,10 +17,12 @@ mod shared;
 mod tasks;
 mod time;
 
-pub(crate) use self::entry::digest;
+pub(crate) use self::entry::{digest, redacted};
 pub use self::{
     audit::{AuditAction, AuditEntry, NewAuditEntry},
+    config::OverridesConfig,
     entry::{Change, NewOverride, Override, OverrideKind},
     error::OverrideError,
-    overrides::{Overrides, OverridesConfig, OverridesStatus},
+    in_force::InForce,
+    overrides::{Overrides, OverridesStatus},
 };

@@ -132,7 +132,7 @@ impl RedisBackend {
         let (before, version, previous) = changed(reply, expected.unwrap_or_default())?;
         let since = from_millis(version / 1_000);
         let after = Some(Override { version, since, ..entry });
-        let change = Change { before, after, version, not_applied: None };
+        let change = Change { before, after, version, ..Change::default() };
         Ok(Changed { change, previous })
     }
 
@@ -146,7 +146,7 @@ impl RedisBackend {
         let arguments = vec![MAX_AUDIT.to_string(), known.to_string(), field.into(), json(audit)];
         let reply = self.call("remove", MAX_OVERRIDES, arguments).await?;
         let (before, version, previous) = changed(reply, 0)?;
-        let change = Change { before, after: None, version, not_applied: None };
+        let change = Change { before, version, ..Change::default() };
         Ok(Changed { change, previous })
     }
 

@@ -1,7 +1,17 @@
 //! The state in Redis, and its loss.
 
-use std::{collections::HashMap, process::Command, time::Duration};
+use std::{
+    collections::HashMap,
+    fmt,
+    process::Command,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use plimsoll::{Limiter, Policy};
 use plimsoll_control::{
     AuditAction, KeyType, NewAuditEntry, NewOverride, Offenders, OverrideError, OverrideKind,
@@ -9,8 +19,13 @@ use plimsoll_control::{
 };
 use plimsoll_testing::servers::Server;
 use tokio::time::{Instant, sleep};
+use tracing::{
+    Event, Metadata, Subscriber,
+    field::Field,
+    span::{Attributes, Id, Record},
+};
 
-use crate::{Instance as Service, instance, new, quota, stored};
+use crate::{Instance as Service, connect, instance, new, quota, reader, stored};
 
 #[tokio::test]
 async fn the_second_of_two_operators_learns_of_the_first() {
@@ -364,6 +379,159 @@ async fn an_instance_sends_one_command_a_second_and_none_for_a_check() {
     assert!((1..=most).contains(&sent), "{sent} commands in {:?}", start.elapsed());
 }
 
+/// An instance whose rights do not let it learn the changes of others.
+#[tokio::test]
+async fn a_change_that_is_stored_is_no_error_although_others_cannot_be_learnt() {
+    let server = Server::start();
+    server.ask::<()>("ACL SETUSER writer on >pw ~* +@all -hgetall");
+    let url = format!("redis://writer:pw@127.0.0.1:{}/", server.port);
+    let (one, two) = (instance(&url).await, instance(&server.url()).await);
+    two.overrides.set(new(Some(1), quota("6/min"), None)).await.expect("set");
+    let change = one.overrides.set(new(None, quota("5/min"), None)).await.expect("stored");
+    assert_eq!(change.not_applied, None);
+    assert_eq!(one.policy.quota().limit(), 5);
+    assert_eq!(stored(&server).await, ["all=5/min", "1=6/min"]);
+}
+
+#[tokio::test]
+async fn an_override_of_an_unknown_policy_is_removed() {
+    let server = Server::start();
+    let one = instance(&server.url()).await;
+    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
+    one.overrides.set(new(Some(7), OverrideKind::Block, None)).await.expect("set");
+    one.overrides.set(new(Some(8), quota("3/min"), None)).await.expect("set");
+    let other = reader(&server).await;
+    let error = other.remove("app", None, "dora", "done").await.expect_err("there is none");
+    assert!(matches!(error, OverrideError::UnknownPolicy { .. }), "{error:?}");
+    let change = other.remove("api", None, "dora", "done").await.expect("removed");
+    assert_eq!(change.in_force_after, None);
+    other.remove("api", Some("7"), "dora", "done").await.expect("removed");
+    let left = connect(&server.url(), Registry::default()).await;
+    let key = left.list()[0].key.clone();
+    left.remove("api", key.as_deref(), "dora", "done").await.expect("removed by its digest");
+    assert!(stored(&server).await.is_empty());
+    let start = Instant::now();
+    let is_allowed = async || {
+        let peeked = one.limiter.peek(one.policy.charge(7, 1)).await;
+        peeked.expect("an answer").is_allowed()
+    };
+    while !is_allowed().await || one.policy.charge(8, 1).quota().limit() != 1 {
+        assert!(start.elapsed() < Duration::from_secs(10));
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Two versions of a program, of which the other one has another algorithm, or cannot read a key.
+#[tokio::test]
+async fn what_does_not_fit_here_is_not_applied_and_reported() {
+    let server = Server::start();
+    let one = instance(&server.url()).await;
+    let registry = Registry::default();
+    let policy = Policy::new("api", "1/min token-bucket(1)").expect("a policy");
+    let parsed = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&parsed);
+    let keys = KeyType::Custom {
+        allowed: "a customer",
+        parse: Arc::new(move |text: &str| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            panic!("the application cannot read {} bytes", text.len())
+        }),
+    };
+    let api = registry.register(policy.clone(), Source::Code, keys).expect("a new name");
+    let two = connect(&server.url(), registry).await;
+    one.overrides.set(new(Some(13), quota("7/min"), None)).await.expect("set");
+    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
+    let until = async |expected: &str| {
+        let start = Instant::now();
+        while !two.status().error.is_some_and(|it| it.contains(expected)) {
+            assert!(start.elapsed() < Duration::from_secs(10), "{:?}", two.status());
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    until("counts by sliding-log, allowed is").await;
+    assert_eq!(policy.quota(), "1/min token-bucket(1)".parse().expect("a quota"));
+    one.overrides.set(new(None, OverrideKind::Off, None)).await.expect("set");
+    until("panics").await;
+    let start = Instant::now();
+    while api.is_enabled() {
+        assert!(start.elapsed() < Duration::from_secs(10));
+        sleep(Duration::from_millis(10)).await;
+    }
+    // The closure is not called again each second.
+    assert_eq!(parsed.load(Ordering::Relaxed), 1);
+    let error = two.set(new(Some(13), quota("5/min token-bucket(1)"), None)).await;
+    assert!(error.is_err_and(|it| it.to_string().contains("panics")));
+}
+
+#[tokio::test]
+async fn a_change_of_the_state_is_reported_once_and_once_when_it_is_over() {
+    let recorder = DebuggingRecorder::new();
+    let metrics = recorder.snapshotter();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let lines = Lines::default();
+    let _lines = tracing::subscriber::set_default(lines.clone());
+    let count = |text: &str| {
+        lines.0.lock().expect("no panic").iter().filter(|it| it.contains(text)).count()
+    };
+    let metric = |name: &str| {
+        let all = metrics.snapshot().into_hashmap();
+        let found = all.into_iter().find(|(key, _)| key.key().name() == name);
+        match found.expect("it is emitted").1.2 {
+            DebugValue::Gauge(value) => value.into_inner(),
+            DebugValue::Counter(count) => count as f64,
+            DebugValue::Histogram(_) => unreachable!("there is none"),
+        }
+    };
+    let mut server = Server::start();
+    let overrides = connect(&server.url(), Registry::default()).await;
+    let one = instance(&server.url()).await;
+    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
+    drop(one);
+    let until = async |is: &dyn Fn() -> bool| {
+        let start = Instant::now();
+        while !is() {
+            assert!(start.elapsed() < Duration::from_secs(20), "{:?}", overrides.status());
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    until(&|| !overrides.list().is_empty()).await;
+    server.kill();
+    until(&|| overrides.status().unheard > Duration::from_secs(3)).await;
+    assert_eq!(count("the overrides stay as they are"), 1, "{lines:?}");
+    assert!(metric("plimsoll_overrides_unheard_seconds") > 1.0);
+    assert_eq!(count("the overrides are followed again"), 0);
+    server.run();
+    until(&|| overrides.status().error.is_none()).await;
+    assert_eq!(count("the overrides are followed again"), 1);
+    assert_eq!(count("has them again: 1"), 1);
+    assert_eq!(metric("plimsoll_overrides_restores_total"), 1.0);
+}
+
+/// The log lines of the library's target.
+#[derive(Debug, Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "plimsoll"
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut |_: &Field, value: &dyn fmt::Debug| {
+            self.0.lock().expect("no panic").push(format!("{value:?}"));
+        });
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
 /// A server that keeps its connections and does not answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_override_ends_while_redis_hangs_and_redis_is_followed_again() {
@@ -382,6 +550,18 @@ async fn an_override_ends_while_redis_hangs_and_redis_is_followed_again() {
     let lost = matches!(change, Err(OverrideError::Unavailable { may_apply: true, .. }));
     assert!(lost, "{change:?}");
     assert!(one.overrides.status().unheard > Duration::from_secs(1));
+    // They wait for each other, but not without an end.
+    let start = Instant::now();
+    let waiting: Vec<_> = (0..10)
+        .map(|key| {
+            let overrides = one.overrides.clone();
+            tokio::spawn(async move { overrides.set(new(Some(key), quota("5/min"), None)).await })
+        })
+        .collect();
+    for waiting in waiting {
+        assert!(waiting.await.expect("it ends").is_err());
+    }
+    assert!(start.elapsed() < Duration::from_secs(12), "{:?}", start.elapsed());
     while !api.is_enabled() {
         assert!(ends.elapsed() < Duration::from_secs(5));
         sleep(Duration::from_millis(10)).await;
