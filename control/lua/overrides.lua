@@ -1,15 +1,17 @@
 -- The overrides of a service, and their audit log.
 --
--- KEYS[1]  a hash: an override for each field with a colon, as `<version> <until or 0> <JSON>`, and four fields
+-- KEYS[1]  a hash. A field with a colon is an override, as `<version> <until or 0> <JSON>`, or the mark of a
+--          removed one, as `<version> <until> -`. There are five other fields:
 --            version     the time of the last change in microseconds, or more
 --            history     the last versions, each followed by a space
 --            base        every version up to this one is in the history too
 --            generation  the time at which lost overrides were put back
+--            marks       the number of marks
 -- KEYS[2]  a stream: the audit log
 -- ARGV[1]  poll | set | remove | note | restore
 -- ARGV[2]  the time to live of both keys in milliseconds. Each poll renews it when a tenth has passed,
 --          unless it is 0.
--- ARGV[3]  the number of overrides, or of entries of the audit log, that are kept
+-- ARGV[3]  the number of overrides, and of marks, or of entries of the audit log, that are kept
 --
 -- Times are those of the server. `until` is in milliseconds since the Unix epoch.
 
@@ -17,6 +19,11 @@ local entries, audit, ttl = KEYS[1], KEYS[2], tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local version = tonumber(redis.call('HGET', entries, 'version') or 0)
+local marks = tonumber(redis.call('HGET', entries, 'marks') or 0)
+
+-- The time for which a removal is known: 7 days, in milliseconds.
+local MARK_TTL = 604800000
+local OTHER_FIELDS = 5
 
 -- Lua writes large numbers as 1.7e+15.
 local function text(number)
@@ -28,6 +35,28 @@ local function is_in_force(value)
     return ends == 0 or now < ends * 1000
 end
 
+local function version_of(value)
+    return tonumber(string.match(value or '', '^(%d+) ') or 0)
+end
+
+local function is_mark(value)
+    return value and string.match(value, '^%d+ %d+ %-$') ~= nil
+end
+
+-- Replaces the value of a field, or deletes the field.
+local function put(field, before, value)
+    local more = (is_mark(value) and 1 or 0) - (is_mark(before) and 1 or 0)
+    if value then
+        redis.call('HSET', entries, field, value)
+    else
+        redis.call('HDEL', entries, field)
+    end
+    if more ~= 0 then
+        marks = marks + more
+        redis.call('HSET', entries, 'marks', text(marks))
+    end
+end
+
 -- Returns whether the overrides of this version have become the present ones by the changes since then.
 local function is_in_history(known)
     local fields = redis.call('HMGET', entries, 'base', 'history')
@@ -35,9 +64,9 @@ local function is_in_history(known)
     return known <= tonumber(fields[1] or 0) or is_listed ~= nil
 end
 
--- Begins a new version.
-local function change()
-    version = math.max(version + 1, now)
+-- Begins a new version, above the one that the caller knows.
+local function change(known)
+    version = math.max(version + 1, known + 1, now)
     local history = (redis.call('HGET', entries, 'history') or '') .. text(version) .. ' '
     if #history > 2000 then
         local first = string.match(history, '^%d+ ')
@@ -48,6 +77,7 @@ local function change()
     redis.call('HSET', entries, 'version', text(version), 'history', history)
     redis.call('HSETNX', entries, 'base', '0')
     redis.call('HSETNX', entries, 'generation', '0')
+    redis.call('HSETNX', entries, 'marks', '0')
     redis.call('PEXPIRE', entries, ttl)
 end
 
@@ -72,7 +102,7 @@ if ARGV[1] == 'poll' then
     for i = 5, #ARGV - 1, 2 do
         local value = redis.call('HGET', entries, ARGV[i])
         if value and string.match(value, '^%d+') == ARGV[i + 1] and not is_in_force(value) then
-            redis.call('HDEL', entries, ARGV[i])
+            put(ARGV[i], value, false)
         end
     end
     if version > 0 and ttl > 0 and redis.call('PTTL', entries) < ttl * 0.9 then
@@ -85,38 +115,38 @@ if ARGV[1] == 'poll' then
     return {now, version, generation, is_known and 1 or 0, changed}
 end
 
--- set <max audit> <field> <until or 0> <JSON> <expected version or ''> <audit entry>
--- remove <max audit> <field> <audit entry>
+-- set <max audit> <known version> <field> <until or 0> <JSON> <expected version or ''> <audit entry>
+-- remove <max audit> <known version> <field> <audit entry>
 if ARGV[1] == 'set' or ARGV[1] == 'remove' then
-    local field, previous = ARGV[5], version
-    local before = redis.call('HGET', entries, field)
-    local is_new = not before
-    if before and not is_in_force(before) then
-        before = false
-    end
+    local field, previous = ARGV[6], version
+    local stored = redis.call('HGET', entries, field)
+    local is_new = not stored or is_mark(stored)
+    local before = not is_new and is_in_force(stored) and stored
     if ARGV[1] == 'remove' then
         if not before then
             return {'missing', 0, 0, false}
         end
-        redis.call('HDEL', entries, field)
-        change()
-        note(ARGV[6], before, ARGV[4])
+        change(tonumber(ARGV[5]))
+        local until_millis = math.floor(version / 1000) + MARK_TTL
+        local mark = marks < tonumber(ARGV[3]) and text(version) .. ' ' .. text(until_millis) .. ' -'
+        put(field, stored, mark)
+        note(ARGV[7], before, ARGV[4])
         return {'ok', version, previous, before}
     end
     local found = before and string.match(before, '^%d+') or '0'
-    if ARGV[8] ~= '' and ARGV[8] ~= found then
+    if ARGV[9] ~= '' and ARGV[9] ~= found then
         return {'conflict', tonumber(found), 0, false}
     end
-    if ARGV[6] ~= '0' and now >= tonumber(ARGV[6]) * 1000 then
+    if ARGV[7] ~= '0' and now >= tonumber(ARGV[7]) * 1000 then
         return {'past', 0, 0, false}
     end
-    -- Four fields are no overrides.
-    if is_new and redis.call('HLEN', entries) - 4 >= tonumber(ARGV[3]) then
+    local live = redis.call('HLEN', entries) - OTHER_FIELDS - marks
+    if is_new and live >= tonumber(ARGV[3]) then
         return {'full', 0, 0, false}
     end
-    change()
-    redis.call('HSET', entries, field, text(version) .. ' ' .. ARGV[6] .. ' ' .. ARGV[7])
-    note(ARGV[9], before, ARGV[4])
+    change(tonumber(ARGV[5]))
+    put(field, stored, text(version) .. ' ' .. ARGV[7] .. ' ' .. ARGV[8])
+    note(ARGV[10], before, ARGV[4])
     return {'ok', version, previous, before}
 end
 
@@ -126,30 +156,43 @@ if ARGV[1] == 'note' then
     return {'ok', 0, 0, false}
 end
 
--- restore <max audit> <known version> <audit entry> [<field> <value>]..: puts back what the caller knows and
--- the store has lost. The first of several callers does it.
-local known, put = tonumber(ARGV[5]), 0
+-- restore <max audit> <known version> <audit entry> [<field> <value>].. : adds what the caller knows and the
+-- store has lost. Of two values of a field, the one of the larger version stays. Returns the number of
+-- overrides that were put back, and that of those for which the caller and the store do not agree.
+local known, max = tonumber(ARGV[5]), tonumber(ARGV[3])
 if version == known or (version > known and is_in_history(known)) then
     return {'ok', 0, 0, false}
 end
-local has_all = version < known
-if has_all then
-    -- Nothing was set since the loss.
-    redis.call('DEL', entries)
-end
+change(known)
+local live = redis.call('HLEN', entries) - OTHER_FIELDS - marks
+local restored, undecided, is_named = 0, 0, {}
 for i = 7, #ARGV - 1, 2 do
-    if put < tonumber(ARGV[3]) and is_in_force(ARGV[i + 1]) then
-        put = put + redis.call('HSETNX', entries, ARGV[i], ARGV[i + 1])
+    local field, value = ARGV[i], ARGV[i + 1]
+    local stored = redis.call('HGET', entries, field)
+    local more = (is_mark(value) and 0 or 1) - ((not stored or is_mark(stored)) and 0 or 1)
+    is_named[field] = true
+    if is_in_force(value) and version_of(value) > version_of(stored) then
+        if more > 0 and live >= max then
+            undecided = undecided + 1
+        elseif not is_mark(value) or stored or marks < max then
+            put(field, stored, value)
+            live = live + more
+            restored = restored + (is_mark(value) and 0 or 1)
+        end
     end
 end
-if has_all then
-    redis.call('HSET', entries, 'version', text(known), 'history', '', 'base', text(known))
-    redis.call('PEXPIRE', entries, ttl)
-else
-    local base = tonumber(redis.call('HGET', entries, 'base') or 0)
-    redis.call('HSET', entries, 'base', text(math.max(base, known)))
-    change()
+-- An override that the caller should know, and does not: its removal was lost or is too long ago, or it was
+-- set since the loss by a clock that was set back. It stays.
+local all = redis.call('HGETALL', entries)
+for i = 1, #all, 2 do
+    local value = all[i + 1]
+    local is_foreign = string.find(all[i], ':', 1, true) and not is_named[all[i]]
+    if is_foreign and not is_mark(value) and is_in_force(value) then
+        local set_at = version_of(value)
+        undecided = undecided + ((set_at > 0 and set_at <= known) and 1 or 0)
+    end
 end
-redis.call('HSET', entries, 'generation', text(now))
+local base = tonumber(redis.call('HGET', entries, 'base') or 0)
+redis.call('HSET', entries, 'base', text(math.max(base, known)), 'generation', text(now))
 note(ARGV[6], false, ARGV[4])
-return {'restored', put, 0, false}
+return {'restored', restored, undecided, false}

@@ -21,8 +21,8 @@ pub use self::{
     key_type::{KeyType, KeyTypeError, ParseKey},
     offenders::{Offender, Offenders},
     overrides::{
-        AuditAction, AuditEntry, Change, NewAuditEntry, NewOverride, Override, OverrideError,
-        OverrideKind, Overrides, OverridesConfig, OverridesStatus,
+        AuditAction, AuditEntry, Change, InForce, NewAuditEntry, NewOverride, Override,
+        OverrideError, OverrideKind, Overrides, OverridesConfig, OverridesStatus,
     },
     registry::{Registered, Registry, RegistryError, Source},
 };

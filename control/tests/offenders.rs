@@ -52,6 +52,29 @@ fn a_spender_is_found_by_samples_and_its_key_is_not_shown() {
 }
 
 #[tokio::test]
+async fn many_viewers_read_the_reports_once_a_second() {
+    let server = Server::start();
+    let clock = ManualClock::at(60_000_000);
+    let overrides = Overrides::connect(&server.url(), Registry::default(), limiter(&clock)).await;
+    let offenders = Offenders::with_clock(10, clock);
+    offenders.share(&overrides.expect("an answer"));
+    let viewers: Vec<_> = (0..100)
+        .map(|_| {
+            let offenders = offenders.clone();
+            tokio::spawn(async move { offenders.top_of_fleet("api", 10).await })
+        })
+        .collect();
+    let start = Instant::now();
+    for viewer in viewers {
+        assert_eq!(viewer.await.expect("it ends").expect("an answer"), []);
+    }
+    let calls = server.info("commandstats", "cmdstat_zrangebyscore");
+    let calls = calls.trim_start_matches("calls=").split(',').next().map(str::parse::<u64>);
+    let (calls, most) = (calls.expect("a count").expect("a number"), start.elapsed().as_secs() + 2);
+    assert!((1..=most).contains(&calls), "{calls} reads in {:?}", start.elapsed());
+}
+
+#[tokio::test]
 async fn the_processes_of_a_service_sum_their_counts() {
     let server = Server::start();
     let clock = ManualClock::at(60_000_000);

@@ -64,7 +64,7 @@ impl From<OverrideError> for Problem {
             OverrideError::NotFound => (StatusCode::NOT_FOUND, "No such override"),
             OverrideError::Conflict { .. } => (StatusCode::CONFLICT, "Another version"),
             OverrideError::TooMany => (StatusCode::INSUFFICIENT_STORAGE, "Too many overrides"),
-            OverrideError::Unavailable { .. } | OverrideError::NotApplied { .. } => {
+            OverrideError::Unavailable { .. } => {
                 (StatusCode::SERVICE_UNAVAILABLE, "The store cannot answer")
             }
             _ => (StatusCode::UNPROCESSABLE_ENTITY, "Not allowed"),

@@ -4,16 +4,21 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     hash::{BuildHasher, RandomState},
+    sync::Arc,
     time::Duration,
 };
 
 use redis::{FromRedisValue, Script};
+use tokio::{sync::Mutex, time::Instant};
 
 use super::Offender;
 use crate::{OverrideError, Overrides};
 
 /// The time for which a report counts. A process reports three times as often.
 pub(super) const LASTS: Duration = Duration::from_secs(15);
+
+/// The time for which the reports that were read are used.
+const READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The number of processes whose reports are kept.
 const MAX_PROCESSES: usize = 1_000;
@@ -26,6 +31,14 @@ pub(super) struct Fleet {
     overrides: Overrides,
     process: String,
     script: Script,
+    /// The reports that were read last, which all callers share.
+    read: Mutex<Option<Read>>,
+}
+
+/// The reports of the other processes.
+struct Read {
+    time: Instant,
+    reports: Result<Arc<Vec<Report>>, OverrideError>,
 }
 
 impl Fleet {
@@ -35,6 +48,7 @@ impl Fleet {
             overrides: overrides.clone(),
             process: format!("{:016x}", RandomState::new().hash_one(())),
             script: Script::new(include_str!("../../lua/offenders.lua")),
+            read: Mutex::new(None),
         }
     }
 
@@ -50,19 +64,31 @@ impl Fleet {
         policy: &str,
         offenders: Vec<Offender>,
     ) -> Result<Vec<Offender>, OverrideError> {
-        let reports: Vec<(String, String)> = self.call("", "").await?;
-        let others = reports.into_iter().filter(|(process, _)| *process != self.process);
-        let of_policy = others.filter_map(|(_, json)| {
-            serde_json::from_str::<Report>(&json).ok().and_then(|mut it| it.remove(policy))
-        });
+        let reports = self.others().await?;
+        let of_policy = reports.iter().filter_map(|report| report.get(policy));
         let mut by_key = HashMap::<String, Offender>::new();
-        for offender in of_policy.flatten().chain(offenders) {
+        for offender in of_policy.flatten().cloned().chain(offenders) {
             let none = Offender { key: offender.key.clone(), denied: 0, spent: 0 };
             let sum = by_key.entry(offender.key).or_insert(none);
             sum.denied = sum.denied.saturating_add(offender.denied);
             sum.spent = sum.spent.saturating_add(offender.spent);
         }
         Ok(by_key.into_values().collect())
+    }
+
+    /// Returns the reports of the other processes. They are read at most once a second, by one caller for all.
+    async fn others(&self) -> Result<Arc<Vec<Report>>, OverrideError> {
+        // A read ends after the response timeout, and the waiting callers take its error too.
+        let mut read = self.read.lock().await;
+        if let Some(read) = read.as_ref().filter(|read| read.time.elapsed() < READ_INTERVAL) {
+            return read.reports.clone();
+        }
+        let reports = self.call("", "").await.map(|reports: Vec<(String, String)>| {
+            let others = reports.into_iter().filter(|(process, _)| *process != self.process);
+            Arc::new(others.filter_map(|(_, json)| serde_json::from_str(&json).ok()).collect())
+        });
+        *read = Some(Read { time: Instant::now(), reports: reports.clone() });
+        reports
     }
 
     /// Calls the script, if there is a Redis.

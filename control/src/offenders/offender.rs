@@ -1,9 +1,13 @@
 //! A key that is limited now.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
+use crate::overrides::redacted;
+
 /// A key that is limited now. [`Offenders::top`](super::Offenders::top) returns it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Offender {
     /// The key: a digest such as `#1f2e3d4c`, which is also in log lines, unless
@@ -13,6 +17,17 @@ pub struct Offender {
     pub denied: u64,
     /// The number of units that it has spent.
     pub spent: u64,
+}
+
+/// Prints no key in the clear.
+impl fmt::Debug for Offender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Offender")
+            .field("key", &redacted(&self.key))
+            .field("denied", &self.denied)
+            .field("spent", &self.spent)
+            .finish()
+    }
 }
 
 /// The order of denials, and of units behind it.

@@ -156,7 +156,8 @@ impl Offenders {
     }
 
     /// Returns the keys of a policy that are denied most, summed over all processes that
-    /// [share](Self::share) their counts, the first one most.
+    /// [share](Self::share) their counts, the first one most. The counts of the others are up to 1 s older
+    /// than their reports, because all callers share what was read.
     ///
     /// # Errors
     ///
@@ -232,16 +233,14 @@ impl Offenders {
         by_key.into_iter().flatten().map(offender).collect()
     }
 
-    /// Returns what this process reports: of each policy the keys that are denied most, and those that spend
-    /// most.
+    /// Returns what this process reports: of each policy the keys that are denied most, and of the others
+    /// those that spend most.
     fn report(&self) -> Report {
         let of_policy = |name: String| {
-            let mut reported = first(self.offenders(&name), REPORTED, by_denials);
-            for offender in first(self.offenders(&name), REPORTED, by_units) {
-                if !reported.contains(&offender) {
-                    reported.push(offender);
-                }
-            }
+            let all = self.offenders(&name);
+            let mut reported = first(all, usize::MAX, by_denials);
+            let others = reported.split_off(REPORTED.min(reported.len()));
+            reported.extend(first(others, REPORTED, by_units));
             (name, reported)
         };
         let of_policies = self.0.policies.names().into_iter().map(of_policy);
@@ -290,4 +289,36 @@ fn random() -> u64 {
     state ^= state << 17;
     RANDOM.set(state);
     state
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashSet, thread};
+
+    use plimsoll::{Limiter, Policy};
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_in_a_report_once_while_it_is_counted() {
+        let (offenders, is_done) = (Offenders::new(100), AtomicBool::new(false));
+        let (policy, limiter) = (Policy::new("api", "1/min").unwrap(), Limiter::in_memory());
+        let deny = |key: u64| {
+            offenders.record(&limiter.check_now(policy.charge(key, 2)).unwrap());
+        };
+        (0..80).for_each(deny);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    (0..80).for_each(deny);
+                }
+            });
+            let reports: Vec<_> = (0..1_000).map(|_| offenders.report()).collect();
+            is_done.store(true, Ordering::Relaxed);
+            for report in reports {
+                let keys: HashSet<_> = report["api"].iter().map(|it| &it.key).collect();
+                assert_eq!(keys.len(), report["api"].len());
+            }
+        });
+    }
 }

@@ -2,23 +2,37 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use plimsoll::{Key, Limiter};
 
 use super::{
-    entry::{Override, OverrideKind, find},
+    OverrideError,
+    entry::{Override, OverrideKind, check_algorithm, find},
     time::{to_millis, wall_time},
 };
-use crate::{Registered, Registry};
+use crate::{KeyType, Registered, Registry};
 
 /// The overrides by their fields.
 pub(super) type Entries = BTreeMap<String, Override>;
 
 /// The overrides that are applied, by their fields.
 #[derive(Debug, Default)]
-pub(super) struct Applied(HashMap<String, AppliedOverride>);
+pub(super) struct Applied {
+    applied: HashMap<String, AppliedOverride>,
+    /// The overrides whose keys are none here. Their texts are not parsed again.
+    unparsed: HashMap<String, Unparsed>,
+}
+
+/// An override whose key is none of the policy here.
+#[derive(Debug)]
+struct Unparsed {
+    version: u64,
+    keys: Arc<KeyType>,
+    error: String,
+}
 
 /// An override that is applied.
 #[derive(Debug)]
@@ -79,9 +93,10 @@ impl Applied {
         mut blocks: Blocks,
     ) -> BTreeMap<String, String> {
         let is_listed = |field: &&String| entries.contains_key(*field);
-        let removed: Vec<_> = self.0.keys().filter(|it| !is_listed(it)).cloned().collect();
+        let removed: Vec<_> = self.applied.keys().filter(|it| !is_listed(it)).cloned().collect();
         let removed = removed.iter().map(|field| (field, None));
         let listed = entries.iter().map(|(field, entry)| (field, Some(entry)));
+        self.unparsed.retain(|field, _| entries.contains_key(field));
         let mut errors = BTreeMap::new();
         for (field, entry) in removed.chain(listed) {
             let followed = self.follow_one(field, entry, target, time, &mut blocks).await;
@@ -100,23 +115,48 @@ impl Applied {
         blocks: &mut Blocks,
     ) -> Result<(), String> {
         let entry = entry.filter(|entry| entry.is_in_force(time.now_millis));
-        if let Some(applied) = self.0.get(field)
+        if let Some(applied) = self.applied.get(field)
             && !applied.may_stay(entry, target)
         {
             applied.end(target, time.now_millis, blocks).await?;
-            self.0.remove(field);
+            self.applied.remove(field);
         }
         let Some(entry) = entry else { return Ok(()) };
         let version = (entry.version, time.generation);
-        if self.0.get(field).is_some_and(|applied| applied.is_at(version)) {
+        if self.applied.get(field).is_some_and(|applied| applied.is_at(version)) {
             return Ok(());
         }
-        if let Some((policy, key)) = apply(entry, target, time, blocks).await? {
-            let until_millis = entry.until.map_or(u64::MAX, to_millis);
-            let applied = AppliedOverride { policy, key, kind: entry.kind, until_millis, version };
-            self.0.insert(field.to_owned(), applied);
-        }
+        let Some((policy, key)) = self.find(field, entry, target)? else { return Ok(()) };
+        apply(entry, &policy, key, target, time, blocks).await?;
+        let until_millis = until_millis(entry);
+        let applied = AppliedOverride { policy, key, kind: entry.kind, until_millis, version };
+        self.applied.insert(field.to_owned(), applied);
         Ok(())
+    }
+
+    /// Returns the policy and the key of an override, or `None` if the registry does not have the policy.
+    fn find(
+        &mut self,
+        field: &str,
+        entry: &Override,
+        target: &Target,
+    ) -> Result<Option<(Registered, Option<Key>)>, String> {
+        let Some(policy) = target.registry.get(&entry.policy) else { return Ok(None) };
+        let (version, keys) = (entry.version, policy.keys());
+        let is_same = |it: &&Unparsed| it.version == version && Arc::ptr_eq(&it.keys, &keys);
+        if let Some(unparsed) = self.unparsed.get(field).filter(is_same) {
+            return Err(unparsed.error.clone());
+        }
+        let error = match find(&target.registry, &entry.policy, entry.key.as_deref()) {
+            Ok(found) => return Ok(Some(found)),
+            // The error of the key would have its text.
+            Err(OverrideError::Key(_)) => "its key has another type here".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let error = format!("an override under {}: {error}", entry.policy);
+        let unparsed = Unparsed { version, keys, error: error.clone() };
+        self.unparsed.insert(field.to_owned(), unparsed);
+        Err(error)
     }
 }
 
@@ -126,16 +166,22 @@ impl AppliedOverride {
     }
 
     /// Returns whether the override may stay until this entry is applied.
+    ///
+    /// A block is in the store, for all instances. It stays there when this registry loses the policy, and
+    /// ends when its override is removed.
     fn may_stay(&self, entry: Option<&Override>, target: &Target) -> bool {
+        let Some(entry) = entry else { return false };
         let registered = target.registry.get(self.policy.policy().name());
-        let is_registered = registered.is_some_and(|it| it.is_same(&self.policy));
-        is_registered
-            && entry.is_some_and(|entry| match (entry.kind, self.kind) {
-                (OverrideKind::Quota(_), OverrideKind::Quota(_)) => true,
-                // A new block does not make an old one shorter.
-                (OverrideKind::Block, OverrideKind::Block) => entry.version == self.version.0,
-                (kind, other) => kind == other,
-            })
+        let is_registered = || registered.is_some_and(|it| it.is_same(&self.policy));
+        match (entry.kind, self.kind) {
+            // A new block does not make an old one shorter.
+            (OverrideKind::Block, OverrideKind::Block) => until_millis(entry) >= self.until_millis,
+            // A file may have changed the algorithm of the policy since.
+            (OverrideKind::Quota(quota), OverrideKind::Quota(_)) => {
+                is_registered() && check_algorithm(&self.policy, quota).is_ok()
+            }
+            (kind, other) => kind == other && is_registered(),
+        }
     }
 
     /// Ends the override. A block whose time is over has ended by itself.
@@ -159,20 +205,23 @@ impl AppliedOverride {
     }
 }
 
-/// Applies an override, unless the registry does not have its policy. Returns the policy and the key.
+fn until_millis(entry: &Override) -> u64 {
+    entry.until.map_or(u64::MAX, to_millis)
+}
+
+/// Applies an override.
 async fn apply(
     entry: &Override,
+    policy: &Registered,
+    key: Option<Key>,
     target: &Target,
     time: StoreTime,
     blocks: &mut Blocks,
-) -> Result<Option<(Registered, Option<Key>)>, String> {
-    if target.registry.get(&entry.policy).is_none() {
-        return Ok(None);
+) -> Result<(), String> {
+    if let OverrideKind::Quota(quota) = entry.kind {
+        let checked = check_algorithm(policy, quota);
+        checked.map_err(|error| format!("an override under {}: {error}", entry.policy))?;
     }
-    // The error of the key would have its text.
-    let found = find(&target.registry, &entry.policy, entry.key.as_deref());
-    let (policy, key) =
-        found.map_err(|_| format!("a key under {} has another type here", entry.policy))?;
     match (entry.kind, key) {
         (OverrideKind::Quota(quota), Some(key)) => {
             let until: SystemTime = wall_time() + entry.left(time.now_millis);
@@ -187,7 +236,7 @@ async fn apply(
         }
         (OverrideKind::Block, None) => {}
     }
-    Ok(Some((policy, key)))
+    Ok(())
 }
 
 /// Sends a block or its end to the store of the limiter.

@@ -7,13 +7,16 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::time::{millis, optional_millis};
+use super::{
+    entry::redacted,
+    time::{millis, optional_millis},
+};
 
 /// The number of entries that the audit log keeps.
 pub(super) const MAX_AUDIT: usize = 10_000;
 
 /// An entry of the audit log. As JSON, times are milliseconds since the Unix epoch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct AuditEntry {
     /// The time of the action.
@@ -60,10 +63,13 @@ pub enum AuditAction {
     Unblock,
     /// Redis had lost overrides, and an instance that knew them has put them back.
     Restore,
+    /// Redis had lost changes, and it is not known whether overrides are lost, or are in force although they
+    /// were removed.
+    Loss,
 }
 
 /// An action that is not an override, for the audit log.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct NewAuditEntry {
     /// The action.
     pub action: AuditAction,
@@ -102,6 +108,36 @@ impl AuditEntry {
     }
 }
 
+impl fmt::Debug for AuditEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuditEntry")
+            .field("time", &self.time)
+            .field("action", &self.action)
+            .field("policy", &self.policy)
+            .field("key", &self.key.as_deref().map(redacted))
+            .field("before", &self.before)
+            .field("after", &self.after)
+            .field("until", &self.until)
+            .field("by", &self.by)
+            .field("reason", &self.reason)
+            .finish()
+    }
+}
+
+impl fmt::Debug for NewAuditEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewAuditEntry")
+            .field("action", &self.action)
+            .field("policy", &self.policy)
+            .field("key", &self.key.as_deref().map(redacted))
+            .field("before", &self.before)
+            .field("after", &self.after)
+            .field("by", &self.by)
+            .field("reason", &self.reason)
+            .finish()
+    }
+}
+
 impl fmt::Display for AuditAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -111,6 +147,7 @@ impl fmt::Display for AuditAction {
             Self::Block => "block",
             Self::Unblock => "unblock",
             Self::Restore => "restore",
+            Self::Loss => "loss",
         })
     }
 }

@@ -1,12 +1,17 @@
 //! An override, and the request for one.
 
-use std::{fmt, mem::discriminant, time::SystemTime};
+use std::{
+    fmt,
+    mem::discriminant,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::SystemTime,
+};
 
 use plimsoll::{Key, Quota};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    OverrideError,
+    InForce, OverrideError,
     time::{from_millis, millis, optional_millis},
 };
 use crate::{Registered, Registry};
@@ -14,7 +19,7 @@ use crate::{Registered, Registry};
 /// A change of a policy, or of one key under it, that an operator has made.
 ///
 /// As JSON, times are milliseconds since the Unix epoch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Override {
     /// The name of the policy.
@@ -54,7 +59,7 @@ pub enum OverrideKind {
 }
 
 /// The request to set an [`Override`].
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct NewOverride {
     /// The name of a policy of the [`Registry`].
     pub policy: String,
@@ -74,7 +79,7 @@ pub struct NewOverride {
 }
 
 /// The effect of a request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Change {
     /// The override before.
@@ -83,6 +88,16 @@ pub struct Change {
     pub after: Option<Override>,
     /// The version of the change.
     pub version: u64,
+    /// The limit that was in force before: that of an override, or the configured one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_force_before: Option<InForce>,
+    /// The limit that is in force after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_force_after: Option<InForce>,
+    /// The reason for which this instance could not apply the change yet. It is stored, other instances apply
+    /// it, and this one tries again each second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_applied: Option<String>,
 }
 
 /// The longest text of a key.
@@ -115,7 +130,7 @@ impl NewOverride {
 }
 
 /// Checks that the units that are spent under the policy count under the new quota too.
-fn check_algorithm(policy: &Registered, quota: Quota) -> Result<(), OverrideError> {
+pub(super) fn check_algorithm(policy: &Registered, quota: Quota) -> Result<(), OverrideError> {
     let (configured, _) = policy.configured();
     let is_same = discriminant(&configured.algorithm()) == discriminant(&quota.algorithm());
     if is_same && configured.is_concurrent() == quota.is_concurrent() {
@@ -161,8 +176,12 @@ pub(super) fn find(
         let allowed = format!("at most {MAX_KEY_BYTES} bytes");
         return Err(OverrideError::invalid("key", value, allowed));
     }
-    let key = registered.keys().parse(text).map_err(OverrideError::Key)?;
-    Ok((registered, Some(key)))
+    let parsed = catch_unwind(AssertUnwindSafe(|| registered.keys().parse(text)));
+    let key = parsed.map_err(|_| {
+        let value = "a text at which the closure of KeyType::Custom panics";
+        OverrideError::invalid("key", value, registered.keys().to_string())
+    })?;
+    Ok((registered, Some(key.map_err(OverrideError::Key)?)))
 }
 
 /// Returns the field of an override in the hash of all: the policy, and all bytes of the key.
@@ -205,6 +224,42 @@ pub(super) fn new_entry(new: &NewOverride, version: u64) -> Override {
 pub(crate) fn digest(key: &Key) -> String {
     let text = format!("{key:?}");
     text.trim_start_matches("Key(").trim_end_matches(')').to_owned()
+}
+
+/// Returns the form of the text of a key that is printed for debugging: a digest.
+pub(crate) fn redacted(key: &str) -> String {
+    let digits = key.strip_prefix('#').unwrap_or_default();
+    let is_digest = digits.len() == 8 && digits.bytes().all(|it| it.is_ascii_hexdigit());
+    if is_digest { key.to_owned() } else { digest(&Key::from(key)) }
+}
+
+impl fmt::Debug for Override {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Override")
+            .field("policy", &self.policy)
+            .field("key", &self.key.as_deref().map(redacted))
+            .field("kind", &self.kind)
+            .field("until", &self.until)
+            .field("since", &self.since)
+            .field("by", &self.by)
+            .field("reason", &self.reason)
+            .field("version", &self.version)
+            .finish()
+    }
+}
+
+impl fmt::Debug for NewOverride {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewOverride")
+            .field("policy", &self.policy)
+            .field("key", &self.key.as_deref().map(redacted))
+            .field("kind", &self.kind)
+            .field("until", &self.until)
+            .field("by", &self.by)
+            .field("reason", &self.reason)
+            .field("version", &self.version)
+            .finish()
+    }
 }
 
 impl fmt::Display for OverrideKind {

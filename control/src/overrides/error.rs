@@ -47,11 +47,6 @@ pub enum OverrideError {
         /// True if the change may have been made although there was no answer.
         may_apply: bool,
     },
-    /// The override is stored, but this instance could not apply it yet. It tries again each second.
-    NotApplied {
-        /// The reason.
-        message: String,
-    },
 }
 
 impl OverrideError {
@@ -95,9 +90,6 @@ impl fmt::Display for OverrideError {
             }
             Self::Unavailable { message, may_apply: true } => {
                 write!(f, "Redis did not answer, the change may have been made: {message}")
-            }
-            Self::NotApplied { message } => {
-                write!(f, "the override is stored, and this instance tries again: {message}")
             }
         }
     }

@@ -1,16 +1,36 @@
 //! The overrides that this process knows.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Change, NewOverride, Override, OverrideError, apply::Entries, entry::new_entry,
-    error::MAX_OVERRIDES, redis::Poll, time::to_millis,
+    Change, NewOverride, Override, OverrideError,
+    apply::Entries,
+    entry::new_entry,
+    error::MAX_OVERRIDES,
+    redis::{Poll, Restored},
+    report,
+    time::to_millis,
 };
+
+/// The removed overrides by their fields.
+pub(super) type Marks = BTreeMap<String, Mark>;
+
+/// The mark of a removed override, so that an older copy of it is not put back.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark {
+    /// The version of the removal.
+    pub(super) version: u64,
+    pub(super) until_millis: u64,
+}
+
+/// The time for which a removal is known. The script has it too.
+const MARK_TTL_MILLIS: u64 = 7 * 86_400_000;
 
 /// The overrides as this process knows them.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) entries: Arc<Entries>,
+    pub(super) marks: Arc<Marks>,
     pub(super) version: u64,
     /// The time at which lost overrides were put back.
     pub(super) generation: u64,
@@ -24,6 +44,8 @@ pub(super) struct Known {
     pub(super) error: Option<String>,
     /// The number of times that this process has put back overrides.
     pub(super) restores: u64,
+    /// The number of overrides that this process could not decide about when it put back others.
+    pub(super) undecided: u64,
 }
 
 impl Known {
@@ -48,7 +70,7 @@ impl Known {
         let version = self.next_version(now_millis);
         let after = new_entry(new, version);
         Arc::make_mut(&mut self.entries).insert(field.to_owned(), after.clone());
-        Ok(Change { before, after: Some(after), version })
+        Ok(Change { before, after: Some(after), version, ..Change::default() })
     }
 
     /// Removes an override, for overrides in memory.
@@ -56,23 +78,57 @@ impl Known {
         let before = Arc::make_mut(&mut self.entries).remove(field);
         let before = before.filter(|it| it.is_in_force(now_millis));
         let before = Some(before.ok_or(OverrideError::NotFound)?);
-        Ok(Change { before, after: None, version: self.next_version(now_millis) })
+        let version = self.next_version(now_millis);
+        Ok(Change { before, version, ..Change::default() })
     }
 
     /// Takes over a change of the store, if it is the only one since the known version. Returns whether it
     /// was.
     pub(super) fn take(&mut self, field: &str, previous: u64, change: &Change) -> bool {
-        self.store_error = None;
+        self.set_store_error(None);
         if self.version != previous {
             return false;
         }
-        let entries = Arc::make_mut(&mut self.entries);
-        match &change.after {
-            Some(after) => drop(entries.insert(field.to_owned(), after.clone())),
-            None => drop(entries.remove(field)),
-        }
+        self.put(field, change);
         self.version = change.version;
         true
+    }
+
+    /// Takes over a change, while others may be unknown.
+    pub(super) fn put(&mut self, field: &str, change: &Change) {
+        let (entries, marks) = (Arc::make_mut(&mut self.entries), Arc::make_mut(&mut self.marks));
+        if let Some(after) = &change.after {
+            entries.insert(field.to_owned(), after.clone());
+            marks.remove(field);
+            return;
+        }
+        entries.remove(field);
+        if marks.len() < MAX_OVERRIDES {
+            let until_millis = change.version / 1_000 + MARK_TTL_MILLIS;
+            marks.insert(field.to_owned(), Mark { version: change.version, until_millis });
+        }
+    }
+
+    /// Notes why the store does not answer, or that it does.
+    pub(super) fn set_store_error(&mut self, error: Option<String>) {
+        report::store(self.store_error.as_deref(), error.as_deref());
+        self.store_error = error;
+    }
+
+    /// Notes why an override is not applied, or that all are.
+    pub(super) fn set_error(&mut self, error: Option<String>) {
+        report::applied(self.error.as_deref(), error.as_deref());
+        self.error = error;
+    }
+
+    /// Notes that this process has put back overrides.
+    pub(super) fn set_restored(&mut self, restored: &Restored) {
+        self.restores += 1;
+        report::restored(restored.count);
+        if restored.undecided > 0 {
+            self.undecided += restored.undecided;
+            report::undecided(restored.undecided);
+        }
     }
 
     /// Notes the time of the store, and the time of the clock at which it arrived.
@@ -84,10 +140,14 @@ impl Known {
     /// Takes over what the store has answered.
     pub(super) fn follow(&mut self, poll: Poll) {
         self.generation = poll.generation;
-        if let Some(entries) = poll.entries {
-            (self.entries, self.version) = (Arc::new(entries), poll.version);
+        match poll.changed {
+            // What has ended meanwhile is removed by the next poll.
+            Some((entries, marks)) => {
+                (self.entries, self.marks) = (Arc::new(entries), Arc::new(marks));
+                self.version = poll.version;
+            }
+            None => self.forget_ended(poll.now_micros / 1_000),
         }
-        self.forget_ended(poll.now_micros / 1_000);
     }
 
     /// Forgets the overrides that have ended.
@@ -95,12 +155,17 @@ impl Known {
         if self.entries.values().any(|entry| !entry.is_in_force(now_millis)) {
             Arc::make_mut(&mut self.entries).retain(|_, entry| entry.is_in_force(now_millis));
         }
+        if self.marks.values().any(|mark| mark.until_millis <= now_millis) {
+            Arc::make_mut(&mut self.marks).retain(|_, mark| now_millis < mark.until_millis);
+        }
     }
 
-    /// Returns the overrides that have ended, by their fields and versions.
+    /// Returns the overrides and marks that have ended, by their fields and versions.
     pub(super) fn ended(&self, now_millis: u64) -> Vec<(String, u64)> {
         let ended = self.entries.iter().filter(|(_, entry)| !entry.is_in_force(now_millis));
-        ended.map(|(field, entry)| (field.clone(), entry.version)).collect()
+        let ended = ended.map(|(field, entry)| (field.clone(), entry.version));
+        let marks = self.marks.iter().filter(|(_, mark)| mark.until_millis <= now_millis);
+        ended.chain(marks.map(|(field, mark)| (field.clone(), mark.version))).collect()
     }
 
     /// Versions are times, so that they grow even after the store has lost its data.

@@ -2,22 +2,28 @@
 
 mod apply;
 mod audit;
+mod config;
 mod entry;
 mod error;
+mod in_force;
 mod known;
 mod memory;
+mod names;
 #[allow(clippy::module_inception, reason = "the type has the name of its module")]
 mod overrides;
 mod redis;
+mod report;
 mod shared;
 mod tasks;
 mod time;
 mod tls;
 
-pub(crate) use self::entry::digest;
+pub(crate) use self::entry::{digest, redacted};
 pub use self::{
     audit::{AuditAction, AuditEntry, NewAuditEntry},
+    config::OverridesConfig,
     entry::{Change, NewOverride, Override, OverrideKind},
     error::OverrideError,
-    overrides::{Overrides, OverridesConfig, OverridesStatus},
+    in_force::InForce,
+    overrides::{Overrides, OverridesStatus},
 };

@@ -9,12 +9,14 @@ use std::{
 use plimsoll::{Clock, Limiter, SystemClock};
 
 use super::{
-    AuditAction, AuditEntry, Change, NewAuditEntry, NewOverride, Override, OverrideError,
+    AuditAction, AuditEntry, Change, InForce, NewAuditEntry, NewOverride, Override, OverrideError,
     apply::Target,
     audit::MAX_AUDIT,
+    config::OverridesConfig,
     entry::{check_author, field, find},
     error::MAX_OVERRIDES,
     memory::MemoryAudit,
+    names::find_field,
     redis::RedisBackend,
     shared::{Backend, Shared},
     tasks::Tasks,
@@ -24,21 +26,10 @@ use crate::Registry;
 /// The overrides of a service: changes of limits that apply for a time. Clones share them.
 ///
 #[doc = include_str!("../../docs/overrides.md")]
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Overrides {
     shared: Arc<Shared>,
     tasks: Arc<Tasks>,
-}
-
-/// The Redis that has the overrides of a service.
-///
-/// It is one server: the one that has the budgets, or another one. [`Overrides::connect_with`] takes it.
-#[derive(Clone)]
-pub struct OverridesConfig {
-    url: String,
-    prefix: String,
-    is_lazy: bool,
-    is_passive: bool,
 }
 
 /// The condition in which this process follows the overrides. [`Overrides::status`] returns it.
@@ -54,39 +45,9 @@ pub struct OverridesStatus {
     pub error: Option<String>,
     /// The number of times that this process has put back overrides that Redis had lost.
     pub restores: u64,
-}
-
-impl OverridesConfig {
-    /// Creates the configuration for the server at a URL, such as `redis://user:password@host:6379/0`.
-    #[must_use]
-    pub fn url(url: impl Into<String>) -> Self {
-        Self { url: url.into(), prefix: "plim".into(), is_lazy: false, is_passive: false }
-    }
-
-    /// Sets the prefix of all keys in Redis: see [`RedisConfig::prefix`](plimsoll::RedisConfig::prefix).
-    /// Instances share their overrides if they have the same prefix. The default is `plim`.
-    #[must_use]
-    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
-        self
-    }
-
-    /// Starts without overrides if Redis does not answer, and learns them when it does. The default is an
-    /// error.
-    #[must_use]
-    pub fn lazy(mut self, is_lazy: bool) -> Self {
-        self.is_lazy = is_lazy;
-        self
-    }
-
-    /// Writes to Redis only when this process is asked for a change: it does not put back overrides that Redis
-    /// has lost, does not send blocks again, and does not renew the time to live. Tools that look at a service
-    /// are passive. The default is false.
-    #[must_use]
-    pub fn passive(mut self, is_passive: bool) -> Self {
-        self.is_passive = is_passive;
-        self
-    }
+    /// The number of overrides that may be lost, or in force although they were removed, because this process
+    /// could not decide about them when it put back others.
+    pub undecided: u64,
 }
 
 impl Overrides {
@@ -131,6 +92,7 @@ impl Overrides {
             Err(error) if !config.is_lazy => return Err(error),
             _ => drop(shared.follow().await),
         }
+        shared.measure();
         let tasks = Tasks::default();
         tasks.start(&shared);
         Ok(Self { shared, tasks: Arc::new(tasks) })
@@ -166,7 +128,7 @@ impl Overrides {
     ///
     /// Returns an error if a value is not allowed, if the override has another
     /// [version](NewOverride::version), if there are [`MAX`](Self::MAX) other overrides, or if the change
-    /// could not be stored or applied.
+    /// could not be stored. A change that is stored is no error: see [`Change::not_applied`].
     pub async fn set(&self, new: NewOverride) -> Result<Change, OverrideError> {
         let shared = &self.shared;
         let (policy, key) = new.check(&shared.target.registry)?;
@@ -177,15 +139,16 @@ impl Overrides {
         entry.key = new.key.clone().map(|key| shared.shown_key(&new.policy, key));
         entry.after = Some(new.kind.to_string());
         let change = shared.set(&field, &new, entry).await?;
-        self.applied(&field, change).await
+        Ok(self.applied(&new.policy, &field, change).await)
     }
 
     /// Removes the override of a policy, or of a key under it. The key is written as in
-    /// [`NewOverride::key`], or is the digest that [`list`](Self::list) shows.
+    /// [`NewOverride::key`], or is the digest that [`list`](Self::list) shows. The registry need not have the
+    /// policy any more.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no such override, or if the change could not be stored or applied.
+    /// Returns an error if there is no such override, or if the change could not be stored.
     pub async fn remove(
         &self,
         policy: &str,
@@ -195,14 +158,24 @@ impl Overrides {
     ) -> Result<Change, OverrideError> {
         check_author(by, reason)?;
         let shared = &self.shared;
-        let field = shared.find_field(policy, key)?;
-        let known = shared.known().entries.get(&field).cloned();
+        let find = || {
+            let entries = Arc::clone(&shared.known().entries);
+            let field = find_field(&shared.target.registry, &entries, policy, key)?;
+            Ok((entries.get(&field).cloned(), field))
+        };
+        let (known, field) = match find() {
+            // Another instance may have set it since the last poll.
+            Err(OverrideError::UnknownPolicy { .. } | OverrideError::NotFound) => {
+                shared.poll().await.and_then(|_| find())?
+            }
+            found => found?,
+        };
         let key = known.map_or_else(|| key.map(Into::into), |known| known.key);
         let mut entry = AuditEntry::new(AuditAction::Remove, by, reason);
         entry.policy = Some(policy.into());
         entry.key = key.map(|key| shared.shown_key(policy, key));
         let change = shared.remove(&field, entry).await?;
-        self.applied(&field, change).await
+        Ok(self.applied(policy, &field, change).await)
     }
 
     /// Returns the overrides that are in force, by policy and key.
@@ -223,6 +196,7 @@ impl Overrides {
             unheard: self.shared.unheard(&known),
             error: known.store_error.clone().or_else(|| known.error.clone()),
             restores: known.restores,
+            undecided: known.undecided,
         }
     }
 
@@ -274,10 +248,26 @@ impl Overrides {
     }
 
     /// Applies a change that is stored.
-    async fn applied(&self, field: &str, change: Change) -> Result<Change, OverrideError> {
-        self.shared.follow_one(field).await?;
+    async fn applied(&self, policy: &str, field: &str, change: Change) -> Change {
+        let not_applied = self.shared.follow_one(field).await.err();
+        let in_force_before = self.in_force(policy, field, change.before.as_ref());
+        let in_force_after = self.in_force(policy, field, change.after.as_ref());
         let shown = |entry: Option<Override>| entry.map(|it| self.shown(it));
-        Ok(Change { before: shown(change.before), after: shown(change.after), ..change })
+        let (before, after) = (shown(change.before), shown(change.after));
+        Change { before, after, in_force_before, in_force_after, not_applied, ..change }
+    }
+
+    /// Returns the limit in force if `entry` is the override of this field.
+    fn in_force(&self, policy: &str, of: &str, entry: Option<&Override>) -> Option<InForce> {
+        let registered = self.shared.target.registry.get(policy);
+        let whole = field(policy, None);
+        if of == whole {
+            return InForce::under(registered.as_ref(), entry, None);
+        }
+        let now_millis = self.shared.now_millis();
+        let of_policy = self.shared.known().entries.get(&whole).cloned();
+        let of_policy = of_policy.filter(|it| it.is_in_force(now_millis));
+        InForce::under(registered.as_ref(), of_policy.as_ref(), entry)
     }
 
     fn shown(&self, mut entry: Override) -> Override {
@@ -286,10 +276,10 @@ impl Overrides {
     }
 }
 
-/// Prints no address and no password.
-impl fmt::Debug for OverridesConfig {
+/// Prints no keys.
+impl fmt::Debug for Overrides {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OverridesConfig").field("prefix", &self.prefix).finish_non_exhaustive()
+        f.debug_struct("Overrides").field("status", &self.status()).finish_non_exhaustive()
     }
 }
 
@@ -299,7 +289,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        KeyType, OverrideKind, Source,
+        KeyType, Offender, OverrideKind, Source,
         overrides::{digest, time::from_millis},
     };
 
@@ -367,6 +357,15 @@ mod tests {
         let error = overrides.set(stale).await.unwrap_err();
         let found = first.version;
         assert!(matches!(error, OverrideError::Conflict { expected: 0, found: it } if it == found));
+        let in_force = |change: &Change| {
+            let text = |it: &Option<InForce>| it.as_ref().map(ToString::to_string).unwrap();
+            (text(&change.in_force_before), text(&change.in_force_after))
+        };
+        assert_eq!(in_force(&first), ("1/min (code)".into(), "5/min (override)".into()));
+        let key = overrides.set(new(Some("42"), quota("9/min"), None)).await.unwrap();
+        assert_eq!(in_force(&key), ("5/min (override)".into(), "9/min (override)".into()));
+        let key = overrides.remove("api", Some("42"), "dora", "done").await.unwrap();
+        assert_eq!(in_force(&key), ("9/min (override)".into(), "5/min (override)".into()));
         let next = NewOverride { version: Some(found), ..new(None, OverrideKind::Off, None) };
         let second = overrides.set(next).await.unwrap();
         assert_eq!(second.before, first.after);
@@ -374,7 +373,8 @@ mod tests {
         let api = overrides.shared.target.registry.get("api").unwrap();
         assert!(!api.is_enabled());
         assert_eq!(api.overridden(), None);
-        overrides.remove("api", None, "dora", "done").await.unwrap();
+        let third = overrides.remove("api", None, "dora", "done").await.unwrap();
+        assert_eq!(in_force(&third), ("off (override)".into(), "1/min (code)".into()));
         assert!(api.is_enabled());
         let again = overrides.remove("api", None, "dora", "done").await.unwrap_err();
         assert!(matches!(again, OverrideError::NotFound));
@@ -388,9 +388,26 @@ mod tests {
             [
                 (AuditAction::Remove, Some("off"), None, "done"),
                 (AuditAction::Set, Some("5/min"), Some("off"), "a test"),
+                (AuditAction::Remove, Some("9/min"), None, "done"),
+                (AuditAction::Set, None, Some("9/min"), "a test"),
                 (AuditAction::Set, None, Some("5/min"), "a test"),
             ]
         );
+    }
+
+    #[tokio::test]
+    async fn no_key_is_printed_for_debugging() {
+        let Service { overrides, .. } = service();
+        let overrides = overrides.show_keys();
+        let new = new(Some("424242"), quota("5/min"), None);
+        let mut printed = format!("{new:?}");
+        let change = overrides.set(new).await.unwrap();
+        assert_eq!(overrides.list()[0].key.as_deref(), Some("424242"));
+        printed += &format!("{change:?} {overrides:?} {:?}", overrides.list());
+        printed += &format!("{:?}", overrides.audit(1).await.unwrap());
+        let offender = Offender { key: "424242".into(), denied: 1, spent: 0 };
+        printed += &format!("{offender:?}");
+        assert!(!printed.contains("424242"), "{printed}");
     }
 
     #[tokio::test]

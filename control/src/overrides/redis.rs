@@ -18,12 +18,15 @@ use super::{
     apply::Entries,
     audit::MAX_AUDIT,
     error::MAX_OVERRIDES,
+    known::{Mark, Marks},
     time::{from_millis, to_millis},
     tls,
 };
 
 /// The time to live of the keys. Each instance renews it.
 const TTL: Duration = Duration::from_secs(30 * 86_400);
+/// The fields of the hash that are read: the overrides, the marks, and some more.
+const MAX_FIELDS: usize = 2 * MAX_OVERRIDES + 100;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -48,8 +51,16 @@ pub(super) struct Poll {
     pub(super) generation: u64,
     /// False if the store has lost changes that the caller knows.
     pub(super) is_known: bool,
-    /// The overrides, if they have changed.
-    pub(super) entries: Option<Entries>,
+    /// The overrides and the marks of removed ones, if they have changed.
+    pub(super) changed: Option<(Entries, Marks)>,
+}
+
+/// The effect of putting back overrides.
+pub(super) struct Restored {
+    /// The number of overrides that were put back.
+    pub(super) count: u64,
+    /// The number of overrides for which the caller and the store do not agree.
+    pub(super) undecided: u64,
 }
 
 /// A change that was made, and the version before it.
@@ -91,18 +102,25 @@ impl RedisBackend {
         let ended = if self.is_passive { Vec::new() } else { ended };
         arguments.extend(ended.into_iter().flat_map(|(field, it)| [field, it.to_string()]));
         let reply = self.call("poll", MAX_OVERRIDES, arguments).await?;
-        let (now_micros, version, generation, is_known, entries): (_, _, _, u64, Option<Fields>) =
+        let (now_micros, version, generation, is_known, fields): (_, _, _, u64, Option<Fields>) =
             reply;
-        let entries = entries.map(|fields| {
-            let entries = fields.into_iter().take(MAX_OVERRIDES + 4);
-            entries.filter_map(|(field, value)| parse(&value).map(|it| (field, it))).collect()
+        let changed = fields.map(|fields| {
+            let mut changed = (Entries::new(), Marks::new());
+            for (field, value) in fields.into_iter().take(MAX_FIELDS) {
+                match parse_mark(&value) {
+                    Some(mark) => drop(changed.1.insert(field, mark)),
+                    None => changed.0.extend(parse(&value).map(|entry| (field, entry))),
+                }
+            }
+            changed
         });
-        Ok(Poll { now_micros, version, generation, is_known: is_known == 1, entries })
+        Ok(Poll { now_micros, version, generation, is_known: is_known == 1, changed })
     }
 
     /// Stores an override if the one before has the expected version.
     pub(super) async fn set(
         &self,
+        known: u64,
         field: &str,
         entry: Override,
         expected: Option<u64>,
@@ -110,43 +128,50 @@ impl RedisBackend {
     ) -> Result<Changed, OverrideError> {
         let until = entry.until.map_or(0, to_millis).to_string();
         let expected_text = expected.map(|it| it.to_string()).unwrap_or_default();
-        let max_audit = MAX_AUDIT.to_string();
-        let arguments =
-            vec![max_audit, field.into(), until, json(&entry), expected_text, json(audit)];
+        let (max_audit, known) = (MAX_AUDIT.to_string(), known.to_string());
+        let (field, audit) = (field.into(), json(audit));
+        let arguments = vec![max_audit, known, field, until, json(&entry), expected_text, audit];
         let reply = self.call("set", MAX_OVERRIDES, arguments).await?;
         let (before, version, previous) = changed(reply, expected.unwrap_or_default())?;
         let since = from_millis(version / 1_000);
-        let change = Change { before, after: Some(Override { version, since, ..entry }), version };
+        let after = Some(Override { version, since, ..entry });
+        let change = Change { before, after, version, ..Change::default() };
         Ok(Changed { change, previous })
     }
 
     /// Removes an override.
     pub(super) async fn remove(
         &self,
+        known: u64,
         field: &str,
         audit: &AuditEntry,
     ) -> Result<Changed, OverrideError> {
-        let arguments = vec![MAX_AUDIT.to_string(), field.into(), json(audit)];
+        let arguments = vec![MAX_AUDIT.to_string(), known.to_string(), field.into(), json(audit)];
         let reply = self.call("remove", MAX_OVERRIDES, arguments).await?;
         let (before, version, previous) = changed(reply, 0)?;
-        Ok(Changed { change: Change { before, after: None, version }, previous })
+        let change = Change { before, version, ..Change::default() };
+        Ok(Changed { change, previous })
     }
 
-    /// Puts back overrides that the store has lost. Returns their number, or `None` if there was nothing to
-    /// put back.
+    /// Puts back overrides that the store has lost. Returns `None` if it has lost none.
     pub(super) async fn restore(
         &self,
         version: u64,
         entries: &Entries,
+        marks: &Marks,
         audit: &AuditEntry,
-    ) -> Result<Option<u64>, OverrideError> {
+    ) -> Result<Option<Restored>, OverrideError> {
         let mut arguments = vec![MAX_AUDIT.to_string(), version.to_string(), json(audit)];
         for (field, entry) in entries {
             let until = entry.until.map_or(0, to_millis);
             arguments.extend([field.clone(), format!("{} {until} {}", entry.version, json(entry))]);
         }
-        let (status, count, ..): Reply = self.call("restore", MAX_OVERRIDES, arguments).await?;
-        Ok((status == "restored").then_some(count))
+        for (field, Mark { version, until_millis }) in marks {
+            arguments.extend([field.clone(), format!("{version} {until_millis} -")]);
+        }
+        let (status, count, undecided, _): Reply =
+            self.call("restore", MAX_OVERRIDES, arguments).await?;
+        Ok((status == "restored").then_some(Restored { count, undecided }))
     }
 
     /// Adds an entry to the audit log.
@@ -247,6 +272,12 @@ fn parse(value: &str) -> Option<Override> {
     let (version, _until, json) = (parts.next()?.parse().ok()?, parts.next()?, parts.next()?);
     let entry: Override = serde_json::from_str(json).ok()?;
     Some(Override { version, since: from_millis(version / 1_000), ..entry })
+}
+
+/// Reads the mark of a removed override.
+fn parse_mark(value: &str) -> Option<Mark> {
+    let (version, until) = value.strip_suffix(" -")?.split_once(' ')?;
+    Some(Mark { version: version.parse().ok()?, until_millis: until.parse().ok()? })
 }
 
 fn json(value: &impl serde::Serialize) -> String {

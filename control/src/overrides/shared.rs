@@ -9,16 +9,25 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Clock, Key};
+use plimsoll::Clock;
+use tokio::time::timeout;
 
 use super::{
-    AuditAction, AuditEntry, Change, NewOverride, Override, OverrideError,
+    AuditAction, AuditEntry, Change, NewOverride, OverrideError,
     apply::{Applied, Blocks, Entries, StoreTime, Target},
-    entry::{digest, field, find, new_entry},
+    entry::new_entry,
     known::Known,
     memory::MemoryAudit,
+    names::shown_key,
     redis::{Changed, RedisBackend},
+    report,
 };
+
+/// The right to send a command to the store, until the reply is known.
+type Turn<'a> = tokio::sync::MutexGuard<'a, ()>;
+
+/// The longest wait for other requests of this process.
+const TURN_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -27,7 +36,6 @@ pub(super) struct Shared {
     clock: Arc<dyn Clock>,
     known: Mutex<Known>,
     applied: tokio::sync::Mutex<Applied>,
-    /// Held from a command to the store until the reply is known.
     turn: tokio::sync::Mutex<()>,
     pub(super) show_keys: AtomicBool,
 }
@@ -41,11 +49,15 @@ pub(super) enum Backend {
 
 impl Shared {
     pub(super) fn new(target: Target, backend: Backend, clock: Arc<dyn Clock>) -> Self {
+        let heard_micros = clock.now().as_micros();
+        if matches!(backend, Backend::Redis(_)) {
+            report::describe();
+        }
         Self {
             target,
             backend,
             clock,
-            known: Mutex::default(),
+            known: Mutex::new(Known { heard_micros, ..Known::default() }),
             applied: tokio::sync::Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             show_keys: AtomicBool::new(false),
@@ -59,11 +71,12 @@ impl Shared {
         new: &NewOverride,
         entry: AuditEntry,
     ) -> Result<Change, OverrideError> {
-        let _turn = self.turn.lock().await;
         match &self.backend {
             Backend::Redis(backend) => {
-                let changed = backend.set(field, new_entry(new, 0), new.version, &entry).await?;
-                self.take(backend, field, changed).await
+                let turn = self.turn().await?;
+                let (known, stored) = (self.known().version, new_entry(new, 0));
+                let changed = backend.set(known, field, stored, new.version, &entry).await?;
+                Ok(self.take(turn, backend, field, changed).await)
             }
             Backend::Memory(audit) => {
                 let now_millis = self.now_millis();
@@ -80,11 +93,12 @@ impl Shared {
         field: &str,
         entry: AuditEntry,
     ) -> Result<Change, OverrideError> {
-        let _turn = self.turn.lock().await;
         match &self.backend {
             Backend::Redis(backend) => {
-                let changed = backend.remove(field, &entry).await?;
-                self.take(backend, field, changed).await
+                let turn = self.turn().await?;
+                let known = self.known().version;
+                let changed = backend.remove(known, field, &entry).await?;
+                Ok(self.take(turn, backend, field, changed).await)
             }
             Backend::Memory(audit) => {
                 let now_millis = self.now_millis();
@@ -95,55 +109,96 @@ impl Shared {
         }
     }
 
+    /// Waits until this task may send a command.
+    async fn turn(&self) -> Result<Turn<'_>, OverrideError> {
+        let turn = timeout(TURN_TIMEOUT, self.turn.lock()).await;
+        turn.map_err(|_| OverrideError::Unavailable {
+            message: "an earlier request still waits for it".into(),
+            may_apply: false,
+        })
+    }
+
     /// Takes over a change of the store. If it was not the first one since the last poll, applies the others.
     async fn take(
         &self,
+        turn: Turn<'_>,
         backend: &RedisBackend,
         field: &str,
-        changed: Changed,
-    ) -> Result<Change, OverrideError> {
-        if !self.known().take(field, changed.previous, &changed.change) {
-            self.poll_in_turn(backend).await?;
-            drop(self.follow().await);
+        Changed { change, previous }: Changed,
+    ) -> Change {
+        if self.known().take(field, previous, &change) {
+            return change;
         }
-        Ok(changed.change)
+        // The change is stored, also if the others cannot be learnt now.
+        if self.poll_in_turn(backend).await.is_err() {
+            self.known().put(field, &change);
+        }
+        drop(turn);
+        drop(self.follow().await);
+        change
     }
 
     /// Learns the changes of other instances. Returns whether there were any.
     pub(super) async fn poll(&self) -> Result<bool, OverrideError> {
         let Backend::Redis(backend) = &self.backend else { return Ok(false) };
-        let _turn = self.turn.lock().await;
+        let _turn = self.turn().await?;
         let state = |known: &Known| (known.version, known.generation);
         let before = state(&self.known());
         let result = self.poll_in_turn(backend).await;
         let mut known = self.known();
-        known.store_error = result.as_ref().err().map(ToString::to_string);
+        known.set_store_error(result.as_ref().err().map(|error| match error {
+            OverrideError::Unavailable { message, .. } => {
+                format!("Redis does not answer: {message}")
+            }
+            error => error.to_string(),
+        }));
         result.map(|()| state(&known) != before)
     }
 
     /// Polls while this task has the turn. If the store has lost overrides, puts them back.
     async fn poll_in_turn(&self, backend: &RedisBackend) -> Result<(), OverrideError> {
-        for is_last in [false, true] {
+        for is_first in [true, false] {
             let (version, ended) = {
                 let known = self.known();
                 (known.version, known.ended(self.now_millis_of(&known)))
             };
             let poll = backend.poll(version, ended).await?;
-            let entries = {
+            {
                 let mut known = self.known();
                 known.hear(poll.now_micros, self.clock.now().as_micros());
-                if poll.is_known || is_last || backend.is_passive() {
+                if poll.is_known || backend.is_passive() {
                     known.follow(poll);
                     return Ok(());
                 }
-                Arc::clone(&known.entries)
-            };
-            let reason = "Redis had lost overrides. Earlier entries of this log may be lost too";
-            let mut entry = AuditEntry::new(AuditAction::Restore, "an instance", reason);
-            entry.after = Some(format!("{} overrides known to the instance", entries.len()));
-            if backend.restore(version, &entries, &entry).await?.is_some() {
-                self.known().restores += 1;
             }
+            if is_first {
+                self.restore(backend, version).await?;
+            }
+        }
+        // The next poll tries again. Until then, this process forgets nothing.
+        let message = "it has lost overrides again, while they were put back".into();
+        Err(OverrideError::Unavailable { message, may_apply: false })
+    }
+
+    /// Puts back what the store has lost.
+    async fn restore(&self, backend: &RedisBackend, version: u64) -> Result<(), OverrideError> {
+        let (entries, marks) = {
+            let known = self.known();
+            (Arc::clone(&known.entries), Arc::clone(&known.marks))
+        };
+        let reason = "Redis had lost overrides. Earlier entries of this log may be lost too";
+        let mut entry = AuditEntry::new(AuditAction::Restore, "an instance", reason);
+        entry.after = Some(format!("{} overrides known to the instance", entries.len()));
+        let restored = backend.restore(version, &entries, &marks, &entry).await?;
+        let Some(restored) = restored else { return Ok(()) };
+        self.known().set_restored(&restored);
+        if restored.undecided > 0 {
+            let reason = "Redis had lost changes. Compare the overrides with the wanted ones";
+            let mut entry = AuditEntry::new(AuditAction::Loss, "an instance", reason);
+            let lost = "overrides may be lost, or in force although they were removed";
+            entry.after = Some(format!("{} {lost}", restored.undecided));
+            // The metric and the log of the process have it too.
+            let _ = backend.note(&entry).await;
         }
         Ok(())
     }
@@ -151,33 +206,38 @@ impl Shared {
     /// Applies the overrides in force to the policies of this process. Returns why some could not be
     /// applied, by their fields.
     pub(super) async fn follow(&self) -> BTreeMap<String, String> {
-        let mut applied = self.applied.lock().await;
+        let mut errors = BTreeMap::new();
+        // Otherwise another task applies them now.
+        let Ok(mut applied) = timeout(TURN_TIMEOUT, self.applied.lock()).await else {
+            return errors;
+        };
         let (entries, time) = self.present();
         let blocks = match &self.backend {
             Backend::Redis(backend) if backend.is_passive() => Blocks::Stay,
             _ => Blocks::Send,
         };
-        let errors = applied.follow(&entries, &self.target, time, blocks).await;
+        errors = applied.follow(&entries, &self.target, time, blocks).await;
         drop(entries);
         let mut known = self.known();
         if matches!(self.backend, Backend::Memory(_)) {
             known.forget_ended(time.now_millis);
         }
-        known.error = errors.values().next().cloned();
+        known.set_error(errors.values().next().cloned());
         errors
     }
 
-    /// Applies one override to the policies of this process, or ends it.
-    pub(super) async fn follow_one(&self, field: &str) -> Result<(), OverrideError> {
-        let mut applied = self.applied.lock().await;
+    /// Applies one override to the policies of this process, or ends it. Returns the reason for which it could
+    /// not.
+    pub(super) async fn follow_one(&self, field: &str) -> Result<(), String> {
+        let applied = timeout(TURN_TIMEOUT, self.applied.lock()).await;
+        let mut applied =
+            applied.map_err(|_| "the other overrides are applied first".to_owned())?;
         let (entries, time) = self.present();
         let entry = entries.get(field).cloned();
         // The next change finds no other handle, and need not copy all entries.
         drop(entries);
         let mut blocks = Blocks::Send;
-        let followed =
-            applied.follow_one(field, entry.as_ref(), &self.target, time, &mut blocks).await;
-        followed.map_err(|message| OverrideError::NotApplied { message })
+        applied.follow_one(field, entry.as_ref(), &self.target, time, &mut blocks).await
     }
 
     fn present(&self) -> (Arc<Entries>, StoreTime) {
@@ -211,26 +271,12 @@ impl Shared {
         }
     }
 
-    /// Returns the field of an override, by its key or by the digest of the key.
-    pub(super) fn find_field(
-        &self,
-        policy: &str,
-        key: Option<&str>,
-    ) -> Result<String, OverrideError> {
-        let found = find(&self.target.registry, policy, key);
-        let by_key = found.map(|(_, key)| field(policy, key.as_ref()));
-        let Some(text) = key.filter(|text| text.starts_with('#')) else { return by_key };
-        let entries = Arc::clone(&self.known().entries);
-        if by_key.as_ref().is_ok_and(|field| entries.contains_key(field)) {
-            return by_key;
+    /// Sets the metric of the time since the store has answered.
+    pub(super) fn measure(&self) {
+        if matches!(self.backend, Backend::Redis(_)) {
+            let unheard = self.unheard(&self.known());
+            report::unheard(unheard);
         }
-        let has_digest = |entry: &Override| {
-            let key = find(&self.target.registry, policy, entry.key.as_deref());
-            key.is_ok_and(|(_, key)| key.is_some_and(|key| digest(&key) == text))
-        };
-        let mut of_policy = entries.iter().filter(|(_, entry)| entry.policy == policy);
-        let by_digest = of_policy.find(|(_, entry)| has_digest(entry));
-        by_digest.map(|(field, _)| field.clone()).ok_or(OverrideError::NotFound).or(by_key)
     }
 
     /// Returns the form of a key that may be shown.
@@ -238,9 +284,6 @@ impl Shared {
         if self.show_keys.load(Ordering::Relaxed) {
             return text;
         }
-        match find(&self.target.registry, policy, Some(&text)) {
-            Ok((_, Some(key))) => digest(&key),
-            _ => digest(&Key::from(text)),
-        }
+        shown_key(&self.target.registry, policy, &text)
     }
 }

@@ -41,6 +41,7 @@ async fn end(shared: Weak<Shared>) {
     loop {
         sleep(END_INTERVAL).await;
         let Some(shared) = shared.upgrade() else { return };
+        shared.measure();
         // The errors are in the status, and the next round tries again.
         drop(shared.follow().await);
     }

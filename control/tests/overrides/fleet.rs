@@ -39,7 +39,8 @@ fn until_all(roles: &mut [Role], state: &str, start: Instant) -> Duration {
     }
     let took = start.elapsed();
     eprintln!("{state}: on all after {took:?}");
-    assert!(took < Duration::from_secs(5), "{state}: {took:?}");
+    // Each change is also measured: see the median at the end.
+    assert!(took < Duration::from_secs(10), "{state}: {took:?}");
     took
 }
 
@@ -127,7 +128,16 @@ async fn three_processes_apply_and_end_overrides_and_keep_them_without_redis() {
     overrides.remove("api", Some("7"), "dora", "done").await.expect("removed");
     took.push(until_all(&mut roles, "all 1, key 1, on true, blocks 0", Instant::now()));
     assert!(limiter.check(policy.charge(7, 1)).await.expect("an answer").is_allowed());
+    for limit in 11..20 {
+        let start = Instant::now();
+        overrides.set(new(None, quota(&format!("{limit}/min")), None)).await.expect("set");
+        let state = format!("all {limit}, key {limit}, on true, blocks 0");
+        took.push(until_all(&mut roles, &state, start));
+    }
     server.assert_all_keys_expire();
-    eprintln!("the slowest change: {:?}", took.iter().max());
+    took.sort();
+    let median = took[took.len() / 2];
+    eprintln!("{} changes, the median {median:?}, the slowest {:?}", took.len(), took.last());
+    assert!(median < Duration::from_millis(1_500), "{took:?}");
     drop(fs::remove_dir_all(clocks));
 }

@@ -51,9 +51,13 @@ fn wall_time() -> SystemTime {
 
 /// Connects a process that reads the overrides and applies none, because it has no policies.
 async fn reader(server: &Server) -> Overrides {
-    let (url, registry) = (server.url(), Registry::default());
-    let connected = Overrides::connect(&url, registry, Limiter::in_memory()).await;
-    connected.expect("an answer").show_keys()
+    connect(&server.url(), Registry::default()).await.show_keys()
+}
+
+/// Connects a process that applies the overrides of these policies.
+async fn connect(url: &str, registry: Registry) -> Overrides {
+    let connected = Overrides::connect(url, registry, Limiter::in_memory()).await;
+    connected.expect("an answer")
 }
 
 /// Returns the overrides that are stored, as `<key>=<kind>`.

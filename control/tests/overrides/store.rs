@@ -1,7 +1,17 @@
 //! The state in Redis, and its loss.
 
-use std::{process::Command, time::Duration};
+use std::{
+    collections::HashMap,
+    fmt,
+    process::Command,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use plimsoll::{Limiter, Policy};
 use plimsoll_control::{
     AuditAction, KeyType, NewAuditEntry, NewOverride, Offenders, OverrideError, OverrideKind,
@@ -9,8 +19,13 @@ use plimsoll_control::{
 };
 use plimsoll_testing::servers::Server;
 use tokio::time::{Instant, sleep};
+use tracing::{
+    Event, Metadata, Subscriber,
+    field::Field,
+    span::{Attributes, Id, Record},
+};
 
-use crate::{instance, new, quota, stored};
+use crate::{Instance as Service, connect, instance, new, quota, reader, stored};
 
 #[tokio::test]
 async fn the_second_of_two_operators_learns_of_the_first() {
@@ -92,9 +107,7 @@ async fn what_an_operator_sets_in_an_emptied_redis_joins_what_was_lost() {
     one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
     one.overrides.set(new(Some(1), quota("6/min"), None)).await.expect("set");
     // The operator comes before the instance looks again.
-    while one.overrides.status().unheard > Duration::from_millis(100) {
-        sleep(Duration::from_millis(10)).await;
-    }
+    just_polled(&one).await;
     server.ask::<()>("FLUSHALL");
     let two = instance(&server.url()).await;
     two.overrides.set(new(Some(1), quota("8/min"), None)).await.expect("set");
@@ -108,6 +121,37 @@ async fn what_an_operator_sets_in_an_emptied_redis_joins_what_was_lost() {
     let change = one.overrides.set(new(Some(3), quota("4/min"), None)).await.expect("set");
     assert_eq!(change.before, None);
     assert_eq!(one.policy.charge(1, 1).quota().limit(), 8);
+}
+
+/// A reload of the configuration of one instance, after which a policy is gone there.
+#[tokio::test]
+async fn a_block_stays_when_one_instance_loses_its_policy() {
+    let server = Server::start();
+    let (one, two) = (instance(&server.url()).await, instance(&server.url()).await);
+    one.overrides.set(new(Some(7), OverrideKind::Block, None)).await.expect("set");
+    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
+    let start = Instant::now();
+    while two.policy.quota().limit() != 5 {
+        assert!(start.elapsed() < Duration::from_secs(10));
+        sleep(Duration::from_millis(10)).await;
+    }
+    two.registry.remove("api");
+    while two.policy.quota().limit() != 1 {
+        assert!(start.elapsed() < Duration::from_secs(10));
+        sleep(Duration::from_millis(10)).await;
+    }
+    // The other instance has ended what is its own, and follows the overrides twice more.
+    let is_allowed = async || {
+        let peeked = one.limiter.peek(one.policy.charge(7, 1)).await;
+        peeked.expect("an answer").is_allowed()
+    };
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(1_200) {
+        assert!(!is_allowed().await);
+        sleep(Duration::from_millis(50)).await;
+    }
+    one.overrides.remove("api", Some("7"), "dora", "done").await.expect("removed");
+    assert!(is_allowed().await);
 }
 
 /// A primary that had not copied its last changes before it failed over, or a snapshot from before.
@@ -124,6 +168,95 @@ async fn changes_that_an_older_copy_of_the_data_lacks_are_put_back() {
     let start = Instant::now();
     while stored(&server).await != ["all=5/min", "2=7/min"] {
         assert!(start.elapsed() < Duration::from_secs(10), "{:?}", stored(&server).await);
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Waits until an instance has put back what Redis had lost.
+async fn until_restored(instance: &Service, server: &Server, expected: &[&str]) {
+    let start = Instant::now();
+    while instance.overrides.status().restores == 0 {
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", instance.overrides.status());
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(stored(server).await, expected);
+}
+
+#[tokio::test]
+async fn what_was_removed_in_an_older_copy_of_the_data_is_not_put_back() {
+    let server = Server::start();
+    let one = instance(&server.url()).await;
+    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
+    one.overrides.set(new(Some(1), quota("6/min"), None)).await.expect("set");
+    server.ask::<()>("COPY plim:{overrides}:entries {overrides}");
+    one.overrides.set(new(Some(2), quota("7/min"), None)).await.expect("set");
+    just_polled(&one).await;
+    server.ask::<()>("COPY {overrides} plim:{overrides}:entries REPLACE");
+    let two = instance(&server.url()).await;
+    two.overrides.remove("api", Some("1"), "dora", "done").await.expect("removed");
+    until_restored(&one, &server, &["all=5/min", "2=7/min"]).await;
+    assert_eq!(one.overrides.status().undecided, 0);
+}
+
+/// The clock of the server that took over was set back: what was set there since has a smaller version.
+#[tokio::test]
+async fn what_was_set_since_the_loss_stays_although_its_version_is_smaller() {
+    let server = Server::start();
+    let one = instance(&server.url()).await;
+    one.overrides.set(new(Some(2), quota("7/min"), None)).await.expect("set");
+    one.overrides.remove("api", Some("2"), "dora", "done").await.expect("removed");
+    let last = one.overrides.set(new(None, quota("5/min"), None)).await.expect("set").version;
+    // The instance knows of the removal of the first one, and nothing of the second one.
+    let (other, mut fields) = (Server::start(), HashMap::new());
+    let there = instance(&other.url()).await;
+    for key in [2, 3] {
+        there.overrides.set(new(Some(key), quota("7/min"), None)).await.expect("set");
+    }
+    fields.extend(other.ask::<HashMap<String, String>>("HGETALL plim:{overrides}:entries"));
+    for (name, value) in &mut fields {
+        let (_, rest) = value.split_once(' ').unwrap_or(("", value));
+        *value = if name.contains(':') { format!("999 {rest}") } else { "0".into() };
+    }
+    fields.extend([("version".into(), "999".into()), ("history".into(), "999 ".into())]);
+    let mut set = redis::cmd("HSET");
+    set.arg("plim:{overrides}:entries").arg(fields.into_iter().collect::<Vec<_>>());
+    just_polled(&one).await;
+    server.ask::<()>("FLUSHALL");
+    set.query::<()>(&mut server.client().get_connection().expect("a connection")).expect("set");
+    until_restored(&one, &server, &["all=5/min", "3=7/min"]).await;
+    let version: u64 = server.ask("HGET plim:{overrides}:entries version");
+    assert!(version > last, "{version} after {last}");
+    // It may also be an override of which the instance has forgotten the removal.
+    assert_eq!(one.overrides.status().undecided, 1);
+    let audit = one.overrides.audit(10).await.expect("an answer");
+    let actions: Vec<_> = audit.iter().map(|it| it.action).collect();
+    assert_eq!(actions, [AuditAction::Loss, AuditAction::Restore]);
+    assert_eq!(one.policy.charge(3, 1).quota().limit(), 7);
+}
+
+/// Two instances know different parts of what was lost. The one that knows less comes first.
+#[tokio::test]
+async fn an_instance_that_knows_less_hides_nothing_that_another_one_knows() {
+    let server = Server::start();
+    let (one, two) = (instance(&server.url()).await, instance(&server.url()).await);
+    one.overrides.set(new(Some(1), quota("6/min"), None)).await.expect("set");
+    let start = Instant::now();
+    while two.policy.charge(1, 1).quota().limit() != 6 {
+        assert!(start.elapsed() < Duration::from_secs(10));
+        sleep(Duration::from_millis(10)).await;
+    }
+    just_polled(&two).await;
+    one.overrides.set(new(Some(2), quota("7/min"), None)).await.expect("set");
+    one.overrides.remove("api", Some("1"), "dora", "done").await.expect("removed");
+    server.ask::<()>("FLUSHALL");
+    two.overrides.set(new(Some(3), quota("8/min"), None)).await.expect("set");
+    until_restored(&one, &server, &["2=7/min", "3=8/min"]).await;
+    assert_eq!(two.overrides.status().restores, 1);
+}
+
+/// Waits until an instance polls. Its next poll is a second later.
+async fn just_polled(instance: &Service) {
+    while instance.overrides.status().unheard > Duration::from_millis(100) {
         sleep(Duration::from_millis(10)).await;
     }
 }
@@ -200,7 +333,8 @@ async fn the_rights_on_the_page_are_enough() {
         .expect("set");
     assert_eq!(overrides.audit(10).await.expect("an answer").len(), 3);
     let start = Instant::now();
-    while server.ask::<u64>("HLEN plim:{overrides}:entries") > 4 {
+    // Five fields, and the mark of the removed one.
+    while server.ask::<u64>("HLEN plim:{overrides}:entries") > 6 {
         assert!(start.elapsed() < Duration::from_secs(10), "{:?}", overrides.status());
         sleep(Duration::from_millis(10)).await;
     }
@@ -245,6 +379,159 @@ async fn an_instance_sends_one_command_a_second_and_none_for_a_check() {
     assert!((1..=most).contains(&sent), "{sent} commands in {:?}", start.elapsed());
 }
 
+/// An instance whose rights do not let it learn the changes of others.
+#[tokio::test]
+async fn a_change_that_is_stored_is_no_error_although_others_cannot_be_learnt() {
+    let server = Server::start();
+    server.ask::<()>("ACL SETUSER writer on >pw ~* +@all -hgetall");
+    let url = format!("redis://writer:pw@127.0.0.1:{}/", server.port);
+    let (one, two) = (instance(&url).await, instance(&server.url()).await);
+    two.overrides.set(new(Some(1), quota("6/min"), None)).await.expect("set");
+    let change = one.overrides.set(new(None, quota("5/min"), None)).await.expect("stored");
+    assert_eq!(change.not_applied, None);
+    assert_eq!(one.policy.quota().limit(), 5);
+    assert_eq!(stored(&server).await, ["all=5/min", "1=6/min"]);
+}
+
+#[tokio::test]
+async fn an_override_of_an_unknown_policy_is_removed() {
+    let server = Server::start();
+    let one = instance(&server.url()).await;
+    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
+    one.overrides.set(new(Some(7), OverrideKind::Block, None)).await.expect("set");
+    one.overrides.set(new(Some(8), quota("3/min"), None)).await.expect("set");
+    let other = reader(&server).await;
+    let error = other.remove("app", None, "dora", "done").await.expect_err("there is none");
+    assert!(matches!(error, OverrideError::UnknownPolicy { .. }), "{error:?}");
+    let change = other.remove("api", None, "dora", "done").await.expect("removed");
+    assert_eq!(change.in_force_after, None);
+    other.remove("api", Some("7"), "dora", "done").await.expect("removed");
+    let left = connect(&server.url(), Registry::default()).await;
+    let key = left.list()[0].key.clone();
+    left.remove("api", key.as_deref(), "dora", "done").await.expect("removed by its digest");
+    assert!(stored(&server).await.is_empty());
+    let start = Instant::now();
+    let is_allowed = async || {
+        let peeked = one.limiter.peek(one.policy.charge(7, 1)).await;
+        peeked.expect("an answer").is_allowed()
+    };
+    while !is_allowed().await || one.policy.charge(8, 1).quota().limit() != 1 {
+        assert!(start.elapsed() < Duration::from_secs(10));
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Two versions of a program, of which the other one has another algorithm, or cannot read a key.
+#[tokio::test]
+async fn what_does_not_fit_here_is_not_applied_and_reported() {
+    let server = Server::start();
+    let one = instance(&server.url()).await;
+    let registry = Registry::default();
+    let policy = Policy::new("api", "1/min token-bucket(1)").expect("a policy");
+    let parsed = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&parsed);
+    let keys = KeyType::Custom {
+        allowed: "a customer",
+        parse: Arc::new(move |text: &str| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            panic!("the application cannot read {} bytes", text.len())
+        }),
+    };
+    let api = registry.register(policy.clone(), Source::Code, keys).expect("a new name");
+    let two = connect(&server.url(), registry).await;
+    one.overrides.set(new(Some(13), quota("7/min"), None)).await.expect("set");
+    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
+    let until = async |expected: &str| {
+        let start = Instant::now();
+        while !two.status().error.is_some_and(|it| it.contains(expected)) {
+            assert!(start.elapsed() < Duration::from_secs(10), "{:?}", two.status());
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    until("counts by sliding-log, allowed is").await;
+    assert_eq!(policy.quota(), "1/min token-bucket(1)".parse().expect("a quota"));
+    one.overrides.set(new(None, OverrideKind::Off, None)).await.expect("set");
+    until("panics").await;
+    let start = Instant::now();
+    while api.is_enabled() {
+        assert!(start.elapsed() < Duration::from_secs(10));
+        sleep(Duration::from_millis(10)).await;
+    }
+    // The closure is not called again each second.
+    assert_eq!(parsed.load(Ordering::Relaxed), 1);
+    let error = two.set(new(Some(13), quota("5/min token-bucket(1)"), None)).await;
+    assert!(error.is_err_and(|it| it.to_string().contains("panics")));
+}
+
+#[tokio::test]
+async fn a_change_of_the_state_is_reported_once_and_once_when_it_is_over() {
+    let recorder = DebuggingRecorder::new();
+    let metrics = recorder.snapshotter();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let lines = Lines::default();
+    let _lines = tracing::subscriber::set_default(lines.clone());
+    let count = |text: &str| {
+        lines.0.lock().expect("no panic").iter().filter(|it| it.contains(text)).count()
+    };
+    let metric = |name: &str| {
+        let all = metrics.snapshot().into_hashmap();
+        let found = all.into_iter().find(|(key, _)| key.key().name() == name);
+        match found.expect("it is emitted").1.2 {
+            DebugValue::Gauge(value) => value.into_inner(),
+            DebugValue::Counter(count) => count as f64,
+            DebugValue::Histogram(_) => unreachable!("there is none"),
+        }
+    };
+    let mut server = Server::start();
+    let overrides = connect(&server.url(), Registry::default()).await;
+    let one = instance(&server.url()).await;
+    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
+    drop(one);
+    let until = async |is: &dyn Fn() -> bool| {
+        let start = Instant::now();
+        while !is() {
+            assert!(start.elapsed() < Duration::from_secs(20), "{:?}", overrides.status());
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    until(&|| !overrides.list().is_empty()).await;
+    server.kill();
+    until(&|| overrides.status().unheard > Duration::from_secs(3)).await;
+    assert_eq!(count("the overrides stay as they are"), 1, "{lines:?}");
+    assert!(metric("plimsoll_overrides_unheard_seconds") > 1.0);
+    assert_eq!(count("the overrides are followed again"), 0);
+    server.run();
+    until(&|| overrides.status().error.is_none()).await;
+    assert_eq!(count("the overrides are followed again"), 1);
+    assert_eq!(count("has them again: 1"), 1);
+    assert_eq!(metric("plimsoll_overrides_restores_total"), 1.0);
+}
+
+/// The log lines of the library's target.
+#[derive(Debug, Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "plimsoll"
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut |_: &Field, value: &dyn fmt::Debug| {
+            self.0.lock().expect("no panic").push(format!("{value:?}"));
+        });
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
 /// A server that keeps its connections and does not answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_override_ends_while_redis_hangs_and_redis_is_followed_again() {
@@ -263,6 +550,18 @@ async fn an_override_ends_while_redis_hangs_and_redis_is_followed_again() {
     let lost = matches!(change, Err(OverrideError::Unavailable { may_apply: true, .. }));
     assert!(lost, "{change:?}");
     assert!(one.overrides.status().unheard > Duration::from_secs(1));
+    // They wait for each other, but not without an end.
+    let start = Instant::now();
+    let waiting: Vec<_> = (0..10)
+        .map(|key| {
+            let overrides = one.overrides.clone();
+            tokio::spawn(async move { overrides.set(new(Some(key), quota("5/min"), None)).await })
+        })
+        .collect();
+    for waiting in waiting {
+        assert!(waiting.await.expect("it ends").is_err());
+    }
+    assert!(start.elapsed() < Duration::from_secs(12), "{:?}", start.elapsed());
     while !api.is_enabled() {
         assert!(ends.elapsed() < Duration::from_secs(5));
         sleep(Duration::from_millis(10)).await;

@@ -97,12 +97,12 @@ pub(in crate::admin) async fn remove_override(
     Change(remove): Change<Remove>,
 ) -> Result<Json<Value>, Problem> {
     let Remove { policy, key, reason } = &remove;
-    let registered = lookup::policy(&shared.registry, policy)?;
     let reason = body::reason(reason)?;
+    // The configuration may have the policy no more.
     let change = shared.overrides.remove(policy, key.as_deref(), operator.name(), reason).await?;
-    let quota = registered.policy().quota();
-    let message =
-        format!("{}: the override has ended, {quota} is in force", whose(policy, key.as_deref()));
+    let after = change.in_force_after.as_ref();
+    let after = after.map_or_else(String::new, |it| format!(", {} is in force", it.limit));
+    let message = format!("{}: the override has ended{after}", whose(policy, key.as_deref()));
     Ok(Json(answer(message, &change)))
 }
 
@@ -129,5 +129,8 @@ pub(super) fn answer(message: String, change: &crate::Change) -> Value {
         "before": change.before,
         "after": change.after,
         "version": change.version,
+        "in_force_before": change.in_force_before,
+        "in_force_after": change.in_force_after,
+        "not_applied": change.not_applied,
     })
 }

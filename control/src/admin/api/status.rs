@@ -83,6 +83,7 @@ fn overrides(status: &OverridesStatus) -> Value {
         "version": status.version,
         "unheard_seconds": seconds(status.unheard),
         "restores": status.restores,
+        "undecided": status.undecided,
         "error": status.error,
     })
 }
