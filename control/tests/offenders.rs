@@ -26,6 +26,9 @@ fn counts_are_halved_each_minute_and_forgotten() {
     (0..9).for_each(|_| check(&offenders, &limiter, &policy, 42));
     let denied = || offenders.top("api", 1).first().map(|it| it.denied);
     assert_eq!(denied(), Some(8));
+    let revealing = offenders.clone().show_keys();
+    assert_eq!(revealing.clone().top("api", 1)[0].key, "42");
+    assert!(offenders.top("api", 1)[0].key.starts_with('#'));
     clock.advance(Duration::from_secs(60));
     assert_eq!(denied(), Some(4));
     check(&offenders, &limiter, &policy, 42);

@@ -3,10 +3,7 @@
 use std::{
     cell::Cell,
     hash::{BuildHasher, RandomState},
-    sync::{
-        Arc, OnceLock, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, OnceLock, Weak},
 };
 
 use plimsoll::{Clock, Decision, Key, OutcomeKind, SystemClock};
@@ -50,13 +47,15 @@ use crate::{OverrideError, Overrides, overrides::digest};
 /// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct Offenders(Arc<Kept>);
+pub struct Offenders {
+    kept: Arc<Kept>,
+    shows_keys: bool,
+}
 
 #[derive(Debug)]
 struct Kept {
     capacity: usize,
     clock: Arc<dyn Clock>,
-    show_keys: AtomicBool,
     policies: PolicyCounts,
     fleet: OnceLock<Shared>,
 }
@@ -94,21 +93,20 @@ impl Offenders {
     /// Creates counts that are halved by this clock.
     #[must_use]
     pub fn with_clock(capacity: usize, clock: impl Clock) -> Self {
-        Self(Arc::new(Kept {
+        let kept = Arc::new(Kept {
             capacity: capacity.clamp(1, 10_000),
             clock: Arc::new(clock),
-            show_keys: AtomicBool::new(false),
             policies: PolicyCounts::default(),
             fleet: OnceLock::new(),
-        }))
+        });
+        Self { kept, shows_keys: false }
     }
 
-    /// Shows keys in the clear, as [`Key::display_revealed`] prints them. The default is a digest such as
-    /// `#1f2e3d4c`.
+    /// Returns a handle that shows and reports keys in the clear, as [`Key::display_revealed`] prints them. Clones
+    /// of it do so too, and other handles do not: they show a digest such as `#1f2e3d4c`.
     #[must_use]
     pub fn show_keys(self) -> Self {
-        self.0.show_keys.store(true, Ordering::Relaxed);
-        self
+        Self { shows_keys: true, ..self }
     }
 
     /// Counts a decision. Call it from
@@ -149,8 +147,9 @@ impl Offenders {
     ///
     /// Panics outside of a tokio runtime.
     pub fn share(&self, overrides: &Overrides) {
-        self.0.fleet.get_or_init(|| {
-            let task = tokio::spawn(report(Arc::downgrade(&self.0))).abort_handle();
+        self.kept.fleet.get_or_init(|| {
+            let task =
+                tokio::spawn(report(Arc::downgrade(&self.kept), self.shows_keys)).abort_handle();
             Shared { fleet: Fleet::new(overrides), task }
         });
     }
@@ -186,7 +185,7 @@ impl Offenders {
 
     async fn of_fleet(&self, policy: &str) -> Result<Vec<Offender>, OverrideError> {
         let offenders = self.offenders(policy);
-        match self.0.fleet.get() {
+        match self.kept.fleet.get() {
             Some(shared) => shared.fleet.add_others(policy, offenders).await,
             None => Ok(offenders),
         }
@@ -213,11 +212,11 @@ impl Offenders {
                     counts.spent.add(key, spent);
                 }
             };
-            if self.0.policies.with(policy, add).is_none() {
-                self.0
+            if self.kept.policies.with(policy, add).is_none() {
+                self.kept
                     .policies
-                    .add(policy, Self::MAX_POLICIES, || Counts::new(self.0.capacity, minute));
-                self.0.policies.with(policy, add);
+                    .add(policy, Self::MAX_POLICIES, || Counts::new(self.kept.capacity, minute));
+                self.kept.policies.with(policy, add);
             }
         }
     }
@@ -225,7 +224,7 @@ impl Offenders {
     /// Returns all keys of a policy that have counts.
     fn offenders(&self, policy: &str) -> Vec<Offender> {
         let minute = self.minute();
-        let by_key = self.0.policies.with(policy, |counts| {
+        let by_key = self.kept.policies.with(policy, |counts| {
             counts.halve_until(minute);
             counts.by_key()
         });
@@ -243,16 +242,16 @@ impl Offenders {
             reported.extend(first(others, REPORTED, by_units));
             (name, reported)
         };
-        let of_policies = self.0.policies.names().into_iter().map(of_policy);
+        let of_policies = self.kept.policies.names().into_iter().map(of_policy);
         of_policies.filter(|(_, reported)| !reported.is_empty()).collect()
     }
 
     fn minute(&self) -> u64 {
-        self.0.clock.now().as_micros() / 60_000_000
+        self.kept.clock.now().as_micros() / 60_000_000
     }
 
     pub(crate) fn shown(&self, key: &Key) -> String {
-        if self.0.show_keys.load(Ordering::Relaxed) {
+        if self.shows_keys {
             return key.display_revealed().to_string();
         }
         digest(key)
@@ -260,12 +259,13 @@ impl Offenders {
 }
 
 /// Reports the counts until their handles are dropped.
-async fn report(kept: Weak<Kept>) {
+async fn report(kept: Weak<Kept>, shows_keys: bool) {
     loop {
         sleep(LASTS / 3).await;
-        let Some(offenders) = kept.upgrade().map(Offenders) else { return };
+        let Some(kept) = kept.upgrade() else { return };
+        let offenders = Offenders { kept, shows_keys };
         let report = offenders.report();
-        if let Some(shared) = offenders.0.fleet.get().filter(|_| !report.is_empty()) {
+        if let Some(shared) = offenders.kept.fleet.get().filter(|_| !report.is_empty()) {
             // The next report has the same counts.
             let _ = shared.fleet.report(&report).await;
         }
@@ -293,7 +293,11 @@ fn random() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::HashSet, thread};
+    use std::{
+        collections::HashSet,
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
 
     use plimsoll::{Limiter, Policy};
 

@@ -1,10 +1,6 @@
 //! The handle to the overrides.
 
-use std::{
-    fmt,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use plimsoll::{Clock, Limiter, SystemClock};
 
@@ -16,7 +12,7 @@ use super::{
     entry::{check_author, field, find},
     error::MAX_OVERRIDES,
     memory::MemoryAudit,
-    names::find_field,
+    names::{find_field, shown_key},
     redis::RedisBackend,
     shared::{Backend, Shared},
     tasks::Tasks,
@@ -30,6 +26,7 @@ use crate::Registry;
 pub struct Overrides {
     shared: Arc<Shared>,
     tasks: Arc<Tasks>,
+    shows_keys: bool,
 }
 
 /// The condition in which this process follows the overrides. [`Overrides::status`] returns it.
@@ -95,7 +92,7 @@ impl Overrides {
         shared.measure();
         let tasks = Tasks::default();
         tasks.start(&shared);
-        Ok(Self { shared, tasks: Arc::new(tasks) })
+        Ok(Self { shared, tasks: Arc::new(tasks), shows_keys: false })
     }
 
     /// Creates overrides of this process alone. They are lost when it ends.
@@ -110,15 +107,14 @@ impl Overrides {
         let backend = Backend::Memory(MemoryAudit::default());
         let target = Target { registry, limiter };
         let shared = Arc::new(Shared::new(target, backend, Arc::new(clock)));
-        Self { shared, tasks: Arc::default() }
+        Self { shared, tasks: Arc::default(), shows_keys: false }
     }
 
-    /// Shows keys as operators write them, in lists and in audit entries from now on. The default is a
-    /// digest such as `#1f2e3d4c`.
+    /// Returns a handle that shows keys as operators write them, in its lists and in the audit entries of its
+    /// changes. Clones of it do so too, and other handles do not: they show a digest such as `#1f2e3d4c`.
     #[must_use]
     pub fn show_keys(self) -> Self {
-        self.shared.show_keys.store(true, Ordering::Relaxed);
-        self
+        Self { shows_keys: true, ..self }
     }
 
     /// Sets an override, and applies it in this process. It replaces the override that the policy or key
@@ -136,7 +132,7 @@ impl Overrides {
         let field = field(policy.policy().name(), key.as_ref());
         let mut entry = AuditEntry::new(AuditAction::Set, &new.by, &new.reason);
         (entry.policy, entry.until) = (Some(new.policy.clone()), new.until);
-        entry.key = new.key.clone().map(|key| shared.shown_key(&new.policy, key));
+        entry.key = new.key.clone().map(|key| self.shown_key(&new.policy, key));
         entry.after = Some(new.kind.to_string());
         let change = shared.set(&field, &new, entry).await?;
         Ok(self.applied(&new.policy, &field, change).await)
@@ -173,7 +169,7 @@ impl Overrides {
         let key = known.map_or_else(|| key.map(Into::into), |known| known.key);
         let mut entry = AuditEntry::new(AuditAction::Remove, by, reason);
         entry.policy = Some(policy.into());
-        entry.key = key.map(|key| shared.shown_key(policy, key));
+        entry.key = key.map(|key| self.shown_key(policy, key));
         let change = shared.remove(&field, entry).await?;
         Ok(self.applied(policy, &field, change).await)
     }
@@ -222,7 +218,7 @@ impl Overrides {
         check_author(&new.by, &new.reason)?;
         find(&self.shared.target.registry, &new.policy, new.key.as_deref())?;
         let mut entry = AuditEntry::new(new.action, new.by, new.reason);
-        entry.key = new.key.map(|key| self.shared.shown_key(&new.policy, key));
+        entry.key = new.key.map(|key| self.shown_key(&new.policy, key));
         entry.policy = Some(new.policy);
         (entry.before, entry.after) = (new.before, new.after);
         match &self.shared.backend {
@@ -270,8 +266,13 @@ impl Overrides {
         InForce::under(registered.as_ref(), of_policy.as_ref(), entry)
     }
 
+    /// Returns the form of a key that this handle shows.
+    fn shown_key(&self, policy: &str, text: String) -> String {
+        if self.shows_keys { text } else { shown_key(&self.shared.target.registry, policy, &text) }
+    }
+
     fn shown(&self, mut entry: Override) -> Override {
-        entry.key = entry.key.map(|key| self.shared.shown_key(&entry.policy, key));
+        entry.key = entry.key.map(|key| self.shown_key(&entry.policy, key));
         entry
     }
 }
@@ -393,6 +394,18 @@ mod tests {
                 (AuditAction::Set, None, Some("5/min"), "a test"),
             ]
         );
+    }
+
+    #[tokio::test]
+    async fn a_handle_that_shows_keys_changes_no_other_one() {
+        let Service { overrides, .. } = service();
+        let revealing = overrides.clone().show_keys();
+        revealing.set(new(Some("42"), quota("5/min"), None)).await.unwrap();
+        assert_eq!(revealing.clone().list()[0].key.as_deref(), Some("42"));
+        assert_eq!(overrides.list()[0].key, Some(digest(&42.into())));
+        overrides.remove("api", Some("42"), "dora", "done").await.unwrap();
+        let keys: Vec<_> = overrides.audit(2).await.unwrap().into_iter().map(|it| it.key).collect();
+        assert_eq!(keys, [Some(digest(&42.into())), Some("42".into())]);
     }
 
     #[tokio::test]

@@ -2,10 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -18,7 +15,6 @@ use super::{
     entry::new_entry,
     known::Known,
     memory::MemoryAudit,
-    names::shown_key,
     redis::{Changed, RedisBackend},
     report,
 };
@@ -37,7 +33,6 @@ pub(super) struct Shared {
     known: Mutex<Known>,
     applied: tokio::sync::Mutex<Applied>,
     turn: tokio::sync::Mutex<()>,
-    pub(super) show_keys: AtomicBool,
 }
 
 /// The place that keeps the overrides.
@@ -60,7 +55,6 @@ impl Shared {
             known: Mutex::new(Known { heard_micros, ..Known::default() }),
             applied: tokio::sync::Mutex::default(),
             turn: tokio::sync::Mutex::default(),
-            show_keys: AtomicBool::new(false),
         }
     }
 
@@ -277,13 +271,5 @@ impl Shared {
             let unheard = self.unheard(&self.known());
             report::unheard(unheard);
         }
-    }
-
-    /// Returns the form of a key that may be shown.
-    pub(super) fn shown_key(&self, policy: &str, text: String) -> String {
-        if self.show_keys.load(Ordering::Relaxed) {
-            return text;
-        }
-        shown_key(&self.target.registry, policy, &text)
     }
 }
