@@ -4,9 +4,10 @@
 //! `cargo bench -p plimsoll-control --features admin --bench cost`
 //!
 //! Each row has the time of one call with them and of one without, in nanoseconds, and the median of the ratios
-//! of rounds that alternate, with its quartiles. Below the bar is the promise: a check under a policy with
-//! overrides and the sketch takes at most 1.05 times as long. Rows without a bar are shown, not judged: a denial
-//! is always counted, and an admitted check in one of 64 cases.
+//! of rounds that alternate, with its quartiles. The bar is the promise: an admitted check under a policy with
+//! overrides and the sketch takes at most 1.05 times as long. Rows without a bar are shown, not judged: each
+//! denial is counted, but only one in 64 admitted checks, and the activity counts all. `control/README.md` has
+//! the figures.
 
 #[path = "../../benches/support/mod.rs"]
 mod support;
