@@ -15,11 +15,12 @@ use axum::{
 use http::{Request, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
-use plimsoll::{Limiter, Policy};
+use plimsoll::{Key, Limiter, Policy, RedisStore};
 use plimsoll_control::{
     KeyType, NewOverride, Offenders, OverrideKind, Overrides, Registry, Source,
     admin::{self, Access, Activity, AdminConfig, Operator, Role},
 };
+use plimsoll_testing::servers::Server;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
@@ -61,7 +62,11 @@ fn service() -> Service {
 }
 
 fn service_with(access: Access) -> Service {
-    let (registry, limiter) = (Registry::default(), Limiter::in_memory());
+    service_of(Limiter::in_memory(), access)
+}
+
+fn service_of(limiter: Limiter, access: Access) -> Service {
+    let registry = Registry::default();
     let demo = Policy::new("demo", "2/min").unwrap();
     registry.register(demo.clone(), Source::Code, KeyType::Text).unwrap();
     let rows = Policy::new("rows", "5/min").unwrap();
@@ -101,11 +106,16 @@ impl Service {
     }
 
     /// Spends a unit of a key under `demo`, as a request would.
-    async fn spend(&self, key: &str) -> bool {
+    async fn spend(&self, key: impl Into<Key>) -> bool {
         let decision = self.limiter.check(self.demo.charge(key, 1)).await.unwrap();
         self.activity.record(&decision);
         decision.is_allowed()
     }
+}
+
+/// Writes a text for the query of a URL.
+fn encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02x}")).collect()
 }
 
 async fn reply(response: Response) -> Reply {
@@ -259,6 +269,88 @@ async fn a_key_is_reset_blocked_and_unblocked() {
     assert_eq!(actions, ["unblock", "reset", "remove", "set", "remove", "set", "reset", "reset"]);
 }
 
+/// What the page shows is pasted into the lookup.
+#[tokio::test]
+async fn a_key_that_is_shown_is_looked_up_again() {
+    let service = service();
+    let keys = [Key::ANONYMOUS, "anonymous".into(), "42".into(), "#1f2e3d4c".into(), "a,\n".into()];
+    for key in keys.iter().chain([&Key::from(b"\xff")]) {
+        while service.spend(*key).await {}
+    }
+    let offenders = service.get("offenders?policy=demo").await;
+    assert_eq!(offenders.as_array().unwrap().len(), keys.len() + 1);
+    for offender in offenders.as_array().unwrap() {
+        let shown = offender["key"].as_str().unwrap();
+        let found = service.get(&format!("keys?key={}", encoded(shown))).await;
+        assert_eq!(found["standings"][0]["remaining"], 0, "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_digest_is_not_looked_up_as_a_key() {
+    let service = service();
+    let long = Key::from("x".repeat(47)).display_revealed().to_string();
+    for digest in ["#1f2e3d4c", &long] {
+        let reply = service.ask("GET", &format!("keys?key={}", encoded(digest)), READ, "").await;
+        let detail = reply.body["detail"].as_str().unwrap_or_default();
+        assert_eq!(reply.status, 422);
+        assert!(detail.contains("digest") && detail.contains("show_keys"), "{detail}");
+        let of = json!({ "policy": "demo", "key": digest, "quota": "9/min", "reason": "x" });
+        let reply = service.change("PUT", "overrides", of).await;
+        assert_eq!(reply.status, 422, "{}", reply.body);
+        for path in ["reset", "block", "unblock"] {
+            let of = json!({ "policy": "demo", "key": digest, "reason": "x" });
+            let reply = service.change("POST", path, of).await;
+            let detail = reply.body["detail"].as_str().unwrap_or_default();
+            assert!(reply.status == 422 && detail.contains("digest"), "{path}: {detail}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_the_audit_log_would_refuse_changes_nothing() {
+    let long_name =
+        service_with(Access::custom(|_| Some(Operator::new(&"n".repeat(129), Role::Write))));
+    for (service, key, reason) in [
+        (service(), "alice".to_owned(), "é".repeat(501)),
+        (service(), "k".repeat(1_025), "a test".to_owned()),
+        (long_name, "alice".to_owned(), "a test".to_owned()),
+    ] {
+        while service.spend(&*key).await {}
+        let charge = || service.demo.charge(&key, 1);
+        service.limiter.block(charge(), Duration::from_secs(60)).await.unwrap();
+        for path in ["reset", "unblock"] {
+            let of = json!({ "policy": "demo", "key": key, "reason": reason });
+            let reply = service.change("POST", path, of).await;
+            assert_eq!(reply.status, 422, "{path}: {}", reply.body);
+            let standing = service.limiter.peek(charge()).await.unwrap();
+            assert!(!standing.is_allowed(), "{path} was done");
+        }
+        assert_eq!(service.overrides.audit(10).await.unwrap(), []);
+    }
+    let reason = "é".repeat(500);
+    let of = json!({ "policy": "demo", "key": "alice", "reason": reason });
+    let reply = service().change("POST", "reset", of).await;
+    assert_eq!((reply.status.as_u16(), &reply.body["audited"]), (200, &json!(true)));
+}
+
+#[tokio::test]
+async fn a_change_without_an_answer_of_the_store_is_in_the_audit_log() {
+    let mut redis = Server::start();
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let service = service_of(Limiter::new(store), Access::tokens().write("alice", "write-token"));
+    assert!(service.spend("alice").await);
+    redis.kill();
+    for path in ["reset", "unblock"] {
+        let of = json!({ "policy": "demo", "key": "alice", "reason": "a test" });
+        let reply = service.change("POST", path, of).await;
+        assert_eq!(reply.status, 503, "{path}: {}", reply.body);
+        let audit = service.overrides.audit(10).await.unwrap();
+        assert_eq!(audit[0].action.to_string(), path);
+        assert!(audit[0].after.as_deref().unwrap().starts_with("unknown"), "{audit:?}");
+    }
+}
+
 #[tokio::test]
 async fn mistakes_say_what_is_allowed() {
     let service = service();
@@ -275,7 +367,7 @@ async fn mistakes_say_what_is_allowed() {
             "overrides",
             json!({ "policy": "demo", "quota": "5/min", "reason": " " }),
             422,
-            "1 to 500",
+            "1 to 1000",
         ),
         ("POST", "reset", json!({ "policy": "dem", "key": "x", "reason": "x" }), 404, "demo, rows"),
         (
@@ -321,8 +413,7 @@ async fn a_long_body_and_a_strange_key_do_no_harm() {
     for key in ["<script>alert(1)</script>", "\"'`", "\u{0}\u{7f}", "日本", "../../", "%00", ","]
     {
         while service.spend(key).await {}
-        let encoded: String = key.bytes().map(|byte| format!("%{byte:02x}")).collect();
-        let found = service.get(&format!("keys?key={encoded}")).await;
+        let found = service.get(&format!("keys?key={}", encoded(key))).await;
         assert_eq!(found["key"], key);
         assert_eq!(found["standings"][0]["remaining"], 0);
         assert!(found["standings"][1]["no_data"].as_str().unwrap().contains("an integer"));

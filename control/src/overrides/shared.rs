@@ -226,7 +226,13 @@ impl Shared {
         };
         let mut of_policy = entries.iter().filter(|(_, entry)| entry.policy == policy);
         let by_digest = of_policy.find(|(_, entry)| has_digest(entry));
-        by_digest.map(|(field, _)| field.clone()).ok_or(OverrideError::NotFound).or(by_key)
+        by_digest.map(|(field, _)| field.clone()).map_or_else(
+            || match by_key {
+                Err(OverrideError::Key(error)) if error.is_digest() => Err(OverrideError::NotFound),
+                other => other,
+            },
+            Ok,
+        )
     }
 
     /// Returns the form of a key that may be shown.

@@ -22,8 +22,8 @@ const MAX_DISCARDED: usize = 4 * 1_024 * 1_024;
 /// The time for reading a body.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The longest reason, in characters.
-const MAX_REASON: usize = 500;
+/// The longest reason, in bytes: the one that the audit log takes.
+const MAX_REASON: usize = 1_000;
 
 /// A change that an operator asks for.
 pub(in crate::admin) struct Change<T>(pub(in crate::admin) T);
@@ -50,10 +50,10 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Change<T> {
 /// Returns the reason of a change, without spaces around it.
 pub(super) fn reason(text: &str) -> Result<&str, Problem> {
     let text = text.trim();
-    let length = text.chars().count();
+    let length = text.len();
     if length == 0 || length > MAX_REASON {
-        let detail = format!("The reason has {length} characters");
-        return Err(Problem::invalid(detail, format!("1 to {MAX_REASON} characters")));
+        let detail = format!("The reason has {length} bytes");
+        return Err(Problem::invalid(detail, format!("1 to {MAX_REASON} bytes")));
     }
     Ok(text)
 }

@@ -8,7 +8,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::lookup;
-use crate::admin::{config::Shared, problem::Problem};
+use crate::{
+    KeyType,
+    admin::{config::Shared, problem::Problem},
+};
 
 #[derive(Deserialize)]
 pub(in crate::admin) struct OfKey {
@@ -23,6 +26,12 @@ pub(in crate::admin) async fn key(
     let Ok(Query(OfKey { key: text })) = query else {
         return Err(Problem::invalid("The request names no key", "the parameter \"key\""));
     };
+    // A digest is no key under any policy.
+    if let Err(error) = KeyType::Text.parse(&text)
+        && error.is_digest()
+    {
+        return Err(lookup::digest(&error));
+    }
     let mut standings = Vec::new();
     for registered in shared.registry.policies() {
         let key = lookup::key(&registered, &text);

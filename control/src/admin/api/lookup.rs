@@ -6,7 +6,10 @@ use http::StatusCode;
 use plimsoll::{Algorithm, Decision, Key, Limiter, Outcome};
 use serde_json::{Value, json};
 
-use crate::{Registered, Registry, admin::problem::Problem};
+use crate::{
+    KeyTypeError, Registered, Registry,
+    admin::problem::{Problem, capitalized},
+};
 
 /// The longest key that an operator may write, in bytes.
 const MAX_KEY_BYTES: usize = 4_096;
@@ -30,13 +33,18 @@ pub(super) fn key(registered: &Registered, text: &str) -> Result<Key, Problem> {
         let detail = format!("The key has {} bytes", text.len());
         return Err(Problem::invalid(detail, format!("at most {MAX_KEY_BYTES} bytes")));
     }
-    let key = registered.keys().parse(text);
-    key.map_err(|error| {
-        Problem::invalid(
+    registered.keys().parse(text).map_err(|error| match error.is_digest() {
+        true => digest(&error),
+        false => Problem::invalid(
             format!("{error}, under the policy {:?}", registered.policy().name()),
             registered.keys().to_string(),
-        )
+        ),
     })
+}
+
+/// Returns the problem of a digest, which is shown in the place of a key.
+pub(super) fn digest(error: &KeyTypeError) -> Problem {
+    Problem::invalid(capitalized(&error.to_string()), "a key, which has no digest")
 }
 
 /// Returns the standing of a key under a policy.
