@@ -119,15 +119,9 @@ fn tuple(types: &[KeyType], text: &str) -> Result<Key, Refused> {
     key_of_parts(&keys?).ok_or(Refused::Form)
 }
 
-/// Returns the first key, or else whether the text is a digest.
+/// Returns the first key. A text with a digest is none of another type.
 fn first(mut found: impl Iterator<Item = Result<Key, Refused>>) -> Result<Key, Refused> {
-    found
-        .try_fold(Refused::Form, |refused, it| match it {
-            Ok(key) => Err(key),
-            Err(Refused::Digest) => Ok(Refused::Digest),
-            Err(Refused::Form) => Ok(refused),
-        })
-        .map_or_else(Ok, Err)
+    found.find(|it| !matches!(it, Err(Refused::Form))).unwrap_or(Err(Refused::Form))
 }
 
 /// Returns the key of these parts, or `None` for none or too many.

@@ -8,6 +8,7 @@ use axum::{
 };
 use http::{HeaderMap, StatusCode, header::CONTENT_TYPE};
 use serde::de::DeserializeOwned;
+use serde_json::error::Category;
 use tokio::time::timeout;
 
 use crate::admin::problem::Problem;
@@ -41,8 +42,11 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Change<T> {
             let detail = format!("The body took longer than {PATIENCE:?}");
             Problem::new(StatusCode::REQUEST_TIMEOUT, "Too slow", detail)
         })??;
-        serde_json::from_slice(&text).map(Self).map_err(|error| {
-            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "Not allowed", error.to_string())
+        serde_json::from_slice(&text).map(Self).map_err(|error| match error.classify() {
+            Category::Data => {
+                Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "Not allowed", error.to_string())
+            }
+            _ => Problem::new(StatusCode::BAD_REQUEST, "Malformed", error.to_string()),
         })
     }
 }

@@ -1,19 +1,18 @@
 //! Changes of one key: reset, block and unblock.
 
 use axum::{Extension, Json, extract::State};
-use plimsoll::Key;
+use plimsoll::{Effect, Key};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
     body::{self, Change},
     lookup,
-    overrides::{Until, answer, until, whose},
+    overrides::{Changed, Until, changed, until, whose},
 };
 use crate::{
     AuditAction, NewAuditEntry, NewOverride, OverrideError, OverrideKind, Registered,
     admin::{Operator, config::Shared, problem::Problem},
-    overrides::digest,
 };
 
 /// A change of a key.
@@ -33,6 +32,7 @@ pub(in crate::admin) struct Block {
     key: String,
     reason: String,
     until: Option<Until>,
+    version: Option<u64>,
 }
 
 /// Forgets what a key has spent under a policy, and lifts a block.
@@ -70,7 +70,7 @@ pub(in crate::admin) async fn block(
     State(shared): State<Shared>,
     Extension(operator): Extension<Operator>,
     Change(block): Change<Block>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Changed, Problem> {
     let new = NewOverride {
         policy: block.policy.clone(),
         key: Some(block.key.clone()),
@@ -78,11 +78,10 @@ pub(in crate::admin) async fn block(
         until: until(block.until)?,
         by: operator.name().into(),
         reason: body::reason(&block.reason)?.into(),
-        version: None,
+        version: block.version,
     };
-    let change = shared.overrides.set(new).await?;
     let message = format!("{}: blocked", whose(&block.policy, Some(&block.key)));
-    Ok(Json(answer(message, &change)))
+    changed(shared.overrides.set(new).await, |_| message)
 }
 
 /// Lifts a block.
@@ -139,9 +138,7 @@ async fn end_block(
     entry: &NewAuditEntry,
 ) -> Result<bool, Problem> {
     let policy = registered.policy().name();
-    let is_key = |text: &str| {
-        text == digest(&key) || registered.keys().parse(text).is_ok_and(|it| it == key)
-    };
+    let is_key = |text: &str| lookup::is_key(registered, text, &key);
     let block = shared.overrides.list().into_iter().find(|it| {
         it.policy == policy
             && it.kind == OverrideKind::Block
@@ -150,7 +147,7 @@ async fn end_block(
     let Some(block) = block else { return Ok(false) };
     let key = block.key.as_deref();
     match shared.overrides.remove(policy, key, &entry.by, &entry.reason).await {
-        Ok(_) => Ok(true),
+        Ok(_) | Err(OverrideError::NotApplied { .. }) => Ok(true),
         Err(OverrideError::NotFound) => Ok(false),
         Err(error) => Err(error.into()),
     }
@@ -169,7 +166,10 @@ async fn made(
     };
     let after = Some("unknown: the store did not answer".into());
     record(shared, NewAuditEntry { after, ..entry.clone() }, &mut String::new()).await;
-    Err(error.into())
+    Err(match error.effect() {
+        Effect::Unknown => Problem::late(error),
+        _ => error.into(),
+    })
 }
 
 /// Adds an entry to the audit log. If it does not answer, the message and the log of the process say so,

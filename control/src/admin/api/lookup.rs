@@ -7,8 +7,9 @@ use plimsoll::{Algorithm, Decision, Key, Limiter, Outcome};
 use serde_json::{Value, json};
 
 use crate::{
-    KeyTypeError, Registered, Registry,
+    KeyTypeError, Override, Registered, Registry,
     admin::problem::{Problem, capitalized},
+    overrides,
 };
 
 /// The longest key that an operator may write, in bytes.
@@ -101,6 +102,26 @@ async fn other_algorithm(
         }
     }
     Ok(None)
+}
+
+/// Returns the version of the override of a policy, or of a key under it, or 0 if there is none.
+pub(super) fn override_version(
+    overrides: &[Override],
+    registered: &Registered,
+    key: Option<&Key>,
+) -> u64 {
+    let of_policy = overrides.iter().filter(|it| it.policy == registered.policy().name());
+    let found = of_policy.into_iter().find(|it| match (&it.key, key) {
+        (Some(text), Some(key)) => is_key(registered, text, key),
+        (None, None) => true,
+        _ => false,
+    });
+    found.map_or(0, |it| it.version)
+}
+
+/// Returns whether a key is the one that a list of overrides shows.
+pub(super) fn is_key(registered: &Registered, shown: &str, key: &Key) -> bool {
+    shown == overrides::digest(key) || registered.keys().parse(shown).is_ok_and(|it| it == *key)
 }
 
 pub(super) fn seconds(duration: Duration) -> f64 {

@@ -1,4 +1,4 @@
-//! The keys that are denied most, and the audit log.
+//! The keys that are denied most or spend most, and the audit log.
 
 use axum::{
     Json,
@@ -21,6 +21,17 @@ pub(in crate::admin) struct OfPolicy {
     count: Option<usize>,
     #[serde(default)]
     scope: Scope,
+    #[serde(default)]
+    by: Order,
+}
+
+/// The order of the keys.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Order {
+    #[default]
+    Denied,
+    Spent,
 }
 
 /// The processes whose keys are counted.
@@ -38,23 +49,26 @@ pub(in crate::admin) struct Newest {
     count: Option<usize>,
 }
 
-/// Returns the keys that are denied most under a policy, and what they spend.
+/// Returns the keys that are denied most under a policy, or those that spend most.
 pub(in crate::admin) async fn offenders(
     State(shared): State<Shared>,
     query: Result<Query<OfPolicy>, QueryRejection>,
 ) -> Result<Json<Vec<Offender>>, Problem> {
-    let Ok(Query(OfPolicy { policy, count, scope })) = query else {
-        let allowed = "the parameter \"policy\", and optionally \"count\" and \"scope\", which is fleet or \
-                       process";
+    let Ok(Query(OfPolicy { policy, count, scope, by })) = query else {
+        let allowed = "the parameter \"policy\", and optionally \"count\", \"scope\", which is fleet or \
+                       process, and \"by\", which is denied or spent";
         return Err(Problem::invalid("The request names no policy, or a value is wrong", allowed));
     };
     lookup::policy(&shared.registry, &policy)?;
     let count = count.unwrap_or(20).min(MAX_ENTRIES);
     let offenders = shared.activity.offenders();
-    Ok(Json(match scope {
-        Scope::Fleet => offenders.top_of_fleet(&policy, count).await.map_err(Problem::of_read)?,
-        Scope::Process => offenders.top(&policy, count),
-    }))
+    let of_fleet = match (scope, by) {
+        (Scope::Process, Order::Denied) => return Ok(Json(offenders.top(&policy, count))),
+        (Scope::Process, Order::Spent) => return Ok(Json(offenders.top_spenders(&policy, count))),
+        (Scope::Fleet, Order::Denied) => offenders.top_of_fleet(&policy, count).await,
+        (Scope::Fleet, Order::Spent) => offenders.top_spenders_of_fleet(&policy, count).await,
+    };
+    of_fleet.map(Json).map_err(Problem::of_read)
 }
 
 /// Returns the newest entries of the audit log, the newest first.

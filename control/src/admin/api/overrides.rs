@@ -1,6 +1,7 @@
 //! Overrides: a quota of a policy, or of one key under it, for a time.
 
 use axum::{Extension, Json, extract::State};
+use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -9,7 +10,7 @@ use super::{
     lookup,
 };
 use crate::{
-    NewOverride, Override, OverrideKind,
+    NewOverride, Override, OverrideError, OverrideKind, Registered,
     admin::{
         Operator,
         config::Shared,
@@ -58,9 +59,10 @@ pub(in crate::admin) async fn set_override(
     State(shared): State<Shared>,
     Extension(operator): Extension<Operator>,
     Change(set): Change<Set>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Changed, Problem> {
     let registered = lookup::policy(&shared.registry, &set.policy)?;
     let kind = match set.quota.trim() {
+        "off" if !registered.has_switch() => return Err(no_switch(&registered)),
         "off" => OverrideKind::Off,
         text => OverrideKind::Quota(text.parse().map_err(|error: plimsoll::Error| {
             Problem::invalid(
@@ -80,14 +82,25 @@ pub(in crate::admin) async fn set_override(
         version: set.version,
     };
     let before = registered.policy().quota();
-    let change = shared.overrides.set(new).await?;
     let now = match kind {
         OverrideKind::Off => "off".to_owned(),
         _ => set.quota,
     };
-    let was = change.before.as_ref().map_or_else(|| before.to_string(), |it| it.kind.to_string());
-    let message = format!("{}: {now}, before {was}", whose(&policy, key.as_deref()));
-    Ok(Json(answer(message, &change)))
+    changed(shared.overrides.set(new).await, |replaced| {
+        let was = replaced.map_or_else(|| before.to_string(), |it| it.kind.to_string());
+        format!("{}: {now}, before {was}", whose(&policy, key.as_deref()))
+    })
+}
+
+/// Returns the problem of a policy that stays on, because no rule asks whether it is switched off.
+fn no_switch(registered: &Registered) -> Problem {
+    let name = registered.policy().name();
+    let detail = format!(
+        "The policy {name:?} cannot be switched off, because no rule asks whether it is: its rules come from \
+         the program, or it is on trial"
+    );
+    let allowed = "a higher quota; or in the program, `Rule::only` with `Registered::switch`";
+    Problem::invalid(detail, allowed)
 }
 
 /// Ends an override.
@@ -95,15 +108,15 @@ pub(in crate::admin) async fn remove_override(
     State(shared): State<Shared>,
     Extension(operator): Extension<Operator>,
     Change(remove): Change<Remove>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Changed, Problem> {
     let Remove { policy, key, reason } = &remove;
     let registered = lookup::policy(&shared.registry, policy)?;
     let reason = body::reason(reason)?;
-    let change = shared.overrides.remove(policy, key.as_deref(), operator.name(), reason).await?;
-    let quota = registered.policy().quota();
-    let message =
-        format!("{}: the override has ended, {quota} is in force", whose(policy, key.as_deref()));
-    Ok(Json(answer(message, &change)))
+    let removed = shared.overrides.remove(policy, key.as_deref(), operator.name(), reason).await;
+    changed(removed, |_| {
+        let (whose, quota) = (whose(policy, key.as_deref()), registered.policy().quota());
+        format!("{whose}: the override has ended, {quota} is in force")
+    })
 }
 
 /// Reads the end of an override.
@@ -123,11 +136,29 @@ pub(super) fn whose(policy: &str, key: Option<&str>) -> String {
     key.map_or_else(|| policy.to_owned(), |key| format!("{key} under {policy}"))
 }
 
-pub(super) fn answer(message: String, change: &crate::Change) -> Value {
-    json!({
-        "message": message,
+/// The status and the body of the answer to a change.
+pub(in crate::admin) type Changed = (StatusCode, Json<Value>);
+
+/// Returns the answer to a change. The message is made from the override that was there before.
+///
+/// The status is 202 if the change is stored, and this instance has not applied it yet.
+pub(super) fn changed(
+    result: Result<crate::Change, OverrideError>,
+    message: impl FnOnce(Option<&Override>) -> String,
+) -> Result<Changed, Problem> {
+    let change = match result {
+        Ok(change) => change,
+        Err(error @ OverrideError::NotApplied { .. }) => {
+            let message = capitalized(&error.to_string());
+            return Ok((StatusCode::ACCEPTED, Json(json!({ "message": message }))));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let answer = json!({
+        "message": message(change.before.as_ref()),
         "before": change.before,
         "after": change.after,
         "version": change.version,
-    })
+    });
+    Ok((StatusCode::OK, Json(answer)))
 }
