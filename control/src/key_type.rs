@@ -4,6 +4,8 @@ use std::{fmt, net::IpAddr, sync::Arc};
 
 use plimsoll::{Key, by::ClientIp};
 
+use crate::written::{self, Written};
+
 /// The type of the keys of a policy: how the text that an operator writes becomes the [`Key`] that a rule
 /// charges.
 ///
@@ -24,13 +26,14 @@ pub enum KeyType {
     Text,
     /// The name of an account: see [`Key::from_name`].
     Name,
-    /// An integer from `i64::MIN` to `u64::MAX`.
+    /// An integer of at most 128 bits.
     Integer,
     /// The address of a client. The key of an IPv6 address is that of its network.
     Address(ClientIp),
-    /// One key that all requests share. It is written `anonymous`, or as an empty text.
+    /// One key that all requests share. It is written as an empty text. Under every type, `anonymous` is this
+    /// key, which unidentified clients share.
     Anonymous,
-    /// A key of several parts, which are separated by commas.
+    /// A key of several parts, which are separated by commas: `acme, 42` or `(acme, 42)`.
     Tuple(Vec<KeyType>),
     /// The first of several types that the text has, such as an API key, or else an address.
     FirstOf(Vec<KeyType>),
@@ -50,48 +53,75 @@ pub type ParseKey = dyn Fn(&str) -> Option<Key> + Send + Sync;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyTypeError {
     text: String,
-    allowed: String,
+    /// The allowed form, or `None` for a digest.
+    allowed: Option<String>,
+}
+
+/// The reason why a text stands for no key.
+enum Refused {
+    /// It has another form.
+    Form,
+    /// It is the digest of a key.
+    Digest,
 }
 
 impl KeyType {
-    /// Returns the key that this text stands for.
+    /// Returns the key that this text stands for: as a client sends it, or as
+    /// [`Key::display_revealed`] shows it. A text in quotes is the text between them, so `"42"` is a text
+    /// also where numbers are allowed.
     ///
     /// # Errors
     ///
-    /// Returns an error that names the allowed form if the text does not have it.
+    /// Returns an error that names the allowed form if the text does not have it, or if the text is the digest
+    /// of a key.
     pub fn parse(&self, text: &str) -> Result<Key, KeyTypeError> {
-        self.find(text).ok_or_else(|| KeyTypeError { text: text.into(), allowed: self.to_string() })
+        self.find(text).map_err(|refused| KeyTypeError {
+            text: text.into(),
+            allowed: match refused {
+                Refused::Form => Some(self.to_string()),
+                Refused::Digest => None,
+            },
+        })
     }
 
-    fn find(&self, text: &str) -> Option<Key> {
-        match self {
-            Self::Text => Some(Key::from(text)),
-            Self::Name => Some(Key::from_name(text)),
-            Self::Integer => {
-                let number = text.parse::<u64>().map(Key::from);
-                number.or_else(|_| text.parse::<i64>().map(Key::from)).ok()
+    fn find(&self, text: &str) -> Result<Key, Refused> {
+        let written = Written::of(text);
+        let found = match (self, &written) {
+            (_, Written::Anonymous) => Some(Key::ANONYMOUS),
+            (_, Written::Digest) => return Err(Refused::Digest),
+            (Self::Text, Written::Bytes(key)) => Some(*key),
+            (Self::Text, Written::Quoted(text)) => Some(Key::from(text)),
+            (Self::Text, Written::Plain) => Some(Key::from(text)),
+            (Self::Name, Written::Quoted(text)) => Some(Key::from_name(text)),
+            (Self::Name, _) => Some(Key::from_name(text)),
+            (Self::Integer, _) => {
+                let number = text.parse::<u128>().map(Key::from);
+                number.or_else(|_| text.parse::<i128>().map(Key::from)).ok()
             }
-            Self::Address(source) => text.parse::<IpAddr>().ok().map(|address| source.key(address)),
-            Self::Anonymous => matches!(text, "" | "anonymous").then_some(Key::ANONYMOUS),
-            Self::Tuple(types) => tuple(types, text),
-            Self::FirstOf(types) => types.iter().find_map(|it| it.find(text)),
-            Self::Custom { parse, .. } => parse(text),
-        }
+            (Self::Address(source), _) => text.parse::<IpAddr>().ok().map(|it| source.key(it)),
+            (Self::Anonymous, _) => text.is_empty().then_some(Key::ANONYMOUS),
+            (Self::Tuple(types), _) => return tuple(types, text),
+            (Self::FirstOf(types), _) => return first(types.iter().map(|it| it.find(text))),
+            (Self::Custom { parse, .. }, Written::Quoted(text)) => parse(text),
+            (Self::Custom { parse, .. }, _) => parse(text),
+        };
+        found.ok_or(Refused::Form)
     }
 }
 
 /// The most parts of a tuple.
 pub(crate) const MAX_PARTS: usize = 4;
 
-fn tuple(types: &[KeyType], text: &str) -> Option<Key> {
-    // The last part may contain commas.
-    let texts: Vec<_> = text.splitn(types.len(), ',').collect();
-    if texts.len() != types.len() || types.len() > MAX_PARTS {
-        return None;
-    }
-    let parts: Option<Vec<_>> =
-        types.iter().zip(texts).map(|(kind, text)| kind.find(text.trim())).collect();
-    key_of_parts(&parts?)
+fn tuple(types: &[KeyType], text: &str) -> Result<Key, Refused> {
+    let parts = written::parts(text, types.len()).ok_or(Refused::Form)?;
+    let keys: Result<Vec<_>, _> =
+        types.iter().zip(parts).map(|(kind, text)| kind.find(text)).collect();
+    key_of_parts(&keys?).ok_or(Refused::Form)
+}
+
+/// Returns the first key. A text with a digest is none of another type.
+fn first(mut found: impl Iterator<Item = Result<Key, Refused>>) -> Result<Key, Refused> {
+    found.find(|it| !matches!(it, Err(Refused::Form))).unwrap_or(Err(Refused::Form))
 }
 
 /// Returns the key of these parts, or `None` for none or too many.
@@ -132,9 +162,26 @@ impl fmt::Debug for KeyType {
     }
 }
 
+impl KeyTypeError {
+    /// Returns whether the text is the digest of a key, such as `#1f2e3d4c`, or has one as a part.
+    #[must_use]
+    pub fn is_digest(&self) -> bool {
+        self.allowed.is_none()
+    }
+}
+
 impl fmt::Display for KeyTypeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the key is {:?}, allowed is {}", self.text, self.allowed)
+        match &self.allowed {
+            Some(allowed) => write!(f, "the key is {:?}, allowed is {allowed}", self.text),
+            None => write!(
+                f,
+                "{:?} is or has the digest of a key, from which the key cannot be computed: write the key as \
+                 clients send it, which lists have if `Offenders::show_keys` and `Overrides::show_keys` were \
+                 called",
+                self.text
+            ),
+        }
     }
 }
 
@@ -142,7 +189,11 @@ impl std::error::Error for KeyTypeError {}
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_testing::seed::property;
+    use proptest::{collection::vec, prelude::*, sample::select, strategy::Union};
+
     use super::*;
+    use crate::overrides::digest;
 
     #[test]
     fn an_operator_writes_the_key_that_a_rule_charges() {
@@ -165,5 +216,106 @@ mod tests {
         let either = KeyType::FirstOf(vec![KeyType::Integer, KeyType::Text]);
         assert_eq!(either.parse("7").unwrap(), Key::from(7));
         assert_eq!(either.parse("x").unwrap(), Key::from("x"));
+    }
+
+    /// Any key of a type, and whether its text was too long to be kept.
+    fn keys(kind: &KeyType) -> BoxedStrategy<Key> {
+        let texts = prop_oneof![
+            ".{0,12}",
+            "[a-z \"'\\\\(),#:0-9\n]{0,8}",
+            select(vec![
+                "anonymous",
+                "#1f2e3d4c",
+                "42",
+                "192.0.2.1",
+                "",
+                "bytes:ff",
+                "(a, b)",
+                "::1"
+            ])
+            .prop_map(str::to_owned),
+            "digest:[0-9a-f]{32}",
+        ];
+        let known = match kind {
+            KeyType::Text => {
+                prop_oneof![texts.prop_map(Key::from), vec(any::<u8>(), 0..9).prop_map(Key::from)]
+                    .boxed()
+            }
+            KeyType::Name => texts.prop_map(|text| Key::from_name(&text)).boxed(),
+            KeyType::Integer => {
+                prop_oneof![any::<u64>().prop_map(Key::from), any::<i128>().prop_map(Key::from)]
+                    .boxed()
+            }
+            KeyType::Address(source) => {
+                let source = source.clone();
+                any::<IpAddr>().prop_map(move |it| source.key(it)).boxed()
+            }
+            KeyType::Tuple(types) => types
+                .iter()
+                .map(keys)
+                .collect::<Vec<_>>()
+                .prop_map(|it| key_of_parts(&it).unwrap())
+                .boxed(),
+            KeyType::FirstOf(types) => Union::new(types.iter().map(keys)).boxed(),
+            KeyType::Anonymous | KeyType::Custom { .. } => Just(Key::ANONYMOUS).boxed(),
+        };
+        prop_oneof![9 => known, 1 => Just(Key::ANONYMOUS)].boxed()
+    }
+
+    #[test]
+    fn a_key_that_is_shown_is_found_again_or_is_a_digest() {
+        let address = || KeyType::Address(ClientIp::peer());
+        for kind in [
+            KeyType::Text,
+            KeyType::Name,
+            KeyType::Integer,
+            address(),
+            KeyType::Anonymous,
+            KeyType::Tuple(vec![KeyType::Text, KeyType::Text]),
+            KeyType::Tuple(vec![KeyType::Text, address(), KeyType::Integer]),
+            KeyType::Tuple(vec![
+                KeyType::Tuple(vec![KeyType::Text, KeyType::Integer]),
+                KeyType::Name,
+            ]),
+            KeyType::FirstOf(vec![address(), KeyType::Text]),
+            KeyType::FirstOf(vec![
+                KeyType::Integer,
+                KeyType::Tuple(vec![KeyType::Text, KeyType::Text]),
+                KeyType::Text,
+            ]),
+        ] {
+            let name = format!("keys that are shown, {kind}");
+            property(&name, ProptestConfig::with_cases(500), keys(&kind), |key| {
+                let shown = key.display_revealed().to_string();
+                match kind.parse(&shown) {
+                    Ok(found) => prop_assert_eq!(found, key, "{}", shown),
+                    Err(error) => {
+                        prop_assert!(
+                            error.is_digest() && shown.contains("digest:"),
+                            "{}: {}",
+                            shown,
+                            error
+                        );
+                    }
+                }
+                Ok(())
+            });
+        }
+    }
+
+    #[test]
+    fn a_digest_is_no_key() {
+        for kind in
+            [KeyType::Text, KeyType::Name, KeyType::FirstOf(vec![KeyType::Integer, KeyType::Text])]
+        {
+            for key in ["alice".to_owned(), "x".repeat(47)] {
+                let digest = digest(&Key::from(&key));
+                let error = kind.parse(&digest).unwrap_err();
+                assert!(error.is_digest() && error.to_string().contains("show_keys"), "{error}");
+            }
+            let long = Key::from("x".repeat(47)).display_revealed().to_string();
+            assert!(kind.parse(&long).unwrap_err().is_digest());
+            assert!(kind.parse("\"#1f2e3d4c\"").is_ok() && kind.parse("#1").is_ok());
+        }
     }
 }

@@ -12,6 +12,7 @@ mod key_type;
 mod offenders;
 mod overrides;
 mod registry;
+mod written;
 
 pub use self::{
     config::{

@@ -11,6 +11,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use http::request::Parts;
 use plimsoll::{Policy, Quota};
 
 use crate::KeyType;
@@ -54,6 +55,7 @@ struct Entry {
     keys: ArcSwap<KeyType>,
     quotas: Mutex<Quotas>,
     is_enabled: AtomicBool,
+    has_switch: AtomicBool,
 }
 
 /// The quotas of a policy. The one in force is the override, or else the configured one.
@@ -159,6 +161,7 @@ impl Registered {
             keys: ArcSwap::from_pointee(keys),
             quotas: Mutex::new(quotas),
             is_enabled: AtomicBool::new(true),
+            has_switch: AtomicBool::new(false),
         }))
     }
 
@@ -254,10 +257,42 @@ impl Registered {
     }
 
     /// Returns whether the policy limits anything. The rules of a configuration skip a policy that is
-    /// switched off.
+    /// switched off, and so does a rule of the program with the [`switch`](Self::switch).
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         self.0.is_enabled.load(Ordering::Relaxed)
+    }
+
+    /// Returns the condition by which a rule of the program skips the policy while it is switched off. The
+    /// admin page switches off only policies that a rule skips then. [`Rule::only`](plimsoll::Rule::only) takes
+    /// one condition: combine it with that of a route by `&&`.
+    ///
+    /// ```
+    /// use plimsoll::{Policy, Rule, by};
+    /// use plimsoll_control::{KeyType, Registry, Source};
+    ///
+    /// let registry = Registry::default();
+    /// let search = Policy::new("search", "100/min")?;
+    /// let search = registry.register(search, Source::Code, KeyType::Text)?;
+    /// let rule = Rule::new(search.policy().clone(), by::header("x-api-key")).only(search.switch());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn switch(&self) -> impl Fn(&Parts) -> bool + Clone + Send + Sync + use<> {
+        self.set_switch();
+        let registered = self.clone();
+        move |_| registered.is_enabled()
+    }
+
+    /// Records that a rule asks if the policy is switched on.
+    pub(crate) fn set_switch(&self) {
+        self.0.has_switch.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a rule asks if the policy is switched on: a rule of a configuration, or one of the
+    /// program with the [`switch`](Self::switch).
+    #[must_use]
+    pub fn has_switch(&self) -> bool {
+        self.0.has_switch.load(Ordering::Relaxed)
     }
 
     /// Switches the policy on or off.

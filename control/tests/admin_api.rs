@@ -11,16 +11,29 @@ use axum::{
     Router,
     body::{Body, Bytes},
     response::Response,
+    routing::get,
 };
 use http::{Request, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
-use plimsoll::{Limiter, Policy};
+use plimsoll::{
+    Key, Limiter, Policy, RateLimitLayer, RedisStore, Resilience, Rule, by,
+    store::{Answer, Store},
+};
 use plimsoll_control::{
-    KeyType, NewOverride, Offenders, OverrideKind, Overrides, Registry, Source,
+    Config, KeyType, NewOverride, Offenders, OverrideKind, Overrides, Registry, Source,
     admin::{self, Access, Activity, AdminConfig, Operator, Role},
 };
+use plimsoll_testing::{
+    calm::eventually,
+    servers::{self, Server},
+};
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    time::Instant,
+};
 use tower::ServiceExt;
 
 const WRITE: &str = "Bearer write-token";
@@ -44,6 +57,7 @@ const ROUTES: [(&str, &[&str]); 11] = [
 /// A service with the policy `demo`, whose keys are texts, and `rows`, whose keys are integers.
 struct Service {
     app: Router,
+    registry: Registry,
     limiter: Limiter,
     demo: Policy,
     overrides: Overrides,
@@ -61,7 +75,11 @@ fn service() -> Service {
 }
 
 fn service_with(access: Access) -> Service {
-    let (registry, limiter) = (Registry::default(), Limiter::in_memory());
+    service_of(Limiter::in_memory(), access)
+}
+
+fn service_of(limiter: Limiter, access: Access) -> Service {
+    let registry = Registry::default();
     let demo = Policy::new("demo", "2/min").unwrap();
     registry.register(demo.clone(), Source::Code, KeyType::Text).unwrap();
     let rows = Policy::new("rows", "5/min").unwrap();
@@ -70,7 +88,7 @@ fn service_with(access: Access) -> Service {
     let activity = Activity::new(Offenders::new(100).show_keys());
     let config = AdminConfig::new(overrides.clone(), activity.clone(), access);
     let app = Router::new().nest("/admin/", admin::router(config));
-    Service { app, limiter, demo, overrides, activity }
+    Service { app, registry, limiter, demo, overrides, activity }
 }
 
 impl Service {
@@ -100,11 +118,16 @@ impl Service {
     }
 
     /// Spends a unit of a key under `demo`, as a request would.
-    async fn spend(&self, key: &str) -> bool {
+    async fn spend(&self, key: impl Into<Key>) -> bool {
         let decision = self.limiter.check(self.demo.charge(key, 1)).await.unwrap();
         self.activity.record(&decision);
         decision.is_allowed()
     }
+}
+
+/// Writes a text for the query of a URL.
+fn encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02x}")).collect()
 }
 
 async fn reply(response: Response) -> Reply {
@@ -258,6 +281,221 @@ async fn a_key_is_reset_blocked_and_unblocked() {
     assert_eq!(actions, ["unblock", "reset", "remove", "set", "remove", "set", "reset", "reset"]);
 }
 
+/// A key that the page shows is found by the lookup.
+#[tokio::test]
+async fn a_key_that_is_shown_is_looked_up_again() {
+    let service = service();
+    let keys = [Key::ANONYMOUS, "anonymous".into(), "42".into(), "#1f2e3d4c".into(), "a,\n".into()];
+    for key in keys.iter().chain([&Key::from(b"\xff")]) {
+        while service.spend(*key).await {}
+    }
+    let offenders = service.get("offenders?policy=demo").await;
+    assert_eq!(offenders.as_array().unwrap().len(), keys.len() + 1);
+    for offender in offenders.as_array().unwrap() {
+        let shown = offender["key"].as_str().unwrap();
+        let found = service.get(&format!("keys?key={}", encoded(shown))).await;
+        assert_eq!(found["standings"][0]["remaining"], 0, "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_digest_is_not_looked_up_as_a_key() {
+    let service = service();
+    let long = Key::from("x".repeat(47)).display_revealed().to_string();
+    for digest in ["#1f2e3d4c", &long] {
+        let reply = service.ask("GET", &format!("keys?key={}", encoded(digest)), READ, "").await;
+        let detail = reply.body["detail"].as_str().unwrap_or_default();
+        assert_eq!(reply.status, 422);
+        assert!(detail.contains("digest") && detail.contains("show_keys"), "{detail}");
+        let of = json!({ "policy": "demo", "key": digest, "quota": "9/min", "reason": "x" });
+        let reply = service.change("PUT", "overrides", of).await;
+        assert_eq!(reply.status, 422, "{}", reply.body);
+        for path in ["reset", "block", "unblock"] {
+            let of = json!({ "policy": "demo", "key": digest, "reason": "x" });
+            let reply = service.change("POST", path, of).await;
+            let detail = reply.body["detail"].as_str().unwrap_or_default();
+            assert!(reply.status == 422 && detail.contains("digest"), "{path}: {detail}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_the_audit_log_would_refuse_changes_nothing() {
+    let long_name =
+        service_with(Access::custom(|_| Some(Operator::new(&"n".repeat(129), Role::Write))));
+    for (service, key, reason) in [
+        (service(), "alice".to_owned(), "é".repeat(501)),
+        (service(), "k".repeat(1_025), "a test".to_owned()),
+        (long_name, "alice".to_owned(), "a test".to_owned()),
+    ] {
+        while service.spend(&*key).await {}
+        let charge = || service.demo.charge(&key, 1);
+        service.limiter.block(charge(), Duration::from_secs(60)).await.unwrap();
+        for path in ["reset", "unblock"] {
+            let of = json!({ "policy": "demo", "key": key, "reason": reason });
+            let reply = service.change("POST", path, of).await;
+            assert_eq!(reply.status, 422, "{path}: {}", reply.body);
+            let standing = service.limiter.peek(charge()).await.unwrap();
+            assert!(!standing.is_allowed(), "{path} was done");
+        }
+        assert_eq!(service.overrides.audit(10).await.unwrap(), []);
+    }
+    let reason = "é".repeat(500);
+    let of = json!({ "policy": "demo", "key": "alice", "reason": reason });
+    let reply = service().change("POST", "reset", of).await;
+    assert_eq!((reply.status.as_u16(), &reply.body["audited"]), (200, &json!(true)));
+}
+
+#[tokio::test]
+async fn a_change_without_an_answer_of_the_store_is_in_the_audit_log() {
+    let mut redis = Server::start();
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let service = service_of(Limiter::new(store), Access::tokens().write("alice", "write-token"));
+    assert!(service.spend("alice").await);
+    redis.kill();
+    let of = json!({ "policy": "demo", "key": "alice", "reason": "a test" });
+    for path in ["reset", "unblock"] {
+        let reply = service.change("POST", path, of.clone()).await;
+        assert_eq!(reply.status, 503, "{path}: {}", reply.body);
+        let audit = service.overrides.audit(10).await.unwrap();
+        assert_eq!(audit[0].action.to_string(), path);
+        assert!(audit[0].after.as_deref().unwrap().starts_with("unknown"), "{audit:?}");
+    }
+    // A block is stored with the overrides, and not applied yet.
+    let reply = service.change("POST", "block", of).await;
+    assert_eq!(reply.status, 202, "{}", reply.body);
+    assert!(reply.body["message"].as_str().unwrap().contains("tries again"), "{}", reply.body);
+    assert_eq!(service.overrides.list().len(), 1);
+}
+
+/// Two operators see the same override, and both change it.
+#[tokio::test]
+async fn the_second_operator_learns_of_the_first() {
+    let service = service();
+    let seen = async || {
+        let policies = service.get("policies").await;
+        let key = service.get("keys?key=alice").await;
+        (policies[0]["override_version"].clone(), key["standings"][0]["override_version"].clone())
+    };
+    for (method, path, key, body) in [
+        ("PUT", "overrides", None, json!({ "quota": "9/min" })),
+        ("PUT", "overrides", Some("alice"), json!({ "quota": "9/min" })),
+        ("POST", "block", Some("alice"), json!({})),
+    ] {
+        let (of_policy, of_key) = seen().await;
+        let mut body = body;
+        body["policy"] = "demo".into();
+        body["reason"] = "a test".into();
+        body["version"] = if key.is_some() { of_key } else { of_policy };
+        if let Some(key) = key {
+            body["key"] = key.into();
+        }
+        let first = service.change(method, path, body.clone()).await;
+        assert_eq!(first.status, 200, "{}", first.body);
+        let second = service.change(method, path, body.clone()).await;
+        assert_eq!(
+            (second.status.as_u16(), &*second.media_type),
+            (409, "application/problem+json")
+        );
+        assert_eq!(second.body["version"], first.body["version"]);
+        let (of_policy, of_key) = seen().await;
+        let current = if key.is_some() { of_key } else { of_policy };
+        assert_eq!(current, first.body["version"]);
+        body["version"] = current;
+        assert_eq!(service.change(method, path, body).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_policy_is_switched_off_if_its_rule_asks() {
+    let service = service();
+    let off = || json!({ "policy": "demo", "quota": "off", "reason": "an incident" });
+    let reply = service.change("PUT", "overrides", off()).await;
+    assert_eq!(reply.status, 422);
+    assert!(reply.body["detail"].as_str().unwrap().contains("cannot be switched off"));
+    assert!(reply.body["allowed"].as_str().unwrap().contains("Registered::switch"));
+    assert!(service.overrides.list().is_empty());
+
+    let demo = service.registry.get("demo").unwrap();
+    let rule = Rule::new(demo.policy().clone(), by::anonymous()).only(demo.switch());
+    let layer = RateLimitLayer::new(service.limiter.clone(), rule);
+    let app = Router::new().route("/", get(|| async {})).layer(layer);
+    let status = async || {
+        let request = Request::new(Body::empty());
+        app.clone().oneshot(request).await.unwrap().status().as_u16()
+    };
+    assert_eq!([status().await, status().await, status().await], [200, 200, 429]);
+    assert_eq!(service.change("PUT", "overrides", off()).await.status, 200);
+    assert_eq!(status().await, 200);
+    let end = json!({ "policy": "demo", "reason": "it is over" });
+    assert_eq!(service.change("DELETE", "overrides", end).await.status, 200);
+    assert_eq!(status().await, 429);
+}
+
+/// A store that never answers.
+#[derive(Debug)]
+struct Hanging;
+
+impl Store for Hanging {
+    fn call(&self, _: plimsoll::store::Request<'_>, _: Option<std::time::Instant>) -> Answer {
+        Answer::pending(std::future::pending())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_hangs_delays_a_lookup_once() {
+    let access = Access::tokens().read("bob", "read-token");
+    let service = service_of(Limiter::with(Hanging, Resilience::none()), access);
+    let start = Instant::now();
+    let found = service.get("keys?key=7").await;
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    for standing in found["standings"].as_array().unwrap() {
+        assert!(standing["no_data"].as_str().unwrap().contains("within 2 s"), "{standing}");
+    }
+    assert_eq!(found["standings"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn the_status_says_if_the_file_needs_a_restart() {
+    let path = servers::directory().join("limits.toml");
+    std::fs::write(&path, "policies.api = '1/s'").unwrap();
+    let config = Config::from_path(&path).unwrap();
+    let (registry, limiter) = (config.registry().clone(), Limiter::in_memory());
+    let overrides = Overrides::in_memory(registry.clone(), limiter.clone());
+    let access = Access::custom(|_| Some(Operator::new("alice", Role::Read)));
+    let admin = AdminConfig::new(overrides, Activity::new(Offenders::new(1)), access);
+    let app = admin::router(admin.config(&config));
+    let needs_restart = async || {
+        let request = Request::get("/api/status").body(Body::empty()).unwrap();
+        reply(app.clone().oneshot(request).await.unwrap()).await.body["config"]["needs_restart"]
+            .clone()
+    };
+    assert_eq!(needs_restart().await, false);
+    std::fs::write(&path, "policies.api = '1/s'\nresilience.deadline = '20ms'").unwrap();
+    config.reload().unwrap();
+    assert_eq!(needs_restart().await, true);
+}
+
+#[tokio::test]
+async fn offenders_are_in_the_order_of_denials_or_of_units() {
+    let service = service();
+    let spender = service.demo.charge("spender", 1).with_quota("100000/min".parse().unwrap());
+    for _ in 0..5_000 {
+        service.activity.record(&service.limiter.check(spender.clone()).await.unwrap());
+    }
+    for _ in 0..5 {
+        service.spend("denied").await;
+    }
+    for scope in ["fleet", "process"] {
+        for (by, first) in [("", "denied"), ("&by=denied", "denied"), ("&by=spent", "spender")] {
+            let list = service.get(&format!("offenders?policy=demo&scope={scope}{by}")).await;
+            assert_eq!(list[0]["key"], first, "{scope} {by}");
+        }
+    }
+    let wrong = service.ask("GET", "offenders?policy=demo&by=name", READ, "").await;
+    assert!(wrong.status == 422 && wrong.body["allowed"].as_str().unwrap().contains("spent"));
+}
+
 #[tokio::test]
 async fn mistakes_say_what_is_allowed() {
     let service = service();
@@ -274,7 +512,7 @@ async fn mistakes_say_what_is_allowed() {
             "overrides",
             json!({ "policy": "demo", "quota": "5/min", "reason": " " }),
             422,
-            "1 to 500",
+            "1 to 1000",
         ),
         ("POST", "reset", json!({ "policy": "dem", "key": "x", "reason": "x" }), 404, "demo, rows"),
         (
@@ -304,7 +542,13 @@ async fn mistakes_say_what_is_allowed() {
         json!({ "policy": "demo", "key": "x", "reason": "x", "quota": "5/min", "untill": "2h" });
     let reply = service.change("PUT", "overrides", unknown).await;
     assert!(reply.body["detail"].as_str().unwrap().contains("expected one of"), "{}", reply.body);
-    assert_eq!(service.ask("POST", "reset", WRITE, "{").await.status, 422);
+    for malformed in ["{", "", "reset", "\u{1}"] {
+        let request = Request::post("/admin/api/reset").header("authorization", WRITE);
+        let request = request.header("content-type", "application/json");
+        let response = service.send(request.body(malformed.into()).unwrap()).await;
+        let reply = self::reply(response).await;
+        assert_eq!((reply.status.as_u16(), &*reply.media_type), (400, "application/problem+json"));
+    }
     assert_eq!(service.ask("GET", "offenders", READ, "").await.status, 422);
     assert_eq!(service.ask("GET", "keys", READ, "").await.status, 422);
     assert!(service.overrides.list().is_empty());
@@ -320,8 +564,7 @@ async fn a_long_body_and_a_strange_key_do_no_harm() {
     for key in ["<script>alert(1)</script>", "\"'`", "\u{0}\u{7f}", "日本", "../../", "%00", ","]
     {
         while service.spend(key).await {}
-        let encoded: String = key.bytes().map(|byte| format!("%{byte:02x}")).collect();
-        let found = service.get(&format!("keys?key={encoded}")).await;
+        let found = service.get(&format!("keys?key={}", encoded(key))).await;
         assert_eq!(found["key"], key);
         assert_eq!(found["standings"][0]["remaining"], 0);
         assert!(found["standings"][1]["no_data"].as_str().unwrap().contains("an integer"));
@@ -394,6 +637,33 @@ async fn denials_are_streamed_as_they_happen() {
         assert_eq!((&denial["policy"], &denial["key"]), (&json!("demo"), &json!("mallory")));
         assert!(!service.spend("mallory").await);
     }
+}
+
+/// Over TCP, because a stream ends when its connection is closed.
+#[tokio::test]
+async fn a_process_has_32_streams_at_a_time() {
+    let service = service();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, service.app).await });
+    let open = async || {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request =
+            format!("GET /admin/api/denials HTTP/1.1\r\nhost: a\r\nauthorization: {READ}\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).await.unwrap();
+        (stream, String::from_utf8_lossy(&status[9..]).into_owned())
+    };
+    let mut streams = Vec::new();
+    for _ in 0..32 {
+        let (stream, status) = open().await;
+        assert_eq!(status, "200");
+        streams.push(stream);
+    }
+    assert_eq!(open().await.1, "503");
+    streams.pop();
+    eventually("a place for another stream", async || open().await.1 == "200").await;
 }
 
 #[tokio::test]

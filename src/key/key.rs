@@ -137,16 +137,15 @@ impl Key {
     ///
     /// | key of | printed as |
     /// |---|---|
-    /// | a text | the text; control characters are escaped, as in `\n` |
+    /// | a text | the text, in quotes if it would look like another key: `"42"`, `"a, b"`, `"\n"` |
     /// | bytes that are not UTF-8 | `bytes:fffe` |
     /// | a number, an address, a UUID | `-42`, `192.0.2.1`, `67e55044-10b1-426f-9247-bb680e5fe0c8` |
     /// | a tuple or [pair](Self::paired) | `(alice, 192.0.2.1)` |
     /// | a long text, or several long parts | `digest:4bf1..`, because the text is not kept |
     /// | an unknown client | `anonymous` |
     ///
-    /// A [tag](Self::tagged) is not printed. Keys of different types can look alike, such as the text `42`
-    /// and the number 42. An attacker may have written the text, so a page must escape it, and a program
-    /// must not parse it.
+    /// A [tag](Self::tagged) is not printed. Without tags, different keys look different, except for a UUID
+    /// and its text. An attacker may have written the text, so a page must escape it.
     ///
     /// ```
     /// use std::net::Ipv4Addr;

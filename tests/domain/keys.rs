@@ -203,9 +203,25 @@ fn a_closure_returns_any_of_them() {
 fn a_revealed_key_is_readable() {
     let shown = |key: Key| key.display_revealed().to_string();
     assert_eq!(shown(Key::from("alice@example.com")), "alice@example.com");
-    assert_eq!(shown(Key::from("Zoë\n\u{7}\x1b[2J")), "Zoë\\n\\u{7}\\u{1b}[2J");
+    assert_eq!(shown(Key::from("Zoë\n\u{7}\x1b[2J")), r#""Zoë\n\u{7}\u{1b}[2J""#);
     assert_eq!(shown(Key::from(b"\xff\xfe")), "bytes:fffe");
-    assert_eq!(shown(Key::from("")), "");
+    // A text does not look like another key.
+    for text in [
+        "",
+        "42",
+        "-1",
+        "192.0.2.1",
+        "::1",
+        "anonymous",
+        "(a, b)",
+        "a,b",
+        "#1f2e3d4c",
+        " a",
+        "bytes:ff",
+    ] {
+        assert_eq!(shown(Key::from(text)), format!("{text:?}"));
+    }
+    assert_eq!(shown(Key::from(("a, b", 1))), "(\"a, b\", 1)");
     assert_eq!(shown(Key::from(u128::MAX)), u128::MAX.to_string());
     assert_eq!(shown(Key::from(7)), "7");
     assert_eq!(shown(Key::from(i128::MIN)), i128::MIN.to_string());

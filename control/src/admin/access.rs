@@ -80,8 +80,8 @@ impl Access {
     /// earlier layer that leaves an extension, which the closure reads.
     ///
     /// If the application authenticates by a cookie, other sites could make the browser of an operator send
-    /// requests. Therefore all changes need a body of the type `application/json` or the method `DELETE`,
-    /// and are rejected if the browser says that another site has caused them.
+    /// requests. Therefore all changes need a body of the type `application/json`, and are rejected if the
+    /// browser says that another site has caused them.
     ///
     /// ```
     /// use plimsoll_control::admin::{Access, Operator, Role};

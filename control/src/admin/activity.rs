@@ -82,6 +82,9 @@ impl Activity {
 
     /// Counts the first outcome of a policy.
     fn add(&self, name: &str, place: u64, kind: OutcomeKind) {
+        if self.0.rates.load().len() >= MAX_POLICIES {
+            return;
+        }
         self.0.rates.rcu(|rates| {
             let mut rates = HashMap::clone(rates);
             if rates.len() < MAX_POLICIES && !rates.contains_key(name) {
@@ -104,5 +107,27 @@ impl Activity {
             source: decision.source().name(),
             suppressed: 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll::{Limiter, Policy};
+
+    use super::*;
+
+    #[test]
+    fn policies_without_a_place_cost_no_copy() {
+        let (activity, limiter) = (Activity::new(Offenders::new(1)), Limiter::in_memory());
+        let record = |policy: usize| {
+            let policy = Policy::new(&format!("p{policy}"), "9/min").unwrap();
+            activity.record(&limiter.check_now(policy.charge("alice", 1)).unwrap());
+        };
+        (0..MAX_POLICIES).for_each(record);
+        let before = activity.0.rates.load_full();
+        (0..MAX_POLICIES + 10).for_each(record);
+        assert_eq!(before.len(), MAX_POLICIES);
+        assert!(Arc::ptr_eq(&before, &activity.0.rates.load_full()));
+        assert!(activity.samples(&format!("p{}", MAX_POLICIES)).is_none());
     }
 }

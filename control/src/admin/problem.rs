@@ -17,11 +17,13 @@ pub(super) struct Problem {
     title: &'static str,
     detail: String,
     allowed: Option<String>,
+    /// The version of the override, if the request names another one.
+    version: Option<u64>,
 }
 
 impl Problem {
     pub(super) fn new(status: StatusCode, title: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, title, detail: detail.into(), allowed: None }
+        Self { status, title, detail: detail.into(), allowed: None, version: None }
     }
 
     /// A mistake in the request: `detail` says what was found.
@@ -34,6 +36,12 @@ impl Problem {
     pub(super) fn unavailable(cause: impl std::fmt::Display) -> Self {
         let detail = format!("No data because the store cannot answer: {cause}");
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "The store cannot answer", detail)
+    }
+
+    /// The error of a change that may have been made, although there was no answer.
+    pub(super) fn late(cause: impl std::fmt::Display) -> Self {
+        let detail = format!("The change may have been made: {cause}");
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "The store did not answer", detail)
     }
 
     /// The error of a request that only reads.
@@ -62,8 +70,13 @@ impl From<OverrideError> for Problem {
                 return Self::invalid(format!("The {field} is {value}"), allowed);
             }
             OverrideError::NotFound => (StatusCode::NOT_FOUND, "No such override"),
-            OverrideError::Conflict { .. } => (StatusCode::CONFLICT, "Another version"),
+            OverrideError::Conflict { found, .. } => {
+                let detail = capitalized(&error.to_string());
+                let problem = Self::new(StatusCode::CONFLICT, "Another version", detail);
+                return Self { version: Some(*found), ..problem };
+            }
             OverrideError::TooMany => (StatusCode::INSUFFICIENT_STORAGE, "Too many overrides"),
+            OverrideError::Unavailable { may_apply: true, .. } => return Self::late(error),
             OverrideError::Unavailable { .. } => {
                 (StatusCode::SERVICE_UNAVAILABLE, "The store cannot answer")
             }
@@ -97,6 +110,9 @@ impl IntoResponse for Problem {
         });
         if let Some(allowed) = self.allowed {
             document["allowed"] = allowed.into();
+        }
+        if let Some(version) = self.version {
+            document["version"] = version.into();
         }
         let mut response = (self.status, Json(document)).into_response();
         let json = HeaderValue::from_static("application/problem+json");

@@ -120,7 +120,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Returns an error if the configuration has no rules.
+    /// Returns an error if the configuration has no rules, or if the closure panics. If it panics for a later
+    /// configuration, the rules stay as they are, and [`status`](Self::status) says so.
     pub fn layer_with<F>(&self, limiter: &Limiter, change: F) -> Result<ConfigLayer, ConfigError>
     where
         F: Fn(RateLimitLayer) -> RateLimitLayer + Send + Sync + 'static,

@@ -2,7 +2,7 @@
 
 use std::{fmt, io, ops::Range, sync::Arc};
 
-use super::document::Mistake;
+use super::{document::Mistake, mask};
 
 /// The error of a configuration that cannot be read, or has a mistake. [`Display`](fmt::Display) writes it
 /// as rustc does:
@@ -17,7 +17,7 @@ use super::document::Mistake;
 ///    = help: did you mean `policy`?
 /// ```
 ///
-/// Passwords and secrets in the line are not written.
+/// The values of secret fields, passwords in URLs, and the values of environment variables are not written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError(Arc<Report>);
 
@@ -59,10 +59,16 @@ impl ConfigError {
     pub(super) fn of(mistake: Mistake, file: &str, text: &str) -> Self {
         let Mistake { message, span, allowed, nearest } = mistake;
         let [_, max_message, max_allowed] = MAX_CHARS;
+        let place = span.map(|span| Place::new(text, span));
+        // The message would name the value that the line does not show.
+        let message = match place.as_ref().is_some_and(Place::is_masked) {
+            true if message.starts_with("found ") => "found another value".to_owned(),
+            _ => mask::message(&message),
+        };
         Self(Arc::new(Report {
             message: short(message, max_message),
             file: file.into(),
-            place: span.map(|span| Place::new(text, span)),
+            place,
             allowed: allowed.map(|allowed| short(allowed, max_allowed)),
             help: nearest.map(|nearest| format!("did you mean `{nearest}`?")),
         }))
@@ -103,7 +109,7 @@ impl Place {
             text[line_start..start].chars().count(),
             text[start..end.clamp(start, line_end)].trim_end().chars().count().max(1),
         );
-        let line: Vec<char> = masked(text[line_start..line_end].trim_end());
+        let line = mask::line(text, line_start..line_end);
         // Of a long line, the part around the mistake is shown.
         let [max, ..] = MAX_CHARS;
         let first =
@@ -117,26 +123,12 @@ impl Place {
             underlined: at..(at + width).min(shown.len().max(at + 1)),
         }
     }
-}
 
-/// Returns a line without the user and the password of a URL, and without secrets. The columns stay.
-fn masked(line: &str) -> Vec<char> {
-    let printable = |c: char| if c.is_control() { ' ' } else { c };
-    let mut text: Vec<char> = line.chars().map(printable).collect();
-    let is_in_word = |c: &char| !c.is_whitespace() && !matches!(c, '"' | '\'');
-    for word in text.chunk_by_mut(|one, other| is_in_word(one) == is_in_word(other)) {
-        if let Some(end) = word.iter().rposition(|c| *c == '@') {
-            let scheme = word[..end].windows(3).position(|part| part == [':', '/', '/']);
-            word[scheme.map_or(0, |at| at + 3)..end].fill('*');
-        }
+    /// Returns whether a part of what is underlined is not shown.
+    fn is_masked(&self) -> bool {
+        let Range { start, end } = self.underlined;
+        self.text.chars().skip(start).take(end - start).any(|it| it == '*')
     }
-    let is_secret = line.contains("secret");
-    let are_digits =
-        |one: &char, other: &char| one.is_ascii_hexdigit() && other.is_ascii_hexdigit();
-    for digits in text.chunk_by_mut(are_digits).filter(|digits| is_secret && digits.len() >= 16) {
-        digits.fill('*');
-    }
-    text
 }
 
 /// Returns a text, or its start if it is long.

@@ -10,6 +10,7 @@ mod follower;
 mod format;
 mod keys;
 mod layer;
+mod mask;
 mod plan;
 mod rules;
 mod shared;

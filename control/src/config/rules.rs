@@ -103,11 +103,13 @@ impl Choice {
         let policy = |(tier, policy): &(At<String>, At<String>)| {
             Some((tier.value.clone(), policies.get(&policy.value)?.clone()))
         };
-        Some(Self {
+        let choice = Self {
             tier: spec.tier.as_ref().map(|tier| tier.value.clone()),
             tiers: spec.tiers.0.iter().map(policy).collect::<Option<_>>()?,
             otherwise: policies.get(&spec.policy.value)?.clone(),
-        })
+        };
+        choice.tiers.values().chain([&choice.otherwise]).for_each(Registered::set_switch);
+        Some(choice)
     }
 
     fn rule(&self, key: Extract) -> Rule {

@@ -70,15 +70,16 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// Returns an error if there are no rules.
+    /// Returns an error if there are no rules, or if `change` panics.
     pub(super) fn follower(
         &self,
         limiter: Limiter,
         change: Option<Box<Change>>,
     ) -> Result<Arc<Follower>, ConfigError> {
         let mut state = self.state();
-        let follower = Follower::new(limiter, change, &state.rules)
-            .ok_or_else(|| ConfigError::of(no_rules(), &self.name, ""))?;
+        let follower = Follower::new(limiter, change, &state.rules);
+        let follower = follower.and_then(|follower| follower.ok_or_else(no_rules));
+        let follower = follower.map_err(|mistake| ConfigError::of(mistake, &self.name, ""))?;
         let follower = Arc::new(follower);
         state.followers.retain(|follower| follower.strong_count() > 0);
         state.followers.push(Arc::downgrade(&follower));
@@ -136,12 +137,11 @@ impl Shared {
         state.followers.retain(|follower| follower.strong_count() > 0);
         let needs_rules = !state.followers.is_empty();
         let (rules, store) = apply(text, self.format, &self.registry, &self.name, needs_rules)?;
-        for follower in state.followers.iter().filter_map(Weak::upgrade) {
-            follower.follow(&rules);
-        }
+        let followers = state.followers.iter().filter_map(Weak::upgrade);
+        let followed = followers.map(|it| it.follow(&rules)).fold(Ok(()), Result::and);
         state.rules = rules;
         status.set_needs_restart(&self.name, store != self.store);
-        Ok(())
+        followed.map_err(|mistake| ConfigError::of(mistake, &self.name, ""))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -215,8 +215,7 @@ impl Overrides {
     ///
     /// Returns an error if a value is not allowed, or if Redis does not answer.
     pub async fn record(&self, new: NewAuditEntry) -> Result<(), OverrideError> {
-        check_author(&new.by, &new.reason)?;
-        find(&self.shared.target.registry, &new.policy, new.key.as_deref())?;
+        self.check(&new)?;
         let mut entry = AuditEntry::new(new.action, new.by, new.reason);
         entry.key = new.key.map(|key| self.shown_key(&new.policy, key));
         entry.policy = Some(new.policy);
@@ -233,6 +232,12 @@ impl Overrides {
     pub(crate) fn target(&self) -> (Registry, Limiter) {
         let Target { registry, limiter } = &self.shared.target;
         (registry.clone(), limiter.clone())
+    }
+
+    /// Checks an entry for the audit log, before the action is done.
+    pub(crate) fn check(&self, new: &NewAuditEntry) -> Result<(), OverrideError> {
+        check_author(&new.by, &new.reason)?;
+        find(&self.shared.target.registry, &new.policy, new.key.as_deref()).map(drop)
     }
 
     /// Returns the connection to Redis, if there is one.

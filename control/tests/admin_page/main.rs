@@ -46,6 +46,8 @@ fn an_operator_raises_a_limit_for_all_processes() {
     look_up(&browser, "mallory");
     block_and_unblock(&browser, &shop);
     raise_the_limit(&browser, &shop);
+    change_what_another_operator_has_changed(&browser, &shop);
+    hide_and_show(&browser, &shop);
     show_and_check(&browser);
     see_a_mistake_in_the_file(&browser, &file);
     assert_eq!(browser.complaints(), [] as [String; 0]);
@@ -87,6 +89,13 @@ fn see_offenders(browser: &Browser, [shop, _]: &[Example; 2]) {
     assert!(denied >= 10, "{denied} denials");
     browser.wait_for_text("offender-list", "mallory");
     browser.wait_for_text("offender-list", SCRIPT);
+    for order in ["spent", "denied"] {
+        browser.run(&format!(
+            "const by = document.getElementById('offenders-by'); by.value = '{order}';
+             by.dispatchEvent(new Event('change'));"
+        ));
+        browser.wait_for_text("offender-list", "mallory");
+    }
     browser.wait_for_text("denial-list", SCRIPT);
     // The key is a text and has made no element.
     assert_eq!(browser.run("return document.querySelectorAll('script').length"), 1);
@@ -133,6 +142,52 @@ fn raise_the_limit(browser: &Browser, shop: &[Example; 2]) {
     browser.wait_for_text("override-list", "their launch");
     browser.wait_for_text("audit-list", "their launch");
     browser.wait_for_text("audit-list", "operator");
+}
+
+/// Another operator changes the override while the dialog is open.
+fn change_what_another_operator_has_changed(browser: &Browser, [shop, _]: &[Example; 2]) {
+    browser.tab_to("[data-id=key-quota-demo]");
+    browser.type_keys(ENTER);
+    browser.wait("document.activeElement.id === 'quota'");
+    let body = r#"{"policy": "demo", "key": "mallory", "quota": "6000/10s", "reason": "another operator"}"#;
+    let headers = [("authorization", "Bearer s3cret"), ("content-type", "application/json")];
+    assert_eq!(shop.send("PUT", "/admin/api/overrides", &headers, body).status, 200);
+    browser.replace_text("7000/10s");
+    browser.tab_to("#reason");
+    browser.type_keys("too late");
+    browser.type_keys(ENTER);
+    browser.wait_for_text("change-error", "Another operator was faster");
+    let complaints = browser.complaints();
+    assert!(complaints.len() == 1 && complaints[0].contains("status of 409"), "{complaints:?}");
+    browser.type_keys(ESCAPE);
+    browser.wait("!document.getElementById('change').open");
+    browser.wait_for_text("standings", "6000/10s");
+}
+
+/// A page that is hidden has no stream of denials.
+fn hide_and_show(browser: &Browser, shop: &[Example; 2]) {
+    let set_hidden = |is_hidden: bool| {
+        browser.run(&format!(
+            "Object.defineProperty(document, 'hidden', {{ value: {is_hidden}, configurable: true }});
+             document.dispatchEvent(new Event('visibilitychange'));"
+        ));
+    };
+    browser.run(
+        "window.streams = []; const send = window.fetch;
+         window.fetch = (url, request) => {
+             if (url.endsWith('denials')) window.streams.push(request.signal);
+             return send(url, request);
+         };",
+    );
+    set_hidden(true);
+    set_hidden(false);
+    browser.wait("streams.length === 1 && !streams[0].aborted");
+    set_hidden(true);
+    browser.wait("streams.length === 1 && streams[0].aborted");
+    assert!((0..10).any(|_| ask(&shop[0], "while hidden") == 429));
+    set_hidden(false);
+    browser.wait("streams.length === 2 && !streams[1].aborted");
+    browser.wait_for_text("denial-list", "while hidden");
 }
 
 fn block_and_unblock(browser: &Browser, shop: &[Example; 2]) {
@@ -182,7 +237,9 @@ fn see_a_mistake_in_the_file(browser: &Browser, file: &Path) {
     browser.wait_for_text("status", "refused");
     browser.wait_for_text("status", "5 in 10s");
     check_access(browser, "with a mistake in the file");
-    fs::write(file, LIMITS.replace("5/10s", "6/10s")).unwrap();
+    let with_deadline = "resilience.deadline = '77ms'\n".to_owned() + LIMITS;
+    fs::write(file, with_deadline.replace("5/10s", "6/10s")).unwrap();
+    browser.wait_for_text("status", "after a restart only");
     browser.wait_for_text("status", "version 2 in force");
     browser.wait_for_text("policy-list", "6/10s");
 }
@@ -193,7 +250,7 @@ fn see_why_there_is_no_data(browser: &Browser) {
     browser.wait_for_text("audit-list", "No data because the store cannot answer");
     browser.wait_for_text("offender-list", "Only of this process");
     browser.wait_for_text("offender-list", "mallory");
-    browser.wait_for_text("override-list", "their launch");
+    browser.wait_for_text("override-list", "another operator");
     browser.wait_for_text("connection", "live");
     check_access(browser, "without Redis");
 }

@@ -1,7 +1,7 @@
 //! Typical mistakes, each with its message: the text before the line `====` is the configuration, and
 //! the text behind it is the message. With `PLIMSOLL_REWRITE` set, the messages are written anew.
 
-use std::{env, fs, path::Path};
+use std::{env, fs, path::Path, process::Command};
 
 use plimsoll_control::{Config, Format};
 
@@ -29,6 +29,121 @@ fn each_mistake_has_its_message() {
     }
     assert!(wrong.is_empty(), "PLIMSOLL_REWRITE=1 writes these messages:\n{}", wrong.join("\n"));
     assert!(count >= 30, "{count}");
+}
+
+const SECRETS: [&str; 3] =
+    ["hunter2pa55word", "0123456789abcdef0123456789abcdef", "Zx9-fr0m-0utside-77"];
+
+const WITH_SECRETS: [(Format, &str); 4] = [
+    (
+        Format::Toml,
+        "policies.api = '1/s'
+[store.redis]
+cluster = [
+    'redis://user:hunter2pa55word@one',
+    \"redis://:hunter2pa55word@two\", 'redis://hunter2pa55word@three',
+]
+secret = '0123456789abcdef0123456789abcdef'
+prefix = 'shop'
+[store.regions]
+count = 2
+home = { url = 'unix:///redis.sock?pass=hunter2pa55word', connections = 3, secret = '${PLIMSOLL_TEST_SECRET}' }
+",
+    ),
+    (
+        Format::Toml,
+        "policies.api = '1/s'
+[store.redis]
+primary = '''hunter2pa55word'''
+sentinels = ['hunter2pa55word']
+secret = \"\"\"
+0123456789abcdef0123456789abcdef\"\"\"
+",
+    ),
+    (
+        Format::Yaml,
+        "policies: { api: 1/s }
+store:
+  redis:
+    url: redis://user:hunter2pa55word@one
+    secret: >-
+      0123456789abcdef0123456789abcdef
+    prefix: shop
+  regions:
+    count: 2
+    home: { secret: 0123456789abcdef0123456789abcdef, url: 'redis://hunter2pa55word@h' }
+    password:
+      hunter2pa55word
+",
+    ),
+    (
+        Format::Json,
+        r#"{ "policies": { "api": "1/s" }, "store": { "redis": {
+  "url": "redis://user:hunter2pa55word@one", "secret": "0123456789abcdef0123456789abcdef", "lazy": true,
+  "cluster":
+    ["hunter2pa55word",
+     "redis://user:hunter2pa55word@two"
+    ],
+  "password": "hunter2pa55word" } } }"#,
+    ),
+];
+
+/// Texts with secrets are broken at each place, in several ways.
+#[test]
+fn no_message_has_a_secret() {
+    if env::var_os("PLIMSOLL_TEST_SECRET").is_none() {
+        let mut again = Command::new(env::current_exe().expect("this test"));
+        again.args(["--exact", "mistakes::no_message_has_a_secret", "--nocapture"]);
+        let status = again.env("PLIMSOLL_TEST_SECRET", SECRETS[2]).status().expect("a process");
+        return assert!(status.success());
+    }
+    let (mut messages, mut leaks) = (0, Vec::new());
+    for (format, text) in WITH_SECRETS {
+        for (at, _) in text.char_indices().chain([(text.len(), ' ')]) {
+            for piece in ["\"", "'", "]", "}", "\n", " ", ",", ": ", "=", "#", "5", "\u{1}"] {
+                let changed = [&text[..at], piece, &text[at..]].concat();
+                let Err(error) = Config::from_text(&changed, format) else { continue };
+                messages += 1;
+                let message = format!("{error} {error:?}");
+                for secret in SECRETS {
+                    // A piece may be in the middle of the secret.
+                    for start in 0..=secret.len() - 7 {
+                        let part = &secret[start..start + 7];
+                        if message.contains(part) {
+                            leaks.push(format!("{piece:?} at {at}: {error}"));
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(leaks.is_empty(), "{} leaks, such as {:.4000}", leaks.len(), leaks.join("\n\n"));
+    assert!(messages > 10_000, "{messages}");
+}
+
+/// Values of a wrong type are named in messages, unless they are secret.
+#[test]
+fn a_secret_of_a_wrong_type_is_not_named() {
+    for field in [
+        "cluster = 'hunter2pa55word'",
+        "sentinels = 'hunter2pa55word'",
+        "secret = 'hunter2pa55word'",
+        "password = 'hunter2pa55word'",
+        "pasword = 'hunter2pa55word'",
+        "connections = 'redis://:hunter2pa55word@host'",
+        "url = '${hunter2pa55word@host}'",
+        "url = ['hunter2pa55word']",
+        "secret = { x = 'hunter2pa55word', secret = 'hunter2pa55word' }",
+    ] {
+        let text = format!("policies.api = '1/s'\n[store.redis]\n{field}\n");
+        let error = Config::from_text(&text, Format::Toml).unwrap_err();
+        let text = error.to_string().replace("x = 'hunter2pa55word'", "");
+        assert!(!text.contains("hunter2"), "{field}: {error}");
+    }
+    let redis = "store.redis = 'redis://user:hunter2 pa55word@host'";
+    let error = Config::from_text(redis, Format::Toml).unwrap_err().to_string();
+    assert!(!error.contains("hunter2") && !error.contains("pa55word"), "{error}");
 }
 
 fn format(path: &Path) -> Format {

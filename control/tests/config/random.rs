@@ -1,15 +1,22 @@
 //! Random texts never panic, and act as a whole or not at all.
 
-use std::{cell::Cell, fmt::Write};
+use std::{cell::Cell, convert::Infallible, fmt::Write, net::SocketAddr};
 
-use plimsoll::Limiter;
-use plimsoll_control::{Config, ConfigLayer, Format, Registry};
+use axum::{
+    body::Body,
+    extract::ConnectInfo,
+    http::{Request, Response},
+};
+use plimsoll::{Limiter, ManualClock, MemoryConfig, MemoryStore};
+use plimsoll_control::{Claims, Config, ConfigLayer, Format, Registry};
 use plimsoll_testing::seed::property;
 use proptest::{
     collection::vec,
     prelude::*,
     sample::{Index, select},
 };
+use tokio::runtime::Builder;
+use tower::{Layer, ServiceExt};
 
 use crate::service::Directory;
 
@@ -130,39 +137,83 @@ fn state(registry: &Registry) -> String {
     })
 }
 
-/// The rules of a layer.
-fn rules(layer: &ConfigLayer) -> String {
-    let text = format!("{layer:?}");
-    text.split("status").next().unwrap_or_default().to_owned()
+type Headers = &'static [(&'static str, &'static str)];
+
+/// Requests that meet the rules of the examples, each as a method, a path and headers.
+const REQUESTS: [(&str, &str, Headers); 7] = [
+    ("GET", "/", &[]),
+    ("GET", "/", &[("x-api-key", "k1")]),
+    ("POST", "/orders", &[("x-api-key", "k1")]),
+    ("GET", "/search", &[("x-forwarded-for", "192.0.2.1")]),
+    ("POST", "/login", &[("x-account", "Dave ")]),
+    ("GET", "/reports/2026", &[("cookie", "session=a")]),
+    ("GET", "/health", &[]),
+];
+
+/// The answers of new layers to all requests, some more often than their limits allow: the statuses and the
+/// headers.
+async fn answers(config: &Config, clock: &ManualClock) -> Option<Vec<String>> {
+    let store = MemoryStore::new(MemoryConfig::default().clock(clock.clone()));
+    let layer = config.layer(&Limiter::new(store)).ok()?;
+    Some(answers_of(&layer).await)
+}
+
+async fn answers_of(layer: &ConfigLayer) -> Vec<String> {
+    let inner = || tower::service_fn(async |_| Ok::<_, Infallible>(Response::new(Body::empty())));
+    let mut answers = Vec::new();
+    for _ in 0..7 {
+        for (method, path, headers) in REQUESTS {
+            let claims = Claims::from_iter([("plan", "standard")]);
+            let mut request = Request::builder().method(method).uri(path).extension(claims);
+            request = request.extension(ConnectInfo(SocketAddr::from(([10, 0, 0, 1], 4711))));
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            let request = request.body(Body::empty()).expect("a request");
+            let response = layer.layer(inner()).oneshot(request).await.expect("a response");
+            answers.push(format!("{} {:?}", response.status(), response.headers()));
+        }
+    }
+    answers
 }
 
 #[test]
 fn a_changed_text_acts_as_a_whole_or_not_at_all() {
     let directory = Directory::new("random");
-    let (accepted, refused) = (Cell::new(0), Cell::new(0));
-    let limiter = Limiter::in_memory();
+    let (accepted, refused, denied) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    let clock = ManualClock::at(1_000_000_000_000);
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let cases = (select(EXAMPLES.to_vec()), vec(change(), 1..4));
     property("random configurations", ProptestConfig::with_cases(1_000), cases, |it| {
         let ((format, example), changes) = it;
         let text = changed(example, &changes);
         let name = format!("limits.{format}");
-        let path = directory.write(&name, &example.replace("${REDIS_URL}", "redis://localhost"));
+        let unchanged = example.replace("${REDIS_URL}", "redis://localhost");
+        let path = directory.write(&name, &unchanged);
         let config = Config::from_path(&path).unwrap();
-        let layer = config.layer(&limiter).unwrap();
-        let before = (state(config.registry()), rules(&layer));
+        let of_clock = || MemoryStore::new(MemoryConfig::default().clock(clock.clone()));
+        // The layer follows the configuration, and has decided nothing before.
+        let layer = config.layer(&Limiter::new(of_clock())).unwrap();
+        let before = state(config.registry());
 
         directory.write(&name, &text);
         let reloaded = config.reload();
         let after = state(config.registry());
+        let fresh = match &reloaded {
+            Ok(_) => Config::from_text(&text, format).unwrap(),
+            Err(_) => Config::from_path(directory.write(&name, &unchanged)).unwrap(),
+        };
+        let (got, expected) =
+            runtime.block_on(async { (answers_of(&layer).await, answers(&fresh, &clock).await) });
+        denied.set(denied.get() + u32::from(got.iter().any(|it| it.starts_with("429"))));
+        prop_assert_eq!(Some(got), expected, "{}", text);
         match reloaded {
             Ok(_) => {
-                let fresh = Config::from_text(&text, format).unwrap();
                 prop_assert_eq!(after, state(fresh.registry()), "{}", text);
                 accepted.set(accepted.get() + 1);
             }
             Err(error) => {
-                prop_assert_eq!(after, before.0, "{}", text);
-                prop_assert_eq!(rules(&layer), before.1);
+                prop_assert_eq!(after, before, "{}", text);
                 prop_assert!(error.to_string().starts_with("error: "));
                 refused.set(refused.get() + 1);
             }
@@ -172,6 +223,7 @@ fn a_changed_text_acts_as_a_whole_or_not_at_all() {
     // Both ways were taken often.
     let (accepted, refused) = (accepted.get(), refused.get());
     assert!(accepted > 100 && refused > 100, "{accepted} accepted, {refused} refused");
+    assert!(denied.get() > 500, "{} with denials", denied.get());
 }
 
 #[test]

@@ -8,6 +8,7 @@ use axum::{
 };
 use http::{HeaderMap, StatusCode, header::CONTENT_TYPE};
 use serde::de::DeserializeOwned;
+use serde_json::error::Category;
 use tokio::time::timeout;
 
 use crate::admin::problem::Problem;
@@ -22,8 +23,8 @@ const MAX_DISCARDED: usize = 4 * 1_024 * 1_024;
 /// The time for reading a body.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The longest reason, in characters.
-const MAX_REASON: usize = 500;
+/// The longest reason, in bytes: the one that the audit log takes.
+const MAX_REASON: usize = 1_000;
 
 /// A change that an operator asks for.
 pub(in crate::admin) struct Change<T>(pub(in crate::admin) T);
@@ -41,8 +42,11 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Change<T> {
             let detail = format!("The body took longer than {PATIENCE:?}");
             Problem::new(StatusCode::REQUEST_TIMEOUT, "Too slow", detail)
         })??;
-        serde_json::from_slice(&text).map(Self).map_err(|error| {
-            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "Not allowed", error.to_string())
+        serde_json::from_slice(&text).map(Self).map_err(|error| match error.classify() {
+            Category::Data => {
+                Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "Not allowed", error.to_string())
+            }
+            _ => Problem::new(StatusCode::BAD_REQUEST, "Malformed", error.to_string()),
         })
     }
 }
@@ -50,10 +54,10 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Change<T> {
 /// Returns the reason of a change, without spaces around it.
 pub(super) fn reason(text: &str) -> Result<&str, Problem> {
     let text = text.trim();
-    let length = text.chars().count();
+    let length = text.len();
     if length == 0 || length > MAX_REASON {
-        let detail = format!("The reason has {length} characters");
-        return Err(Problem::invalid(detail, format!("1 to {MAX_REASON} characters")));
+        let detail = format!("The reason has {length} bytes");
+        return Err(Problem::invalid(detail, format!("1 to {MAX_REASON} bytes")));
     }
     Ok(text)
 }

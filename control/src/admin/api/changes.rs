@@ -1,19 +1,18 @@
 //! Changes of one key: reset, block and unblock.
 
 use axum::{Extension, Json, extract::State};
-use plimsoll::Key;
+use plimsoll::{Effect, Key};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
     body::{self, Change},
     lookup,
-    overrides::{Until, answer, until, whose},
+    overrides::{Changed, Until, changed, until, whose},
 };
 use crate::{
     AuditAction, NewAuditEntry, NewOverride, OverrideError, OverrideKind, Registered,
     admin::{Operator, config::Shared, problem::Problem},
-    overrides::digest,
 };
 
 /// A change of a key.
@@ -33,6 +32,7 @@ pub(in crate::admin) struct Block {
     key: String,
     reason: String,
     until: Option<Until>,
+    version: Option<u64>,
 }
 
 /// Forgets what a key has spent under a policy, and lifts a block.
@@ -41,32 +41,28 @@ pub(in crate::admin) async fn reset(
     Extension(operator): Extension<Operator>,
     Change(change): Change<OfKey>,
 ) -> Result<Json<Value>, Problem> {
-    let registered = lookup::policy(&shared.registry, &change.policy)?;
-    let key = lookup::key(&registered, &change.key)?;
-    let reason = body::reason(&change.reason)?;
+    let (registered, key, entry) = validate(&shared, &change, &operator, AuditAction::Reset)?;
     let before = lookup::standing(&registered, &shared.limiter, key).await?;
     // Otherwise the block would be in the list, and act on none.
-    let removed = end_block(&shared, &registered, key, &operator, reason).await?;
-    let found = removed | (shared.limiter.reset(registered.policy().charge(key, 1)).await? > 0);
-    let after = lookup::standing(&registered, &shared.limiter, key).await?;
-    let left =
-        |standing: &Value| format!("{} of {} left", standing["remaining"], standing["limit"]);
-    let entry = NewAuditEntry {
-        action: AuditAction::Reset,
-        policy: change.policy.clone(),
-        key: Some(change.key.clone()),
-        before: Some(left(&before)),
-        after: Some(left(&after)),
-        by: operator.name().into(),
-        reason: reason.into(),
+    let removed = end_block(&shared, &registered, key, &entry).await?;
+    let reset = shared.limiter.reset(registered.policy().charge(key, 1)).await;
+    let found = removed | (made(&shared, &entry, reset).await? > 0);
+    let after = lookup::standing(&registered, &shared.limiter, key).await;
+    let after = after.unwrap_or(Value::Null);
+    let left = |standing: &Value| match standing {
+        Value::Null => "reset".to_owned(),
+        standing => format!("{} of {} left", standing["remaining"], standing["limit"]),
     };
+    let entry = NewAuditEntry { before: Some(left(&before)), after: Some(left(&after)), ..entry };
     let mut message = format!("{}: {}", whose(&change.policy, Some(&change.key)), left(&after));
     message += if found { ", before " } else { "; the key had spent nothing, and was not blocked" };
     if found {
         message += &left(&before);
     }
-    message += &recorded(shared.overrides.record(entry).await);
-    Ok(Json(json!({ "message": message, "found": found, "before": before, "after": after })))
+    let audited = record(&shared, entry, &mut message).await;
+    Ok(Json(json!({
+        "message": message, "found": found, "before": before, "after": after, "audited": audited,
+    })))
 }
 
 /// Denies all requests of a key under a policy.
@@ -74,7 +70,7 @@ pub(in crate::admin) async fn block(
     State(shared): State<Shared>,
     Extension(operator): Extension<Operator>,
     Change(block): Change<Block>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Changed, Problem> {
     let new = NewOverride {
         policy: block.policy.clone(),
         key: Some(block.key.clone()),
@@ -82,11 +78,10 @@ pub(in crate::admin) async fn block(
         until: until(block.until)?,
         by: operator.name().into(),
         reason: body::reason(&block.reason)?.into(),
-        version: None,
+        version: block.version,
     };
-    let change = shared.overrides.set(new).await?;
     let message = format!("{}: blocked", whose(&block.policy, Some(&block.key)));
-    Ok(Json(answer(message, &change)))
+    Ok(changed(message, &shared.overrides.set(new).await?))
 }
 
 /// Lifts a block.
@@ -95,30 +90,44 @@ pub(in crate::admin) async fn unblock(
     Extension(operator): Extension<Operator>,
     Change(change): Change<OfKey>,
 ) -> Result<Json<Value>, Problem> {
-    let registered = lookup::policy(&shared.registry, &change.policy)?;
-    let key = lookup::key(&registered, &change.key)?;
-    let reason = body::reason(&change.reason)?;
-    let removed = end_block(&shared, &registered, key, &operator, reason).await?;
-    let lifted = shared.limiter.unblock(registered.policy().charge(key, 1)).await? > 0;
+    let (registered, key, entry) = validate(&shared, &change, &operator, AuditAction::Unblock)?;
+    let removed = end_block(&shared, &registered, key, &entry).await?;
+    let lifted = shared.limiter.unblock(registered.policy().charge(key, 1)).await;
+    let lifted = made(&shared, &entry, lifted).await? > 0;
     let mut message = whose(&change.policy, Some(&change.key));
     if !removed && !lifted {
         message += ": it was not blocked";
         return Ok(Json(json!({ "message": message, "found": false })));
     }
     message += ": not blocked any more";
+    let mut audited = true;
     if !removed {
-        let entry = NewAuditEntry {
-            action: AuditAction::Unblock,
-            policy: change.policy.clone(),
-            key: Some(change.key.clone()),
-            before: Some("block".into()),
-            after: None,
-            by: operator.name().into(),
-            reason: reason.into(),
-        };
-        message += &recorded(shared.overrides.record(entry).await);
+        let entry = NewAuditEntry { before: Some("block".into()), ..entry };
+        audited = record(&shared, entry, &mut message).await;
     }
-    Ok(Json(json!({ "message": message, "found": true })))
+    Ok(Json(json!({ "message": message, "found": true, "audited": audited })))
+}
+
+/// Checks a change and its audit entry before anything is done. Returns the policy, the key and the entry.
+fn validate(
+    shared: &Shared,
+    change: &OfKey,
+    operator: &Operator,
+    action: AuditAction,
+) -> Result<(Registered, Key, NewAuditEntry), Problem> {
+    let registered = lookup::policy(&shared.registry, &change.policy)?;
+    let key = lookup::key(&registered, &change.key)?;
+    let entry = NewAuditEntry {
+        action,
+        policy: change.policy.clone(),
+        key: Some(change.key.clone()),
+        before: None,
+        after: None,
+        by: operator.name().into(),
+        reason: body::reason(&change.reason)?.into(),
+    };
+    shared.overrides.check(&entry)?;
+    Ok((registered, key, entry))
 }
 
 /// Ends the override that blocks a key. Returns false if there is none: the program may have blocked it.
@@ -126,13 +135,10 @@ async fn end_block(
     shared: &Shared,
     registered: &Registered,
     key: Key,
-    operator: &Operator,
-    reason: &str,
+    entry: &NewAuditEntry,
 ) -> Result<bool, Problem> {
     let policy = registered.policy().name();
-    let is_key = |text: &str| {
-        text == digest(&key) || registered.keys().parse(text).is_ok_and(|it| it == key)
-    };
+    let is_key = |text: &str| lookup::is_key(registered, text, &key);
     let block = shared.overrides.list().into_iter().find(|it| {
         it.policy == policy
             && it.kind == OverrideKind::Block
@@ -140,16 +146,40 @@ async fn end_block(
     });
     let Some(block) = block else { return Ok(false) };
     let key = block.key.as_deref();
-    match shared.overrides.remove(policy, key, operator.name(), reason).await {
+    match shared.overrides.remove(policy, key, &entry.by, &entry.reason).await {
         Ok(_) => Ok(true),
         Err(OverrideError::NotFound) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Says that the audit log has no entry of a change that was made.
-fn recorded(result: Result<(), OverrideError>) -> String {
-    result.err().map_or_else(String::new, |error| {
-        format!(". The change was made, but the audit log has no entry of it: {error}")
+/// Returns the result of a change. If the store did not answer, the change may have been made, so the audit
+/// log has an entry of it.
+async fn made(
+    shared: &Shared,
+    entry: &NewAuditEntry,
+    result: Result<usize, plimsoll::Error>,
+) -> Result<usize, Problem> {
+    let error = match result {
+        Ok(keys) => return Ok(keys),
+        Err(error) => error,
+    };
+    let after = Some("unknown: the store did not answer".into());
+    record(shared, NewAuditEntry { after, ..entry.clone() }, &mut String::new()).await;
+    Err(match error.effect() {
+        Effect::Unknown => Problem::late(error),
+        _ => error.into(),
     })
+}
+
+/// Adds an entry to the audit log. If it does not answer, the message and the log of the process say so,
+/// because the change was made.
+async fn record(shared: &Shared, entry: NewAuditEntry, message: &mut String) -> bool {
+    let NewAuditEntry { action, policy, by, reason, .. } = entry.clone();
+    let Err(error) = shared.overrides.record(entry).await else { return true };
+    tracing::error!(
+        target: "plimsoll", policy, by, reason, "{action} is not in the audit log: {error}"
+    );
+    *message += &format!(". The change was made, but the audit log has no entry of it: {error}");
+    false
 }

@@ -1,14 +1,25 @@
 //! The standing of a key under every policy.
 
+use std::time::Duration;
+
 use axum::{
     Json,
     extract::{Query, State, rejection::QueryRejection},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::{task::JoinSet, time::timeout};
 
 use super::lookup;
-use crate::admin::{config::Shared, problem::Problem};
+use crate::{
+    KeyType,
+    admin::{config::Shared, problem::Problem},
+};
+
+/// The time for the standings under all policies.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+const TOO_SLOW: &str = "No data because the store has not answered within 2 s";
 
 #[derive(Deserialize)]
 pub(in crate::admin) struct OfKey {
@@ -23,23 +34,51 @@ pub(in crate::admin) async fn key(
     let Ok(Query(OfKey { key: text })) = query else {
         return Err(Problem::invalid("The request names no key", "the parameter \"key\""));
     };
-    let mut standings = Vec::new();
-    for registered in shared.registry.policies() {
-        let key = lookup::key(&registered, &text);
-        let standing = match key {
-            Ok(key) => {
-                let standing = lookup::standing(&registered, &shared.limiter, key).await;
-                standing
-                    .map_err(|error| format!("No data because the store cannot answer: {error}"))
-            }
-            Err(_) => {
-                let allowed = registered.keys();
-                Err(format!("No data because the keys of this policy have another form: {allowed}"))
-            }
-        };
-        standings.push(standing.unwrap_or_else(
-            |cause| json!({ "policy": registered.policy().name(), "no_data": cause }),
-        ));
+    // A digest is no key under any policy.
+    if let Err(error) = KeyType::Text.parse(&text)
+        && error.is_digest()
+    {
+        return Err(lookup::digest(&error));
     }
+    let overrides = shared.overrides.list();
+    let policies = shared.registry.policies();
+    let mut standings: Vec<_> = policies.iter().map(|_| Err(TOO_SLOW.to_owned())).collect();
+    let mut asked = JoinSet::new();
+    for (place, registered) in policies.iter().enumerate() {
+        let Ok(key) = lookup::key(registered, &text) else {
+            let allowed = registered.keys();
+            standings[place] = Err(format!(
+                "No data because the keys of this policy have another form: {allowed}"
+            ));
+            continue;
+        };
+        let version = lookup::override_version(&overrides, registered, Some(&key));
+        let (registered, limiter) = (registered.clone(), shared.limiter.clone());
+        asked.spawn(async move {
+            let mut standing = lookup::standing(&registered, &limiter, key).await;
+            if let Ok(standing) = &mut standing {
+                standing["override_version"] = version.into();
+            }
+            (place, standing)
+        });
+    }
+    let answers = async {
+        while let Some(answer) = asked.join_next().await {
+            let Ok((place, standing)) = answer else { continue };
+            standings[place] = standing
+                .map_err(|error| format!("No data because the store cannot answer: {error}"));
+        }
+    };
+    // The policies without an answer keep the reason.
+    let _ = timeout(PATIENCE, answers).await;
+    let standings: Value = policies
+        .iter()
+        .zip(standings)
+        .map(|(registered, standing)| {
+            standing.unwrap_or_else(
+                |cause| json!({ "policy": registered.policy().name(), "no_data": cause }),
+            )
+        })
+        .collect();
     Ok(Json(json!({ "key": text, "standings": standings })))
 }

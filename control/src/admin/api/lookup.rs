@@ -6,7 +6,11 @@ use http::StatusCode;
 use plimsoll::{Algorithm, Decision, Key, Limiter, Outcome};
 use serde_json::{Value, json};
 
-use crate::{Registered, Registry, admin::problem::Problem};
+use crate::{
+    KeyTypeError, Override, Registered, Registry,
+    admin::problem::{Problem, capitalized},
+    overrides,
+};
 
 /// The longest key that an operator may write, in bytes.
 const MAX_KEY_BYTES: usize = 4_096;
@@ -30,13 +34,18 @@ pub(super) fn key(registered: &Registered, text: &str) -> Result<Key, Problem> {
         let detail = format!("The key has {} bytes", text.len());
         return Err(Problem::invalid(detail, format!("at most {MAX_KEY_BYTES} bytes")));
     }
-    let key = registered.keys().parse(text);
-    key.map_err(|error| {
-        Problem::invalid(
+    registered.keys().parse(text).map_err(|error| match error.is_digest() {
+        true => digest(&error),
+        false => Problem::invalid(
             format!("{error}, under the policy {:?}", registered.policy().name()),
             registered.keys().to_string(),
-        )
+        ),
     })
+}
+
+/// Returns the problem of a digest, which is shown in the place of a key.
+pub(super) fn digest(error: &KeyTypeError) -> Problem {
+    Problem::invalid(capitalized(&error.to_string()), "a key, which has no digest")
 }
 
 /// Returns the standing of a key under a policy.
@@ -93,6 +102,26 @@ async fn other_algorithm(
         }
     }
     Ok(None)
+}
+
+/// Returns the version of the override of a policy, or of a key under it, or 0 if there is none.
+pub(super) fn override_version(
+    overrides: &[Override],
+    registered: &Registered,
+    key: Option<&Key>,
+) -> u64 {
+    let of_policy = overrides.iter().filter(|it| it.policy == registered.policy().name());
+    let found = of_policy.into_iter().find(|it| match (&it.key, key) {
+        (Some(text), Some(key)) => is_key(registered, text, key),
+        (None, None) => true,
+        _ => false,
+    });
+    found.map_or(0, |it| it.version)
+}
+
+/// Returns whether a key is the one that a list of overrides shows.
+pub(super) fn is_key(registered: &Registered, shown: &str, key: &Key) -> bool {
+    shown == overrides::digest(key) || registered.keys().parse(shown).is_ok_and(|it| it == *key)
 }
 
 pub(super) fn seconds(duration: Duration) -> f64 {

@@ -1,4 +1,4 @@
-//! The keys that are denied most, and the audit log.
+//! The keys that are denied most or spend most, and the audit log.
 
 use axum::{
     Json,
@@ -22,13 +22,13 @@ pub(in crate::admin) struct OfPolicy {
     #[serde(default)]
     scope: Scope,
     #[serde(default)]
-    by: By,
+    by: Order,
 }
 
 /// The order of the keys.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum By {
+enum Order {
     #[default]
     Denied,
     Spent,
@@ -49,7 +49,7 @@ pub(in crate::admin) struct Newest {
     count: Option<usize>,
 }
 
-/// Returns the keys that are denied most under a policy, or that spend most.
+/// Returns the keys that are denied most under a policy, or those that spend most.
 pub(in crate::admin) async fn offenders(
     State(shared): State<Shared>,
     query: Result<Query<OfPolicy>, QueryRejection>,
@@ -62,13 +62,13 @@ pub(in crate::admin) async fn offenders(
     lookup::policy(&shared.registry, &policy)?;
     let count = count.unwrap_or(20).min(MAX_ENTRIES);
     let offenders = shared.activity.offenders();
-    let found = match (scope, by) {
-        (Scope::Fleet, By::Denied) => offenders.top_of_fleet(&policy, count).await,
-        (Scope::Fleet, By::Spent) => offenders.top_spenders_of_fleet(&policy, count).await,
-        (Scope::Process, By::Denied) => Ok(offenders.top(&policy, count)),
-        (Scope::Process, By::Spent) => Ok(offenders.top_spenders(&policy, count)),
+    let of_fleet = match (scope, by) {
+        (Scope::Process, Order::Denied) => return Ok(Json(offenders.top(&policy, count))),
+        (Scope::Process, Order::Spent) => return Ok(Json(offenders.top_spenders(&policy, count))),
+        (Scope::Fleet, Order::Denied) => offenders.top_of_fleet(&policy, count).await,
+        (Scope::Fleet, Order::Spent) => offenders.top_spenders_of_fleet(&policy, count).await,
     };
-    found.map(Json).map_err(Problem::of_read)
+    of_fleet.map(Json).map_err(Problem::of_read)
 }
 
 /// Returns the newest entries of the audit log, the newest first.

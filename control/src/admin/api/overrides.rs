@@ -1,6 +1,7 @@
 //! Overrides: a quota of a policy, or of one key under it, for a time.
 
 use axum::{Extension, Json, extract::State};
+use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -9,7 +10,7 @@ use super::{
     lookup,
 };
 use crate::{
-    NewOverride, Override, OverrideKind,
+    NewOverride, Override, OverrideKind, Registered,
     admin::{
         Operator,
         config::Shared,
@@ -58,9 +59,10 @@ pub(in crate::admin) async fn set_override(
     State(shared): State<Shared>,
     Extension(operator): Extension<Operator>,
     Change(set): Change<Set>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Changed, Problem> {
     let registered = lookup::policy(&shared.registry, &set.policy)?;
     let kind = match set.quota.trim() {
+        "off" if !registered.has_switch() => return Err(no_switch(&registered)),
         "off" => OverrideKind::Off,
         text => OverrideKind::Quota(text.parse().map_err(|error: plimsoll::Error| {
             Problem::invalid(
@@ -80,14 +82,26 @@ pub(in crate::admin) async fn set_override(
         version: set.version,
     };
     let before = registered.policy().quota();
-    let change = shared.overrides.set(new).await?;
     let now = match kind {
         OverrideKind::Off => "off".to_owned(),
         _ => set.quota,
     };
-    let was = change.before.as_ref().map_or_else(|| before.to_string(), |it| it.kind.to_string());
+    let change = shared.overrides.set(new).await?;
+    let replaced = change.before.as_ref();
+    let was = replaced.map_or_else(|| before.to_string(), |it| it.kind.to_string());
     let message = format!("{}: {now}, before {was}", whose(&policy, key.as_deref()));
-    Ok(Json(answer(message, &change)))
+    Ok(changed(message, &change))
+}
+
+/// Returns the problem of a policy that stays on, because no rule asks whether it is switched off.
+fn no_switch(registered: &Registered) -> Problem {
+    let name = registered.policy().name();
+    let detail = format!(
+        "The policy {name:?} cannot be switched off, because no rule asks whether it is: its rules come from \
+         the program, or it is on trial"
+    );
+    let allowed = "a higher quota; or in the program, `Rule::only` with `Registered::switch`";
+    Problem::invalid(detail, allowed)
 }
 
 /// Ends an override.
@@ -95,7 +109,7 @@ pub(in crate::admin) async fn remove_override(
     State(shared): State<Shared>,
     Extension(operator): Extension<Operator>,
     Change(remove): Change<Remove>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Changed, Problem> {
     let Remove { policy, key, reason } = &remove;
     let reason = body::reason(reason)?;
     // The configuration may have the policy no more.
@@ -103,7 +117,7 @@ pub(in crate::admin) async fn remove_override(
     let after = change.in_force_after.as_ref();
     let after = after.map_or_else(String::new, |it| format!(", {} is in force", it.limit));
     let message = format!("{}: the override has ended{after}", whose(policy, key.as_deref()));
-    Ok(Json(answer(message, &change)))
+    Ok(changed(message, &change))
 }
 
 /// Reads the end of an override.
@@ -123,8 +137,12 @@ pub(super) fn whose(policy: &str, key: Option<&str>) -> String {
     key.map_or_else(|| policy.to_owned(), |key| format!("{key} under {policy}"))
 }
 
-pub(super) fn answer(message: String, change: &crate::Change) -> Value {
-    json!({
+/// The status and the body of the answer to a change.
+pub(in crate::admin) type Changed = (StatusCode, Json<Value>);
+
+/// Returns the answer to a change that is stored. The status is 202 if this instance has not applied it yet.
+pub(super) fn changed(message: String, change: &crate::Change) -> Changed {
+    let answer = json!({
         "message": message,
         "before": change.before,
         "after": change.after,
@@ -132,5 +150,7 @@ pub(super) fn answer(message: String, change: &crate::Change) -> Value {
         "in_force_before": change.in_force_before,
         "in_force_after": change.in_force_after,
         "not_applied": change.not_applied,
-    })
+    });
+    let status = if change.not_applied.is_some() { StatusCode::ACCEPTED } else { StatusCode::OK };
+    (status, Json(answer))
 }

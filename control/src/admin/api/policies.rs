@@ -3,6 +3,7 @@
 use axum::{Json, extract::State};
 use serde_json::{Value, json};
 
+use super::lookup;
 use crate::{
     Registered,
     admin::{Activity, config::Shared, rates::SAMPLE},
@@ -11,7 +12,13 @@ use crate::{
 /// Returns all policies.
 pub(in crate::admin) async fn policies(State(shared): State<Shared>) -> Json<Value> {
     let policies = shared.registry.policies();
-    Json(policies.iter().map(|it| policy(it, &shared.activity)).collect())
+    let overrides = shared.overrides.list();
+    let policy = |registered: &Registered| {
+        let mut value = policy(registered, &shared.activity);
+        value["override_version"] = lookup::override_version(&overrides, registered, None).into();
+        value
+    };
+    Json(policies.iter().map(policy).collect())
 }
 
 fn policy(registered: &Registered, activity: &Activity) -> Value {

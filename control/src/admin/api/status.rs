@@ -67,6 +67,7 @@ fn config(config: &Config) -> Value {
     let status = config.status();
     json!({
         "version": status.version(),
+        "needs_restart": status.needs_restart(),
         "error": status.error().map(|it| json!({
             "message": it.message(), "line": it.line(), "column": it.column(),
             "text": it.to_string(),

@@ -78,7 +78,11 @@ async function submit(event) {
   const { policy, key } = target;
   const body = { policy, key, reason: $("reason").value };
   if (needs.includes("quota")) body.quota = $("quota").value;
-  if (needs.includes("until")) body.until = until();
+  if (needs.includes("until")) {
+    body.until = until();
+    // The override that the operator saw: another operator may have changed it meanwhile.
+    body.version = target.version;
+  }
   $("change-submit").disabled = true;
   try {
     const result = await send(body);
@@ -86,7 +90,9 @@ async function submit(event) {
     say(result.message);
     await afterwards();
   } catch (error) {
-    $("change-error").textContent = error.message;
+    const again = error.status === 409 ? " Another operator was faster: close this, and look again." : "";
+    $("change-error").textContent = error.message + again;
+    if (again) await afterwards();
   } finally {
     $("change-submit").disabled = false;
   }

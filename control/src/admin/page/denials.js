@@ -6,17 +6,16 @@ import { headers, url } from "./api.js";
 const SHOWN = 50;
 const AGAIN_MS = 3_000;
 
-let [recent, paused, stop, running] = [[], false, undefined, false];
+let [recent, paused, stop] = [[], false, undefined];
 
 /** Reads the stream until {@link close} is called. */
 export async function watch() {
-  if (running) return;
-  running = true;
+  if (stop) return;
+  const { signal } = (stop = new AbortController());
   render();
-  while (running) {
-    stop = new AbortController();
+  while (!signal.aborted) {
     try {
-      const response = await fetch(url("denials"), { headers: headers(), signal: stop.signal });
+      const response = await fetch(url("denials"), { headers: headers(), signal });
       if (!response.ok) throw new Error((await response.json()).detail);
       // The stream begins with the recent ones.
       recent = [];
@@ -24,18 +23,23 @@ export async function watch() {
       await read(response.body.pipeThrough(new TextDecoderStream()).getReader());
       throw new Error("The stream has ended");
     } catch (error) {
-      if (!running) break;
+      if (signal.aborted) break;
       state(`${error.message}. Trying again.`);
       await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
     }
   }
 }
 
-/** Ends the stream. */
+/** Ends the stream. What was received stays. */
 export function close() {
-  running = false;
-  recent = [];
   stop?.abort();
+  stop = undefined;
+}
+
+/** Ends the stream, and forgets what was received. */
+export function forget() {
+  close();
+  recent = [];
 }
 
 async function read(reader) {

@@ -3,7 +3,7 @@
 import { $ } from "./dom.js";
 import { ask, setToken } from "./api.js";
 import { onChanged } from "./changes.js";
-import { close, watch } from "./denials.js";
+import { close, forget, watch } from "./denials.js";
 import { forgetKey, lookUp, refreshKey } from "./keys.js";
 import { policies } from "./policies.js";
 import { store } from "./store.js";
@@ -33,12 +33,12 @@ async function start() {
   $("sign-in").hidden = true;
   $("content").hidden = $("sections").hidden = $("connection").hidden = false;
   $("sign-out").hidden = !session.tokens;
-  void watch();
+  if (!document.hidden) void watch();
   await refresh();
 }
 
 function askForToken(error) {
-  close();
+  forget();
   clearTimeout(timer);
   operator = null;
   $("content").hidden = $("sections").hidden = $("sign-out").hidden = $("connection").hidden = true;
@@ -56,13 +56,14 @@ async function refresh() {
   try {
     await part("policy-list", "policies", (list) => policies(list, mayWrite()));
     const policy = $("offenders-policy").value;
+    const by = $("offenders-by").value;
     await Promise.all([
       part("status", "status", (status) => {
         $("instance").textContent = `${status.instance}, as ${operator.name}${mayWrite() ? "" : " (may change nothing)"}`;
         store(status);
       }),
-      policy && part("offender-list", `offenders?policy=${encodeURIComponent(policy)}`, (list) => offenders(policy, list, show))
-        .then(ofProcess(policy)),
+      policy && part("offender-list", `offenders?by=${by}&policy=${encodeURIComponent(policy)}`, (list) => offenders(policy, list, show))
+        .then(ofProcess(policy, by)),
       part("override-list", "overrides", (list) => overrides(list, mayWrite())),
       part("trial-list", "trials", trials),
       turn % AUDIT_EVERY === 0 && part("audit-list", "audit", audit),
@@ -90,8 +91,8 @@ async function part(parent, path, render) {
 }
 
 /** Shows the keys of this process if the store, which has those of the others, does not answer. */
-const ofProcess = (policy) => (error) => error &&
-  part("offender-list", `offenders?scope=process&policy=${encodeURIComponent(policy)}`,
+const ofProcess = (policy, by) => (error) => error &&
+  part("offender-list", `offenders?scope=process&by=${by}&policy=${encodeURIComponent(policy)}`,
     (list) => offenders(policy, list, show, `Only of this process. ${error.message}`));
 
 function connection(error) {
@@ -129,8 +130,13 @@ $("look-up").addEventListener("submit", (event) => {
   event.preventDefault();
   void lookUp($("key").value.trim(), mayWrite()).catch(connection);
 });
-$("offenders-policy").addEventListener("change", () => void refresh());
-document.addEventListener("visibilitychange", () => document.hidden || void refresh());
+for (const id of ["offenders-policy", "offenders-by"]) $(id).addEventListener("change", () => void refresh());
+// A page that nobody sees holds no stream: there are not many.
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) return close();
+  if (operator) void watch();
+  void refresh();
+});
 onChanged(async () => {
   turn = 0;
   await refresh();

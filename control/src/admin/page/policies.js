@@ -38,8 +38,9 @@ function update(card, policy, mayWrite) {
   show(card.numbers, rates ?? policy.no_data, () => (rates ? numbers(rates) : quiet(`${policy.no_data}.`)));
   const facts = [policy.source, policy.configured, policy.overridden, policy.enabled, policy.keys, policy.key_overrides];
   show(card.facts, facts, () => describe(policy));
-  show(card.buttons, [quota, mayWrite, policy.overridden], () => (mayWrite ? [
-    button("Change quota", `quota-${name}`, () => change.quota({ policy: name, quota }), `Change quota of ${name}`),
+  const version = policy.override_version;
+  show(card.buttons, [quota, mayWrite, version], () => (mayWrite ? [
+    button("Change quota", `quota-${name}`, () => change.quota({ policy: name, quota, version }), `Change quota of ${name}`),
   ] : []));
 }
 

@@ -35,8 +35,10 @@ function ofStore(it, suffix) {
 
 const pill = (state) => h("span", { class: state === "closed" ? "pill" : "pill warn" }, state);
 
-function ofConfig({ version, error }) {
-  return error ? warning("refused", `the file has a mistake, version ${version} stays in force`, error.text) : `version ${version} in force`;
+function ofConfig({ version, error, needs_restart: needsRestart }) {
+  if (error) return warning("refused", `the file has a mistake, version ${version} stays in force`, error.text);
+  const text = `version ${version} in force`;
+  return needsRestart ? warning("restart", `${text}, but the store or the resilience in the file acts after a restart only`) : text;
 }
 
 function ofOverrides({ restores }) {

@@ -14,7 +14,7 @@ export function offenders(policy, list, lookUp, warning) {
       keyText(key), count(denied), count(spent),
       button("Look up", `look-up-${key}`, () => lookUp(key), `Look up ${key}`),
     ]);
-    return [...note, table(`Keys that are denied most under ${policy}`,
+    return [...note, table(`Keys that are denied or charged most under ${policy}`,
       [["Key"], ["Denied", "number"], ["Units spent (about)", "number wide"], ["Action"]], rows)];
   });
 }

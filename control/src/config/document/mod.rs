@@ -12,7 +12,7 @@ mod yaml;
 
 pub(super) use self::{
     at::{At, Entries},
-    mistake::Mistake,
+    mistake::{Mistake, nearest},
     node::Node,
     parse::parse,
 };
