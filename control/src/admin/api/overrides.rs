@@ -141,7 +141,10 @@ pub(super) fn whose(policy: &str, key: Option<&str>) -> String {
 pub(in crate::admin) type Changed = (StatusCode, Json<Value>);
 
 /// Returns the answer to a change that is stored. The status is 202 if this instance has not applied it yet.
-pub(super) fn changed(message: String, change: &crate::Change) -> Changed {
+pub(super) fn changed(mut message: String, change: &crate::Change) -> Changed {
+    if let Some(cause) = &change.not_applied {
+        message += &format!("; stored, and this instance tries again to apply it: {cause}");
+    }
     let answer = json!({
         "message": message,
         "before": change.before,
