@@ -75,15 +75,13 @@ impl Policy {
         Error: From<Q::Error>,
     {
         let name = Name::parse("policy name", name)?;
-        let quota = quota.try_into()?;
-        Ok(Self(Arc::new(PolicyState {
-            unit: None,
-            quota: LiveQuota::new(quota),
-            key_quotas: KeyQuotas::default(),
-            counters: Counters::new(&name),
-            key_watch: KeyWatch::default(),
-            name,
-        })))
+        Ok(Self::of(name, None, quota.try_into()?, KeyQuotas::default()))
+    }
+
+    fn of(name: Name, unit: Option<Name>, quota: Quota, key_quotas: KeyQuotas) -> Self {
+        let (counters, key_watch) = (Counters::new(&name), KeyWatch::default());
+        let quota = LiveQuota::new(quota);
+        Self(Arc::new(PolicyState { name, unit, quota, key_quotas, counters, key_watch }))
     }
 
     /// Sets the name of the unit: the parameter `qu` of the `RateLimit-Policy` header. The default
@@ -97,14 +95,7 @@ impl Policy {
     /// Returns an error if the unit does not have the form of a policy name.
     pub fn with_unit(self, unit: &str) -> Result<Self, Error> {
         let unit = Some(Name::parse("quota unit", unit)?);
-        Ok(Self(Arc::new(PolicyState {
-            name: self.0.name.clone(),
-            unit,
-            quota: LiveQuota::new(self.quota()),
-            key_quotas: self.0.key_quotas.copy(),
-            counters: Counters::new(self.name()),
-            key_watch: KeyWatch::default(),
-        })))
+        Ok(Self::of(self.0.name.clone(), unit, self.quota(), self.0.key_quotas.copy()))
     }
 
     /// Returns the name.
