@@ -283,7 +283,9 @@ async fn order(service: &Service) {
     by_units.reverse();
     assert_eq!(by_units, by_denials);
     let table = service.prints(&["top", "--policy", "demo"]).await;
-    assert!(table.contains(&by_denials[0]) && table.contains("15"), "{table}");
+    // At the end of a minute, counts are halved.
+    let has_denials = table.contains(" 15 ") || table.contains(" 7 ");
+    assert!(table.contains(&by_denials[0]) && has_denials, "{table}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
