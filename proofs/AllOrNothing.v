@@ -104,15 +104,3 @@ Definition standing (m : machine) (s : state m) (now cost : Z) : Z * Z * Z * opt
   if capacity m <=? remaining then (capacity m, 0, 0, None)
   else (remaining, wait m s now (remaining + 1), wait m s now (capacity m),
     if (remaining <? cost) && (cost <=? capacity m) then Some (wait m s now cost) else None).
-
-(** The machine that counts a quota with a lease of [l], which is 0 without one. *)
-Inductive algorithm := Log | Buckets (n : Z) | Counter | Bucket (burst : Z) | Window.
-
-Definition machine_of (a : algorithm) (L W l : Z) : machine :=
-  match a with
-  | Log => sliding_log L (W + l)
-  | Buckets n => sliding_buckets L (W + l) n
-  | Counter => sliding_counter L W
-  | Bucket burst => token_bucket L W (burst - ceiling (L * l) W)
-  | Window => fixed_window L W
-  end.

@@ -1,6 +1,6 @@
 (** The models as a program: the steps of which the theorems speak, in OCaml. [model.ml] runs them. *)
 
-From Proofs Require Import Machine Arithmetic AllOrNothing.
+From Proofs Require Import Machine AllOrNothing Published.
 Require Import Extraction.
 Extraction Language OCaml.
 Extract Inductive bool => "bool" [ "true" "false" ].
