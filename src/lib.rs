@@ -23,6 +23,9 @@ pub mod client;
 mod clock;
 mod decision;
 mod error;
+#[doc = include_str!("../docs/links.md")]
+#[doc = include_str!("../docs/guarantees.md")]
+pub mod guarantees {}
 pub mod guide;
 #[doc = include_str!("../docs/links.md")]
 #[doc = include_str!("../docs/live_limits.md")]

@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug, Default)]
 pub(crate) struct FixedWindow {
     /// Units of the period in which the last charge lies.

@@ -15,6 +15,7 @@ macro_rules! states {
         $text:literal, $number:literal, $layout:literal, $module:ident::$state:ident;
     )+) => {
         /// The state of one key under one policy.
+        #[cfg_attr(test, derive(Clone))]
         #[derive(Debug)]
         pub(crate) enum KeyState {
             $($name(super::$module::$state),)+
@@ -160,6 +161,7 @@ for_each_algorithm!(states);
 
 /// A block, and the state of the algorithm during the block. After its end, the block remains until the
 /// key is charged.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(crate) struct BlockedKey {
     block: Block,

@@ -96,6 +96,7 @@ fn place(start: usize, index: usize, capacity: usize) -> usize {
 
 /// The log of one key, in 40 bytes. The fields are bytes, because larger types would be aligned and
 /// leave space unused.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(super) enum PackedLog {
     Short {

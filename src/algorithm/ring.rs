@@ -33,6 +33,7 @@ const SEED_PERIOD_MICROS: u64 = 1 << 44;
 const MIN_GROWTH: usize = 4;
 
 /// The log of one key.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug, Default)]
 pub(crate) struct Ring(PackedLog);
 

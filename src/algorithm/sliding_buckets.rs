@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug, Default)]
 pub(crate) struct SlidingBuckets(Ring);
 

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug, Default)]
 pub(crate) struct SlidingCounter {
     /// Units of the period in which the last charge lies, and of the period before it.

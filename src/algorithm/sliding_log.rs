@@ -36,6 +36,7 @@ use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 /// `sliding_log.lua` and `ring.lua`.
 const RECORDS: u64 = 10_000;
 
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug, Default)]
 pub(crate) struct SlidingLog(Ring);
 

@@ -383,7 +383,7 @@ impl Quota {
         self.lease_millis() * 1000
     }
 
-    const fn with_lease(self, millis: u64) -> Self {
+    pub(crate) const fn with_lease(self, millis: u64) -> Self {
         Self { limit_and_lease: self.limit() | millis << Self::LIMIT_BITS, ..self }
     }
 

@@ -11,7 +11,7 @@ use plimsoll::{Algorithm, Quota};
 
 use crate::history::Ask;
 
-/// What the model says of one charge of a check.
+/// The answer of the model to one charge of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) units: u64,

@@ -1,7 +1,8 @@
 //! The modules import each other without circles: each only from the rows above it. [`files`] compares
-//! single files, and [`pages`] the documentation.
+//! single files, [`pages`] the documentation, and [`guarantees`] the promises with their witnesses.
 
 mod files;
+mod guarantees;
 mod known;
 mod pages;
 

@@ -211,6 +211,7 @@ fn the_tables_have_each_algorithm() {
     for page in [
         "README.md",
         "docs/guide/algorithms.md",
+        "docs/guarantees.md",
         "docs/guide/leases.md",
         "docs/live_limits.md",
         "docs/redis.md",

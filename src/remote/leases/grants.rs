@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use crate::decision::Mark;
 
 /// The grants of a stock, in the order in which they were asked for.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug, Default)]
 pub(super) struct Grants(SmallVec<[Grant; MAX_GRANTS]>);
 

@@ -24,6 +24,7 @@ use crate::{
 };
 
 /// The units of one key that this process has leased, and the demand for them.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(crate) struct Stock {
     quota: Quota,
@@ -245,9 +246,7 @@ impl Stock {
             return false;
         }
         request.sent_at = now;
-        if let Some(renewal) = &mut self.renewal {
-            renewal.since = now;
-        }
+        self.renewal = self.renewal.map(|it| RenewalInFlight { since: now, ..it });
         true
     }
 

@@ -21,6 +21,7 @@ mod leftovers;
 mod plan;
 mod process;
 mod shared;
+mod small_world;
 mod utilisation;
 
 use std::io::Write;

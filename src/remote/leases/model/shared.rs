@@ -26,7 +26,7 @@ pub(super) struct Reply {
     pub(super) standing: Standing,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Shared {
     state: KeyState,
     /// The quota by which a charge counts.

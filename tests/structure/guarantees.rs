@@ -1,0 +1,177 @@
+//! The page on guarantees: each witness exists, and its bounds are those of the README and of the proofs.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use plimsoll::Algorithm;
+
+const PAGE: &str = "docs/guarantees.md";
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = path.as_ref();
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Returns the cells of the rows of tables in `text`.
+fn rows(text: &str) -> impl Iterator<Item = Vec<&str>> {
+    let lines = text.lines().filter(|line| line.starts_with('|'));
+    lines.map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+}
+
+/// Returns whether `text` has a test function of this name. Its attributes are between it and the end of
+/// the item before.
+fn has_test(text: &str, name: &str) -> bool {
+    let is_it = |line: &str| {
+        let line = line.trim_start();
+        let line = line.strip_prefix("async ").unwrap_or(line);
+        line.strip_prefix("fn ").is_some_and(|rest| rest.starts_with(&format!("{name}(")))
+    };
+    let lines: Vec<&str> = text.lines().collect();
+    lines.iter().enumerate().filter(|(_, line)| is_it(line)).any(|(at, _)| {
+        let before = lines[..at].iter().rev().map(|line| line.trim());
+        let mut attributes =
+            before.take_while(|line| line.starts_with(['#', '/']) || line.ends_with(")]"));
+        attributes.any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"))
+    })
+}
+
+/// Returns the text of the file of a module below a folder, whose root file is `root`.
+fn module(folder: &str, root: &str, path: &[&str]) -> Option<String> {
+    let within = format!("{folder}/{}", path.join("/"));
+    let files = match path {
+        [] => vec![format!("{folder}/{root}")],
+        _ => vec![format!("{within}.rs"), format!("{within}/mod.rs")],
+    };
+    files.into_iter().find_map(|file| fs::read_to_string(file).ok())
+}
+
+/// Returns whether a witness such as `redis differential::standalone_decides_as_memory_does` exists.
+fn exists(target: &str, path: &str) -> bool {
+    let mut names: Vec<&str> = path.split("::").collect();
+    let name = names.pop().expect("a name");
+    match target {
+        "coq" => {
+            let files = fs::read_dir("proofs").expect("the proofs");
+            files.map(|file| file.expect("an entry").path()).any(|file| {
+                let is_proof = file.extension().is_some_and(|it| it == "v");
+                is_proof && read(file).contains(&format!("\nTheorem {name} "))
+            })
+        }
+        "contract" => {
+            let files = fs::read_dir("testing/src/contract").expect("the contract");
+            let listed = read("testing/src/contract/suite.rs");
+            let mut words = listed.split(|it: char| !it.is_alphanumeric() && it != '_');
+            let definition = format!("pub async fn {name}(");
+            words.any(|word| word == name)
+                && files
+                    .map(|file| read(file.expect("an entry").path()))
+                    .any(|text| text.contains(&definition))
+        }
+        "lib" => module("src", "lib.rs", &names).is_some_and(|text| has_test(&text, name)),
+        _ => module(&format!("tests/{target}"), "main.rs", &names)
+            .is_some_and(|text| has_test(&text, name)),
+    }
+}
+
+#[test]
+fn each_guarantee_has_its_witnesses() {
+    let page = read(PAGE);
+    let (mut number, mut witnesses, mut wrong) = (0, 0, Vec::new());
+    for row in rows(&page).filter(|row| row.len() == 4 && row[0].starts_with('G')) {
+        number += 1;
+        assert_eq!(row[0], format!("G{number}"), "the numbers are in order, each once");
+        let named: Vec<&str> = row[3].split('`').skip(1).step_by(2).collect();
+        if named.is_empty() && !row[2].contains("*type*") {
+            wrong.push(format!("{} has no witness", row[0]));
+        }
+        for witness in named {
+            witnesses += 1;
+            let found = witness.split_once(' ').is_some_and(|(target, path)| exists(target, path));
+            if !found {
+                wrong.push(format!("{}: there is no {witness}", row[0]));
+            }
+        }
+        // The part that keeps it is in the repository.
+        let is_path = |part: &&str| ["src", "lua", "proofs"].iter().any(|it| part.starts_with(it));
+        for part in row[2].split('`').skip(1).step_by(2).filter(is_path) {
+            if !Path::new(part).exists() {
+                wrong.push(format!("{}: there is no {part}", row[0]));
+            }
+        }
+    }
+    assert!(
+        number > 30 && witnesses > 60,
+        "{number} guarantees and {witnesses} witnesses are found"
+    );
+    assert!(wrong.is_empty(), "{PAGE}:\n{}", wrong.join("\n"));
+}
+
+/// A number that a page or a comment refers to is one of the page.
+#[test]
+fn guarantees_that_are_referred_to_exist() {
+    let page = read(PAGE);
+    let count = rows(&page).filter(|row| row[0].starts_with('G')).count();
+    let outside = page.lines().filter(|line| !line.starts_with('|'));
+    for word in outside.flat_map(|line| line.split(|it: char| !it.is_alphanumeric())) {
+        let number = word.strip_prefix('G').and_then(|it| it.parse::<usize>().ok());
+        assert!(number.is_none_or(|it| (1..=count).contains(&it)), "{PAGE} has no {word}");
+    }
+}
+
+#[test]
+fn a_witness_that_is_gone_is_found() {
+    assert!(exists("structure", "guarantees::each_guarantee_has_its_witnesses"));
+    for (target, path) in [
+        ("structure", "guarantees::each_guarantee_had_its_witnesses"),
+        ("structure", "guarantees::exists"),
+        ("structure", "gone::each_guarantee_has_its_witnesses"),
+        ("gone", "guarantees::each_guarantee_has_its_witnesses"),
+        ("contract", "each_guarantee_has_its_witnesses"),
+        ("coq", "published"),
+    ] {
+        assert!(!exists(target, path), "{target} {path}");
+    }
+}
+
+/// Returns the bound of each algorithm in the first table of `page` after `heading` whose rows begin with its
+/// name. The bound is in the given column.
+fn bounds(page: &str, heading: &str, column: usize) -> BTreeMap<String, String> {
+    let text = read(page);
+    let (_, section) = text.split_once(heading).unwrap_or_else(|| panic!("{page}: no {heading}"));
+    let mut found = BTreeMap::new();
+    for row in rows(section).filter(|row| row.len() > column && row[0].starts_with("[`")) {
+        let name = row[0].trim_start_matches("[`").split(|it: char| !it.is_alphanumeric()).next();
+        let bound = row[column].split('`').nth(1).unwrap_or_default();
+        found.entry(name.expect("a name").to_owned()).or_insert_with(|| bound.replace(' ', ""));
+    }
+    found
+}
+
+#[test]
+fn the_bounds_are_the_same_everywhere() {
+    let here = bounds(PAGE, "## The bounds", 1);
+    assert_eq!(here, bounds("README.md", "## Choosing an algorithm", 2));
+    assert_eq!(here, bounds("docs/guide/leases.md", "# The bounds", 1));
+    let names: Vec<String> = Algorithm::EACH
+        .iter()
+        .map(|it| {
+            format!("{it:?}").split(|it: char| !it.is_alphanumeric()).next().unwrap_or("").into()
+        })
+        .collect();
+    assert_eq!(here.len(), names.len());
+    // The column of the proof, with the names that it has for the algorithms.
+    let proofs = read("proofs/Published.v");
+    let (_, most) = proofs.split_once("Definition most ").expect("the bounds of the proof");
+    for (name, proven) in [
+        ("SlidingLog", "Log"),
+        ("SlidingBuckets", "Buckets _"),
+        ("SlidingCounter", "Counter"),
+        ("TokenBucket", "Bucket burst"),
+        ("FixedWindow", "Window"),
+    ] {
+        assert!(names.iter().any(|it| it == name));
+        let line =
+            most.lines().find_map(|line| line.trim().strip_prefix(&format!("| {proven} => ")));
+        let bound = line.expect("a bound").replace(' ', "").replace("2*L", "2L");
+        assert_eq!(here.get(name), Some(&bound), "{name}");
+    }
+}
