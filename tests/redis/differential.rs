@@ -600,3 +600,39 @@ async fn a_blocked_key_that_has_everything_back_is_forgotten_before_time_runs_ba
         assert_eq!(limiter.hold(receipt).refund().await.expect("an answer"), 0);
     }
 }
+
+/// Charges beyond the limit make counters larger than any limit, so the products and quotients of their waits
+/// need all 53 bits.
+#[tokio::test]
+async fn counters_far_beyond_their_limit_wait_as_in_memory() {
+    let server = Server::start();
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+        .await
+        .expect("a store");
+    let pair = Pair::new(store);
+    let key = Key::from("alice");
+    for one in seed::histories("differential_beyond", 200) {
+        let mut random = Random(one.seed);
+        let limit = Quota::MAX_LIMIT - random.below(1_000_000_007);
+        let window = Quota::MAX_WINDOW - Duration::from_micros(random.below(1_000_000_007));
+        let quota = Quota::new_with_algorithm(limit, window, Algorithm::SlidingCounter);
+        let policy = Twins::new(&format!("beyond-{:x}", one.seed), quota.expect("in bounds"));
+        let bits = 40 + random.below(12);
+        let units = (1 << bits) + random.below(1 << bits);
+        let now = 1_700_000_000_000_000;
+        pair.clock.set(now);
+        pair.memory.penalize(policy.ours.charge(key, units)).await.expect("charged");
+        pair.shared.penalize(policy.theirs.charge(key, units)).await.expect("charged");
+        for _ in 0..10 {
+            pair.clock.set(now + random.below(2 * window.as_micros() as u64));
+            let cost = 1 + random.below(limit);
+            let ours = pair.memory.peek(policy.ours.charge(key, cost)).await.expect("memory");
+            let theirs = pair.shared.peek(policy.theirs.charge(key, cost)).await.expect("redis");
+            assert_eq!(
+                view(&ours),
+                view(&theirs),
+                "{limit}/{window:?}, {units} spent, {cost} more"
+            );
+        }
+    }
+}
