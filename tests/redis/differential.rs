@@ -636,3 +636,59 @@ async fn counters_far_beyond_their_limit_wait_as_in_memory() {
         }
     }
 }
+
+/// One key whose quota changes all the time, so that it carries many groups of units, with refunds to each of
+/// them and after a reset.
+#[tokio::test]
+async fn carried_units_are_joined_and_refunded_as_in_memory() {
+    let server = Server::start();
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+        .await
+        .expect("a store");
+    let pair = Pair::new(store);
+    let key = Key::from("alice");
+    for one in seed::histories("differential_carried", 100) {
+        let mut random = Random(one.seed);
+        let algorithm = random.one(&[Algorithm::SlidingCounter, Algorithm::FixedWindow]);
+        let quota = |random: &mut Random| {
+            let window = Duration::from_millis(400 + 25 * random.below(25));
+            Quota::new_with_algorithm(1_000, window, algorithm).expect("in bounds")
+        };
+        let policy = Twins::new(&format!("carried-{:x}", one.seed), quota(&mut random));
+        let (mut held, mut now) = (Vec::new(), 1_700_000_000_000_000);
+        for step in 0..80 {
+            now += random.below(20_000);
+            if random.below(80) == 0 {
+                now -= random.below(3_000_000);
+            }
+            pair.clock.set(now);
+            match random.below(50) {
+                0 => {
+                    pair.memory.reset(policy.ours.charge(key, 0)).await.expect("reset");
+                    pair.shared.reset(policy.theirs.charge(key, 0)).await.expect("reset");
+                }
+                1..20 => policy.set_quota(quota(&mut random)),
+                20..30 if !held.is_empty() => {
+                    let index = random.below(held.len() as u64) as usize;
+                    let (ours, theirs): (Receipt, Receipt) = held.swap_remove(index);
+                    let ours = pair.memory.hold(ours).refund().await.expect("memory");
+                    let theirs = pair.shared.hold(theirs).refund().await.expect("redis");
+                    assert_eq!(ours, theirs, "{:#x} step {step}", one.seed);
+                }
+                _ => {
+                    let cost = 1 + random.below(9);
+                    let ours = pair.memory.check(policy.ours.charge(key, cost)).await;
+                    let theirs = pair.shared.check(policy.theirs.charge(key, cost)).await;
+                    let (ours, theirs) = (ours.expect("memory"), theirs.expect("redis"));
+                    assert_eq!(view(&ours), view(&theirs), "{:#x} step {step}", one.seed);
+                    if let (Decision::Allowed(ours), Decision::Allowed(theirs)) =
+                        (ours.into_owned(), theirs.into_owned())
+                    {
+                        held.push((ours.into_receipt(), theirs.into_receipt()));
+                    }
+                }
+            }
+            pair.standing(&policy, key).await;
+        }
+    }
+}
