@@ -48,7 +48,7 @@ impl Backend {
     /// Returns the kind of the backend, for logs. It contains no address.
     pub(super) fn kind(&self) -> &'static str {
         match self {
-            Self::Server(pool, _) => pool.kind(),
+            Self::Server(pool, _) => pool.connector().kind(),
             Self::Cluster(cluster) => cluster.kind(),
         }
     }
@@ -101,7 +101,7 @@ impl Backend {
     /// Returns the number of the database, if it is known. A cluster has only one.
     pub(super) fn database(&self) -> Option<i64> {
         match self {
-            Self::Server(pool, _) => pool.database(),
+            Self::Server(pool, _) => pool.connector().database(),
             Self::Cluster(_) => None,
         }
     }
@@ -109,8 +109,8 @@ impl Backend {
     /// Returns the server that has the slot, for errors.
     pub(super) fn place(&self, slot: u16) -> Place {
         let address = match self {
-            Self::Server(pool, _) => pool.address().map(str::to_owned),
-            Self::Cluster(cluster) => Some(cluster.address(slot)),
+            Self::Server(pool, _) => pool.connector().address(),
+            Self::Cluster(cluster) => Some(cluster.topology().address(slot)),
         };
         Place { name: self.name(slot), address }
     }
@@ -118,9 +118,9 @@ impl Backend {
     /// Returns the name of the server that has the slot, for [`Error::place`](crate::Error::place).
     fn name(&self, slot: u16) -> Cow<'static, str> {
         match self {
-            Self::Server(pool, _) => pool.place().into(),
+            Self::Server(pool, _) => pool.connector().place().into(),
             Self::Cluster(cluster) => {
-                match (cluster.node(slot).number(), cluster.first_slot_of_owner(slot)) {
+                match (cluster.node(slot).number(), cluster.topology().first_slot_of_owner(slot)) {
                     (Some(number), Some(first)) => {
                         format!("node {number} (slots from {first})").into()
                     }

@@ -234,7 +234,7 @@ impl SelfTest {
     /// Returns a scratch key for each node that has slots, and the slot of the key.
     fn key_of_each_node(&self) -> Vec<(u16, WireCharge)> {
         let Backend::Cluster(cluster) = self.batcher.backend() else { return Vec::new() };
-        let mut untried = cluster.nodes();
+        let mut untried = cluster.topology().owners();
         let mut keys = Vec::new();
         for (slot, key) in self.scratch_keys() {
             if untried.is_empty() {

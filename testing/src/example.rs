@@ -40,11 +40,16 @@ pub fn at(path: &Path) -> Command {
 }
 
 /// Builds an example as it is now, and returns its path. `options` select the package and its features: the
-/// same ones as those of the tests, so that little is compiled.
+/// same ones as those of the tests, so that little is compiled. `PLIMSOLL_BUILD` has the options of tests that
+/// were built with others.
 pub fn build(name: &str, options: &[&str]) -> PathBuf {
     let cargo = env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut build = Command::new(cargo);
-    build.args(["build", "--example", name, "--message-format", "json"]).args(options);
+    build.args(["build", "--example", name, "--message-format", "json"]);
+    match env::var("PLIMSOLL_BUILD") {
+        Ok(options) => build.args(options.split(' ')),
+        Err(_) => build.args(options),
+    };
     if !cfg!(debug_assertions) {
         build.arg("--release");
     }

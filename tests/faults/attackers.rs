@@ -16,7 +16,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep},
 };
 
-use crate::{ALONE, figures::Waits};
+use crate::{figures::Waits, whole_machine};
 
 /// The number of requests with one key.
 const TRIES: u64 = 100_000;
@@ -35,7 +35,7 @@ const ATTACKED: &str = "PLIMSOLL_TEST_ATTACKED";
 /// A process of its own has no memory left over from other tests.
 #[tokio::test]
 async fn a_million_keys() {
-    let _alone = ALONE.lock().await;
+    let _whole = whole_machine().await;
     Role::start("attackers::attacked", &[(ATTACKED, "")]).end();
 }
 

@@ -8,8 +8,8 @@ use std::{
 };
 
 use crate::{
-    ALONE,
     stage::{Stage, measured},
+    whole_machine,
 };
 use plimsoll_testing::servers::Server;
 
@@ -24,7 +24,7 @@ fn namespace() -> PathBuf {
 
 /// Runs `in_namespace` in a network namespace of its own.
 async fn lost(percent: u32) {
-    let _alone = ALONE.lock().await;
+    let _whole = whole_machine().await;
     let status = Command::new("unshare")
         .args(["--map-root-user", "--net", "sh", "-c"])
         .arg("ip link set lo up && exec \"$0\" --exact loss::in_namespace --nocapture")

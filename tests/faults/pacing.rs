@@ -24,7 +24,7 @@ use plimsoll_testing::{
 use tokio::time::{Instant, sleep, timeout};
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::{ALONE, server::INSTANCES};
+use crate::{server::INSTANCES, whole_machine};
 
 const TASKS: u64 = 8;
 /// Units a second, one at a time. A turn comes each 20 ms.
@@ -115,7 +115,7 @@ fn signal(server: &Server, signal: &str) {
 }
 
 async fn paced(caller: Caller, fault: Fault) {
-    let _alone = ALONE.lock().await;
+    let _whole = whole_machine().await;
     on_a_calm_machine(async || {
         let mut redis = Server::start();
         let store = RedisStore::connect(&redis.url()).await.expect("a store");

@@ -28,7 +28,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::{ALONE, figures::Waits, server::show_source};
+use crate::{figures::Waits, server::show_source, whole_machine};
 
 /// Connections with a request in flight each.
 const CONNECTIONS: u64 = 2_000;
@@ -175,7 +175,7 @@ async fn run(
     on_failure: &str,
     quota: &str,
 ) -> (Figures, Vec<Duration>) {
-    let _alone = ALONE.lock().await;
+    let _whole = whole_machine().await;
     let environment =
         [(STORE, store), (THREADS, threads), (ON_FAILURE, on_failure), (QUOTA, quota)];
     let mut server = Role::start("saturated::saturated_server", &environment);

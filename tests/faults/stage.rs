@@ -5,7 +5,7 @@ use std::time::Duration;
 use plimsoll::{Clock, SystemClock};
 use tokio::time::sleep;
 
-use crate::{ALONE, figures::Figures, load::Loading, server::Serving};
+use crate::{figures::Figures, load::Loading, part_of_machine, server::Serving};
 
 /// The setup of one run: a server, its store, and the expected effect of the fault.
 pub(crate) struct Stage<'a> {
@@ -50,7 +50,7 @@ impl<'a> Stage<'a> {
         begin: impl AsyncFnOnce(&Serving),
         end: impl AsyncFnOnce(&Serving),
     ) -> Figures {
-        let _alone = ALONE.lock().await;
+        let _part = part_of_machine().await;
         let Self { what, store, environment, lives, is_unnoticed } = self;
         let (server, control) = (Serving::start(&store, &environment), Serving::control());
         let load = Loading::start(server.address, control.address);

@@ -600,3 +600,95 @@ async fn a_blocked_key_that_has_everything_back_is_forgotten_before_time_runs_ba
         assert_eq!(limiter.hold(receipt).refund().await.expect("an answer"), 0);
     }
 }
+
+/// Charges beyond the limit make counters larger than any limit, so the products and quotients of their waits
+/// need all 53 bits.
+#[tokio::test]
+async fn counters_far_beyond_their_limit_wait_as_in_memory() {
+    let server = Server::start();
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+        .await
+        .expect("a store");
+    let pair = Pair::new(store);
+    let key = Key::from("alice");
+    for one in seed::histories("differential_beyond", 200) {
+        let mut random = Random(one.seed);
+        let limit = Quota::MAX_LIMIT - random.below(1_000_000_007);
+        let window = Quota::MAX_WINDOW - Duration::from_micros(random.below(1_000_000_007));
+        let quota = Quota::new_with_algorithm(limit, window, Algorithm::SlidingCounter);
+        let policy = Twins::new(&format!("beyond-{:x}", one.seed), quota.expect("in bounds"));
+        let bits = 40 + random.below(12);
+        let units = (1 << bits) + random.below(1 << bits);
+        let now = 1_700_000_000_000_000;
+        pair.clock.set(now);
+        pair.memory.penalize(policy.ours.charge(key, units)).await.expect("charged");
+        pair.shared.penalize(policy.theirs.charge(key, units)).await.expect("charged");
+        for _ in 0..10 {
+            pair.clock.set(now + random.below(2 * window.as_micros() as u64));
+            let cost = 1 + random.below(limit);
+            let ours = pair.memory.peek(policy.ours.charge(key, cost)).await.expect("memory");
+            let theirs = pair.shared.peek(policy.theirs.charge(key, cost)).await.expect("redis");
+            assert_eq!(
+                view(&ours),
+                view(&theirs),
+                "{limit}/{window:?}, {units} spent, {cost} more"
+            );
+        }
+    }
+}
+
+/// One key whose quota changes all the time, so that it carries many groups of units, with refunds to each of
+/// them and after a reset.
+#[tokio::test]
+async fn carried_units_are_joined_and_refunded_as_in_memory() {
+    let server = Server::start();
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+        .await
+        .expect("a store");
+    let pair = Pair::new(store);
+    let key = Key::from("alice");
+    for one in seed::histories("differential_carried", 100) {
+        let mut random = Random(one.seed);
+        let algorithm = random.one(&[Algorithm::SlidingCounter, Algorithm::FixedWindow]);
+        let quota = |random: &mut Random| {
+            let window = Duration::from_millis(400 + 25 * random.below(25));
+            Quota::new_with_algorithm(1_000, window, algorithm).expect("in bounds")
+        };
+        let policy = Twins::new(&format!("carried-{:x}", one.seed), quota(&mut random));
+        let (mut held, mut now) = (Vec::new(), 1_700_000_000_000_000);
+        for step in 0..80 {
+            now += random.below(20_000);
+            if random.below(80) == 0 {
+                now -= random.below(3_000_000);
+            }
+            pair.clock.set(now);
+            match random.below(50) {
+                0 => {
+                    pair.memory.reset(policy.ours.charge(key, 0)).await.expect("reset");
+                    pair.shared.reset(policy.theirs.charge(key, 0)).await.expect("reset");
+                }
+                1..20 => policy.set_quota(quota(&mut random)),
+                20..30 if !held.is_empty() => {
+                    let index = random.below(held.len() as u64) as usize;
+                    let (ours, theirs): (Receipt, Receipt) = held.swap_remove(index);
+                    let ours = pair.memory.hold(ours).refund().await.expect("memory");
+                    let theirs = pair.shared.hold(theirs).refund().await.expect("redis");
+                    assert_eq!(ours, theirs, "{:#x} step {step}", one.seed);
+                }
+                _ => {
+                    let cost = 1 + random.below(9);
+                    let ours = pair.memory.check(policy.ours.charge(key, cost)).await;
+                    let theirs = pair.shared.check(policy.theirs.charge(key, cost)).await;
+                    let (ours, theirs) = (ours.expect("memory"), theirs.expect("redis"));
+                    assert_eq!(view(&ours), view(&theirs), "{:#x} step {step}", one.seed);
+                    if let (Decision::Allowed(ours), Decision::Allowed(theirs)) =
+                        (ours.into_owned(), theirs.into_owned())
+                    {
+                        held.push((ours.into_receipt(), theirs.into_receipt()));
+                    }
+                }
+            }
+            pair.standing(&policy, key).await;
+        }
+    }
+}

@@ -24,8 +24,10 @@ async fn a_check_that_is_given_up_spends_no_part() {
             .expect("a store");
     let limiter = Limiter::with(store, Resilience::none());
     let (wide, narrow) = (policy("wide", "1000/h"), policy("narrow", "1/h"));
-    let mut given_up = 0;
-    for number in 0..40 {
+    let (mut number, mut given_up) = (0, 0);
+    // On a busy machine, fewer checks are given up while they run.
+    while number < 40 || (given_up <= 20 && number < 400) {
+        number += 1;
         let (user, team) = (format!("user-{number}"), format!("team-{number}"));
         let spent = limiter.check(narrow.charge(team.as_str(), 1)).await.expect("an answer");
         assert!(spent.is_allowed());

@@ -1,6 +1,6 @@
 //! The files of `src/`: what each imports, and how large it is.
 //!
-//! `cargo test --test structure figures -- --nocapture` prints a table of the sizes.
+//! `./scripts/sizes` prints a table of the sizes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -304,21 +304,14 @@ fn after_generics(text: &str) -> &str {
     text
 }
 
-/// Returns the lines of each folder of `src/`, the largest first.
-fn folders(sources: &BTreeMap<String, Source>) -> Vec<(&str, usize)> {
-    let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
-    for source in sources.values() {
-        *lines.entry(source.folder()).or_default() += source.lines();
-    }
-    let mut folders = Vec::from_iter(lines);
-    folders.sort_by_key(|(_, lines)| std::cmp::Reverse(*lines));
-    folders
-}
-
 fn sizes(sources: &BTreeMap<String, Source>) -> BTreeSet<String> {
     let total: usize = sources.values().map(Source::lines).sum();
+    let mut folders: BTreeMap<&str, usize> = BTreeMap::new();
+    for source in sources.values() {
+        *folders.entry(source.folder()).or_default() += source.lines();
+    }
     let is_large = |(folder, lines): &(&str, usize)| !folder.is_empty() && lines * 4 > total;
-    let large = folders(sources).into_iter().filter(is_large);
+    let large = folders.into_iter().filter(is_large);
     let large = large.map(|(folder, _)| format!("folder above a quarter: {folder}"));
     let files = sources.values().filter_map(|source| match source.lines() {
         lines if lines > MAX_LINES => Some(format!("above {MAX_LINES} lines: {}", source.path)),
@@ -349,28 +342,6 @@ fn files_keep_the_rules() {
         new.is_empty() && gone.is_empty(),
         "broken:\n{new}\nnot broken any more, remove:\n{gone}"
     );
-}
-
-/// Prints the sizes of files and folders.
-#[test]
-fn figures() {
-    let sources = sources();
-    let mut lines: Vec<_> = sources.values().map(Source::lines).collect();
-    lines.sort_unstable();
-    let total: usize = lines.iter().sum();
-    println!("| | |\n|---|--:|");
-    println!("| lines of code, without tests and comments | {total} |");
-    println!("| files | {} |", lines.len());
-    println!("| median of a file | {} |", lines[lines.len() / 2]);
-    println!(
-        "| files below {MIN_LINES} lines | {} |",
-        lines.iter().filter(|it| **it < MIN_LINES).count()
-    );
-    println!("| largest file | {} |", lines[lines.len() - 1]);
-    for (folder, lines) in folders(&sources).into_iter().filter(|(_, it)| it * 100 >= total) {
-        println!("| `{folder}` | {lines} ({:.1}%) |", 100.0 * lines as f64 / total as f64);
-    }
-    assert!(total > 5_000, "the sources are here");
 }
 
 #[test]

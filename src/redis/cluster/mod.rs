@@ -8,5 +8,5 @@ mod route;
 mod slots;
 mod topology;
 
-pub(super) use self::route::Cluster;
-use self::topology::{Node, Topology};
+use self::topology::Node;
+pub(super) use self::{route::Cluster, topology::Topology};

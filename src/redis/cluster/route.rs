@@ -1,6 +1,6 @@
 //! The routing of requests to the nodes that have their slots.
 
-use std::{borrow::Borrow, collections::HashSet, sync::Arc, time::Duration};
+use std::{borrow::Borrow, sync::Arc, time::Duration};
 
 use redis::{ErrorKind, RedisError, Value};
 use tokio::time::{Instant, sleep};
@@ -68,19 +68,9 @@ impl Cluster {
         }
     }
 
-    /// Returns the address of the node that has a slot, or else the addresses of the seeds, for errors.
-    pub(in crate::redis) fn address(&self, slot: u16) -> String {
-        self.topology.address(slot)
-    }
-
-    /// Returns the nodes that have slots.
-    pub(in crate::redis) fn nodes(&self) -> HashSet<NodeId> {
-        self.topology.owners()
-    }
-
-    /// Returns the first slot of the node that has this slot, which identifies the node in logs.
-    pub(in crate::redis) fn first_slot_of_owner(&self, slot: u16) -> Option<u16> {
-        self.topology.first_slot_of_owner(slot)
+    /// Returns the map of the slots.
+    pub(in crate::redis) fn topology(&self) -> &Topology {
+        &self.topology
     }
 
     /// Starts a [`refresh`](Self::refresh), and does not wait for it.

@@ -36,7 +36,7 @@ const MAX_NODES: usize = 1_000;
 const SEED_DELAY: Duration = Duration::from_millis(50);
 
 /// The nodes of a cluster, and the node of each slot.
-pub(super) struct Topology {
+pub(in crate::redis) struct Topology {
     /// The addresses that the application configured. All nodes are used with the user, password
     /// and TLS settings of the first one.
     seeds: Vec<ServerConnector>,
@@ -77,9 +77,8 @@ impl Topology {
     }
 
     /// Returns the address of the node that has a slot, or else the addresses of the seeds, for errors.
-    pub(super) fn address(&self, slot: u16) -> String {
-        let owner = self.owner(slot);
-        let known = owner.as_ref().and_then(|node| node.pool.address()).map(str::to_owned);
+    pub(in crate::redis) fn address(&self, slot: u16) -> String {
+        let known = self.owner(slot).and_then(|node| node.pool.connector().address());
         known.unwrap_or_else(|| {
             let seeds: Vec<_> = self.seeds.iter().map(ServerConnector::address).collect();
             seeds.join(", ")
@@ -97,7 +96,7 @@ impl Topology {
     }
 
     /// Returns the first slot of the node that has a slot.
-    pub(super) fn first_slot_of_owner(&self, slot: u16) -> Option<u16> {
+    pub(in crate::redis) fn first_slot_of_owner(&self, slot: u16) -> Option<u16> {
         let map = self.read();
         let id = map.owners[usize::from(slot)].as_ref()?.id;
         let is_owner = |owner: &Option<Arc<Node>>| owner.as_ref().is_some_and(|it| it.id == id);
@@ -105,7 +104,7 @@ impl Topology {
     }
 
     /// Returns the nodes that have slots.
-    pub(super) fn owners(&self) -> HashSet<NodeId> {
+    pub(in crate::redis) fn owners(&self) -> HashSet<NodeId> {
         self.read().owners.iter().flatten().map(|node| node.id).collect()
     }
 

@@ -60,7 +60,7 @@ impl Connector {
     }
 
     /// Returns the kind of the connector, for logs. It contains no address.
-    pub(super) fn kind(&self) -> &'static str {
+    pub(in crate::redis) fn kind(&self) -> &'static str {
         match self {
             Self::Server(server) => match server.transport() {
                 Transport::Tcp => "single server",
@@ -76,7 +76,7 @@ impl Connector {
     }
 
     /// Returns the address of the server for errors, if it is known. It contains no user and no password.
-    pub(super) fn address(&self) -> Option<String> {
+    pub(in crate::redis) fn address(&self) -> Option<String> {
         match self {
             Self::Server(server) => Some(server.address()),
             Self::Sentinel(sentinel) => Some(sentinel.address()),
@@ -85,7 +85,7 @@ impl Connector {
     }
 
     /// Returns the number of the database, if it is known.
-    pub(super) fn database(&self) -> Option<i64> {
+    pub(in crate::redis) fn database(&self) -> Option<i64> {
         match self {
             Self::Server(server) => Some(server.database()),
             Self::Sentinel(sentinel) => Some(sentinel.database()),
@@ -94,7 +94,7 @@ impl Connector {
     }
 
     /// Returns the name of the server in logs.
-    pub(super) fn place(&self) -> &'static str {
+    pub(in crate::redis) fn place(&self) -> &'static str {
         match self {
             Self::Sentinel(_) => "primary",
             _ => "server",

@@ -26,52 +26,25 @@ use crate::{
 /// Requests use the connections in turn. A connection that has ended is replaced in the background,
 /// and requests use the other connections meanwhile.
 pub(in crate::redis) struct Pool {
+    connector: Arc<Connector>,
     connections: Box<[PooledConnection]>,
     next: AtomicUsize,
-    kind: &'static str,
-    place: &'static str,
-    address: Option<Box<str>>,
-    database: Option<i64>,
     response_timeout: Duration,
 }
 
 impl Pool {
     /// Creates a pool that opens its connections when they are needed.
     pub(in crate::redis) fn new(connector: Connector, config: &RedisConfig) -> Self {
-        let (kind, place, database) = (connector.kind(), connector.place(), connector.database());
-        let (address, connector) = (connector.address().map(Into::into), Arc::new(connector));
+        let connector = Arc::new(connector);
         let pooled = |_| PooledConnection::new(&connector, config);
         let connections = (0..config.connections).map(pooled).collect();
         let response_timeout = config.response_timeout;
-        Self {
-            connections,
-            next: AtomicUsize::new(0),
-            kind,
-            place,
-            address,
-            database,
-            response_timeout,
-        }
+        Self { connector, connections, next: AtomicUsize::new(0), response_timeout }
     }
 
-    /// Returns the kind of the server, for logs.
-    pub(in crate::redis) fn kind(&self) -> &'static str {
-        self.kind
-    }
-
-    /// Returns the name of the server in logs.
-    pub(in crate::redis) fn place(&self) -> &'static str {
-        self.place
-    }
-
-    /// Returns the address of the server for errors, if it is known.
-    pub(in crate::redis) fn address(&self) -> Option<&str> {
-        self.address.as_deref()
-    }
-
-    /// Returns the number of the database, if it is known.
-    pub(in crate::redis) fn database(&self) -> Option<i64> {
-        self.database
+    /// Returns the connector, which describes the server.
+    pub(in crate::redis) fn connector(&self) -> &Connector {
+        &self.connector
     }
 
     /// Opens all connections, so that a wrong address or password is reported at once.
