@@ -114,6 +114,8 @@ impl ReleaseQueue {
         waiting.sender_seen = (!lines.is_empty()).then_some(now);
         waiting.sender_seen?;
         self.in_flight.count.fetch_add(1, Ordering::SeqCst);
+        // The script releases the units of one key together.
+        lines.sort_by(|one, other| one.charge().key().cmp(other.charge().key()));
         let receipt = Receipt::new(Timestamp::default(), Source::Shared, lines);
         Some(ReleaseBatch { receipt, expires_at, in_flight: Arc::clone(&self.in_flight) })
     }

@@ -196,3 +196,23 @@ async fn the_end_of_a_limiter_waits_for_releases_in_flight() {
         assert_eq!(free, 1, "closed {pause} ms after the drop");
     }
 }
+
+/// While the store cannot answer, each of two instances has half of the limit.
+#[tokio::test(start_paused = true)]
+async fn an_instance_has_its_share_of_the_units_in_flight() {
+    let remote = Remote::new(&ManualClock::at(1_700_000_000_000_000));
+    remote.set(Mood::Down);
+    let limiter = Limiter::with(remote.clone(), Resilience::default().instances(2));
+    let jobs = Policy::new("jobs", Quota::concurrent(6)).expect("valid");
+    let mut held = Vec::new();
+    for _ in 0..50 {
+        if let Ok(Reserve::Held(unit)) = limiter.reserve(jobs.charge("all", 1)).await {
+            held.push(unit);
+        }
+    }
+    assert_eq!(held.len(), 3);
+    // Released units are free again, without the store.
+    drop(held.pop());
+    let again = limiter.reserve(jobs.charge("all", 1)).await.expect("an answer");
+    assert!(matches!(again, Reserve::Held(_)));
+}
