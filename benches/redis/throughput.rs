@@ -98,9 +98,13 @@ pub(crate) async fn round<F, W>(
 }
 
 pub(crate) fn median(values: &[f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+pub(crate) fn quantile(values: &[f64], at: f64) -> f64 {
     let mut values = values.to_vec();
     values.sort_unstable_by(f64::total_cmp);
-    values[values.len() / 2]
+    values[((values.len() - 1) as f64 * at).round() as usize]
 }
 
 /// A charge of one unit as the script reads it, the only one and so the last of its check.

@@ -27,16 +27,43 @@ pub(super) fn start(limiter: &Arc<LimiterState>) {
     let runtime = limiter.runtime.of_caller().or_else(|| limiter.runtime.any());
     let Some(runtime) = runtime else { return };
     if !limiter.permits.is_kept.swap(true, Ordering::SeqCst) {
-        runtime.spawn(keep(Keeping(Arc::downgrade(limiter))));
+        runtime.spawn(keep(Keeping::new(limiter)));
+    }
+}
+
+/// Starts another keeper if the first one has missed its rounds: a process may have a runtime for each thread,
+/// one of which blocks. Otherwise the units that are in flight in the other ones would expire.
+pub(super) fn start_if_late(limiter: &Arc<LimiterState>) {
+    if let Some(round) = limiter.permits.missed_since()
+        && let Some(runtime) = limiter.runtime.of_caller()
+        && limiter.permits.take_over(round)
+    {
+        runtime.spawn(keep(Keeping::new(limiter)));
     }
 }
 
 /// A guard of the keeper, which may be dropped with its runtime.
-struct Keeping(Weak<LimiterState>);
+struct Keeping {
+    /// Empty once the keeper has ended.
+    limiter: Weak<LimiterState>,
+    /// The takeovers before it has started. After the next one, another keeper is in charge.
+    takeovers: u64,
+}
+
+impl Keeping {
+    fn new(limiter: &Arc<LimiterState>) -> Self {
+        Self { limiter: Arc::downgrade(limiter), takeovers: limiter.permits.takeovers() }
+    }
+
+    /// Returns the limiter, unless it has ended, or another keeper has taken over.
+    fn limiter(&self) -> Option<Arc<LimiterState>> {
+        self.limiter.upgrade().filter(|it| it.permits.takeovers() == self.takeovers)
+    }
+}
 
 impl Drop for Keeping {
     fn drop(&mut self) {
-        if let Some(limiter) = self.0.upgrade() {
+        if let Some(limiter) = self.limiter() {
             limiter.permits.is_kept.store(false, Ordering::SeqCst);
         }
     }
@@ -44,10 +71,10 @@ impl Drop for Keeping {
 
 /// Renews permits until there is none, or until the limiter ends.
 async fn keep(mut keeping: Keeping) {
-    let Some(wakes) = keeping.0.upgrade().map(|it| Arc::clone(&it.permits.wakes_keeper)) else {
+    let Some(wakes) = keeping.limiter().map(|it| Arc::clone(&it.permits.wakes_keeper)) else {
         return;
     };
-    while let Some(limiter) = keeping.0.upgrade() {
+    while let Some(limiter) = keeping.limiter() {
         // Units may have been released before the limiter has seen a runtime.
         sender::start(&limiter);
         let Some(due) = limiter.permits.begin_round() else {
@@ -55,7 +82,7 @@ async fn keep(mut keeping: Keeping) {
             // now.
             limiter.permits.is_kept.store(false, Ordering::SeqCst);
             if limiter.permits.is_empty() || limiter.permits.is_kept.swap(true, Ordering::SeqCst) {
-                keeping.0 = Weak::new();
+                keeping.limiter = Weak::new();
                 return;
             }
             continue;

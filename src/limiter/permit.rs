@@ -33,6 +33,9 @@ impl Permit {
         let id = limiter.permits.insert(receipt);
         if !is_kept || !limiter.permits.is_kept.load(Ordering::SeqCst) {
             keeper::start(limiter);
+        } else if !limiter.store.is_embedded() {
+            // Beside a request to the store, a reading of the clock costs nothing.
+            keeper::start_if_late(limiter);
         }
         Self { limiter: Arc::clone(limiter), id }
     }

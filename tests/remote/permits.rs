@@ -10,12 +10,12 @@ use std::{
 
 use plimsoll::{
     Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota, Reservation, Reserve,
-    Resilience, TokioClock,
+    Resilience, SystemClock, TokioClock,
     store::{Answer, Request, Store},
 };
 use tokio::{
     runtime::{Builder, Runtime},
-    time::sleep,
+    time::{Instant, sleep},
 };
 
 use crate::remote::{Mood, Remote};
@@ -215,4 +215,28 @@ async fn an_instance_has_its_share_of_the_units_in_flight() {
     drop(held.pop());
     let again = limiter.reserve(jobs.charge("all", 1)).await.expect("an answer");
     assert!(matches!(again, Reserve::Held(_)));
+}
+
+/// A runtime that is not polled any more may have the task that renews. Another one takes over.
+#[test]
+fn a_runtime_that_stands_still_lets_no_unit_expire() {
+    let store = Remote::with_clock(SystemClock::new());
+    let limiter = Limiter::with(store, Resilience::none());
+    let quota = Quota::concurrent(2).expires(Duration::from_secs(1)).expect("in bounds");
+    let jobs = Policy::new("jobs", quota).expect("valid");
+    let still = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let held = still.block_on(limiter.reserve(jobs.charge("all", 1))).expect("an answer");
+    assert!(matches!(held, Reserve::Held(_)));
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(3) {
+            let other = limiter.reserve(jobs.charge("all", 1)).await.expect("an answer");
+            let more = limiter.check(jobs.charge("all", 1)).await.expect("an answer");
+            assert!(!more.is_allowed(), "the unit has expired after {:?}", start.elapsed());
+            drop(other);
+            sleep(Duration::from_millis(30)).await;
+        }
+    });
+    drop((held, still));
 }
