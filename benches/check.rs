@@ -1,6 +1,6 @@
 //! One check on one thread, in memory, beside governor's.
 //!
-//! `cargo bench --bench check` prints the table of ratios;
+//! `cargo bench --bench check` prints the table of ratios, and `cargo bench --bench check -- in-flight` one part of it;
 //! `cargo bench --bench check -- --criterion` follows single figures from change to change.
 
 mod support;
@@ -45,7 +45,10 @@ fn main() {
     if std::env::args().any(|argument| argument == "--criterion") {
         single_figures(&mut Criterion::default());
     } else if support::measuring() {
-        ratios();
+        let name = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+        if !name.is_some_and(|name| part(&name)) {
+            ratios();
+        }
     }
 }
 
@@ -78,6 +81,19 @@ fn ratios() {
     with_key_quotas(&one);
     with_a_trial(&one);
     in_flight();
+}
+
+/// Prints one part of the table. Returns false if there is none with this name.
+fn part(name: &str) -> bool {
+    let one = keys(1);
+    heading("One check, 1 thread, in memory, ns");
+    match name {
+        "key-quotas" => with_key_quotas(&one),
+        "trial" => with_a_trial(&one),
+        "in-flight" => in_flight(),
+        _ => return false,
+    }
+    true
 }
 
 /// The first is compared like for like; the others do what governor cannot.

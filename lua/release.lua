@@ -1,6 +1,6 @@
 -- Release: refunds units in flight to a short log, which is what most logs of a concurrency limit are. It
--- searches nothing, and computes no waits. All other releases, those of blocked keys, and all other refunds are
--- left to ring.lua.
+-- searches nothing, and computes no waits. A long log, and several lines with the same key, are left to
+-- releases.lua. Blocked keys and all other refunds are left to ring.lua.
 --
 -- KEYS     the key of the charge
 -- ARGV[2]  limit, window, parameter, cost, the mark: the number of the record
@@ -11,7 +11,7 @@
 --          charge may have that time
 if operation == 'g' and algorithm == 1 and parameter == 1 and last and answering and not block_header then
   state = read('GETRANGE', key, '0', '437')
-  local count = #state % 10 == 3 and (#state - 23) / 10 or 0
+  local count = #state % 10 == 3 and KEYS[charge + 1] ~= key and (#state - 23) / 10 or 0
   local known, state_window, head, start, slot = 0, 0, 0, 0, 0
   if count > 0 then
     known, state_window, head, start = parse('<I7I6I6I4', state)

@@ -6,7 +6,7 @@ use plimsoll::{Key, Limiter, Policy, RedisConfig, RedisStore, Reserve, Resilienc
 
 use crate::{
     server::Server,
-    throughput::{Measurements, median, round},
+    throughput::{Measurements, median, quantile, round},
 };
 
 const TASKS: usize = 64;
@@ -39,10 +39,15 @@ pub(crate) async fn run(seconds: f64) {
                 .await;
             }
         }
-        let [rate, both] = [RATE, CONCURRENT].map(|quota| median(&results[quota].rates));
+        let [rates, both] = [RATE, CONCURRENT].map(|quota| &results[quota].rates);
+        // Each round is compared with the one beside it.
+        let ratios: Vec<f64> = rates.iter().zip(both).map(|(rate, both)| rate / both).collect();
+        let [low, ratio, high] = [0.25, 0.5, 0.75].map(|at| quantile(&ratios, at));
         println!(
-            "{TASKS} tasks, {keys} keys: {rate:.0} checks/s, {both:.0} taken and released/s: {:.2} x a check",
-            rate / both
+            "{TASKS} tasks, {keys} keys: {:.0} checks/s, {:.0} taken and released/s: {ratio:.2} x a check \
+             [{low:.2}, {high:.2}], at most 1.6",
+            median(rates),
+            median(both)
         );
     }
 }

@@ -21,6 +21,7 @@ pub(crate) const SCRIPT: &str = concat!(
     "turn = function(operation, now, charge, admitted, rest_viewed)\nlocal block_header\nwhile true do\n",
     include_str!("../../lua/charge.lua"),
     include_str!("../../lua/release.lua"),
+    include_str!("../../lua/releases.lua"),
     "if algorithm == 1 then\n",
     include_str!("../../lua/sliding_log.lua"),
     "end\nif algorithm == 2 then\n",
@@ -97,9 +98,13 @@ pub(crate) async fn round<F, W>(
 }
 
 pub(crate) fn median(values: &[f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+pub(crate) fn quantile(values: &[f64], at: f64) -> f64 {
     let mut values = values.to_vec();
     values.sort_unstable_by(f64::total_cmp);
-    values[values.len() / 2]
+    values[((values.len() - 1) as f64 * at).round() as usize]
 }
 
 /// A charge of one unit as the script reads it, the only one and so the last of its check.

@@ -7,9 +7,10 @@ use tokio::time::Instant;
 use super::{
     check::{Check, check_now},
     delay::delayed,
-    permit::{Permit, flush_releases, guard_answer},
+    permit::{Permit, guard_answer},
     queue::Queue,
     reservation::{Reservation, Reserve},
+    sender,
     state::{Begun, LimiterState, LimiterStore},
     until_ready::until_ready,
 };
@@ -153,7 +154,8 @@ impl Limiter {
     /// Checks charges whose cost is known only after the work is done.
     ///
     /// The units of an admitted check are spent, and the [`Reservation`] can refund or settle them.
-    /// Dropping the reservation keeps the charge.
+    /// Dropping the reservation keeps the charge. Units in flight of a
+    /// [concurrency limit](crate::Quota::concurrent) are renewed until it is dropped, and then released.
     ///
     /// ```
     /// use plimsoll::{Limiter, Policy, Quota, Reserve};
@@ -257,12 +259,16 @@ impl Limiter {
         self.0.store.status()
     }
 
-    /// Refunds the [leased](crate::Quota::leased) units of this process to the store, so that other
-    /// processes can use them. Call it when the process ends.
+    /// Gives units of this process back to the store, so that other processes can use them. Call it when
+    /// the process ends.
     ///
-    /// The limiter leases no more units: later checks are decided by the store. If the process ends
-    /// without this call, its units come back by themselves when they leave the window. Without leased
-    /// quotas there is nothing to refund.
+    /// - [Leased](crate::Quota::leased) units that were not used are refunded. The limiter leases no more
+    ///   units: later checks are decided by the store.
+    /// - Units in flight of a [concurrency limit](crate::Quota::concurrent) that have been released, but are
+    ///   still on their way to the store, are sent. Units of work that goes on are kept.
+    ///
+    /// If the process ends without this call, its units come back by themselves when they leave the window
+    /// or expire.
     ///
     /// It waits up to 2 s for requests in flight, and then up to 2 s for the store.
     ///
@@ -270,8 +276,8 @@ impl Limiter {
     ///
     /// Returns an error if the store cannot answer. The units come back by themselves then.
     pub async fn close(&self) -> Result<(), Error> {
-        let flushed = flush_releases(&self.0).await;
-        self.0.store.close().await.and(flushed)
+        let released = sender::flush(&self.0).await;
+        self.0.store.close().await.and(released)
     }
 
     /// Sets the denials for which this limiter and its layers emit an event, for all clones of this

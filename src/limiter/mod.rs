@@ -2,6 +2,7 @@
 
 mod check;
 mod delay;
+mod keeper;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod limiter;
 mod permit;
@@ -9,6 +10,7 @@ mod permit_table;
 mod queue;
 mod releases;
 mod reservation;
+mod sender;
 mod state;
 mod trials;
 mod until_ready;

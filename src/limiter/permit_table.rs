@@ -25,6 +25,9 @@ const SHARDS: usize = 16;
 const ROUNDS_PER_EXPIRY: u32 = 8;
 /// The longest time between two rounds of the keeper.
 const MAX_ROUND: Duration = Duration::from_secs(5);
+/// The number of rounds after which another keeper takes over, because the runtime of the first one does not
+/// poll it.
+const MAX_MISSED_ROUNDS: u64 = 3;
 
 /// The receipts of the permits of a limiter. A keeper renews them until they are removed.
 #[derive(Debug)]
@@ -37,6 +40,8 @@ pub(super) struct PermitTable {
     /// The time between two rounds, in milliseconds.
     interval: AtomicU64,
     pub(super) is_kept: AtomicBool,
+    /// The number of times that another keeper has taken over.
+    takeovers: AtomicU64,
     /// Wakes the keeper when the interval becomes shorter, and when the limiter ends.
     pub(super) wakes_keeper: Arc<Notify>,
 }
@@ -83,6 +88,7 @@ impl Default for PermitTable {
             round: AtomicU64::new(0),
             interval: AtomicU64::new(MAX_ROUND.as_millis() as u64),
             is_kept: AtomicBool::new(false),
+            takeovers: AtomicU64::new(0),
             wakes_keeper: Arc::default(),
         }
     }
@@ -185,6 +191,35 @@ impl PermitTable {
         let now = self.start.elapsed().as_millis() as u64;
         self.round.store(now, Ordering::Relaxed);
         now
+    }
+
+    /// Returns the last round of the keeper, if it has missed the ones behind it.
+    pub(super) fn missed_since(&self) -> Option<u64> {
+        let (round, now) = (self.round.load(Ordering::Relaxed), self.start.elapsed());
+        let late = MAX_MISSED_ROUNDS * self.interval.load(Ordering::Relaxed);
+        let is_late = (now.as_millis() as u64).saturating_sub(round) >= late;
+        (is_late && self.is_kept.load(Ordering::SeqCst)).then_some(round)
+    }
+
+    /// Ends the keeper whose last round was `round`. Returns true if the caller has to start another one.
+    /// Permits whose renewal has begun are renewed again, which counts a unit too many for a short time.
+    pub(super) fn take_over(&self, round: u64) -> bool {
+        let (now, order) = (self.start.elapsed().as_millis() as u64, Ordering::SeqCst);
+        if self.round.compare_exchange(round, now, order, order).is_err() {
+            return false;
+        }
+        self.takeovers.fetch_add(1, Ordering::SeqCst);
+        for shard in 0..SHARDS as u32 {
+            let mut places = self.lock(shard);
+            let held = places.places.iter_mut().filter_map(|place| place.held.as_mut());
+            held.for_each(|held| held.is_renewing = false);
+        }
+        true
+    }
+
+    /// Returns the number of times that another keeper has taken over.
+    pub(super) fn takeovers(&self) -> u64 {
+        self.takeovers.load(Ordering::SeqCst)
     }
 
     /// Returns whether there are no permits.

@@ -1,8 +1,15 @@
 //! The queue of the units in flight that have been released, on their way to a remote store.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     clock::Timestamp,
@@ -14,16 +21,30 @@ use crate::{
 const MAX_BATCH: usize = 64;
 /// The most lines that wait. The units of further ones are free when they expire.
 const MAX_WAITING: usize = 100_000;
+/// The time after which another task sends in place of one that has taken no lines meanwhile, because its
+/// runtime does not poll it.
+const MAX_IDLE: Duration = Duration::from_secs(1);
+
+/// The time between two attempts while the store cannot answer.
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(250);
+/// The longest time for which a batch holds up the next one.
+pub(super) const MAX_DELAY: Duration = Duration::from_millis(10);
+/// The most batches in flight.
+pub(super) const MAX_IN_FLIGHT: usize = 64;
 
 /// The lines of the receipts that a task sends to the store, in batches. While a batch is in flight, the
 /// next one forms.
 #[derive(Debug, Default)]
-pub(super) struct ReleaseQueue(Mutex<Waiting>);
+pub(super) struct ReleaseQueue {
+    waiting: Mutex<Waiting>,
+    in_flight: Arc<BatchesInFlight>,
+}
 
 #[derive(Debug, Default)]
 struct Waiting {
     lines: VecDeque<Release>,
-    is_sending: bool,
+    /// The time at which the task that sends has begun, or has last taken lines. `None` if there is none.
+    sender_seen: Option<Instant>,
 }
 
 /// A line to refund, and the time from which its units are free in any case.
@@ -33,44 +54,54 @@ struct Release {
     expires_at: Instant,
 }
 
-/// Lines that are refunded by one request.
+/// Lines that are refunded by one request, which is in flight until this is dropped.
 #[derive(Debug)]
 pub(super) struct ReleaseBatch {
     pub(super) receipt: Receipt,
     expires_at: Instant,
+    in_flight: Arc<BatchesInFlight>,
+}
+
+#[derive(Debug, Default)]
+struct BatchesInFlight {
+    count: AtomicUsize,
+    has_ended: Notify,
 }
 
 impl ReleaseQueue {
     /// Adds the lines of a receipt. Returns whether the caller has to start the task that sends them.
     pub(super) fn push(&self, receipt: Receipt) -> bool {
         let now = Instant::now();
-        let mut waiting = self.0.lock();
+        let mut waiting = self.waiting.lock();
         for line in receipt.into_lines() {
             if waiting.lines.len() < MAX_WAITING {
                 let expires_at = now + line.charge().quota().window();
                 waiting.lines.push_back(Release { line, expires_at });
             }
         }
-        !waiting.is_sending
+        !waiting.has_sender(now)
     }
 
     /// Claims the role of the task that sends. Returns false if another task has it, or if nothing waits.
     pub(super) fn begin(&self) -> bool {
-        let mut waiting = self.0.lock();
-        let begins = !waiting.is_sending && !waiting.lines.is_empty();
-        waiting.is_sending |= begins;
+        let now = Instant::now();
+        let mut waiting = self.waiting.lock();
+        let begins = !waiting.lines.is_empty() && !waiting.has_sender(now);
+        if begins {
+            waiting.sender_seen = Some(now);
+        }
         begins
     }
 
     /// Ends the role of the task that sends.
     pub(super) fn end(&self) {
-        self.0.lock().is_sending = false;
+        self.waiting.lock().sender_seen = None;
     }
 
     /// Takes the next lines, or ends the role of the task if nothing waits.
     pub(super) fn take(&self) -> Option<ReleaseBatch> {
         let now = Instant::now();
-        let mut waiting = self.0.lock();
+        let mut waiting = self.waiting.lock();
         let (mut lines, mut expires_at) = (Vec::new(), now);
         while lines.len() < MAX_BATCH
             && let Some(release) = waiting.lines.pop_front()
@@ -80,27 +111,53 @@ impl ReleaseQueue {
                 lines.push(release.line);
             }
         }
-        if lines.is_empty() {
-            waiting.is_sending = false;
-            return None;
-        }
+        waiting.sender_seen = (!lines.is_empty()).then_some(now);
+        waiting.sender_seen?;
+        self.in_flight.count.fetch_add(1, Ordering::SeqCst);
+        // The script releases the units of one key together.
+        lines.sort_by(|one, other| one.charge().key().cmp(other.charge().key()));
         let receipt = Receipt::new(Timestamp::default(), Source::Shared, lines);
-        Some(ReleaseBatch { receipt, expires_at })
+        Some(ReleaseBatch { receipt, expires_at, in_flight: Arc::clone(&self.in_flight) })
     }
 
     /// Puts back lines that the store has certainly not refunded.
-    pub(super) fn put_back(&self, ReleaseBatch { receipt, expires_at }: ReleaseBatch) {
-        let mut waiting = self.0.lock();
+    pub(super) fn put_back(&self, mut batch: ReleaseBatch) {
+        let receipt = Receipt::new(Timestamp::default(), Source::Shared, []);
+        let receipt = std::mem::replace(&mut batch.receipt, receipt);
+        let mut waiting = self.waiting.lock();
         for line in receipt.into_lines() {
-            waiting.lines.push_front(Release { line, expires_at });
+            waiting.lines.push_front(Release { line, expires_at: batch.expires_at });
         }
         waiting.lines.truncate(MAX_WAITING);
     }
+
+    /// Returns the number of batches in flight.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.count.load(Ordering::SeqCst)
+    }
+
+    /// Waits until no batch is in flight.
+    pub(super) async fn in_flight_have_ended(&self) {
+        loop {
+            let has_ended = self.in_flight.has_ended.notified();
+            if self.in_flight() == 0 {
+                return;
+            }
+            has_ended.await;
+        }
+    }
 }
 
-/// The time between two attempts while the store cannot answer.
-pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(250);
-/// The longest time for which a batch holds up the next one.
-pub(super) const MAX_DELAY: Duration = Duration::from_millis(10);
-/// The most batches in flight.
-pub(super) const MAX_IN_FLIGHT: usize = 64;
+impl Waiting {
+    /// Returns whether a task sends the lines.
+    fn has_sender(&self, now: Instant) -> bool {
+        self.sender_seen.is_some_and(|seen| now - seen < MAX_IDLE)
+    }
+}
+
+impl Drop for ReleaseBatch {
+    fn drop(&mut self) {
+        self.in_flight.count.fetch_sub(1, Ordering::SeqCst);
+        self.in_flight.has_ended.notify_waiters();
+    }
+}

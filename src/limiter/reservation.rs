@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    permit::{Permit, release, was_not_sent},
+    permit::Permit,
+    sender::{release, was_not_sent},
     state::LimiterState,
 };
 use crate::{

@@ -9,6 +9,7 @@ use crate::{
     memory::MemoryStore,
     policy::{Charge, Charges},
     remote::{Pipeline, Resilience},
+    runtime::TaskRuntime,
     store::{Answer, Request, Status, Store},
     telemetry::{self, DenialLog},
 };
@@ -20,6 +21,8 @@ pub(super) struct LimiterState {
     pub(super) denial_log: DenialLog,
     pub(super) permits: PermitTable,
     pub(super) releases: ReleaseQueue,
+    /// The runtime of the tasks that renew and release units in flight.
+    pub(super) runtime: TaskRuntime,
 }
 
 impl LimiterState {
@@ -30,6 +33,7 @@ impl LimiterState {
             denial_log: DenialLog::default(),
             permits: PermitTable::default(),
             releases: ReleaseQueue::default(),
+            runtime: TaskRuntime::default(),
         }
     }
 

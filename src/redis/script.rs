@@ -25,6 +25,7 @@ macro_rules! join {
             "turn = function(operation, now, charge, admitted, rest_viewed)\nlocal block_header\nwhile true do\n",
             include_str!("../../lua/charge.lua"),
             include_str!("../../lua/release.lua"),
+            include_str!("../../lua/releases.lua"),
             $(
                 "if algorithm == ", $number, " then\n",
                 include_str!(concat!("../../lua/", stringify!($module), ".lua")),
@@ -165,6 +166,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "3dec96795ee0860894a6ac8f71ba0bc316f43ab6");
+        assert_eq!(*SHA, "511d08ecdba967d243b3b95f758047b6a74d8511");
     }
 }

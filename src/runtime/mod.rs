@@ -5,12 +5,12 @@ mod background_task;
 mod single_flight;
 mod time_limit;
 
-pub(crate) use self::{
-    background_task::BackgroundTask,
-    time_limit::{Elapsed, TimeLimit, is_backlogged, runtime_with_timer, saturating_add},
-};
 #[cfg(feature = "redis")]
 pub(crate) use self::{
     background_task::RunningFlag,
     single_flight::{FlightError, SingleFlight},
+};
+pub(crate) use self::{
+    background_task::{BackgroundTask, TaskRuntime},
+    time_limit::{Elapsed, TimeLimit, is_backlogged, runtime_with_timer, saturating_add},
 };

@@ -17,6 +17,7 @@ mod memory;
 mod nagle;
 mod no_runtime;
 mod nodes;
+mod permits;
 mod processes;
 mod recovery;
 mod rights;

@@ -13,6 +13,7 @@ mod in_flight;
 mod jobs;
 mod leases;
 mod liveness;
+mod permits;
 #[cfg(feature = "redis-tls")]
 mod recovery;
 mod regions;

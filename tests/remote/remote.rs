@@ -7,7 +7,7 @@ use std::sync::{
 };
 
 use plimsoll::{
-    Charge, Error, ErrorKind, Key, ManualClock, MemoryConfig, MemoryStore,
+    Charge, Clock, Error, ErrorKind, Key, ManualClock, MemoryConfig, MemoryStore,
     store::{Answer, Request, Source, Store},
 };
 
@@ -45,7 +45,11 @@ pub(crate) enum Mood {
 
 impl Remote {
     pub(crate) fn new(clock: &ManualClock) -> Self {
-        let store = MemoryStore::new(MemoryConfig::default().max_keys(1_000).clock(clock.clone()));
+        Self::with_clock(clock.clone())
+    }
+
+    pub(crate) fn with_clock(clock: impl Clock) -> Self {
+        let store = MemoryStore::new(MemoryConfig::default().max_keys(1_000).clock(clock));
         Self(Arc::new(Inner { store, mood: AtomicU8::new(0), calls: AtomicU64::new(0) }))
     }
 

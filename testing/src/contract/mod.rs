@@ -5,6 +5,7 @@ pub mod blocks;
 pub mod changes;
 pub mod checks;
 pub mod concurrent;
+pub mod delays;
 pub mod key_quotas;
 pub mod leases;
 pub mod own_quotas;

@@ -1,0 +1,123 @@
+//! The keeper: the task that renews the permits that have reached half of their expiry. It ends when there is
+//! none.
+//!
+//! A renewal charges the new unit, beyond the limit, and then releases the old one. So one unit too many is
+//! counted between the two requests, and never one too few.
+
+use std::sync::{Arc, Weak, atomic::Ordering};
+
+use tokio::{task::JoinSet, time::timeout};
+
+use super::{
+    permit_table::PermitId,
+    sender::{self, release},
+    state::LimiterState,
+};
+use crate::{
+    decision::{Receipt, ReceiptLine},
+    policy::Charge,
+};
+
+/// The most renewals in flight.
+const MAX_RENEWALS: usize = 16;
+
+/// Starts the keeper, unless it runs, or the limiter has seen no runtime with timers.
+#[cold]
+pub(super) fn start(limiter: &Arc<LimiterState>) {
+    let runtime = limiter.runtime.of_caller().or_else(|| limiter.runtime.any());
+    let Some(runtime) = runtime else { return };
+    if !limiter.permits.is_kept.swap(true, Ordering::SeqCst) {
+        runtime.spawn(keep(Keeping::new(limiter)));
+    }
+}
+
+/// Starts another keeper if the first one has missed its rounds: a process may have a runtime for each thread,
+/// one of which blocks. Otherwise the units that are in flight in the other ones would expire.
+pub(super) fn start_if_late(limiter: &Arc<LimiterState>) {
+    if let Some(round) = limiter.permits.missed_since()
+        && let Some(runtime) = limiter.runtime.of_caller()
+        && limiter.permits.take_over(round)
+    {
+        runtime.spawn(keep(Keeping::new(limiter)));
+    }
+}
+
+/// A guard of the keeper, which may be dropped with its runtime.
+struct Keeping {
+    /// Empty once the keeper has ended.
+    limiter: Weak<LimiterState>,
+    /// The takeovers before it has started. After the next one, another keeper is in charge.
+    takeovers: u64,
+}
+
+impl Keeping {
+    fn new(limiter: &Arc<LimiterState>) -> Self {
+        Self { limiter: Arc::downgrade(limiter), takeovers: limiter.permits.takeovers() }
+    }
+
+    /// Returns the limiter, unless it has ended, or another keeper has taken over.
+    fn limiter(&self) -> Option<Arc<LimiterState>> {
+        self.limiter.upgrade().filter(|it| it.permits.takeovers() == self.takeovers)
+    }
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        if let Some(limiter) = self.limiter() {
+            limiter.permits.is_kept.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Renews permits until there is none, or until the limiter ends.
+async fn keep(mut keeping: Keeping) {
+    let Some(wakes) = keeping.limiter().map(|it| Arc::clone(&it.permits.wakes_keeper)) else {
+        return;
+    };
+    while let Some(limiter) = keeping.limiter() {
+        // Units may have been released before the limiter has seen a runtime.
+        sender::start(&limiter);
+        let Some(due) = limiter.permits.begin_round() else {
+            // A permit that is added from here on starts another keeper. One that was added before is seen
+            // now.
+            limiter.permits.is_kept.store(false, Ordering::SeqCst);
+            if limiter.permits.is_empty() || limiter.permits.is_kept.swap(true, Ordering::SeqCst) {
+                keeping.limiter = Weak::new();
+                return;
+            }
+            continue;
+        };
+        renew_all(&limiter, due).await;
+        let interval = limiter.permits.interval();
+        drop(limiter);
+        let _ = timeout(interval, wakes.notified()).await;
+    }
+}
+
+/// Renews permits, several at a time.
+async fn renew_all(limiter: &Arc<LimiterState>, mut due: Vec<(PermitId, Vec<Charge<'static>>)>) {
+    let mut in_flight = JoinSet::new();
+    loop {
+        while in_flight.len() < MAX_RENEWALS
+            && let Some((id, charges)) = due.pop()
+        {
+            in_flight.spawn(renew(Arc::clone(limiter), id, charges));
+        }
+        if in_flight.join_next().await.is_none() {
+            return;
+        }
+    }
+}
+
+/// Charges the units of a permit again, and then releases the old ones. If the store cannot answer, the next
+/// round tries again.
+async fn renew(limiter: Arc<LimiterState>, id: PermitId, charges: Vec<Charge<'static>>) {
+    let renewed = limiter.force(&charges).await.ok().map(|reply| {
+        let lines = charges.into_iter().zip(&reply.charges);
+        let lines = lines.map(|(charge, reply)| ReceiptLine::new(charge, reply.units, reply.mark));
+        Receipt::new(reply.time, reply.source, lines)
+    });
+    if let Some(receipt) = limiter.permits.end_renewal(id, renewed) {
+        release(&limiter, receipt);
+    }
+}

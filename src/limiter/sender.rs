@@ -1,0 +1,134 @@
+//! The task that releases the units in flight of a remote store.
+//!
+//! It sends the units that are released while it waits for the store in one request. It ends when nothing is
+//! left to release. The units of an embedded store are released where their permit is dropped.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use tokio::{
+    task::yield_now,
+    time::{sleep, timeout},
+};
+
+use super::{
+    releases::{MAX_DELAY, MAX_IN_FLIGHT, RETRY_INTERVAL, ReleaseBatch},
+    state::LimiterState,
+};
+use crate::{
+    decision::{Receipt, Source, StoreReply},
+    error::{Effect, Error},
+    runtime::runtime_with_timer,
+    store::Request,
+};
+
+/// The longest time for which [`flush`] waits for batches in flight.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Releases the units of a receipt, all of which are in flight.
+pub(super) fn release(limiter: &Arc<LimiterState>, receipt: Receipt) {
+    if limiter.store.release_now(&receipt) {
+        return;
+    }
+    if receipt.source() == Source::Fallback {
+        // The fallback answers at once.
+        drop(limiter.store.call(Request::Refund(&receipt)));
+    } else if limiter.releases.push(receipt) {
+        start(limiter);
+    }
+}
+
+/// Starts the task, unless it runs, or the limiter has seen no runtime with timers. Then the units are
+/// released with later ones, or expire.
+pub(super) fn start(limiter: &Arc<LimiterState>) {
+    let Some(runtime) = limiter.runtime.any() else { return };
+    if limiter.releases.begin() {
+        runtime.spawn(send_releases(Sending(Arc::downgrade(limiter))));
+    }
+}
+
+/// Sends all releases that wait, and waits for those that are in flight. Returns the first error.
+pub(super) async fn flush(limiter: &LimiterState) -> Result<(), Error> {
+    send_all(limiter).await?;
+    if limiter.releases.in_flight() > 0 && runtime_with_timer().is_some() {
+        let _ = timeout(FLUSH_TIMEOUT, limiter.releases.in_flight_have_ended()).await;
+    }
+    // A batch that was in flight may have been put back.
+    send_all(limiter).await
+}
+
+async fn send_all(limiter: &LimiterState) -> Result<(), Error> {
+    while let Some(batch) = limiter.releases.take() {
+        let reply = limiter.store.call(Request::Refund(&batch.receipt)).await;
+        end_release(limiter, batch, &reply);
+        reply?;
+    }
+    Ok(())
+}
+
+/// Returns whether a refund that ended with this error can be sent again: the store could not answer, and has
+/// refunded nothing.
+pub(super) fn was_not_sent(error: &Error) -> bool {
+    error.is_unavailable() && error.effect() == Effect::None
+}
+
+/// A guard of the task. The task may be dropped with its runtime.
+struct Sending(Weak<LimiterState>);
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        if let Some(limiter) = self.0.upgrade() {
+            limiter.releases.end();
+        }
+    }
+}
+
+async fn send_releases(mut sending: Sending) {
+    while let Some(limiter) = sending.0.upgrade() {
+        // Tasks that end at the same time, such as those of one batch of checks, release together.
+        yield_now().await;
+        let Some(batch) = limiter.releases.take() else {
+            // The queue knows already that this task has ended.
+            sending.0 = Weak::new();
+            return;
+        };
+        let mut answer = limiter.store.call(Request::Refund(&batch.receipt));
+        // A slow answer does not hold up the next batch, unless there are many.
+        let is_one_of_many = limiter.releases.in_flight() > MAX_IN_FLIGHT;
+        let limit = if is_one_of_many { Duration::MAX } else { MAX_DELAY };
+        match timeout(limit, &mut answer).await {
+            Ok(reply) => {
+                if !end_release(&limiter, batch, &reply) {
+                    drop(limiter);
+                    sleep(RETRY_INTERVAL).await;
+                }
+            }
+            Err(_) => {
+                tokio::spawn(async move {
+                    let reply = answer.await;
+                    if !end_release(&limiter, batch, &reply) {
+                        start(&limiter);
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// Ends the request of a batch. Returns false if its lines have to be sent again.
+///
+/// Without an answer, the units may have been released. They are not released again, because by then another
+/// request may have them.
+fn end_release(
+    limiter: &LimiterState,
+    batch: ReleaseBatch,
+    reply: &Result<StoreReply, Error>,
+) -> bool {
+    let is_over = !reply.as_ref().is_err_and(was_not_sent);
+    if !is_over {
+        limiter.releases.put_back(batch);
+    }
+    is_over
+}
