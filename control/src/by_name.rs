@@ -1,4 +1,4 @@
-//! Values by the names of policies, which all requests read.
+//! A table of values by the names of policies, which all requests read.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -9,7 +9,7 @@ pub(crate) struct ByName<T> {
     /// At least twice as many slots as names, so that each search ends at an empty one.
     slots: Box<[OnceLock<Box<Named<T>>>]>,
     max: usize,
-    /// The number of names. Who adds one holds the lock.
+    /// The number of names. The lock is held while one is added.
     names: Mutex<usize>,
     /// Set when there are `max` names.
     is_full: OnceLock<()>,

@@ -80,6 +80,8 @@ fn rfc3339(text: &str) -> Option<SystemTime> {
         text.parse::<u64>().ok().filter(|number| is_number && *number <= max)
     };
     let offset_seconds = 3_600 * number(hours, 23)? + 60 * number(minutes, 59)?;
+    // The library overlooks a second Z.
+    let local = Some(local).filter(|it| it.ends_with(|last: char| last.is_ascii_digit()))?;
     let time = humantime::parse_rfc3339(&format!("{local}Z")).ok()?;
     match offset.as_bytes()[0] {
         b'+' => time.checked_sub(Duration::from_secs(offset_seconds)),

@@ -336,7 +336,7 @@ async fn over_the_admin_page() {
     assert!(!output.status.success() && message.contains("token"), "{message}");
 }
 
-/// What a person types wrong is refused, and says what is allowed.
+/// A mistake in the arguments is refused, and the message says what is allowed.
 #[tokio::test(flavor = "multi_thread")]
 async fn mistakes_are_refused() {
     let service = Service::over_http().await;

@@ -74,6 +74,6 @@ async fn a_tool_waits_for_a_redis_that_is_slow() {
     let _: String = server.ask("CLIENT PAUSE 300 ALL");
     let [of_service, of_tool] =
         [service.peek(charge()).await.unwrap(), tool.peek(charge()).await.unwrap()];
-    assert_eq!((of_service.source().name(), of_tool.source().name()), ("local", "shared"));
+    assert_eq!((of_service.source().name(), of_tool.source().name()), ("fallback", "shared"));
     assert_eq!(of_tool.outcomes().get(0).unwrap().standing().remaining(), 4);
 }

@@ -156,7 +156,7 @@ impl Failure {
         Self { message: message.to_owned(), may_pass: false, is_unread: false }
     }
 
-    /// The failure to print. If no program reads the output, there is nobody to tell.
+    /// Returns the failure of printing. If no program reads the output any more, the command has just ended.
     pub(crate) fn of_output(error: io::Error) -> Self {
         let is_unread = error.kind() == io::ErrorKind::BrokenPipe;
         Self { is_unread, ..Self::of(error) }

@@ -42,6 +42,9 @@ pub(crate) fn standings(standings: &Value) -> String {
             )
         });
         let note = match () {
+            _ if row["source"] == "fallback" => {
+                "its store does not answer: the instance decides alone, under its share of the limit"
+            }
             _ if row["admitted"] == false => "limited",
             // A key without spent units is like one that was never charged.
             _ if row["reset_after"] == 0.0 => {
@@ -211,6 +214,16 @@ mod tests {
         assert!(!text.contains(['\u{1b}', '\u{202e}', '\r']) && text.contains("[2Jx"), "{text}");
         let change = super::change(&json!({ "message": format!("{key} under demo: blocked") }));
         assert!(!change.contains(['\u{1b}', '\u{202e}', '\r', '\n']), "{change}");
+    }
+
+    #[test]
+    fn an_instance_that_decides_alone_is_named() {
+        let standing = |source| {
+            json!([{ "policy": "demo", "quota": "5/min", "remaining": 5,
+            "limit": 5, "reset_after": 0.0, "admitted": true, "source": source }])
+        };
+        assert!(super::standings(&standing("fallback")).contains("the instance decides alone"));
+        assert!(super::standings(&standing("shared")).contains("no units spent"));
     }
 
     #[test]
