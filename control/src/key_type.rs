@@ -177,8 +177,7 @@ impl fmt::Display for KeyTypeError {
             None => write!(
                 f,
                 "{:?} is or has the digest of a key, from which the key cannot be computed: write the key as \
-                 clients send it, which lists have if `Offenders::show_keys` and `Overrides::show_keys` were \
-                 called",
+                 clients send it. Lists show keys instead of digests if the service calls `show_keys`",
                 self.text
             ),
         }

@@ -6,6 +6,7 @@
 
 #[cfg(feature = "admin")]
 pub mod admin;
+mod by_name;
 mod config;
 pub mod guide;
 mod key_type;

@@ -226,7 +226,10 @@ async fn a_quota_of_a_key_is_set_seen_and_ended() {
     });
     let reply = service.change("PUT", "overrides", set).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
-    assert_eq!(reply.body["message"], "alice under demo: 5/min, before 2/min");
+    let message = reply.body["message"].as_str().unwrap();
+    let until = message.strip_prefix("alice under demo: 5/min until ").unwrap();
+    let until = until.strip_suffix(", before 2/min").unwrap();
+    assert!(until.starts_with("20") && until.ends_with('Z'), "{message}");
     assert!(service.spend("alice").await);
 
     let listed = service.get("overrides").await;
@@ -541,7 +544,8 @@ async fn mistakes_say_what_is_allowed() {
     let unknown =
         json!({ "policy": "demo", "key": "x", "reason": "x", "quota": "5/min", "untill": "2h" });
     let reply = service.change("PUT", "overrides", unknown).await;
-    assert!(reply.body["detail"].as_str().unwrap().contains("expected one of"), "{}", reply.body);
+    assert_eq!(reply.body["detail"], "There is no field \"untill\"", "{}", reply.body);
+    assert!(reply.body["allowed"].as_str().unwrap().contains("\"until\""), "{}", reply.body);
     for malformed in ["{", "", "reset", "\u{1}"] {
         let request = Request::post("/admin/api/reset").header("authorization", WRITE);
         let request = request.header("content-type", "application/json");
@@ -554,6 +558,106 @@ async fn mistakes_say_what_is_allowed() {
     assert!(service.overrides.list().is_empty());
 }
 
+/// The operator reads which field is wrong, what was found, and what is allowed, and no word of the parser.
+#[tokio::test]
+async fn each_mistake_in_a_body_names_the_field_and_what_is_allowed() {
+    let service = service();
+    for (body, status, detail, allowed) in [
+        ("", 400, "The body is empty", "\"quota\""),
+        ("[]", 422, "The body is JSON, and no object", "\"policy\", \"key\""),
+        ("7", 422, "The body is JSON, and no object", "\"reason\""),
+        ("{\"policy\"", 400, "The body is no JSON: EOF", "a JSON object"),
+        (
+            r#"{"policy":"demo","policy":"rows"}"#,
+            422,
+            "The field \"policy\" is there twice",
+            "once",
+        ),
+        (r#"{"quota":"5/min","reason":"x"}"#, 422, "The field \"policy\" is missing", "a text"),
+        (r#"{"policy":7}"#, 422, "The field \"policy\" is 7", "a text"),
+        (r#"{"policy":"demo","quota":5,"reason":"x"}"#, 422, "The field \"quota\" is 5", "a text"),
+        (r#"{"policy":"demo","key":[1]}"#, 422, "The field \"key\" is [1]", "a whole number"),
+        (r#"{"policy":"demo","key":1.5}"#, 422, "The field \"key\" is 1.5", "a whole number"),
+        (r#"{"policy":"demo","quota":"5/min"}"#, 422, "The field \"reason\" is missing", "a text"),
+    ] {
+        let request = Request::put("/admin/api/overrides").header("authorization", WRITE);
+        let request = request.header("content-type", "application/json").body(body.into());
+        let reply = reply(service.send(request.unwrap()).await).await;
+        assert_eq!(reply.status, status, "{body}: {}", reply.body);
+        let found = reply.body["detail"].as_str().unwrap();
+        assert!(found.starts_with(detail), "{body}: {found}");
+        assert!(reply.body["allowed"].as_str().unwrap().contains(allowed), "{}", reply.body);
+    }
+    for (field, value, detail) in [
+        ("until", json!(1e300), "\"until\" is 1e+300"),
+        ("until", json!([]), "\"until\" is []"),
+        ("until", json!(5), "\"until\" is 5, which is not in the future"),
+        ("until", json!("2020-01-01T00:00:00Z"), "which is not in the future"),
+        ("until", json!("401d"), "which is more than 400 days ahead"),
+        ("until", json!("14:00"), "\"until\" is \"14:00\""),
+        ("version", json!(-1), "The field \"version\" is -1"),
+        ("version", json!("7"), "The field \"version\" is \"7\""),
+    ] {
+        let mut set = json!({ "policy": "demo", "quota": "5/min", "reason": "x" });
+        set[field] = value;
+        let reply = service.change("PUT", "overrides", set).await;
+        let found = reply.body["detail"].as_str().unwrap();
+        assert!(reply.status == 422 && found.contains(detail), "{found}");
+        assert!(reply.body["allowed"].is_string(), "{}", reply.body);
+    }
+    assert!(service.overrides.list().is_empty());
+    assert!(service.overrides.audit(9).await.unwrap().is_empty());
+}
+
+/// A key that is a number may be written as one, and an end may be in any time zone.
+#[tokio::test]
+async fn numbers_and_time_zones_are_understood() {
+    let service = service();
+    for key in [json!(42), json!("42")] {
+        let set = json!({
+            "policy": "rows", "key": key, "quota": "9/min", "reason": "x",
+            "until": "2099-12-31T23:30:00+05:30",
+        });
+        let reply = service.change("PUT", "overrides", set).await;
+        assert_eq!(reply.status, 422, "more than 400 days: {}", reply.body);
+        let set = json!({ "policy": "rows", "key": key, "quota": "9/min", "reason": "x" });
+        assert_eq!(service.change("PUT", "overrides", set).await.status, 200);
+    }
+    assert_eq!(service.overrides.list().len(), 1);
+    let standings = &service.get("keys?key=42").await["standings"];
+    assert_eq!(standings[1]["limit"], 9);
+}
+
+#[tokio::test]
+async fn the_answer_to_a_change_says_what_is_in_force() {
+    let service = service();
+    let change = async |method, path, body| {
+        let reply = service.change(method, path, body).await;
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        reply.body["message"].as_str().unwrap().to_owned()
+    };
+    let block = json!({ "policy": "demo", "key": "", "reason": "x", "until": "1h" });
+    let message = change("POST", "block", block).await;
+    assert!(message.starts_with("\"\" under demo: blocked until 20"), "{message}");
+    assert!(message.ends_with("Z, before 2/min"), "{message}");
+    let set = json!({ "policy": "demo", "key": "", "quota": "9/min", "reason": "x" });
+    assert_eq!(change("PUT", "overrides", set).await, "\"\" under demo: 9/min, before blocked");
+    let _asks = service.registry.get("demo").unwrap().switch();
+    let off = json!({ "policy": "demo", "quota": "off", "reason": "x" });
+    assert_eq!(change("PUT", "overrides", off).await, "demo: off, before 2/min");
+    let set = json!({ "policy": "demo", "key": "alice", "quota": "7/min", "reason": "x" });
+    assert_eq!(
+        change("PUT", "overrides", set).await,
+        "alice under demo: 7/min, before off. Not in force yet: the policy is switched off"
+    );
+    let end = json!({ "policy": "demo", "reason": "x" });
+    let message = change("DELETE", "overrides", end).await;
+    assert_eq!(message, "demo: the override has ended, 2/min is in force");
+    let reset = json!({ "policy": "demo", "key": "a\u{202e}b", "reason": "x" });
+    let message = change("POST", "reset", reset).await;
+    assert!(message.starts_with("\"a\\u{202e}b\" under demo: 2 of 2 left"), "{message}");
+}
+
 #[tokio::test]
 async fn a_long_body_and_a_strange_key_do_no_harm() {
     let service = service();
@@ -561,6 +665,9 @@ async fn a_long_body_and_a_strange_key_do_no_harm() {
     for (method, path) in [("POST", "reset"), ("POST", "block"), ("PUT", "overrides")] {
         assert_eq!(service.change(method, path, long.clone()).await.status, 413, "{path}");
     }
+    let long = service.ask("GET", &format!("keys?key={}", "k".repeat(5_000)), READ, "").await;
+    assert_eq!(long.status, 422);
+    assert_eq!(long.body["detail"], "The key has 5000 bytes", "{}", long.body);
     for key in ["<script>alert(1)</script>", "\"'`", "\u{0}\u{7f}", "日本", "../../", "%00", ","]
     {
         while service.spend(key).await {}

@@ -33,6 +33,7 @@ async fn each_metric_of_the_dashboards_is_emitted() {
     wait_for_redis(&limiter, &redis, &prometheus).await;
     let overrides = Overrides::connect(&redis.url(), Registry::default(), limiter.clone()).await;
     let _overrides = overrides.unwrap();
+    miss_a_deadline(&limiter, &redis).await;
     limiter.close().await.unwrap();
     redis.kill();
     let missing = || {
@@ -89,6 +90,14 @@ async fn wait_for_redis(limiter: &Limiter, redis: &Server, prometheus: &Promethe
         let charge = policy.charge(key as u64, 1).with_on_failure(OnFailure::Allow);
         let _ = limiter.check(charge).await;
     }
+}
+
+/// Makes Redis answer after the deadline of a check, which is 50 ms.
+async fn miss_a_deadline(limiter: &Limiter, redis: &Server) {
+    let policy = Policy::new("late", "1000/s").unwrap();
+    let _: String = redis.ask("CLIENT PAUSE 200 ALL");
+    let _ = limiter.check(policy.charge("late", 1)).await;
+    sleep(Duration::from_millis(200)).await;
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! The decisions of the layers, for the charts and the stream of denials.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use plimsoll::{Decision, Outcome, OutcomeKind};
 
 use super::{
@@ -10,7 +9,7 @@ use super::{
     rates::{Rates, Samples, Start},
     time,
 };
-use crate::Offenders;
+use crate::{Offenders, by_name::ByName};
 
 /// The policies with rates. A service has no more, unless its names are made from requests.
 const MAX_POLICIES: usize = 1_000;
@@ -36,7 +35,7 @@ pub struct Activity(Arc<State>);
 struct State {
     offenders: Offenders,
     start: Start,
-    rates: ArcSwap<HashMap<String, Arc<Rates>>>,
+    rates: ByName<Rates>,
     denials: Denials,
 }
 
@@ -45,19 +44,18 @@ impl Activity {
     #[must_use]
     pub fn new(offenders: Offenders) -> Self {
         let (start, denials) = (Start::now(), Denials::default());
-        Self(Arc::new(State { offenders, start, rates: ArcSwap::default(), denials }))
+        Self(Arc::new(State { offenders, start, rates: ByName::new(MAX_POLICIES), denials }))
     }
 
     /// Counts a decision, and shows its denials to those who watch.
     pub fn record(&self, decision: &Decision<'_>) {
         self.0.offenders.record(decision);
-        let elapsed = self.0.start.elapsed();
+        let elapsed = self.0.start.elapsed_at(decision.time());
         let place = Start::place(elapsed);
         for outcome in decision.outcomes().iter() {
-            let name = outcome.policy().name();
-            match self.0.rates.load().get(name) {
-                Some(rates) => rates.record(outcome.kind(), place),
-                None => self.add(name, place, outcome.kind()),
+            let new = || Rates::new(place);
+            if let Some(rates) = self.0.rates.get_or_add(outcome.policy().name(), new) {
+                rates.record(outcome.kind(), place);
             }
             if outcome.kind() == OutcomeKind::Denied {
                 let denial = || self.denial(decision, outcome);
@@ -69,7 +67,7 @@ impl Activity {
     /// Returns the requests under a policy, or `None` if there were none.
     pub(super) fn samples(&self, policy: &str) -> Option<Samples> {
         let place = Start::place(self.0.start.elapsed());
-        Some(self.0.rates.load().get(policy)?.samples(place))
+        Some(self.0.rates.get(policy)?.samples(place))
     }
 
     pub(super) fn offenders(&self) -> &Offenders {
@@ -78,23 +76,6 @@ impl Activity {
 
     pub(super) fn denials(&self) -> &Denials {
         &self.0.denials
-    }
-
-    /// Counts the first outcome of a policy.
-    fn add(&self, name: &str, place: u64, kind: OutcomeKind) {
-        if self.0.rates.load().len() >= MAX_POLICIES {
-            return;
-        }
-        self.0.rates.rcu(|rates| {
-            let mut rates = HashMap::clone(rates);
-            if rates.len() < MAX_POLICIES && !rates.contains_key(name) {
-                rates.insert(name.to_owned(), Arc::new(Rates::new(place)));
-            }
-            rates
-        });
-        if let Some(rates) = self.0.rates.load().get(name) {
-            rates.record(kind, place);
-        }
     }
 
     fn denial(&self, decision: &Decision<'_>, outcome: Outcome<'_>) -> Denial {
@@ -117,17 +98,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policies_without_a_place_cost_no_copy() {
+    fn policies_without_a_place_are_not_counted() {
         let (activity, limiter) = (Activity::new(Offenders::new(1)), Limiter::in_memory());
         let record = |policy: usize| {
             let policy = Policy::new(&format!("p{policy}"), "9/min").unwrap();
             activity.record(&limiter.check_now(policy.charge("alice", 1)).unwrap());
         };
         (0..MAX_POLICIES).for_each(record);
-        let before = activity.0.rates.load_full();
         (0..MAX_POLICIES + 10).for_each(record);
-        assert_eq!(before.len(), MAX_POLICIES);
-        assert!(Arc::ptr_eq(&before, &activity.0.rates.load_full()));
+        assert_eq!(activity.0.rates.iter().count(), MAX_POLICIES);
         assert!(activity.samples(&format!("p{}", MAX_POLICIES)).is_none());
+        let samples = activity.samples("p7").unwrap();
+        assert_eq!(samples.allowed.iter().sum::<u64>(), 2);
     }
 }

@@ -76,7 +76,9 @@ impl From<OverrideError> for Problem {
                 return Self { version: Some(*found), ..problem };
             }
             OverrideError::TooMany => (StatusCode::INSUFFICIENT_STORAGE, "Too many overrides"),
-            OverrideError::Unavailable { may_apply: true, .. } => return Self::late(error),
+            OverrideError::Unavailable { may_apply: true, .. } => {
+                (StatusCode::GATEWAY_TIMEOUT, "The store did not answer")
+            }
             OverrideError::Unavailable { .. } => {
                 (StatusCode::SERVICE_UNAVAILABLE, "The store cannot answer")
             }

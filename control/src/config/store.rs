@@ -167,6 +167,30 @@ impl StoreConfig {
         store
     }
 
+    /// Returns the store with this resilience, instead of that of the file. A tool that shows or changes units
+    /// must not decide by itself while the store is slow, and waits longer than a request does.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use plimsoll::Resilience;
+    /// use plimsoll_control::{Config, Format};
+    ///
+    /// let text = "policies.api = '100/min'\nrules = [{ policy = 'api', key = 'peer_ip' }]";
+    /// let config = Config::from_text(text, Format::Toml)?;
+    /// let patient = Resilience::none().deadline(Duration::from_secs(5));
+    /// let store = config.store().with_url("redis://127.0.0.1/").with_resilience(patient);
+    /// # Ok::<(), plimsoll_control::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn with_resilience(&self, resilience: Resilience) -> Self {
+        let mut store = Self { resilience: resilience.clone(), ..self.clone() };
+        if let Stores::Regions(stores) = &mut store.stores {
+            stores.config = stores.config.clone().resilience(resilience);
+        }
+        store
+    }
+
     /// Returns the prefix of the keys in Redis.
     #[must_use]
     pub fn prefix(&self) -> &str {

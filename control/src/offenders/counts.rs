@@ -1,25 +1,10 @@
-//! The counts of the keys of each policy.
+//! The counts of the keys of a policy.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::collections::HashMap;
 
-use arc_swap::ArcSwap;
 use plimsoll::Key;
 
 use super::sketch::Sketch;
-
-/// The counts of all policies, in the order of their names. Readers share no lock, because all requests of
-/// a process read them.
-#[derive(Debug, Default)]
-pub(super) struct PolicyCounts(ArcSwap<Vec<Arc<OfPolicy>>>);
-
-#[derive(Debug)]
-struct OfPolicy {
-    name: String,
-    counts: Mutex<Counts>,
-}
 
 /// The counts of the keys of a policy.
 #[derive(Debug)]
@@ -28,39 +13,6 @@ pub(super) struct Counts {
     pub(super) spent: Sketch,
     /// The minute of the last halving.
     minute: u64,
-}
-
-impl PolicyCounts {
-    /// Passes the counts of a policy to a closure. Returns `None` if there are none.
-    pub(super) fn with<R>(&self, policy: &str, call: impl FnOnce(&mut Counts) -> R) -> Option<R> {
-        let policies = self.0.load();
-        let place = policies.binary_search_by(|it| it.name.as_str().cmp(policy)).ok()?;
-        let mut counts = policies[place].counts.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(call(&mut counts))
-    }
-
-    /// Adds the counts of a policy, unless it has some, or `max` others have some.
-    pub(super) fn add(&self, policy: &str, max: usize, counts: impl Fn() -> Counts) {
-        if self.0.load().len() >= max {
-            return;
-        }
-        self.0.rcu(|policies| {
-            let mut policies = policies.to_vec();
-            let found = policies.binary_search_by(|it| it.name.as_str().cmp(policy));
-            if let Err(place) = found
-                && policies.len() < max
-            {
-                let (name, counts) = (policy.to_owned(), Mutex::new(counts()));
-                policies.insert(place, Arc::new(OfPolicy { name, counts }));
-            }
-            policies
-        });
-    }
-
-    /// Returns the names of all policies that have counts.
-    pub(super) fn names(&self) -> Vec<String> {
-        self.0.load().iter().map(|it| it.name.clone()).collect()
-    }
 }
 
 impl Counts {

@@ -5,6 +5,7 @@ mod fleet;
 mod offender;
 #[allow(clippy::module_inception, reason = "the type has the name of its module")]
 mod offenders;
+mod sample;
 mod sketch;
 
 pub use self::{offender::Offender, offenders::Offenders};

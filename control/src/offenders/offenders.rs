@@ -1,27 +1,28 @@
 //! The handle to the offenders of a process.
 
-use std::{
-    cell::Cell,
-    hash::{BuildHasher, RandomState},
-    sync::{Arc, OnceLock, Weak},
-};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use plimsoll::{Clock, Decision, Key, OutcomeKind, SystemClock};
 use tokio::{task::AbortHandle, time::sleep};
 
 use super::{
     Offender,
-    counts::{Counts, PolicyCounts},
+    counts::Counts,
     fleet::{Fleet, LASTS, Report},
     offender::{by_denials, by_units, first},
+    sample::{COUNTED, SAMPLE, weight},
 };
-use crate::{OverrideError, Overrides, overrides::digest};
+use crate::{OverrideError, Overrides, by_name::ByName, overrides::digest};
 
 /// The keys that are denied most and that spend most, by policy. Clones share the counts.
 ///
-/// Counts are halved each minute, so they tell of the last one to two minutes. Every denial is counted. Of
-/// the admitted checks, one in [`SAMPLE`](Self::SAMPLE) is picked at random and counts as so many, so the
-/// units of a key are an estimate.
+/// Counts are halved each minute, so they tell of the last one to two minutes:
+///
+/// - A thread counts each of its first [`COUNTED`](Self::COUNTED) denials in 66 ms, which is 3,900 a second. Of
+///   more denials in that time, one in [`SAMPLE`](Self::SAMPLE) is picked at random and counts as so many. So an
+///   attack costs little, and the denials of a key are then an estimate.
+/// - Of the admitted checks, one in [`SAMPLE`](Self::SAMPLE) is picked at random and counts as so many. The units
+///   of a key are an estimate.
 ///
 /// The memory is bounded: for each of at most [`MAX_POLICIES`](Self::MAX_POLICIES) policies, it has room
 /// for as many keys as `capacity` says, however many there are.
@@ -56,7 +57,7 @@ pub struct Offenders {
 struct Kept {
     capacity: usize,
     clock: Arc<dyn Clock>,
-    policies: PolicyCounts,
+    policies: ByName<Mutex<Counts>>,
     fleet: OnceLock<Shared>,
 }
 
@@ -70,15 +71,12 @@ struct Shared {
 /// The number of keys of a policy that a process reports in each order.
 const REPORTED: usize = 50;
 
-thread_local! {
-    /// The number of admitted checks until one is counted.
-    static UNTIL_SAMPLE: Cell<u64> = const { Cell::new(0) };
-    static RANDOM: Cell<u64> = const { Cell::new(0) };
-}
-
 impl Offenders {
-    /// One in so many admitted checks is counted.
-    pub const SAMPLE: u64 = 64;
+    /// One in so many admitted checks is counted, and one in so many denials of a flood.
+    pub const SAMPLE: u64 = SAMPLE;
+
+    /// The denials of one thread in 66 ms that are all counted.
+    pub const COUNTED: u64 = COUNTED;
 
     /// The maximum number of policies whose keys are counted.
     pub const MAX_POLICIES: usize = 256;
@@ -96,7 +94,7 @@ impl Offenders {
         let kept = Arc::new(Kept {
             capacity: capacity.clamp(1, 10_000),
             clock: Arc::new(clock),
-            policies: PolicyCounts::default(),
+            policies: ByName::new(Self::MAX_POLICIES),
             fleet: OnceLock::new(),
         });
         Self { kept, shows_keys: false }
@@ -113,14 +111,9 @@ impl Offenders {
     /// [`RateLimitLayer::on_decision`](plimsoll::RateLimitLayer::on_decision).
     #[inline]
     pub fn record(&self, decision: &Decision<'_>) {
-        if decision.is_allowed() {
-            let left = UNTIL_SAMPLE.get();
-            if left > 1 {
-                UNTIL_SAMPLE.set(left - 1);
-                return;
-            }
+        if let Some(weight) = weight(decision) {
+            self.count(decision, weight);
         }
-        self.count(decision);
     }
 
     /// Returns the keys of a policy that are denied most, the first one most. Keys with equal denials are in
@@ -191,32 +184,27 @@ impl Offenders {
         }
     }
 
+    /// Counts a decision that stands for `weight` of them.
     #[inline(never)]
-    fn count(&self, decision: &Decision<'_>) {
+    fn count(&self, decision: &Decision<'_>, weight: u64) {
         let minute = self.minute();
-        if decision.is_allowed() {
-            UNTIL_SAMPLE.set(1 + random() % (2 * Self::SAMPLE - 1));
-        }
         for outcome in decision.outcomes().iter() {
             let (denied, spent) = match outcome.kind() {
-                OutcomeKind::Denied => (1, 0),
-                OutcomeKind::Allowed => (0, outcome.granted().saturating_mul(Self::SAMPLE)),
+                OutcomeKind::Denied => (weight, 0),
+                OutcomeKind::Allowed => (0, outcome.granted().saturating_mul(weight)),
                 _ => continue,
             };
-            let (policy, key) = (outcome.policy().name(), outcome.charge().key());
-            let add = |counts: &mut Counts| {
-                counts.halve_until(minute);
-                if denied > 0 {
-                    counts.denied.add(key, denied);
-                } else if spent > 0 {
-                    counts.spent.add(key, spent);
-                }
+            let new = || Mutex::new(Counts::new(self.kept.capacity, minute));
+            let Some(counts) = self.kept.policies.get_or_add(outcome.policy().name(), new) else {
+                continue;
             };
-            if self.kept.policies.with(policy, add).is_none() {
-                self.kept
-                    .policies
-                    .add(policy, Self::MAX_POLICIES, || Counts::new(self.kept.capacity, minute));
-                self.kept.policies.with(policy, add);
+            let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+            counts.halve_until(minute);
+            let key = outcome.charge().key();
+            if denied > 0 {
+                counts.denied.add(key, denied);
+            } else if spent > 0 {
+                counts.spent.add(key, spent);
             }
         }
     }
@@ -224,7 +212,8 @@ impl Offenders {
     /// Returns all keys of a policy that have counts.
     fn offenders(&self, policy: &str) -> Vec<Offender> {
         let minute = self.minute();
-        let by_key = self.kept.policies.with(policy, |counts| {
+        let by_key = self.kept.policies.get(policy).map(|counts| {
+            let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
             counts.halve_until(minute);
             counts.by_key()
         });
@@ -235,14 +224,14 @@ impl Offenders {
     /// Returns what this process reports: of each policy the keys that are denied most, and of the others
     /// those that spend most.
     fn report(&self) -> Report {
-        let of_policy = |name: String| {
-            let all = self.offenders(&name);
+        let of_policy = |name: &str| {
+            let all = self.offenders(name);
             let mut reported = first(all, usize::MAX, by_denials);
             let others = reported.split_off(REPORTED.min(reported.len()));
             reported.extend(first(others, REPORTED, by_units));
-            (name, reported)
+            (name.to_owned(), reported)
         };
-        let of_policies = self.kept.policies.names().into_iter().map(of_policy);
+        let of_policies = self.kept.policies.iter().map(|(name, _)| of_policy(name));
         of_policies.filter(|(_, reported)| !reported.is_empty()).collect()
     }
 
@@ -276,19 +265,6 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.task.abort();
     }
-}
-
-/// Returns a random number, which need not be secret: xorshift, by Marsaglia.
-fn random() -> u64 {
-    let mut state = RANDOM.get();
-    if state == 0 {
-        state = RandomState::new().hash_one(()) | 1;
-    }
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    RANDOM.set(state);
-    state
 }
 
 #[cfg(test)]

@@ -219,9 +219,15 @@ impl RedisBackend {
         {
             *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = connection;
         }
-        let code = error.code().map(|code| format!(" {code}")).unwrap_or_default();
+        let message = match error.code() {
+            Some(code) => format!("{} {code}", error.category()),
+            None if error.is_timeout() => format!("no reply within {RESPONSE_TIMEOUT:?}"),
+            None if error.is_connection_refusal() => "it refuses connections".to_owned(),
+            None if error.is_connection_dropped() => "the connection was closed".to_owned(),
+            None => error.category().to_owned(),
+        };
         let may_apply = error.is_timeout() || error.is_connection_dropped();
-        OverrideError::Unavailable { message: format!("{}{code}", error.category()), may_apply }
+        OverrideError::Unavailable { message, may_apply }
     }
 
     async fn call<T: FromRedisValue>(

@@ -5,7 +5,7 @@ mod servers;
 use std::{
     fs,
     path::PathBuf,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
     time::Duration,
 };
 
@@ -19,7 +19,7 @@ use serde_json::Value;
 
 const CONFIG: &str = r#"
 [policies]
-demo = "5/10s"
+demo = "5/10min"
 customers = "3 concurrent expires(60s)"
 
 [[rules]]
@@ -115,11 +115,10 @@ impl Service {
 
     /// Returns the command with what names the service, and these arguments.
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-        command.args(&self.target).args(arguments).env("USER", "alice");
-        for variable in ["PLIMSOLL_CONFIG", "REDIS_URL", "PLIMSOLL_ADMIN", "PLIMSOLL_TOKEN"] {
-            command.env_remove(variable);
-        }
+        let target = self.target.iter().map(String::as_str);
+        let arguments: Vec<_> = target.chain(arguments.iter().copied()).collect();
+        let mut command = plimsoll(&arguments);
+        command.env("USER", "alice");
         command
     }
 
@@ -167,10 +166,11 @@ async fn walk(service: &Service) {
     let peek = service.prints(&["peek", "--key", "unknown", "--policy", "demo"]).await;
     assert!(peek.contains("no units spent"), "{peek}");
 
-    let raised = ["override", "set", "--policy", "demo", "--key", "42", "50/10s"];
+    let raised = ["override", "set", "--policy", "demo", "--key", "42", "50/10min"];
     let raised = [&raised[..], &["--for", "2h", "--reason", "a large order"]].concat();
     let change = service.prints(&raised).await;
-    assert_eq!(change.trim(), "42 under demo: 50/10s, before 5/10s");
+    let change = change.trim().strip_prefix("42 under demo: 50/10min until 20").expect(&change);
+    assert!(change.ends_with("Z, before 5/10min"), "{change}");
     let peek = service.answers(&["peek", "--key", "42", "--policy", "demo"]).await;
     assert_eq!((&peek[0]["limit"], &peek[0]["remaining"]), (&50.into(), &45.into()));
     let list = service.prints(&["override", "list"]).await;
@@ -190,7 +190,9 @@ async fn walk(service: &Service) {
 
     let block =
         ["block", "--policy", "demo", "--key", "42", "--for", "10m", "--reason", "it attacks"];
-    service.prints(&block).await;
+    let change = service.prints(&block).await;
+    let change = change.trim().strip_prefix("42 under demo: blocked until 20").expect(&change);
+    assert!(change.ends_with("Z, before 5/10min"), "{change}");
     assert_eq!(service.spend("42", 1).await, 0);
     service.prints(&["unblock", "--policy", "demo", "--key", "42", "--reason", "a mistake"]).await;
     service.admits("42").await;
@@ -202,7 +204,7 @@ async fn walk(service: &Service) {
     compare_and_set(service).await;
     switch_off(service).await;
     let screen = service.prints(&["watch", "--count", "1"]).await;
-    assert!(screen.contains("demo") && screen.contains("5/10s"), "{screen}");
+    assert!(screen.contains("demo") && screen.contains("5/10min"), "{screen}");
 
     let wrong = ["reset", "--policy", "dmo", "--key", "42", "--reason", "x"];
     let message = service.fails(&wrong).await;
@@ -213,7 +215,8 @@ async fn walk(service: &Service) {
     let wrong = ["reset", "--policy", "customers", "--key", "42", "--reason", "x"];
     let message = service.fails(&wrong).await;
     assert!(message.contains("an IP address"), "{message}");
-    let wrong = ["override", "set", "--policy", "demo", "50/10s token-bucket(9)", "--reason", "x"];
+    let wrong =
+        ["override", "set", "--policy", "demo", "50/10min token-bucket(9)", "--reason", "x"];
     let message = service.fails(&wrong).await;
     assert!(message.contains("counts by token-bucket"), "{message}");
 }
@@ -224,17 +227,17 @@ async fn compare_and_set(service: &Service) {
         let set = ["override", "set", "--policy", "demo", "--key", "43", quota];
         service.run(&[&set[..], &["--if-version", version, "--reason", "a launch"]].concat()).await
     };
-    assert!(change("50/10s", "0").await.status.success());
+    assert!(change("50/10min", "0").await.status.success());
     let list = service.answers(&["override", "list"]).await;
     let version = list[0]["version"].to_string();
     assert!(service.prints(&["override", "list"]).await.contains(&version));
-    let stale = change("60/10s", "0").await;
+    let stale = change("60/10min", "0").await;
     let message = String::from_utf8_lossy(&stale.stderr);
     assert!(!stale.status.success() && message.contains("Another version"), "{message}");
-    assert!(change("70/10s", &version).await.status.success());
-    assert!(!change("80/10s", &version).await.status.success());
+    assert!(change("70/10min", &version).await.status.success());
+    assert!(!change("80/10min", &version).await.status.success());
     let list = service.answers(&["override", "list"]).await;
-    assert_eq!(list[0]["kind"]["quota"], "70/10s");
+    assert_eq!(list[0]["kind"]["quota"], "70/10min");
     let end = ["override", "remove", "--policy", "demo", "--key", "43", "--reason", "done"];
     service.prints(&end).await;
 }
@@ -242,7 +245,8 @@ async fn compare_and_set(service: &Service) {
 async fn switch_off(service: &Service) {
     let off = ["override", "off", "--policy", "demo", "--for", "10m", "--if-version", "0"];
     let change = service.prints(&[&off[..], &["--reason", "an outage"]].concat()).await;
-    assert_eq!(change.trim(), "demo: off, before 5/10s");
+    let change = change.trim().strip_prefix("demo: off until 20").expect(&change);
+    assert!(change.ends_with("Z, before 5/10min"), "{change}");
     let list = service.answers(&["override", "list"]).await;
     assert_eq!((&list[0]["kind"], &list[0]["reason"]), (&"off".into(), &"an outage".into()));
     let screen = service.prints(&["watch", "--count", "1"]).await;
@@ -314,7 +318,7 @@ async fn another_algorithm_is_found() {
     let service = Service::over_redis("algorithm").await;
     service.spend("42", 3).await;
     let file = service.folder.join("limits.toml");
-    fs::write(&file, CONFIG.replace("5/10s", "5/10s token-bucket(5)")).expect("written");
+    fs::write(&file, CONFIG.replace("5/10min", "5/10min token-bucket(5)")).expect("written");
     let peek = service.prints(&["peek", "--key", "42", "--policy", "demo"]).await;
     assert!(peek.contains("its units are counted by sliding-log"), "{peek}");
 }
@@ -332,15 +336,99 @@ async fn over_the_admin_page() {
     assert!(!output.status.success() && message.contains("token"), "{message}");
 }
 
+/// A mistake in the arguments is refused, and the message says what is allowed.
+#[tokio::test(flavor = "multi_thread")]
+async fn mistakes_are_refused() {
+    let service = Service::over_http().await;
+    let block = ["block", "--policy", "demo", "--key", "42", "--reason", "x", "--for"];
+    for (time, allowed) in [
+        ("0s", "1s to 1year 1month"),
+        ("500ms", "1s to 1year 1month"),
+        ("1000d", "such as 10m, 2h or 1day"),
+        ("ten", "such as 10m, 2h or 1day"),
+    ] {
+        let output = service.run(&[&block[..], &[time]].concat()).await;
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(allowed), "{message}");
+    }
+    let output = service.run(&["watch", "--every", "0s"]).await;
+    assert_eq!(output.status.code(), Some(2));
+    assert!(service.prints(&["override", "list"]).await.contains("no override"));
+
+    let page = &service.target[1];
+    for (admin, says) in [
+        ("foo", "allowed is that of an admin page, such as https://HOST/admin/"),
+        ("127.0.0.1:3000/admin", "allowed is that of an admin page"),
+        ("ftp://127.0.0.1/admin", "allowed is that of an admin page"),
+        (&page.replace("/admin", "/"), "is this the address of the admin page"),
+    ] {
+        let message = fails(&["--admin", admin, "--token", TOKEN, "audit"]);
+        assert!(message.contains(says), "{admin}: {message}");
+    }
+    let message = fails(&["--admin", page, "--token", "a\nb", "audit"]);
+    assert!(message.contains("the token has a line break"), "{message}");
+    let message = fails(&["--json", "--admin", page, "--token", "wrong", "audit"]);
+    let error: Value = serde_json::from_str(&message).expect("JSON");
+    assert!(error["error"].as_str().expect("a text").contains("token"), "{message}");
+    // The runbook has the address of the API, which works too.
+    let api = format!("{page}api/");
+    let output = plimsoll(&["--admin", &api, "--token", TOKEN, "audit"]).output().expect("started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A program that reads no more, such as `head`, ends a command without an error.
+#[tokio::test(flavor = "multi_thread")]
+async fn output_that_no_program_reads_is_no_error() {
+    let service = Service::over_http().await;
+    for arguments in [
+        &["completions", "bash"][..],
+        &["peek", "--key", "42"],
+        &["watch", "--every", "100ms"],
+        &["--json", "watch", "--every", "100ms"],
+    ] {
+        let mut command = service.command(arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("started");
+        drop(child.stdout.take());
+        let ended = tokio::task::spawn_blocking(move || child.wait_with_output()).await;
+        let output = ended.expect("no panic").expect("it ends");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && message.is_empty(), "{arguments:?}: {message}");
+    }
+}
+
+/// Returns a command that no variable changes.
+fn plimsoll(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    command.args(arguments);
+    for variable in ["PLIMSOLL_CONFIG", "REDIS_URL", "PLIMSOLL_ADMIN", "PLIMSOLL_TOKEN"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// Runs a command that fails, and returns its message.
+fn fails(arguments: &[&str]) -> String {
+    let output = plimsoll(arguments).output().expect("started");
+    assert!(!output.status.success(), "{arguments:?}");
+    String::from_utf8(output.stderr).expect("UTF-8")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_checked() {
     let service = Service::over_redis("check").await;
     let file = service.folder.join("limits.toml").display().to_string();
     let valid = service.prints(&["check-config", &file]).await;
-    assert!(valid.contains("is valid, with 2 policies") && valid.contains("5/10s"), "{valid}");
+    assert!(valid.contains("is valid, with 2 policies") && valid.contains("5/10min"), "{valid}");
     fs::write(&file, CONFIG.replace("policy = \"demo\"", "polcy = \"demo\"")).expect("written");
     let message = service.fails(&["check-config", &file]).await;
     assert!(message.contains("polcy") && message.contains("policy"), "{message}");
+    let output = service.run(&["check-config", &file, "--json"]).await;
+    assert_eq!(output.status.code(), Some(1));
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(answer["valid"], false);
+    assert!(answer["error"].as_str().expect("a text").contains("polcy"), "{answer}");
 }
 
 #[test]

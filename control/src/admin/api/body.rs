@@ -7,10 +7,9 @@ use axum::{
     extract::{FromRequest, Request},
 };
 use http::{HeaderMap, StatusCode, header::CONTENT_TYPE};
-use serde::de::DeserializeOwned;
-use serde_json::error::Category;
 use tokio::time::timeout;
 
+use super::fields::{Fields, FromFields};
 use crate::admin::problem::Problem;
 
 /// The longest body, in bytes.
@@ -29,7 +28,7 @@ const MAX_REASON: usize = 1_000;
 /// A change that an operator asks for.
 pub(in crate::admin) struct Change<T>(pub(in crate::admin) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Change<T> {
+impl<T: FromFields, S: Send + Sync> FromRequest<S> for Change<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
@@ -42,12 +41,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Change<T> {
             let detail = format!("The body took longer than {PATIENCE:?}");
             Problem::new(StatusCode::REQUEST_TIMEOUT, "Too slow", detail)
         })??;
-        serde_json::from_slice(&text).map(Self).map_err(|error| match error.classify() {
-            Category::Data => {
-                Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "Not allowed", error.to_string())
-            }
-            _ => Problem::new(StatusCode::BAD_REQUEST, "Malformed", error.to_string()),
-        })
+        Fields::read(&text).map(Self)
     }
 }
 

@@ -1,14 +1,17 @@
 //! Changes of one key: reset, block and unblock.
 
+use std::time::SystemTime;
+
 use axum::{Extension, Json, extract::State};
 use plimsoll::{Effect, Key};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
     body::{self, Change},
+    fields::{Fields, FromFields},
     lookup,
-    overrides::{Changed, Until, changed, until, whose},
+    message::whose,
+    overrides::{Changed, changed, until},
 };
 use crate::{
     AuditAction, NewAuditEntry, NewOverride, OverrideError, OverrideKind, Registered,
@@ -16,8 +19,6 @@ use crate::{
 };
 
 /// A change of a key.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(in crate::admin) struct OfKey {
     policy: String,
     key: String,
@@ -25,14 +26,38 @@ pub(in crate::admin) struct OfKey {
 }
 
 /// A block of a key.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(in crate::admin) struct Block {
     policy: String,
     key: String,
     reason: String,
-    until: Option<Until>,
+    until: Option<SystemTime>,
     version: Option<u64>,
+}
+
+impl FromFields for OfKey {
+    const NAMES: &'static [&'static str] = &["policy", "key", "reason"];
+
+    fn from_fields(fields: &mut Fields) -> Result<Self, Problem> {
+        Ok(Self {
+            policy: fields.text("policy")?,
+            key: fields.key()?,
+            reason: fields.text("reason")?,
+        })
+    }
+}
+
+impl FromFields for Block {
+    const NAMES: &'static [&'static str] = &["policy", "key", "reason", "until", "version"];
+
+    fn from_fields(fields: &mut Fields) -> Result<Self, Problem> {
+        Ok(Self {
+            policy: fields.text("policy")?,
+            key: fields.key()?,
+            reason: fields.text("reason")?,
+            until: until(fields)?,
+            version: fields.version()?,
+        })
+    }
 }
 
 /// Forgets what a key has spent under a policy, and lifts a block.
@@ -75,13 +100,13 @@ pub(in crate::admin) async fn block(
         policy: block.policy.clone(),
         key: Some(block.key.clone()),
         kind: OverrideKind::Block,
-        until: until(block.until)?,
+        until: block.until,
         by: operator.name().into(),
         reason: body::reason(&block.reason)?.into(),
         version: block.version,
     };
-    let message = format!("{}: blocked", whose(&block.policy, Some(&block.key)));
-    Ok(changed(message, &shared.overrides.set(new).await?))
+    let change = shared.overrides.set(new).await?;
+    Ok(changed(&block.policy, Some(&block.key), &change))
 }
 
 /// Lifts a block.

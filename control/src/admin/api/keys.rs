@@ -34,6 +34,7 @@ pub(in crate::admin) async fn key(
     let Ok(Query(OfKey { key: text })) = query else {
         return Err(Problem::invalid("The request names no key", "the parameter \"key\""));
     };
+    lookup::check_length(&text)?;
     // A digest is no key under any policy.
     if let Err(error) = KeyType::Text.parse(&text)
         && error.is_digest()

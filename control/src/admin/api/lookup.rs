@@ -28,12 +28,18 @@ pub(super) fn policy(registry: &Registry, name: &str) -> Result<Registered, Prob
     })
 }
 
+/// Checks that a text is not too long for a key.
+pub(super) fn check_length(text: &str) -> Result<(), Problem> {
+    if text.len() <= MAX_KEY_BYTES {
+        return Ok(());
+    }
+    let detail = format!("The key has {} bytes", text.len());
+    Err(Problem::invalid(detail, format!("at most {MAX_KEY_BYTES} bytes")))
+}
+
 /// Returns the key under a policy that a text stands for.
 pub(super) fn key(registered: &Registered, text: &str) -> Result<Key, Problem> {
-    if text.len() > MAX_KEY_BYTES {
-        let detail = format!("The key has {} bytes", text.len());
-        return Err(Problem::invalid(detail, format!("at most {MAX_KEY_BYTES} bytes")));
-    }
+    check_length(text)?;
     registered.keys().parse(text).map_err(|error| match error.is_digest() {
         true => digest(&error),
         false => Problem::invalid(

@@ -3,8 +3,10 @@
 mod body;
 mod changes;
 mod denials;
+mod fields;
 mod keys;
 mod lookup;
+mod message;
 mod offenders;
 mod overrides;
 mod policies;

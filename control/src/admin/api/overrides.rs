@@ -1,13 +1,15 @@
 //! Overrides: a quota of a policy, or of one key under it, for a time.
 
+use std::time::SystemTime;
+
 use axum::{Extension, Json, extract::State};
 use http::StatusCode;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
     body::{self, Change},
-    lookup,
+    fields::{Fields, FromFields},
+    lookup, message,
 };
 use crate::{
     NewOverride, Override, OverrideKind, Registered,
@@ -15,38 +17,53 @@ use crate::{
         Operator,
         config::Shared,
         problem::{Problem, capitalized},
-        time,
+        time::{self, NoEnd},
     },
 };
 
 /// The quota that an operator asks for.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(in crate::admin) struct Set {
     policy: String,
     key: Option<String>,
     quota: String,
     reason: String,
-    until: Option<Until>,
+    until: Option<SystemTime>,
     version: Option<u64>,
 }
 
 /// The override that an operator ends.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(in crate::admin) struct Remove {
     policy: String,
     key: Option<String>,
     reason: String,
 }
 
-/// The end of an override, as operators and programs write it.
-#[derive(Deserialize)]
-#[serde(untagged)]
-pub(super) enum Until {
-    Text(String),
-    /// Milliseconds since the Unix epoch.
-    Millis(u64),
+impl FromFields for Set {
+    const NAMES: &'static [&'static str] =
+        &["policy", "key", "quota", "reason", "until", "version"];
+
+    fn from_fields(fields: &mut Fields) -> Result<Self, Problem> {
+        Ok(Self {
+            policy: fields.text("policy")?,
+            key: fields.optional_key()?,
+            quota: fields.text("quota")?,
+            reason: fields.text("reason")?,
+            until: until(fields)?,
+            version: fields.version()?,
+        })
+    }
+}
+
+impl FromFields for Remove {
+    const NAMES: &'static [&'static str] = &["policy", "key", "reason"];
+
+    fn from_fields(fields: &mut Fields) -> Result<Self, Problem> {
+        Ok(Self {
+            policy: fields.text("policy")?,
+            key: fields.optional_key()?,
+            reason: fields.text("reason")?,
+        })
+    }
 }
 
 /// Returns the overrides in force.
@@ -76,21 +93,13 @@ pub(in crate::admin) async fn set_override(
         policy: set.policy,
         key: set.key,
         kind,
-        until: until(set.until)?,
+        until: set.until,
         by: operator.name().into(),
         reason: body::reason(&set.reason)?.into(),
         version: set.version,
     };
-    let before = registered.policy().quota();
-    let now = match kind {
-        OverrideKind::Off => "off".to_owned(),
-        _ => set.quota,
-    };
     let change = shared.overrides.set(new).await?;
-    let replaced = change.before.as_ref();
-    let was = replaced.map_or_else(|| before.to_string(), |it| it.kind.to_string());
-    let message = format!("{}: {now}, before {was}", whose(&policy, key.as_deref()));
-    Ok(changed(message, &change))
+    Ok(changed(&policy, key.as_deref(), &change))
 }
 
 /// Returns the problem of a policy that stays on, because no rule asks whether it is switched off.
@@ -114,39 +123,29 @@ pub(in crate::admin) async fn remove_override(
     let reason = body::reason(reason)?;
     // The configuration may have the policy no more.
     let change = shared.overrides.remove(policy, key.as_deref(), operator.name(), reason).await?;
-    let after = change.in_force_after.as_ref();
-    let after = after.map_or_else(String::new, |it| format!(", {} is in force", it.limit));
-    let message = format!("{}: the override has ended{after}", whose(policy, key.as_deref()));
-    Ok(changed(message, &change))
+    Ok(changed(policy, key.as_deref(), &change))
 }
 
-/// Reads the end of an override.
-pub(super) fn until(until: Option<Until>) -> Result<Option<std::time::SystemTime>, Problem> {
-    let now = time::now();
-    let (text, time) = match until {
-        None => return Ok(None),
-        Some(Until::Text(text)) => (format!("{text:?}"), time::until(&text, now)),
-        Some(Until::Millis(millis)) => (millis.to_string(), time::at_millis(millis, now)),
+/// Reads the end of an override: a text as operators write it, or milliseconds since the Unix epoch.
+pub(super) fn until(fields: &mut Fields) -> Result<Option<SystemTime>, Problem> {
+    let (now, Some(value)) = (time::now(), fields.take("until")) else { return Ok(None) };
+    let end = match (&value, value.as_u64()) {
+        (_, Some(millis)) => time::at_millis(millis, now),
+        (Value::String(text), _) => time::until(text, now),
+        _ => Err(NoEnd::Form),
     };
-    let invalid = || Problem::invalid(format!("\"until\" is {text}"), time::ALLOWED);
-    time.ok_or_else(invalid).map(Some)
-}
-
-/// Names the policy, or the key under it.
-pub(super) fn whose(policy: &str, key: Option<&str>) -> String {
-    key.map_or_else(|| policy.to_owned(), |key| format!("{key} under {policy}"))
+    let invalid =
+        |cause| Problem::invalid(format!("\"until\" is {value:.80}{cause}"), time::ALLOWED);
+    end.map(Some).map_err(invalid)
 }
 
 /// The status and the body of the answer to a change.
 pub(in crate::admin) type Changed = (StatusCode, Json<Value>);
 
 /// Returns the answer to a change that is stored. The status is 202 if this instance has not applied it yet.
-pub(super) fn changed(mut message: String, change: &crate::Change) -> Changed {
-    if let Some(cause) = &change.not_applied {
-        message += &format!("; stored, and this instance tries again to apply it: {cause}");
-    }
+pub(super) fn changed(policy: &str, key: Option<&str>, change: &crate::Change) -> Changed {
     let answer = json!({
-        "message": message,
+        "message": message::of_change(policy, key, change),
         "before": change.before,
         "after": change.after,
         "version": change.version,

@@ -86,8 +86,8 @@ pub(crate) enum Command {
     Block {
         #[command(flatten)]
         key: KeyOfPolicy,
-        /// The time of the block: 10m, 2h, 1day.
-        #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+        /// The time of the block: 10m, 2h, 1day, of at most 400 days.
+        #[arg(long = "for", value_name = "TIME", value_parser = time_of_change)]
         time: Duration,
         #[command(flatten)]
         why: Why,
@@ -116,7 +116,7 @@ pub(crate) enum Command {
     /// Show the policies and the keys that are limited, every two seconds.
     Watch {
         /// The time between two screens.
-        #[arg(long, default_value = "2s", value_name = "TIME", value_parser = humantime::parse_duration)]
+        #[arg(long, default_value = "2s", value_name = "TIME", value_parser = time_of_watch)]
         every: Duration,
         /// End after this many screens.
         #[arg(long, short = 'n')]
@@ -144,7 +144,7 @@ pub(crate) enum OverrideCommand {
         /// The quota, as in a configuration file: 500/min, "20 concurrent".
         quota: Quota,
         /// The time for which it is in force: 2h. Without it, until it is removed.
-        #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+        #[arg(long = "for", value_name = "TIME", value_parser = time_of_change)]
         time: Option<Duration>,
         #[command(flatten)]
         version: Version,
@@ -157,7 +157,7 @@ pub(crate) enum OverrideCommand {
         #[arg(long, short)]
         policy: String,
         /// The time for which it is off: 10m. Without it, until the override is removed.
-        #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+        #[arg(long = "for", value_name = "TIME", value_parser = time_of_change)]
         time: Option<Duration>,
         #[command(flatten)]
         version: Version,
@@ -209,4 +209,22 @@ pub(crate) struct Why {
     /// The reason, for the audit log.
     #[arg(long, short)]
     pub(crate) reason: String,
+}
+
+/// Reads the time for which a change is in force. The service counts it in seconds.
+fn time_of_change(text: &str) -> Result<Duration, String> {
+    time_within(text, Duration::from_secs(1), Duration::from_secs(400 * 86_400))
+}
+
+/// Reads the time between two screens.
+fn time_of_watch(text: &str) -> Result<Duration, String> {
+    time_within(text, Duration::from_millis(100), Duration::from_secs(86_400))
+}
+
+fn time_within(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).ok().filter(|time| (least..=most).contains(time));
+    time.ok_or_else(|| {
+        let [least, most] = [least, most].map(humantime::format_duration);
+        format!("allowed is a time of {least} to {most}, such as 10m, 2h or 1day")
+    })
 }

@@ -1,9 +1,10 @@
 //! The admin API: that of a running service over HTTP, or of this process over its file and its Redis.
 
-use std::{fmt, time::Duration};
+use std::{fmt, io, time::Duration};
 
 use axum::{Router, body::Body};
-use http::{Method, Request, StatusCode, header};
+use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
+use plimsoll::Resilience;
 use plimsoll_control::{
     Config, Offenders, Overrides, OverridesConfig, StoreKind,
     admin::{Access, Activity, AdminConfig, Operator, Role, router},
@@ -12,7 +13,7 @@ use serde_json::Value;
 use tower_service::Service;
 use ureq::tls::{RootCerts, TlsConfig};
 
-use crate::args::Target;
+use crate::{args::Target, output::printable};
 
 /// The time for one request.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -33,6 +34,7 @@ pub(crate) enum Client {
 pub(crate) struct Failure {
     message: String,
     may_pass: bool,
+    is_unread: bool,
 }
 
 impl Client {
@@ -41,13 +43,18 @@ impl Client {
         if let Some(base) = &target.admin {
             let missing = "the admin page needs a token: --token or PLIMSOLL_TOKEN";
             let token = target.token.clone().ok_or_else(|| Failure::new(missing))?;
+            if HeaderValue::from_str(&token).is_err() {
+                return Err(Failure::new(
+                    "the token has a line break or another control character",
+                ));
+            }
+            let base = base_of(base)?;
             let config = ureq::Agent::config_builder();
             // The certificates of the machine, which may have that of a company.
             let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
             let config = config.tls_config(tls).timeout_global(Some(TIMEOUT));
             let config = config.http_status_as_error(false);
             let agent = config.build().into();
-            let base = base.trim_end_matches('/').to_owned();
             return Ok(Self::Remote { agent, base, token });
         }
         let missing = "the service is not named: --config FILE with --redis URL, or --admin URL";
@@ -57,7 +64,10 @@ impl Client {
         let url =
             target.redis.as_deref().or(store.url()).or(target.redis_of_environment.as_deref());
         let url = url.ok_or_else(|| Failure::no_server(store.kind()))?;
-        let limiter = store.with_url(url).connect().await.map_err(Failure::of)?;
+        // Otherwise a Redis that is far away would be answered for by this process, which counts nothing.
+        let patient = Resilience::none().deadline(TIMEOUT);
+        let limiter = store.with_url(url).with_resilience(patient).connect().await;
+        let limiter = limiter.map_err(Failure::of)?;
         let registry = config.registry().clone();
         let shared = OverridesConfig::url(url).prefix(store.prefix()).passive(true);
         let overrides = Overrides::connect_with(shared, registry.clone(), limiter.clone()).await;
@@ -97,7 +107,7 @@ impl Client {
                     .uri(format!("{base}/api/{path}"))
                     .header(header::AUTHORIZATION, format!("Bearer {token}"))
                     .body(body)
-                    .map_err(|error| Failure::new(&format!("{base} is no address: {error}")))?;
+                    .map_err(Failure::of)?;
                 let (agent, place) = (agent.clone(), base.clone());
                 let sent = tokio::task::spawn_blocking(move || send(&agent, request)).await;
                 let sent = sent.map_err(Failure::of)?;
@@ -117,6 +127,21 @@ impl Client {
     }
 }
 
+/// Returns the address of the admin page without a slash at its end. That of the API is accepted too.
+fn base_of(address: &str) -> Result<String, Failure> {
+    let uri = address.parse::<Uri>().ok();
+    let is_page = |uri: &Uri| {
+        matches!(uri.scheme_str(), Some("http" | "https"))
+            && uri.host().is_some_and(|it| !it.is_empty())
+    };
+    if uri.is_none_or(|uri| !is_page(&uri) || uri.query().is_some()) {
+        let allowed = "allowed is that of an admin page, such as https://HOST/admin/";
+        return Err(Failure::new(&format!("the address is {address:?}\n{allowed}")));
+    }
+    let page = address.trim_end_matches('/');
+    Ok(page.strip_suffix("/api").unwrap_or(page).trim_end_matches('/').to_owned())
+}
+
 fn send(
     agent: &ureq::Agent,
     request: Request<String>,
@@ -128,7 +153,13 @@ fn send(
 
 impl Failure {
     pub(crate) fn new(message: &str) -> Self {
-        Self { message: message.to_owned(), may_pass: false }
+        Self { message: message.to_owned(), may_pass: false, is_unread: false }
+    }
+
+    /// Returns the failure of printing. If no program reads the output any more, the command has just ended.
+    pub(crate) fn of_output(error: io::Error) -> Self {
+        let is_unread = error.kind() == io::ErrorKind::BrokenPipe;
+        Self { is_unread, ..Self::of(error) }
     }
 
     pub(crate) fn of(error: impl fmt::Display) -> Self {
@@ -137,7 +168,7 @@ impl Failure {
 
     /// The failure of a service that does not answer.
     fn no_answer(message: String) -> Self {
-        Self { message, may_pass: true }
+        Self { message, may_pass: true, is_unread: false }
     }
 
     /// The failure of a file that names no server which has the overrides.
@@ -156,9 +187,17 @@ impl Failure {
         let title = text("title").unwrap_or_else(|| format!("the answer has the status {status}"));
         let detail = text("detail").map(|detail| format!(": {detail}")).unwrap_or_default();
         let allowed = text("allowed").map(|allowed| format!("\nallowed is {allowed}"));
-        let message = format!("{title}{detail}{}", allowed.unwrap_or_default());
+        let mut message = format!("{title}{detail}{}", allowed.unwrap_or_default());
+        if problem["title"].is_null() && status == StatusCode::NOT_FOUND {
+            message += ": is this the address of the admin page, such as https://HOST/admin/?";
+        }
         let may_pass = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
-        Self { message, may_pass }
+        Self { message, may_pass, is_unread: false }
+    }
+
+    /// Returns whether the command ended because no program reads its output any more.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.is_unread
     }
 
     /// Returns whether the same request may succeed later.
@@ -169,6 +208,8 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        // A service may have written it.
+        let lines: Vec<_> = self.message.lines().map(printable).collect();
+        f.write_str(&lines.join("\n"))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    io::{IsTerminal, stdout},
+    io::{IsTerminal, Write, stderr, stdout},
     path::Path,
     time::Duration,
 };
@@ -40,7 +40,7 @@ pub(crate) async fn run(cli: Cli, user: &str) -> Result<(), Failure> {
         }
         Command::Top { policy, by } => {
             let offenders = top(client, policy.as_deref(), by).await?;
-            let text = output::offenders(&offenders);
+            let text = output::offenders(&offenders, by);
             (offenders, text)
         }
         Command::Reset { key, why } => {
@@ -70,8 +70,11 @@ pub(crate) async fn run(cli: Cli, user: &str) -> Result<(), Failure> {
             unreachable!("these need no connection, or were run above")
         }
     };
-    println!("{}", if cli.json { output::json(&value) } else { text });
-    Ok(())
+    print(&if cli.json { output::json(&value) } else { text })
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    output::print(text).map_err(Failure::of_output)
 }
 
 async fn overrides(
@@ -129,7 +132,8 @@ async fn watch(
             if !failure.may_pass() {
                 return Err(failure);
             }
-            eprintln!("{failure}\nthe next try is in {}", humantime::format_duration(every));
+            let next = humantime::format_duration(every);
+            let _ = writeln!(stderr(), "{failure}\nthe next try is in {next}");
         }
         tokio::time::sleep(every).await;
     }
@@ -140,15 +144,12 @@ async fn screen(client: &mut Client, json: bool) -> Result<(), Failure> {
     let policies = client.get("policies").await?;
     let offenders = top(client, None, By::Denied).await?;
     if json {
-        println!("{}", json!({ "policies": policies, "offenders": offenders }));
-        return Ok(());
+        return print(&json!({ "policies": policies, "offenders": offenders }).to_string());
     }
-    if stdout().is_terminal() {
-        // Clears the screen, and begins at its top.
-        print!("\x1b[2J\x1b[H");
-    }
-    println!("{}\n\n{}", output::policies(&policies), output::offenders(&offenders));
-    Ok(())
+    // Clears the screen, and begins at its top.
+    let clear = if stdout().is_terminal() { "\x1b[2J\x1b[H" } else { "" };
+    let offenders = output::offenders(&offenders, By::Denied);
+    print(&format!("{clear}{}\n\n{offenders}", output::policies(&policies)))
 }
 
 /// Returns the keys that are denied or that spend most, of one policy or of all.
@@ -208,18 +209,25 @@ fn keep_policy(standings: &mut Value, policy: Option<&str>) -> Result<(), Failur
 }
 
 fn check_config(path: &Path, json: bool) -> Result<(), Failure> {
-    let config = Config::from_path(path).map_err(|error| Failure::new(&error.to_string()))?;
+    let config = match Config::from_path(path) {
+        Ok(config) => config,
+        Err(error) if json => {
+            let mistake = json!({ "valid": false, "error": error.to_string() });
+            print(&output::json(&mistake))?;
+            return Err(Failure::new(""));
+        }
+        Err(error) => return Err(Failure::of(error)),
+    };
     let policies = config.registry().policies();
     let names = policies.iter().map(|it| (it.policy().name(), it.policy().quota().to_string()));
     if json {
         let policies: Vec<_> =
             names.map(|(name, quota)| json!({ "name": name, "quota": quota })).collect();
-        println!("{}", output::json(&json!({ "valid": true, "policies": policies })));
-        return Ok(());
+        return print(&output::json(&json!({ "valid": true, "policies": policies })));
     }
-    println!("{} is valid, with {} policies", path.display(), policies.len());
-    names.for_each(|(name, quota)| println!("  {name}  {quota}"));
-    Ok(())
+    let head = format!("{} is valid, with {} policies", path.display(), policies.len());
+    let policies = names.map(|(name, quota)| format!("  {name}  {quota}"));
+    print(&[vec![head], policies.collect()].concat().join("\n"))
 }
 
 /// Returns the end of a change as the service reads it: this far from its own time.

@@ -5,26 +5,43 @@ mod client;
 mod commands;
 mod output;
 
-use std::{env, io::stdout, process::ExitCode};
+use std::{
+    env,
+    io::{Write, stderr},
+    process::ExitCode,
+};
 
 use clap::{CommandFactory, Parser};
+use serde_json::json;
 
 use args::{Cli, Command};
+use client::Failure;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let mut cli = Cli::parse();
     cli.target = cli.target.with_environment();
-    if let Command::Completions { shell } = cli.command {
-        clap_complete::generate(shell, &mut Cli::command(), "plimsoll", &mut stdout());
+    let is_json = cli.json;
+    let user = env::var("USER").ok().filter(|user| !user.is_empty());
+    let ran = match cli.command {
+        Command::Completions { shell } => completions(shell),
+        _ => commands::run(cli, user.as_deref().unwrap_or("command line")).await,
+    };
+    let Err(failure) = ran else { return ExitCode::SUCCESS };
+    if failure.is_unread() {
         return ExitCode::SUCCESS;
     }
-    let user = env::var("USER").ok().filter(|user| !user.is_empty());
-    match commands::run(cli, user.as_deref().unwrap_or("command line")).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("{failure}");
-            ExitCode::FAILURE
-        }
-    }
+    let message = failure.to_string();
+    let _ = match message.is_empty() {
+        true => Ok(()),
+        false if is_json => writeln!(stderr(), "{}", json!({ "error": message })),
+        false => writeln!(stderr(), "{message}"),
+    };
+    ExitCode::FAILURE
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "plimsoll", &mut script);
+    output::print(String::from_utf8_lossy(&script).trim_end()).map_err(Failure::of_output)
 }

@@ -1,9 +1,22 @@
 //! Tables for people, of the values that the admin API answers.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    io::{self, Write},
+    time::{Duration, SystemTime},
+};
 
 use comfy_table::{ContentArrangement, Table, TableComponent, presets::UTF8_HORIZONTAL_ONLY};
 use serde_json::Value;
+
+use crate::args::By;
+
+/// Prints a text and the end of its line. Unlike `println!`, it does not panic if no program reads the output
+/// any more, as `plimsoll top | head -1` does.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{text}")?;
+    stdout.flush()
+}
 
 pub(crate) fn json(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
@@ -29,6 +42,9 @@ pub(crate) fn standings(standings: &Value) -> String {
             )
         });
         let note = match () {
+            _ if row["source"] == "fallback" => {
+                "its store does not answer: the instance decides alone, under its share of the limit"
+            }
             _ if row["admitted"] == false => "limited",
             // A key without spent units is like one that was never charged.
             _ if row["reset_after"] == 0.0 => {
@@ -50,22 +66,28 @@ pub(crate) fn standings(standings: &Value) -> String {
     or_else(table, standings, "no policy is registered")
 }
 
-pub(crate) fn offenders(offenders: &Value) -> String {
+pub(crate) fn offenders(offenders: &Value, by: By) -> String {
     let head = ["policy", "key", "denied", "spent"];
     let table = table(head, rows(offenders), |row| {
         [text(&row["policy"]), text(&row["key"]), text(&row["denied"]), text(&row["spent"])]
     });
-    or_else(table, offenders, "no key is denied now")
+    let empty = match by {
+        By::Denied => "no key is denied now, or the service does not report its keys",
+        By::Spent => "no key has spent units lately, or the service does not report its keys",
+    };
+    or_else(table, offenders, empty)
 }
 
 pub(crate) fn policies(policies: &Value) -> String {
     let head = ["policy", "quota", "from", "", "allowed/s", "denied/s"];
-    table(head, rows(policies), |row| {
+    let mut causes: Vec<_> =
+        rows(policies).iter().filter_map(|row| row["no_data"].as_str()).map(printable).collect();
+    causes.dedup();
+    let table = table(head, rows(policies), |row| {
         let state = if row["enabled"] == false { "switched off" } else { "" };
         let rate = |field: &str| {
             let rates = &row["rates"];
             let per = rates["seconds_per_sample"].as_f64().unwrap_or(1.0);
-            // The last sample is still being counted.
             let samples = rates[field].as_array().map_or(&[][..], Vec::as_slice);
             // The last sample is still being counted.
             let complete = samples.iter().rev().nth(1).or(samples.last());
@@ -80,8 +102,8 @@ pub(crate) fn policies(policies: &Value) -> String {
             rate("allowed"),
             rate("denied"),
         ]
-    })
-    .to_string()
+    });
+    [vec![table.to_string()], causes].concat().join("\n")
 }
 
 pub(crate) fn overrides(overrides: &Value) -> String {
@@ -99,8 +121,15 @@ pub(crate) fn overrides(overrides: &Value) -> String {
 pub(crate) fn audit(entries: &Value) -> String {
     let head = ["time", "action", "policy", "key", "before", "after", "by", "reason"];
     let table = table(head, rows(entries), |row| {
-        ["time", "action", "policy", "key", "before", "after", "by", "reason"]
-            .map(|field| if field == "time" { time(&row[field]) } else { text(&row[field]) })
+        ["time", "action", "policy", "key", "before", "after", "by", "reason"].map(|field| {
+            match field {
+                "time" => time(&row[field]),
+                "after" if row["until"].is_u64() => {
+                    format!("{} until {}", text(&row[field]), time(&row["until"]))
+                }
+                field => text(&row[field]),
+            }
+        })
     });
     or_else(table, entries, "nothing was changed yet")
 }
@@ -117,7 +146,14 @@ fn table<const N: usize>(
 ) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_HORIZONTAL_ONLY);
-    table.remove_style(TableComponent::HorizontalLines);
+    for part in [
+        TableComponent::HorizontalLines,
+        TableComponent::MiddleIntersections,
+        TableComponent::LeftBorderIntersections,
+        TableComponent::RightBorderIntersections,
+    ] {
+        table.remove_style(part);
+    }
     table.set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(head);
     rows.iter().for_each(|value| {
@@ -142,9 +178,15 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// Replaces control characters: an attacker may have written a key, and a terminal obeys them.
-fn printable(text: &str) -> String {
-    text.chars().map(|it| if it.is_control() { '\u{fffd}' } else { it }).collect()
+/// Replaces control characters, and those that change the direction of a text: an attacker may have written a
+/// key, and a terminal obeys them.
+pub(crate) fn printable(text: &str) -> String {
+    let is_obeyed = |it: char| {
+        it.is_control()
+            || matches!(it, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}')
+            || matches!(it, '\u{2028}' | '\u{2029}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().map(|it| if is_obeyed(it) { '\u{fffd}' } else { it }).collect()
 }
 
 fn seconds(value: &Value) -> String {
@@ -166,8 +208,36 @@ mod tests {
 
     #[test]
     fn a_key_cannot_write_to_the_terminal() {
-        let offenders = json!([{ "policy": "demo", "key": "\u{1b}[2Jx", "denied": 3, "spent": 0 }]);
-        let text = super::offenders(&offenders);
-        assert!(!text.contains('\u{1b}') && text.contains("[2Jx"), "{text}");
+        let key = "\u{1b}[2Jx\u{202e}y\r\n";
+        let offenders = json!([{ "policy": "demo", "key": key, "denied": 3, "spent": 0 }]);
+        let text = super::offenders(&offenders, super::By::Denied);
+        assert!(!text.contains(['\u{1b}', '\u{202e}', '\r']) && text.contains("[2Jx"), "{text}");
+        let change = super::change(&json!({ "message": format!("{key} under demo: blocked") }));
+        assert!(!change.contains(['\u{1b}', '\u{202e}', '\r', '\n']), "{change}");
+    }
+
+    #[test]
+    fn an_instance_that_decides_alone_is_named() {
+        let standing = |source| {
+            json!([{ "policy": "demo", "quota": "5/min", "remaining": 5,
+            "limit": 5, "reset_after": 0.0, "admitted": true, "source": source }])
+        };
+        assert!(super::standings(&standing("fallback")).contains("the instance decides alone"));
+        assert!(super::standings(&standing("shared")).contains("no units spent"));
+    }
+
+    #[test]
+    fn a_table_has_a_line_for_each_row() {
+        let row = |key| json!({ "policy": "demo", "key": key, "denied": 3, "spent": 0 });
+        let text = super::offenders(&json!([row("a"), row("b"), row("c")]), super::By::Denied);
+        assert_eq!(text.lines().count(), 3 + 3 + 1, "{text}");
+    }
+
+    #[test]
+    fn an_entry_says_until_when_its_change_applies() {
+        let entry = json!({ "time": 0, "action": "set", "policy": "demo", "after": "9/min",
+            "until": 3_600_000, "by": "dora", "reason": "a launch" });
+        let text = super::audit(&json!([entry]));
+        assert!(text.contains("9/min until 1970-01-01T01:00:00Z"), "{text}");
     }
 }

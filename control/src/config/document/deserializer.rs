@@ -52,8 +52,12 @@ impl<'de> Deserializer<'de> for &'de Node {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Mistake> {
-        match name {
-            AT => visitor.visit_seq(Place { node: self, given: 0 }),
+        match (name, &self.value) {
+            (AT, _) => visitor.visit_seq(Place { node: self, given: 0 }),
+            // Otherwise the items would be the fields, in the order of the code.
+            (_, Value::List(_)) => {
+                Err(Mistake::invalid_type(Unexpected::Seq, &visitor).or_at(&self.span))
+            }
             _ => self.deserialize_any(visitor),
         }
     }

@@ -29,6 +29,8 @@ impl Mistake {
             Some((message.to_owned(), Some(nearest.strip_suffix("\"?)")?.to_owned())))
         });
         let (message, nearest) = nearest.unwrap_or((text, None));
+        // A text that is right by its spelling has another fault.
+        let nearest = nearest.filter(|nearest| !message.contains(&format!("{nearest:?}")));
         Self { message, span: None, allowed, nearest }
     }
 
@@ -99,7 +101,8 @@ impl Error for Mistake {
             Unexpected::Str(text) => format!("found the text {text:?}"),
             Unexpected::Unsigned(number) => format!("found the number {number}"),
             Unexpected::Signed(number) => format!("found the number {number}"),
-            Unexpected::Float(number) => format!("found the number {number}"),
+            // With a point, which a whole number has not.
+            Unexpected::Float(number) => format!("found the number {number:?}"),
             Unexpected::Bool(value) => format!("found {value}"),
             Unexpected::Map => "found a table".to_owned(),
             Unexpected::Seq => "found a list".to_owned(),

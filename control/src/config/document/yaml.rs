@@ -10,10 +10,13 @@ use serde_saphyr::{DuplicateKeyPolicy, Location, Spanned, budget, options};
 
 use super::{Mistake, Node, node::Value};
 
+/// The values of a file, with those that its aliases repeat.
+const MAX_NODES: usize = 50_000;
+
 pub(super) fn parse(text: &str) -> Result<Node, Mistake> {
     // The words `yes`, `no`, `on` and `off` are texts, as in YAML 1.2.
     let options = options! {
-        budget: budget! { max_depth: 2 * Node::MAX_DEPTH, max_nodes: 50_000 },
+        budget: budget! { max_depth: 2 * Node::MAX_DEPTH, max_nodes: MAX_NODES },
         duplicate_keys: DuplicateKeyPolicy::Error,
         strict_booleans: true,
         with_snippet: false,
@@ -21,13 +24,30 @@ pub(super) fn parse(text: &str) -> Result<Node, Mistake> {
     let read = serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options);
     read.map(node).map_err(|error| {
         let place = error.location().map(|location| place(text, location));
-        // The message ends with the place.
-        let message = error.to_string();
-        let message = message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message);
-        // The advice is for programmers.
-        let message = message.split_once(", set DuplicateKeyPolicy").map_or(message, |it| it.0);
-        Mistake { span: place, ..Mistake::new(message) }
+        Mistake { span: place, ..mistake(&error.to_string()) }
     })
+}
+
+/// Returns the mistake that the parser describes, in words for people who do not know the parser.
+fn mistake(message: &str) -> Mistake {
+    match message {
+        _ if message.starts_with("budget breached: Nodes") => {
+            Mistake::new("the file has too many values, with those that its aliases repeat")
+                .allowed(format_args!("at most {MAX_NODES} values"))
+        }
+        _ if message.starts_with("multiple YAML documents") => {
+            Mistake::new("the file has a second document").allowed("one document")
+        }
+        _ if message.starts_with("recursive references") => {
+            Mistake::new("the alias stands for a value that contains the alias")
+        }
+        _ => {
+            // The message ends with the place.
+            let message = message.rsplit_once(" at line ").map_or(message, |it| it.0);
+            // The advice is for programmers.
+            Mistake::new(message.split_once(", set DuplicateKeyPolicy").map_or(message, |it| it.0))
+        }
+    }
 }
 
 /// A value whose lists and tables have values with places.

@@ -19,6 +19,11 @@ impl Secret {
             let (name, after) = rest.split_once('}').ok_or(
                 "`${` without `}`, allowed is ${NAME} with the name of an environment variable",
             )?;
+            if name.is_empty() {
+                return Err("`${}` has no name, allowed is ${NAME} with the name of an \
+                            environment variable"
+                    .to_owned());
+            }
             let value = env::var(name).map_err(|error| match error {
                 env::VarError::NotPresent => {
                     format!("the environment variable `{name}` is not set")
