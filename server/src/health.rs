@@ -7,7 +7,10 @@
 use axum::{Router, extract::State, routing::get};
 use http::StatusCode;
 use tonic::service::Routes;
-use tonic_health::{ServingStatus, server::{HealthReporter, HealthService}};
+use tonic_health::{
+    ServingStatus,
+    server::{HealthReporter, HealthService},
+};
 
 use crate::listen::{Phase, Phases};
 

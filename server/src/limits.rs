@@ -42,6 +42,10 @@ impl Limits {
                 .collect::<Result<_, _>>()?,
         };
         let registry = configs[0].registry().clone();
+        // The service asks whether a policy is switched on, so the admin page can switch it off.
+        for registered in registry.policies() {
+            drop(registered.switch());
+        }
         let store = store(&configs, settings)?;
         Ok(Self { configs, registry, store })
     }
@@ -128,7 +132,9 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, LimitsError> {
         }
         if found.is_empty() {
             let folder = path.display();
-            return Err(format!("the folder {folder} has no .toml, .yaml, .yml or .json file").into());
+            return Err(
+                format!("the folder {folder} has no .toml, .yaml, .yml or .json file").into()
+            );
         }
         found.sort();
         files.extend(found);
@@ -160,7 +166,9 @@ fn store(configs: &[Config], settings: &Settings) -> Result<StoreConfig, LimitsE
     };
     if settings.redis.is_some() && replaced == *store && store.kind() != StoreKind::Server {
         let kind = store.kind();
-        return Err(format!("the file names {kind}, which a flag or a variable cannot replace").into());
+        return Err(
+            format!("the file names {kind}, which a flag or a variable cannot replace").into()
+        );
     }
     Ok(match settings.is_redis_lazy {
         Some(is_lazy) => replaced.with_lazy(is_lazy),

@@ -17,7 +17,9 @@ pub fn install(format: LogFormat, filter: &str) -> Result<(), ServerError> {
     match format {
         LogFormat::Text => {
             let is_terminal = io::IsTerminal::is_terminal(&io::stderr());
-            registry.with(fmt::layer().with_writer(io::stderr).with_ansi(is_terminal)).try_init()?;
+            registry
+                .with(fmt::layer().with_writer(io::stderr).with_ansi(is_terminal))
+                .try_init()?;
         }
         LogFormat::Json => {
             let layer = fmt::layer().json().flatten_event(true).with_writer(io::stderr);

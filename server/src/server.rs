@@ -18,7 +18,7 @@ use tonic::service::Routes;
 use crate::{
     grpc,
     health::Health,
-    http::{self, Api, require_full_access},
+    http::{self, Api, require_full_access, with_fallbacks},
     limits::Limits,
     listen::{Listener, Phase, Phases},
     metrics::Metrics,
@@ -189,7 +189,8 @@ impl Server {
     fn http_router(&self) -> Router {
         let internal = self.http.clone().merge(self.metrics.router());
         let internal = internal.layer(from_fn_with_state(self.api.clone(), require_full_access));
-        http::router(self.api.clone()).merge(self.health.router()).merge(internal)
+        let public = http::router(self.api.clone()).merge(self.health.router());
+        with_fallbacks(public.merge(internal))
     }
 
     /// Returns the routes of the admin listener. Its metrics and its health need no token, and contain no keys.
@@ -208,7 +209,10 @@ impl Server {
         };
         let guarded = self.http.clone();
         let guarded = guarded.layer(from_fn_with_state(self.api.clone(), require_full_access));
-        admin::router(config).merge(self.health.router()).merge(self.metrics.router()).merge(guarded)
+        admin::router(config)
+            .merge(self.health.router())
+            .merge(self.metrics.router())
+            .merge(guarded)
     }
 }
 

@@ -57,7 +57,8 @@ async fn the_smallest_memory_counts() {
 
 #[tokio::test]
 async fn a_program_replaces_the_store_of_a_file_and_keeps_its_settings() {
-    let text = format!("{RULES}\nstore.redis = {{ url = 'redis://127.0.0.1:1/', prefix = 'shop' }}");
+    let text =
+        format!("{RULES}\nstore.redis = {{ url = 'redis://127.0.0.1:1/', prefix = 'shop' }}");
     let config = Config::from_text(&text, Format::Toml).unwrap();
     let urls = ["redis://127.0.0.1:1/".to_owned(), "redis://127.0.0.1:2/".to_owned()];
     let stores = [

@@ -29,7 +29,9 @@ mod tests {
         };
         assert_eq!(token(&["Bearer secret"]).as_deref(), Some(&b"secret"[..]));
         assert_eq!(token(&["bEARER  secret "]).as_deref(), Some(&b"secret"[..]));
-        for none in [&[][..], &["Bearer "], &["Bearer"], &["Basic secret"], &["Bearer a", "Bearer b"]] {
+        for none in
+            [&[][..], &["Bearer "], &["Bearer"], &["Basic secret"], &["Bearer a", "Bearer b"]]
+        {
             assert_eq!(token(none), None, "{none:?}");
         }
     }

@@ -29,7 +29,8 @@ impl Clients {
     #[must_use]
     pub fn add(&mut self, client: Client, token: &str) -> bool {
         let digest = digest(token.as_bytes());
-        let is_taken = self.0.iter().any(|(other, it)| *other == digest || it.name() == client.name());
+        let is_taken =
+            self.0.iter().any(|(other, it)| *other == digest || it.name() == client.name());
         if !is_taken {
             self.0.push((digest, client));
         }
@@ -93,7 +94,9 @@ mod tests {
         let name = |token| clients.find(&sent(token)).map(|client| client.name().to_owned());
         assert_eq!(name("token of the shop").as_deref(), Ok("shop"));
         assert_eq!(name("token of the blog").as_deref(), Ok("blog"));
-        for wrong in ["token of the sho", "token of the shop2", "token of the Shop", "another token"] {
+        for wrong in
+            ["token of the sho", "token of the shop2", "token of the Shop", "another token"]
+        {
             assert_eq!(name(wrong), Err(Denied::UnknownToken), "{wrong}");
         }
         assert_eq!(clients.find(&HeaderMap::new()), Err(Denied::NoToken));

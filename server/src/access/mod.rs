@@ -4,5 +4,5 @@ mod bearer;
 mod client;
 mod clients;
 
-pub use self::{client::Client, clients::Clients};
 pub(crate) use self::{bearer::bearer, clients::Denied};
+pub use self::{client::Client, clients::Clients};

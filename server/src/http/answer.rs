@@ -9,7 +9,11 @@ use plimsoll::{Decision, Denied, Outcome, Rejection};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{Api, charges::{Line, Lines}, problem::PROBLEM_JSON};
+use super::{
+    Api,
+    charges::{Line, Lines},
+    problem::PROBLEM_JSON,
+};
 
 /// The decision on a request that is admitted, or that was only looked at.
 #[derive(Serialize)]

@@ -1,11 +1,15 @@
 //! The body of a request: JSON of a bounded length, which arrives within a bounded time.
 
+use std::error::Error;
+
 use axum::{
     body::{Body as HttpBody, Bytes},
     extract::{FromRequest, Request},
 };
-use http::{HeaderMap, StatusCode, header::CONTENT_TYPE};
-use http_body::Body as _;
+use http::{
+    HeaderMap, StatusCode,
+    header::{CONTENT_LENGTH, CONTENT_TYPE},
+};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
@@ -26,6 +30,10 @@ impl<T: DeserializeOwned> FromRequest<Api> for Body<T> {
             let problem = Problem::new(status, "Not JSON", "The body of the request is not JSON");
             return Err(problem.allowed("the header \"Content-Type: application/json\""));
         }
+        // A length that the client states is judged before the body is read.
+        if stated_length(request.headers()).is_some_and(|length| length > parts.max_body as u64) {
+            return Err(too_long(parts.max_body));
+        }
         let text = timeout(parts.body_timeout, read(request.into_body(), parts.max_body));
         let text = text.await.map_err(|_| {
             let detail = format!("The body took longer than {:?}", parts.body_timeout);
@@ -45,17 +53,20 @@ fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
 }
 
 async fn read(body: HttpBody, max: usize) -> Result<Bytes, Problem> {
-    // A length that the client states is judged before the body is read.
-    if body.size_hint().lower() > max as u64 {
-        return Err(too_long(max));
-    }
     let read = Limited::new(body, max).collect().await;
-    read.map(http_body_util::Collected::to_bytes).map_err(|error| {
-        match error.downcast_ref::<LengthLimitError>() {
-            Some(_) => too_long(max),
-            None => Problem::new(StatusCode::BAD_REQUEST, "Broken", "The body has no end"),
-        }
+    read.map(http_body_util::Collected::to_bytes).map_err(|error| match is_of_length(&*error) {
+        true => too_long(max),
+        false => Problem::new(StatusCode::BAD_REQUEST, "Broken", "The body has no end"),
     })
+}
+
+/// Returns whether a body is too long. The listener bounds all bodies too, and its error is inside another one.
+fn is_of_length(error: &(dyn Error + 'static)) -> bool {
+    error.is::<LengthLimitError>() || error.source().is_some_and(is_of_length)
+}
+
+fn stated_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 fn too_long(max: usize) -> Problem {

@@ -144,7 +144,8 @@ fn unknown(registry: &Registry, client: &Client, name: &str) -> Problem {
         .filter(|name| client.may_use(name))
         .collect();
     let shown: String = name.chars().take(MAX_NAME_CHARS).collect();
-    let near = |candidate: &&&str| strsim::levenshtein(&shown, candidate) <= candidate.len() / 3 + 1;
+    let near =
+        |candidate: &&&str| strsim::levenshtein(&shown, candidate) <= candidate.len() / 3 + 1;
     let nearest = names.iter().filter(near).min_by_key(|it| strsim::levenshtein(&shown, it));
     let more = if names.len() > MAX_NAMES { ", .." } else { "" };
     let allowed = match names.len() {
@@ -163,10 +164,8 @@ pub(super) fn key(registered: &Registered, text: &str) -> Result<Key, Problem> {
         return Err(Problem::invalid(detail, format!("at most {MAX_KEY_BYTES} bytes")));
     }
     registered.keys().parse(text).map_err(|_| {
-        let detail = format!(
-            "A key under the policy {:?} has another form",
-            registered.policy().name()
-        );
+        let detail =
+            format!("A key under the policy {:?} has another form", registered.policy().name());
         Problem::invalid(detail, registered.keys().to_string())
     })
 }

@@ -19,5 +19,5 @@ mod slots;
 mod state;
 mod token;
 
-pub(crate) use self::caller::require_full_access;
+pub(crate) use self::{caller::require_full_access, router::with_fallbacks};
 pub use self::{openapi::DOCUMENT, router::router, state::Api};

@@ -23,12 +23,7 @@ impl Opened {
     ///
     /// Returns the problem of a receipt that is forged, or that belongs to another client or instance, and of a
     /// policy that the client may not use any more.
-    pub(super) fn new(
-        api: &Api,
-        client: &Client,
-        kind: Kind,
-        text: &str,
-    ) -> Result<Self, Problem> {
+    pub(super) fn new(api: &Api, client: &Client, kind: Kind, text: &str) -> Result<Self, Problem> {
         let (content, source) = api.parts().receipts.open(text, kind, client.name())?;
         let find = |policy: &str, text: &str| {
             let registered = charges::policy(&api.parts().registry, client, policy)?;
@@ -56,9 +51,8 @@ impl Opened {
     /// Returns the text of the key of a charge, as the client has sent it.
     pub(super) fn text_of(&self, charge: &Charge<'_>) -> String {
         let mut lines = self.content.lines.iter().zip(&self.keys);
-        let found = lines.find(|(_, (policy, key))| {
-            charge.key() == key && charge.policy().is_clone_of(policy)
-        });
+        let found = lines
+            .find(|(_, (policy, key))| charge.key() == key && charge.policy().is_clone_of(policy));
         found.map(|(line, _)| line.key.clone()).unwrap_or_default()
     }
 
@@ -96,7 +90,8 @@ impl From<ReceiptError> for Problem {
         match error {
             ReceiptError::Forged => {
                 let detail = "This service has not signed the receipt";
-                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Not a receipt", detail).allowed(allowed)
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Not a receipt", detail)
+                    .allowed(allowed)
             }
             ReceiptError::OtherClient => {
                 let detail = "Another client has this receipt";

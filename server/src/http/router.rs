@@ -5,7 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use http::{Method, StatusCode, Uri};
+use http::{Method, StatusCode};
 
 use super::{Api, check, openapi, problem::Problem, reserve, reset, slots};
 
@@ -22,15 +22,18 @@ pub fn router(api: Api) -> Router {
         .route("/v1/slots/renew", post(slots::renew))
         .route("/v1/slots/release", post(slots::release))
         .route("/openapi.json", get(openapi::document))
-        .fallback(not_found)
-        .method_not_allowed_fallback(method_not_allowed)
         .with_state(api)
 }
 
-async fn not_found(uri: Uri) -> Response {
-    // The document lists the paths. The path may have a key or a token in it, and is not repeated.
-    let _ = uri;
-    let problem = Problem::new(StatusCode::NOT_FOUND, "No such path", "There is nothing at this path");
+/// Adds the answers to requests for other paths and methods than those of a router.
+pub(crate) fn with_fallbacks(router: Router) -> Router {
+    router.fallback(not_found).method_not_allowed_fallback(method_not_allowed)
+}
+
+/// The path may have a key or a token in it, and is not repeated.
+async fn not_found() -> Response {
+    let problem =
+        Problem::new(StatusCode::NOT_FOUND, "No such path", "There is nothing at this path");
     problem.allowed("the paths of /openapi.json").into_response()
 }
 

@@ -54,9 +54,8 @@ pub(super) async fn acquire(
     };
     let receipt = in_flight(&allowed.into_receipt());
     let validity = validity(&receipt);
-    let text = token::issue(&api, Kind::Slot, &client, validity, &receipt, |charge| {
-        lines.text_of(charge)
-    });
+    let text =
+        token::issue(&api, Kind::Slot, &client, validity, &receipt, |charge| lines.text_of(charge));
     let token = Token { receipt: None, slot: Some(text), expires_in: validity.as_secs_f64() };
     Ok(answer::admitted(&api, &lines, &decision, Some(token)))
 }

@@ -49,7 +49,8 @@ impl Api {
             headers: Headers::default(),
             on_failure: settings.on_failure,
             max_body: settings.bounds.max_body,
-            body_timeout: settings.bounds.request_timeout,
+            // A body that is late gets a problem document, before the listener ends the request.
+            body_timeout: settings.bounds.request_timeout * 9 / 10,
         })))
     }
 

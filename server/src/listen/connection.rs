@@ -75,7 +75,8 @@ pub(super) async fn serve(
     let io = TokioIo::new(Watched::new(stream, activity.clone()));
     let mut connection = pin!(builder.serve_connection(io, service));
     let mut closing = pin!(phases.reach(Phase::Closing));
-    let mut timer = pin!(sleep_until(Instant::now() + bounds.head_timeout.min(bounds.idle_timeout)));
+    let mut timer =
+        pin!(sleep_until(Instant::now() + bounds.head_timeout.min(bounds.idle_timeout)));
     let mut stage = Stage::Open;
     loop {
         tokio::select! {

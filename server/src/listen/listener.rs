@@ -51,8 +51,7 @@ impl Listener {
         let builder = builder(&bounds);
         let permits = Arc::new(Semaphore::new(bounds.max_connections));
         let open = metrics::gauge!("plimsoll_server_connections", "listener" => self.name);
-        let accepted =
-            metrics::counter!("plimsoll_server_accepted_connections_total", "listener" => self.name);
+        let accepted = metrics::counter!("plimsoll_server_accepted_connections_total", "listener" => self.name);
         let mut connections = JoinSet::new();
         let mut start = |stream: TcpStream, permit| {
             let activity = Activity::new();

@@ -8,7 +8,8 @@
 use std::time::Duration;
 
 use plimsoll::{
-    Decision, Effect, Error, Limiter, MemoryConfig, MemoryStore, OnFailure, Policy, Quota, Timestamp,
+    Decision, Effect, Error, Limiter, MemoryConfig, MemoryStore, OnFailure, Policy, Quota,
+    Timestamp,
 };
 
 /// The name of the policy of claims, in metrics and in the store.
@@ -30,8 +31,8 @@ pub(super) struct Claims {
 pub(crate) enum Claim {
     /// The receipt was not used before. It has the store's time.
     First(Timestamp),
-    /// The receipt was used before.
-    Again,
+    /// The receipt was used before. It has the time of this denial.
+    Again(Timestamp),
 }
 
 impl Claims {
@@ -39,7 +40,9 @@ impl Claims {
     pub(super) fn new(limiter: &Limiter, is_shared: bool) -> Result<Self, Error> {
         let limiter = match is_shared {
             true => limiter.clone(),
-            false => Limiter::new(MemoryStore::new(MemoryConfig::default().max_keys(MAX_IN_MEMORY))),
+            false => {
+                Limiter::new(MemoryStore::new(MemoryConfig::default().max_keys(MAX_IN_MEMORY)))
+            }
         };
         Ok(Self { limiter, policy: Policy::new(NAME, Quota::per_minute(1))? })
     }
@@ -56,7 +59,7 @@ impl Claims {
         // No other part decides if the store cannot: it would not know of claims at other instances.
         Ok(match self.limiter.check(charge.with_on_failure(OnFailure::Deny)).await? {
             Decision::Allowed(allowed) => Claim::First(allowed.time()),
-            Decision::Denied(_) => Claim::Again,
+            Decision::Denied(denied) => Claim::Again(denied.time()),
         })
     }
 

@@ -4,11 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use plimsoll::{Error, Limiter, Receipt, ReceiptLine, Timestamp, store::Source};
 
-use super::{
-    Claim, Content, Issued, Kind,
-    claims::Claims,
-    signer::Signer,
-};
+use super::{Claim, Content, Issued, Kind, claims::Claims, signer::Signer};
 use crate::random;
 
 /// Issues receipts as texts, and accepts each once.
@@ -116,12 +112,11 @@ impl Receipts {
     pub(crate) async fn claim(&self, content: &Content) -> Result<(), ReceiptError> {
         let validity = Duration::from_micros(content.validity);
         let claim = self.0.claims.claim(content.nonce, validity).await;
+        let ends = Timestamp::from_micros(content.time.saturating_add(content.validity));
         match claim.map_err(ReceiptError::Store)? {
-            Claim::Again => Err(ReceiptError::Used),
-            Claim::First(now) => {
-                let ends = Timestamp::from_micros(content.time.saturating_add(content.validity));
-                if now >= ends { Err(ReceiptError::Expired) } else { Ok(()) }
-            }
+            Claim::First(now) | Claim::Again(now) if now >= ends => Err(ReceiptError::Expired),
+            Claim::First(_) => Ok(()),
+            Claim::Again(_) => Err(ReceiptError::Used),
         }
     }
 

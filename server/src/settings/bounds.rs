@@ -59,7 +59,9 @@ impl Bounds {
             let time = time.map_or(default, |Time(time)| time);
             let is_allowed = (Duration::from_millis(least)..=DAY).contains(&time);
             let allowed = format!("{least}ms to 24h");
-            is_allowed.then_some(time).ok_or_else(|| SettingsError::new(field, format!("{time:?}"), allowed))
+            is_allowed
+                .then_some(time)
+                .ok_or_else(|| SettingsError::new(field, format!("{time:?}"), allowed))
         };
         let size = |field, bytes: Option<Bytes>, default: usize, least: usize| {
             let bytes = bytes.map_or(default, |Bytes(bytes)| bytes);

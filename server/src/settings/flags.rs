@@ -4,11 +4,7 @@ use std::{env, path::PathBuf};
 
 use clap::Parser;
 
-use super::{
-    Settings, SettingsError,
-    options::Options,
-    secrets::SECRETS,
-};
+use super::{Settings, SettingsError, options::Options, secrets::SECRETS};
 
 /// Rate limits as a service: an HTTP API, gRPC, and an admin page.
 #[derive(Parser)]

@@ -27,10 +27,22 @@ pub(super) struct Options {
     pub(super) unauthenticated: Option<bool>,
 
     /// File with limits, or a folder of files. May be repeated
-    #[arg(long, env = "PLIMSOLL_CONFIG", value_delimiter = ',', value_name = "PATH", help_heading = "Limits")]
+    #[arg(
+        long,
+        env = "PLIMSOLL_CONFIG",
+        value_delimiter = ',',
+        value_name = "PATH",
+        help_heading = "Limits"
+    )]
     pub(super) config: Option<Vec<PathBuf>>,
     /// File of envoyproxy/ratelimit, or a folder of files. May be repeated
-    #[arg(long, env = "PLIMSOLL_ENVOY_CONFIG", value_delimiter = ',', value_name = "PATH", help_heading = "Limits")]
+    #[arg(
+        long,
+        env = "PLIMSOLL_ENVOY_CONFIG",
+        value_delimiter = ',',
+        value_name = "PATH",
+        help_heading = "Limits"
+    )]
     pub(super) envoy_config: Option<Vec<PathBuf>>,
     /// Decision while the store cannot answer: `local`, `allow` or `deny`
     #[arg(long, env = "PLIMSOLL_ON_FAILURE", value_name = "ACTION", help_heading = "Limits")]
@@ -43,10 +55,22 @@ pub(super) struct Options {
     #[arg(long, env = "PLIMSOLL_REDIS", value_name = "URL", help_heading = "Store")]
     pub(super) redis: Option<String>,
     /// URLs of some nodes of a Redis Cluster
-    #[arg(long, env = "PLIMSOLL_REDIS_CLUSTER", value_delimiter = ',', value_name = "URL", help_heading = "Store")]
+    #[arg(
+        long,
+        env = "PLIMSOLL_REDIS_CLUSTER",
+        value_delimiter = ',',
+        value_name = "URL",
+        help_heading = "Store"
+    )]
     pub(super) redis_cluster: Option<Vec<String>>,
     /// URLs of Redis Sentinels
-    #[arg(long, env = "PLIMSOLL_REDIS_SENTINELS", value_delimiter = ',', value_name = "URL", help_heading = "Store")]
+    #[arg(
+        long,
+        env = "PLIMSOLL_REDIS_SENTINELS",
+        value_delimiter = ',',
+        value_name = "URL",
+        help_heading = "Store"
+    )]
     pub(super) redis_sentinels: Option<Vec<String>>,
     /// Name of the primary that the sentinels watch
     #[arg(long, env = "PLIMSOLL_REDIS_PRIMARY", value_name = "NAME", help_heading = "Store")]
@@ -151,9 +175,8 @@ macro_rules! fill {
 impl Options {
     /// Returns these options, and those of `lower` where these are not set.
     pub(super) fn or(mut self, lower: Self) -> Self {
-        let names_servers = self.redis.is_some()
-            || self.redis_cluster.is_some()
-            || self.redis_sentinels.is_some();
+        let names_servers =
+            self.redis.is_some() || self.redis_cluster.is_some() || self.redis_sentinels.is_some();
         let mut lower = lower;
         if names_servers {
             // Another kind of servers replaces those of the file.

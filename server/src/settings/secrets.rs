@@ -26,7 +26,11 @@ pub(super) fn resolve(field: &str, text: &str) -> Result<String, SettingsError> 
     let secret = match variable {
         None => text.to_owned(),
         Some(name) => env::var(name).map_err(|_| {
-            SettingsError::new(field, format!("${{{name}}}, which is not set"), "a variable that is set")
+            SettingsError::new(
+                field,
+                format!("${{{name}}}, which is not set"),
+                "a variable that is set",
+            )
         })?,
     };
     let is_allowed = secret.bytes().all(|byte| byte.is_ascii_graphic());

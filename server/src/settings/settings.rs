@@ -111,12 +111,15 @@ impl Settings {
             None => upper,
         };
         let loopback = |port| Address::At(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-        let token_of = |field, token: Option<&String>| {
-            token.map(|token| resolve(field, token)).transpose()
-        };
+        let token_of =
+            |field, token: Option<&String>| token.map(|token| resolve(field, token)).transpose();
         let lifetime = options.receipt_lifetime.map_or(Duration::from_secs(300), |it| it.0);
         if !(Duration::from_secs(1)..=DAY).contains(&lifetime) {
-            return Err(SettingsError::new("receipt-lifetime", format!("{lifetime:?}"), "1s to 24h"));
+            return Err(SettingsError::new(
+                "receipt-lifetime",
+                format!("{lifetime:?}"),
+                "1s to 24h",
+            ));
         }
         let (operators, has_operators) = operators(&options)?;
         Ok(Self {
@@ -173,7 +176,11 @@ fn redis(options: &Options) -> Result<Option<RedisServers>, SettingsError> {
         }
         _ => {
             let allowed = "one of redis, redis-cluster, and redis-sentinels with redis-primary";
-            return Err(SettingsError::new("redis", "several kinds of servers, or a part of one", allowed));
+            return Err(SettingsError::new(
+                "redis",
+                "several kinds of servers, or a part of one",
+                allowed,
+            ));
         }
     }))
 }

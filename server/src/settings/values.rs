@@ -60,7 +60,8 @@ impl FromStr for Time {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let time = humantime::parse_duration(text);
-        time.map(Self).map_err(|_| format!("found {text:?}, allowed is a time such as 500ms or 10s"))
+        time.map(Self)
+            .map_err(|_| format!("found {text:?}, allowed is a time such as 500ms or 10s"))
     }
 }
 

@@ -118,9 +118,7 @@ impl RedisSpec {
         };
         match (&self.cluster, &self.sentinels) {
             (Some(nodes), _) => RedisConfig::cluster(texts(nodes)),
-            (None, Some(sentinels)) => {
-                RedisConfig::sentinel(texts(sentinels), text(&self.primary))
-            }
+            (None, Some(sentinels)) => RedisConfig::sentinel(texts(sentinels), text(&self.primary)),
             (None, None) => RedisConfig::url(text(&self.url)),
         }
     }
