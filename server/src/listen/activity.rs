@@ -1,4 +1,4 @@
-//! What a connection does: its requests in flight, and since when it does nothing.
+//! The activity of a connection: its requests in flight, and since when it does nothing.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},

@@ -160,7 +160,7 @@ fn the_page_lists_each_setting() {
         let Some(variable) = line.split("[env: ").nth(1).and_then(|it| it.split('=').next()) else {
             continue;
         };
-        let row = page.lines().find(|row| is_row_of(row, flag)));
+        let row = page.lines().find(|row| is_row_of(row, flag));
         let row = row.unwrap_or_else(|| panic!("no row for {flag}"));
         assert!(row.contains(&format!("`{variable}`")), "{row}");
         count += 1;
