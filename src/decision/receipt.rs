@@ -6,6 +6,7 @@ use super::{ChargeReply, Mark, Source};
 use crate::{
     clock::Timestamp,
     policy::{Charge, OnFailure},
+    quota::Quota,
 };
 
 /// The receipt of an admitted check, which a refund or a settlement needs.
@@ -61,6 +62,44 @@ impl Receipt {
         // Mostly there is one, which `collect` moves more often.
         lines.into_iter().for_each(|line| receipt.lines.push(line));
         receipt
+    }
+
+    /// Restores a receipt from its parts, which were stored outside of this process: in a token that a client
+    /// sends back, or in a queue of jobs.
+    ///
+    /// The caller makes sure that each receipt is used once. A store refunds only units that it still counts,
+    /// but it cannot tell two charges of the same microsecond apart.
+    ///
+    /// - A receipt of the source [`Shared`](Source::Shared) can be used by each process that shares the store.
+    /// - One of the source [`Local`](Source::Local) or [`Fallback`](Source::Fallback) can be used only by the
+    ///   process that made it, because the units are in its memory.
+    /// - One of the source [`Leased`](Source::Leased) is restored in another process as `Shared`.
+    ///
+    /// ```
+    /// use plimsoll::{Decision, Limiter, Policy, Quota, Receipt, ReceiptLine};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), plimsoll::Error> {
+    /// let limiter = Limiter::in_memory();
+    /// let tokens = Policy::new("tokens", Quota::per_day(1_000))?;
+    /// let Decision::Allowed(allowed) = limiter.check(tokens.charge("alice", 100)).await? else { return Ok(()) };
+    /// let receipt = allowed.into_receipt();
+    /// let line = &receipt.lines()[0];
+    /// let stored = (receipt.time(), receipt.source(), *line.charge().quota(), line.units(), line.mark());
+    ///
+    /// let (time, source, quota, units, mark) = stored;
+    /// let line = ReceiptLine::from_parts(tokens.charge("alice", units), quota, units, mark);
+    /// let restored = Receipt::from_parts(time, source, [line]);
+    /// assert_eq!(limiter.hold(restored).refund().await?, 100);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_parts(
+        time: Timestamp,
+        source: Source,
+        lines: impl IntoIterator<Item = ReceiptLine>,
+    ) -> Self {
+        Self::new(time, source, lines)
     }
 
     /// Returns the store's time of the charge.
@@ -150,6 +189,15 @@ impl ReceiptLine {
         let is_undecided = source == Source::Fallback && charge.on_failure() == OnFailure::Allow;
         let is_made = reply.units > 0 || (charge.cost() == 0 && !is_undecided);
         is_made.then(|| Self::new(charge.into_owned(), reply.units.min(max_units), reply.mark))
+    }
+
+    /// Restores a line from its parts: see [`Receipt::from_parts`].
+    ///
+    /// `charge` has the policy and the key. `quota` is the one that [decided](Charge::quota) it at that time: the
+    /// policy may have another one by now.
+    #[must_use]
+    pub fn from_parts(charge: Charge<'_>, quota: Quota, units: u64, mark: Mark) -> Self {
+        Self::new(charge.decided_under(quota).into_owned(), units, mark)
     }
 
     /// Returns the charge.

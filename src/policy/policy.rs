@@ -402,6 +402,11 @@ impl<'p> Charge<'p> {
         self
     }
 
+    /// Returns the charge as it was made while its policy had `quota`.
+    pub(crate) fn decided_under(self, quota: Quota) -> Self {
+        Self { quota, ..self }
+    }
+
     /// Makes this a shadow charge, which is decided and reported but never denies a check.
     ///
     /// Its units are spent only if it passes and the check is admitted. Otherwise the charge is not

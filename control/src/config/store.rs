@@ -9,7 +9,7 @@ use plimsoll::{
 
 use super::{
     document::{At, Mistake},
-    spec::{FileSpec, RegionsSpec, ResilienceSpec, Secret, StoreSpec, Within, set},
+    spec::{FileSpec, RedisSpec, RegionsSpec, ResilienceSpec, Secret, StoreSpec, Within, set},
 };
 
 /// The store of a configuration, and the resilience around it.
@@ -156,12 +156,55 @@ impl StoreConfig {
     /// ```
     #[must_use]
     pub fn with_url(&self, url: &str) -> Self {
+        let url = At { value: Secret(url.to_owned()), span: 0..0 };
+        self.replaced(|redis| redis.url = Some(url))
+    }
+
+    /// Returns the store with the Redis Cluster that has these nodes, instead of one server or of memory. All
+    /// other settings stay as they are. A cluster, sentinels and regions are not replaced.
+    #[must_use]
+    pub fn with_cluster(&self, nodes: &[String]) -> Self {
+        self.replaced(|redis| (redis.url, redis.cluster) = (None, Some(secrets(nodes))))
+    }
+
+    /// Returns the store with the Redis server that these sentinels watch under the name `primary`, instead of
+    /// one server or of memory. All other settings stay as they are. A cluster, sentinels and regions are not
+    /// replaced.
+    #[must_use]
+    pub fn with_sentinels(&self, sentinels: &[String], primary: &str) -> Self {
+        self.replaced(|redis| {
+            (redis.url, redis.sentinels) = (None, Some(secrets(sentinels)));
+            redis.primary = Some(At { value: Secret(primary.to_owned()), span: 0..0 });
+        })
+    }
+
+    /// Returns the store that starts without a connection to Redis if `is_lazy`, and connects in the
+    /// background. A store in memory and regions stay as they are.
+    #[must_use]
+    pub fn with_lazy(&self, is_lazy: bool) -> Self {
+        let mut store = self.clone();
+        if let (Stores::Redis(config), Some(redis)) = (&mut store.stores, &mut store.spec.0.redis) {
+            *config = config.clone().lazy(is_lazy);
+            redis.value.lazy = Some(is_lazy);
+        }
+        store
+    }
+
+    /// Returns whether the store starts without a connection to Redis.
+    #[must_use]
+    pub fn is_lazy(&self) -> bool {
+        let (spec, _) = &self.spec;
+        spec.redis.as_ref().and_then(|redis| redis.value.lazy).unwrap_or(false)
+    }
+
+    /// Returns the store in the memory of the process, or in one server, with other servers of Redis.
+    fn replaced(&self, change: impl FnOnce(&mut RedisSpec)) -> Self {
         let mut store = self.clone();
         if matches!(self.kind(), StoreKind::Memory | StoreKind::Server) {
             let (spec, _) = &mut store.spec;
-            let redis = spec.redis.get_or_insert_default();
-            redis.value.url = Some(At { value: Secret(url.to_owned()), span: 0..0 });
-            store.stores = Stores::Redis(redis.value.with_settings(RedisConfig::url(url)));
+            let redis = &mut spec.redis.get_or_insert_default().value;
+            change(redis);
+            store.stores = Stores::Redis(redis.with_settings(redis.servers()));
             spec.memory = None;
         }
         store
@@ -198,6 +241,10 @@ impl StoreConfig {
         let prefix = spec.redis.as_ref().and_then(|redis| redis.value.prefix.as_ref());
         prefix.map_or("plim", |prefix| &prefix.value)
     }
+}
+
+fn secrets(texts: &[String]) -> Vec<At<Secret>> {
+    texts.iter().map(|text| At { value: Secret(text.clone()), span: 0..0 }).collect()
 }
 
 fn config_of(spec: &RegionsSpec, resilience: &Resilience) -> RegionsConfig {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll::Resilience;
-use plimsoll_control::{Config, Format};
+use plimsoll_control::{Config, Format, StoreKind};
 use plimsoll_testing::servers::Server;
 
 const RULES: &str = "
@@ -76,4 +76,26 @@ async fn a_tool_waits_for_a_redis_that_is_slow() {
         [service.peek(charge()).await.unwrap(), tool.peek(charge()).await.unwrap()];
     assert_eq!((of_service.source().name(), of_tool.source().name()), ("fallback", "shared"));
     assert_eq!(of_tool.outcomes().get(0).unwrap().standing().remaining(), 4);
+}
+
+#[tokio::test]
+async fn a_program_replaces_the_store_of_a_file_and_keeps_its_settings() {
+    let text =
+        format!("{RULES}\nstore.redis = {{ url = 'redis://127.0.0.1:1/', prefix = 'shop' }}");
+    let config = Config::from_text(&text, Format::Toml).unwrap();
+    let urls = ["redis://127.0.0.1:1/".to_owned(), "redis://127.0.0.1:2/".to_owned()];
+    let stores = [
+        (config.store().with_cluster(&urls), StoreKind::Cluster),
+        (config.store().with_sentinels(&urls, "main"), StoreKind::Sentinels),
+    ];
+    for (store, kind) in stores {
+        assert_eq!((store.kind(), store.prefix(), store.url()), (kind, "shop", None));
+        assert!(!store.is_lazy());
+        store.connect().await.expect_err("no server listens there");
+        let lazy = store.with_lazy(true);
+        assert!(lazy.is_lazy());
+        lazy.connect().await.expect("it connects in the background");
+    }
+    let memory = Config::from_text(RULES, Format::Toml).unwrap();
+    assert_eq!(memory.store().with_lazy(true).kind(), StoreKind::Memory);
 }

@@ -113,6 +113,36 @@ impl Headers {
         [&[RETRY_AFTER][..], draft11, x_ratelimit].concat()
     }
 
+    /// Returns the headers of this set for a decision, for a handler that checks a limit itself. They are
+    /// those that a [`RateLimitLayer`](crate::RateLimitLayer) adds to the response.
+    ///
+    /// The response to a denied check also needs a status and `Retry-After`: see
+    /// [`Rejection::of`](crate::Rejection::of).
+    ///
+    /// ```
+    /// use plimsoll::{Headers, Limiter, Policy, Quota};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), plimsoll::Error> {
+    /// let exports = Policy::new("exports", Quota::per_day(10))?;
+    /// let decision = Limiter::in_memory().check(exports.charge("alice", 1)).await?;
+    /// let headers = Headers::default().of(&decision);
+    /// assert_eq!(headers["ratelimit-policy"], "\"exports\";q=10;w=86400");
+    /// assert_eq!(headers["x-ratelimit-remaining"], "9");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn of(&self, decision: &Decision<'_>) -> HeaderMap {
+        let headers = match decision {
+            Decision::Allowed(_) => self.for_decision(decision),
+            Decision::Denied(denied) => self.for_denied(denied),
+        };
+        let mut map = HeaderMap::new();
+        headers.add_to(&mut map);
+        map
+    }
+
     /// Returns whether the set is empty.
     #[inline]
     pub(in crate::middleware) fn is_empty(&self) -> bool {

@@ -19,7 +19,7 @@ pub(super) use self::{
     or_off::{OrOff, set},
     resilience::{MemorySpec, ResilienceSpec},
     secret::{HexSecret, Secret},
-    store::{RegionsSpec, StoreSpec},
+    store::{RedisSpec, RegionsSpec, StoreSpec},
     texts::{HeaderText, Route, Text, Time, Timeout, is_method},
     within::Within,
 };

@@ -77,9 +77,6 @@ impl At<RedisSpec> {
     /// Returns an error if not exactly one kind of servers is named, or a value is not allowed.
     pub(in crate::config) fn config(&self) -> Result<RedisConfig, Mistake> {
         let spec = &self.value;
-        let texts = |urls: &[At<Secret>]| -> Vec<_> {
-            urls.iter().map(|url| url.value.0.clone()).collect()
-        };
         let lists = [&spec.cluster, &spec.sentinels];
         for url in lists.iter().copied().flatten().flatten().chain(&spec.url) {
             let schemes = ["redis://", "rediss://", "unix://", "redis+unix://"];
@@ -88,19 +85,16 @@ impl At<RedisSpec> {
                 return Err(mistake.allowed("redis://.., rediss://.. or unix:///.."));
             }
         }
-        let to = match (&spec.url, &spec.cluster, &spec.sentinels, &spec.primary) {
-            (Some(url), None, None, None) => RedisConfig::url(&url.value.0),
-            (None, Some(nodes), None, None) if !nodes.is_empty() => {
-                RedisConfig::cluster(texts(nodes))
-            }
-            (None, None, Some(sentinels), Some(primary)) if !sentinels.is_empty() => {
-                RedisConfig::sentinel(texts(sentinels), &primary.value.0)
-            }
-            _ => {
-                let mistake = self.mistake("not exactly one kind of servers is named");
-                return Err(mistake.allowed("`url`, `cluster`, or `sentinels` with `primary`"));
-            }
+        let is_one_kind = match (&spec.url, &spec.cluster, &spec.sentinels, &spec.primary) {
+            (Some(_), None, None, None) => true,
+            (None, Some(nodes), None, None) => !nodes.is_empty(),
+            (None, None, Some(sentinels), Some(_)) => !sentinels.is_empty(),
+            _ => false,
         };
+        if !is_one_kind {
+            let mistake = self.mistake("not exactly one kind of servers is named");
+            return Err(mistake.allowed("`url`, `cluster`, or `sentinels` with `primary`"));
+        }
         if let Some(prefix) = &spec.prefix {
             let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
             if !(1..=64).contains(&prefix.value.len()) || !prefix.value.bytes().all(is_allowed) {
@@ -109,11 +103,26 @@ impl At<RedisSpec> {
                 return Err(mistake.allowed(allowed));
             }
         }
-        Ok(spec.with_settings(to))
+        Ok(spec.with_settings(spec.servers()))
     }
 }
 
 impl RedisSpec {
+    /// Returns the configuration of the servers that are named, without the other settings.
+    pub(in crate::config) fn servers(&self) -> RedisConfig {
+        let texts = |urls: &[At<Secret>]| -> Vec<_> {
+            urls.iter().map(|url| url.value.0.clone()).collect()
+        };
+        let text = |secret: &Option<At<Secret>>| -> String {
+            secret.as_ref().map(|it| it.value.0.clone()).unwrap_or_default()
+        };
+        match (&self.cluster, &self.sentinels) {
+            (Some(nodes), _) => RedisConfig::cluster(texts(nodes)),
+            (None, Some(sentinels)) => RedisConfig::sentinel(texts(sentinels), text(&self.primary)),
+            (None, None) => RedisConfig::url(text(&self.url)),
+        }
+    }
+
     /// Adds the settings that apply to all kinds of servers.
     pub(in crate::config) fn with_settings(&self, to: RedisConfig) -> RedisConfig {
         let connections = self.connections.map(|count| count.get() as usize);

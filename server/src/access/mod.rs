@@ -1,0 +1,8 @@
+//! The clients of the service: their tokens, and the policies that each may use.
+
+mod bearer;
+mod client;
+mod clients;
+
+pub(crate) use self::{bearer::bearer, clients::Denied};
+pub use self::{client::Client, clients::Clients};

@@ -1,0 +1,41 @@
+//! The gRPC listener: its services, and the clients that may use them.
+
+use axum::{
+    Router,
+    extract::{Request, State},
+    middleware::{Next, from_fn_with_state},
+    response::Response,
+};
+use tonic::{Status, service::Routes};
+
+use crate::access::{Clients, Denied};
+
+/// The path of the health service, which needs no token.
+const HEALTH: &str = "/grpc.health.v1.Health/";
+
+/// Returns the router of gRPC services. A client needs a token for all but the health service, and may use
+/// all policies, because the services name policies by descriptors.
+pub(crate) fn router(services: Routes, clients: Clients) -> Router {
+    let router = services.prepare().into_axum_router();
+    match clients.is_empty() {
+        true => router,
+        false => router.layer(from_fn_with_state(clients, authorize)),
+    }
+}
+
+async fn authorize(State(clients): State<Clients>, request: Request, next: Next) -> Response {
+    if request.uri().path().starts_with(HEALTH) {
+        return next.run(request).await;
+    }
+    match clients.find(request.headers()) {
+        Ok(client) if client.may_use_all() => next.run(request).await,
+        Ok(_) => Status::permission_denied("the client may not use all policies").into_http(),
+        Err(Denied::NoToken) => {
+            let message = "the call has no metadata \"authorization: Bearer TOKEN\"";
+            Status::unauthenticated(message).into_http()
+        }
+        Err(Denied::UnknownToken) => {
+            Status::unauthenticated("the token is not that of a client").into_http()
+        }
+    }
+}

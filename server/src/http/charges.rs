@@ -1,0 +1,171 @@
+//! The charges that a request names: by policy, key and cost.
+
+use http::StatusCode;
+use plimsoll::{Charge, Charges, Key, OnFailure};
+use plimsoll_control::{Registered, Registry};
+use serde::Deserialize;
+
+use super::{Api, problem::Problem};
+use crate::access::Client;
+
+/// The longest text of a key, in bytes.
+pub(super) const MAX_KEY_BYTES: usize = 1_024;
+
+/// The body of a request with charges.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChargesBody {
+    charges: Vec<ChargeBody>,
+    /// The decision while the store cannot answer.
+    on_failure: Option<OnFailure>,
+}
+
+/// A charge in the body of a request.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChargeBody {
+    policy: String,
+    key: String,
+    #[serde(default = "one")]
+    cost: u64,
+    /// True for a charge that is decided and reported, and denies nothing.
+    #[serde(default)]
+    shadow: bool,
+}
+
+const fn one() -> u64 {
+    1
+}
+
+/// A charge whose policy is known.
+pub(super) struct Line {
+    pub(super) registered: Registered,
+    pub(super) key: Key,
+    /// The text of the key, as the client has sent it.
+    pub(super) text: String,
+    cost: u64,
+    is_shadow: bool,
+    on_failure: OnFailure,
+}
+
+/// The charges of a request whose policies are known.
+pub(super) struct Lines(pub(super) Vec<Line>);
+
+impl ChargesBody {
+    /// Finds the policies and the keys.
+    ///
+    /// # Errors
+    ///
+    /// Returns the problem of a policy that does not exist or that the client may not use, of a key in another
+    /// form, and of too many charges.
+    pub(super) fn find(self, api: &Api, client: &Client) -> Result<Lines, Problem> {
+        let count = self.charges.len();
+        if !(1..=Charges::MAX).contains(&count) {
+            let detail = format!("The request has {count} charges");
+            return Err(Problem::invalid(detail, format!("1 to {} charges", Charges::MAX)));
+        }
+        let parts = api.parts();
+        let on_failure = self.on_failure.unwrap_or(parts.on_failure);
+        let line = |charge: ChargeBody| {
+            let registered = policy(&parts.registry, client, &charge.policy)?;
+            let key = key(&registered, &charge.key)?;
+            let ChargeBody { key: text, cost, shadow: is_shadow, .. } = charge;
+            Ok(Line { registered, key, text, cost, is_shadow, on_failure })
+        };
+        self.charges.into_iter().map(line).collect::<Result<_, Problem>>().map(Lines)
+    }
+}
+
+impl Lines {
+    /// Returns the charges under policies that are not switched off.
+    pub(super) fn charges(&self) -> Charges<'_> {
+        self.0.iter().filter(|line| line.registered.is_enabled()).map(Line::charge).collect()
+    }
+
+    /// Returns the text of the key of a charge.
+    pub(super) fn text_of(&self, charge: &Charge<'_>) -> String {
+        let found = self.0.iter().find(|line| line.is_of(charge));
+        found.map(|line| line.text.clone()).unwrap_or_default()
+    }
+
+    /// Returns the first charge under a concurrency limit.
+    pub(super) fn in_flight(&self) -> Option<&Line> {
+        self.0.iter().find(|line| line.registered.policy().quota().is_concurrent())
+    }
+}
+
+impl Line {
+    fn charge(&self) -> Charge<'_> {
+        let charge = self.registered.policy().charge(self.key, self.cost);
+        let charge = charge.with_on_failure(self.on_failure);
+        if self.is_shadow { charge.shadow() } else { charge }
+    }
+
+    /// Returns whether a charge is this one, or has this one in its sum.
+    pub(super) fn is_of(&self, charge: &Charge<'_>) -> bool {
+        charge.key() == &self.key
+            && charge.is_shadow() == self.is_shadow
+            && charge.policy().is_clone_of(self.registered.policy())
+    }
+}
+
+/// Returns the policy of a name that the client may use.
+pub(super) fn policy(
+    registry: &Registry,
+    client: &Client,
+    name: &str,
+) -> Result<Registered, Problem> {
+    match registry.get(name) {
+        Some(registered) if client.may_use(name) => {
+            // The admin page switches off only policies for which someone asks.
+            if !registered.has_switch() {
+                drop(registered.switch());
+            }
+            Ok(registered)
+        }
+        Some(_) => {
+            let detail = format!("The client may not use the policy {name:?}");
+            Err(Problem::new(StatusCode::FORBIDDEN, "Another client's policy", detail))
+        }
+        None => Err(unknown(registry, client, name)),
+    }
+}
+
+/// The most names that a problem lists, and the longest unknown name that it repeats.
+const MAX_NAMES: usize = 20;
+const MAX_NAME_CHARS: usize = 64;
+
+#[cold]
+fn unknown(registry: &Registry, client: &Client, name: &str) -> Problem {
+    let policies = registry.policies();
+    let names: Vec<&str> = policies
+        .iter()
+        .map(|registered| registered.policy().name())
+        .filter(|name| client.may_use(name))
+        .collect();
+    let shown: String = name.chars().take(MAX_NAME_CHARS).collect();
+    let near =
+        |candidate: &&&str| strsim::levenshtein(&shown, candidate) <= candidate.len() / 3 + 1;
+    let nearest = names.iter().filter(near).min_by_key(|it| strsim::levenshtein(&shown, it));
+    let more = if names.len() > MAX_NAMES { ", .." } else { "" };
+    let allowed = match names.len() {
+        0 => "nothing: this client may use no policy".to_owned(),
+        _ => format!("{}{more}", names[..names.len().min(MAX_NAMES)].join(", ")),
+    };
+    Problem::new(StatusCode::NOT_FOUND, "No such policy", format!("There is no policy {shown:?}"))
+        .allowed(allowed)
+        .nearest(nearest.map(|it| (*it).to_owned()))
+}
+
+/// Returns the key under a policy that a text stands for.
+pub(super) fn key(registered: &Registered, text: &str) -> Result<Key, Problem> {
+    if text.len() > MAX_KEY_BYTES {
+        let detail = format!("A key has {} bytes", text.len());
+        return Err(Problem::invalid(detail, format!("at most {MAX_KEY_BYTES} bytes")));
+    }
+    registered.keys().parse(text).map_err(|_| {
+        let detail =
+            format!("A key under the policy {:?} has another form", registered.policy().name());
+        Problem::invalid(detail, registered.keys().to_string())
+    })
+}

@@ -1,0 +1,23 @@
+//! The HTTP API.
+//!
+//! A request passes these files in order: `router` finds the handler, `caller` its client, `body` reads and parses
+//! the body, `charges` finds the policies and keys that it names, an endpoint asks the limiter, and `answer` or
+//! `problem` writes the response.
+
+mod answer;
+mod body;
+mod caller;
+mod charges;
+mod check;
+mod openapi;
+mod problem;
+mod reserve;
+mod reset;
+mod restore;
+mod router;
+mod slots;
+mod state;
+mod token;
+
+pub(crate) use self::{caller::require_full_access, router::with_fallbacks};
+pub use self::{openapi::DOCUMENT, router::router, state::Api};

@@ -1,0 +1,47 @@
+//! Resets.
+
+use axum::{extract::State, response::Response};
+use http::HeaderMap;
+use plimsoll::Charges;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Api, answer, body::Body, caller::Caller, charges, problem::Problem};
+
+/// The body of a reset.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResetBody {
+    keys: Vec<KeyBody>,
+}
+
+/// A key under a policy.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeyBody {
+    policy: String,
+    key: String,
+}
+
+/// Forgets what keys have spent, and lifts their blocks.
+pub(super) async fn reset(
+    State(api): State<Api>,
+    Caller(client): Caller,
+    Body(body): Body<ResetBody>,
+) -> Result<Response, Problem> {
+    let count = body.keys.len();
+    if !(1..=Charges::MAX).contains(&count) {
+        let detail = format!("The request has {count} keys");
+        return Err(Problem::invalid(detail, format!("1 to {} keys", Charges::MAX)));
+    }
+    let find = |it: &KeyBody| {
+        let registered = charges::policy(&api.parts().registry, &client, &it.policy)?;
+        let key = charges::key(&registered, &it.key)?;
+        Ok((registered, key))
+    };
+    let found: Vec<_> = body.keys.iter().map(find).collect::<Result<_, Problem>>()?;
+    let charges: Charges<'_> =
+        found.iter().map(|(registered, key)| registered.policy().charge(*key, 1)).collect();
+    let keys = api.parts().limiter.reset(charges).await?;
+    Ok(answer::json(&json!({ "keys": keys }), HeaderMap::new()))
+}

@@ -1,0 +1,44 @@
+//! The routes of the API.
+
+use axum::{
+    Router,
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use http::{Method, StatusCode};
+
+use super::{Api, check, openapi, problem::Problem, reserve, reset, slots};
+
+/// Creates the routes of the HTTP API.
+pub fn router(api: Api) -> Router {
+    Router::new()
+        .route("/v1/check", post(check::check))
+        .route("/v1/peek", post(check::peek))
+        .route("/v1/reserve", post(reserve::reserve))
+        .route("/v1/settle", post(reserve::settle))
+        .route("/v1/refund", post(reserve::refund))
+        .route("/v1/reset", post(reset::reset))
+        .route("/v1/slots/acquire", post(slots::acquire))
+        .route("/v1/slots/renew", post(slots::renew))
+        .route("/v1/slots/release", post(slots::release))
+        .route("/openapi.json", get(openapi::document))
+        .with_state(api)
+}
+
+/// Adds the answers to requests for other paths and methods than those of a router.
+pub(crate) fn with_fallbacks(router: Router) -> Router {
+    router.fallback(not_found).method_not_allowed_fallback(method_not_allowed)
+}
+
+/// The path may have a key or a token in it, and is not repeated.
+async fn not_found() -> Response {
+    let problem =
+        Problem::new(StatusCode::NOT_FOUND, "No such path", "There is nothing at this path");
+    problem.allowed("the paths of /openapi.json").into_response()
+}
+
+async fn method_not_allowed(method: Method) -> Response {
+    let detail = format!("The path does not take the method {method}");
+    let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "Another method", detail);
+    problem.allowed("POST for the paths below /v1/, and GET for the others").into_response()
+}

@@ -1,0 +1,65 @@
+//! The state that all handlers share.
+
+use std::{sync::Arc, time::Duration};
+
+use plimsoll::{Decision, Error, Headers, Limiter, OnFailure};
+use plimsoll_control::{Registry, admin::Activity};
+
+use crate::{access::Clients, receipts::Receipts, settings::Settings};
+
+/// The parts of the HTTP API. Clones share them.
+#[derive(Clone)]
+pub struct Api(Arc<Parts>);
+
+/// The parts of the API.
+pub(super) struct Parts {
+    pub(super) registry: Registry,
+    pub(super) limiter: Limiter,
+    pub(super) activity: Activity,
+    pub(super) clients: Clients,
+    pub(super) receipts: Receipts,
+    pub(super) headers: Headers,
+    pub(super) on_failure: OnFailure,
+    pub(super) max_body: usize,
+    pub(super) body_timeout: Duration,
+}
+
+impl Api {
+    /// Creates the API over a limiter and the policies of a registry. `is_shared` is true if other instances
+    /// share the store of the limiter.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the receipts cannot be created.
+    pub fn new(
+        registry: Registry,
+        limiter: Limiter,
+        activity: Activity,
+        is_shared: bool,
+        settings: &Settings,
+    ) -> Result<Self, Error> {
+        let secret = settings.receipt_secret.as_deref();
+        let receipts = Receipts::new(&limiter, is_shared, secret, settings.receipt_lifetime)?;
+        Ok(Self(Arc::new(Parts {
+            registry,
+            limiter,
+            activity,
+            clients: settings.clients.clone(),
+            receipts,
+            headers: Headers::default(),
+            on_failure: settings.on_failure,
+            max_body: settings.bounds.max_body,
+            // A body that is late gets a problem document, before the listener ends the request.
+            body_timeout: settings.bounds.request_timeout * 9 / 10,
+        })))
+    }
+
+    pub(super) fn parts(&self) -> &Parts {
+        &self.0
+    }
+
+    /// Counts a decision for the admin page.
+    pub(super) fn record(&self, decision: &Decision<'_>) {
+        self.0.activity.record(decision);
+    }
+}

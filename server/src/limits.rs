@@ -1,0 +1,177 @@
+//! The limits of the service: its files, the policies in them, and the store that counts.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use plimsoll::Limiter;
+use plimsoll_control::{
+    Config, Format, Overrides, OverridesConfig, Registry, StoreConfig, StoreKind,
+};
+
+use crate::settings::{RedisServers, Settings};
+
+/// The limits that are in force without a file.
+pub const DEFAULT_CONFIG: &str = include_str!("../config/default.toml");
+
+/// The files with limits, and the store that they name.
+pub(crate) struct Limits {
+    /// At least one. The first is the one that the admin page shows.
+    configs: Vec<Config>,
+    registry: Registry,
+    store: StoreConfig,
+}
+
+/// The error of limits that cannot be used.
+pub(crate) type LimitsError = Box<dyn std::error::Error + Send + Sync>;
+
+impl Limits {
+    /// Reads the files of the settings.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a file cannot be read or has a mistake, or if two files name different stores.
+    pub(crate) fn read(settings: &Settings) -> Result<Self, LimitsError> {
+        let registry = Registry::default();
+        let configs = match files(&settings.configs)? {
+            files if files.is_empty() => vec![default_config(settings)?],
+            files => files
+                .iter()
+                .map(|file| Config::from_path_with(file, registry.clone()))
+                .collect::<Result<_, _>>()?,
+        };
+        let registry = configs[0].registry().clone();
+        // The service asks whether a policy is switched on, so the admin page can switch it off.
+        for registered in registry.policies() {
+            drop(registered.switch());
+        }
+        let store = store(&configs, settings)?;
+        Ok(Self { configs, registry, store })
+    }
+
+    /// Returns the policies by name.
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Returns the file that the admin page shows.
+    pub(crate) fn first(&self) -> &Config {
+        &self.configs[0]
+    }
+
+    /// Returns whether other instances share the store.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.store.kind() != StoreKind::Memory
+    }
+
+    /// Follows changes of the files.
+    pub(crate) fn watch(&self) {
+        self.configs.iter().for_each(Config::watch);
+    }
+
+    /// Connects to the store.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the store cannot be reached, and need not be at the start.
+    pub(crate) async fn connect(&self) -> Result<Limiter, LimitsError> {
+        Ok(self.store.connect().await?)
+    }
+
+    /// Connects to the overrides of operators.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the store of overrides cannot be reached, and need not be at the start.
+    pub(crate) async fn overrides(
+        &self,
+        limiter: &Limiter,
+        settings: &Settings,
+    ) -> Result<Overrides, LimitsError> {
+        let (registry, limiter) = (self.registry.clone(), limiter.clone());
+        let url = settings.overrides_redis.as_deref().or_else(|| self.store.url());
+        let Some(url) = url else {
+            if self.is_shared() {
+                let kind = self.store.kind();
+                tracing::warn!(
+                    target: "plimsoll",
+                    "overrides of this instance are not shared: the store is {kind}, and overrides \
+                     are kept by one Redis server, which --overrides-redis names"
+                );
+            }
+            return Ok(Overrides::in_memory(registry, limiter));
+        };
+        let config = OverridesConfig::url(url).prefix(self.store.prefix());
+        let config = config.lazy(self.store.is_lazy());
+        Ok(Overrides::connect_with(config, registry, limiter).await?)
+    }
+}
+
+/// Returns the configuration without a file. Beside files of envoyproxy/ratelimit it has no policies.
+fn default_config(settings: &Settings) -> Result<Config, LimitsError> {
+    let text = if settings.envoy_configs.is_empty() { DEFAULT_CONFIG } else { "policies = {}" };
+    Ok(Config::from_text(text, Format::Toml)?)
+}
+
+/// Returns the files that paths name: a file itself, and the files of a folder in the order of their names.
+fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, LimitsError> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let in_folder = |error| format!("the folder {} cannot be read: {error}", path.display());
+        let mut found = Vec::new();
+        for entry in fs::read_dir(path).map_err(in_folder)? {
+            let file = entry.map_err(in_folder)?.path();
+            if is_config(&file) {
+                found.push(file);
+            }
+        }
+        if found.is_empty() {
+            let folder = path.display();
+            return Err(
+                format!("the folder {folder} has no .toml, .yaml, .yml or .json file").into()
+            );
+        }
+        found.sort();
+        files.extend(found);
+    }
+    Ok(files)
+}
+
+/// Returns whether a file has limits. The files of a ConfigMap are symbolic links, and hidden folders hold
+/// what they point to.
+fn is_config(file: &Path) -> bool {
+    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let end = file.extension().and_then(|end| end.to_str()).unwrap_or_default();
+    !name.starts_with('.') && ["toml", "yaml", "yml", "json"].contains(&end) && file.is_file()
+}
+
+/// Returns the store: that of the settings, with what the files say about it.
+fn store(configs: &[Config], settings: &Settings) -> Result<StoreConfig, LimitsError> {
+    let default = Config::from_text("policies = {}", Format::Toml)?.store().clone();
+    let mut stores = configs.iter().map(Config::store).filter(|store| **store != default);
+    let store = stores.next().unwrap_or(&default);
+    if stores.any(|other| other != store) {
+        return Err("two files have different stores or resilience, and there is one store".into());
+    }
+    let replaced = match &settings.redis {
+        None => store.clone(),
+        Some(RedisServers::Server(url)) => store.with_url(url),
+        Some(RedisServers::Cluster(nodes)) => store.with_cluster(nodes),
+        Some(RedisServers::Sentinels { urls, primary }) => store.with_sentinels(urls, primary),
+    };
+    if settings.redis.is_some() && replaced == *store && store.kind() != StoreKind::Server {
+        let kind = store.kind();
+        return Err(
+            format!("the file names {kind}, which a flag or a variable cannot replace").into()
+        );
+    }
+    Ok(match settings.is_redis_lazy {
+        Some(is_lazy) => replaced.with_lazy(is_lazy),
+        None => replaced,
+    })
+}

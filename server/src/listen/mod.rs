@@ -1,0 +1,18 @@
+//! Listeners: connections with bounds on their number, their time and what they send, and their end.
+//!
+//! A connection is closed when
+//!
+//! - the head of a request has not arrived in time, or no request arrives for some time;
+//! - the service ends, and its requests in flight are answered.
+
+mod activity;
+mod connection;
+mod listener;
+mod phase;
+mod service;
+mod watched;
+
+pub(crate) use self::{
+    listener::Listener,
+    phase::{Phase, Phases},
+};

@@ -1,0 +1,262 @@
+//! The service: its parts, its listeners, and its life from the start to the end.
+
+use std::{
+    fmt,
+    io::{self, Write},
+    net::SocketAddr,
+};
+
+use axum::{Router, middleware::from_fn_with_state};
+use plimsoll::Limiter;
+use plimsoll_control::{
+    Offenders, Overrides, Registry,
+    admin::{self, Activity, AdminConfig},
+};
+use tokio::{task::JoinSet, time::sleep};
+use tonic::service::Routes;
+
+use crate::{
+    grpc,
+    health::Health,
+    http::{self, Api, require_full_access, with_fallbacks},
+    limits::Limits,
+    listen::{Listener, Phase, Phases},
+    metrics::Metrics,
+    random,
+    settings::{Address, Settings},
+    signals::Signals,
+};
+
+/// The keys of each policy that are counted by themselves.
+const OFFENDERS: usize = 1_000;
+
+/// An error that ends the service.
+pub type ServerError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The service, before it serves.
+///
+/// [`with_grpc`](Self::with_grpc) and [`with_http`](Self::with_http) add services that decide with the same
+/// [`limiter`](Self::limiter).
+pub struct Server {
+    settings: Settings,
+    limits: Limits,
+    limiter: Limiter,
+    overrides: Overrides,
+    activity: Activity,
+    api: Api,
+    metrics: Metrics,
+    health: Health,
+    phases: Phases,
+    grpc: Routes,
+    http: Router,
+}
+
+impl Server {
+    /// Reads the limits, and connects to the store. Other machines reach nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a file has a mistake, if the store cannot be reached, or if an address would be open
+    /// to other machines without tokens.
+    pub async fn new(settings: Settings) -> Result<Self, ServerError> {
+        validate(&settings)?;
+        // The recorder comes first, so that it receives all metrics.
+        let metrics = Metrics::install()?;
+        let limits = Limits::read(&settings)?;
+        let limiter = limits.connect().await?;
+        let overrides = limits.overrides(&limiter, &settings).await?;
+        let (overrides, offenders) = match settings.shows_keys {
+            true => (overrides.show_keys(), Offenders::new(OFFENDERS).show_keys()),
+            false => (overrides, Offenders::new(OFFENDERS)),
+        };
+        offenders.share(&overrides);
+        let activity = Activity::new(offenders);
+        let is_shared = limits.is_shared();
+        let (registry, decisions) = (limits.registry().clone(), activity.clone());
+        let api = Api::new(registry, limiter.clone(), decisions, is_shared, &settings)?;
+        if is_shared && settings.receipt_secret.is_none() {
+            tracing::warn!(
+                target: "plimsoll",
+                "receipts and slots are accepted by the instance that made them only: give all \
+                 instances one PLIMSOLL_RECEIPT_SECRET"
+            );
+        }
+        let phases = Phases::new();
+        let health = Health::new(phases.clone()).await;
+        let (grpc, http) = (health.routes(), Router::new());
+        Ok(Self {
+            settings,
+            limits,
+            limiter,
+            overrides,
+            activity,
+            api,
+            metrics,
+            health,
+            phases,
+            grpc,
+            http,
+        })
+    }
+
+    /// Returns the limiter that decides.
+    #[must_use]
+    pub fn limiter(&self) -> &Limiter {
+        &self.limiter
+    }
+
+    /// Returns the policies by name.
+    #[must_use]
+    pub fn registry(&self) -> &Registry {
+        self.limits.registry()
+    }
+
+    /// Returns the decisions that the admin page shows.
+    #[must_use]
+    pub fn activity(&self) -> &Activity {
+        &self.activity
+    }
+
+    /// Adds gRPC services, for clients that may use all policies.
+    #[must_use]
+    pub fn with_grpc(mut self, add: impl FnOnce(Routes) -> Routes) -> Self {
+        self.grpc = add(self.grpc);
+        self
+    }
+
+    /// Adds paths to the HTTP API and to the admin page, for clients that may use all policies.
+    #[must_use]
+    pub fn with_http(mut self, router: Router) -> Self {
+        self.http = self.http.merge(router);
+        self
+    }
+
+    /// Serves until a signal, and then ends: the service is not ready any more, requests in flight are answered,
+    /// and leased units are given back.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if an address is in use, or signals cannot be received.
+    pub async fn run(self) -> Result<(), ServerError> {
+        let mut signals = Signals::new()?;
+        self.limits.watch();
+        let bounds = self.settings.bounds;
+        let mut listeners = JoinSet::new();
+        let mut serve = |listener: Listener, router: Router| {
+            listeners.spawn(listener.serve(router, bounds, self.phases.clone()));
+        };
+        let http = bind("http", self.settings.http).await?;
+        let grpc = bind("grpc", self.settings.grpc).await?;
+        let admin = bind("admin", self.settings.admin).await?;
+        // The program that reads the addresses may ask for the health at once.
+        self.health.begin(Phase::Ready).await;
+        if let Some(listener) = http {
+            say(format_args!("http on http://{}", listener.address()));
+            serve(listener, self.http_router());
+        }
+        if let Some(listener) = grpc {
+            say(format_args!("grpc on {}", listener.address()));
+            serve(listener, grpc::router(self.grpc.clone(), self.settings.clients.clone()));
+        }
+        if let Some(listener) = admin {
+            say(format_args!("admin on http://{}/", listener.address()));
+            serve(listener, self.admin_router());
+        }
+
+        let is_interactive = signals.first().await;
+        tracing::info!(target: "plimsoll", "the service ends");
+        self.health.begin(Phase::Draining).await;
+        if !is_interactive {
+            tokio::select! {
+                () = sleep(bounds.drain) => {}
+                () = signals.next() => {}
+            }
+        }
+        self.health.begin(Phase::Closing).await;
+        tokio::select! {
+            () = async { while listeners.join_next().await.is_some() {} } => {}
+            () = signals.next() => tracing::warn!(target: "plimsoll", "a second signal: connections are cut"),
+        }
+        listeners.shutdown().await;
+        // Leased units go back to the store, so that other instances can use them. It waits 4 s at most.
+        if let Err(error) = self.limiter.close().await {
+            tracing::warn!(target: "plimsoll", "leased units are not given back: {error}");
+        }
+        tracing::info!(target: "plimsoll", "the service has ended");
+        Ok(())
+    }
+
+    fn http_router(&self) -> Router {
+        let internal = self.http.clone().merge(self.metrics.router());
+        let internal = internal.layer(from_fn_with_state(self.api.clone(), require_full_access));
+        let public = http::router(self.api.clone()).merge(self.health.router());
+        with_fallbacks(public.merge(internal))
+    }
+
+    /// Returns the routes of the admin listener. Its metrics and its health need no token, and contain no keys.
+    fn admin_router(&self) -> Router {
+        let mut access = self.settings.operators.clone();
+        if self.settings.is_admin_asked && !self.settings.has_operators {
+            let token = random::token();
+            say(format_args!("admin token {token}"));
+            access = access.write("operator", &token);
+        }
+        let config = AdminConfig::new(self.overrides.clone(), self.activity.clone(), access);
+        let config = config.config(self.limits.first());
+        let config = match &self.settings.instance {
+            Some(name) => config.instance(name),
+            None => config,
+        };
+        let guarded = self.http.clone();
+        let guarded = guarded.layer(from_fn_with_state(self.api.clone(), require_full_access));
+        admin::router(config)
+            .merge(self.health.router())
+            .merge(self.metrics.router())
+            .merge(guarded)
+    }
+}
+
+/// Reads the limits of the settings, and reports their mistakes. Nothing is connected or served.
+///
+/// # Errors
+///
+/// Returns an error if a file has a mistake, or a setting is not allowed.
+pub fn check(settings: &Settings) -> Result<String, ServerError> {
+    validate(settings)?;
+    let limits = Limits::read(settings)?;
+    let count = limits.registry().policies().len();
+    Ok(format!("the settings and the limits are valid: {count} policies"))
+}
+
+/// Returns an error if an address is open to other machines, and there are no tokens of clients.
+fn validate(settings: &Settings) -> Result<(), ServerError> {
+    if settings.is_unauthenticated || !settings.clients.is_empty() {
+        return Ok(());
+    }
+    for (name, address) in [("http", settings.http), ("grpc", settings.grpc)] {
+        if let Address::At(address) = address
+            && !address.ip().is_loopback()
+        {
+            let allowed = "a loopback address, tokens of clients (PLIMSOLL_TOKEN, or [[clients]] in the \
+                           settings file), or --unauthenticated";
+            return Err(format!(
+                "{name} is {address}, which other machines reach without a token, allowed is {allowed}"
+            )
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// Writes a line to standard output. Nothing depends on a reader.
+fn say(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stdout(), "{line}");
+}
+
+async fn bind(name: &'static str, address: Address) -> io::Result<Option<Listener>> {
+    let Address::At(address) = address else { return Ok(None) };
+    let named = |error: io::Error, address: SocketAddr| {
+        io::Error::new(error.kind(), format!("{name} cannot listen on {address}: {error}"))
+    };
+    Listener::bind(name, address).await.map(Some).map_err(|error| named(error, address))
+}

@@ -1,0 +1,61 @@
+//! The command line.
+
+use std::{env, path::PathBuf};
+
+use clap::Parser;
+
+use super::{Settings, SettingsError, options::Options, secrets::SECRETS};
+
+/// Rate limits as a service: an HTTP API, gRPC, and an admin page.
+#[derive(Parser)]
+#[command(name = "plimsoll-server", version, max_term_width = 100)]
+pub struct Flags {
+    /// Settings file, in TOML
+    #[arg(long, env = "PLIMSOLL_SETTINGS", value_name = "FILE")]
+    settings: Option<PathBuf>,
+    /// Read the settings and the limits, report mistakes, and exit
+    #[arg(long)]
+    check: bool,
+    /// Print the limits that are in force without `--config`, and exit
+    #[arg(long)]
+    print_default_config: bool,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// The work that a command line asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Serves until a signal.
+    Serve,
+    /// Validates the settings and the limits.
+    Check,
+    /// Prints the default limits.
+    PrintDefaultConfig,
+}
+
+impl Flags {
+    /// Returns the work that the flags ask for.
+    #[must_use]
+    pub fn action(&self) -> Action {
+        match (self.check, self.print_default_config) {
+            (_, true) => Action::PrintDefaultConfig,
+            (true, false) => Action::Check,
+            (false, false) => Action::Serve,
+        }
+    }
+
+    /// Reads the settings file, and returns the settings of flags, environment and file.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read, or a value is not allowed.
+    pub fn settings(self) -> Result<Settings, SettingsError> {
+        let mut options = self.options;
+        let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+        let [token, admin_token, receipt_secret] = SECRETS.map(variable);
+        (options.token, options.admin_token) = (token, admin_token);
+        options.receipt_secret = receipt_secret;
+        Settings::new(options, self.settings.as_deref())
+    }
+}

@@ -1,0 +1,16 @@
+//! The settings of the service, from flags, the environment and a file, in this order of precedence.
+
+mod bounds;
+mod flags;
+mod options;
+mod secrets;
+#[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
+mod settings;
+mod values;
+
+pub use self::{
+    bounds::Bounds,
+    flags::{Action, Flags},
+    settings::{RedisServers, Settings, SettingsError},
+    values::{Address, LogFormat},
+};

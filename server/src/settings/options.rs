@@ -1,0 +1,196 @@
+//! The settings as a person writes them: flags, environment variables and the settings file.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Deserialize;
+
+use super::values::{Address, Bytes, LogFormat, Time};
+
+/// The settings that flags, environment variables and the file have in common. A field that is `None` is not
+/// set there.
+#[derive(Clone, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Options {
+    /// Address of the HTTP API, or `off`. Port 0 takes a free one
+    #[arg(long, env = "PLIMSOLL_HTTP", value_name = "ADDRESS", help_heading = "Listeners")]
+    pub(super) http: Option<Address>,
+    /// Address of the gRPC services, or `off`
+    #[arg(long, env = "PLIMSOLL_GRPC", value_name = "ADDRESS", help_heading = "Listeners")]
+    pub(super) grpc: Option<Address>,
+    /// Address of the admin page, or `off`
+    #[arg(long, env = "PLIMSOLL_ADMIN", value_name = "ADDRESS", help_heading = "Listeners")]
+    pub(super) admin: Option<Address>,
+    /// Serve addresses that other machines reach, although there are no tokens of clients
+    #[arg(long, env = "PLIMSOLL_UNAUTHENTICATED", num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", value_name = "BOOL", help_heading = "Listeners")]
+    pub(super) unauthenticated: Option<bool>,
+
+    /// File with limits, or a folder of files. May be repeated
+    #[arg(
+        long,
+        env = "PLIMSOLL_CONFIG",
+        value_delimiter = ',',
+        value_name = "PATH",
+        help_heading = "Limits"
+    )]
+    pub(super) config: Option<Vec<PathBuf>>,
+    /// File of envoyproxy/ratelimit, or a folder of files. May be repeated
+    #[arg(
+        long,
+        env = "PLIMSOLL_ENVOY_CONFIG",
+        value_delimiter = ',',
+        value_name = "PATH",
+        help_heading = "Limits"
+    )]
+    pub(super) envoy_config: Option<Vec<PathBuf>>,
+    /// Decision while the store cannot answer: `local`, `allow` or `deny`
+    #[arg(long, env = "PLIMSOLL_ON_FAILURE", value_name = "ACTION", help_heading = "Limits")]
+    pub(super) on_failure: Option<super::values::Failure>,
+    /// Time for which a receipt can be used
+    #[arg(long, env = "PLIMSOLL_RECEIPT_LIFETIME", value_name = "TIME", help_heading = "Limits")]
+    pub(super) receipt_lifetime: Option<Time>,
+
+    /// URL of the Redis server that all instances share
+    #[arg(long, env = "PLIMSOLL_REDIS", value_name = "URL", help_heading = "Store")]
+    pub(super) redis: Option<String>,
+    /// URLs of some nodes of a Redis Cluster
+    #[arg(
+        long,
+        env = "PLIMSOLL_REDIS_CLUSTER",
+        value_delimiter = ',',
+        value_name = "URL",
+        help_heading = "Store"
+    )]
+    pub(super) redis_cluster: Option<Vec<String>>,
+    /// URLs of Redis Sentinels
+    #[arg(
+        long,
+        env = "PLIMSOLL_REDIS_SENTINELS",
+        value_delimiter = ',',
+        value_name = "URL",
+        help_heading = "Store"
+    )]
+    pub(super) redis_sentinels: Option<Vec<String>>,
+    /// Name of the primary that the sentinels watch
+    #[arg(long, env = "PLIMSOLL_REDIS_PRIMARY", value_name = "NAME", help_heading = "Store")]
+    pub(super) redis_primary: Option<String>,
+    /// Start without a connection to Redis, and connect in the background
+    #[arg(long, env = "PLIMSOLL_REDIS_LAZY", num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", value_name = "BOOL", help_heading = "Store")]
+    pub(super) redis_lazy: Option<bool>,
+    /// URL of the Redis server of overrides, with a cluster, sentinels or regions
+    #[arg(long, env = "PLIMSOLL_OVERRIDES_REDIS", value_name = "URL", help_heading = "Store")]
+    pub(super) overrides_redis: Option<String>,
+
+    /// Most connections of a listener
+    #[arg(long, env = "PLIMSOLL_MAX_CONNECTIONS", value_name = "NUMBER", help_heading = "Bounds")]
+    pub(super) max_connections: Option<usize>,
+    /// Longest body of a request, such as `64KiB`
+    #[arg(long, env = "PLIMSOLL_MAX_BODY", value_name = "BYTES", help_heading = "Bounds")]
+    pub(super) max_body: Option<Bytes>,
+    /// Longest head of a request: its line and its headers
+    #[arg(long, env = "PLIMSOLL_MAX_HEAD", value_name = "BYTES", help_heading = "Bounds")]
+    pub(super) max_head: Option<Bytes>,
+    /// Time in which the head of a request must arrive
+    #[arg(long, env = "PLIMSOLL_HEAD_TIMEOUT", value_name = "TIME", help_heading = "Bounds")]
+    pub(super) head_timeout: Option<Time>,
+    /// Time in which a request must arrive and be answered
+    #[arg(long, env = "PLIMSOLL_REQUEST_TIMEOUT", value_name = "TIME", help_heading = "Bounds")]
+    pub(super) request_timeout: Option<Time>,
+    /// Time after which a connection without a request is closed
+    #[arg(long, env = "PLIMSOLL_IDLE_TIMEOUT", value_name = "TIME", help_heading = "Bounds")]
+    pub(super) idle_timeout: Option<Time>,
+    /// Time after SIGTERM in which the service is not ready, and still answers new requests
+    #[arg(long, env = "PLIMSOLL_DRAIN", value_name = "TIME", help_heading = "Bounds")]
+    pub(super) drain: Option<Time>,
+    /// Time after which a shutdown no longer waits for answers
+    #[arg(long, env = "PLIMSOLL_SHUTDOWN_TIMEOUT", value_name = "TIME", help_heading = "Bounds")]
+    pub(super) shutdown_timeout: Option<Time>,
+
+    /// Format of the log on standard error: `text` or `json`
+    #[arg(long, env = "PLIMSOLL_LOG_FORMAT", value_name = "FORMAT", help_heading = "Operation")]
+    pub(super) log_format: Option<LogFormat>,
+    /// Events of the log, such as `info` or `warn,plimsoll=debug`
+    #[arg(long, env = "PLIMSOLL_LOG", value_name = "FILTER", help_heading = "Operation")]
+    pub(super) log: Option<String>,
+    /// Name of this instance on the admin page
+    #[arg(long, env = "PLIMSOLL_INSTANCE", value_name = "NAME", help_heading = "Operation")]
+    pub(super) instance: Option<String>,
+    /// Show keys on the admin page as clients write them, instead of digests
+    #[arg(long, env = "PLIMSOLL_SHOW_KEYS", num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", value_name = "BOOL", help_heading = "Operation")]
+    pub(super) show_keys: Option<bool>,
+
+    /// Token of a client that may use all policies. It has no flag, because all users of a machine see flags.
+    #[arg(skip)]
+    pub(super) token: Option<String>,
+    /// Token of the operator of the admin page.
+    #[arg(skip)]
+    pub(super) admin_token: Option<String>,
+    /// Secret that signs receipts.
+    #[arg(skip)]
+    pub(super) receipt_secret: Option<String>,
+    /// Clients with a token each.
+    #[arg(skip)]
+    pub(super) clients: Vec<ClientOptions>,
+    /// Operators of the admin page.
+    #[arg(skip)]
+    pub(super) operators: Vec<OperatorOptions>,
+}
+
+/// A client in the settings file.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClientOptions {
+    pub(super) name: String,
+    pub(super) token: String,
+    pub(super) policies: Vec<String>,
+}
+
+/// An operator in the settings file.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OperatorOptions {
+    pub(super) name: String,
+    pub(super) token: String,
+    pub(super) role: RoleOption,
+}
+
+/// The rights of an operator.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RoleOption {
+    Read,
+    Write,
+}
+
+/// Sets the fields of `$upper` that are `None` to those of `$lower`.
+macro_rules! fill {
+    ($upper:ident, $lower:ident: $($field:ident),+ $(,)?) => {
+        $(if $upper.$field.is_none() { $upper.$field = $lower.$field; })+
+    };
+}
+
+impl Options {
+    /// Returns these options, and those of `lower` where these are not set.
+    pub(super) fn or(mut self, lower: Self) -> Self {
+        let names_servers =
+            self.redis.is_some() || self.redis_cluster.is_some() || self.redis_sentinels.is_some();
+        let mut lower = lower;
+        if names_servers {
+            // Another kind of servers replaces those of the file.
+            (lower.redis, lower.redis_cluster) = (None, None);
+            (lower.redis_sentinels, lower.redis_primary) = (None, None);
+        }
+        fill!(self, lower: http, grpc, admin, unauthenticated, config, envoy_config, on_failure);
+        fill!(self, lower: receipt_lifetime, redis, redis_cluster, redis_sentinels, redis_primary);
+        fill!(self, lower: redis_lazy, overrides_redis, max_connections, max_body, max_head);
+        fill!(self, lower: head_timeout, request_timeout, idle_timeout, drain, shutdown_timeout);
+        fill!(self, lower: log_format, log, instance, show_keys);
+        fill!(self, lower: token, admin_token, receipt_secret);
+        self.clients.extend(lower.clients);
+        self.operators.extend(lower.operators);
+        self
+    }
+}

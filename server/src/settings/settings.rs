@@ -1,0 +1,237 @@
+//! The settings in force, with all defaults.
+
+use std::{
+    fmt, fs,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use plimsoll::OnFailure;
+use plimsoll_control::admin::Access;
+
+use super::{
+    Address, Bounds, LogFormat,
+    bounds::DAY,
+    options::{Options, RoleOption},
+    secrets::resolve,
+    values::Failure,
+};
+use crate::access::{Client, Clients};
+
+/// The settings of the service.
+pub struct Settings {
+    /// The address of the HTTP API.
+    pub http: Address,
+    /// The address of the gRPC services.
+    pub grpc: Address,
+    /// The address of the admin page.
+    pub admin: Address,
+    /// True if the settings name the address of the admin page. Then a random token is printed if there is none.
+    pub is_admin_asked: bool,
+    /// True if addresses that other machines reach are served without tokens of clients.
+    pub is_unauthenticated: bool,
+    /// The files and folders with limits.
+    pub configs: Vec<PathBuf>,
+    /// The files and folders of envoyproxy/ratelimit.
+    pub envoy_configs: Vec<PathBuf>,
+    /// The decision on charges that do not say it, while the store cannot answer.
+    pub on_failure: OnFailure,
+    /// The time for which a receipt can be used.
+    pub receipt_lifetime: Duration,
+    /// The secret that signs receipts, or `None` for a random one.
+    pub receipt_secret: Option<String>,
+    /// The Redis that all instances share, instead of that of a file.
+    pub redis: Option<RedisServers>,
+    /// True if the service starts without a connection to Redis. `None` is as the file says.
+    pub is_redis_lazy: Option<bool>,
+    /// The URL of the Redis server of overrides, instead of that of the budgets.
+    pub overrides_redis: Option<String>,
+    /// The bounds of what clients can send and hold.
+    pub bounds: Bounds,
+    /// The clients, or none if no token is needed.
+    pub clients: Clients,
+    /// The operators of the admin page.
+    pub operators: Access,
+    /// True if there is an operator.
+    pub has_operators: bool,
+    /// The format of the log.
+    pub log_format: LogFormat,
+    /// The events of the log.
+    pub log: String,
+    /// The name of this instance.
+    pub instance: Option<String>,
+    /// True if operators see keys, and not digests.
+    pub shows_keys: bool,
+}
+
+/// The servers of Redis.
+#[derive(Clone, PartialEq, Eq)]
+pub enum RedisServers {
+    /// One server, by its URL.
+    Server(String),
+    /// A cluster, by the URLs of some nodes.
+    Cluster(Vec<String>),
+    /// The primary that sentinels watch.
+    Sentinels {
+        /// The URLs of the sentinels.
+        urls: Vec<String>,
+        /// The name of the primary.
+        primary: String,
+    },
+}
+
+/// The error of settings: the field, what it has, and what is allowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingsError(String);
+
+impl SettingsError {
+    pub(super) fn new(field: &str, found: impl fmt::Display, allowed: impl fmt::Display) -> Self {
+        Self(format!("{field} is {found}, allowed is {allowed}"))
+    }
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SettingsError {}
+
+impl Settings {
+    /// Returns the settings of these options, and of the file where they are not set.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read, or a value is not allowed.
+    pub(super) fn new(upper: Options, file: Option<&Path>) -> Result<Self, SettingsError> {
+        let options = match file {
+            Some(path) => upper.or(read(path)?),
+            None => upper,
+        };
+        let loopback = |port| Address::At(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let token_of =
+            |field, token: Option<&String>| token.map(|token| resolve(field, token)).transpose();
+        let lifetime = options.receipt_lifetime.map_or(Duration::from_secs(300), |it| it.0);
+        if !(Duration::from_secs(1)..=DAY).contains(&lifetime) {
+            return Err(SettingsError::new(
+                "receipt-lifetime",
+                format!("{lifetime:?}"),
+                "1s to 24h",
+            ));
+        }
+        let (operators, has_operators) = operators(&options)?;
+        Ok(Self {
+            http: options.http.unwrap_or(loopback(8_080)),
+            grpc: options.grpc.unwrap_or(loopback(8_081)),
+            admin: options.admin.unwrap_or(loopback(6_070)),
+            is_admin_asked: options.admin.is_some(),
+            is_unauthenticated: options.unauthenticated.unwrap_or(false),
+            on_failure: options.on_failure.map_or(OnFailure::Local, |Failure(action)| action),
+            receipt_lifetime: lifetime,
+            receipt_secret: token_of("receipt-secret", options.receipt_secret.as_ref())?,
+            redis: redis(&options)?,
+            is_redis_lazy: options.redis_lazy,
+            bounds: Bounds::new(&options)?,
+            clients: clients(&options)?,
+            operators,
+            has_operators,
+            configs: options.config.unwrap_or_default(),
+            envoy_configs: options.envoy_config.unwrap_or_default(),
+            overrides_redis: options.overrides_redis,
+            log_format: options.log_format.unwrap_or_default(),
+            log: options.log.unwrap_or_else(|| "info".to_owned()),
+            instance: options.instance,
+            shows_keys: options.show_keys.unwrap_or(false),
+        })
+    }
+}
+
+/// Reads the settings file. Its paths are relative to its folder.
+fn read(path: &Path) -> Result<Options, SettingsError> {
+    let name = path.display();
+    let text = fs::read_to_string(path)
+        .map_err(|error| SettingsError(format!("the settings {name} cannot be read: {error}")))?;
+    let mut options: Options = toml::from_str(&text).map_err(|error| {
+        // The whole text of the error shows the line, which may have a token.
+        let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+        SettingsError(format!("{name}:{line}: {}", error.message()))
+    })?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    for path in options.config.iter_mut().chain(&mut options.envoy_config).flatten() {
+        *path = folder.join(&path);
+    }
+    Ok(options)
+}
+
+fn redis(options: &Options) -> Result<Option<RedisServers>, SettingsError> {
+    let named = (&options.redis, &options.redis_cluster, &options.redis_sentinels);
+    Ok(Some(match (named, &options.redis_primary) {
+        ((None, None, None), None) => return Ok(None),
+        ((Some(url), None, None), None) => RedisServers::Server(url.clone()),
+        ((None, Some(nodes), None), None) => RedisServers::Cluster(nodes.clone()),
+        ((None, None, Some(urls)), Some(primary)) => {
+            RedisServers::Sentinels { urls: urls.clone(), primary: primary.clone() }
+        }
+        _ => {
+            let allowed = "one of redis, redis-cluster, and redis-sentinels with redis-primary";
+            return Err(SettingsError::new(
+                "redis",
+                "several kinds of servers, or a part of one",
+                allowed,
+            ));
+        }
+    }))
+}
+
+fn clients(options: &Options) -> Result<Clients, SettingsError> {
+    let mut clients = Clients::default();
+    let mut add = |client: Client, field: &str, token: &str| match clients.add(client, token) {
+        true => Ok(()),
+        false => {
+            let allowed = "a name and a token of its own for each client";
+            Err(SettingsError::new(field, "that of another client", allowed))
+        }
+    };
+    if let Some(token) = &options.token {
+        add(Client::new("token", ["*"]), "token", &resolve("token", token)?)?;
+    }
+    for client in &options.clients {
+        let field = format!("the token of the client {:?}", client.name);
+        if client.name.is_empty() || client.policies.is_empty() {
+            let allowed = "a name, and one policy or more; \"*\" stands for all policies";
+            return Err(SettingsError::new("clients", format!("{:?}", client.name), allowed));
+        }
+        let token = resolve(&field, &client.token)?;
+        add(Client::new(&client.name, &client.policies), &field, &token)?;
+    }
+    Ok(clients)
+}
+
+fn operators(options: &Options) -> Result<(Access, bool), SettingsError> {
+    let mut access = Access::tokens();
+    if let Some(token) = &options.admin_token {
+        access = access.write("operator", &resolve("admin-token", token)?);
+    }
+    for operator in &options.operators {
+        let field = format!("the token of the operator {:?}", operator.name);
+        let token = resolve(&field, &operator.token)?;
+        access = match operator.role {
+            RoleOption::Read => access.read(&operator.name, &token),
+            RoleOption::Write => access.write(&operator.name, &token),
+        };
+    }
+    Ok((access, options.admin_token.is_some() || !options.operators.is_empty()))
+}
+
+/// Prints no password.
+impl fmt::Debug for RedisServers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Server(_) => "Server",
+            Self::Cluster(_) => "Cluster",
+            Self::Sentinels { .. } => "Sentinels",
+        })
+    }
+}

@@ -1,0 +1,153 @@
+//! The values of settings: addresses, times, sizes and choices.
+
+use std::{
+    fmt,
+    net::{SocketAddr, ToSocketAddrs},
+    str::FromStr,
+    time::Duration,
+};
+
+use plimsoll::OnFailure;
+use serde::{Deserialize, Deserializer, de::Error};
+
+/// The address of a listener, or that there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Address {
+    /// The listener is not opened.
+    Off,
+    /// The listener is opened here.
+    At(SocketAddr),
+}
+
+/// A time, such as `500ms`, `10s` or `5min`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Time(pub(super) Duration);
+
+/// A number of bytes, such as `4096`, `64KiB` or `1MiB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bytes(pub(super) usize);
+
+/// The format of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// A line of text for each event.
+    #[default]
+    Text,
+    /// A JSON object on a line for each event.
+    Json,
+}
+
+/// The decision on a charge while the store cannot answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Failure(pub(super) OnFailure);
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        let allowed = "an address such as 127.0.0.1:8080, [::1]:8080 or localhost:8080, or off";
+        let mut found =
+            text.to_socket_addrs().map_err(|_| format!("found {text:?}, allowed is {allowed}"))?;
+        found.next().map(Self::At).ok_or_else(|| format!("{text:?} has no address"))
+    }
+}
+
+impl FromStr for Time {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let time = humantime::parse_duration(text);
+        time.map(Self)
+            .map_err(|_| format!("found {text:?}, allowed is a time such as 500ms or 10s"))
+    }
+}
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(end);
+        let factor = match unit.trim() {
+            "" | "B" => Some(1),
+            "KiB" => Some(1_024),
+            "MiB" => Some(1_024 * 1_024),
+            _ => None,
+        };
+        let bytes = factor.zip(number.parse::<usize>().ok());
+        bytes
+            .and_then(|(factor, number)| number.checked_mul(factor))
+            .map(Self)
+            .ok_or_else(|| format!("found {text:?}, allowed is a size such as 4096, 64KiB or 1MiB"))
+    }
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(format!("found {text:?}, allowed is text or json")),
+        }
+    }
+}
+
+impl FromStr for Failure {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "local" => Ok(Self(OnFailure::Local)),
+            "allow" => Ok(Self(OnFailure::Allow)),
+            "deny" => Ok(Self(OnFailure::Deny)),
+            _ => Err(format!("found {text:?}, allowed is local, allow or deny")),
+        }
+    }
+}
+
+/// Implements `Deserialize` from a text.
+macro_rules! deserialize_by_text {
+    ($($type:ty),+) => {
+        $(impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                String::deserialize(from)?.parse().map_err(D::Error::custom)
+            }
+        })+
+    };
+}
+
+deserialize_by_text!(Address, Time, Bytes, LogFormat, Failure);
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::At(address) => address.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_value_says_what_is_allowed() {
+        let error = |text: &str| text.parse::<Bytes>().unwrap_err();
+        for text in ["", "KiB", "64KB", "-1", "99999999999999999999", "18446744073709551615MiB"] {
+            assert!(error(text).contains("64KiB"), "{text}");
+        }
+        assert_eq!("64KiB".parse(), Ok(Bytes(65_536)));
+        assert_eq!("10s".parse(), Ok(Time(Duration::from_secs(10))));
+        assert!("10".parse::<Time>().unwrap_err().contains("500ms"));
+        assert_eq!("off".parse(), Ok(Address::Off));
+        assert!("8080".parse::<Address>().unwrap_err().contains("127.0.0.1:8080"));
+        assert_eq!("deny".parse(), Ok(Failure(OnFailure::Deny)));
+        assert!("xml".parse::<LogFormat>().unwrap_err().contains("json"));
+    }
+}

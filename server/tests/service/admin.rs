@@ -1,0 +1,66 @@
+//! The admin listener: closed by default, with the page, its API, health and metrics.
+
+use std::time::Duration;
+
+use crate::support::{Reply, Service, send};
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+fn api(service: &Service, token: Option<&str>, path: &str) -> Reply {
+    let value = token.map(|token| format!("Bearer {token}"));
+    let headers: Vec<_> =
+        value.as_deref().map(|value| ("authorization", value)).into_iter().collect();
+    send(&service.admin, "GET", path, &headers, b"")
+}
+
+#[test]
+fn nobody_is_an_operator_by_default() {
+    let mut asked = Service::start(&[]);
+    let token = asked.next_line();
+    let token = token.strip_prefix("admin token ").expect("a token that was asked for");
+    assert_eq!(token.len(), 32);
+    assert_eq!(api(&asked, None, "/api/policies").status, 401);
+    assert_eq!(api(&asked, Some("0123456789abcdef0123456789abcdef"), "/api/policies").status, 401);
+    let policies = api(&asked, Some(token), "/api/policies");
+    assert_eq!((policies.status, &policies.json()[0]["name"]), (200, &"demo".into()));
+    let page = api(&asked, None, "/api/session");
+    assert!(matches!(page.status, 200 | 401), "{page:?}");
+    // Each process has a token of its own.
+    let other = Service::start(&[]);
+    assert_eq!(api(&other, Some(token), "/api/policies").status, 401);
+}
+
+#[test]
+fn the_token_of_the_settings_is_not_printed() {
+    let token = "token-of-the-operator-77";
+    let variables = [("PLIMSOLL_ADMIN_TOKEN", token)];
+    let mut service = Service::start_with(&["--instance", "one"], &variables);
+    assert_eq!(service.check("demo", "alice", 5).status, 200);
+    assert_eq!(service.check("demo", "alice", 1).status, 429);
+    assert_eq!(api(&service, Some(token), "/api/status").json()["instance"], "one");
+    // The keys of the HTTP API are found, and their denials are counted.
+    let key = api(&service, Some(token), "/api/keys?key=alice");
+    assert!(key.text().contains("\"remaining\":0"), "{}", key.text());
+    let offenders = api(&service, Some(token), "/api/offenders?policy=demo").text();
+    assert!(offenders.contains("\"#") && !offenders.contains("alice"), "{offenders}");
+    // A policy that is switched off admits everything, and says so.
+    let headers = [JSON, ("authorization", &*format!("Bearer {token}"))];
+    let body = br#"{"policy": "demo", "quota": "off", "reason": "a test"}"#;
+    let reply = send(&service.admin, "PUT", "/api/overrides", &headers, body);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let reply = service.check("demo", "alice", 1);
+    let outcome = reply.json()["charges"][0]["outcome"].clone();
+    assert_eq!((reply.status, outcome), (200, "switched_off".into()));
+    service.signal("INT");
+    let (status, rest) = service.wait(Duration::from_secs(10));
+    assert_eq!((status.code(), &*rest), (Some(0), ""));
+    assert!(!service.log().contains(token));
+}
+
+#[test]
+fn the_listener_has_health_and_metrics() {
+    let service = Service::start(&[]);
+    assert_eq!(send(&service.admin, "GET", "/healthcheck", &[], b"").text(), "OK\n");
+    let metrics = send(&service.admin, "GET", "/metrics", &[], b"").text();
+    assert!(metrics.contains("plimsoll_server_info{version="), "{metrics}");
+}

@@ -1,0 +1,18 @@
+//! The program as a client and an operator see it: it is started, asked and ended as in production.
+//!
+//! Each answer over HTTP is checked against the OpenAPI document (`support/openapi.rs`).
+
+mod admin;
+mod checks;
+mod grpc;
+mod hostile;
+mod outages;
+mod random;
+mod receipts;
+mod replicas;
+mod settings;
+mod shutdown;
+mod slots;
+mod slow;
+mod support;
+mod tokens;

@@ -1,0 +1,177 @@
+//! Flags, environment variables, the settings file, and what they print.
+
+use std::path::Path;
+
+use plimsoll_testing::servers::directory;
+
+use crate::support::{Service, program};
+
+fn output(arguments: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String, String) {
+    let output = program().args(arguments).envs(variables.iter().copied()).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_version_and_the_default_config_are_printed() {
+    let (code, out, _) = output(&["--version"], &[]);
+    assert_eq!(
+        (code, &*out),
+        (Some(0), concat!("plimsoll-server ", env!("CARGO_PKG_VERSION"), "\n"))
+    );
+    let (code, out, _) = output(&["--print-default-config"], &[]);
+    assert_eq!(code, Some(0));
+    let folder = directory();
+    let file = write(&folder, "limits.toml", &out);
+    let (code, out, _) = output(&["--check", "--config", &file], &[]);
+    assert_eq!((code, &*out), (Some(0), "the settings and the limits are valid: 1 policies\n"));
+}
+
+#[test]
+fn a_check_finds_the_mistake_and_its_line() {
+    let folder = directory();
+    let file = write(&folder, "limits.toml", "[policies]\napi = \"100/fortnight\"\n");
+    let (code, out, error) = output(&["--check", "--config", &file], &[]);
+    assert_eq!((code, &*out), (Some(1), ""));
+    assert!(error.starts_with("error: ") && error.contains("limits.toml:2:7"), "{error}");
+    for (arguments, expected) in [
+        (&["--check", "--config", "/nowhere/limits.toml"][..], "/nowhere/limits.toml"),
+        (&["--check", "--settings", "/nowhere/settings.toml"], "/nowhere/settings.toml"),
+        (&["--check", "--max-body", "1"], "max-body is 1, allowed is 1024 to 16MiB"),
+        (&["--check", "--receipt-lifetime", "25h"], "allowed is 1s to 24h"),
+        (&["--check", "--http", "0.0.0.0:8080"], "--unauthenticated"),
+        (&["--check", "--grpc", "[::]:8081"], "--unauthenticated"),
+        (&["--check", "--redis-primary", "main"], "redis-sentinels with redis-primary"),
+        (&["--check", "--htpt", "x"], "--http"),
+        (&["--check", "--log-format", "xml"], "allowed is text or json"),
+    ] {
+        let (code, _, error) = output(arguments, &[]);
+        assert!(
+            code.is_some_and(|code| code > 0) && error.contains(expected),
+            "{arguments:?}: {error}"
+        );
+    }
+    let open = ["--check", "--http", "0.0.0.0:8080"];
+    assert_eq!(output(&[&open[..], &["--unauthenticated"]].concat(), &[]).0, Some(0));
+    assert_eq!(output(&open, &[("PLIMSOLL_TOKEN", "0123456789abcdef")]).0, Some(0));
+}
+
+#[test]
+fn a_folder_has_files_in_all_formats() {
+    let folder = directory();
+    write(&folder, "a.toml", "policies.a = '1/s'");
+    write(&folder, "b.yaml", "policies: {b: 1/s}");
+    write(&folder, "c.json", "{\"policies\": {\"c\": \"1/s\"}}");
+    write(&folder, "notes.txt", "no limits");
+    write(&folder, ".hidden.toml", "no limits");
+    let path = folder.to_str().unwrap();
+    let (_, out, error) = output(&["--check", "--config", path], &[]);
+    assert!(out.contains("3 policies"), "{out}{error}");
+    let service = Service::start(&["--config", path]);
+    for policy in ["a", "b", "c"] {
+        assert_eq!(service.check(policy, "alice", 1).status, 200, "{policy}");
+    }
+    // A name is one policy.
+    write(&folder, "d.toml", "policies.a = '2/s'");
+    let (code, _, error) = output(&["--check", "--config", path], &[]);
+    assert!(code == Some(1) && error.contains("\"a\" is registered with 1/s"), "{error}");
+    let (_, _, error) = output(&["--check", "--config", "/proc/self/fdinfo"], &[]);
+    assert!(error.contains("has no .toml"), "{error}");
+}
+
+#[test]
+fn flags_are_before_variables_and_both_before_the_file() {
+    let folder = directory();
+    let settings = write(
+        &folder,
+        "settings.toml",
+        "max-body = '1KiB'\nreceipt-lifetime = '1h'\nhttp = 'off'\nconfig = ['limits.toml']",
+    );
+    write(&folder, "limits.toml", "policies.api = '5/s'");
+    let long = "x".repeat(3_000);
+    let body = format!("{{\"charges\":[{{\"policy\":\"api\",\"key\":\"a\"}}], \"x\": \"{long}\"}}");
+    let expires = |service: &Service| {
+        let body = "{\"charges\":[{\"policy\":\"api\",\"key\":\"a\"}]}";
+        service.post("/v1/reserve", body).json()["expires_in"].as_f64().unwrap()
+    };
+    let of_file = Service::start(&["--settings", &settings]);
+    assert_eq!((of_file.post("/v1/check", &body).status, expires(&of_file)), (413, 3_600.0));
+    let variables = [
+        ("PLIMSOLL_SETTINGS", &*settings),
+        ("PLIMSOLL_MAX_BODY", "4KiB"),
+        ("PLIMSOLL_RECEIPT_LIFETIME", "2h"),
+    ];
+    let of_variables = Service::start_with(&[], &variables);
+    assert_eq!(
+        (of_variables.post("/v1/check", &body).status, expires(&of_variables)),
+        (422, 7_200.0)
+    );
+    let of_flags = Service::start_with(&["--receipt-lifetime", "30min"], &variables);
+    assert_eq!((of_flags.post("/v1/check", &body).status, expires(&of_flags)), (422, 1_800.0));
+}
+
+#[test]
+fn secrets_are_checked_and_not_printed() {
+    let folder = directory();
+    let client =
+        |token: &str| format!("[[clients]]\nname = 'a'\ntoken = '{token}'\npolicies = ['*']\n");
+    for (settings, expected) in [
+        (client("short-secret"), "16 to 1024 printable"),
+        (client("with a space in the secret"), "16 to 1024 printable"),
+        (client("${NOT_SET_ANYWHERE}"), "not set"),
+        (client("a-long-secret-00").repeat(2), "another client"),
+        (
+            format!("{}tokn = 1\n", client("a-long-secret-00")),
+            "settings.toml:5: unknown field `tokn`",
+        ),
+        ("token = 'a-long-secret-00\n".to_owned(), "settings.toml:1"),
+        (
+            "[[clients]]\nname = 'a'\ntoken = 'a-long-secret-00'\npolicies = []\n".to_owned(),
+            "one policy or more",
+        ),
+    ] {
+        let file = write(&folder, "settings.toml", &settings);
+        let (code, _, error) = output(&["--check", "--settings", &file], &[]);
+        assert!(code == Some(1) && error.contains(expected), "{settings}: {error}");
+        assert!(!error.contains("secret-00") && !error.contains("short-secret"), "{error}");
+    }
+    for variable in ["PLIMSOLL_TOKEN", "PLIMSOLL_ADMIN_TOKEN", "PLIMSOLL_RECEIPT_SECRET"] {
+        let (code, _, error) = output(&["--check"], &[(variable, "short-secret")]);
+        assert!(
+            code == Some(1) && error.contains("16 to 1024") && !error.contains("short-secret"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn the_page_lists_each_setting() {
+    let page = include_str!("../../README.md");
+    let (_, help, _) = output(&["--help"], &[]);
+    let mut count = 0;
+    for line in help.lines().map(str::trim).filter(|line| line.starts_with("--")) {
+        let flag = line.split([' ', '[']).next().unwrap();
+        let Some(variable) = line.split("[env: ").nth(1).and_then(|it| it.split('=').next()) else {
+            continue;
+        };
+        let row = page.lines().find(|row| is_row_of(row, flag));
+        let row = row.unwrap_or_else(|| panic!("no row for {flag}"));
+        assert!(row.contains(&format!("`{variable}`")), "{row}");
+        count += 1;
+    }
+    assert!(count > 20, "{help}");
+    for variable in ["PLIMSOLL_TOKEN", "PLIMSOLL_ADMIN_TOKEN", "PLIMSOLL_RECEIPT_SECRET"] {
+        assert!(page.contains(&format!("| `{variable}`")), "no row for {variable}");
+    }
+}
+
+fn is_row_of(row: &str, flag: &str) -> bool {
+    let rest = row.strip_prefix("| `").and_then(|row| row.strip_prefix(flag));
+    rest.is_some_and(|rest| rest.starts_with(['`', ' ']))
+}

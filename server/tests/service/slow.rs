@@ -1,0 +1,119 @@
+//! Slow clients, and many of them. They cannot keep others from an answer.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use crate::support::{Service, exchange};
+
+const REQUEST: &[u8] = b"GET /healthcheck HTTP/1.1\r\nhost: x\r\n\r\n";
+
+/// Returns the time until the service closes a connection, while `feed` sends to it.
+fn closed_after(stream: &mut TcpStream, mut feed: impl FnMut(&mut TcpStream)) -> Duration {
+    let start = Instant::now();
+    stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    loop {
+        assert!(start.elapsed() < Duration::from_secs(20), "it stays open");
+        feed(stream);
+        match stream.read(&mut [0; 1_024]) {
+            Ok(0) => return start.elapsed(),
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => return start.elapsed(),
+        }
+    }
+}
+
+#[test]
+fn a_head_that_comes_byte_by_byte_is_not_awaited() {
+    let service = Service::start(&["--head-timeout", "500ms", "--idle-timeout", "10s"]);
+    let dribble = |stream: &mut TcpStream| drop(stream.write_all(b"x"));
+    let mut fresh = TcpStream::connect(&service.http).unwrap();
+    fresh.write_all(b"GET / HTTP/1.1\r\nx: ").unwrap();
+    let time = closed_after(&mut fresh, dribble);
+    assert!((400..5_000).contains(&time.as_millis()), "{time:?}");
+    // Also after a request that was answered.
+    let mut used = TcpStream::connect(&service.http).unwrap();
+    assert_eq!(exchange(&mut used, REQUEST).unwrap().status, 200);
+    used.write_all(b"GET / HTTP/1.1\r\nx: ").unwrap();
+    let time = closed_after(&mut used, dribble);
+    assert!((400..6_000).contains(&time.as_millis()), "{time:?}");
+    // Headers of HTTP/2 that do not end.
+    let mut http2 = TcpStream::connect(&service.http).unwrap();
+    http2.write_all(b"PR").unwrap();
+    let time = closed_after(&mut http2, |_| {});
+    assert!(time.as_millis() < 6_000, "{time:?}");
+}
+
+#[test]
+fn a_body_that_comes_byte_by_byte_gets_an_answer_in_time() {
+    let service = Service::start(&["--request-timeout", "500ms"]);
+    let mut stream = TcpStream::connect(&service.http).unwrap();
+    let head = b"POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+                 content-length: 100\r\n\r\n{";
+    let start = Instant::now();
+    let reply = exchange(&mut stream, head).unwrap();
+    assert_eq!(reply.status, 408, "{}", reply.text());
+    crate::support::assert_described("POST", "/v1/check", &reply);
+    assert!((400..5_000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+    let time = closed_after(&mut stream, |_| {});
+    assert!(time < Duration::from_secs(10), "{time:?}");
+}
+
+#[test]
+fn a_connection_without_a_request_is_closed() {
+    let service = Service::start(&["--idle-timeout", "500ms"]);
+    let mut silent = TcpStream::connect(&service.http).unwrap();
+    let mut used = TcpStream::connect(&service.http).unwrap();
+    assert_eq!(exchange(&mut used, REQUEST).unwrap().status, 200);
+    // A connection that is used stays open, although it is older than the timeout.
+    let mut busy = TcpStream::connect(&service.http).unwrap();
+    for _ in 0..6 {
+        assert_eq!(exchange(&mut busy, REQUEST).unwrap().status, 200);
+        sleep(Duration::from_millis(150));
+    }
+    for stream in [&mut silent, &mut used] {
+        let time = closed_after(stream, |_| {});
+        assert!(time < Duration::from_secs(5), "{time:?}");
+    }
+}
+
+#[test]
+fn clients_that_hold_all_connections_lose_them() {
+    let service =
+        Service::start(&["--max-connections", "8", "--head-timeout", "1s", "--idle-timeout", "1s"]);
+    let mut held: Vec<_> = (0..8).map(|_| TcpStream::connect(&service.http).unwrap()).collect();
+    for stream in &mut held {
+        stream.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+    }
+    let mut more: Vec<_> = (0..8).map(|_| TcpStream::connect(&service.http).unwrap()).collect();
+    for stream in &mut more {
+        let _ = stream.write_all(b"GET / HTTP/1.1\r\n");
+    }
+    // The queue is served when the connections before it have been closed.
+    let start = Instant::now();
+    assert_eq!(service.check("demo", "alice", 1).status, 200);
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_client_that_reads_no_answers_is_cut_off() {
+    let service = Service::start(&["--idle-timeout", "500ms"]);
+    let mut stream = TcpStream::connect(&service.http).unwrap();
+    stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+    let request = b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n".repeat(100);
+    // Until the buffers of both sides are full.
+    while stream.write_all(&request).is_ok() {}
+    let start = Instant::now();
+    loop {
+        let metrics = service.get("/metrics").text();
+        if metrics.contains("plimsoll_server_connections{listener=\"http\"} 1") {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(15), "{metrics}");
+        sleep(Duration::from_millis(100));
+    }
+}
