@@ -12,7 +12,7 @@ use plimsoll::{Limiter, Policy};
 use plimsoll_testing::seed::Random;
 use tokio::{
     task::JoinSet,
-    time::{Instant, MissedTickBehavior, interval, sleep_until},
+    time::{Instant, interval},
 };
 
 /// Checks random keys in `tasks` tasks that do not pause. Returns the number of decisions in `time`.
@@ -61,8 +61,7 @@ pub(crate) async fn charge_each(limiter: &Limiter, policy: &Policy, keys: u64) {
 }
 
 /// Checks keys at `rate` a second for `time`, evenly through all limiters, each of which stands for a
-/// process. A check does not wait for the one before it. Returns the decisions that were made, and those
-/// that admitted.
+/// process. A check does not wait for the one before it. Returns the decisions, and those that admitted.
 pub(crate) async fn steady(
     limiters: &[Limiter],
     policy: &Policy,
@@ -70,38 +69,35 @@ pub(crate) async fn steady(
     time: Duration,
     key: impl Fn(&mut Random) -> u64 + Clone + Send + 'static,
 ) -> (u64, u64) {
-    let counts = Arc::new([const { AtomicU64::new(0) }; 2]);
-    let end = Instant::now() + time;
     let mut running = JoinSet::new();
     for (number, limiter) in limiters.iter().enumerate() {
         let (limiter, policy, key) = (limiter.clone(), policy.clone(), key.clone());
-        let (counts, rate) = (Arc::clone(&counts), rate / limiters.len() as f64);
+        let rate = rate / limiters.len() as f64;
         running.spawn(async move {
-            let mut random = Random(number as u64);
+            let (mut random, mut checks) = (Random(number as u64), JoinSet::new());
             let mut ticks = interval(Duration::from_millis(1));
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
             let begin = Instant::now();
-            let mut sent = 0;
-            while Instant::now() < end {
+            let total = (time.as_secs_f64() * rate) as u64;
+            let (mut sent, mut admitted) = (0, 0);
+            while sent < total {
                 ticks.tick().await;
                 let due = (begin.elapsed().as_secs_f64() * rate) as u64;
-                for _ in sent..due {
-                    let (limiter, policy, counts) =
-                        (limiter.clone(), policy.clone(), Arc::clone(&counts));
+                for _ in sent..due.min(total) {
+                    let (limiter, policy) = (limiter.clone(), policy.clone());
                     let key = key(&mut random);
-                    tokio::spawn(async move {
+                    checks.spawn(async move {
                         let decision = limiter.check(policy.charge(key, 1)).await;
-                        let is_allowed = decision.is_ok_and(|it| it.is_allowed());
-                        counts[0].fetch_add(1, Relaxed);
-                        counts[1].fetch_add(u64::from(is_allowed), Relaxed);
+                        decision.is_ok_and(|it| it.is_allowed())
                     });
+                    sent += 1;
                 }
-                sent = sent.max(due);
+                while let Some(is_allowed) = checks.try_join_next() {
+                    admitted += u64::from(is_allowed.expect("no panic"));
+                }
             }
+            let rest = checks.join_all().await;
+            (sent, admitted + rest.into_iter().filter(|is_allowed| *is_allowed).count() as u64)
         });
     }
-    running.join_all().await;
-    // The last checks end.
-    sleep_until(end + Duration::from_millis(60)).await;
-    (counts[0].load(Relaxed), counts[1].load(Relaxed))
+    running.join_all().await.into_iter().fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1))
 }

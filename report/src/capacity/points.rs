@@ -36,7 +36,7 @@ const CLUSTER: Point = Point {
 /// Prints what the servers of each point measured in total.
 pub(crate) async fn print() {
     println!(
-        "point,quota,keys,rate,processes,nodes,round_trip_us,decisions,calls,redis_cpu_share,memory"
+        "point,quota,keys,rate,processes,nodes,round_trip_us,decisions,commands,redis_cpu_share,memory"
     );
     let server = Server::start();
     run(&SERVER, std::slice::from_ref(&server), RedisConfig::url(server.url())).await;
@@ -61,20 +61,22 @@ async fn run(point: &Point, servers: &[Server], config: RedisConfig) {
     let filled = memory() - before;
     let trip = round_trip(&limiters[0], &policy).await;
     let counts = || servers.iter().map(Counts::of).collect::<Vec<_>>();
-    let (before, keys) = (counts(), point.keys);
+    let (before, keys, begin) = (counts(), point.keys, Instant::now());
     let key = move |random: &mut Random| random.below(keys);
     let (decisions, _) = steady(&limiters, &policy, point.rate, TIME, key).await;
+    let seconds = begin.elapsed().as_secs_f64();
     let used = counts().into_iter().zip(before).map(|(after, before)| after.since(before));
     let (cpu, calls) = used.fold((0.0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
     println!(
-        "{},{},{},{},{PROCESSES},{},{:.0},{decisions},{calls},{:.4},{filled}",
+        "{},{},{},{},{PROCESSES},{},{:.0},{decisions},{:.0},{:.4},{filled}",
         point.name,
         point.quota,
         point.keys,
-        decisions as f64 / TIME.as_secs_f64(),
+        decisions as f64 / seconds,
         servers.len(),
         trip.as_secs_f64() * 1e6,
-        cpu / 1e6 / TIME.as_secs_f64(),
+        calls as f64 / seconds,
+        cpu / 1e6 / seconds,
     );
 }
 

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use plimsoll::{Limiter, Policy, RedisStore};
 use plimsoll_testing::servers::Server;
+use tokio::time::Instant;
 
 use crate::{load::steady, redis_info::Counts};
 
 const PROCESSES: usize = 4;
+const TIME: Duration = Duration::from_secs(3);
 const RATE: f64 = 8_000.0;
 const HOT_KEYS: u64 = 10;
 const COLD_KEYS: u64 = 100_000;
@@ -36,14 +38,14 @@ pub(crate) async fn print() {
             };
             // The processes learn which keys are hot.
             steady(&limiters, &policy, RATE, Duration::from_millis(1_500), key).await;
-            let (before, time) = (Counts::of(&server), Duration::from_secs(3));
-            let (decisions, admitted) = steady(&limiters, &policy, RATE, time, key).await;
+            let (before, begin) = (Counts::of(&server), Instant::now());
+            let (decisions, admitted) = steady(&limiters, &policy, RATE, TIME, key).await;
             let (cpu, calls) = Counts::of(&server).since(before);
             println!(
-                "{},{},{},{decisions},{admitted},{calls},{cpu:.0}",
+                "{},{},{:.2},{decisions},{admitted},{calls},{cpu:.0}",
                 share as f64 / 1_000.0,
                 if lease.is_empty() { "none" } else { "500ms" },
-                time.as_secs(),
+                begin.elapsed().as_secs_f64(),
             );
             for limiter in limiters {
                 limiter.close().await.expect("it ends");

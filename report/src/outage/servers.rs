@@ -22,15 +22,17 @@ pub(crate) const LIMIT: u32 = 50;
 pub(crate) const HEADER: &str = "x-api-key";
 
 /// The names of the limiters, in the order of [`start`].
-pub(crate) const NAMES: [&str; 3] = ["plimsoll", "tower-rate-tier", "tower-rate-limit-redis"];
+pub(crate) const NAMES: [&str; 4] =
+    ["plimsoll", "tower-rate-tier", "tower-rate-limit-redis", "no limiter"];
 
 fn app() -> Router {
     Router::new().route("/", get(|| async { "hello" }))
 }
 
-/// Starts the three servers over one Redis.
-pub(crate) async fn start(url: &str) -> [SocketAddr; 3] {
-    [serve(ours(url).await).await, serve(tier(url).await).await, serve(plain(url).await).await]
+/// Starts the servers over one Redis, and a control, whose waits are those of the machine.
+pub(crate) async fn start(url: &str) -> [SocketAddr; 4] {
+    let [ours, tier, plain] = [ours(url).await, tier(url).await, plain(url).await];
+    [serve(ours).await, serve(tier).await, serve(plain).await, serve(app()).await]
 }
 
 /// Returns an application with the defaults of this crate.
