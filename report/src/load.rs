@@ -8,12 +8,24 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Limiter, Policy};
+use plimsoll::{Limiter, Policy, RedisConfig, RedisStore, Resilience};
 use plimsoll_testing::seed::Random;
 use tokio::{
     task::JoinSet,
     time::{Instant, interval},
 };
+
+/// Connects to a server whose replies are waited for also on a busy machine, without any other stage.
+pub(crate) async fn patient(url: &str) -> RedisStore {
+    let patience = Duration::from_secs(30);
+    let config = RedisConfig::url(url).connect_timeout(patience).response_timeout(patience);
+    RedisStore::connect_with(config).await.expect("a store")
+}
+
+/// Returns a limiter over [`patient`].
+pub(crate) async fn patient_limiter(url: &str) -> Limiter {
+    Limiter::with(patient(url).await, Resilience::none())
+}
 
 /// Checks random keys in `tasks` tasks that do not pause. Returns the number of decisions in `time`.
 pub(crate) async fn saturate(

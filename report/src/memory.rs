@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use plimsoll::{
-    Algorithm, Limiter, ManualClock, Policy, Quota, RedisConfig, RedisStore, Resilience,
-};
+use plimsoll::{Algorithm, Limiter, ManualClock, Policy, Quota, Resilience};
 use plimsoll_testing::{algorithms::with_parameters, servers::Server};
 use redis::Cmd;
 
-use crate::{load::charge_each, redis_info::used_memory};
+use crate::{
+    load::{charge_each, patient, patient_limiter},
+    redis_info::used_memory,
+};
 
 const LIMITS: [u64; 8] = [5, 10, 50, 100, 500, 1_000, 5_000, 10_000];
 const BUCKETS: u16 = 60;
@@ -81,10 +82,6 @@ fn short_name(quota: &Quota) -> &'static str {
     quota.algorithm().name()
 }
 
-async fn store(server: &Server) -> RedisStore {
-    RedisStore::connect_with(RedisConfig::url(server.url())).await.expect("a store")
-}
-
 /// Returns the bytes of all keys of the server by `MEMORY USAGE`.
 fn usage(server: &Server) -> u64 {
     let mut connection = server.client().get_connection().expect("a connection");
@@ -108,8 +105,10 @@ pub(crate) async fn print() {
     println!("table,structure,limit,bytes");
     let server = Server::start();
     let clock = ManualClock::at(1_700_000_000_000_000);
-    let limiter =
-        Limiter::with(store(&server).await.with_test_clock(clock.clone()), Resilience::none());
+    let limiter = Limiter::with(
+        patient(&server.url()).await.with_test_clock(clock.clone()),
+        Resilience::none(),
+    );
     for limit in LIMITS {
         for quota in quotas(limit) {
             server.ask::<()>("FLUSHALL");
@@ -132,7 +131,7 @@ pub(crate) async fn print() {
     drop(server);
     for quota in quotas(100) {
         let server = Server::start();
-        let limiter = Limiter::with(store(&server).await, Resilience::none());
+        let limiter = patient_limiter(&server.url()).await;
         let policy = Policy::new("limits", quota).expect("a valid name");
         let before = used_memory(&server);
         charge_each(&limiter, &policy, MANY).await;

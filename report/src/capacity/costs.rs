@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use plimsoll::{Algorithm, Limiter, Policy, Quota, RedisStore, Resilience};
+use plimsoll::{Algorithm, Policy, Quota};
 use plimsoll_testing::{algorithms::with_parameters, servers::Server};
 
-use crate::{load::saturate, redis_info::Counts};
+use crate::{
+    load::{patient_limiter, saturate},
+    redis_info::Counts,
+};
 
 /// The numbers of checks at a time. The more there are, the larger are the batches.
 const TASKS: [u64; 5] = [1, 4, 16, 64, 256];
@@ -13,7 +16,7 @@ const KEYS: u64 = 1_000;
 const TIME: Duration = Duration::from_millis(1_500);
 const ROUNDS: usize = 3;
 
-/// Prints a line for each round, and the mean time of a decision that is not shared with others.
+/// Prints a line for each round, each algorithm and each number of checks at a time.
 pub(crate) async fn print() {
     println!("algorithm,tasks,decisions,calls,redis_cpu_us,decisions_per_second");
     for round in 0..ROUNDS {
@@ -23,8 +26,7 @@ pub(crate) async fn print() {
             let quota = quota.with_algorithm(algorithm).expect("it fits");
             let policy = Policy::new("limits", quota).expect("a valid name");
             let server = Server::start();
-            let store = RedisStore::connect(&server.url()).await.expect("a store");
-            let limiter = Limiter::with(store, Resilience::none());
+            let limiter = patient_limiter(&server.url()).await;
             // The first round of a server has to load the script and to create the keys.
             saturate(&limiter, &policy, KEYS, 64, Duration::from_millis(300)).await;
             for tasks in TASKS {

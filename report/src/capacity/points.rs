@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Limiter, Policy, RedisConfig, RedisStore};
+use plimsoll::{Limiter, Policy, RedisConfig, RedisStore, Resilience};
 use plimsoll_testing::{
     seed::Random,
     servers::{Cluster, Server},
@@ -47,13 +47,12 @@ pub(crate) async fn print() {
 
 async fn run(point: &Point, servers: &[Server], config: RedisConfig) {
     let policy = Policy::new("limits", point.quota).expect("valid");
-    let connect = async || {
-        let settings = config.clone();
-        Limiter::new(RedisStore::connect_with(settings).await.expect("a store"))
-    };
+    let patience = Duration::from_secs(30);
+    let config = config.connect_timeout(patience).response_timeout(patience);
     let mut limiters = Vec::new();
     for _ in 0..PROCESSES {
-        limiters.push(connect().await);
+        let store = RedisStore::connect_with(config.clone()).await.expect("a store");
+        limiters.push(Limiter::with(store, Resilience::none()));
     }
     let memory = || servers.iter().map(used_memory).sum::<u64>();
     let before = memory();
