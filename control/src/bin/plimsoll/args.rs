@@ -5,6 +5,8 @@ use std::{env, path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll::Quota;
 
+use crate::plan::PlanArgs;
+
 /// Shows and changes the limits of a service, in its Redis or through its admin page.
 #[derive(Debug, Parser)]
 #[command(name = "plimsoll", version, max_term_width = 100)]
@@ -113,6 +115,8 @@ pub(crate) enum Command {
         /// The file, instead of --config.
         file: Option<PathBuf>,
     },
+    /// Compute the load and the memory of the Redis of a service. It needs neither.
+    Plan(PlanArgs),
     /// Show the policies and the keys that are limited, every two seconds.
     Watch {
         /// The time between two screens.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::{
     args::{By, Cli, Command, KeyOfPolicy, OverrideCommand},
     client::{Client, Failure},
-    output,
+    output, plan,
 };
 
 /// Runs a command, and prints what it has found or changed.
@@ -24,6 +24,11 @@ pub(crate) async fn run(cli: Cli, user: &str) -> Result<(), Failure> {
         let missing = "no file is named: plimsoll check-config FILE";
         let path = file.as_ref().or(cli.target.config.as_ref());
         return check_config(path.ok_or_else(|| Failure::new(missing))?, cli.json);
+    }
+    if let Command::Plan(args) = &cli.command {
+        let (value, text) = plan::run(args)?;
+        println!("{}", if cli.json { output::json(&value) } else { text });
+        return Ok(());
     }
     let mut client = Client::connect(&cli.target, user).await?;
     let client = &mut client;
@@ -66,7 +71,10 @@ pub(crate) async fn run(cli: Cli, user: &str) -> Result<(), Failure> {
             let text = output::audit(&entries);
             (entries, text)
         }
-        Command::CheckConfig { .. } | Command::Watch { .. } | Command::Completions { .. } => {
+        Command::CheckConfig { .. }
+        | Command::Watch { .. }
+        | Command::Completions { .. }
+        | Command::Plan(_) => {
             unreachable!("these need no connection, or were run above")
         }
     };

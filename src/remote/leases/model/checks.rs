@@ -279,6 +279,10 @@ impl Fleet<'_> {
         }
         let Process { life, quota, .. } = &self.processes[number];
         self.uses.push(Use { time, units });
+        if self.plan.faults.refunded == 0 {
+            // A large fleet has no memory for receipts that nothing reads.
+            return;
+        }
         self.receipts.push(UseReceipt { life: *life, quota: *quota, paid_by });
         if self.happens(self.plan.faults.refunded) {
             let pause = self.up_to_two_leases();

@@ -20,6 +20,7 @@ mod generator;
 mod leftovers;
 mod plan;
 mod process;
+mod report;
 mod shared;
 mod small_world;
 mod utilisation;

@@ -1,0 +1,127 @@
+"""The section on outages: the table of phases, and the pictures of waits and answers."""
+
+from common import milliseconds, names, read, table, whole
+from drawing import Panel, Picture
+
+TITLES = {
+    "killed": "Redis is killed",
+    "hung": "Redis hangs",
+    "slow": "Redis answers 200 ms late",
+    "failed over": "Redis fails over",
+}
+LIMITERS = ["plimsoll", "tower-rate-tier", "tower-rate-limit-redis"]
+BEGIN, END, LENGTH = 2.5, 6.5, 9.5
+
+
+def panels(picture, y_max, y_min=0):
+    """Returns a panel for each fault, in rows, and each limiter, in columns, with the time of the fault in grey."""
+    for row, fault in enumerate(TITLES):
+        top = 108 + 128 * row
+        for column, limiter in enumerate(LIMITERS):
+            panel = Panel(picture, 70 + 232 * column, top, 208, 84, LENGTH, y_max, 0, y_min)
+            picture.bars("pause", [(panel.x(BEGIN), top, panel.x(END) - panel.x(BEGIN), 84)])
+            if row == 0:
+                picture.text(panel.left, top - 28, limiter, "blue" if column == 0 else "")
+            if column == 0:
+                picture.text(panel.left, top - 8, TITLES[fault], "small")
+            yield fault, limiter, panel, row == len(TITLES) - 1, column == 0
+
+
+def frame(picture, panel, ticks, is_last, is_first):
+    bottom = panel.top + panel.height
+    for tick in ticks:
+        if tick > panel.y_min:
+            panel.horizontal(tick, "grid")
+        if is_first:
+            picture.text(panel.left - 8, panel.y(tick) + 4, f"{tick:,}", "small", "end")
+    for tick in range(0, 10, 2):
+        picture.add(f'<path class="axis" d="M{panel.x(tick)} {bottom}v4"/>')
+        if is_last:
+            picture.text(panel.x(tick), bottom + 18, str(tick), "small", "middle")
+    if is_last:
+        picture.text(panel.left + panel.width, bottom + 34, "seconds", "small", "end")
+    picture.add(f'<path class="axis" d="M{panel.left} {panel.top}v{panel.height}h{panel.width}"/>')
+
+
+def draw_waits(lines):
+    picture = Picture(760, 648, "Waits during an outage", "The longest wait of a request in each 100 ms, before, during and after four outages of Redis, for three limiters")
+    picture.text(24, 32, "Longest wait of a request in each 100 ms, in ms", "title")
+    picture.text(24, 52, "grey: the outage; dotted line: the same server without a limiter", "small")
+    for fault, limiter, panel, is_last, is_first in panels(picture, 3_000, 1):
+        frame(picture, panel, [1, 10, 100, 1_000], is_last, is_first)
+        for name, style in (("no limiter", "thin faint dotted"), (limiter, "thin blue" if is_first else "thin plain")):
+            rows = [row for row in lines if (row["fault"], row["limiter"]) == (fault, name)]
+            picture.line(style, [(panel.x(row["from_ms"] / 1e3 + 0.05), panel.y(row["longest_ms"])) for row in rows])
+    picture.save("waits")
+
+
+def draw_answers(lines):
+    picture = Picture(760, 648, "Answers during an outage", "Requests that are admitted, and those that end in an error, in each 100 ms, during four outages of Redis, for three limiters")
+    picture.text(24, 32, "Requests in each 100 ms: admitted (filled) and failed (outlined)", "title")
+    picture.text(24, 52, "grey: the outage; dashed: the limit of all keys; clients send 40", "small")
+    for fault, limiter, panel, is_last, is_first in panels(picture, 50):
+        frame(picture, panel, [0, 20, 40], is_last, is_first)
+        rows = [row for row in lines if (row["fault"], row["limiter"]) == (fault, limiter)]
+        width = panel.width / 95 - 0.5
+
+        def bars(style, low, high):
+            shown = [row for row in rows if high(row) > low(row)]
+            each = [(panel.x(row["from_ms"] / 1e3), panel.y(min(high(row), 50)), width, panel.y(low(row)) - panel.y(min(high(row), 50))) for row in shown]
+            if each:
+                picture.bars(style, each)
+
+        bars("blue", lambda row: 0, lambda row: row["admitted"])
+        bars("failed", lambda row: row["admitted"], lambda row: row["admitted"] + row["errors"])
+        panel.horizontal(20, "limit")
+    picture.save("answers")
+
+
+def write():
+    configuration, rows = read("outage")
+    lines = [row for row in rows if row["table"] == "timeline"]
+    phases = [row for row in rows if row["table"] == "phase"]
+    draw_waits(lines)
+    draw_answers(lines)
+
+    def cells(fault, limiter):
+        before, during, after = (row for row in phases if (row["fault"], row["limiter"]) == (fault, limiter))
+        waits = [f"{milliseconds(row['p50_ms'])}, {milliseconds(row['p999_ms'])}" for row in (before, during, after)]
+        if limiter == "no limiter":
+            return [*waits, "", "", ""]
+        return [*waits, f"{whole(during['admitted'])} of {whole(during['limit'])}", f"{whole(after['admitted'])} of {whole(after['limit'])}", whole(during["errors"] + after["errors"])]
+
+    figures = table(
+        ["outage, limiter", "before: p50, p99.9", "during", "after", "admitted during", "after", "errors"],
+        [[f"{fault}: {limiter}", *cells(fault, limiter)] for fault in names(phases, "fault") for limiter in names(phases, "limiter")],
+    )
+    return f"""# Outages
+
+{configuration}
+
+An axum server with each limiter runs over the same Redis, in the same run, beside one without a limiter, whose waits are
+those of the machine. Clients send 400 requests a second to each server, twice as many as 4 keys may spend: 50 a second
+each, with a burst of 50. Redis is broken for 4 s, and clients give up after 2 s. The ways in which it fails:
+
+- **killed**: the process is killed, and started again without data.
+- **hung**: the process is stopped, and goes on.
+- **slow**: each reply is 200 ms late.
+- **failed over**: the process is killed. After 1 s its replica is promoted, and the address of Redis leads there.
+
+The limiters, each as its own documentation shows: this crate with its defaults; tower-rate-tier 0.3 with its circuit
+breaker and a memory behind it; tower-rate-limit-redis 1.0 with a timeout of 300 ms. The last one answers 500 if Redis
+does not, unless it is told to admit.
+
+![The longest wait of a request in each 100 ms during four outages, for three limiters. Under plimsoll and
+tower-rate-tier, waits rise at the beginning of an outage and fall after it. Under tower-rate-limit-redis, each request
+waits for its timeout while Redis hangs or is slow.][picture/waits]
+
+![Requests that are admitted or fail in each 100 ms. Plimsoll and tower-rate-tier go on at the limit after one burst.
+tower-rate-limit-redis fails all requests while Redis is down, and does not recover from a killed server.][picture/answers]
+
+A limiter that decides by itself during an outage begins with a full bucket, and so may admit a burst of 200 more. Errors
+are responses with another status than 200 and 429, and requests without a response, during and after the outage:
+
+{figures}
+
+[Faults][page/faults] has the waits of this crate in eighty kinds of failure.
+"""

@@ -1,0 +1,115 @@
+//! Checks of a limiter: as many as possible, or at a steady rate.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use plimsoll::{Limiter, Policy, RedisConfig, RedisStore, Resilience};
+use plimsoll_testing::seed::Random;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, interval},
+};
+
+/// Connects to a server whose replies are waited for also on a busy machine, without any other stage.
+pub(crate) async fn patient(url: &str) -> RedisStore {
+    let patience = Duration::from_secs(30);
+    let config = RedisConfig::url(url).connect_timeout(patience).response_timeout(patience);
+    RedisStore::connect_with(config).await.expect("a store")
+}
+
+/// Returns a limiter over [`patient`].
+pub(crate) async fn patient_limiter(url: &str) -> Limiter {
+    Limiter::with(patient(url).await, Resilience::none())
+}
+
+/// Checks random keys in `tasks` tasks that do not pause. Returns the number of decisions in `time`.
+pub(crate) async fn saturate(
+    limiter: &Limiter,
+    policy: &Policy,
+    keys: u64,
+    tasks: u64,
+    time: Duration,
+) -> u64 {
+    let end = Instant::now() + time;
+    let mut running = JoinSet::new();
+    for task in 0..tasks {
+        let (limiter, policy) = (limiter.clone(), policy.clone());
+        running.spawn(async move {
+            let (mut random, mut decisions) = (Random(task), 0);
+            while Instant::now() < end {
+                let decision = limiter.check(policy.charge(random.below(keys), 1)).await;
+                let _ = decision.expect("the store answers");
+                decisions += 1;
+            }
+            decisions
+        });
+    }
+    running.join_all().await.into_iter().sum()
+}
+
+/// Charges one unit of each key, with 256 checks at a time.
+pub(crate) async fn charge_each(limiter: &Limiter, policy: &Policy, keys: u64) {
+    let next = Arc::new(AtomicU64::new(0));
+    let mut running = JoinSet::new();
+    for _ in 0..256 {
+        let (limiter, policy, next) = (limiter.clone(), policy.clone(), Arc::clone(&next));
+        running.spawn(async move {
+            loop {
+                let key = next.fetch_add(1, Relaxed);
+                if key >= keys {
+                    return;
+                }
+                let decision = limiter.check(policy.charge(key, 1)).await;
+                assert!(decision.expect("the store answers").is_allowed());
+            }
+        });
+    }
+    running.join_all().await;
+}
+
+/// Checks keys at `rate` a second for `time`, evenly through all limiters, each of which stands for a
+/// process. A check does not wait for the one before it. Returns the decisions, and those that admitted.
+pub(crate) async fn steady(
+    limiters: &[Limiter],
+    policy: &Policy,
+    rate: f64,
+    time: Duration,
+    key: impl Fn(&mut Random) -> u64 + Clone + Send + 'static,
+) -> (u64, u64) {
+    let mut running = JoinSet::new();
+    for (number, limiter) in limiters.iter().enumerate() {
+        let (limiter, policy, key) = (limiter.clone(), policy.clone(), key.clone());
+        let rate = rate / limiters.len() as f64;
+        running.spawn(async move {
+            let (mut random, mut checks) = (Random(number as u64), JoinSet::new());
+            let mut ticks = interval(Duration::from_millis(1));
+            let begin = Instant::now();
+            let total = (time.as_secs_f64() * rate) as u64;
+            let (mut sent, mut admitted) = (0, 0);
+            while sent < total {
+                ticks.tick().await;
+                let due = (begin.elapsed().as_secs_f64() * rate) as u64;
+                for _ in sent..due.min(total) {
+                    let (limiter, policy) = (limiter.clone(), policy.clone());
+                    let key = key(&mut random);
+                    checks.spawn(async move {
+                        let decision = limiter.check(policy.charge(key, 1)).await;
+                        decision.is_ok_and(|it| it.is_allowed())
+                    });
+                    sent += 1;
+                }
+                while let Some(is_allowed) = checks.try_join_next() {
+                    admitted += u64::from(is_allowed.expect("no panic"));
+                }
+            }
+            let rest = checks.join_all().await;
+            (sent, admitted + rest.into_iter().filter(|is_allowed| *is_allowed).count() as u64)
+        });
+    }
+    running.join_all().await.into_iter().fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1))
+}
