@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::{
     divided_line::{DividedLine, Part},
-    stores::{Lines, Stores, join, late, until},
+    stores::{Lines, Stores, combined, late, until},
 };
 use crate::{
     decision::{Receipt, ReceiptLine, Source, StoreReply},
@@ -76,7 +76,7 @@ impl Both {
         Self { lines, share, pool, limit, is_peek: false }
     }
 
-    /// Waits for both parts, and joins their replies.
+    /// Waits for both parts, and combines their replies.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl Both {
         for (reply, sent) in [(share, &self.share), (pool.flatten(), &self.pool)] {
             let Some(reply) = reply else { continue };
             time = time.or(Some(reply.time));
-            source = Some(join(source, reply.source));
+            source = Some(combined(source, reply.source));
             for (index, charge_reply) in sent.positions.iter().zip(reply.charges) {
                 self.lines[*index].record(sent.part, charge_reply, reply.source);
                 if charge_reply.units > 0 {

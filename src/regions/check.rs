@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::{
     divided_line::{DividedLine, Part},
-    stores::{Lines, Stores, join, late, until},
+    stores::{Lines, Stores, combined, late, until},
 };
 use crate::{
     clock::Timestamp,
@@ -159,7 +159,7 @@ impl DividedCheck {
             line.record(part, charge_reply, reply.source);
         }
         let source = if is_admitted { &mut self.paid } else { &mut self.denied };
-        *source = Some(join(*source, reply.source));
+        *source = Some(combined(*source, reply.source));
         if is_admitted {
             self.sources[part as usize] = reply.source;
             asked.iter().for_each(|index| self.lines[*index].decide(part));
@@ -190,7 +190,7 @@ impl DividedCheck {
 
     /// Admits the charges that wait for the pool, which has not answered.
     fn admit_waiting(&mut self) {
-        self.paid = Some(join(self.paid, Source::Region));
+        self.paid = Some(combined(self.paid, Source::Region));
         let waiting = self.lines.iter_mut().filter(|line| line.waits_for(Part::Pool));
         waiting.for_each(DividedLine::admit);
     }

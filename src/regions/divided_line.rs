@@ -166,7 +166,7 @@ impl DividedLine {
         (spent.units > 0).then_some((part, spent))
     }
 
-    /// Returns the reply to the charge, which joins those of its parts.
+    /// Returns the reply to the charge, which combines those of its parts.
     pub(super) fn reply(&self) -> ChargeReply {
         let verdict = self.verdict();
         let paid = match self.paid_by {

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::{
     divided_line::{DividedLine, Part},
-    stores::{Lines, Stores, join, late, until},
+    stores::{Lines, Stores, combined, late, until},
 };
 use crate::{
     clock::Timestamp,
@@ -104,7 +104,7 @@ impl Force {
         if part == Part::Share || self.source.is_none() {
             self.time = reply.time;
         }
-        self.source = Some(join(self.source, reply.source));
+        self.source = Some(combined(self.source, reply.source));
         let asked = self.lines.iter_mut().filter(|line| is_asked(line));
         for (line, charge_reply) in asked.zip(reply.charges) {
             line.record(part, charge_reply, reply.source);

@@ -10,7 +10,7 @@ use super::{
     check::DividedCheck,
     divided_line::Part,
     force::Force,
-    stores::{Stores, join, late},
+    stores::{Stores, combined, late},
 };
 use crate::{
     clock::Timestamp,
@@ -146,7 +146,7 @@ impl Regions {
                 let mut line = untouched;
                 if let Ok(reply) = reply {
                     decided.time = decided.time.max(reply.time);
-                    source = Some(join(source, reply.source));
+                    source = Some(combined(source, reply.source));
                     line = reply.charges.first().copied().unwrap_or(untouched);
                 }
                 decided.charges.insert(index, line);

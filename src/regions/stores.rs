@@ -112,7 +112,7 @@ pub(super) fn late() -> Error {
 
 /// Returns the source of a reply that two stores have made. Units of the fallback are refunded only if the
 /// source is the fallback.
-pub(super) fn join(first: Option<Source>, second: Source) -> Source {
+pub(super) fn combined(first: Option<Source>, second: Source) -> Source {
     match (first, second) {
         (Some(Source::Fallback), _) | (_, Source::Fallback) => Source::Fallback,
         (Some(first), _) if first != second => Source::Shared,

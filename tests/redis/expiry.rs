@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Algorithm, Limiter, RedisConfig, RedisStore, Resilience};
+use plimsoll::{Algorithm, Limiter, ManualClock, RedisConfig, RedisStore, Resilience};
 use plimsoll_testing::{policy, servers::Server};
 
 use crate::patient;
@@ -52,6 +52,25 @@ const EACH: [(&str, &str); Algorithm::EACH.len()] = [
     ("1000/2s token-bucket(1000)", "t2"),
     ("1000/2s fixed-window", "f2"),
 ];
+
+/// In the first window of all, the time of the last charge is no sign of an earlier one.
+#[tokio::test]
+async fn a_key_of_the_first_window_after_the_epoch_expires() {
+    let server = Server::start();
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+        .await
+        .expect("a store");
+    let clock = ManualClock::default();
+    clock.set(1);
+    let limiter = Limiter::with(store.with_test_clock(clock), Resilience::none());
+    for (quota, _) in EACH {
+        let policy = policy("p", quota);
+        let decision = limiter.check(policy.charge("alice", 1)).await.expect("a decision");
+        assert!(decision.is_allowed());
+    }
+    assert_eq!(server.keys().len(), EACH.len());
+    server.assert_all_keys_expire();
+}
 
 /// A blocked key lives as long as its block, or as its state if that is longer. When the block is
 /// lifted, it lives as long as its state.
