@@ -102,6 +102,11 @@ impl Receipt {
         Self::new(time, source, lines)
     }
 
+    /// Creates a receipt of many lines, which are not copied.
+    pub(crate) fn of_many(time: Timestamp, source: Source, lines: Vec<ReceiptLine>) -> Self {
+        Self { time, source, lines: lines.into() }
+    }
+
     /// Returns the store's time of the charge.
     #[must_use]
     pub fn time(&self) -> Timestamp {

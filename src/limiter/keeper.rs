@@ -1,5 +1,5 @@
 //! The keeper: the task that renews the permits that have reached half of their expiry. It ends when there is
-//! none.
+//! none in two rounds. So a service with few requests does not start it for each of them.
 //!
 //! A renewal charges the new unit, beyond the limit, and then releases the old one. So one unit too many is
 //! counted between the two requests, and never one too few.
@@ -69,15 +69,18 @@ impl Drop for Keeping {
     }
 }
 
-/// Renews permits until there is none, or until the limiter ends.
+/// Renews permits until there is none in two rounds, or until the limiter ends.
 async fn keep(mut keeping: Keeping) {
     let Some(wakes) = keeping.limiter().map(|it| Arc::clone(&it.permits.wakes_keeper)) else {
         return;
     };
+    let mut was_empty = false;
     while let Some(limiter) = keeping.limiter() {
         // Units may have been released before the limiter has seen a runtime.
         sender::start(&limiter);
-        let Some(due) = limiter.permits.begin_round() else {
+        let due = limiter.permits.begin_round();
+        let is_empty = due.is_none();
+        if is_empty && was_empty {
             // A permit that is added from here on starts another keeper. One that was added before is seen
             // now.
             limiter.permits.is_kept.store(false, Ordering::SeqCst);
@@ -85,9 +88,11 @@ async fn keep(mut keeping: Keeping) {
                 keeping.limiter = Weak::new();
                 return;
             }
+            was_empty = false;
             continue;
-        };
-        renew_all(&limiter, due).await;
+        }
+        was_empty = is_empty;
+        renew_all(&limiter, due.unwrap_or_default()).await;
         let interval = limiter.permits.interval();
         drop(limiter);
         let _ = timeout(interval, wakes.notified()).await;

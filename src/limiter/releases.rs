@@ -102,7 +102,8 @@ impl ReleaseQueue {
     pub(super) fn take(&self) -> Option<ReleaseBatch> {
         let now = Instant::now();
         let mut waiting = self.waiting.lock();
-        let (mut lines, mut expires_at) = (Vec::new(), now);
+        let most = waiting.lines.len().min(MAX_BATCH);
+        let (mut lines, mut expires_at) = (Vec::with_capacity(most), now);
         while lines.len() < MAX_BATCH
             && let Some(release) = waiting.lines.pop_front()
         {
@@ -113,10 +114,9 @@ impl ReleaseQueue {
         }
         waiting.sender_seen = (!lines.is_empty()).then_some(now);
         waiting.sender_seen?;
+        drop(waiting);
         self.in_flight.count.fetch_add(1, Ordering::SeqCst);
-        // The script releases the units of one key together.
-        lines.sort_by(|one, other| one.charge().key().cmp(other.charge().key()));
-        let receipt = Receipt::new(Timestamp::default(), Source::Shared, lines);
+        let receipt = Receipt::of_many(Timestamp::default(), Source::Shared, by_key(lines));
         Some(ReleaseBatch { receipt, expires_at, in_flight: Arc::clone(&self.in_flight) })
     }
 
@@ -146,6 +146,18 @@ impl ReleaseQueue {
             has_ended.await;
         }
     }
+}
+
+/// Orders lines by their keys, because the script releases the units of a key together. A line is moved only
+/// once, because it is large.
+fn by_key(lines: Vec<ReceiptLine>) -> Vec<ReceiptLine> {
+    if lines.is_sorted_by_key(|line| line.charge().key()) {
+        return lines;
+    }
+    let mut order: Vec<usize> = (0..lines.len()).collect();
+    order.sort_by_key(|index| lines[*index].charge().key());
+    let mut lines: Vec<_> = lines.into_iter().map(Some).collect();
+    order.into_iter().filter_map(|index| lines[index].take()).collect()
 }
 
 impl Waiting {
