@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 /// The time after which what should happen counts as missing.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The longest time of one script.
+const SCRIPT_TIMEOUT: Duration = Duration::from_secs(120);
+
 /// A browser with one tab. It is closed when it is dropped.
 pub(crate) struct Browser {
     driver: Child,
@@ -46,6 +49,8 @@ impl Browser {
         let capabilities = json!({ "capabilities": { "alwaysMatch": {
             "goog:chromeOptions": { "args": arguments },
             "goog:loggingPrefs": { "browser": "ALL" },
+            // axe-core takes long on a busy machine.
+            "timeouts": { "script": SCRIPT_TIMEOUT.as_millis() as u64 },
         }}});
         let session = browser.send("POST", "/session", &capabilities).expect("Chromium starts");
         browser.session = session["sessionId"].as_str().expect("a session").to_owned();
@@ -168,7 +173,7 @@ impl Browser {
     fn send(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
         let mut stream =
             TcpStream::connect(("127.0.0.1", self.port)).map_err(|it| it.to_string())?;
-        stream.set_read_timeout(Some(2 * PATIENCE)).map_err(|it| it.to_string())?;
+        stream.set_read_timeout(Some(SCRIPT_TIMEOUT + PATIENCE)).map_err(|it| it.to_string())?;
         let body = body.to_string();
         let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: localhost:{}\r\ncontent-type: application/json\r\n\

@@ -24,7 +24,7 @@ pub(in crate::admin) async fn status(State(shared): State<Shared>) -> Json<Value
 fn store(status: &Status) -> Value {
     json!({
         "breaker": status.breaker.map_or_else(
-            || no_data("the store is in this process: nothing can fail on the way to it"),
+            || no_data("there is no breaker: the store is in this process, or the breaker is off"),
             breaker,
         ),
         "open_breakers": status.open_breakers,

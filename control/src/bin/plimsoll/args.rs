@@ -1,6 +1,6 @@
 //! The arguments of the command line.
 
-use std::{env, path::PathBuf, time::Duration};
+use std::{env, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll::Quota;
@@ -217,18 +217,21 @@ pub(crate) struct Why {
 
 /// Reads the time for which a change is in force. The service counts it in seconds.
 fn time_of_change(text: &str) -> Result<Duration, String> {
-    time_within(text, Duration::from_secs(1), Duration::from_secs(400 * 86_400))
+    let times = Duration::from_secs(1)..=Duration::from_secs(400 * 86_400);
+    time_within(text, times, "1s to 400days, such as 10m, 2h or 1day")
 }
 
 /// Reads the time between two screens.
 fn time_of_watch(text: &str) -> Result<Duration, String> {
-    time_within(text, Duration::from_millis(100), Duration::from_secs(86_400))
+    let times = Duration::from_millis(100)..=Duration::from_secs(86_400);
+    time_within(text, times, "100ms to 1day, such as 2s")
 }
 
-fn time_within(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).ok().filter(|time| (least..=most).contains(time));
-    time.ok_or_else(|| {
-        let [least, most] = [least, most].map(humantime::format_duration);
-        format!("allowed is a time of {least} to {most}, such as 10m, 2h or 1day")
-    })
+fn time_within(
+    text: &str,
+    times: RangeInclusive<Duration>,
+    allowed: &str,
+) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).ok().filter(|time| times.contains(time));
+    time.ok_or_else(|| format!("allowed is a time of {allowed}"))
 }

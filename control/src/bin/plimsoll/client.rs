@@ -86,6 +86,11 @@ impl Client {
         Ok(Self::Local(Box::new(router(admin))))
     }
 
+    /// Returns whether this process reads the Redis of the service itself.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self, Self::Local(_))
+    }
+
     /// Returns the answer to a request without a body. `path` is relative to `/api/`.
     pub(crate) async fn get(&mut self, path: &str) -> Result<Value, Failure> {
         self.call(Method::GET, path, None).await

@@ -157,7 +157,9 @@ async fn screen(client: &mut Client, json: bool) -> Result<(), Failure> {
     // Clears the screen, and begins at its top.
     let clear = if stdout().is_terminal() { "\x1b[2J\x1b[H" } else { "" };
     let offenders = output::offenders(&offenders, By::Denied);
-    print(&format!("{clear}{}\n\n{offenders}", output::policies(&policies)))
+    // The processes of the service have the rates. This one decides nothing.
+    let note = client.is_local().then_some("No data because only --admin URL shows rates");
+    print(&format!("{clear}{}\n\n{offenders}", output::policies(&policies, note)))
 }
 
 /// Returns the keys that are denied or that spend most, of one policy or of all.

@@ -69,7 +69,7 @@ pub(crate) fn standings(standings: &Value) -> String {
 pub(crate) fn offenders(offenders: &Value, by: By) -> String {
     let head = ["policy", "key", "denied", "spent"];
     let table = table(head, rows(offenders), |row| {
-        [text(&row["policy"]), text(&row["key"]), text(&row["denied"]), text(&row["spent"])]
+        [text(&row["policy"]), key(&row["key"]), text(&row["denied"]), text(&row["spent"])]
     });
     let empty = match by {
         By::Denied => "no key is denied now, or the service does not report its keys",
@@ -78,10 +78,11 @@ pub(crate) fn offenders(offenders: &Value, by: By) -> String {
     or_else(table, offenders, empty)
 }
 
-pub(crate) fn policies(policies: &Value) -> String {
+/// Writes the policies. `note` says why there are no rates, instead of what the service says.
+pub(crate) fn policies(policies: &Value, note: Option<&str>) -> String {
     let head = ["policy", "quota", "from", "", "allowed/s", "denied/s"];
-    let mut causes: Vec<_> =
-        rows(policies).iter().filter_map(|row| row["no_data"].as_str()).map(printable).collect();
+    let said = rows(policies).iter().filter_map(|row| row["no_data"].as_str());
+    let mut causes: Vec<_> = said.map(|cause| printable(note.unwrap_or(cause))).collect();
     causes.dedup();
     let table = table(head, rows(policies), |row| {
         let state = if row["enabled"] == false { "switched off" } else { "" };
@@ -111,8 +112,9 @@ pub(crate) fn overrides(overrides: &Value) -> String {
     let table = table(head, rows(overrides), |row| {
         let kind = &row["kind"];
         let kind = if kind["quota"].is_null() { text(kind) } else { text(&kind["quota"]) };
-        let [policy, key, by, reason, version] =
-            ["policy", "key", "by", "reason", "version"].map(|field| text(&row[field]));
+        let [policy, by, reason, version] =
+            ["policy", "by", "reason", "version"].map(|field| text(&row[field]));
+        let key = if row["key"].is_null() { "all keys".to_owned() } else { key(&row["key"]) };
         [policy, key, kind, time(&row["until"]), by, reason, version]
     });
     or_else(table, overrides, "no override is in force")
@@ -124,6 +126,7 @@ pub(crate) fn audit(entries: &Value) -> String {
         ["time", "action", "policy", "key", "before", "after", "by", "reason"].map(|field| {
             match field {
                 "time" => time(&row[field]),
+                "key" => key(&row[field]),
                 "after" if row["until"].is_u64() => {
                     format!("{} until {}", text(&row[field]), time(&row["until"]))
                 }
@@ -178,6 +181,11 @@ fn text(value: &Value) -> String {
     }
 }
 
+/// Returns a key as it is shown. The empty key is not an empty cell.
+fn key(value: &Value) -> String {
+    if value == "" { "\"\"".to_owned() } else { text(value) }
+}
+
 /// Replaces control characters, and those that change the direction of a text: an attacker may have written a
 /// key, and a terminal obeys them.
 pub(crate) fn printable(text: &str) -> String {
@@ -214,6 +222,14 @@ mod tests {
         assert!(!text.contains(['\u{1b}', '\u{202e}', '\r']) && text.contains("[2Jx"), "{text}");
         let change = super::change(&json!({ "message": format!("{key} under demo: blocked") }));
         assert!(!change.contains(['\u{1b}', '\u{202e}', '\r', '\n']), "{change}");
+    }
+
+    #[test]
+    fn the_override_of_a_policy_is_not_taken_for_that_of_the_empty_key() {
+        let entry = |key: Option<&str>| json!([{ "policy": "demo", "key": key, "kind": "off" }]);
+        assert!(super::overrides(&entry(None)).contains("all keys"));
+        let of_key = super::overrides(&entry(Some("")));
+        assert!(of_key.contains("\"\"") && !of_key.contains("all keys"), "{of_key}");
     }
 
     #[test]
