@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use http::HeaderMap;
+use http::{HeaderMap, header::AUTHORIZATION};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
-use super::{Client, bearer};
+use super::Client;
 
 /// The clients of the service. Without any, no token is needed.
 ///
@@ -61,6 +61,16 @@ impl Clients {
     }
 }
 
+/// Returns the token of the header `Authorization: Bearer ..` (RFC 6750, section 2.1), if the request has
+/// exactly one.
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return None };
+    let (scheme, token) = value.as_bytes().split_at_checked(7)?;
+    let token = token.trim_ascii();
+    (scheme.eq_ignore_ascii_case(b"bearer ") && !token.is_empty()).then_some(token)
+}
+
 fn digest(token: &[u8]) -> [u8; 32] {
     Sha256::digest(token).into()
 }
@@ -74,7 +84,7 @@ impl fmt::Debug for Clients {
 
 #[cfg(test)]
 mod tests {
-    use http::header::AUTHORIZATION;
+    use http::HeaderValue;
 
     use super::*;
 
@@ -101,5 +111,23 @@ mod tests {
         }
         assert_eq!(clients.find(&HeaderMap::new()), Err(Denied::NoToken));
         assert!(!format!("{clients:?}").contains("token of"));
+    }
+
+    #[test]
+    fn only_one_bearer_token_is_a_token() {
+        let token = |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(AUTHORIZATION, HeaderValue::from_static(value));
+            }
+            bearer(&headers).map(<[u8]>::to_vec)
+        };
+        assert_eq!(token(&["Bearer secret"]).as_deref(), Some(&b"secret"[..]));
+        assert_eq!(token(&["bEARER  secret "]).as_deref(), Some(&b"secret"[..]));
+        for none in
+            [&[][..], &["Bearer "], &["Bearer"], &["Basic secret"], &["Bearer a", "Bearer b"]]
+        {
+            assert_eq!(token(none), None, "{none:?}");
+        }
     }
 }

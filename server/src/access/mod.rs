@@ -1,8 +1,7 @@
 //! The clients of the service: their tokens, and the policies that each may use.
 
-mod bearer;
 mod client;
 mod clients;
 
-pub(crate) use self::{bearer::bearer, clients::Denied};
+pub(crate) use self::clients::Denied;
 pub use self::{client::Client, clients::Clients};

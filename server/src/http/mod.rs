@@ -9,15 +9,16 @@ mod body;
 mod caller;
 mod charges;
 mod check;
-mod openapi;
 mod problem;
+mod receipt;
 mod reserve;
 mod reset;
-mod restore;
 mod router;
 mod slots;
 mod state;
-mod token;
 
 pub(crate) use self::{caller::require_full_access, router::with_fallbacks};
-pub use self::{openapi::DOCUMENT, router::router, state::Api};
+pub use self::{
+    router::{DOCUMENT, router},
+    state::Api,
+};

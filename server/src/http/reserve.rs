@@ -16,8 +16,7 @@ use super::{
     charges::ChargesBody,
     check::forbid_in_flight,
     problem::Problem,
-    restore::Opened,
-    token,
+    receipt::{self, Opened},
 };
 use crate::receipts::Kind;
 
@@ -40,7 +39,7 @@ pub(super) async fn reserve(
     };
     let validity = api.parts().receipts.lifetime();
     let receipt = allowed.into_receipt();
-    let text = token::issue(&api, Kind::Reservation, &client, validity, &receipt, |charge| {
+    let text = receipt::issue(&api, Kind::Reservation, &client, validity, &receipt, |charge| {
         lines.text_of(charge)
     });
     let token = Token { receipt: Some(text), slot: None, expires_in: validity.as_secs_f64() };

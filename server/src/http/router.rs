@@ -5,9 +5,12 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, header::CONTENT_TYPE};
 
-use super::{Api, check, openapi, problem::Problem, reserve, reset, slots};
+use super::{Api, check, problem::Problem, reserve, reset, slots};
+
+/// The OpenAPI 3.1 document of the API, as `GET /openapi.json` answers it.
+pub const DOCUMENT: &str = include_str!("../../openapi.json");
 
 /// Creates the routes of the HTTP API.
 pub fn router(api: Api) -> Router {
@@ -21,13 +24,17 @@ pub fn router(api: Api) -> Router {
         .route("/v1/slots/acquire", post(slots::acquire))
         .route("/v1/slots/renew", post(slots::renew))
         .route("/v1/slots/release", post(slots::release))
-        .route("/openapi.json", get(openapi::document))
+        .route("/openapi.json", get(document))
         .with_state(api)
 }
 
 /// Adds the answers to requests for other paths and methods than those of a router.
 pub(crate) fn with_fallbacks(router: Router) -> Router {
     router.fallback(not_found).method_not_allowed_fallback(method_not_allowed)
+}
+
+async fn document() -> Response {
+    ([(CONTENT_TYPE, "application/json")], DOCUMENT).into_response()
 }
 
 /// The path may have a key or a token in it, and is not repeated.

@@ -19,8 +19,7 @@ use super::{
     caller::Caller,
     charges::ChargesBody,
     problem::Problem,
-    restore::Opened,
-    token,
+    receipt::{self, Opened},
 };
 use crate::receipts::{Kind, ReceiptError};
 
@@ -54,8 +53,9 @@ pub(super) async fn acquire(
     };
     let receipt = in_flight(&allowed.into_receipt());
     let validity = validity(&receipt);
-    let text =
-        token::issue(&api, Kind::Slot, &client, validity, &receipt, |charge| lines.text_of(charge));
+    let text = receipt::issue(&api, Kind::Slot, &client, validity, &receipt, |charge| {
+        lines.text_of(charge)
+    });
     let token = Token { receipt: None, slot: Some(text), expires_in: validity.as_secs_f64() };
     Ok(answer::admitted(&api, &lines, &decision, Some(token)))
 }
@@ -81,7 +81,7 @@ pub(super) async fn renew(
     drop(limiter.hold(old).refund().await);
     let receipt = renewed.into_receipt();
     let validity = validity(&receipt);
-    let text = token::issue(&api, Kind::Slot, &client, validity, &receipt, |charge| {
+    let text = receipt::issue(&api, Kind::Slot, &client, validity, &receipt, |charge| {
         opened.text_of(charge)
     });
     let body = json!({ "slot": text, "expires_in": validity.as_secs_f64() });

@@ -1,6 +1,7 @@
 //! The program as a client and an operator see it: it is started, asked and ended as in production.
 //!
 //! Each answer over HTTP is checked against the OpenAPI document (`support/openapi.rs`).
+#![expect(clippy::disallowed_methods, reason = "the tests measure real time")]
 
 mod admin;
 mod checks;

@@ -27,6 +27,8 @@ impl Drop for Replicas {
 fn start(limits: &str, flags: &[&str]) -> Replicas {
     let (redis, folder) = (Server::start(), directory());
     let file = folder.join("limits.toml");
+    // A busy machine does not reach this deadline, so that Redis decides all checks.
+    let limits = format!("{limits}\nresilience = {{ deadline = '20s', breaker = 'off' }}\n");
     std::fs::write(&file, limits).unwrap();
     let url = redis.url();
     let flags = [&["--config", file.to_str().unwrap(), "--redis", &*url], flags].concat();
@@ -43,14 +45,7 @@ fn two_instances_admit_one_budget() {
             let (service, admitted) = (&replicas.services[task % 2], &admitted);
             scope.spawn(move || {
                 for _ in 0..60 {
-                    let status = loop {
-                        // On a busy machine a check can be late. It may have been charged then.
-                        let reply = service.check("api", "alice", 0);
-                        if reply.status != 503 {
-                            break service.check("api", "alice", 1).status;
-                        }
-                    };
-                    match status {
+                    match service.check("api", "alice", 1).status {
                         200 => drop(admitted.fetch_add(1, Ordering::Relaxed)),
                         429 => {}
                         other => panic!("status {other}"),

@@ -1,4 +1,6 @@
-//! A receipt that a client sends back.
+//! Receipts and slots as texts for clients, and what they send back.
+
+use std::time::Duration;
 
 use http::StatusCode;
 use plimsoll::{Charge, Error, Key, Policy, Receipt, store::Source};
@@ -8,6 +10,19 @@ use crate::{
     access::Client,
     receipts::{Content, Kind, ReceiptError},
 };
+
+/// Returns the text of a receipt. `text_of` returns the text of the key of a charge.
+pub(super) fn issue(
+    api: &Api,
+    kind: Kind,
+    client: &Client,
+    validity: Duration,
+    receipt: &Receipt,
+    text_of: impl Fn(&Charge<'static>) -> String,
+) -> String {
+    let receipts = &api.parts().receipts;
+    receipts.issue(kind, client.name(), validity, receipt, |line| text_of(line.charge()))
+}
 
 /// A receipt whose signature is right, with the policies and the keys of its lines.
 pub(super) struct Opened {
