@@ -4,6 +4,7 @@
 mod files;
 mod known;
 mod pages;
+mod report;
 
 use std::{
     collections::BTreeSet,
