@@ -37,6 +37,10 @@ pub mod migrating {}
 #[doc = include_str!("../docs/operations.md")]
 pub mod operations {}
 #[doc = include_str!("../docs/links.md")]
+#[doc = include_str!("../docs/pictures/links.md")]
+#[doc = include_str!("../docs/report.md")]
+pub mod report {}
+#[doc = include_str!("../docs/links.md")]
 #[doc = include_str!("../docs/resilience.md")]
 pub mod resilience {
     #[doc = include_str!("../docs/links.md")]

@@ -5,6 +5,7 @@ mod files;
 mod guarantees;
 mod known;
 mod pages;
+mod report;
 
 use std::{
     collections::BTreeSet,

@@ -119,7 +119,9 @@ fn settings(processes: u64) -> Vec<(&'static str, Setting)> {
 fn a_large_fleet_keeps_to_the_limit() {
     let given = std::env::var("PLIMSOLL_FLEET").ok().and_then(|text| text.parse().ok());
     if given.is_some() {
-        println!("\nfleet,name,processes,load,checks,admitted,calls,least,middle,most,fullest,bound");
+        println!(
+            "\nfleet,name,processes,load,checks,admitted,calls,least,middle,most,fullest,bound"
+        );
     }
     for (name, setting) in settings(given.unwrap_or(40)) {
         let figures = run(setting);
