@@ -7,6 +7,7 @@ mod limiter;
 mod permit;
 mod permit_table;
 mod queue;
+mod refund_units;
 mod releases;
 mod reservation;
 mod state;

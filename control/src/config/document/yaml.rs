@@ -13,7 +13,7 @@ use super::{Mistake, Node, node::Value};
 pub(super) fn parse(text: &str) -> Result<Node, Mistake> {
     // The words `yes`, `no`, `on` and `off` are texts, as in YAML 1.2.
     let options = options! {
-        budget: budget! { max_depth: 2 * Node::MAX_DEPTH, max_nodes: 50_000 },
+        budget: budget! { max_depth: 2 * Node::MAX_DEPTH, max_nodes: 400_000 },
         duplicate_keys: DuplicateKeyPolicy::Error,
         strict_booleans: true,
         with_snippet: false,
