@@ -8,6 +8,11 @@
 pub mod admin;
 mod by_name;
 mod config;
+/// Texts of configurations, read into types of the program with the places of their values, for programs
+/// whose own files have errors like those of [`Config`].
+pub mod document {
+    pub use crate::config::document::{At, Mistake, read};
+}
 pub mod guide;
 mod key_type;
 mod offenders;

@@ -106,7 +106,7 @@ impl Registry {
     ///
     /// Returns an error, and changes nothing, if a name is registered from another source with another
     /// quota, or with another unit.
-    pub(crate) fn replace(
+    pub fn replace(
         &self,
         source: &Source,
         new: Vec<(Policy, KeyType)>,

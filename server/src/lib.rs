@@ -5,9 +5,11 @@
 //! - [`settings`]: flags, environment variables and the settings file;
 //! - [`access`]: the clients by their tokens, and the policies that each may use;
 //! - [`http`]: the HTTP API as an axum router;
+//! - [`envoy`]: Envoy's rate limit service, with the configuration files of envoyproxy/ratelimit;
 //! - [`Server`]: all parts together, with listeners, health, metrics and the admin page.
 
 pub mod access;
+pub mod envoy;
 mod grpc;
 mod health;
 pub mod http;

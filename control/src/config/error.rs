@@ -45,7 +45,9 @@ struct Place {
 const MAX_CHARS: [usize; 3] = [120, 400, 800];
 
 impl ConfigError {
-    pub(super) fn unreadable(file: &str, error: &io::Error) -> Self {
+    /// Creates the error of a file that cannot be read.
+    #[must_use]
+    pub fn unreadable(file: &str, error: &io::Error) -> Self {
         let message = format!("the file cannot be read: {error}");
         let file = file.into();
         Self(Arc::new(Report { message, file, place: None, allowed: None, help: None }))
@@ -53,10 +55,12 @@ impl ConfigError {
 
     pub(super) fn of_format(file: &str) -> Self {
         let mistake = Mistake::new("the name of the file does not say its format");
-        Self::of(mistake.allowed("a name that ends with .toml, .yaml, .yml or .json"), file, "")
+        Self::new(mistake.allowed("a name that ends with .toml, .yaml, .yml or .json"), file, "")
     }
 
-    pub(super) fn of(mistake: Mistake, file: &str, text: &str) -> Self {
+    /// Creates the error of a mistake in the text of a file.
+    #[must_use]
+    pub fn new(mistake: Mistake, file: &str, text: &str) -> Self {
         let Mistake { message, span, allowed, nearest } = mistake;
         let [_, max_message, max_allowed] = MAX_CHARS;
         let place = span.map(|span| Place::new(text, span));

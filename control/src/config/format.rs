@@ -16,7 +16,8 @@ pub enum Format {
 
 impl Format {
     /// Returns the format that the end of the name of a file says.
-    pub(super) fn of_path(path: &Path) -> Option<Self> {
+    #[must_use]
+    pub fn of_path(path: &Path) -> Option<Self> {
         match path.extension().and_then(|end| end.to_str()) {
             Some("toml") => Some(Self::Toml),
             Some("yaml" | "yml") => Some(Self::Yaml),

@@ -3,7 +3,7 @@
 mod claims;
 #[expect(clippy::module_inception, reason = "it has the type `Config`")]
 mod config;
-mod document;
+pub(crate) mod document;
 mod error;
 mod file;
 mod follower;

@@ -79,7 +79,7 @@ impl Shared {
         let mut state = self.state();
         let follower = Follower::new(limiter, change, &state.rules);
         let follower = follower.and_then(|follower| follower.ok_or_else(no_rules));
-        let follower = follower.map_err(|mistake| ConfigError::of(mistake, &self.name, ""))?;
+        let follower = follower.map_err(|mistake| ConfigError::new(mistake, &self.name, ""))?;
         let follower = Arc::new(follower);
         state.followers.retain(|follower| follower.strong_count() > 0);
         state.followers.push(Arc::downgrade(&follower));
@@ -141,7 +141,7 @@ impl Shared {
         let followed = followers.map(|it| it.follow(&rules)).fold(Ok(()), Result::and);
         state.rules = rules;
         status.set_needs_restart(&self.name, store != self.store);
-        followed.map_err(|mistake| ConfigError::of(mistake, &self.name, ""))
+        followed.map_err(|mistake| ConfigError::new(mistake, &self.name, ""))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -175,7 +175,7 @@ fn apply(
             Err(Mistake::new("the file is not UTF-8").at(at..at))
         }
     };
-    applied.map_err(|mistake| ConfigError::of(mistake, name, &String::from_utf8_lossy(bytes)))
+    applied.map_err(|mistake| ConfigError::new(mistake, name, &String::from_utf8_lossy(bytes)))
 }
 
 fn no_rules() -> Mistake {

@@ -10,10 +10,14 @@ use serde::{
 use super::Mistake;
 
 /// A value and its place in the text, in bytes.
+///
+/// It is deserialized by [`read`](super::read) alone: other deserializers do not know places.
 #[derive(Debug, Clone, Default)]
-pub(in crate::config) struct At<T> {
-    pub(in crate::config) value: T,
-    pub(in crate::config) span: Range<usize>,
+pub struct At<T> {
+    /// The value.
+    pub value: T,
+    /// The place in the text, in bytes.
+    pub span: Range<usize>,
 }
 
 /// The name by which the deserializer knows [`At`]. It deserializes such a struct from the start and the
@@ -22,7 +26,7 @@ pub(super) const AT: &str = "plimsoll_control::At";
 
 impl<T> At<T> {
     /// Returns the mistake of this value.
-    pub(in crate::config) fn mistake(&self, message: impl fmt::Display) -> Mistake {
+    pub fn mistake(&self, message: impl fmt::Display) -> Mistake {
         Mistake::new(message).at(self.span.clone())
     }
 }

@@ -4,9 +4,10 @@ use std::{fmt, ops::Range};
 
 use serde::de::{Error, Expected, Unexpected};
 
-/// A mistake in a configuration.
+/// A mistake in a configuration: what was found, where, what is allowed, and the nearest spelling.
+/// [`ConfigError::new`](crate::ConfigError::new) writes it beside the line of the text.
 #[derive(Debug, Clone, Default)]
-pub(in crate::config) struct Mistake {
+pub struct Mistake {
     /// The value or text that was found, in one line.
     pub(in crate::config) message: String,
     /// The place in the text, in bytes.
@@ -17,7 +18,9 @@ pub(in crate::config) struct Mistake {
 }
 
 impl Mistake {
-    pub(in crate::config) fn new(message: impl fmt::Display) -> Self {
+    /// Creates a mistake. If the message ends with `, allowed is ..`, or with the question of an error of
+    /// the library, `(did you mean ".."?)`, these become parts of their own.
+    pub fn new(message: impl fmt::Display) -> Self {
         let text = message.to_string();
         // The errors of the library name what is allowed, and the nearest spelling, behind what was found.
         let (text, allowed) = match text.rsplit_once(", allowed is ") {
@@ -35,10 +38,12 @@ impl Mistake {
     }
 
     pub(in crate::config) fn too_deep() -> Self {
-        Self::new("tables and lists are nested too deeply").allowed("at most 16 levels")
+        Self::new("tables and lists are nested too deeply").allowed("at most 32 levels")
     }
 
-    pub(in crate::config) fn at(self, span: Range<usize>) -> Self {
+    /// Sets the place.
+    #[must_use]
+    pub fn at(self, span: Range<usize>) -> Self {
         Self { span: Some(span), ..self }
     }
 
@@ -47,16 +52,14 @@ impl Mistake {
         Self { span: self.span.or_else(|| Some(span.clone())), ..self }
     }
 
-    pub(in crate::config) fn allowed(self, allowed: impl fmt::Display) -> Self {
+    /// Sets what is allowed.
+    #[must_use]
+    pub fn allowed(self, allowed: impl fmt::Display) -> Self {
         Self { allowed: Some(allowed.to_string()), ..self }
     }
 
     /// Returns the mistake of a name that is not one of the allowed names.
-    pub(in crate::config) fn unknown<'a>(
-        what: &str,
-        found: &str,
-        names: impl IntoIterator<Item = &'a str>,
-    ) -> Self {
+    pub fn unknown<'a>(what: &str, found: &str, names: impl IntoIterator<Item = &'a str>) -> Self {
         let names: Vec<_> = names.into_iter().collect();
         let list: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
         let allowed = if list.is_empty() { "none".to_owned() } else { list.join(", ") };

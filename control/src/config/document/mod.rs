@@ -10,9 +10,5 @@ mod parse;
 mod toml;
 mod yaml;
 
-pub(super) use self::{
-    at::{At, Entries},
-    mistake::{Mistake, nearest},
-    node::Node,
-    parse::parse,
-};
+pub use self::{at::At, mistake::Mistake, parse::read};
+pub(super) use self::{at::Entries, mistake::nearest, node::Node, parse::parse};

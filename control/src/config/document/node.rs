@@ -25,7 +25,7 @@ pub(super) enum Value {
 
 impl Node {
     /// The maximum depth of lists and tables in each other.
-    pub(super) const MAX_DEPTH: usize = 16;
+    pub(super) const MAX_DEPTH: usize = 32;
 
     pub(super) fn new(value: Value, span: Range<usize>) -> Self {
         Self { value, span }

@@ -11,7 +11,7 @@ use serde_saphyr::{DuplicateKeyPolicy, Location, Spanned, budget, options};
 use super::{Mistake, Node, node::Value};
 
 /// The values of a file, with those that its aliases repeat.
-const MAX_NODES: usize = 50_000;
+const MAX_NODES: usize = 400_000;
 
 pub(super) fn parse(text: &str) -> Result<Node, Mistake> {
     // The words `yes`, `no`, `on` and `off` are texts, as in YAML 1.2.

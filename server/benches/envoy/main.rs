@@ -1,0 +1,102 @@
+//! Decisions per second of the gRPC service over Redis, against a bare service of tonic and against a service that
+//! sends one EVALSHA per call; and the time that it adds to a request through Envoy.
+//!
+//! `cargo bench -p plimsoll-server --bench envoy` prints the tables. The services run in processes of their own,
+//! in turns, and the figures are medians of the rounds. It needs redis-server, h2load, wrk, and Envoy from
+//! `scripts/envoy`.
+#![allow(missing_docs, reason = "a benchmark")]
+
+mod load;
+mod proxy;
+mod services;
+
+use std::{env, fs, process::Command};
+
+use plimsoll_testing::servers::{Server, directory, free_port};
+
+use self::{
+    load::{h2load, median, wrk},
+    proxy::Proxy,
+    services::{Process, ROLE},
+};
+
+const ROUNDS: usize = 7;
+
+fn main() {
+    if let Ok(role) = env::var(ROLE) {
+        return services::serve(&role);
+    }
+    let redis = Server::start();
+    decisions(&redis);
+    through_envoy(&redis);
+}
+
+fn decisions(redis: &Server) {
+    let roles = ["bare", "evalsha", "not leased", "leased"];
+    let services: Vec<_> = roles.iter().map(|role| Process::start(role, redis)).collect();
+    let body = directory().join("request");
+    fs::write(&body, services::framed_request()).expect("a file");
+    // Each service answers rightly before it is measured.
+    services.iter().for_each(|it| it.assert_admits());
+    let mut rates = vec![Vec::new(); roles.len()];
+    for round in 0..=ROUNDS {
+        for (service, rates) in services.iter().zip(&mut rates) {
+            let rate = h2load(service.port, &body);
+            if round > 0 {
+                rates.push(rate);
+            }
+        }
+    }
+    println!("decisions per second, h2load, 4 connections of 32 streams, {ROUNDS} rounds");
+    println!("| service | per second | x bare | x EVALSHA | lowest and highest ratio to bare |");
+    println!("|---|---|---|---|---|");
+    for (role, of_role) in roles.iter().zip(&rates) {
+        let to = |other: usize| {
+            let mut ratios: Vec<_> =
+                of_role.iter().zip(&rates[other]).map(|(a, b)| a / b).collect();
+            ratios.sort_by(f64::total_cmp);
+            ratios
+        };
+        let (bare, evalsha) = (to(0), to(1));
+        println!(
+            "| {role} | {:.0} | {:.2} | {:.2} | {:.2} to {:.2} |",
+            median(of_role),
+            median(&bare),
+            median(&evalsha),
+            bare[0],
+            bare[bare.len() - 1]
+        );
+    }
+}
+
+fn through_envoy(redis: &Server) {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/envoy");
+    let output = Command::new(script).output().expect("the script");
+    let folder = String::from_utf8(output.stdout).expect("text").trim().to_owned();
+    let service = Process::start("not leased", redis);
+    let leased = Process::start("leased", redis);
+    let ways = [
+        ("without the filter", None),
+        ("filter", Some(service.port)),
+        ("filter, leased", Some(leased.port)),
+    ];
+    let proxies = ways.map(|(name, limiter)| (name, Proxy::start(&folder, free_port(), limiter)));
+    let mut figures = vec![(Vec::new(), Vec::new()); proxies.len()];
+    for round in 0..=ROUNDS {
+        for ((_, proxy), (medians, highs)) in proxies.iter().zip(&mut figures) {
+            let (p50, p99) = wrk(proxy.port);
+            if round > 0 {
+                medians.push(p50);
+                highs.push(p99);
+            }
+        }
+    }
+    println!("\nmilliseconds of a request through Envoy, wrk, 4 connections, {ROUNDS} rounds");
+    println!("| Envoy | median | p99 | added to p99 |");
+    println!("|---|---|---|---|");
+    let without = median(&figures[0].1);
+    for ((name, _), (medians, highs)) in proxies.iter().zip(&figures) {
+        let p99 = median(highs);
+        println!("| {name} | {:.2} | {p99:.2} | {:.2} |", median(medians), p99 - without);
+    }
+}

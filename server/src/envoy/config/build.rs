@@ -1,0 +1,324 @@
+//! The limits of files.
+
+use std::{fmt::Write, sync::Arc};
+
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::RateLimit;
+use plimsoll::{Policy, Quota};
+use plimsoll_control::{
+    ConfigError, Format,
+    document::{self, At, Mistake},
+};
+use sha2::{Digest, Sha256};
+
+use super::{
+    metadata,
+    pattern::Pattern,
+    rule::{Counted, DeniedHits, Limit, Rule, RulePlace},
+    spec::{DescriptorSpec, FileSpec, LimitSpec, Scalar},
+    tree::{Domain, Node, Tree},
+};
+use crate::envoy::{metric_key::MetricKey, options::EnvoyOptions, quotas::quota_of, unit::Unit};
+
+/// The most mistakes of a file that are reported at once.
+const MAX_MISTAKES: usize = 20;
+
+/// Adds the limits of files to a tree.
+pub(super) struct Builder<'o> {
+    pub(super) options: &'o EnvoyOptions,
+    pub(super) tree: Tree,
+    pub(super) errors: Vec<ConfigError>,
+}
+
+/// A file that is being read.
+struct File<'f> {
+    options: &'f EnvoyOptions,
+    name: Arc<str>,
+    text: &'f str,
+    /// The place of the first byte of each line.
+    lines: Vec<usize>,
+    mistakes: Vec<Mistake>,
+}
+
+/// The path to a level of descriptors.
+#[derive(Clone, Copy)]
+struct Path<'p> {
+    domain: &'p str,
+    metric_key: &'p MetricKey,
+    /// The names of the levels, each behind a zero byte, which YAML cannot contain.
+    id: &'p str,
+}
+
+impl Builder<'_> {
+    /// Adds the limits of a file, or its mistakes.
+    pub(super) fn add(&mut self, name: &str, format: Format, text: &str) {
+        let before = self.errors.len();
+        match document::read::<FileSpec>(text, format) {
+            Err(mistake) => self.errors.push(ConfigError::new(misplaced(mistake), name, text)),
+            Ok(spec) => {
+                let lines = text.match_indices('\n').map(|(at, _)| at + 1);
+                let file = File {
+                    options: self.options,
+                    name: name.into(),
+                    text,
+                    lines: [0].into_iter().chain(lines).collect(),
+                    mistakes: Vec::new(),
+                };
+                let mistakes = self.add_domain(file, &spec);
+                let errors = mistakes.into_iter().take(MAX_MISTAKES);
+                self.errors.extend(errors.map(|mistake| ConfigError::new(mistake, name, text)));
+            }
+        }
+        debug_assert!(self.errors.len() <= before + MAX_MISTAKES, "a file has too many errors");
+    }
+
+    fn add_domain(&mut self, mut file: File<'_>, spec: &FileSpec) -> Vec<Mistake> {
+        let domain = spec.domain.as_ref().map_or("", |domain| Scalar::text(domain, file.text));
+        let place = spec.domain.as_ref().map_or(0..0, |domain| domain.span.clone());
+        let merges = self.options.merge_domains;
+        if domain.is_empty() {
+            file.mistakes.push(Mistake::new("the field `domain` is missing or empty").at(place));
+            return file.mistakes;
+        }
+        if self.tree.domains.contains_key(domain) && !merges {
+            let found = format_args!("the domain `{domain}` is there twice");
+            let allowed = "one file for each domain, unless domains are merged";
+            file.mistakes.push(Mistake::new(found).allowed(allowed).at(place));
+            return file.mistakes;
+        }
+        let level = self.tree.domains.entry(domain.into());
+        let level = match level {
+            std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
+            std::collections::hash_map::Entry::Vacant(new) => {
+                // The quota is that of each request.
+                match Policy::new(&policy_name(domain, "override", "\0override"), "1/s") {
+                    Ok(overrides) => new.insert(Domain { root: Node::default(), overrides }),
+                    Err(error) => {
+                        file.mistakes.push(Mistake::new(error).at(place));
+                        return file.mistakes;
+                    }
+                }
+            }
+        };
+        let metric_key = MetricKey::new(domain);
+        let path = Path { domain, metric_key: &metric_key, id: "" };
+        file.add_level(&mut level.root, path, spec.descriptors.as_deref().unwrap_or_default());
+        file.mistakes
+    }
+}
+
+impl File<'_> {
+    fn add_level(&mut self, node: &mut Node, path: Path<'_>, descriptors: &[At<DescriptorSpec>]) {
+        for descriptor in descriptors {
+            if let Err(mistake) = self.add_descriptor(node, path, descriptor) {
+                self.mistakes.push(mistake);
+            }
+        }
+    }
+
+    fn add_descriptor(
+        &mut self,
+        parent: &mut Node,
+        path: Path<'_>,
+        descriptor: &At<DescriptorSpec>,
+    ) -> Result<(), Mistake> {
+        let spec = &descriptor.value;
+        let text = |at: &Option<At<Scalar>>| {
+            at.as_ref().map(|at| Scalar::text(at, self.text).to_owned()).unwrap_or_default()
+        };
+        let (key, value) = (text(&spec.key), text(&spec.value));
+        if key.is_empty() {
+            return Err(descriptor.mistake("the field `key` of the descriptor is missing or empty"));
+        }
+        let name = if value.is_empty() { key } else { format!("{key}_{value}") };
+        let place = spec.key.as_ref().map_or(descriptor.span.clone(), |key| key.span.clone());
+        if parent.children.contains_key(&*name) {
+            let found = format_args!("the descriptor `{name}` is there twice at this level");
+            return Err(Mistake::new(found).at(place));
+        }
+        let mut metric_key = path.metric_key.clone();
+        metric_key.push(&*name);
+        let id = format!("{}\0{name}", path.id);
+        let path = Path { metric_key: &metric_key, id: &id, ..path };
+        let mut node = Node {
+            shares_threshold: spec.share_threshold.as_ref().is_some_and(|shares| shares.value),
+            value_to_metric: spec.value_to_metric.unwrap_or_default(),
+            ..Node::default()
+        };
+        match (&spec.share_threshold, Pattern::of(&name)) {
+            (Some(shares), None) if shares.value => {
+                let mistake = shares.mistake("`share_threshold` needs a pattern");
+                return Err(mistake.allowed("it beside a value with `*`"));
+            }
+            (_, Some(pattern)) => parent.patterns.push((pattern, name.as_str().into())),
+            _ => {}
+        }
+        if let Some(limit) = &spec.rate_limit {
+            node.rule = Some(self.rule(limit, spec, path, place.start)?);
+        } else if let Some(metadata) = &spec.metadata {
+            // It would be ignored: only a limit that passes shows its metadata.
+            metadata::of(&metadata.value).map_err(|message| metadata.mistake(message))?;
+        }
+        self.add_level(&mut node, path, spec.descriptors.as_deref().unwrap_or_default());
+        parent.children.insert(name.into(), node);
+        Ok(())
+    }
+
+    fn rule(
+        &self,
+        limit: &At<LimitSpec>,
+        descriptor: &DescriptorSpec,
+        path: Path<'_>,
+        at: usize,
+    ) -> Result<Rule, Mistake> {
+        let name = limit.value.name.as_ref().map_or("", |name| Scalar::text(name, self.text));
+        let mut replaces = Vec::new();
+        for replaced in limit.value.replaces.iter().flatten() {
+            let other = match &replaced.name.value {
+                Some(Scalar::Text(text)) => text,
+                Some(Scalar::Other) => {
+                    self.text.get(replaced.name.span.clone()).unwrap_or_default()
+                }
+                None => "",
+            };
+            if other.is_empty() {
+                return Err(replaced.name.mistake("the name of the limit to replace is empty"));
+            }
+            if other == name {
+                return Err(replaced.name.mistake("a limit cannot replace itself"));
+            }
+            replaces.push(other.into());
+        }
+        let (kind, unit, requests) = self.limit(limit, path)?;
+        let metadata = match &descriptor.metadata {
+            Some(fields) => {
+                metadata::of(&fields.value).map_err(|message| fields.mistake(message))?
+            }
+            None => None,
+        };
+        Ok(Rule {
+            limit: kind,
+            shown: RateLimit {
+                name: name.to_owned(),
+                requests_per_unit: requests,
+                unit: unit.map_or(0, |unit| unit.shown() as i32),
+            },
+            replaces: replaces.into(),
+            is_shadow: descriptor.shadow_mode.unwrap_or_default(),
+            is_quota: descriptor.quota_mode.unwrap_or_default(),
+            has_detailed_metric: descriptor.detailed_metric.unwrap_or_default(),
+            metadata,
+            metric_key: path.metric_key.clone(),
+            stats: Default::default(),
+            denied_hits: DeniedHits::new(descriptor.count_denied),
+            place: RulePlace {
+                file: Arc::clone(&self.name),
+                line: self.lines.partition_point(|start| *start <= at),
+            },
+        })
+    }
+
+    /// Returns the kind of a limit, and its unit and requests per unit as responses show them.
+    fn limit(
+        &self,
+        at: &At<LimitSpec>,
+        path: Path<'_>,
+    ) -> Result<(Limit, Option<Unit>, u32), Mistake> {
+        let LimitSpec { unit, requests_per_unit, quota, .. } = &at.value;
+        let named = unit.as_ref().map(|unit| Scalar::text(unit, self.text));
+        let found = named.and_then(Unit::named);
+        if at.value.unlimited.unwrap_or_default() {
+            if let (Some(unit), Some(_)) = (unit, found) {
+                return Err(unit.mistake("an unlimited descriptor has no `unit`"));
+            }
+            if let Some(quota) = quota {
+                return Err(quota.mistake("an unlimited descriptor has no `quota`"));
+            }
+            return Ok((
+                Limit::Unlimited,
+                None,
+                requests_per_unit.as_ref().map_or(0, |it| it.value),
+            ));
+        }
+        if let Some(text) = quota {
+            if let Some(unit) = unit {
+                return Err(unit.mistake("a limit with a `quota` has no `unit`"));
+            }
+            if let Some(requests) = requests_per_unit {
+                return Err(requests.mistake("a limit with a `quota` has no `requests_per_unit`"));
+            }
+            let quota: Quota =
+                text.value.parse().map_err(|error| text.mistake(format_args!("{error}")))?;
+            let unit = Unit::of_window(quota.window()).filter(|_| !quota.is_concurrent());
+            let shown = u32::try_from(quota.limit()).unwrap_or(u32::MAX);
+            return Ok((self.counted(quota, path, at)?, unit, shown));
+        }
+        let Some(found) = found else {
+            let place = unit.as_ref().map_or(at.span.clone(), |unit| unit.span.clone());
+            let Some(named) = named.filter(|name| !name.is_empty()) else {
+                let mistake = Mistake::new("the field `unit` is missing or empty");
+                let allowed = "`unit` and `requests_per_unit`, or `quota`, or `unlimited: true`";
+                return Err(mistake.allowed(allowed).at(place));
+            };
+            let names = Unit::EACH.map(|(_, name)| name);
+            return Err(Mistake::unknown("unit", &named.to_lowercase(), names).at(place));
+        };
+        let requests = requests_per_unit.as_ref().map_or(0, |requests| requests.value);
+        if requests == 0 {
+            return Ok((Limit::Never, Some(found), 0));
+        }
+        let quota = quota_of(requests, found, self.options.algorithm)
+            .map_err(|error| at.mistake(format_args!("{error}")))?;
+        Ok((self.counted(quota, path, at)?, Some(found), requests))
+    }
+
+    fn counted(&self, quota: Quota, path: Path<'_>, at: &At<LimitSpec>) -> Result<Limit, Mistake> {
+        let shown = path.metric_key.to_string();
+        let shown = shown.get(path.domain.len() + 1..).unwrap_or_default();
+        let name = policy_name(path.domain, shown, path.id);
+        let policy = Policy::new(&name, quota).map_err(|error| at.mistake(error))?;
+        Ok(Limit::Counted(Counted::new(policy)))
+    }
+}
+
+/// Returns the name of the policy of a limit: a readable part, and a digest by which limits of different
+/// paths have different names. It is the same in every process, and after every reload.
+fn policy_name(domain: &str, shown: &str, id: &str) -> String {
+    const DIGEST_BYTES: usize = 6;
+    let mut digest = String::new();
+    for byte in &Sha256::digest(format!("{domain}\0{id}"))[..DIGEST_BYTES] {
+        // Writing to a string cannot fail.
+        let _ = write!(digest, "{byte:02x}");
+    }
+    let readable = |it: char| match it.to_ascii_lowercase() {
+        it @ ('a'..='z' | '0'..='9' | '-' | '.') => it,
+        _ => '_',
+    };
+    let room = Policy::MAX_NAME_CHARS - 2 * DIGEST_BYTES - 1;
+    let name: String = format!("envoy.{domain}.{shown}").chars().map(readable).take(room).collect();
+    format!("{name}-{digest}")
+}
+
+/// Returns the mistake of an unknown field, with the place where the field belongs if there is one.
+fn misplaced(mistake: Mistake) -> Mistake {
+    const OF_DESCRIPTORS: [&str; 6] = [
+        "shadow_mode",
+        "quota_mode",
+        "detailed_metric",
+        "value_to_metric",
+        "share_threshold",
+        "metadata",
+    ];
+    const OF_LIMITS: [&str; 5] = ["unit", "requests_per_unit", "unlimited", "replaces", "name"];
+    let message = mistake.to_string();
+    let Some(field) = message.strip_prefix("unknown field `").and_then(|it| it.strip_suffix('`'))
+    else {
+        return mistake;
+    };
+    if OF_DESCRIPTORS.contains(&field) {
+        mistake.allowed(format_args!("`{field}` in a descriptor, beside its `key`"))
+    } else if OF_LIMITS.contains(&field) {
+        mistake.allowed(format_args!("`{field}` in a `rate_limit`"))
+    } else {
+        mistake
+    }
+}

@@ -1,0 +1,121 @@
+//! A limit of a configuration.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use envoy_types::pb::{
+    envoy::service::ratelimit::v3::rate_limit_response::RateLimit, google::protobuf::Struct,
+};
+use plimsoll::Policy;
+use plimsoll_control::Registered;
+
+use crate::envoy::{metric_key::MetricKey, stats::RuleStats};
+
+/// A limit of a configuration, and what its descriptor says about it.
+#[derive(Debug)]
+pub(in crate::envoy) struct Rule {
+    pub(in crate::envoy) limit: Limit,
+    /// The limit as a response shows it. Its name is that by which others replace it.
+    pub(in crate::envoy) shown: RateLimit,
+    pub(in crate::envoy) replaces: Box<[Box<str>]>,
+    pub(in crate::envoy) is_shadow: bool,
+    pub(in crate::envoy) is_quota: bool,
+    pub(in crate::envoy) has_detailed_metric: bool,
+    pub(in crate::envoy) metadata: Option<Struct>,
+    /// The domain and the path of descriptors, under which requests are counted in metrics.
+    pub(in crate::envoy) metric_key: MetricKey,
+    pub(in crate::envoy) stats: OnceLock<Arc<RuleStats>>,
+    pub(in crate::envoy) denied_hits: DeniedHits,
+    pub(in crate::envoy) place: RulePlace,
+}
+
+/// The kind of a limit.
+#[derive(Debug)]
+pub(in crate::envoy) enum Limit {
+    Unlimited,
+    /// A limit of 0 requests, which denies each of them.
+    Never,
+    Counted(Counted),
+}
+
+/// A limit that a store counts.
+#[derive(Debug)]
+pub(in crate::envoy) struct Counted {
+    policy: Policy,
+    registered: OnceLock<Registered>,
+}
+
+impl Counted {
+    pub(super) fn new(policy: Policy) -> Self {
+        Self { policy, registered: OnceLock::new() }
+    }
+
+    /// Counts under the policy of this name in a registry from now on, if it is registered.
+    pub(super) fn register(&self, registered: &BTreeMap<String, Registered>) {
+        if let Some(registered) = registered.get(self.policy.name()) {
+            // A configuration is installed once.
+            let _ = self.registered.set(registered.clone());
+        }
+    }
+
+    /// Returns the policy.
+    pub(in crate::envoy) fn policy(&self) -> &Policy {
+        self.registered.get().map_or(&self.policy, Registered::policy)
+    }
+
+    /// Returns whether no operator has switched the limit off.
+    pub(in crate::envoy) fn is_enabled(&self) -> bool {
+        self.registered.get().is_none_or(Registered::is_enabled)
+    }
+}
+
+/// The place of a rule in the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::envoy) struct RulePlace {
+    pub(in crate::envoy) file: Arc<str>,
+    /// From 1.
+    pub(in crate::envoy) line: usize,
+}
+
+/// The treatment of hits that a limit denies.
+///
+/// A caller may look at a budget before some work (`hits_addend: 0`), and report afterwards how much the
+/// work has used, as Envoy does with `apply_on_stream_done`. A report has to count even if it exceeds what is
+/// left. So by default hits that are denied count under limits at which some caller has looked.
+#[derive(Debug)]
+pub(in crate::envoy) struct DeniedHits {
+    configured: Option<bool>,
+    was_looked_at: AtomicBool,
+}
+
+impl DeniedHits {
+    pub(super) fn new(configured: Option<bool>) -> Self {
+        Self { configured, was_looked_at: AtomicBool::new(false) }
+    }
+
+    /// Records that a caller has looked at a budget of this limit.
+    pub(in crate::envoy) fn looked_at(&self) {
+        // Each processor keeps its copy of the line, unless one of them writes it.
+        if !self.was_looked_at.load(Relaxed) {
+            self.was_looked_at.store(true, Relaxed);
+        }
+    }
+
+    /// Returns whether hits that are denied count. `are_own` is true if the descriptor says its hits itself, as a
+    /// report does.
+    pub(in crate::envoy) fn count(&self, are_own: bool) -> bool {
+        self.configured.unwrap_or_else(|| are_own && self.was_looked_at.load(Relaxed))
+    }
+}
+
+impl Rule {
+    /// Returns the name by which other limits can replace this one.
+    pub(in crate::envoy) fn name(&self) -> &str {
+        &self.shown.name
+    }
+}

@@ -1,0 +1,110 @@
+//! The fields of a configuration file.
+
+use std::fmt;
+
+use plimsoll_control::document::At;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, Visitor},
+};
+
+/// The fields of a file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FileSpec {
+    pub(super) domain: Option<At<Scalar>>,
+    pub(super) descriptors: Option<Vec<At<DescriptorSpec>>>,
+}
+
+/// The fields of a descriptor.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DescriptorSpec {
+    pub(super) key: Option<At<Scalar>>,
+    pub(super) value: Option<At<Scalar>>,
+    pub(super) rate_limit: Option<At<LimitSpec>>,
+    pub(super) descriptors: Option<Vec<At<DescriptorSpec>>>,
+    pub(super) shadow_mode: Option<bool>,
+    pub(super) quota_mode: Option<bool>,
+    pub(super) detailed_metric: Option<bool>,
+    pub(super) value_to_metric: Option<bool>,
+    pub(super) share_threshold: Option<At<bool>>,
+    pub(super) count_denied: Option<bool>,
+    pub(super) metadata: Option<At<serde_json::Map<String, serde_json::Value>>>,
+}
+
+/// The fields of a limit.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LimitSpec {
+    pub(super) unit: Option<At<Scalar>>,
+    pub(super) requests_per_unit: Option<At<u32>>,
+    pub(super) unlimited: Option<bool>,
+    pub(super) name: Option<At<Scalar>>,
+    pub(super) replaces: Option<Vec<ReplacesSpec>>,
+    pub(super) quota: Option<At<String>>,
+}
+
+/// A limit that another one replaces.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReplacesSpec {
+    pub(super) name: At<Option<Scalar>>,
+}
+
+/// A text, or a number or truth value whose text is that of the file: `value: 007` is the text `007`.
+#[derive(Debug)]
+pub(super) enum Scalar {
+    Text(String),
+    Other,
+}
+
+impl Scalar {
+    /// Returns the text of a scalar at a place of a file.
+    pub(super) fn text<'t>(at: &'t At<Self>, file: &'t str) -> &'t str {
+        match &at.value {
+            Self::Text(text) => text,
+            Self::Other => file.get(at.span.clone()).unwrap_or_default().trim(),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Scalar {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct ScalarVisitor;
+
+        impl Visitor<'_> for ScalarVisitor {
+            type Value = Scalar;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Scalar, E> {
+                Ok(Scalar::Text(text.to_owned()))
+            }
+
+            fn visit_bool<E: Error>(self, _: bool) -> Result<Scalar, E> {
+                Ok(Scalar::Other)
+            }
+
+            fn visit_u64<E: Error>(self, _: u64) -> Result<Scalar, E> {
+                Ok(Scalar::Other)
+            }
+
+            fn visit_i64<E: Error>(self, _: i64) -> Result<Scalar, E> {
+                Ok(Scalar::Other)
+            }
+
+            fn visit_i128<E: Error>(self, _: i128) -> Result<Scalar, E> {
+                Ok(Scalar::Other)
+            }
+
+            fn visit_f64<E: Error>(self, _: f64) -> Result<Scalar, E> {
+                Ok(Scalar::Other)
+            }
+        }
+
+        from.deserialize_any(ScalarVisitor)
+    }
+}

@@ -1,0 +1,245 @@
+//! The decision on the lines of a request.
+
+use plimsoll::{Charge, Decision, Error, Limiter, OnFailure, Standing, store::Verdict};
+
+use super::{
+    join::join_all,
+    options::Decide,
+    request::{Hits, Limited, Line},
+};
+
+/// The outcome of a line.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LineOutcome {
+    /// True if the limit admits the line by itself.
+    pub(super) has_passed: bool,
+    /// True if the hits were charged.
+    pub(super) is_charged: bool,
+    /// The standing of the budget, unless the line has none.
+    pub(super) standing: Option<Standing>,
+}
+
+/// The decision on the lines of a request.
+pub(super) struct Decider<'a> {
+    pub(super) limiter: &'a Limiter,
+    pub(super) lines: &'a [Line<'a>],
+    pub(super) how: Decide,
+    pub(super) on_failure: OnFailure,
+    /// True if lines without a limit count as lines in quota mode, which always pass.
+    pub(super) is_quota_mode: bool,
+}
+
+/// Charges of some lines. Lines with the same budget are one charge.
+struct Charged<'a> {
+    charges: Vec<Charge<'a>>,
+    /// The line and the position of its charge.
+    positions: Vec<(usize, usize)>,
+}
+
+impl<'a> Decider<'a> {
+    /// Decides all lines, and charges them.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the store cannot answer.
+    pub(super) async fn decide(&self) -> Result<Vec<LineOutcome>, Error> {
+        let mut outcomes: Vec<_> = self.lines.iter().map(Self::initial).collect();
+        self.look(&mut outcomes).await?;
+        match self.how {
+            Decide::Together => self.spend_together(&mut outcomes).await?,
+            Decide::Each => self.spend_each(&mut outcomes).await?,
+        }
+        self.count_denied(&mut outcomes).await?;
+        self.give_back(&mut outcomes).await?;
+        Ok(outcomes)
+    }
+
+    /// Returns whether lines with these outcomes deny the request: one that must pass does not, or none of
+    /// those in quota mode does.
+    pub(super) fn is_over(&self, outcomes: &[LineOutcome]) -> bool {
+        let (mut quotas, mut failed) = (0, 0);
+        for (line, outcome) in self.lines.iter().zip(outcomes) {
+            match line {
+                Line::Limited(limited) => {
+                    let has_failed = !outcome.has_passed && !limited.is_shadow;
+                    if has_failed && !limited.is_quota {
+                        return true;
+                    }
+                    quotas += usize::from(limited.is_quota);
+                    failed += usize::from(limited.is_quota && has_failed);
+                }
+                Line::Free => quotas += usize::from(self.is_quota_mode),
+                Line::Unlimited => {}
+            }
+        }
+        quotas > 0 && quotas == failed
+    }
+
+    /// Returns the outcome of a line that no store decides.
+    fn initial(line: &Line<'_>) -> LineOutcome {
+        let has_passed = match line {
+            Line::Limited(limited) => {
+                limited.counted.is_some() || matches!(limited.hits, Hits::GiveBack(_))
+            }
+            Line::Free | Line::Unlimited => true,
+        };
+        LineOutcome { has_passed, ..LineOutcome::default() }
+    }
+
+    /// Decides the lines that look: they pass while one unit is left.
+    async fn look(&self, outcomes: &mut [LineOutcome]) -> Result<(), Error> {
+        let looks = |limited: &Limited<'_>| (limited.hits == Hits::Look).then_some(1);
+        let charged = self.charges(looks);
+        if !charged.charges.is_empty() {
+            let decision = self.limiter.peek(charged.charges).await?;
+            record(&decision, &charged.positions, outcomes);
+        }
+        Ok(())
+    }
+
+    async fn spend_together(&self, outcomes: &mut [LineOutcome]) -> Result<(), Error> {
+        let charged = self.charges(spends);
+        if charged.charges.is_empty() {
+            return Ok(());
+        }
+        let Charged { charges, positions } = charged;
+        if self.is_over(outcomes) {
+            // The lines without a store, or those that look, deny the request already.
+            let decision = self.limiter.peek(charges).await?;
+            record(&decision, &positions, outcomes);
+            positions.iter().for_each(|(line, _)| outcomes[*line].is_charged = false);
+            return Ok(());
+        }
+        let decision = self.limiter.check(charges).await?;
+        record(&decision, &positions, outcomes);
+        // The store does not know that one of the lines in quota mode has to pass.
+        if let Decision::Allowed(allowed) = decision
+            && self.is_over(outcomes)
+        {
+            let reservation = self.limiter.hold(allowed.into_receipt());
+            if !reservation.receipt().lines().is_empty() {
+                reservation.refund().await?;
+            }
+            positions.iter().for_each(|(line, _)| outcomes[*line].is_charged = false);
+        }
+        Ok(())
+    }
+
+    async fn spend_each(&self, outcomes: &mut [LineOutcome]) -> Result<(), Error> {
+        let checks = self.lines.iter().enumerate().filter_map(|(index, line)| {
+            let Line::Limited(limited) = line else { return None };
+            let charge = self.charge(limited, spends(limited)?)?;
+            Some(async move { (index, self.limiter.check(charge).await) })
+        });
+        for (index, decision) in join_all(checks).await {
+            record(&decision?, &[(index, 0)], outcomes);
+        }
+        Ok(())
+    }
+
+    /// Charges the hits that count although they were denied.
+    async fn count_denied(&self, outcomes: &mut [LineOutcome]) -> Result<(), Error> {
+        let counts = |limited: &Limited<'_>, outcome: &LineOutcome| {
+            let is_denied = !outcome.is_charged && outcome.standing.is_some();
+            is_denied
+                && limited.rule.is_some_and(|rule| rule.denied_hits.count(limited.has_own_hits))
+        };
+        let mut is_denied = self.lines.iter().zip(&*outcomes).map(|(line, outcome)| match line {
+            Line::Limited(limited) => counts(limited, outcome),
+            _ => false,
+        });
+        let is_denied: Vec<_> = is_denied.by_ref().collect();
+        if !is_denied.contains(&true) {
+            return Ok(());
+        }
+        let charged =
+            self.charges_of(|index, limited| if is_denied[index] { spends(limited) } else { None });
+        if charged.charges.is_empty() {
+            return Ok(());
+        }
+        let allowed = self.limiter.penalize(charged.charges).await?;
+        for (line, position) in &charged.positions {
+            let standing = allowed.outcomes().get(*position).map(|outcome| *outcome.standing());
+            outcomes[*line].standing = standing.or(outcomes[*line].standing);
+        }
+        Ok(())
+    }
+
+    async fn give_back(&self, outcomes: &mut [LineOutcome]) -> Result<(), Error> {
+        for (line, outcome) in self.lines.iter().zip(outcomes) {
+            let Line::Limited(limited) = line else { continue };
+            let Hits::GiveBack(hits) = limited.hits else { continue };
+            let Some(charge) = self.charge(limited, hits) else { continue };
+            self.limiter.refund_units(charge.clone()).await?;
+            let decision = self.limiter.peek(charge).await?;
+            outcome.standing = decision.outcomes().get(0).map(|it| *it.standing());
+        }
+        Ok(())
+    }
+
+    fn charges(&self, units: impl Fn(&Limited<'_>) -> Option<u64>) -> Charged<'a> {
+        self.charges_of(|_, limited| units(limited))
+    }
+
+    /// Returns the charges of the lines with units.
+    fn charges_of(&self, units: impl Fn(usize, &Limited<'_>) -> Option<u64>) -> Charged<'a> {
+        let mut slots: Vec<(&'a Limited<'a>, u64)> = Vec::with_capacity(self.lines.len());
+        let mut positions = Vec::with_capacity(self.lines.len());
+        for (index, line) in self.lines.iter().enumerate() {
+            let Line::Limited(limited) = line else { continue };
+            let Some(units) = units(index, limited) else { continue };
+            if limited.counted.is_none() {
+                continue;
+            }
+            let position = slots.iter().position(|(other, _)| is_same_budget(other, limited));
+            if let Some(position) = position {
+                slots[position].1 = slots[position].1.saturating_add(units);
+            } else {
+                slots.push((limited, units));
+            }
+            positions.push((index, position.unwrap_or(slots.len() - 1)));
+        }
+        let charges =
+            slots.iter().filter_map(|(limited, units)| self.charge(limited, *units)).collect();
+        Charged { charges, positions }
+    }
+
+    /// Returns the charge of a line, unless its limit is 0.
+    fn charge(&self, limited: &Limited<'a>, units: u64) -> Option<Charge<'a>> {
+        let (policy, quota) = limited.counted?;
+        let charge = policy.charge(limited.key, units).with_on_failure(self.on_failure);
+        let charge = if limited.rule.is_none() { charge.with_quota(quota) } else { charge };
+        Some(match self.how {
+            // Each check has one charge, and this service makes the decision.
+            Decide::Each => charge,
+            // A request that others deny counts too.
+            Decide::Together if limited.is_shadow => charge.trial(),
+            Decide::Together if limited.is_quota => charge.shadow(),
+            Decide::Together => charge,
+        })
+    }
+}
+
+fn spends(limited: &Limited<'_>) -> Option<u64> {
+    if let Hits::Spend(units) = limited.hits { Some(units) } else { None }
+}
+
+fn is_same_budget(one: &Limited<'_>, other: &Limited<'_>) -> bool {
+    let name = |limited: &Limited<'_>| limited.counted.map(|(policy, _)| policy.name().as_ptr());
+    one.key == other.key
+        && name(one) == name(other)
+        && (one.is_shadow, one.is_quota) == (other.is_shadow, other.is_quota)
+}
+
+/// Records the outcomes of the charges of a decision.
+fn record(decision: &Decision<'_>, positions: &[(usize, usize)], outcomes: &mut [LineOutcome]) {
+    for (line, position) in positions {
+        if let Some(outcome) = decision.outcomes().get(*position) {
+            outcomes[*line] = LineOutcome {
+                has_passed: outcome.verdict() == Verdict::Passed,
+                is_charged: outcome.granted() > 0,
+                standing: Some(*outcome.standing()),
+            };
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The handle of the service.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use arc_swap::ArcSwap;
+use axum::Router;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
+use plimsoll::Limiter;
+use plimsoll_control::Registry;
+
+use super::{
+    config::{EnvoyConfig, EnvoyConfigError, Source},
+    debug,
+    request::MAX_MESSAGE_BYTES,
+    service::EnvoyService,
+    stats::Stats,
+    watch::EnvoyWatch,
+};
+
+/// The rate limit service for Envoy. Clones share the configuration that is in force.
+///
+/// ```no_run
+/// use plimsoll::Limiter;
+/// use plimsoll_server::envoy::{Envoy, EnvoyConfig};
+/// use tonic::service::Routes;
+///
+/// # fn serve() -> Result<(), Box<dyn std::error::Error>> {
+/// let envoy = Envoy::new(EnvoyConfig::load(["/etc/ratelimit"])?, Limiter::in_memory());
+/// let watch = envoy.watch(); // a change of the files is in force within a second, until this is dropped
+/// let grpc = Routes::new(envoy.grpc()).into_axum_router();
+/// let debug = envoy.debug_router();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Envoy(Arc<Shared>);
+
+/// The parts that all clones share.
+pub(super) struct Shared {
+    pub(super) config: ArcSwap<EnvoyConfig>,
+    pub(super) limiter: Limiter,
+    pub(super) stats: Stats,
+    registry: Option<Registry>,
+    reload: Mutex<Reload>,
+}
+
+/// The state of the last reload.
+#[derive(Default)]
+struct Reload {
+    /// The texts that were read last. A file may be half written, so texts are taken once they stay.
+    seen: Option<Vec<Source>>,
+    /// The error that was reported last.
+    error: Option<EnvoyConfigError>,
+}
+
+impl Envoy {
+    /// Creates the service with a configuration, over a limiter.
+    #[must_use]
+    pub fn new(config: EnvoyConfig, limiter: Limiter) -> Self {
+        Self::with(config, limiter, None)
+    }
+
+    /// Creates the service like [`new`](Self::new), and registers the policies of its limits, so that
+    /// operators see them, override them and switch them off. Their keys are texts such as
+    /// `user=alice,path=/x`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the registry has one of the policies from another source.
+    pub fn new_registered(
+        config: EnvoyConfig,
+        limiter: Limiter,
+        registry: Registry,
+    ) -> Result<Self, EnvoyConfigError> {
+        config.register(&registry)?;
+        Ok(Self::with(config, limiter, Some(registry)))
+    }
+
+    fn with(config: EnvoyConfig, limiter: Limiter, registry: Option<Registry>) -> Self {
+        let (stats, reload) = (Stats::new(), Mutex::default());
+        stats.config_load_success.increment(1);
+        let config = ArcSwap::from_pointee(config);
+        Self(Arc::new(Shared { config, limiter, stats, registry, reload }))
+    }
+
+    /// Returns the gRPC service, to add to a server of tonic.
+    #[must_use]
+    pub fn grpc(&self) -> RateLimitServiceServer<EnvoyService> {
+        let service = EnvoyService::from(self);
+        RateLimitServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    /// Returns the routes `/json`, which decides a request in JSON, and `/rlconfig`, which shows the limits
+    /// in force.
+    pub fn debug_router(&self) -> Router {
+        debug::router(Arc::clone(&self.0))
+    }
+
+    /// Returns the configuration in force.
+    #[must_use]
+    pub fn config(&self) -> Arc<EnvoyConfig> {
+        self.0.config.load_full()
+    }
+
+    /// Reads the files again, and returns whether they have changed.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a file cannot be read or has a mistake. The configuration stays in force.
+    pub fn reload(&self) -> Result<bool, EnvoyConfigError> {
+        let config = self.config();
+        let sources = config.sources_now();
+        self.0.apply(&config, sources)
+    }
+
+    /// Watches the files: a change is in force within a second. A change with a mistake is reported once as
+    /// an event, and in the metric `ratelimit_service_config_load_error`, and the configuration stays in
+    /// force.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime.
+    pub fn watch(&self) -> EnvoyWatch {
+        EnvoyWatch::start(self.clone())
+    }
+
+    /// Reads the files again, if they have stayed the same since the last call.
+    pub(super) fn poll(&self) {
+        let config = self.config();
+        let sources = config.sources_now();
+        let seen = sources.as_ref().ok().cloned();
+        let is_settled = {
+            let mut reload = self.0.reload.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_settled = reload.seen == seen;
+            reload.seen = seen;
+            is_settled
+        };
+        if is_settled {
+            // An error is reported where it occurs.
+            let _ = self.0.apply(&config, sources);
+        }
+    }
+}
+
+impl From<&Envoy> for EnvoyService {
+    /// Returns the implementation of the gRPC service, for servers and tests that call it themselves.
+    fn from(envoy: &Envoy) -> Self {
+        Self(Arc::clone(&envoy.0))
+    }
+}
+
+impl Shared {
+    fn apply(
+        &self,
+        config: &EnvoyConfig,
+        sources: Result<Vec<Source>, EnvoyConfigError>,
+    ) -> Result<bool, EnvoyConfigError> {
+        if !config.has_files() {
+            return Ok(false);
+        }
+        let read = sources.and_then(|sources| match config.is_of(&sources) {
+            true => Ok(None),
+            false => config.with_sources(sources).map(Some),
+        });
+        let read = read.and_then(|new| match (&new, &self.registry) {
+            (Some(config), Some(registry)) => config.register(registry).map(|()| new),
+            _ => Ok(new),
+        });
+        let mut reload = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
+        match read {
+            Ok(None) => {
+                reload.error = None;
+                Ok(false)
+            }
+            Ok(Some(new)) => {
+                reload.error = None;
+                let domains = new.domains();
+                self.config.store(Arc::new(new));
+                self.stats.config_load_success.increment(1);
+                tracing::info!(domains, "the limits for Envoy were read again");
+                Ok(true)
+            }
+            Err(error) => {
+                if reload.error.as_ref() != Some(&error) {
+                    self.stats.config_load_error.increment(1);
+                    tracing::error!("the limits for Envoy stay as they are\n{error}");
+                    reload.error = Some(error.clone());
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Envoy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Envoy").field("shared", &self.0).finish()
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("config", &self.config.load())
+            .field("limiter", &self.limiter)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,130 @@
+//! The headers that responses get.
+
+use std::fmt::Write;
+
+use envoy_types::pb::envoy::{
+    config::core::v3::HeaderValue,
+    service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus},
+};
+use plimsoll::Quota;
+
+use super::{
+    decide::LineOutcome,
+    options::{LimitHeaders, ResponseHeaders},
+    request::{Limited, Line},
+    response::retry_after,
+};
+
+/// The longest name of a limit in a header, in characters.
+const MAX_NAME_CHARS: usize = 64;
+
+/// Returns the headers for the response to a request.
+pub(super) fn headers(
+    lines: &[Line<'_>],
+    outcomes: &[LineOutcome],
+    statuses: &[DescriptorStatus],
+    options: &ResponseHeaders,
+    code: Code,
+) -> Vec<HeaderValue> {
+    let mut headers = Vec::new();
+    if options.ratelimit {
+        ratelimit(&mut headers, lines, outcomes, code);
+    }
+    if let Some(names) = &options.limit {
+        limit(&mut headers, names, statuses);
+    }
+    headers
+}
+
+/// Adds `ratelimit-policy` and `ratelimit` of draft-ietf-httpapi-ratelimit-headers-11, and `retry-after` to a
+/// denial.
+fn ratelimit(
+    headers: &mut Vec<HeaderValue>,
+    lines: &[Line<'_>],
+    outcomes: &[LineOutcome],
+    code: Code,
+) {
+    let counted = || {
+        lines.iter().zip(outcomes).filter_map(|(line, outcome)| match line {
+            Line::Limited(limited) if !limited.is_shadow => {
+                Some((limited, limited.counted?.1, outcome, outcome.standing.as_ref()?))
+            }
+            _ => None,
+        })
+    };
+    let denied = counted().filter(|(_, _, outcome, _)| !outcome.has_passed);
+    let wait = denied.map(|(_, quota, _, standing)| match quota.is_concurrent() {
+        true => 1,
+        false => retry_after(standing),
+    });
+    let wait = wait.max().filter(|_| code == Code::OverLimit);
+    let (mut policies, mut standings) = (String::new(), String::new());
+    for (limited, quota, outcome, standing) in counted() {
+        let between = if policies.is_empty() { "" } else { ", " };
+        let name = name(limited);
+        let remaining = if outcome.has_passed { standing.remaining() } else { 0 };
+        // Writing to a string cannot fail.
+        let _ = write!(policies, "{between}\"{name}\";q={}", quota.limit());
+        let _ = write!(standings, "{between}\"{name}\";r={remaining}");
+        if quota.is_concurrent() {
+            policies.push_str(";qu=\"concurrent-requests\"");
+        } else {
+            // The effective window must not end after `retry-after`.
+            let window = standing.next_after().as_secs().max(1).min(wait.unwrap_or(u64::MAX));
+            let _ = write!(policies, ";w={}", window_seconds(&quota));
+            let _ = write!(standings, ";t={window}");
+        }
+    }
+    if !policies.is_empty() {
+        headers.push(header("ratelimit-policy", policies));
+        headers.push(header("ratelimit", standings));
+    }
+    if let Some(seconds) = wait {
+        headers.push(header("retry-after", seconds.to_string()));
+    }
+}
+
+/// Adds the three headers about the limit that denies, or else has the fewest requests left.
+fn limit(headers: &mut Vec<HeaderValue>, names: &LimitHeaders, statuses: &[DescriptorStatus]) {
+    let tightest = statuses.iter().filter(|it| it.current_limit.is_some());
+    let tightest = tightest.min_by_key(|it| (it.code() != Code::OverLimit, it.limit_remaining));
+    let Some(DescriptorStatus {
+        current_limit: Some(limit),
+        limit_remaining,
+        duration_until_reset,
+        ..
+    }) = tightest
+    else {
+        return;
+    };
+    let reset = duration_until_reset.map_or(0, |reset| reset.seconds);
+    headers.extend([
+        header(&names.limit, limit.requests_per_unit.to_string()),
+        header(&names.remaining, limit_remaining.to_string()),
+        header(&names.reset, reset.to_string()),
+    ]);
+}
+
+/// Returns the name of a limit in a header: its own, or the path of its descriptors.
+fn name(limited: &Limited<'_>) -> String {
+    let Some(rule) = limited.rule else { return "override".to_owned() };
+    let path = rule.metric_key.to_string();
+    let path = path.get(rule.metric_key.domain().len() + 1..).unwrap_or_default();
+    let name = if rule.name().is_empty() { path } else { rule.name() };
+    // A character that is not allowed in a string of a structured field makes clients drop the whole field.
+    let plain = |it: char| match it {
+        '"' | '\\' => '_',
+        ' '..='~' => it,
+        _ => '_',
+    };
+    name.chars().take(MAX_NAME_CHARS).map(plain).collect()
+}
+
+fn window_seconds(quota: &Quota) -> u64 {
+    let window = quota.window();
+    window.as_secs() + u64::from(window.subsec_nanos() > 0)
+}
+
+fn header(name: &str, value: String) -> HeaderValue {
+    HeaderValue { key: name.to_owned(), value, raw_value: Vec::new() }
+}

@@ -1,0 +1,200 @@
+//! The differences between this service and envoyproxy/ratelimit under a configuration.
+
+use std::{collections::HashSet, fmt};
+
+use plimsoll::{Algorithm, Quota};
+
+use super::{
+    config::{EnvoyConfig, Limit, Rule},
+    options::{Decide, EnvoyOptions},
+    unit::Unit,
+};
+
+/// A difference between this service and envoyproxy/ratelimit under a configuration, or a limit that does
+/// probably not do what it is meant for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    kind: FindingKind,
+    file: String,
+    line: usize,
+    rule: String,
+    change: String,
+    reason: String,
+}
+
+/// The kind of a [`Finding`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FindingKind {
+    /// This service behaves differently.
+    Differs,
+    /// Both services behave in the same way, which is probably not meant.
+    Suspicious,
+}
+
+impl Finding {
+    /// Returns the kind.
+    #[must_use]
+    pub fn kind(&self) -> FindingKind {
+        self.kind
+    }
+
+    /// Returns the name of the file.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Returns the line of the descriptor, from 1.
+    #[must_use]
+    pub fn line(&self) -> usize {
+        self.line
+    }
+
+    /// Returns the domain and the path of the descriptors.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
+
+    /// Returns the behavior.
+    #[must_use]
+    pub fn change(&self) -> &str {
+        &self.change
+    }
+
+    /// Returns the reason for it.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, file, line, rule, change, reason } = self;
+        let kind = match kind {
+            FindingKind::Differs => "differs",
+            FindingKind::Suspicious => "suspicious",
+        };
+        write!(f, "{kind}: {rule}: {change}\n  --> {file}:{line}\n   = reason: {reason}")
+    }
+}
+
+/// Returns the findings about each limit of a configuration, in the order of the files.
+#[must_use]
+pub fn lint(config: &EnvoyConfig) -> Vec<Finding> {
+    let rules = config.tree.rules();
+    let names: HashSet<_> = rules.iter().map(|rule| rule.name()).collect();
+    let mut lint = Lint { options: &config.options, names, findings: Vec::new() };
+    rules.into_iter().for_each(|rule| lint.rule(rule));
+    lint.findings
+}
+
+struct Lint<'c> {
+    options: &'c EnvoyOptions,
+    names: HashSet<&'c str>,
+    findings: Vec<Finding>,
+}
+
+impl Lint<'_> {
+    fn rule(&mut self, rule: &Rule) {
+        match &rule.limit {
+            Limit::Unlimited => {}
+            Limit::Never => self.add(
+                rule,
+                FindingKind::Suspicious,
+                "each request is denied, because `requests_per_unit` is 0 or missing",
+                "a limit of 0 is a ban",
+            ),
+            Limit::Counted(counted) => {
+                self.algorithm(rule, &counted.policy().quota());
+                self.modes(rule);
+            }
+        }
+        for name in &rule.replaces {
+            if self.names.contains(&**name) {
+                continue;
+            }
+            self.add(
+                rule,
+                FindingKind::Suspicious,
+                format!("it replaces `{name}`, and no limit has this name"),
+                "names are those of `rate_limit.name` in any domain",
+            );
+        }
+        if rule.has_detailed_metric {
+            self.add(
+                rule,
+                FindingKind::Differs,
+                "metrics have the values of at most 4096 limits, and count the rest together",
+                "a client that invents values must not fill the memory",
+            );
+        }
+    }
+
+    fn algorithm(&mut self, rule: &Rule, quota: &Quota) {
+        let Some(unit) = Unit::of_window(quota.window()).map(Unit::name) else { return };
+        let (limit, algorithm) = (quota.limit(), quota.algorithm());
+        let change = match algorithm {
+            Algorithm::FixedWindow => return,
+            Algorithm::SlidingBuckets(buckets) => format!(
+                "at most {limit} in any {unit}; each comes back up to a {buckets}th of the {unit} late"
+            ),
+            Algorithm::SlidingLog => format!("at most {limit} in any {unit}"),
+            Algorithm::SlidingCounter => format!("near {limit} in any {unit}"),
+            other => format!("counted by {other}"),
+        };
+        self.add(
+            rule,
+            FindingKind::Differs,
+            change,
+            format!(
+                "a fixed window admits up to {} around its edge; the switch is `algorithm`",
+                2 * limit
+            ),
+        );
+    }
+
+    fn modes(&mut self, rule: &Rule) {
+        if self.options.decide == Decide::Together && !rule.is_shadow {
+            self.add(
+                rule,
+                FindingKind::Differs,
+                "a request that another limit denies is not counted",
+                "all limits of a request are charged, or none; the switch is `decide`",
+            );
+        }
+        self.add(
+            rule,
+            FindingKind::Differs,
+            "a request that it denies is not counted, and `hits_addend: 0` is denied once no request is left",
+            "a client that keeps trying gets its budget back, and the limit is exact; the field is `count_denied`",
+        );
+        if rule.is_shadow && rule.is_quota {
+            self.add(
+                rule,
+                FindingKind::Suspicious,
+                "`quota_mode` has no effect beside `shadow_mode`",
+                "a shadow always passes, and so passes for all limits in quota mode",
+            );
+        }
+    }
+
+    fn add(
+        &mut self,
+        rule: &Rule,
+        kind: FindingKind,
+        change: impl Into<String>,
+        reason: impl Into<String>,
+    ) {
+        self.findings.push(Finding {
+            kind,
+            file: rule.place.file.to_string(),
+            line: rule.place.line,
+            rule: rule.metric_key.to_string(),
+            change: change.into(),
+            reason: reason.into(),
+        });
+    }
+}

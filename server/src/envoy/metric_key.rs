@@ -1,0 +1,91 @@
+//! The names under which requests are counted in metrics.
+
+use std::fmt;
+
+/// The domain and the descriptors of a limit, under which its requests are counted.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(super) struct MetricKey {
+    domain: String,
+    parts: Vec<String>,
+}
+
+impl MetricKey {
+    pub(super) fn new(domain: &str) -> Self {
+        Self { domain: domain.to_owned(), parts: Vec::new() }
+    }
+
+    /// Adds a descriptor: its key, or its key and value.
+    pub(super) fn push(&mut self, part: impl Into<String>) {
+        self.parts.push(part.into());
+    }
+
+    /// Returns the domain.
+    pub(super) fn domain(&self) -> &str {
+        &self.domain
+    }
+
+    /// Returns the values of the labels `domain`, `key1` and `key2`.
+    pub(super) fn labels(&self) -> [String; 3] {
+        let part = |index: usize| self.parts.get(index).map(|it| sanitized(it)).unwrap_or_default();
+        [sanitized(&self.domain), part(0), part(1)]
+    }
+}
+
+impl fmt::Display for MetricKey {
+    /// Writes the parts with dots between them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.domain)?;
+        self.parts.iter().try_for_each(|part| write!(f, ".{part}"))
+    }
+}
+
+/// Returns a text without the characters that separate the parts of a statsd name: `:`, `|`, and the dots of
+/// IPv4 addresses. So the values of labels stay those of envoyproxy/ratelimit.
+fn sanitized(text: &str) -> String {
+    let mut out = text.replace([':', '|'], "_");
+    let mut from = 0;
+    while let Some((start, end)) = address(&out, from) {
+        let plain = out[start..end].replace('.', "_");
+        out.replace_range(start..end, &plain);
+        from = end;
+    }
+    out
+}
+
+/// Returns the place of the first four groups of up to three digits with dots between them.
+fn address(text: &str, from: usize) -> Option<(usize, usize)> {
+    let bytes = text.as_bytes();
+    (from..bytes.len()).find_map(|start| {
+        let mut at = start;
+        for group in 0..4 {
+            let digits = bytes[at..].iter().take(3).take_while(|it| it.is_ascii_digit()).count();
+            at += digits;
+            let has_dot = bytes.get(at) == Some(&b'.');
+            if digits == 0 || (group < 3 && !has_dot) {
+                return None;
+            }
+            at += usize::from(group < 3);
+        }
+        Some((start, at))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn separators_of_statsd_become_underscores() {
+        assert_eq!(sanitized("a:b|c"), "a_b_c");
+        assert_eq!(sanitized("addr_10.0.0.1"), "addr_10_0_0_1");
+        assert_eq!(sanitized("v1.2 1.2.3.4 and 5.6.7.8"), "v1.2 1_2_3_4 and 5_6_7_8");
+    }
+
+    #[test]
+    fn the_first_two_descriptors_are_labels() {
+        let mut key = MetricKey::new("rl");
+        ["foo", "bar_x", "baz"].into_iter().for_each(|part| key.push(part));
+        assert_eq!(key.labels(), ["rl", "foo", "bar_x"]);
+        assert_eq!(key.to_string(), "rl.foo.bar_x.baz");
+    }
+}

@@ -1,0 +1,98 @@
+//! The response to a request.
+
+use std::time::Duration;
+
+use envoy_types::pb::{
+    envoy::service::ratelimit::v3::{
+        RateLimitRequest, RateLimitResponse,
+        rate_limit_response::{Code, DescriptorStatus},
+    },
+    google::protobuf::Duration as ProtoDuration,
+};
+use plimsoll::Standing;
+
+use super::{
+    decide::LineOutcome,
+    dynamic_metadata, headers,
+    options::EnvoyOptions,
+    request::{Limited, Line},
+    unit::Unit,
+};
+
+/// Returns the response to a request with these lines and outcomes.
+pub(super) fn response(
+    request: &RateLimitRequest,
+    lines: &[Line<'_>],
+    outcomes: &[LineOutcome],
+    options: &EnvoyOptions,
+    is_over: bool,
+) -> RateLimitResponse {
+    let statuses: Vec<_> =
+        lines.iter().zip(outcomes).map(|(line, outcome)| status(line, outcome)).collect();
+    let code = if is_over && !options.shadow_mode { Code::OverLimit } else { Code::Ok };
+    RateLimitResponse {
+        overall_code: code as i32,
+        response_headers_to_add: headers::headers(
+            lines,
+            outcomes,
+            &statuses,
+            &options.headers,
+            code,
+        ),
+        dynamic_metadata: dynamic_metadata::of(request, lines, outcomes, options.dynamic_metadata),
+        statuses,
+        ..RateLimitResponse::default()
+    }
+}
+
+fn status(line: &Line<'_>, outcome: &LineOutcome) -> DescriptorStatus {
+    let ok = DescriptorStatus { code: Code::Ok as i32, ..DescriptorStatus::default() };
+    match line {
+        Line::Free => ok,
+        Line::Unlimited => DescriptorStatus { limit_remaining: u32::MAX, ..ok },
+        Line::Limited(limited) => {
+            let is_over = !outcome.has_passed && !limited.is_shadow;
+            let remaining = match &outcome.standing {
+                Some(standing) if outcome.has_passed => standing.remaining(),
+                _ => 0,
+            };
+            let reset = reset_after(limited, outcome);
+            DescriptorStatus {
+                code: if is_over { Code::OverLimit } else { Code::Ok } as i32,
+                current_limit: Some(limited.shown.clone()),
+                limit_remaining: u32::try_from(remaining).unwrap_or(u32::MAX),
+                duration_until_reset: Some(ProtoDuration {
+                    seconds: reset.cast_signed(),
+                    nanos: 0,
+                }),
+                quota: None,
+            }
+        }
+    }
+}
+
+/// Returns the seconds until all requests of a budget are back, or until a denied line would pass.
+fn reset_after(limited: &Limited<'_>, outcome: &LineOutcome) -> u64 {
+    let Some(standing) = &outcome.standing else {
+        // A limit of 0 requests never passes. Its unit says when a client may look again.
+        let unit = Unit::EACH.into_iter().find(|(it, _)| it.shown() as i32 == limited.shown.unit);
+        return unit.map_or(1, |(unit, _)| unit.window().as_secs());
+    };
+    let is_concurrent = limited.counted.is_some_and(|(_, quota)| quota.is_concurrent());
+    match (outcome.has_passed, is_concurrent) {
+        // Units in flight come back when work ends, which is not known.
+        (_, true) => 1,
+        (true, _) => whole_seconds(standing.reset_after()),
+        (false, _) => retry_after(standing),
+    }
+}
+
+/// Returns the seconds after which a denied line may pass.
+pub(super) fn retry_after(standing: &Standing) -> u64 {
+    let wait = standing.retry_after().unwrap_or(standing.next_after());
+    whole_seconds(wait).max(1)
+}
+
+fn whole_seconds(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
+}

@@ -1,0 +1,135 @@
+//! Metrics, with the names that the Prometheus exporter of envoyproxy/ratelimit gives them.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use metrics::{Counter, Histogram, counter, histogram};
+
+use super::metric_key::MetricKey;
+
+/// The most limits with metrics of their own. Those of further limits are counted together, under the
+/// domain `_other`.
+const MAX_RULES: usize = 4_096;
+
+/// The counters of the service.
+#[derive(Debug)]
+pub(super) struct Stats {
+    rules: RwLock<HashMap<[String; 3], Arc<RuleStats>>>,
+    other: Arc<RuleStats>,
+    pub(super) redis_error: Counter,
+    pub(super) service_error: Counter,
+    pub(super) config_load_success: Counter,
+    pub(super) config_load_error: Counter,
+    pub(super) global_shadow_mode: Counter,
+    pub(super) domain_not_found: Counter,
+    total_requests: Counter,
+    response_time: Histogram,
+}
+
+/// The counters of a limit.
+#[derive(Debug)]
+pub(super) struct RuleStats {
+    total_hits: Counter,
+    over_limit: Counter,
+    near_limit: Counter,
+    within_limit: Counter,
+    shadow_mode: Counter,
+}
+
+/// The hits of a request under a limit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hits {
+    pub(super) hits: u64,
+    pub(super) has_passed: bool,
+    pub(super) is_shadow: bool,
+    /// The limit, and the requests that remain of it after the hits.
+    pub(super) limit: u64,
+    pub(super) remaining: u64,
+}
+
+impl Stats {
+    pub(super) fn new() -> Self {
+        let method = "ShouldRateLimit";
+        let error = |kind: &'static str| counter!("ratelimit_service_should_rate_limit_error", "err_type" => kind);
+        Self {
+            rules: RwLock::default(),
+            other: Arc::new(RuleStats::new(&["_other".into(), String::new(), String::new()])),
+            redis_error: error("redis_error"),
+            service_error: error("service_error"),
+            config_load_success: counter!("ratelimit_service_config_load_success"),
+            config_load_error: counter!("ratelimit_service_config_load_error"),
+            global_shadow_mode: counter!("ratelimit_service_global_shadow_mode"),
+            domain_not_found: counter!("ratelimit_service_rate_limit_domain_not_found"),
+            total_requests: counter!("ratelimit_service_total_requests", "grpc_method" => method),
+            response_time: histogram!("ratelimit_service_response_time_seconds", "grpc_method" => method),
+        }
+    }
+
+    /// Returns the counters of a limit.
+    pub(super) fn of_rule(&self, key: &MetricKey) -> Arc<RuleStats> {
+        let labels = key.labels();
+        let known = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stats) = known.get(&labels) {
+            return Arc::clone(stats);
+        }
+        drop(known);
+        let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        if rules.len() >= MAX_RULES && !rules.contains_key(&labels) {
+            return Arc::clone(&self.other);
+        }
+        let stats = rules.entry(labels);
+        let stats = stats.or_insert_with_key(|labels| Arc::new(RuleStats::new(labels)));
+        Arc::clone(stats)
+    }
+
+    /// Records an answer.
+    pub(super) fn answered(&self, after: Duration) {
+        self.total_requests.increment(1);
+        self.response_time.record(after.as_secs_f64());
+    }
+}
+
+impl RuleStats {
+    fn new([domain, key1, key2]: &[String; 3]) -> Self {
+        let mut labels = vec![("domain", domain.clone())];
+        let keys = [("key1", key1), ("key2", key2)];
+        labels.extend(
+            keys.into_iter().filter(|it| !it.1.is_empty()).map(|(name, it)| (name, it.clone())),
+        );
+        Self {
+            total_hits: counter!("ratelimit_service_rate_limit_total_hits", &labels),
+            over_limit: counter!("ratelimit_service_rate_limit_over_limit", &labels),
+            near_limit: counter!("ratelimit_service_rate_limit_near_limit", &labels),
+            within_limit: counter!("ratelimit_service_rate_limit_within_limit", &labels),
+            shadow_mode: counter!("ratelimit_service_rate_limit_shadow_mode", &labels),
+        }
+    }
+
+    /// Counts hits. Those behind `near_percent` of the limit are near it.
+    pub(super) fn count(&self, of: Hits, near_percent: u8) {
+        let Hits { hits, has_passed, is_shadow, limit, remaining } = of;
+        self.total_hits.increment(hits);
+        if has_passed {
+            self.within_limit.increment(hits);
+            let near = limit * u64::from(near_percent) / 100;
+            let used = limit.saturating_sub(remaining);
+            let near_hits = used.saturating_sub(near).min(hits);
+            if near_hits > 0 {
+                self.near_limit.increment(near_hits);
+            }
+            return;
+        }
+        self.over_limit.increment(hits);
+        if is_shadow {
+            self.shadow_mode.increment(hits);
+        }
+    }
+
+    /// Counts hits of a limit that let them pass, but did not charge them because another one denied.
+    pub(super) fn count_uncharged(&self, hits: u64) {
+        self.total_hits.increment(hits);
+    }
+}

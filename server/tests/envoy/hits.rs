@@ -1,0 +1,135 @@
+//! Requests of several hits, looks, reports and refunds.
+
+use Says::{Ok, Over};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{
+    Code,
+    rate_limit::Unit::{Minute, Unknown},
+};
+use plimsoll_server::envoy::{Decide, EnvoyOptions};
+
+use crate::support::{Says, Service, descriptor, hits, negative, request};
+
+const LIMITS: &str = "
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: { unit: minute, requests_per_unit: 10 }
+  - key: other
+    rate_limit: { unit: minute, requests_per_unit: 10 }
+  - key: counting
+    rate_limit: { unit: minute, requests_per_unit: 10 }
+    count_denied: true
+  - key: forgetting
+    rate_limit: { unit: minute, requests_per_unit: 10 }
+    count_denied: false
+  - key: work
+    rate_limit: { quota: 2 concurrent expires(5min) }
+  - key: burst
+    rate_limit: { quota: 10/min token-bucket(4) }
+";
+
+fn both_ways() -> [EnvoyOptions; 2] {
+    [Decide::Together, Decide::Each].map(|how| EnvoyOptions::default().decide(how))
+}
+
+#[tokio::test]
+async fn the_hits_are_those_of_the_descriptor_or_else_of_the_request() {
+    for options in both_ways() {
+        let service = Service::with(LIMITS, options);
+        let mut of_request = request("shop", [descriptor("user=a"), hits("other=a", 4)]);
+        of_request.hits_addend = 3;
+        let response = service.ask(of_request).await.unwrap();
+        let says: Vec<_> = response.statuses.iter().map(Says::of).collect();
+        assert_eq!(says, [Ok(10, Minute, 7), Ok(10, Minute, 6)]);
+        let (code, says) = service.answer("shop", [hits("user=a", 8)]).await;
+        assert_eq!((code, &*says), (Code::OverLimit, &[Over(10, Minute)][..]));
+        // A denied request spends nothing, not even a part.
+        let (_, says) = service.answer("shop", [hits("user=a", 7)]).await;
+        assert_eq!(says, [Ok(10, Minute, 0)]);
+        // More than can ever pass.
+        for number in [11, u64::from(u32::MAX), u64::MAX] {
+            let (_, says) = service.answer("shop", [hits("user=b", number)]).await;
+            assert_eq!(says, [Over(10, Minute)], "{number}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_look_spends_nothing_and_is_denied_once_nothing_is_left() {
+    for options in both_ways() {
+        let service = Service::with(LIMITS, options);
+        let look = async || service.answer("shop", [hits("user=a", 0)]).await.1[0];
+        assert_eq!((look().await, look().await), (Ok(10, Minute, 10), Ok(10, Minute, 10)));
+        service.answer("shop", [hits("user=a", 9)]).await;
+        assert_eq!(look().await, Ok(10, Minute, 1));
+        service.answer("shop", [hits("user=a", 1)]).await;
+        assert_eq!(look().await, Over(10, Minute));
+        let (code, says) = service.answer("shop", [hits("user=a", 0), descriptor("other=a")]).await;
+        let left = if says[1] == Ok(10, Minute, 10) { 10 } else { 9 };
+        assert_eq!(
+            (code, &*says),
+            (Code::OverLimit, &[Over(10, Minute), Ok(10, Minute, left)][..])
+        );
+    }
+}
+
+#[tokio::test]
+async fn together_a_look_that_is_denied_charges_nothing() {
+    let service = Service::new(LIMITS);
+    service.answer("shop", [hits("user=a", 10)]).await;
+    service.answer("shop", [hits("user=a", 0), descriptor("other=a")]).await;
+    assert_eq!(service.says("shop", "other=a").await, Ok(10, Minute, 9));
+}
+
+#[tokio::test]
+async fn a_report_counts_beyond_the_limit_where_somebody_looks() {
+    for options in both_ways() {
+        let service = Service::with(LIMITS, options);
+        let look = async |of: &str| service.answer("shop", [hits(of, 0)]).await.1[0];
+        let report = async |of: &str, number| service.answer("shop", [hits(of, number)]).await.0;
+        assert_eq!(look("user=a").await, Ok(10, Minute, 10));
+        assert_eq!(report("user=a", 8).await, Code::Ok);
+        assert_eq!(look("user=a").await, Ok(10, Minute, 2));
+        // The work has used more than was left. It counts, so that the next one is denied.
+        assert_eq!(report("user=a", 5).await, Code::OverLimit);
+        assert_eq!(look("user=a").await, Over(10, Minute));
+        // One hit of a request is no report.
+        assert_eq!(service.says("shop", "user=b").await, Ok(10, Minute, 9));
+        // The field says it without a look.
+        assert_eq!(report("counting=a", 11).await, Code::OverLimit);
+        assert_eq!(look("counting=a").await, Over(10, Minute));
+        assert_eq!(look("forgetting=a").await, Ok(10, Minute, 10));
+        assert_eq!(report("forgetting=a", 11).await, Code::OverLimit);
+        assert_eq!(look("forgetting=a").await, Ok(10, Minute, 10));
+    }
+}
+
+#[tokio::test]
+async fn negative_hits_give_back() {
+    for options in both_ways() {
+        let service = Service::with(LIMITS, options);
+        let ask = async |descriptor| service.answer("shop", [descriptor]).await;
+        ask(hits("user=a", 6)).await;
+        assert_eq!(ask(negative("user=a", 4)).await, (Code::Ok, vec![Ok(10, Minute, 8)]));
+        // No more than was spent.
+        assert_eq!(ask(negative("user=a", 100)).await, (Code::Ok, vec![Ok(10, Minute, 10)]));
+        assert_eq!(ask(negative("user=b", 1)).await, (Code::Ok, vec![Ok(10, Minute, 10)]));
+        ask(hits("burst=a", 4)).await;
+        assert_eq!(ask(negative("burst=a", 3)).await.0, Code::Ok);
+        assert_eq!(ask(hits("burst=a", 3)).await, (Code::Ok, vec![Ok(10, Minute, 0)]));
+        assert_eq!(ask(hits("burst=a", 1)).await.0, Code::OverLimit);
+    }
+}
+
+#[tokio::test]
+async fn a_concurrency_limit_is_released_by_negative_hits() {
+    for options in both_ways() {
+        let service = Service::with(LIMITS, options);
+        assert_eq!(service.says("shop", "work=a").await, Ok(2, Unknown, 1));
+        assert_eq!(service.says("shop", "work=a").await, Ok(2, Unknown, 0));
+        assert_eq!(service.says("shop", "work=a").await, Over(2, Unknown));
+        service.answer("shop", [negative("work=a", 1)]).await;
+        assert_eq!(service.says("shop", "work=a").await, Ok(2, Unknown, 0));
+        assert_eq!(service.says("shop", "work=a").await, Over(2, Unknown));
+    }
+}

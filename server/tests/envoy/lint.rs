@@ -1,0 +1,45 @@
+//! The differences that `lint` finds.
+
+use plimsoll::Algorithm;
+use plimsoll_server::envoy::{Decide, EnvoyConfig, EnvoyOptions, Finding, FindingKind, lint};
+
+const LIMITS: &str = "domain: shop
+descriptors:
+  - key: user
+    rate_limit: { unit: minute, requests_per_unit: 100 }
+  - key: banned
+    rate_limit: { unit: minute }
+  - key: vip
+    detailed_metric: true
+    shadow_mode: true
+    quota_mode: true
+    rate_limit: { replaces: [{ name: nobody }], quota: 5/s token-bucket(2) }
+  - key: open
+    rate_limit: { unlimited: true }
+";
+
+fn findings(options: EnvoyOptions) -> Vec<Finding> {
+    lint(&EnvoyConfig::from_text("limits.yaml", LIMITS, options).unwrap())
+}
+
+#[test]
+fn each_limit_has_its_findings_with_their_places_and_reasons() {
+    let findings = findings(EnvoyOptions::default());
+    let of = |rule: &str| findings.iter().filter(|it| it.rule() == rule).collect::<Vec<_>>();
+    let user = of("shop.user");
+    assert_eq!((user.len(), user[0].line(), user[0].file()), (3, 3, "limits.yaml"));
+    assert!(user[0].change().starts_with("at most 100 in any minute"), "{}", user[0]);
+    assert!(user[0].reason().contains("admits up to 200"), "{}", user[0]);
+    let banned = of("shop.banned");
+    assert_eq!((banned.len(), banned[0].kind()), (1, FindingKind::Suspicious));
+    let vip = of("shop.vip");
+    let has = |text: &str| vip.iter().any(|it| it.change().contains(text));
+    assert!(has("no limit has this name") && has("4096") && has("counted by token-bucket(2)"));
+    assert!(has("no effect beside `shadow_mode`"));
+    assert!(of("shop.open").is_empty());
+    assert!(findings[0].to_string().contains("--> limits.yaml:3"), "{}", findings[0]);
+    // Findings are about differences in behavior, so the switches take them away.
+    let as_theirs = EnvoyOptions::default().decide(Decide::Each).algorithm(Algorithm::FixedWindow);
+    let user = self::findings(as_theirs);
+    assert_eq!(user.iter().filter(|it| it.rule() == "shop.user").count(), 1);
+}

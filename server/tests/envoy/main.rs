@@ -1,0 +1,18 @@
+//! Envoy's rate limit service over the embedded store: each case of the published tests of envoyproxy/ratelimit
+//! that concerns decisions, written anew, and the behavior beyond it.
+#![allow(missing_docs, reason = "a test")]
+
+mod decisions;
+mod from_the_clock;
+mod hits;
+mod json;
+mod limits_of_requests;
+mod lint;
+mod matching;
+mod metrics;
+mod mistakes;
+mod modes;
+mod parser;
+mod reload;
+mod responses;
+mod support;

@@ -1,0 +1,152 @@
+//! The metrics, in the names of envoyproxy/ratelimit's exporter.
+
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use metrics_exporter_prometheus::PrometheusBuilder;
+
+use crate::support::{Service, descriptor, hits, own_limit, request};
+
+const LIMITS: &str = "
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: { unit: minute, requests_per_unit: 10 }
+  - key: shadow
+    rate_limit: { unit: minute, requests_per_unit: 1 }
+    shadow_mode: true
+  - key: detailed
+    detailed_metric: true
+    rate_limit: { unit: minute, requests_per_unit: 10 }
+  - key: route
+    value_to_metric: true
+    descriptors:
+      - key: method
+        value_to_metric: true
+        descriptors:
+          - key: subject
+            rate_limit: { unit: minute, requests_per_unit: 10 }
+  - key: plain
+    descriptors:
+      - key: path
+        value: /api/*
+        value_to_metric: true
+        rate_limit: { unit: minute, requests_per_unit: 10 }
+      - key: path
+        value: /own/*
+        rate_limit: { unit: minute, requests_per_unit: 10 }
+      - key: path
+        value: /shared/*
+        share_threshold: true
+        value_to_metric: true
+        rate_limit: { unit: minute, requests_per_unit: 10 }
+      - key: path
+        value: /all/*
+        share_threshold: true
+        detailed_metric: true
+        rate_limit: { unit: minute, requests_per_unit: 10 }
+";
+
+/// Runs a test with metrics of its own, and returns them as text.
+fn measured(test: impl AsyncFnOnce(&Service)) -> String {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    metrics::with_local_recorder(&recorder, || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            test(&Service::new(LIMITS)).await;
+        });
+    });
+    handle.render()
+}
+
+fn assert_has(text: &str, line: &str) {
+    assert!(text.lines().any(|it| it == line), "{line}\n{text}");
+}
+
+#[test]
+fn hits_are_counted_by_limit_and_by_outcome() {
+    let text = measured(async |service| {
+        for _ in 0..7 {
+            service.says("shop", "user=a").await;
+        }
+        service.answer("shop", [hits("user=a", 3)]).await;
+        service.answer("shop", [hits("user=a", 4)]).await;
+        service.answer("shop", [descriptor("shadow=a")]).await;
+        service.answer("shop", [descriptor("shadow=a")]).await;
+        service.says("other", "user=a").await;
+        let _ = service.ask(request("", [])).await;
+    });
+    let of = |name: &str, key: &str, value: u64| {
+        assert_has(
+            &text,
+            &format!(
+                "ratelimit_service_rate_limit_{name}{{domain=\"shop\",key1=\"{key}\"}} {value}"
+            ),
+        );
+    };
+    of("total_hits", "user", 14);
+    of("within_limit", "user", 10);
+    // The hits behind 80% of the limit.
+    of("near_limit", "user", 2);
+    of("over_limit", "user", 4);
+    of("total_hits", "shadow", 2);
+    of("over_limit", "shadow", 1);
+    of("shadow_mode", "shadow", 1);
+    for line in [
+        "ratelimit_service_rate_limit_domain_not_found 1",
+        "ratelimit_service_should_rate_limit_error{err_type=\"service_error\"} 1",
+        "ratelimit_service_config_load_success 1",
+        "ratelimit_service_total_requests{grpc_method=\"ShouldRateLimit\"} 12",
+    ] {
+        assert_has(&text, line);
+    }
+    assert!(text.contains("ratelimit_service_response_time_seconds"), "{text}");
+}
+
+#[test]
+fn hits_are_counted_under_the_values_that_the_configuration_names() {
+    let text = measured(async |service| {
+        for descriptor in [
+            "detailed=x",
+            "detailed=10.0.0.1",
+            "route=api method=GET subject=123",
+            "plain=x path=/api/a",
+            "plain=x path=/own/a",
+            "plain=x path=/shared/a",
+            "plain=x path=/all/a",
+        ] {
+            service.says("shop", descriptor).await;
+        }
+        let own = own_limit("a=b", 1, envoy_types::pb::envoy::r#type::v3::RateLimitUnit::Day);
+        service.answer("shop", [own]).await;
+    });
+    for labels in [
+        r#"key1="detailed_x""#,
+        r#"key1="detailed_10_0_0_1""#,
+        r#"key1="route_api",key2="method_GET""#,
+        r#"key1="plain",key2="path_/api/a""#,
+        r#"key1="plain",key2="path_/own/*""#,
+        r#"key1="plain",key2="path_/shared/*""#,
+        r#"key1="plain_x",key2="path_/all/*""#,
+        r#"key1="a_b""#,
+    ] {
+        let line = format!("ratelimit_service_rate_limit_total_hits{{domain=\"shop\",{labels}}} 1");
+        // Shared patterns are shown for their own level; the others are whole under `detailed_metric`.
+        assert_has(&text, &line);
+    }
+}
+
+#[test]
+fn a_client_that_invents_values_does_not_fill_the_memory() {
+    let text = measured(async |service| {
+        for number in 0..5_000 {
+            let (code, _) = service.decide("shop", &[&format!("detailed={number}")]).await;
+            assert_eq!(code, Code::Ok);
+        }
+    });
+    let lines = text
+        .lines()
+        .filter(|it| it.starts_with("ratelimit_service_rate_limit_total_hits{"))
+        .count();
+    assert_eq!(lines, 4_097);
+    assert_has(&text, "ratelimit_service_rate_limit_total_hits{domain=\"_other\"} 904");
+}

@@ -1,0 +1,138 @@
+//! Mistakes in configurations.
+
+use plimsoll_server::envoy::{EnvoyConfig, EnvoyOptions};
+
+fn error(yaml: &str) -> String {
+    let read = EnvoyConfig::from_text("limits.yaml", yaml, EnvoyOptions::default());
+    read.expect_err(yaml).to_string()
+}
+
+/// A file with one descriptor, whose fields behind `key: user` are these lines.
+fn descriptor(lines: &str) -> String {
+    format!("domain: shop\ndescriptors:\n  - key: user\n    {}", lines.replace('\n', "\n    "))
+}
+
+#[test]
+fn each_mistake_says_where_it_is_and_what_is_allowed() {
+    let limit = |fields: &str| descriptor(&format!("rate_limit: {{ {fields} }}"));
+    for (yaml, place, message) in [
+        ("descriptors:".to_owned(), "limits.yaml", "the field `domain` is missing or empty"),
+        ("domain: ''".to_owned(), "limits.yaml:1:", "the field `domain` is missing or empty"),
+        ("'''".to_owned(), "limits.yaml", "error: "),
+        ("domain: shop\ndescriptors:\n  - value: x".to_owned(), "limits.yaml:3:", "`key`"),
+        ("domain: shop\ndescriptors: [a, b]".to_owned(), "limits.yaml:2:", "found the text \"a\""),
+        ("0.25: shop".to_owned(), "limits.yaml:1:1", "error: "),
+        (
+            "domain: shop\ndescriptors: [{ key: a, value: b }, { key: a, value: b }]".to_owned(),
+            "limits.yaml:2:",
+            "the descriptor `a_b` is there twice",
+        ),
+        (limit("unit: foo, requests_per_unit: 5"), "limits.yaml:4:25", "unknown unit `foo`"),
+        (
+            limit("unit: minutes, requests_per_unit: 5"),
+            "limits.yaml:4:25",
+            "did you mean `minute`?",
+        ),
+        (limit("requests_per_unit: 5"), "limits.yaml:4:", "the field `unit` is missing or empty"),
+        (
+            limit("unit: day, requestsperunit: 5"),
+            "limits.yaml:4:30",
+            "did you mean `requests_per_unit`?",
+        ),
+        (limit("unit: day, requests_per_unit: -5"), "limits.yaml:4:", "found the number -5"),
+        (limit("unit: day, requests_per_unit: 4294967296"), "limits.yaml:4:", "4294967296"),
+        (descriptor("ratelimit: { unit: day }"), "limits.yaml:4:5", "did you mean `rate_limit`?"),
+        (
+            limit("unit: day, requests_per_unit: 5, shadow_mode: true"),
+            "limits.yaml:4:52",
+            "allowed: `shadow_mode` in a descriptor, beside its `key`",
+        ),
+        (descriptor("unit: day"), "limits.yaml:4:5", "allowed: `unit` in a `rate_limit`"),
+        (
+            limit("unlimited: true, unit: day"),
+            "limits.yaml:4:",
+            "an unlimited descriptor has no `unit`",
+        ),
+        (
+            limit("name: self, replaces: [{ name: self }], unit: day, requests_per_unit: 5"),
+            "limits.yaml:4:",
+            "a limit cannot replace itself",
+        ),
+        (
+            limit("replaces: [{ name: }], unit: day, requests_per_unit: 5"),
+            "limits.yaml:4:",
+            "the name of the limit to replace is empty",
+        ),
+        (descriptor("value: plain\nshare_threshold: true"), "limits.yaml:5:22", "needs a pattern"),
+        (limit("quota: 100/minut"), "limits.yaml:4:26", "did you mean `minute`?"),
+        (
+            limit("quota: 100/min, unit: day"),
+            "limits.yaml:4:",
+            "a limit with a `quota` has no `unit`",
+        ),
+        (
+            limit("quota: 100/min, requests_per_unit: 1"),
+            "limits.yaml:4:",
+            "has no `requests_per_unit`",
+        ),
+        (
+            limit("quota: 100/min, unlimited: true"),
+            "limits.yaml:4:",
+            "an unlimited descriptor has no `quota`",
+        ),
+        (descriptor("metadata: text"), "limits.yaml:4:", "found the text \"text\""),
+        (descriptor("shadow_mode: maybe"), "limits.yaml:4:", "true or false"),
+    ] {
+        let error = error(&yaml);
+        assert!(error.contains(&format!("--> {place}")), "{yaml}\n{error}");
+        assert!(error.contains(message), "{yaml}\n{error}");
+    }
+}
+
+#[test]
+fn all_mistakes_of_all_files_are_shown_with_their_lines() {
+    let texts = [
+        (
+            "a.yaml",
+            "domain: a\ndescriptors:\n  - key: x\n    rate_limit: { unit: hous }\n  - value: y",
+        ),
+        ("b.yaml", "domain: b\n"),
+        ("c.yaml", "domian: c\n"),
+    ];
+    let error = EnvoyConfig::from_texts(texts, EnvoyOptions::default()).unwrap_err();
+    let places: Vec<_> = error.errors().iter().map(|it| (it.line(), it.message())).collect();
+    assert_eq!(places.len(), 3, "{error}");
+    assert_eq!(places[0], (Some(4), "unknown unit `hous`"));
+    assert_eq!(places[1].0, Some(5));
+    assert_eq!(places[2], (Some(1), "unknown field `domian`"));
+    let shown = error.to_string();
+    assert!(shown.contains(" 4 |     rate_limit: { unit: hous }"), "{shown}");
+    assert!(shown.contains(" |                         ^^^^"), "{shown}");
+}
+
+#[test]
+fn files_and_folders_are_read() {
+    let folder = plimsoll_testing::servers::directory();
+    let limit = "descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 5 } }]";
+    std::fs::create_dir_all(folder.join("..hidden")).unwrap();
+    std::fs::create_dir_all(folder.join("folder.yaml")).unwrap();
+    for (name, text) in [
+        ("b.yml", format!("domain: b\n{limit}")),
+        ("a.yaml", format!("domain: a\n{limit}")),
+        ("c.json", r#"{"domain": "c", "descriptors": [{"key": "user"}]}"#.to_owned()),
+        (".hidden.yaml", "hidden: yes".to_owned()),
+        ("notes.txt", "no configuration".to_owned()),
+        ("alone", format!("domain: d\n{limit}")),
+    ] {
+        std::fs::write(folder.join(name), text).unwrap();
+    }
+    let config = EnvoyConfig::load([&folder, &folder.join("alone")]).unwrap();
+    assert_eq!(config.domains(), 4);
+    let dump = config.dump();
+    for domain in ["a", "b", "d"] {
+        assert!(dump.contains(&format!("{domain}.user: unit=HOUR requests_per_unit=5")), "{dump}");
+    }
+    let error = EnvoyConfig::load([folder.join("nothing")]).unwrap_err();
+    assert!(error.to_string().contains("the file cannot be read"), "{error}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
