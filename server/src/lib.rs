@@ -10,6 +10,7 @@
 
 pub mod access;
 pub mod envoy;
+mod files;
 mod grpc;
 mod health;
 pub mod http;
@@ -26,5 +27,5 @@ mod signals;
 pub use self::{
     limits::DEFAULT_CONFIG,
     logs::install as install_logs,
-    server::{Server, ServerError, check},
+    server::{Server, ServerError, check, lint_envoy},
 };

@@ -1,16 +1,15 @@
 //! The limits of the service: its files, the policies in them, and the store that counts.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
-
 use plimsoll::Limiter;
 use plimsoll_control::{
-    Config, Format, Overrides, OverridesConfig, Registry, StoreConfig, StoreKind,
+    Config, Format, Overrides, OverridesConfig, Registry, StoreConfig, StoreKind, admin::Activity,
 };
 
-use crate::settings::{RedisServers, Settings};
+use crate::{
+    envoy::{Envoy, EnvoyConfig},
+    files::Files,
+    settings::{RedisServers, Settings},
+};
 
 /// The limits that are in force without a file.
 pub const DEFAULT_CONFIG: &str = include_str!("../config/default.toml");
@@ -21,6 +20,8 @@ pub(crate) struct Limits {
     configs: Vec<Config>,
     registry: Registry,
     store: StoreConfig,
+    /// The files of envoyproxy/ratelimit.
+    envoy: Option<EnvoyConfig>,
 }
 
 /// The error of limits that cannot be used.
@@ -34,8 +35,17 @@ impl Limits {
     /// Returns an error if a file cannot be read or has a mistake, or if two files name different stores.
     pub(crate) fn read(settings: &Settings) -> Result<Self, LimitsError> {
         let registry = Registry::default();
-        let configs = match files(&settings.configs)? {
-            files if files.is_empty() => vec![default_config(settings)?],
+        let files = Files::find(settings)?;
+        let envoy = match files.envoy.is_empty() {
+            true => None,
+            false => Some(EnvoyConfig::load_with(&files.envoy, settings.envoy.clone())?),
+        };
+        let configs = match files.limits {
+            // Beside files of envoyproxy/ratelimit, there are no policies by default.
+            files if files.is_empty() => {
+                let text = if envoy.is_none() { DEFAULT_CONFIG } else { "policies = {}" };
+                vec![Config::from_text(text, Format::Toml)?]
+            }
             files => files
                 .iter()
                 .map(|file| Config::from_path_with(file, registry.clone()))
@@ -47,7 +57,27 @@ impl Limits {
             drop(registered.switch());
         }
         let store = store(&configs, settings)?;
-        Ok(Self { configs, registry, store })
+        Ok(Self { configs, registry, store, envoy })
+    }
+
+    /// Returns the rate limit service of the files of envoyproxy/ratelimit, if there are any.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a policy of those files has the name of another one.
+    pub(crate) fn envoy(
+        &self,
+        limiter: &Limiter,
+        activity: &Activity,
+    ) -> Result<Option<Envoy>, LimitsError> {
+        let Some(config) = self.envoy.clone() else { return Ok(None) };
+        let (limiter, registry) = (limiter.clone(), self.registry.clone());
+        Ok(Some(Envoy::new_registered(config, limiter, registry, activity.clone())?))
+    }
+
+    /// Returns the number of domains of envoyproxy/ratelimit.
+    pub(crate) fn domains(&self) -> usize {
+        self.envoy.as_ref().map_or(0, EnvoyConfig::domains)
     }
 
     /// Returns the policies by name.
@@ -106,48 +136,6 @@ impl Limits {
         let config = config.lazy(self.store.is_lazy());
         Ok(Overrides::connect_with(config, registry, limiter).await?)
     }
-}
-
-/// Returns the configuration without a file. Beside files of envoyproxy/ratelimit it has no policies.
-fn default_config(settings: &Settings) -> Result<Config, LimitsError> {
-    let text = if settings.envoy_configs.is_empty() { DEFAULT_CONFIG } else { "policies = {}" };
-    Ok(Config::from_text(text, Format::Toml)?)
-}
-
-/// Returns the files that paths name: a file itself, and the files of a folder in the order of their names.
-fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, LimitsError> {
-    let mut files = Vec::new();
-    for path in paths {
-        if !path.is_dir() {
-            files.push(path.clone());
-            continue;
-        }
-        let in_folder = |error| format!("the folder {} cannot be read: {error}", path.display());
-        let mut found = Vec::new();
-        for entry in fs::read_dir(path).map_err(in_folder)? {
-            let file = entry.map_err(in_folder)?.path();
-            if is_config(&file) {
-                found.push(file);
-            }
-        }
-        if found.is_empty() {
-            let folder = path.display();
-            return Err(
-                format!("the folder {folder} has no .toml, .yaml, .yml or .json file").into()
-            );
-        }
-        found.sort();
-        files.extend(found);
-    }
-    Ok(files)
-}
-
-/// Returns whether a file has limits. The files of a ConfigMap are symbolic links, and hidden folders hold
-/// what they point to.
-fn is_config(file: &Path) -> bool {
-    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let end = file.extension().and_then(|end| end.to_str()).unwrap_or_default();
-    !name.starts_with('.') && ["toml", "yaml", "yml", "json"].contains(&end) && file.is_file()
 }
 
 /// Returns the store: that of the settings, with what the files say about it.

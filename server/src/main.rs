@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use plimsoll_server::{
-    DEFAULT_CONFIG, Server, ServerError, check, install_logs,
+    DEFAULT_CONFIG, Server, ServerError, check, install_logs, lint_envoy,
     settings::{Action, Flags, Settings},
 };
 
@@ -19,6 +19,9 @@ fn main() -> ExitCode {
         Action::Check => flags.settings().map_err(Into::into).and_then(|settings| {
             println!("{}", check(&settings)?);
             Ok(())
+        }),
+        Action::LintEnvoy(path) => flags.settings().map_err(Into::into).and_then(|settings| {
+            lint_envoy(&path, settings.envoy).map(|report| println!("{report}"))
         }),
         Action::Serve => flags.settings().map_err(Into::into).and_then(serve),
     };

@@ -4,6 +4,7 @@ use std::{
     fmt,
     io::{self, Write},
     net::SocketAddr,
+    path::Path,
 };
 
 use axum::{Router, middleware::from_fn_with_state};
@@ -16,6 +17,7 @@ use tokio::{task::JoinSet, time::sleep};
 use tonic::service::Routes;
 
 use crate::{
+    envoy::{self, Envoy, EnvoyConfig, EnvoyOptions},
     grpc,
     health::Health,
     http::{self, Api, require_full_access, with_fallbacks},
@@ -44,6 +46,7 @@ pub struct Server {
     overrides: Overrides,
     activity: Activity,
     api: Api,
+    envoy: Option<Envoy>,
     metrics: Metrics,
     health: Health,
     phases: Phases,
@@ -83,7 +86,12 @@ impl Server {
         }
         let phases = Phases::new();
         let health = Health::new(phases.clone()).await;
-        let (grpc, http) = (health.routes(), Router::new());
+        let envoy = limits.envoy(&limiter, &activity)?;
+        let (mut grpc, mut http) = (health.routes(), Router::new());
+        if let Some(envoy) = &envoy {
+            grpc = grpc.add_service(envoy.grpc());
+            http = http.merge(envoy.debug_router());
+        }
         Ok(Self {
             settings,
             limits,
@@ -91,6 +99,7 @@ impl Server {
             overrides,
             activity,
             api,
+            envoy,
             metrics,
             health,
             phases,
@@ -140,6 +149,7 @@ impl Server {
     pub async fn run(self) -> Result<(), ServerError> {
         let mut signals = Signals::new()?;
         self.limits.watch();
+        let _watch = self.envoy.as_ref().map(Envoy::watch);
         let bounds = self.settings.bounds;
         let mut listeners = JoinSet::new();
         let mut serve = |listener: Listener, router: Router| {
@@ -225,7 +235,27 @@ pub fn check(settings: &Settings) -> Result<String, ServerError> {
     validate(settings)?;
     let limits = Limits::read(settings)?;
     let count = limits.registry().policies().len();
-    Ok(format!("the settings and the limits are valid: {count} policies"))
+    let domains = limits.domains();
+    Ok(format!(
+        "the settings and the limits are valid: {count} policies, {domains} domains for Envoy"
+    ))
+}
+
+/// Returns what differs from envoyproxy/ratelimit under a file or folder of it, rule by rule.
+///
+/// # Errors
+///
+/// Returns an error if a file cannot be read or has a mistake.
+pub fn lint_envoy(path: &Path, options: EnvoyOptions) -> Result<String, ServerError> {
+    let config = EnvoyConfig::load_with([path], options)?;
+    let findings = envoy::lint(&config);
+    let mut report: Vec<_> = findings.iter().map(ToString::to_string).collect();
+    report.push(match findings.len() {
+        0 => "all limits behave as with envoyproxy/ratelimit".to_owned(),
+        1 => "1 finding".to_owned(),
+        count => format!("{count} findings"),
+    });
+    Ok(report.join("\n\n"))
 }
 
 /// Returns an error if an address is open to other machines, and there are no tokens of clients.

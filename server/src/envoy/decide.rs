@@ -1,6 +1,7 @@
 //! The decision on the lines of a request.
 
-use plimsoll::{Charge, Decision, Error, Limiter, OnFailure, Standing, store::Verdict};
+use plimsoll::{Charge, Charges, Decision, Error, Limiter, OnFailure, Standing, store::Verdict};
+use plimsoll_control::admin::Activity;
 
 use super::{
     join::join_all,
@@ -22,6 +23,8 @@ pub(super) struct LineOutcome {
 /// The decision on the lines of a request.
 pub(super) struct Decider<'a> {
     pub(super) limiter: &'a Limiter,
+    /// The decisions that the admin page shows.
+    pub(super) activity: Option<&'a Activity>,
     pub(super) lines: &'a [Line<'a>],
     pub(super) how: Decide,
     pub(super) on_failure: OnFailure,
@@ -110,7 +113,7 @@ impl<'a> Decider<'a> {
             positions.iter().for_each(|(line, _)| outcomes[*line].is_charged = false);
             return Ok(());
         }
-        let decision = self.limiter.check(charges).await?;
+        let decision = self.check(charges).await?;
         record(&decision, &positions, outcomes);
         // The store does not know that one of the lines in quota mode has to pass.
         if let Decision::Allowed(allowed) = decision
@@ -129,12 +132,21 @@ impl<'a> Decider<'a> {
         let checks = self.lines.iter().enumerate().filter_map(|(index, line)| {
             let Line::Limited(limited) = line else { return None };
             let charge = self.charge(limited, spends(limited)?)?;
-            Some(async move { (index, self.limiter.check(charge).await) })
+            Some(async move { (index, self.check([charge]).await) })
         });
         for (index, decision) in join_all(checks).await {
             record(&decision?, &[(index, 0)], outcomes);
         }
         Ok(())
+    }
+
+    /// Charges all of `charges`, or none.
+    async fn check<'c>(&self, charges: impl Into<Charges<'c>>) -> Result<Decision<'c>, Error> {
+        let decision = self.limiter.check(charges).await?;
+        if let Some(activity) = self.activity {
+            activity.record(&decision);
+        }
+        Ok(decision)
     }
 
     /// Charges the hits that count although they were denied.

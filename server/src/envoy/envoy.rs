@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use axum::Router;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use plimsoll::Limiter;
-use plimsoll_control::Registry;
+use plimsoll_control::{Registry, admin::Activity};
 
 use super::{
     config::{EnvoyConfig, EnvoyConfigError, Source},
@@ -43,6 +43,8 @@ pub(super) struct Shared {
     pub(super) config: ArcSwap<EnvoyConfig>,
     pub(super) limiter: Limiter,
     pub(super) stats: Stats,
+    /// The decisions that the admin page shows.
+    pub(super) activity: Option<Activity>,
     registry: Option<Registry>,
     reload: Mutex<Reload>,
 }
@@ -60,12 +62,12 @@ impl Envoy {
     /// Creates the service with a configuration, over a limiter.
     #[must_use]
     pub fn new(config: EnvoyConfig, limiter: Limiter) -> Self {
-        Self::with(config, limiter, None)
+        Self::with(config, limiter, None, None)
     }
 
     /// Creates the service like [`new`](Self::new), and registers the policies of its limits, so that
     /// operators see them, override them and switch them off. Their keys are texts such as
-    /// `user=alice,path=/x`.
+    /// `user=alice,path=/x`. Its decisions are recorded in `activity`.
     ///
     /// # Errors
     ///
@@ -74,16 +76,22 @@ impl Envoy {
         config: EnvoyConfig,
         limiter: Limiter,
         registry: Registry,
+        activity: Activity,
     ) -> Result<Self, EnvoyConfigError> {
         config.register(&registry)?;
-        Ok(Self::with(config, limiter, Some(registry)))
+        Ok(Self::with(config, limiter, Some(registry), Some(activity)))
     }
 
-    fn with(config: EnvoyConfig, limiter: Limiter, registry: Option<Registry>) -> Self {
+    fn with(
+        config: EnvoyConfig,
+        limiter: Limiter,
+        registry: Option<Registry>,
+        activity: Option<Activity>,
+    ) -> Self {
         let (stats, reload) = (Stats::new(), Mutex::default());
         stats.config_load_success.increment(1);
         let config = ArcSwap::from_pointee(config);
-        Self(Arc::new(Shared { config, limiter, stats, registry, reload }))
+        Self(Arc::new(Shared { config, limiter, stats, activity, registry, reload }))
     }
 
     /// Returns the gRPC service, to add to a server of tonic.

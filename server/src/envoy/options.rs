@@ -16,7 +16,7 @@ use serde::Deserialize;
 /// assert_ne!(options, EnvoyOptions::default());
 /// ```
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct EnvoyOptions {
     pub(super) decide: Decide,
     pub(super) algorithm: Algorithm,

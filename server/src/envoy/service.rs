@@ -55,6 +55,7 @@ pub(super) async fn decide(
     let options = &config.options;
     let decider = Decider {
         limiter: &shared.limiter,
+        activity: shared.activity.as_ref(),
         lines: &lines,
         how: options.decide,
         on_failure: options.on_failure,

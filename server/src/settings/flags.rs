@@ -16,6 +16,9 @@ pub struct Flags {
     /// Read the settings and the limits, report mistakes, and exit
     #[arg(long)]
     check: bool,
+    /// Print what differs from envoyproxy/ratelimit under a configuration of it, and exit
+    #[arg(long, value_name = "PATH")]
+    lint_envoy: Option<PathBuf>,
     /// Print the limits that are in force without `--config`, and exit
     #[arg(long)]
     print_default_config: bool,
@@ -24,12 +27,14 @@ pub struct Flags {
 }
 
 /// The work that a command line asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Serves until a signal.
     Serve,
     /// Validates the settings and the limits.
     Check,
+    /// Prints what differs under this file or folder of envoyproxy/ratelimit.
+    LintEnvoy(PathBuf),
     /// Prints the default limits.
     PrintDefaultConfig,
 }
@@ -38,6 +43,9 @@ impl Flags {
     /// Returns the work that the flags ask for.
     #[must_use]
     pub fn action(&self) -> Action {
+        if let Some(path) = &self.lint_envoy {
+            return Action::LintEnvoy(path.clone());
+        }
         match (self.check, self.print_default_config) {
             (_, true) => Action::PrintDefaultConfig,
             (true, false) => Action::Check,

@@ -6,6 +6,7 @@ use clap::Args;
 use serde::Deserialize;
 
 use super::values::{Address, Bytes, LogFormat, Time};
+use crate::envoy::EnvoyOptions;
 
 /// The settings that flags, environment variables and the file have in common. A field that is `None` is not
 /// set there.
@@ -44,6 +45,18 @@ pub(super) struct Options {
         help_heading = "Limits"
     )]
     pub(super) envoy_config: Option<Vec<PathBuf>>,
+    /// Way in which the limits of a request of Envoy are decided: `together`, or `each` by itself as
+    /// envoyproxy/ratelimit does
+    #[arg(long, env = "PLIMSOLL_ENVOY_DECIDE", value_name = "HOW", help_heading = "Limits")]
+    #[serde(skip)]
+    pub(super) envoy_decide: Option<super::values::Deciding>,
+    /// Algorithm of limits of `unit` and `requests_per_unit`, such as `fixed-window`
+    #[arg(long, env = "PLIMSOLL_ENVOY_ALGORITHM", value_name = "NAME", help_heading = "Limits")]
+    #[serde(skip)]
+    pub(super) envoy_algorithm: Option<super::values::Counting>,
+    /// All switches of the service for Envoy.
+    #[arg(skip)]
+    pub(super) envoy: Option<EnvoyOptions>,
     /// Decision while the store cannot answer: `local`, `allow` or `deny`
     #[arg(long, env = "PLIMSOLL_ON_FAILURE", value_name = "ACTION", help_heading = "Limits")]
     pub(super) on_failure: Option<super::values::Failure>,
@@ -183,7 +196,7 @@ impl Options {
             (lower.redis, lower.redis_cluster) = (None, None);
             (lower.redis_sentinels, lower.redis_primary) = (None, None);
         }
-        fill!(self, lower: http, grpc, admin, unauthenticated, config, envoy_config, on_failure);
+        fill!(self, lower: http, grpc, admin, unauthenticated, config, envoy_config, envoy, on_failure);
         fill!(self, lower: receipt_lifetime, redis, redis_cluster, redis_sentinels, redis_primary);
         fill!(self, lower: redis_lazy, overrides_redis, max_connections, max_body, max_head);
         fill!(self, lower: head_timeout, request_timeout, idle_timeout, drain, shutdown_timeout);

@@ -15,9 +15,12 @@ use super::{
     bounds::DAY,
     options::{Options, RoleOption},
     secrets::resolve,
-    values::Failure,
+    values::{Counting, Deciding, Failure},
 };
-use crate::access::{Client, Clients};
+use crate::{
+    access::{Client, Clients},
+    envoy::EnvoyOptions,
+};
 
 /// The settings of the service.
 pub struct Settings {
@@ -35,6 +38,8 @@ pub struct Settings {
     pub configs: Vec<PathBuf>,
     /// The files and folders of envoyproxy/ratelimit.
     pub envoy_configs: Vec<PathBuf>,
+    /// The switches of the service for Envoy.
+    pub envoy: EnvoyOptions,
     /// The decision on charges that do not say it, while the store cannot answer.
     pub on_failure: OnFailure,
     /// The time for which a receipt can be used.
@@ -138,6 +143,7 @@ impl Settings {
             operators,
             has_operators,
             configs: options.config.unwrap_or_default(),
+            envoy: envoy(&options),
             envoy_configs: options.envoy_config.unwrap_or_default(),
             overrides_redis: options.overrides_redis,
             log_format: options.log_format.unwrap_or_default(),
@@ -183,6 +189,21 @@ fn redis(options: &Options) -> Result<Option<RedisServers>, SettingsError> {
             ));
         }
     }))
+}
+
+/// Returns the switches of the service for Envoy: those of the table, and the flags in their place.
+fn envoy(options: &Options) -> EnvoyOptions {
+    let mut envoy = options.envoy.clone().unwrap_or_default();
+    if let Some(Deciding(decide)) = options.envoy_decide {
+        envoy = envoy.decide(decide);
+    }
+    if let Some(Counting(algorithm)) = options.envoy_algorithm {
+        envoy = envoy.algorithm(algorithm);
+    }
+    if let Some(Failure(on_failure)) = options.on_failure {
+        envoy = envoy.on_failure(on_failure);
+    }
+    envoy
 }
 
 fn clients(options: &Options) -> Result<Clients, SettingsError> {

@@ -7,8 +7,13 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::OnFailure;
-use serde::{Deserialize, Deserializer, de::Error};
+use plimsoll::{Algorithm, OnFailure};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, IntoDeserializer, value},
+};
+
+use crate::envoy::Decide;
 
 /// The address of a listener, or that there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +45,14 @@ pub enum LogFormat {
 /// The decision on a charge while the store cannot answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Failure(pub(super) OnFailure);
+
+/// The way in which the limits of a request of Envoy are decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Deciding(pub(super) Decide);
+
+/// An algorithm, by the name that it has in a quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Counting(pub(super) Algorithm);
 
 impl FromStr for Address {
     type Err = String;
@@ -110,6 +123,25 @@ impl FromStr for Failure {
     }
 }
 
+impl FromStr for Deciding {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let read = Decide::deserialize(IntoDeserializer::<value::Error>::into_deserializer(text));
+        read.map(Self).map_err(|_| format!("found {text:?}, allowed is together or each"))
+    }
+}
+
+impl FromStr for Counting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let read =
+            Algorithm::deserialize(IntoDeserializer::<value::Error>::into_deserializer(text));
+        read.map(Self).map_err(|error| error.to_string())
+    }
+}
+
 /// Implements `Deserialize` from a text.
 macro_rules! deserialize_by_text {
     ($($type:ty),+) => {
@@ -148,6 +180,10 @@ mod tests {
         assert_eq!("off".parse(), Ok(Address::Off));
         assert!("8080".parse::<Address>().unwrap_err().contains("127.0.0.1:8080"));
         assert_eq!("deny".parse(), Ok(Failure(OnFailure::Deny)));
+        assert_eq!("each".parse(), Ok(Deciding(Decide::Each)));
+        assert!("all".parse::<Deciding>().unwrap_err().contains("together"));
+        assert_eq!("sliding-buckets(60)".parse(), Ok(Counting(Algorithm::SlidingBuckets(60))));
+        assert!("leaky".parse::<Counting>().unwrap_err().contains("token-bucket"));
         assert!("xml".parse::<LogFormat>().unwrap_err().contains("json"));
     }
 }

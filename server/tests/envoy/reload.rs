@@ -91,7 +91,8 @@ async fn operators_see_the_limits_in_force() {
     fs::write(folder.join("a.yaml"), limit(10)).unwrap();
     let registry = Registry::default();
     let config = EnvoyConfig::load([&folder]).unwrap();
-    let envoy = Envoy::new_registered(config, Limiter::in_memory(), registry.clone()).unwrap();
+    let envoy =
+        Envoy::new_registered(config, Limiter::in_memory(), registry.clone(), activity).unwrap();
     let quotas = || {
         let policies = registry.policies();
         policies.iter().map(|it| it.policy().quota().to_string()).collect::<Vec<_>>()
