@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::state::Action;
 use crate::quota::{Algorithm, Quota};
 
-/// A microsecond-exact tick. A lease is a whole number of ticks.
+/// The microseconds of a tick. A lease is a whole number of ticks.
 pub(super) const TICK: u64 = 1_000;
 
 /// A rule that a mutant breaks.
