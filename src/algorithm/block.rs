@@ -63,3 +63,63 @@ pub(crate) fn block_micros(duration: Duration) -> u64 {
     let micros = duration.min(Quota::MAX_WINDOW).as_nanos().div_ceil(1000).max(1);
     u64::try_from(micros).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Timestamp {
+        Timestamp::from_micros(micros)
+    }
+
+    #[test]
+    fn the_standing_is_that_of_the_algorithm_and_of_the_block() {
+        let block = Block { until: 1_000, duration: 600 };
+        let standing = Standing {
+            limit: 10,
+            remaining: 0,
+            next_after: 700,
+            reset_after: 800,
+            retry_after: Some(750),
+        };
+        // The units come back after the end of the block, and then before it.
+        let late = block.restrict(standing, at(400), 1);
+        assert_eq!(late, Standing { ..standing });
+        let early = block.restrict(standing, at(100), 1);
+        let wait = 900;
+        let waits =
+            Standing { next_after: wait, reset_after: wait, retry_after: Some(wait), ..standing };
+        assert_eq!(early, waits);
+        // A unit that is left is free when the block ends.
+        let left = block.restrict(Standing { remaining: 3, ..standing }, at(400), 1);
+        assert_eq!((left.remaining, left.next_after, left.reset_after), (0, 600, 800));
+        // A charge of nothing, and one that no wait lets pass.
+        assert_eq!(block.restrict(standing, at(400), 0).retry_after, None);
+        assert_eq!(block.restrict(standing, at(400), 11).retry_after, None);
+        assert_eq!(block.restrict(standing, at(400), 10).retry_after, Some(750));
+        let unknown = Standing { retry_after: None, ..standing };
+        assert_eq!(block.restrict(unknown, at(400), 1).retry_after, Some(600));
+    }
+
+    #[test]
+    fn a_block_ends_once_and_never_later_than_its_duration() {
+        let block = Block { until: 1_000, duration: 600 };
+        assert!(block.is_in_force(at(999)) && !block.is_in_force(at(1_000)));
+        let mut healed = block;
+        healed.heal(at(500));
+        assert_eq!(healed.ends_at(), at(1_000));
+        healed.heal(at(300));
+        assert_eq!(healed.ends_at(), at(900));
+        let longer = Block { until: 1_001, duration: 1 };
+        assert_eq!(block.or_later(longer).duration, 1);
+        assert_eq!(longer.or_later(block).duration, 1);
+        assert_eq!(block.or_later(Block { until: 1_000, duration: 1 }).duration, 600);
+    }
+
+    #[test]
+    fn the_duration_of_a_block_is_rounded_up_and_bounded() {
+        assert_eq!(block_micros(Duration::ZERO), 1);
+        assert_eq!(block_micros(Duration::from_nanos(1_001)), 2);
+        assert_eq!(block_micros(Duration::MAX), Quota::MAX_WINDOW.as_micros() as u64);
+    }
+}
