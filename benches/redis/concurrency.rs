@@ -1,6 +1,6 @@
 //! A unit in flight, taken and released over Redis by 64 tasks, against a check of a rate.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use plimsoll::{Key, Limiter, Policy, RedisConfig, RedisStore, Reserve, Resilience};
 
@@ -15,7 +15,9 @@ const CONCURRENT: &str = "1000000 concurrent expires(30s)";
 
 pub(crate) async fn run(seconds: f64) {
     let server = Server::start();
-    let config = RedisConfig::url(server.url());
+    // A busy machine may take longer than the default.
+    let patient = RedisConfig::default().response_timeout(Duration::from_secs(10));
+    let config = RedisConfig::url(server.url()).with_settings(patient);
     let store = RedisStore::connect_with(config).await.expect("a store");
     let shared = Limiter::with(store, Resilience::none());
     for keys in [1_000, 1] {

@@ -137,6 +137,11 @@ async fn lost_answers_leak_no_unit_beyond_the_expiry() {
     becomes_free(&on(&server.url()).await, &jobs, 8, EXPIRY * 5 / 4).await;
 }
 
+#[expect(clippy::disallowed_methods, reason = "the quota of a key ends by wall time")]
+fn after(duration: Duration) -> SystemTime {
+    SystemTime::now() + duration
+}
+
 /// Limits that change, rates, a trial and the quotas of keys, mixed in checks of several tasks: the work in
 /// flight is never more than the highest limit, and all units are free at the end.
 async fn storm(config: impl AsyncFn() -> RedisConfig, name: &'static str) {
@@ -187,7 +192,7 @@ async fn storm(config: impl AsyncFn() -> RedisConfig, name: &'static str) {
         });
     }
     let mut random = Random(seed);
-    let far = SystemTime::now() + Duration::from_secs(3_600);
+    let far = after(Duration::from_secs(3_600));
     let mut results = Vec::new();
     while !tasks.is_empty() {
         match random.below(4) {
@@ -196,7 +201,7 @@ async fn storm(config: impl AsyncFn() -> RedisConfig, name: &'static str) {
             2 => drop(jobs.remove_key_quota("all")),
             // A quota that ends while checks are on their way.
             _ => {
-                let soon = SystemTime::now() + Duration::from_millis(3);
+                let soon = after(Duration::from_millis(3));
                 jobs.set_key_quota("all", quota(2), soon).expect("there is room");
             }
         }
