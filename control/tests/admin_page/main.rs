@@ -48,6 +48,7 @@ fn an_operator_raises_a_limit_for_all_processes() {
     raise_the_limit(&browser, &shop);
     change_what_another_operator_has_changed(&browser, &shop);
     hide_and_show(&browser, &shop);
+    see_that_an_answer_is_cut_off(&browser);
     show_and_check(&browser);
     see_a_mistake_in_the_file(&browser, &file);
     assert_eq!(browser.complaints(), [] as [String; 0]);
@@ -197,6 +198,20 @@ fn hide_and_show(browser: &Browser, shop: &[Example; 2]) {
     browser.wait("streams.length === 2 && !streams[1].aborted");
     browser.wait_for_text("denial-list", "while hidden");
     raise_the_limits_of_the_clients(&shop[0], false);
+}
+
+/// An answer that does not end is no empty list.
+fn see_that_an_answer_is_cut_off(browser: &Browser) {
+    browser.run(
+        "window.whole = window.fetch;
+         window.fetch = (url, request) => url.endsWith('overrides')
+             ? Promise.resolve(new Response('[', { status: 200 })) : window.whole(url, request);",
+    );
+    browser.wait_for_text("connection", "no answer");
+    let overrides = browser.run("return document.getElementById('override-list').textContent");
+    assert!(overrides.as_str().unwrap().contains("another operator"), "{overrides}");
+    browser.run("window.fetch = window.whole");
+    browser.wait_for_text("connection", "live");
 }
 
 /// Raises the limits of the simulated clients, or ends that.
