@@ -38,12 +38,14 @@ export async function ask(path, { method = "GET", body } = {}) {
   let response;
   try {
     response = await fetch(url(path), request);
+    if (response.ok) return await response.json();
   } catch {
-    throw new ApiError(0, "No data because the server does not answer.");
+    // Also if the answer has begun and does not end: a part of it would show that there is nothing.
+    throw new ApiError(0, method === "GET" ? "No data because the server does not answer."
+      : "The server does not answer. The change may have been made: look before you try again.");
   }
   const answer = await response.json().catch(() => ({}));
-  if (!response.ok) throw new ApiError(response.status, describe(answer, response.status));
-  return answer;
+  throw new ApiError(response.status, describe(answer, response.status));
 }
 
 function describe(problem, status) {
