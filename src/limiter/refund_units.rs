@@ -44,14 +44,15 @@ impl Search<'_> {
         let quota = self.probe.quota();
         let number = newest.mark.parts()[0];
         match quota.algorithm().units_return() {
-            // Units in flight expire. The oldest are released, so that those that stay expire last. They
-            // are next to each other, unless a receipt has released one between them.
+            // Units in flight expire. The oldest are released, so that those that stay expire last. Between two
+            // units there is mostly the record of a probe, so the oldest is searched from there on, and then
+            // before.
             UnitsReturn::AfterWindow if quota.is_concurrent() => {
                 self.refund_record(newest.mark, newest.units).await?;
-                let used =
-                    quota.limit().saturating_sub(newest.standing.remaining).saturating_add(1);
-                let oldest = number.saturating_sub(used);
-                self.refund_records(newest.mark, oldest..=number, units).await
+                let used = quota.limit().saturating_sub(newest.standing.remaining) + 1;
+                let oldest = number.saturating_sub(used.saturating_mul(2));
+                let records = (oldest..=number).chain((0..oldest).rev());
+                self.refund_records(newest.mark, records, units).await
             }
             UnitsReturn::AfterWindow => {
                 let records = (0..=number).rev();

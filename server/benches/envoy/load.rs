@@ -2,8 +2,8 @@
 
 use std::{path::Path, process::Command};
 
-/// Returns the requests per second of gRPC calls with a body.
-pub(crate) fn h2load(port: u16, body: &Path) -> f64 {
+/// Returns the requests per second of gRPC calls with a body, and their number.
+pub(crate) fn h2load(port: u16, body: &Path) -> (f64, f64) {
     let url = format!(
         "http://127.0.0.1:{port}/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
     );
@@ -19,7 +19,9 @@ pub(crate) fn h2load(port: u16, body: &Path) -> f64 {
     assert!(text.contains(" 0 failed, 0 errored"), "{text}");
     let rate = text.split("finished in ").nth(1).and_then(|it| it.split(", ").nth(1));
     let rate = rate.and_then(|it| it.split_whitespace().next()).expect("a rate");
-    rate.parse().expect("a number")
+    let done = text.split(" done, ").nth(1).and_then(|it| it.split_whitespace().next());
+    let number = |text: &str| text.parse().expect("a number");
+    (number(rate), number(done.expect("a count")))
 }
 
 /// Returns the median and the 99th percentile of requests, in milliseconds.

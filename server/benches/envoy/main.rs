@@ -1,5 +1,6 @@
 //! Decisions per second of the gRPC service over Redis, against a bare service of tonic and against a service that
-//! sends one EVALSHA per call; and the time that it adds to a request through Envoy.
+//! sends one EVALSHA per call, with the processor time that each service takes for a decision; and the time that the
+//! service adds to a request through Envoy.
 //!
 //! `cargo bench -p plimsoll-server --bench envoy` prints the tables. The services run in processes of their own,
 //! in turns, and the figures are medians of the rounds. It needs redis-server, h2load, wrk, and Envoy from
@@ -38,19 +39,23 @@ fn decisions(redis: &Server) {
     fs::write(&body, services::framed_request()).expect("a file");
     // Each service answers rightly before it is measured.
     services.iter().for_each(|it| it.assert_admits());
-    let mut rates = vec![Vec::new(); roles.len()];
+    let (mut rates, mut costs) = (vec![Vec::new(); roles.len()], vec![Vec::new(); roles.len()]);
     for round in 0..=ROUNDS {
-        for (service, rates) in services.iter().zip(&mut rates) {
-            let rate = h2load(service.port, &body);
+        for ((service, rates), costs) in services.iter().zip(&mut rates).zip(&mut costs) {
+            let before = service.ticks();
+            let (rate, count) = h2load(service.port, &body);
             if round > 0 {
                 rates.push(rate);
+                costs.push((service.ticks() - before) * 10_000.0 / count);
             }
         }
     }
     println!("decisions per second, h2load, 4 connections of 32 streams, {ROUNDS} rounds");
-    println!("| service | per second | x bare | x EVALSHA | lowest and highest ratio to bare |");
-    println!("|---|---|---|---|---|");
-    for (role, of_role) in roles.iter().zip(&rates) {
+    println!(
+        "| service | per second | x bare | x EVALSHA | lowest and highest ratio to bare | processor time |"
+    );
+    println!("|---|---|---|---|---|---|");
+    for ((role, of_role), costs) in roles.iter().zip(&rates).zip(&costs) {
         let to = |other: usize| {
             let mut ratios: Vec<_> =
                 of_role.iter().zip(&rates[other]).map(|(a, b)| a / b).collect();
@@ -59,12 +64,13 @@ fn decisions(redis: &Server) {
         };
         let (bare, evalsha) = (to(0), to(1));
         println!(
-            "| {role} | {:.0} | {:.2} | {:.2} | {:.2} to {:.2} |",
+            "| {role} | {:.0} | {:.2} | {:.2} | {:.2} to {:.2} | {:.1} us |",
             median(of_role),
             median(&bare),
             median(&evalsha),
             bare[0],
-            bare[bare.len() - 1]
+            bare[bare.len() - 1],
+            median(costs)
         );
     }
 }

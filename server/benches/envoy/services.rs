@@ -62,6 +62,14 @@ impl Process {
         panic!("{role} does not start");
     }
 
+    /// Returns the processor time that the process has used, in ticks of 10 ms.
+    pub(crate) fn ticks(&self) -> f64 {
+        let path = format!("/proc/{}/stat", self.child.id());
+        let stat = std::fs::read_to_string(path).expect("it runs");
+        let fields = stat.rsplit_once(')').expect("a name").1.split_whitespace();
+        fields.skip(11).take(2).map(|it| it.parse::<f64>().expect("a number")).sum()
+    }
+
     pub(crate) fn assert_admits(&self) {
         let url = format!("http://127.0.0.1:{}", self.port);
         let response = runtime(1).block_on(async {

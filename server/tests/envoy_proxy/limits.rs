@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, time::Duration};
 use plimsoll_testing::servers::directory;
 
 use crate::{
-    proxy::{Filter, Proxy},
+    proxy::{Filter, Proxy, SLOW},
     service::Service,
 };
 
@@ -106,6 +106,27 @@ async fn a_concurrency_limit_is_released_when_the_response_has_ended() {
         }
         assert_eq!(status, 200, "request {number}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_stays_taken_while_its_request_runs() {
+    let limits = LIMITS.replace("  - key: work\n", "  - key: work\n    count_denied: true\n");
+    let service = Service::start(&written(&limits), None);
+    let proxy = Proxy::start(filter(&[service.port])).await;
+    let mut client = proxy.client().await;
+    let slow =
+        tokio::spawn(async move { client.get_with("/work/slow", &[("x-work", "a")]).await.status });
+    tokio::time::sleep(SLOW / 6).await;
+    let ask = async || proxy.get("/work", &[("x-work", "a")]).await.status;
+    for number in 0..5 {
+        assert_eq!(ask().await, 429, "request {number}");
+        // Envoy gives back also for a request that was denied. That it was counted makes up for it.
+        tokio::time::sleep(SLOW / 30).await;
+    }
+    assert!(!slow.is_finished());
+    assert_eq!(slow.await.unwrap(), 200);
+    tokio::time::sleep(SLOW / 6).await;
+    assert_eq!(ask().await, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
