@@ -51,7 +51,7 @@ def write_figures():
         call, decision = fit(of_name)
         few, most = {"sliding-log": (5, 10_000), "sliding-buckets": (5, 50)}.get(name, (5, 5))
         record = (usage[name, most] - usage[name, few]) / max(most - few, 1)
-        lines.append(f"{name},{call:.2f},{decision:.2f},{many.get(name, many["sliding-counter"]):.0f},{record:.1f}")
+        lines.append(f"{name},{call:.2f},{decision:.2f},{many.get(name, many['sliding-counter']):.0f},{record:.1f}")
     FIGURES.write_text("\n".join(lines) + "\n")
 
 
