@@ -51,7 +51,7 @@ def write_figures():
         call, decision = fit(of_name)
         few, most = {"sliding-log": (5, 10_000), "sliding-buckets": (5, 50)}.get(name, (5, 5))
         record = (usage[name, most] - usage[name, few]) / max(most - few, 1)
-        lines.append(f"{name},{call:.2f},{decision:.2f},{many[name]:.0f},{record:.1f}")
+        lines.append(f"{name},{call:.2f},{decision:.2f},{many.get(name, many['sliding-counter']):.0f},{record:.1f}")
     FIGURES.write_text("\n".join(lines) + "\n")
 
 
@@ -137,10 +137,14 @@ def write():
     )
     hot = hot.replace("leased |", "leased |")
     # The columns of each pair stand beside each other.
-    _, points_rows, lines = plan_points()
-    confirmed = table(["point", "figure", "planned", "measured", "ratio"], lines)
-    fleet_configuration, fleet = read("fleet")
-    figures = table(
+    confirmed = figures = fleet_configuration = "Not measured yet: run `./scripts/report capacity`."
+    if (VALUES / "points.csv").exists():
+        _, _, lines = plan_points()
+        confirmed = table(["point", "figure", "planned", "measured", "ratio"], lines)
+    fleet = []
+    if (VALUES / "fleet.csv").exists():
+        fleet_configuration, fleet = read("fleet")
+    fleet_table = table(
         ["4,000 processes", "demand", "admitted", "commands a second", "least, most of a process", "fullest window", "bound"],
         [
             [
@@ -150,6 +154,7 @@ def write():
             for row in fleet
         ],
     )
+    figures = fleet_table if fleet else ""
     return f"""# Capacity
 
 {configuration}
@@ -160,7 +165,7 @@ def write():
 $ plimsoll plan --quota '100/min' --keys 1e6 --rps 50k --instances 20
 ```
 
-[The page on the command line][control/command-line] has its options and its formulas.
+`control/docs/command-line.md` has its options and its formulas.
 
 ## A core of Redis
 

@@ -63,7 +63,7 @@ struct Costs {
 /// The load of Redis.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
-    /// Whether the instances lease the hot keys.
+    /// True if the instances lease the hot keys.
     is_leased: bool,
     /// The decisions of Redis a second, those of leases among them.
     decisions: f64,
