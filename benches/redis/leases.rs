@@ -34,8 +34,44 @@ pub(crate) async fn run(seconds: f64) {
     for (keys, bar) in [(1, 20.0), (1_000, 10.0)] {
         hot(seconds, keys, bar).await;
     }
+    commands(seconds).await;
     one_at_a_time().await;
     instances().await;
+}
+
+/// Commands for a thousand checks if nothing limits the rate of the checks, with a lease and without.
+async fn commands(seconds: f64) {
+    let server = Server::start();
+    let limiter = limiter(&server).await;
+    for keys in [1_000, 10_000] {
+        let mut counts = [(); 2].map(|()| Vec::new());
+        let policies = [("leased", " leased(500ms)"), ("direct", "")];
+        for _ in 0..ROUNDS {
+            for ((name, lease), counts) in policies.iter().zip(&mut counts) {
+                let policy = Arc::new(policy(name, &format!("{ENDLESS}{lease}")));
+                let checks = {
+                    let limiter = limiter.clone();
+                    move |key: u64| {
+                        let (limiter, policy) = (limiter.clone(), Arc::clone(&policy));
+                        async move {
+                            let decision = limiter.check(policy.charge(key, 1)).await;
+                            assert!(decision.expect("an answer").is_allowed());
+                        }
+                    }
+                };
+                // The keys become hot.
+                rate(seconds / 2.0, keys, checks.clone()).await;
+                let (_, before) = server.evalsha();
+                let checks = rate(seconds, keys, checks).await * seconds;
+                counts.push((server.evalsha().1 - before) / checks * 1e3);
+            }
+        }
+        let [leased, direct] = &counts;
+        let ratios: Vec<_> =
+            leased.iter().zip(direct).map(|(ours, theirs)| ours / theirs).collect();
+        let what = format!("commands/1000 checks, {keys} keys, leased / direct");
+        row(&what, median(leased), median(direct), median(&ratios), "<= 1");
+    }
 }
 
 fn row(what: &str, ours: f64, theirs: f64, ratio: f64, bar: &str) {

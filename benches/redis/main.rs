@@ -4,6 +4,7 @@
 //! Ratios are what to read: absolute figures are those of the machine.
 
 mod concurrency;
+mod hand_written;
 mod latency;
 mod leases;
 mod server;
@@ -34,6 +35,9 @@ fn main() {
         }
         if wants("throughput") {
             throughput::run(seconds.unwrap_or(1.0)).await;
+        }
+        if wants("hand-written") {
+            tokio::spawn(hand_written::run(seconds.unwrap_or(1.0))).await.expect("no panic");
         }
         if wants("concurrency") {
             tokio::spawn(concurrency::run(seconds.unwrap_or(1.0))).await.expect("no panic");

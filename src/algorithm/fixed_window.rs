@@ -101,6 +101,7 @@ impl StateMachine for FixedWindow {
         time - period.now
     }
 
+    #[inline]
     fn charge(&mut self, period: &mut Period, units: u64, budget: &dyn MemoryBudget) -> Mark {
         period.count = period.count.saturating_add(units).min(MAX_COUNT);
         self.count = period.count;

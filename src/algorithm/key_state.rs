@@ -73,6 +73,10 @@ macro_rules! states {
             /// Calls `affordable` with the number of free units, and charges the number that it
             /// returns. Returns this number and the standing of the key. If the number is 0, the
             /// standing has the wait of a charge of `cost`.
+            ///
+            /// All arms are compiled into the caller, and no function writes a whole result to memory:
+            /// the processor stalls when it reads numbers in pairs that were just written one by one.
+            /// Without this, a check takes a tenth longer (`benches/check.rs`).
             #[inline(always)]
             pub(crate) fn spend(
                 &mut self,
@@ -88,7 +92,11 @@ macro_rules! states {
                         state.heal(now);
                         spend(state, quota, now, cost, affordable, budget)
                     })+
-                    Self::Blocked(_) => self.spend_blocked(quota, now, cost, &affordable, budget),
+                    Self::Blocked(_) => {
+                        let ((units, mark), standing) =
+                            self.spend_blocked(quota, now, cost, &affordable, budget);
+                        (units, mark, standing)
+                    }
                 }
             }
 
@@ -208,22 +216,23 @@ impl KeyState {
         cost: u64,
         affordable: &dyn Fn(u64) -> u64,
         budget: &dyn MemoryBudget,
-    ) -> (u64, Mark, Standing) {
+    ) -> ((u64, Mark), Standing) {
         self.heal(now);
         let Self::Blocked(key) = self else {
-            return self.spend(quota, now, cost, affordable, budget);
+            let (units, mark, standing) = self.spend(quota, now, cost, affordable, budget);
+            return ((units, mark), standing);
         };
         if !key.block.is_in_force(now) {
-            let spent = key.state.spend(quota, now, cost, affordable, budget);
-            if spent.0 > 0 {
+            let (units, mark, standing) = key.state.spend(quota, now, cost, affordable, budget);
+            if units > 0 {
                 self.unblock(budget);
             }
-            return spent;
+            return ((units, mark), standing);
         }
         let units = affordable(0);
         let (units, mark, standing) = key.state.spend(quota, now, cost, |_| units, budget);
         let waiting = if units > 0 { 0 } else { cost };
-        (units, mark, key.block.restrict(standing, now, waiting))
+        ((units, mark), key.block.restrict(standing, now, waiting))
     }
 }
 

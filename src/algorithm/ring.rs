@@ -108,12 +108,14 @@ impl LogHeader {
 
 impl Ring {
     /// Returns a snapshot of the log at `now`. A charge at `time` has the stamp `stamp(time)`: `time`, or
-    /// later if times are rounded up.
+    /// later if times are rounded up. A log of units in flight passes over its
+    /// [refunded](first_in_flight) records.
     pub(crate) fn trailing(
         &self,
         limit: u64,
         window: u64,
         now: u64,
+        is_in_flight: bool,
         stamp: impl FnOnce(u64) -> u64,
     ) -> TrailingWindow {
         let log = self.0.header();
@@ -134,29 +136,22 @@ impl Ring {
             trailing.base = records.get(trailing.first - 1).total();
         }
         trailing.used = u64::from(log.total(records).wrapping_sub(trailing.base));
+        if is_in_flight {
+            let TrailingWindow { first, base, .. } = trailing;
+            trailing.first = first_in_flight(records, first, log.len as usize, base);
+        }
         trailing
     }
 
-    /// Passes over the oldest records whose units were all refunded. The next charge drops them, so that a
-    /// log of units in flight is no longer than the time of the oldest one.
-    #[inline]
-    pub(crate) fn skip_refunded(&self, trailing: &mut TrailingWindow) {
-        let TrailingWindow { log, first, base, .. } = trailing;
-        let records = self.0.records(log);
-        let is_refunded = |index: usize| records.get(index).total() == *base;
-        if *first < log.len as usize && is_refunded(*first) {
-            *first = partition_point(*first + 1, log.len as usize, is_refunded);
-        }
-    }
-
-    /// Charges units. `stamp` is that of [`trailing`](Self::trailing).
+    /// Charges units, and returns the number of their record. `stamp` is that of
+    /// [`trailing`](Self::trailing).
     pub(crate) fn push(
         &mut self,
         trailing: &mut TrailingWindow,
         stamp: impl FnOnce(u64) -> u64,
         units: u64,
         budget: &dyn MemoryBudget,
-    ) -> Mark {
+    ) -> u64 {
         let before = self.heap_bytes();
         self.drop_expired(trailing);
         self.lower_newest(trailing);
@@ -189,7 +184,7 @@ impl Ring {
         }
         (trailing.all_left, trailing.first, trailing.base) = (u64::MAX, 0, log.base);
         trailing.used += u64::from(units);
-        Mark(log.head + u64::from(log.len) - 1, 0, 0)
+        log.head + u64::from(log.len) - 1
     }
 
     /// Refunds units of the record that the charge is in, if that still counts.
@@ -265,7 +260,7 @@ impl Ring {
     /// Units that still count.
     pub(crate) fn outstanding(&self, now: u64) -> u64 {
         let (_, window) = self.0.seen_and_window();
-        self.trailing(0, window, now, |time| time).used
+        self.trailing(0, window, now, false, |time| time).used
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
@@ -334,6 +329,19 @@ impl Ring {
     }
 }
 
+/// Passes over the oldest records whose units were all refunded, from `first` to the end at `len`. `base` is
+/// the running total before them. Returns the first record that is left. The next charge drops the others, so
+/// that a log of units in flight is no longer than the time of the oldest one.
+#[inline(never)]
+fn first_in_flight(records: Records<'_>, first: usize, len: usize, base: u32) -> usize {
+    let is_refunded = |index: usize| records.get(index).total() == base;
+    if first < len && is_refunded(first) {
+        partition_point(first + 1, len, is_refunded)
+    } else {
+        first
+    }
+}
+
 /// Returns the first index in `low..high` for which `before` is false, or `high`. It is true for all
 /// indices before that.
 fn partition_point(mut low: usize, mut high: usize, before: impl Fn(usize) -> bool) -> usize {
@@ -372,11 +380,11 @@ mod tests {
     }
 
     fn used(ring: &Ring, window: u64, now: u64) -> u64 {
-        ring.trailing(u64::MAX, window, now, |time| time).used
+        ring.trailing(u64::MAX, window, now, false, |time| time).used
     }
 
     fn charge(ring: &mut Ring, window: u64, now: u64, units: u64, budget: &dyn MemoryBudget) {
-        let mut trailing = ring.trailing(u64::MAX, window, now, |time| time);
+        let mut trailing = ring.trailing(u64::MAX, window, now, false, |time| time);
         ring.push(&mut trailing, |time| time, units, budget);
     }
 

@@ -52,7 +52,7 @@ impl StateMachine for SlidingBuckets {
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> Buckets {
         let (window, n) = (quota.window_micros(), quota.algorithm().parameter());
         let end = |time| bucket_end(window, n, time);
-        let trailing = self.0.trailing(quota.limit(), window, now.as_micros(), end);
+        let trailing = self.0.trailing(quota.limit(), window, now.as_micros(), false, end);
         Buckets { trailing, window, n }
     }
 
@@ -60,9 +60,11 @@ impl StateMachine for SlidingBuckets {
         self.0.wait(&buckets.trailing, units)
     }
 
+    #[inline]
     fn charge(&mut self, buckets: &mut Buckets, units: u64, budget: &dyn MemoryBudget) -> Mark {
         let Buckets { window, n, .. } = *buckets;
-        self.0.push(&mut buckets.trailing, |now| bucket_end(window, n, now), units, budget)
+        let edge = |now| bucket_end(window, n, now);
+        Mark(self.0.push(&mut buckets.trailing, edge, units, budget), 0, 0)
     }
 
     fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {

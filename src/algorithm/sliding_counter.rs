@@ -123,6 +123,7 @@ impl StateMachine for SlidingCounter {
         time - now
     }
 
+    #[inline]
     fn charge(&mut self, estimate: &mut Estimate, units: u64, budget: &dyn MemoryBudget) -> Mark {
         estimate.current = estimate.current.saturating_add(units).min(MAX_COUNT);
         self.current = estimate.current;

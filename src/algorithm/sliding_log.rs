@@ -55,20 +55,18 @@ impl StateMachine for SlidingLog {
         self.0.heal(now.as_micros());
     }
 
+    #[inline]
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> TrailingWindow {
         let (limit, window) = (quota.limit(), quota.window_micros());
-        let mut trailing =
-            self.0.trailing(limit, window, now.as_micros(), |time| stamp(limit, window, time));
-        if quota.is_concurrent() {
-            self.0.skip_refunded(&mut trailing);
-        }
-        trailing
+        let stamp = |time| stamp(limit, window, time);
+        self.0.trailing(limit, window, now.as_micros(), quota.is_concurrent(), stamp)
     }
 
     fn wait(&self, trailing: &TrailingWindow, units: u64) -> u64 {
         self.0.wait(trailing, units)
     }
 
+    #[inline]
     fn charge(
         &mut self,
         trailing: &mut TrailingWindow,
@@ -77,7 +75,8 @@ impl StateMachine for SlidingLog {
     ) -> Mark {
         let (limit, window) = (trailing.limit(), trailing.window());
         let records = trailing.records() + 1;
-        self.0.push(trailing, |now| stamp(limit.max(records), window, now), units, budget)
+        let stamp = |now| stamp(limit.max(records), window, now);
+        Mark(self.0.push(trailing, stamp, units, budget), 0, 0)
     }
 
     fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {

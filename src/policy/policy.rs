@@ -331,7 +331,7 @@ enum Purpose {
 }
 
 impl<'p> Charge<'p> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(policy: &'p Policy, key: Key, cost: u64) -> Self {
         let key_quota = policy.key_quota(&key);
         Self {

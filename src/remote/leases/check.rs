@@ -68,7 +68,8 @@ pub(super) fn acquire(
     }
 }
 
-/// Decides a check of one charge like [`acquire`]. If the stock pays it, this does not allocate.
+/// Decides a check of one charge like [`acquire`]. If the stock pays it, this does not allocate. A key that
+/// is not busy takes the way of a quota without a lease.
 ///
 /// # Errors
 ///
@@ -83,7 +84,11 @@ pub(in crate::remote) fn acquire_one(
             telemetry::paid_from_stock();
             Ok(OneReply { time: payment.time, source: Source::Leased, reply: payment.reply })
         }
-        attempt => {
+        Attempt::Cold => {
+            let request = Request::Acquire(slice::from_ref(charge));
+            Err(leases.guarded.call(request, Origin::Caller, leases.guarded.deadline))
+        }
+        attempt @ Attempt::Short(_) => {
             let split = Split(SmallVec::from_iter([SplitLine::new(charge, attempt)]));
             let limit = leases.guarded.deadline;
             Err(acquire_rest(leases, slice::from_ref(charge), split, limit))
