@@ -93,16 +93,16 @@ pub(crate) async fn steady(
             let (mut sent, mut admitted) = (0, 0);
             while sent < total {
                 ticks.tick().await;
-                let due = (begin.elapsed().as_secs_f64() * rate) as u64;
-                for _ in sent..due.min(total) {
+                let due = ((begin.elapsed().as_secs_f64() * rate) as u64).min(total);
+                for _ in sent..due {
                     let (limiter, policy) = (limiter.clone(), policy.clone());
                     let key = key(&mut random);
                     checks.spawn(async move {
                         let decision = limiter.check(policy.charge(key, 1)).await;
                         decision.is_ok_and(|it| it.is_allowed())
                     });
-                    sent += 1;
                 }
+                sent = sent.max(due);
                 while let Some(is_allowed) = checks.try_join_next() {
                     admitted += u64::from(is_allowed.expect("no panic"));
                 }

@@ -38,9 +38,11 @@ impl Proxy {
             .stdin(Stdio::null())
             .spawn()
             .expect("Envoy is installed");
+        // A process that does not start ends with this.
+        let started = Self { port, child };
         for _ in 0..1_500 {
             if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
-                return Self { port, child };
+                return started;
             }
             sleep(Duration::from_millis(10));
         }

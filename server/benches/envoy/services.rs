@@ -53,9 +53,11 @@ impl Process {
             .stdin(Stdio::null())
             .spawn()
             .expect("a process");
+        // A process that does not start ends with this.
+        let started = Self { port, child };
         for _ in 0..500 {
             if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
-                return Self { port, child };
+                return started;
             }
             sleep(Duration::from_millis(10));
         }

@@ -34,9 +34,13 @@ mod tests {
             let before = number.checked_sub(1).and_then(|it| say[it].take());
             let own = if number == 2 { say[2].take() } else { None };
             async move {
-                own.into_iter().for_each(|own| drop(own.send(2)));
+                if let Some(own) = own {
+                    own.send(2).unwrap();
+                }
                 let heard = hear.await.unwrap();
-                before.into_iter().for_each(|before| drop(before.send(heard - 1)));
+                if let Some(before) = before {
+                    before.send(heard - 1).unwrap();
+                }
                 heard
             }
         });

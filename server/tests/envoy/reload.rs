@@ -4,7 +4,7 @@ use std::{fs, path::Path, time::Duration};
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit::Minute;
 use plimsoll::Limiter;
-use plimsoll_control::Registry;
+use plimsoll_control::{Offenders, Registry, admin::Activity};
 use plimsoll_server::envoy::{Envoy, EnvoyConfig};
 use plimsoll_testing::servers::directory;
 
@@ -91,6 +91,7 @@ async fn operators_see_the_limits_in_force() {
     fs::write(folder.join("a.yaml"), limit(10)).unwrap();
     let registry = Registry::default();
     let config = EnvoyConfig::load([&folder]).unwrap();
+    let activity = Activity::new(Offenders::new(10));
     let envoy =
         Envoy::new_registered(config, Limiter::in_memory(), registry.clone(), activity).unwrap();
     let quotas = || {

@@ -203,8 +203,11 @@ fn window() -> World {
     world("window", quota(1, 2, 2, Algorithm::FixedWindow), one_leases(1), 0)
 }
 
+/// A mutant, the world that finds it, and the most steps until then.
+type FoundMutant = (Mutant, fn() -> World, usize);
+
 /// The mutants, a world that finds each, and the most steps that it may take.
-pub(super) const MUTANTS: &[(Mutant, fn() -> World, usize)] = &[
+pub(super) const MUTANTS: &[FoundMutant] = &[
     (Mutant::CountsWithoutLease, log, 9),
     (Mutant::CountsWithoutLease, bucket, 13),
     (Mutant::OutlivesPeriod, window, 12),
