@@ -52,8 +52,8 @@ impl Files {
         found.sort();
         let count = found.iter().filter(|file| has_domain(file)).count();
         if found.is_empty() {
-            let allowed = "a .toml, .yaml, .yml or .json file";
-            return Err(format!("the folder {folder} has no limits, it needs {allowed}").into());
+            let allowed = ".toml, .yaml, .yml or .json file";
+            return Err(format!("the folder {folder} has no {allowed}").into());
         } else if count == 0 {
             self.limits.extend(found);
         } else if count == found.len() {

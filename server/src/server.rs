@@ -235,10 +235,13 @@ pub fn check(settings: &Settings) -> Result<String, ServerError> {
     validate(settings)?;
     let limits = Limits::read(settings)?;
     let count = limits.registry().policies().len();
-    let domains = limits.domains();
-    Ok(format!(
-        "the settings and the limits are valid: {count} policies, {domains} domains for Envoy"
-    ))
+    let policies = if count == 1 { "policy" } else { "policies" };
+    let valid = format!("the settings and the limits are valid: {count} {policies}");
+    Ok(match limits.domains() {
+        0 => valid,
+        1 => format!("{valid}, 1 domain of envoyproxy/ratelimit"),
+        domains => format!("{valid}, {domains} domains of envoyproxy/ratelimit"),
+    })
 }
 
 /// Returns what differs from envoyproxy/ratelimit under a file or folder of it, rule by rule.

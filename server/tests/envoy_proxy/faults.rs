@@ -83,7 +83,7 @@ async fn under_load(
     fault: impl AsyncFnOnce(&mut Server),
 ) -> (Load, Load) {
     let file = written(LIMITS);
-    let more: &[_] = if denies { &[("PLIMSOLL_TEST_DENIES", "yes")] } else { &[] };
+    let more: &[_] = if denies { &["--on-failure", "deny"] } else { &[] };
     let service = Service::start_with(&file, Some(&redis.url()), more);
     let proxy = Proxy::start(filter(&[service.port])).await;
     let ends = Arc::new(AtomicBool::new(false));

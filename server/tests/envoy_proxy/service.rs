@@ -1,24 +1,29 @@
-//! The service in a process of its own, which tests kill and start again.
+//! The program in a process of its own, which tests kill and start again.
 
-use std::{env, path::Path, time::Duration};
-
-use plimsoll::{Limiter, OnFailure, RedisConfig, RedisStore, Resilience};
-use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions};
-use plimsoll_testing::{
-    role::{Role, end_of_input},
-    servers::free_port,
-    web,
+use std::{
+    io::{BufRead, BufReader, Read},
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
+    time::Duration,
 };
-use tonic::transport::Server;
+
+use plimsoll_testing::servers::free_port;
 
 /// The deadline of a request to Redis.
-pub(crate) const DEADLINE: Duration = Duration::from_millis(100);
+pub(crate) const DEADLINE: Duration = Duration::from_millis(50);
 
 /// A process that serves a configuration.
 pub(crate) struct Service {
     pub(crate) port: u16,
-    variables: Vec<(&'static str, String)>,
-    role: Option<Role>,
+    arguments: Vec<String>,
+    process: Option<Process>,
+}
+
+/// A process that ends with this. Its output is read as long as it runs.
+struct Process {
+    child: Child,
+    /// It stays open, because the program writes to it.
+    output: BufReader<ChildStdout>,
 }
 
 impl Service {
@@ -27,43 +32,42 @@ impl Service {
         Self::start_at(free_port(), config, redis, &[])
     }
 
-    pub(crate) fn start_with(
-        config: &Path,
-        redis: Option<&str>,
-        more: &[(&'static str, &str)],
-    ) -> Self {
+    pub(crate) fn start_with(config: &Path, redis: Option<&str>, more: &[&str]) -> Self {
         Self::start_at(free_port(), config, redis, more)
     }
 
-    pub(crate) fn start_at(
-        port: u16,
-        config: &Path,
-        redis: Option<&str>,
-        more: &[(&'static str, &str)],
-    ) -> Self {
-        let mut variables = vec![
-            ("PLIMSOLL_TEST_CONFIG", config.display().to_string()),
-            ("PLIMSOLL_TEST_PORT", port.to_string()),
-        ];
-        variables.extend(redis.map(|url| ("PLIMSOLL_TEST_REDIS", url.to_owned())));
-        variables.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));
-        let mut service = Self { port, variables, role: None };
+    pub(crate) fn start_at(port: u16, config: &Path, redis: Option<&str>, more: &[&str]) -> Self {
+        let (config, grpc) = (config.display().to_string(), format!("127.0.0.1:{port}"));
+        let listeners = ["--grpc", &grpc, "--http", "off", "--admin", "off"];
+        let mut arguments = vec!["--config", &config];
+        arguments.extend(listeners);
+        arguments.extend(redis.into_iter().flat_map(|url| ["--redis", url, "--redis-lazy"]));
+        arguments.extend(more);
+        let arguments = arguments.into_iter().map(str::to_owned).collect();
+        let mut service = Self { port, arguments, process: None };
         service.run();
         service
     }
 
     /// Starts the process, again after [`kill`](Self::kill).
     pub(crate) fn run(&mut self) {
-        let variables: Vec<_> = self.variables.iter().map(|(name, it)| (*name, &**it)).collect();
-        // The program under test is chosen in this line.
-        let mut role = Role::start("service::service", &variables);
-        role.says("grpc on");
-        self.role = Some(role);
+        let mut child = Command::new(env!("CARGO_BIN_EXE_plimsoll-server"))
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a process");
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        let mut process = Process { child, output };
+        let mut said = process.output.by_ref().lines().map_while(Result::ok);
+        let is_ready = said.any(|line| line.starts_with("grpc on"));
+        assert!(is_ready, "the service does not start: {:?}", self.arguments);
+        self.process = Some(process);
     }
 
     /// Kills the process.
     pub(crate) fn kill(&mut self) {
-        self.role = None;
+        self.process = None;
     }
 
     pub(crate) fn url(&self) -> String {
@@ -71,32 +75,9 @@ impl Service {
     }
 }
 
-/// The process of a [`Service`].
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn service() {
-    let Ok(config) = env::var("PLIMSOLL_TEST_CONFIG") else { return };
-    let port: u16 = env::var("PLIMSOLL_TEST_PORT").unwrap().parse().unwrap();
-    let resilience = Resilience::default().deadline(DEADLINE);
-    let mut options = EnvoyOptions::default();
-    if env::var("PLIMSOLL_TEST_DENIES").is_ok() {
-        options = options.on_failure(OnFailure::Deny);
-    }
-    let limiter = match env::var("PLIMSOLL_TEST_REDIS") {
-        Ok(url) => {
-            let store = RedisStore::connect_with(RedisConfig::url(url).lazy(true)).await.unwrap();
-            Limiter::with(store, resilience)
-        }
-        Err(_) => Limiter::in_memory(),
-    };
-    let envoy = Envoy::new(EnvoyConfig::load_with([config], options).unwrap(), limiter);
-    let _watch = envoy.watch();
-    let http = web::serve(envoy.debug_router()).await;
-    let address = format!("127.0.0.1:{port}").parse().unwrap();
-    let incoming = tonic::transport::server::TcpIncoming::bind(address).unwrap();
-    println!("\nhttp on http://{http}\ngrpc on {address}");
-    let serve = Server::builder().add_service(envoy.grpc()).serve_with_incoming(incoming);
-    tokio::select! {
-        served = serve => served.unwrap(),
-        () = end_of_input() => {}
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

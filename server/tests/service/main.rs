@@ -5,6 +5,7 @@
 
 mod admin;
 mod checks;
+mod envoy;
 mod grpc;
 mod hostile;
 mod outages;

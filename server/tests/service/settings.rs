@@ -30,7 +30,7 @@ fn the_version_and_the_default_config_are_printed() {
     let folder = directory();
     let file = write(&folder, "limits.toml", &out);
     let (code, out, _) = output(&["--check", "--config", &file], &[]);
-    assert_eq!((code, &*out), (Some(0), "the settings and the limits are valid: 1 policies\n"));
+    assert_eq!((code, &*out), (Some(0), "the settings and the limits are valid: 1 policy\n"));
 }
 
 #[test]
