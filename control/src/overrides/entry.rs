@@ -1,6 +1,7 @@
-//! An override, and the request for one.
+//! An override, the request for one, and the mark of a removed one.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     mem::discriminant,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -104,6 +105,17 @@ pub struct Change {
 const MAX_KEY_BYTES: usize = 1_024;
 const MAX_BY_BYTES: usize = 128;
 const MAX_REASON_BYTES: usize = 1_000;
+
+/// The removed overrides by their fields.
+pub(super) type Marks = BTreeMap<String, Mark>;
+
+/// The mark of a removed override, so that an older copy of it is not put back.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark {
+    /// The version of the removal.
+    pub(super) version: u64,
+    pub(super) until_millis: u64,
+}
 
 impl NewOverride {
     /// Checks the request, and returns the policy with the key that it is about.

@@ -1,27 +1,16 @@
 //! The overrides that this process knows.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     Change, NewOverride, Override, OverrideError,
     apply::Entries,
-    entry::new_entry,
+    entry::{Mark, Marks, new_entry},
     error::MAX_OVERRIDES,
     redis::{Poll, Restored},
     report,
     time::to_millis,
 };
-
-/// The removed overrides by their fields.
-pub(super) type Marks = BTreeMap<String, Mark>;
-
-/// The mark of a removed override, so that an older copy of it is not put back.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Mark {
-    /// The version of the removal.
-    pub(super) version: u64,
-    pub(super) until_millis: u64,
-}
 
 /// The time for which a removal is known. The script has it too.
 const MARK_TTL_MILLIS: u64 = 7 * 86_400_000;

@@ -17,8 +17,8 @@ use super::{
     AuditEntry, Change, Override, OverrideError,
     apply::Entries,
     audit::MAX_AUDIT,
+    entry::{Mark, Marks},
     error::MAX_OVERRIDES,
-    known::{Mark, Marks},
     time::{from_millis, to_millis},
     tls,
 };
