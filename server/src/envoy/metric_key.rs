@@ -1,6 +1,12 @@
 //! The names under which requests are counted in metrics.
 
-use std::fmt;
+use std::{
+    fmt,
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+/// The longest part of a text that is shown in a label, in bytes.
+const MAX_LABEL_BYTES: usize = 128;
 
 /// The domain and the descriptors of a limit, under which its requests are counted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -24,10 +30,10 @@ impl MetricKey {
         &self.domain
     }
 
-    /// Returns the values of the labels `domain`, `key1` and `key2`.
+    /// Returns the values of the labels `domain`, `key1` and `key2`. Long texts are cut.
     pub(super) fn labels(&self) -> [String; 3] {
-        let part = |index: usize| self.parts.get(index).map(|it| sanitized(it)).unwrap_or_default();
-        [sanitized(&self.domain), part(0), part(1)]
+        let part = |index: usize| self.parts.get(index).map(|it| label(it)).unwrap_or_default();
+        [label(&self.domain), part(0), part(1)]
     }
 }
 
@@ -37,6 +43,18 @@ impl fmt::Display for MetricKey {
         f.write_str(&self.domain)?;
         self.parts.iter().try_for_each(|part| write!(f, ".{part}"))
     }
+}
+
+/// Returns the label of a text. A text of more than [`MAX_LABEL_BYTES`] is cut, and has a digest of the whole
+/// behind it, so that different values have different labels. Clients send values, and each label is kept.
+fn label(text: &str) -> String {
+    if text.len() <= MAX_LABEL_BYTES {
+        return sanitized(text);
+    }
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    let end = (0..=MAX_LABEL_BYTES).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    format!("{}~{:016x}", sanitized(&text[..end]), hasher.finish())
 }
 
 /// Returns a text without the characters that separate the parts of a statsd name: `:`, `|`, and the dots of
@@ -79,6 +97,18 @@ mod tests {
         assert_eq!(sanitized("a:b|c"), "a_b_c");
         assert_eq!(sanitized("addr_10.0.0.1"), "addr_10_0_0_1");
         assert_eq!(sanitized("v1.2 1.2.3.4 and 5.6.7.8"), "v1.2 1_2_3_4 and 5_6_7_8");
+    }
+
+    #[test]
+    fn long_labels_are_cut_between_characters() {
+        let [short, long] = [128, 129].map(|bytes| "a".repeat(bytes));
+        assert_eq!(label(&short), short);
+        assert_eq!(label(&long).len(), 128 + 17);
+        assert_eq!(label(&long), label(&long.clone()));
+        let [one, other] = ["1", "2"].map(|end| label(&format!("{}{end}", "a\u{20ac}".repeat(50))));
+        assert_ne!(one, other);
+        assert!(one.starts_with(&"a\u{20ac}".repeat(32)) && one.is_char_boundary(128), "{one}");
+        assert!(label(&"\u{20ac}".repeat(50)).starts_with(&format!("{}~", "\u{20ac}".repeat(42))));
     }
 
     #[test]

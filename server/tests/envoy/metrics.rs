@@ -150,3 +150,27 @@ fn a_client_that_invents_values_does_not_fill_the_memory() {
     assert_eq!(lines, 4_097);
     assert_has(&text, "ratelimit_service_rate_limit_total_hits{domain=\"_other\"} 904");
 }
+
+#[test]
+fn a_client_that_sends_long_values_does_not_fill_the_memory() {
+    let long = |end: &str| format!("{}{end}", "\u{e9}:".repeat(20_000));
+    let text = measured(async |service| {
+        for end in ["a", "a", "b"] {
+            service.says("shop", &format!("detailed={}", long(end))).await;
+            let day = envoy_types::pb::envoy::r#type::v3::RateLimitUnit::Day;
+            let own = own_limit(&format!("own={0} more={0}", long(end)), 10, day);
+            service.answer("shop", [own]).await;
+        }
+    });
+    let longest = text.lines().map(str::len).max().unwrap();
+    assert!(longest < 600, "{longest}");
+    // Values that differ in their ends are counted apart.
+    for key in ["detailed", "own"] {
+        let name =
+            format!("ratelimit_service_rate_limit_total_hits{{domain=\"shop\",key1=\"{key}_");
+        let mut hits: Vec<_> = text.lines().filter(|it| it.starts_with(&name)).collect();
+        hits.sort_by_key(|line| line.rsplit(' ').next());
+        assert_eq!(hits.len(), 2, "{hits:?}");
+        assert!(hits[0].ends_with(" 1") && hits[1].ends_with(" 2"), "{hits:?}");
+    }
+}
