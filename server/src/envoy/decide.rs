@@ -1,6 +1,9 @@
 //! The decision on the lines of a request.
 
-use plimsoll::{Charge, Charges, Decision, Error, Limiter, OnFailure, Standing, store::Verdict};
+use plimsoll::{
+    Allowed, Charge, Charges, Decision, Error, Limiter, OnFailure, Standing,
+    store::{Source, Verdict},
+};
 use plimsoll_control::admin::Activity;
 
 use super::{
@@ -18,6 +21,8 @@ pub(super) struct LineOutcome {
     pub(super) is_charged: bool,
     /// The standing of the budget, unless the line has none.
     pub(super) standing: Option<Standing>,
+    /// True if this process decided the line because the store did not answer.
+    is_fallback: bool,
 }
 
 /// The decision on the lines of a request.
@@ -32,7 +37,7 @@ pub(super) struct Decider<'a> {
     pub(super) is_quota_mode: bool,
 }
 
-/// Charges of some lines. Lines with the same budget are one charge.
+/// Charges of some lines. Lines with the same budget are one charge, under the smallest of their limits.
 struct Charged<'a> {
     charges: Vec<Charge<'a>>,
     /// The line and the position of its charge.
@@ -42,17 +47,22 @@ struct Charged<'a> {
 impl<'a> Decider<'a> {
     /// Decides all lines, and charges them.
     ///
+    /// Once the lines are decided, an error of the store changes no decision. After the store has left a call
+    /// without an answer, the steps behind the decision do not wait for it again.
+    ///
     /// # Errors
     ///
-    /// Returns an error if the store cannot answer.
+    /// Returns an error if the store cannot answer, and the lines are not decided.
     pub(super) async fn decide(&self) -> Result<Vec<LineOutcome>, Error> {
         let mut outcomes: Vec<_> = self.lines.iter().map(Self::initial).collect();
-        self.look(&mut outcomes).await?;
         match self.how {
-            Decide::Together => self.spend_together(&mut outcomes).await?,
-            Decide::Each => self.spend_each(&mut outcomes).await?,
+            Decide::Together => {
+                self.look(&mut outcomes).await?;
+                self.spend_together(&mut outcomes).await?;
+            }
+            Decide::Each => self.decide_each(&mut outcomes).await?,
         }
-        self.count_denied(&mut outcomes).await?;
+        self.count_denied(&mut outcomes).await;
         self.give_back(&mut outcomes).await?;
         Ok(outcomes)
     }
@@ -107,9 +117,14 @@ impl<'a> Decider<'a> {
         }
         let Charged { charges, positions } = charged;
         if self.is_over(outcomes) {
-            // The lines without a store, or those that look, deny the request already.
-            let decision = self.limiter.peek(charges).await?;
-            record(&decision, &positions, outcomes);
+            // The lines without a store, or those that look, deny the request already. The standings of the
+            // others are for the response only.
+            if !has_fallen_back(outcomes) {
+                match self.limiter.peek(charges).await {
+                    Ok(decision) => record(&decision, &positions, outcomes),
+                    Err(error) => left_out("no standings are shown", &error),
+                }
+            }
             positions.iter().for_each(|(line, _)| outcomes[*line].is_charged = false);
             return Ok(());
         }
@@ -120,21 +135,35 @@ impl<'a> Decider<'a> {
             && self.is_over(outcomes)
         {
             let reservation = self.limiter.hold(allowed.into_receipt());
-            if !reservation.receipt().lines().is_empty() {
-                reservation.refund().await?;
+            if !reservation.receipt().lines().is_empty()
+                && let Err(error) = reservation.refund().await
+            {
+                left_out("charges of a denied request are not refunded", &error);
             }
             positions.iter().for_each(|(line, _)| outcomes[*line].is_charged = false);
         }
         Ok(())
     }
 
-    async fn spend_each(&self, outcomes: &mut [LineOutcome]) -> Result<(), Error> {
-        let checks = self.lines.iter().enumerate().filter_map(|(index, line)| {
+    /// Decides the lines that look or spend, at the same time.
+    async fn decide_each(&self, outcomes: &mut [LineOutcome]) -> Result<(), Error> {
+        let decisions = self.lines.iter().enumerate().filter_map(|(index, line)| {
             let Line::Limited(limited) = line else { return None };
-            let charge = self.charge(limited, spends(limited)?)?;
-            Some(async move { (index, self.check([charge]).await) })
+            let (units, looks) = match limited.hits {
+                Hits::Look => (1, true),
+                Hits::Spend(units) => (units, false),
+                Hits::GiveBack(_) => return None,
+            };
+            let charge = self.charge(limited, units)?;
+            Some(async move {
+                let decision = match looks {
+                    true => self.limiter.peek(charge).await,
+                    false => self.check(charge).await,
+                };
+                (index, decision)
+            })
         });
-        for (index, decision) in join_all(checks).await {
+        for (index, decision) in join_all(decisions).await {
             record(&decision?, &[(index, 0)], outcomes);
         }
         Ok(())
@@ -150,7 +179,7 @@ impl<'a> Decider<'a> {
     }
 
     /// Charges the hits that count although they were denied.
-    async fn count_denied(&self, outcomes: &mut [LineOutcome]) -> Result<(), Error> {
+    async fn count_denied(&self, outcomes: &mut [LineOutcome]) {
         let counts = |limited: &Limited<'_>, outcome: &LineOutcome| {
             let is_denied = !outcome.is_charged && outcome.standing.is_some();
             is_denied
@@ -162,29 +191,67 @@ impl<'a> Decider<'a> {
         });
         let is_denied: Vec<_> = is_denied.by_ref().collect();
         if !is_denied.contains(&true) {
-            return Ok(());
+            return;
         }
         let charged =
             self.charges_of(|index, limited| if is_denied[index] { spends(limited) } else { None });
         if charged.charges.is_empty() {
-            return Ok(());
+            return;
         }
-        let allowed = self.limiter.penalize(charged.charges).await?;
+        if has_fallen_back(outcomes) {
+            let charges = Charges::from(charged.charges).into_owned();
+            let limiter = self.limiter.clone();
+            tokio::spawn(async move { penalize(&limiter, charges).await });
+            return;
+        }
+        let Some(allowed) = penalize(self.limiter, charged.charges).await else { return };
         for (line, position) in &charged.positions {
             let standing = allowed.outcomes().get(*position).map(|outcome| *outcome.standing());
             outcomes[*line].standing = standing.or(outcomes[*line].standing);
         }
-        Ok(())
     }
 
+    /// Gives back the units of the lines that do so.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the store cannot answer, and the request has no other lines.
     async fn give_back(&self, outcomes: &mut [LineOutcome]) -> Result<(), Error> {
+        let decides = |line: &Line<'_>| !matches!(line, Line::Limited(it) if gives_back(it));
+        let is_decided = self.lines.iter().any(decides);
+        let mut waits = !has_fallen_back(outcomes);
         for (line, outcome) in self.lines.iter().zip(outcomes) {
             let Line::Limited(limited) = line else { continue };
             let Hits::GiveBack(hits) = limited.hits else { continue };
             let Some(charge) = self.charge(limited, hits) else { continue };
-            self.limiter.refund_units(charge.clone()).await?;
-            let decision = self.limiter.peek(charge).await?;
-            outcome.standing = decision.outcomes().get(0).map(|it| *it.standing());
+            if !waits {
+                let (limiter, charge) = (self.limiter.clone(), charge.into_owned());
+                tokio::spawn(async move {
+                    if let Err(error) = limiter.refund_units(charge).await {
+                        left_out("units are not given back", &error);
+                    }
+                });
+                continue;
+            }
+            match self.limiter.refund_units(charge.clone()).await {
+                Ok(_) => {}
+                Err(error) if is_decided => {
+                    left_out("units are not given back", &error);
+                    waits = false;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            match self.limiter.peek(charge).await {
+                Ok(decision) => {
+                    waits = decision.source() != Source::Fallback;
+                    outcome.standing = decision.outcomes().get(0).map(|it| *it.standing());
+                }
+                Err(error) => {
+                    left_out("no standings are shown", &error);
+                    waits = false;
+                }
+            }
         }
         Ok(())
     }
@@ -205,7 +272,12 @@ impl<'a> Decider<'a> {
             }
             let position = slots.iter().position(|(other, _)| is_same_budget(other, limited));
             if let Some(position) = position {
-                slots[position].1 = slots[position].1.saturating_add(units);
+                let slot = &mut slots[position];
+                slot.1 = slot.1.saturating_add(units);
+                // Limits that a request brings along can differ. If the smallest admits all units, each does.
+                if limit_of(limited) < limit_of(slot.0) {
+                    slot.0 = limited;
+                }
             } else {
                 slots.push((limited, units));
             }
@@ -236,11 +308,36 @@ fn spends(limited: &Limited<'_>) -> Option<u64> {
     if let Hits::Spend(units) = limited.hits { Some(units) } else { None }
 }
 
+fn gives_back(limited: &Limited<'_>) -> bool {
+    matches!(limited.hits, Hits::GiveBack(_))
+}
+
+fn limit_of(limited: &Limited<'_>) -> u64 {
+    limited.counted.map_or(0, |(_, quota)| quota.limit())
+}
+
+/// Returns whether the limiter counts two lines together.
 fn is_same_budget(one: &Limited<'_>, other: &Limited<'_>) -> bool {
     let name = |limited: &Limited<'_>| limited.counted.map(|(policy, _)| policy.name().as_ptr());
     one.key == other.key
         && name(one) == name(other)
         && (one.is_shadow, one.is_quota) == (other.is_shadow, other.is_quota)
+}
+
+/// Returns whether this process decided a line because the store did not answer.
+fn has_fallen_back(outcomes: &[LineOutcome]) -> bool {
+    outcomes.iter().any(|outcome| outcome.is_fallback)
+}
+
+/// Charges units beyond the limit. Returns `None` if the store cannot answer.
+async fn penalize<'c>(limiter: &Limiter, charges: impl Into<Charges<'c>>) -> Option<Allowed<'c>> {
+    let charged = limiter.penalize(charges).await;
+    charged.inspect_err(|error| left_out("hits of a denied request are not counted", error)).ok()
+}
+
+/// Reports a step that the store did not answer, after the decision.
+fn left_out(effect: &'static str, error: &Error) {
+    tracing::debug!(kind = error.kind().name(), place = error.place(), "{effect}");
 }
 
 /// Records the outcomes of the charges of a decision.
@@ -251,6 +348,7 @@ fn record(decision: &Decision<'_>, positions: &[(usize, usize)], outcomes: &mut 
                 has_passed: outcome.verdict() == Verdict::Passed,
                 is_charged: outcome.granted() > 0,
                 standing: Some(*outcome.standing()),
+                is_fallback: decision.source() == Source::Fallback,
             };
         }
     }

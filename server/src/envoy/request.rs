@@ -87,17 +87,16 @@ pub(super) fn lines<'t>(
     for descriptor in &request.descriptors {
         let (hits, has_own_hits) = hits(descriptor, request.hits_addend);
         let line = if descriptor.limit.is_some() {
-            let limit = own_limit(descriptor, config)?;
-            let key = budget_key(descriptor.entries.iter().map(|it| (&*it.key, &*it.value)));
+            let own = own_limit(descriptor, config)?;
             Line::Limited(Limited {
-                counted: limit.1.map(|quota| (&domain.overrides, quota)),
+                counted: own.quota.map(|quota| (&domain.overrides, quota)),
                 rule: None,
-                key,
+                key: own_key(descriptor, own.unit),
                 hits,
                 has_own_hits,
                 is_shadow: false,
                 is_quota: config.options.quota_mode,
-                shown: limit.0,
+                shown: own.shown,
                 stats: stats.of_rule(&own_metric_key(&request.domain, descriptor)),
             })
         } else if let Some(found) = domain.find(&descriptor.entries, &request.domain) {
@@ -197,11 +196,19 @@ fn configured<'t>(
     })
 }
 
-/// Returns the limit that a descriptor brings along. The quota is `None` if the limit is 0.
+/// A limit that a descriptor brings along.
+struct OwnLimit {
+    unit: Unit,
+    shown: RateLimit,
+    /// `None` if the limit is 0.
+    quota: Option<Quota>,
+}
+
+/// Returns the limit that a descriptor brings along.
 fn own_limit(
     descriptor: &RateLimitDescriptor,
     config: &EnvoyConfig,
-) -> Result<(RateLimit, Option<Quota>), BadRequest> {
+) -> Result<OwnLimit, BadRequest> {
     let limit = descriptor.limit.unwrap_or_default();
     let Some(unit) = Unit::of_override(limit.unit) else {
         let message = format!(
@@ -220,7 +227,16 @@ fn own_limit(
     };
     let shown =
         RateLimit { name: String::new(), requests_per_unit: requests, unit: unit.shown() as i32 };
-    Ok((shown, quota))
+    Ok(OwnLimit { unit, shown, quota })
+}
+
+/// Returns the key of the budget of a limit that a descriptor brings along: the entries and the unit, as in
+/// envoyproxy/ratelimit. Another number of requests in the same unit keeps what was spent. Limits of different
+/// units are counted apart, because the records of one window say nothing about another.
+fn own_key(descriptor: &RateLimitDescriptor, unit: Unit) -> Key {
+    let entries = descriptor.entries.iter().map(|it| (&*it.key, &*it.value));
+    // The unit is the last pair of each key under this policy, so an entry of this name is no other budget.
+    budget_key(entries.chain([("unit", unit.name())]))
 }
 
 fn own_metric_key(domain: &str, descriptor: &RateLimitDescriptor) -> MetricKey {

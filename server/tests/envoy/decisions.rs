@@ -134,8 +134,11 @@ async fn a_request_can_bring_its_limit_along() {
     let ask = async |descriptor| service.answer("shop", [descriptor]).await.1[0];
     assert_eq!(ask(own(10, RateLimitUnit::Day)).await, Ok(10, Day, 9));
     assert_eq!(ask(own(10, RateLimitUnit::Day)).await, Ok(10, Day, 8));
-    // Another limit for the same entries keeps what they have spent.
-    assert_eq!(ask(own(42, RateLimitUnit::Hour)).await, Ok(42, Hour, 39));
+    // Another number of requests in the same unit keeps what the entries have spent. Another unit is counted by
+    // itself.
+    assert_eq!(ask(own(42, RateLimitUnit::Day)).await, Ok(42, Day, 39));
+    assert_eq!(ask(own(42, RateLimitUnit::Hour)).await, Ok(42, Hour, 41));
+    assert_eq!(ask(own(10, RateLimitUnit::Day)).await, Ok(10, Day, 6));
     let other = own_limit("wide=b", 42, RateLimitUnit::Hour);
     assert_eq!(ask(other).await, Ok(42, Hour, 41));
     // The limit of the configuration has a budget of its own.
@@ -146,4 +149,42 @@ async fn a_request_can_bring_its_limit_along() {
     let request = crate::support::request("shop", [own(1, RateLimitUnit::Unknown)]);
     let status = service.ask(request).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn limits_of_requests_with_other_units_do_not_lift_each_other() {
+    for options in [EnvoyOptions::default(), each()] {
+        let service = Service::with(TWO, options);
+        let mut admitted = 0;
+        for _ in 0..8 {
+            for (requests, unit) in [(3, RateLimitUnit::Hour), (2, RateLimitUnit::Second)] {
+                let (code, _) = service.answer("shop", [own_limit("wide=a", requests, unit)]).await;
+                admitted += usize::from(code == Code::Ok && unit == RateLimitUnit::Hour);
+            }
+        }
+        assert_eq!(admitted, 3);
+    }
+}
+
+#[tokio::test]
+async fn several_limits_that_a_request_brings_along_for_the_same_entries_all_hold() {
+    for options in [EnvoyOptions::default(), each()] {
+        for turned in [false, true] {
+            let service = Service::with(TWO, options.clone());
+            let ask = async |one, other, entries: &str| {
+                let mut both =
+                    [one, other].map(|it| own_limit(entries, it, RateLimitUnit::Hour)).to_vec();
+                if turned {
+                    both.reverse();
+                }
+                service.answer("shop", both).await.0
+            };
+            // Both descriptors are counted in one budget.
+            assert_eq!(ask(1_000, 2, "wide=a").await, Code::Ok);
+            assert_eq!(ask(1_000, 2, "wide=a").await, Code::OverLimit);
+            assert_eq!(ask(5, 5, "wide=b").await, Code::Ok);
+            assert_eq!(ask(5, 5, "wide=b").await, Code::Ok);
+            assert_eq!(ask(5, 5, "wide=b").await, Code::OverLimit);
+        }
+    }
 }

@@ -15,4 +15,5 @@ mod modes;
 mod parser;
 mod reload;
 mod responses;
+mod slow_store;
 mod support;
