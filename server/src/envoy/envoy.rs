@@ -54,6 +54,8 @@ pub(super) struct Shared {
 struct Reload {
     /// The texts that were read last. A file may be half written, so texts are taken once they stay.
     seen: Option<Vec<Source>>,
+    /// The texts that were read last and have a mistake. [`Envoy::poll`] does not parse them again.
+    rejected: Option<Vec<Source>>,
     /// The error that was reported last.
     error: Option<EnvoyConfigError>,
 }
@@ -135,18 +137,19 @@ impl Envoy {
         EnvoyWatch::start(self.clone())
     }
 
-    /// Reads the files again, if they have stayed the same since the last call.
+    /// Reads the files again, if they have stayed the same since the last call, and were not rejected.
     pub(super) fn poll(&self) {
         let config = self.config();
         let sources = config.sources_now();
         let seen = sources.as_ref().ok().cloned();
-        let is_settled = {
+        let is_new = {
             let mut reload = self.0.reload.lock().unwrap_or_else(PoisonError::into_inner);
             let is_settled = reload.seen == seen;
+            let is_rejected = seen.is_some() && reload.rejected == seen;
             reload.seen = seen;
-            is_settled
+            is_settled && !is_rejected
         };
-        if is_settled {
+        if is_new {
             // An error is reported where it occurs.
             let _ = self.0.apply(&config, sources);
         }
@@ -169,15 +172,21 @@ impl Shared {
         if !config.has_files() {
             return Ok(false);
         }
+        let mut rejected = None;
         let read = sources.and_then(|sources| match config.is_of(&sources) {
             true => Ok(None),
-            false => config.with_sources(sources).map(Some),
+            false => {
+                let read = config.with_sources(sources.clone());
+                rejected = read.is_err().then_some(sources);
+                read.map(Some)
+            }
         });
         let read = read.and_then(|new| match (&new, &self.registry) {
             (Some(config), Some(registry)) => config.register(registry).map(|()| new),
             _ => Ok(new),
         });
         let mut reload = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
+        reload.rejected = rejected;
         match read {
             Ok(None) => {
                 reload.error = None;
@@ -215,5 +224,44 @@ impl fmt::Debug for Shared {
             .field("config", &self.config.load())
             .field("limiter", &self.limiter)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use plimsoll_testing::servers::directory;
+
+    use super::*;
+
+    #[test]
+    fn a_file_with_a_mistake_is_parsed_once() {
+        let file = directory().join("limits.yaml");
+        let write = |text: &str| fs::write(&file, text).unwrap();
+        write("domain: shop");
+        let envoy = Envoy::new(EnvoyConfig::load([&file]).unwrap(), Limiter::in_memory());
+        let polled = || (0..3).for_each(|_| envoy.poll());
+        // Each error is remembered, so its loss shows that the file was not parsed again.
+        let error = || envoy.0.reload.lock().unwrap().error.take();
+        write("domian: shop");
+        polled();
+        assert!(error().is_some());
+        polled();
+        assert!(error().is_none());
+        assert!(envoy.reload().is_err(), "a call reads the files always");
+        error();
+        write("domain: shop\nlimits: []");
+        polled();
+        assert!(error().is_some(), "another mistake");
+        // The texts in force, and then the rejected ones, come back.
+        write("domain: shop");
+        polled();
+        write("domain: shop\nlimits: []");
+        polled();
+        assert!(error().is_some());
+        write("domain: other");
+        polled();
+        assert!(envoy.config().tree.domain("other").is_some() && error().is_none());
     }
 }
