@@ -1,22 +1,12 @@
 //! Random bodies: no request is answered with 500, or not at all.
 
-use std::sync::LazyLock;
-
 use proptest::{
     prelude::*,
     test_runner::{Config, TestRunner},
 };
 use serde_json::{Value, json};
 
-use crate::support::{Service, send};
-
-static SERVICE: LazyLock<Service> = LazyLock::new(|| {
-    let (service, _) = crate::checks::start_with_limits(
-        "policies = { demo = '5/10s', bucket = '5/s token-bucket(3)', slots = '2 concurrent', \
-         leased = '60000/min leased(500ms)' }",
-    );
-    service
-});
+use crate::support::send;
 
 const PATHS: [&str; 9] = [
     "/v1/check",
@@ -77,21 +67,27 @@ fn charges() -> impl Strategy<Value = Value> {
     prop::collection::vec(charge, 0..34).prop_map(|charges| json!({"charges": charges}))
 }
 
+const LIMITS: &str = "policies = { demo = '5/10s', bucket = '5/s token-bucket(3)', slots = '2 concurrent', \
+                      leased = '60000/min leased(500ms)' }";
+
 fn run(cases: u32, body: impl Strategy<Value = Vec<u8>>) {
+    // Each test ends its own service. One in a `static` would outlive the tests.
+    let (service, folder) = crate::checks::start_with_limits(LIMITS);
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new(config);
     let path = prop::sample::select(PATHS.to_vec());
     let result = runner.run(&(path, body), |(path, body)| {
         let headers = [("content-type", "application/json")];
-        let reply = send(&SERVICE.http, "POST", path, &headers, &body);
+        let reply = send(&service.http, "POST", path, &headers, &body);
         prop_assert!(reply.status < 500, "{} {}", path, reply.text());
         Ok(())
     });
     if let Err(error) = result {
         panic!("{error}");
     }
-    assert_eq!(SERVICE.get("/healthcheck").status, 200);
-    assert!(!SERVICE.log().contains("panicked"), "{}", SERVICE.log());
+    assert_eq!(service.get("/healthcheck").status, 200);
+    assert!(!service.log().contains("panicked"), "{}", service.log());
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
