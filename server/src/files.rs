@@ -1,10 +1,12 @@
 //! The files with limits that the settings name, by their format.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
 
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::{limits::LimitsError, settings::Settings};
@@ -84,7 +86,10 @@ fn has_domain(file: &Path) -> bool {
     let Ok(text) = fs::read_to_string(file) else { return false };
     match extension(file) {
         "yaml" | "yml" => {
-            // The fields of the file begin in the first column.
+            if let Ok(fields) = serde_saphyr::from_str::<BTreeMap<String, IgnoredAny>>(&text) {
+                return fields.contains_key("domain");
+            }
+            // The text does not parse. Unless it is in flow style, its fields begin in the first column.
             let field = |line: &str| {
                 line.split(':').next().map(|it| it.trim_matches(['"', '\'', ' ']).to_owned())
             };
@@ -118,6 +123,10 @@ mod tests {
             ("e.json", r#"{ "policies": { "domain": "5/min" } }"#, false),
             ("f.toml", "domain = 'shop'", false),
             ("g.json", "{", false),
+            ("h.yaml", "{domain: shop, descriptors: [{key: user}]}", true),
+            ("i.yaml", "{\n  policies: {domain: 5/min}\n}", false),
+            ("j.yaml", "domain: shop\ndescriptors: [\n", true),
+            ("k.yaml", "? domain\n: shop\n", true),
         ];
         for (name, text, expected) in cases {
             let file = folder.join(name);
