@@ -88,9 +88,9 @@ impl Lines {
         found.map(|line| line.text.clone()).unwrap_or_default()
     }
 
-    /// Returns the first charge under a concurrency limit.
-    pub(super) fn in_flight(&self) -> Option<&Line> {
-        self.0.iter().find(|line| line.registered.policy().quota().is_concurrent())
+    /// Returns the charges under concurrency limits.
+    pub(super) fn in_flight(&self) -> impl Iterator<Item = &Line> {
+        self.0.iter().filter(|line| line.registered.policy().quota().is_concurrent())
     }
 }
 
@@ -110,6 +110,10 @@ impl Line {
 }
 
 /// Returns the policy of a name that the client may use.
+///
+/// # Errors
+///
+/// Returns status 404 if there is no such policy, and also if the client may not use it.
 pub(super) fn policy(
     registry: &Registry,
     client: &Client,
@@ -123,11 +127,8 @@ pub(super) fn policy(
             }
             Ok(registered)
         }
-        Some(_) => {
-            let detail = format!("The client may not use the policy {name:?}");
-            Err(Problem::new(StatusCode::FORBIDDEN, "Another client's policy", detail))
-        }
-        None => Err(unknown(registry, client, name)),
+        // One answer to both, so that a client does not learn the names of the policies of others.
+        Some(_) | None => Err(unknown(registry, client, name)),
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) async fn peek(
 
 /// Returns the problem of a charge under a concurrency limit, whose units would never be released.
 pub(super) fn forbid_in_flight(lines: &Lines) -> Result<(), Problem> {
-    let Some(line) = lines.in_flight() else { return Ok(()) };
+    let Some(line) = lines.in_flight().next() else { return Ok(()) };
     let name = line.registered.policy().name();
     let detail = format!("The policy {name:?} counts work in flight, which ends with a release");
     Err(Problem::invalid(detail, "POST /v1/slots/acquire"))

@@ -5,7 +5,11 @@ use std::time::Duration;
 use http::StatusCode;
 use plimsoll::{Charge, Error, Key, Policy, Receipt, store::Source};
 
-use super::{Api, charges, problem::Problem};
+use super::{
+    Api,
+    charges::{self, Line},
+    problem::Problem,
+};
 use crate::{
     access::Client,
     receipts::{Content, Kind, ReceiptError},
@@ -22,6 +26,45 @@ pub(super) fn issue(
 ) -> String {
     let receipts = &api.parts().receipts;
     receipts.issue(kind, client.name(), validity, receipt, |line| text_of(line.charge()))
+}
+
+/// The most bytes of a receipt beside the texts in it: its numbers, names of fields and times, and those of each
+/// line with its quota.
+const HEAD_BYTES: usize = 256;
+const LINE_BYTES: usize = 256;
+
+/// The bytes of the signature in base64url, and the dot before it.
+const SIGNATURE_BYTES: usize = 44;
+
+/// The most bytes of a settlement beside its receipt and the names of policies: its fields, and the number of each
+/// policy.
+const BODY_BYTES: usize = 64;
+const UNITS_BYTES: usize = 24;
+
+/// Returns the problem of charges whose receipt could be longer than a body, so that the client could not send it
+/// back.
+pub(super) fn require_short(api: &Api, client: &Client, lines: &[&Line]) -> Result<(), Problem> {
+    let max = api.parts().max_body;
+    let (mut content, mut units) = (HEAD_BYTES + json_bytes(client.name()), BODY_BYTES);
+    for line in lines {
+        let policy = json_bytes(line.registered.policy().name());
+        content += LINE_BYTES + policy + json_bytes(&line.text);
+        units += UNITS_BYTES + policy;
+    }
+    // Base64url has 4 bytes for 3.
+    let body = content.div_ceil(3) * 4 + SIGNATURE_BYTES + units;
+    if body <= max {
+        return Ok(());
+    }
+    let detail =
+        "The receipt of these keys could be longer than a body, and could not be sent back";
+    let allowed = format!("shorter keys or fewer charges, so that {body} bytes are at most {max}");
+    Err(Problem::invalid(detail, allowed))
+}
+
+/// Returns the bytes of a text in JSON.
+fn json_bytes(text: &str) -> usize {
+    serde_json::to_vec(text).map_or(usize::MAX / 1_024, |json| json.len())
 }
 
 /// A receipt whose signature is right, with the policies and the keys of its lines.

@@ -37,7 +37,7 @@ pub(super) async fn acquire(
     Body(body): Body<ChargesBody>,
 ) -> Result<Response, Problem> {
     let lines = body.find(&api, &client)?;
-    if lines.in_flight().is_none() {
+    if lines.in_flight().next().is_none() {
         let detail = "No policy of the request counts work in flight";
         let allowed = "at least one policy with a quota such as \"20 concurrent\"";
         return Err(Problem::invalid(detail, allowed));
@@ -46,6 +46,7 @@ pub(super) async fn acquire(
     if charges.is_empty() {
         return Ok(answer::switched_off(&lines));
     }
+    receipt::require_short(&api, &client, &lines.in_flight().collect::<Vec<_>>())?;
     let decision = api.parts().limiter.check(charges).await?;
     api.record(&decision);
     let Decision::Allowed(allowed) = decision.clone() else {

@@ -163,3 +163,51 @@ fn the_units_of_a_receipt_follow_a_changed_quota() {
     assert_eq!(refund(&service, &receipt), 200);
     assert_eq!(remaining(&service, "api", "alice"), 20);
 }
+
+#[test]
+fn a_receipt_that_would_be_too_long_to_send_back_is_not_reserved() {
+    let (service, folder) = start_with("policies = { a = '9/h', slots = '9 concurrent' }", "4KiB");
+    for (policy, reserve, give_back, name) in [
+        ("a", "/v1/reserve", "/v1/settle", "receipt"),
+        ("slots", "/v1/slots/acquire", "/v1/slots/release", "slot"),
+    ] {
+        let mut statuses = Vec::new();
+        // A control character has six bytes in JSON.
+        for letter in ["k", "\u{1}"] {
+            for length in (100..600).step_by(20) {
+                let key = |i: u64| format!("{i}{}", letter.repeat(length));
+                let charges: Vec<_> =
+                    (0..3).map(|i| json!({"policy": policy, "key": key(i)})).collect();
+                let body = json!({"charges": charges}).to_string();
+                if body.len() > 4_096 {
+                    break;
+                }
+                let reply = service.post(reserve, &body);
+                statuses.push(reply.status);
+                if reply.status != 200 {
+                    assert_eq!(reply.status, 422, "{}", reply.text());
+                    let charge = json!({"charges": [{"policy": policy, "key": key(0), "cost": 9}]});
+                    let peeked = service.post("/v1/peek", &charge.to_string());
+                    assert_eq!(peeked.json()["allowed"], true, "{length}: it is charged");
+                    continue;
+                }
+                let mut body = json!({ name: reply.field(name) });
+                if name == "receipt" {
+                    body["units"] = json!({ policy: 0 });
+                }
+                let reply = service.post(give_back, &body.to_string());
+                assert_eq!(reply.status, 200, "{length}: {}", reply.text());
+            }
+        }
+        assert!(statuses.contains(&200) && statuses.contains(&422), "{reserve}: {statuses:?}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+fn start_with(limits: &str, max_body: &str) -> (Service, std::path::PathBuf) {
+    let folder = plimsoll_testing::servers::directory();
+    let file = folder.join("limits.toml");
+    std::fs::write(&file, limits).unwrap();
+    let flags = ["--config", file.to_str().unwrap(), "--max-body", max_body];
+    (Service::start(&flags), folder)
+}

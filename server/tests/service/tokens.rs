@@ -46,22 +46,25 @@ fn a_client_uses_its_policies_and_no_others() {
         clients.service.post_as(Some(token), "/v1/check", &check(policy)).status
     };
     assert_eq!((status(SHOP, "search"), status(SHOP, "orders")), (200, 200));
-    assert_eq!((status(SHOP, "posts"), status(BLOG, "posts")), (403, 200));
-    assert_eq!((status(BLOG, "search"), status(ALL, "search")), (403, 200));
+    assert_eq!((status(SHOP, "posts"), status(BLOG, "posts")), (404, 200));
+    assert_eq!((status(BLOG, "search"), status(ALL, "search")), (404, 200));
     // One forbidden policy forbids the whole request.
     let both = json!({"charges": [
         {"policy": "search", "key": "x"}, {"policy": "posts", "key": "x"},
     ]})
     .to_string();
     for path in ["/v1/check", "/v1/peek", "/v1/reserve"] {
-        assert_eq!(clients.service.post_as(Some(SHOP), path, &both).status, 403, "{path}");
+        assert_eq!(clients.service.post_as(Some(SHOP), path, &both).status, 404, "{path}");
     }
     let keys = json!({"keys": [{"policy": "posts", "key": "x"}]}).to_string();
-    assert_eq!(clients.service.post_as(Some(SHOP), "/v1/reset", &keys).status, 403);
+    assert_eq!(clients.service.post_as(Some(SHOP), "/v1/reset", &keys).status, 404);
     // A suggestion names no policy of others.
     let reply = clients.service.post_as(Some(SHOP), "/v1/check", &check("post"));
     assert_eq!((reply.status, reply.field("allowed")), (404, "orders, search".to_owned()));
     assert_eq!(reply.json()["nearest"], json!(null));
+    // The policy of others is answered as one that does not exist.
+    let of_others = clients.service.post_as(Some(SHOP), "/v1/check", &check("posts"));
+    assert_eq!(of_others.text().replace("posts", "post"), reply.text());
 }
 
 #[test]
