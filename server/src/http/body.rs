@@ -5,6 +5,7 @@ use std::error::Error;
 use axum::{
     body::{Body as HttpBody, Bytes},
     extract::{FromRequest, Request},
+    response::{IntoResponse, Response},
 };
 use http::{
     HeaderMap, StatusCode,
@@ -36,11 +37,19 @@ impl<T: DeserializeOwned> FromRequest<Api> for Body<T> {
         }
         let text = timeout(parts.body_timeout, read(request.into_body(), parts.max_body));
         let text = text.await.map_err(|_| {
-            let detail = format!("The body took longer than {:?}", parts.body_timeout);
-            Problem::new(StatusCode::REQUEST_TIMEOUT, "Too slow", detail)
+            too_slow_because(format!("The body took longer than {:?}", parts.body_timeout))
         })??;
         parse(&text).map(Self)
     }
+}
+
+/// Returns the response to a request that has not arrived, or was not answered, in time.
+pub(crate) fn too_slow() -> Response {
+    too_slow_because("The request took too long").into_response()
+}
+
+fn too_slow_because(detail: impl Into<String>) -> Problem {
+    Problem::new(StatusCode::REQUEST_TIMEOUT, "Too slow", detail)
 }
 
 fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {

@@ -57,8 +57,10 @@ enum Stage {
     Open,
     /// The service ends. The first request of a new connection is awaited.
     Closing,
-    /// No further request is read.
-    Ending,
+    /// The client is asked to send no further request.
+    Ending {
+        since: Instant,
+    },
 }
 
 /// Serves a connection until it ends.
@@ -78,6 +80,8 @@ pub(super) async fn serve(
     let mut timer =
         pin!(sleep_until(Instant::now() + bounds.head_timeout.min(bounds.idle_timeout)));
     let mut stage = Stage::Open;
+    // A client of HTTP/2 that does not acknowledge the end can send further requests.
+    let longest_end = bounds.request_timeout + LAST_WRITE;
     loop {
         tokio::select! {
             _ = connection.as_mut() => return,
@@ -85,7 +89,7 @@ pub(super) async fn serve(
                 stage = Stage::Closing;
                 if activity.has_begun() {
                     connection.as_mut().graceful_shutdown();
-                    stage = Stage::Ending;
+                    stage = Stage::Ending { since: Instant::now() };
                 }
                 timer.as_mut().reset(Instant::now() + LAST_WRITE);
             }
@@ -95,7 +99,7 @@ pub(super) async fn serve(
                     let ends = activity.ends_at(bounds.head_timeout, bounds.idle_timeout);
                     if ends.is_some_and(|ends| ends <= now) {
                         connection.as_mut().graceful_shutdown();
-                        stage = Stage::Ending;
+                        stage = Stage::Ending { since: now };
                         timer.as_mut().reset(now + LAST_WRITE);
                     } else {
                         // A head that begins now can end the connection sooner than `ends` says.
@@ -107,10 +111,18 @@ pub(super) async fn serve(
                 // The client has sent no request since it connected.
                 Stage::Closing if !activity.has_begun() => return,
                 // Its last response was written, and a stream is not awaited.
-                Stage::Ending if activity.idle() >= LAST_WRITE => return,
-                Stage::Closing | Stage::Ending => {
+                Stage::Ending { since }
+                    if activity.idle() >= LAST_WRITE || since.elapsed() >= longest_end =>
+                {
+                    return;
+                }
+                Stage::Closing => {
                     connection.as_mut().graceful_shutdown();
-                    stage = Stage::Ending;
+                    stage = Stage::Ending { since: Instant::now() };
+                    timer.as_mut().reset(Instant::now() + LAST_WRITE);
+                }
+                Stage::Ending { .. } => {
+                    connection.as_mut().graceful_shutdown();
                     timer.as_mut().reset(Instant::now() + LAST_WRITE);
                 }
             },

@@ -3,6 +3,7 @@
 //! A connection is closed when
 //!
 //! - the head of a request has not arrived in time, or no request arrives for some time;
+//! - the client does not take the body of a response, or a response has had no data for an hour;
 //! - the service ends, and its requests in flight are answered.
 
 mod activity;

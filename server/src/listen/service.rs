@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    error::Error,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -12,9 +13,9 @@ use axum::{
     body::{Body, Bytes},
     response::Response,
 };
-use http::{HeaderValue, Request, StatusCode, Version, header::CONNECTION};
+use http::{HeaderValue, Request, Version, header::CONNECTION};
 use http_body::{Body as _, Frame, SizeHint};
-use http_body_util::Limited;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use tokio::time::timeout;
 use tower::ServiceExt;
@@ -23,6 +24,7 @@ use super::{
     activity::{Activity, StreamGuard},
     phase::{Phase, Phases},
 };
+use crate::http as api;
 
 /// The service of one connection.
 #[derive(Clone)]
@@ -41,15 +43,17 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let guard = self.activity.begin();
+        let is_http2 = request.version() == Version::HTTP_2;
         let service = self.clone();
         Box::pin(async move {
             let response = service.answer(request).await;
-            // A body of a known length is written at once. A stream keeps the connection in use.
-            let response = match response.body().size_hint().exact() {
-                Some(_) => response,
-                None => {
+            // Over HTTP/1, a body of a known length is written at once. All others keep the connection in use.
+            let is_written = !is_http2 && response.body().size_hint().exact().is_some();
+            let response = match is_written || response.body().is_end_stream() {
+                true => response,
+                false => {
                     let guard = service.activity.stream();
-                    response.map(|body| Body::new(Stream { body, _guard: guard }))
+                    response.map(|body| Body::new(Stream { body, guard }))
                 }
             };
             drop(guard);
@@ -62,7 +66,13 @@ impl ConnectionService {
     async fn answer(&self, request: Request<Incoming>) -> Response {
         let version = request.version();
         let is_grpc = version == Version::HTTP_2 && is_grpc(&request);
-        let request = request.map(|body| Body::new(Limited::new(body, self.max_body)));
+        let request = request.map(|body| {
+            let body = Limited::new(body, self.max_body);
+            match is_grpc {
+                true => Body::new(body.map_err(as_status)),
+                false => Body::new(body),
+            }
+        });
         let answer = timeout(self.request_timeout, self.router.clone().oneshot(request));
         let mut response = match answer.await {
             Ok(Ok(response)) => response,
@@ -80,20 +90,27 @@ fn is_grpc(request: &Request<Incoming>) -> bool {
     content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
+/// Returns the error of a body of gRPC. Without a status of its own, tonic answers `UNKNOWN`.
+fn as_status(error: Box<dyn Error + Send + Sync>) -> Box<dyn Error + Send + Sync> {
+    match error.is::<LengthLimitError>() {
+        true => Box::new(tonic::Status::resource_exhausted("the message is too long")),
+        false => error,
+    }
+}
+
 fn too_slow(is_grpc: bool) -> Response {
     if is_grpc {
         return tonic::Status::deadline_exceeded("the request took too long").into_http();
     }
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::REQUEST_TIMEOUT;
+    let mut response = api::too_slow();
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
-/// A body that is a stream, and keeps its connection in use.
+/// A body that keeps its connection in use. It is polled once the client has taken the data before.
 struct Stream {
     body: Body,
-    _guard: StreamGuard,
+    guard: StreamGuard,
 }
 
 impl http_body::Body for Stream {
@@ -104,7 +121,9 @@ impl http_body::Body for Stream {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        self.guard.polled(polled.is_pending());
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

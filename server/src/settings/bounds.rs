@@ -13,7 +13,8 @@ use super::{
 pub struct Bounds {
     /// The most connections of a listener.
     pub max_connections: usize,
-    /// The longest body of a request, in bytes.
+    /// The longest body of a request, in bytes. Messages of Envoy may have 4 MiB, because one that is refused lets
+    /// its request pass without a limit.
     pub max_body: usize,
     /// The longest head of a request, in bytes.
     pub max_head: usize,
@@ -21,7 +22,7 @@ pub struct Bounds {
     pub head_timeout: Duration,
     /// The time in which a request must arrive and be answered.
     pub request_timeout: Duration,
-    /// The time after which a connection without a request is closed.
+    /// The time after which a connection is closed if it has no request, or if its client does not take a response.
     pub idle_timeout: Duration,
     /// The time after SIGTERM in which new requests are still answered.
     pub drain: Duration,

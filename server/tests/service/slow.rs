@@ -64,6 +64,21 @@ fn a_body_that_comes_byte_by_byte_gets_an_answer_in_time() {
 }
 
 #[test]
+fn a_request_that_no_handler_ends_gets_a_problem_document() {
+    let folder = plimsoll_testing::servers::directory();
+    let limits = "domain: shop\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 2}}]\n";
+    std::fs::write(folder.join("shop.yaml"), limits).unwrap();
+    let service =
+        Service::start(&["--request-timeout", "500ms", "--config", folder.to_str().unwrap()]);
+    let mut stream = TcpStream::connect(&service.http).unwrap();
+    let head = b"POST /json HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{";
+    let reply = exchange(&mut stream, head).unwrap();
+    assert_eq!((reply.status, reply.field("title")), (408, "Too slow".to_owned()));
+    assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn a_connection_without_a_request_is_closed() {
     let service = Service::start(&["--idle-timeout", "500ms"]);
     let mut silent = TcpStream::connect(&service.http).unwrap();
@@ -115,5 +130,52 @@ fn a_client_that_reads_no_answers_is_cut_off() {
         }
         assert!(start.elapsed() < Duration::from_secs(15), "{metrics}");
         sleep(Duration::from_millis(100));
+    }
+}
+
+/// Returns a frame of HTTP/2 (RFC 9113, section 4.1).
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Returns the frames of a call of a gRPC method with an empty message.
+fn call(path: &str, stream: u32) -> Vec<u8> {
+    // Each header is a literal that is not indexed (RFC 7541, section 6.2.2).
+    let literal = |(name, value): (&str, &str)| {
+        let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+        [vec![0], text(name), text(value)].concat()
+    };
+    let headers = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", path),
+        (":authority", "localhost"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ];
+    let headers: Vec<u8> = headers.into_iter().flat_map(literal).collect();
+    [frame(1, 4, stream, &headers), frame(0, 1, stream, &[0; 5])].concat()
+}
+
+#[test]
+fn a_client_that_gives_responses_no_window_is_cut_off() {
+    let service = Service::start(&["--idle-timeout", "500ms", "--request-timeout", "1s"]);
+    for path in ["/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"] {
+        let mut stream = TcpStream::connect(&service.grpc).unwrap();
+        // SETTINGS_INITIAL_WINDOW_SIZE is 0.
+        let settings = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
+        let begin = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings].concat();
+        stream.write_all(&begin).unwrap();
+        stream.write_all(&call(path, 1)).unwrap();
+        stream.write_all(&call(path, 3)).unwrap();
+        // Pings and requests that are answered do not hold the connection.
+        let mut next = 5;
+        let time = closed_after(&mut stream, |stream| {
+            let other = [frame(6, 0, 0, &[0; 8]), call("/unknown", next)].concat();
+            next += 2;
+            drop(stream.write_all(&other));
+        });
+        assert!((400..8_000).contains(&time.as_millis()), "{path}: {time:?}");
     }
 }
