@@ -17,7 +17,7 @@ use tokio::{task::JoinSet, time::sleep};
 use tonic::service::Routes;
 
 use crate::{
-    envoy::{self, Envoy, EnvoyConfig, EnvoyOptions},
+    envoy::{self, Envoy, EnvoyConfig, EnvoyOptions, MAX_MESSAGE_BYTES},
     grpc,
     health::Health,
     http::{self, Api, require_full_access, with_fallbacks},
@@ -25,7 +25,7 @@ use crate::{
     listen::{Listener, Phase, Phases},
     metrics::Metrics,
     random,
-    settings::{Address, Settings},
+    settings::{Address, Bounds, Settings},
     signals::Signals,
 };
 
@@ -152,7 +152,8 @@ impl Server {
         let _watch = self.envoy.as_ref().map(Envoy::watch);
         let bounds = self.settings.bounds;
         let mut listeners = JoinSet::new();
-        let mut serve = |listener: Listener, router: Router| {
+        let mut serve = |listener: Listener, router: Router, max_body: usize| {
+            let bounds = Bounds { max_body: max_body.max(bounds.max_body), ..bounds };
             listeners.spawn(listener.serve(router, bounds, self.phases.clone()));
         };
         let http = bind("http", self.settings.http).await?;
@@ -162,15 +163,21 @@ impl Server {
         self.health.begin(Phase::Ready).await;
         if let Some(listener) = http {
             say(format_args!("http on http://{}", listener.address()));
-            serve(listener, self.http_router());
+            // The API bounds its bodies itself, and `/json` takes messages of Envoy.
+            serve(
+                listener,
+                self.http_router(),
+                self.envoy.as_ref().map_or(0, |_| MAX_MESSAGE_BYTES),
+            );
         }
         if let Some(listener) = grpc {
             say(format_args!("grpc on {}", listener.address()));
-            serve(listener, grpc::router(self.grpc.clone(), self.settings.clients.clone()));
+            let router = grpc::router(self.grpc.clone(), self.settings.clients.clone());
+            serve(listener, router, grpc::MAX_BODY);
         }
         if let Some(listener) = admin {
             say(format_args!("admin on http://{}/", listener.address()));
-            serve(listener, self.admin_router());
+            serve(listener, self.admin_router(), 0);
         }
 
         let is_interactive = signals.first().await;

@@ -35,3 +35,6 @@ pub use self::{
     service::EnvoyService,
     watch::EnvoyWatch,
 };
+
+/// The largest message of Envoy, in bytes, for the bounds of the listeners.
+pub(crate) const MAX_MESSAGE_BYTES: usize = request::MAX_MESSAGE_BYTES;

@@ -2,6 +2,14 @@
 
 use std::time::Duration;
 
+use envoy_types::pb::envoy::{
+    extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
+    service::ratelimit::v3::{
+        RateLimitRequest, rate_limit_response::Code as Decided,
+        rate_limit_service_client::RateLimitServiceClient,
+    },
+};
+use plimsoll_testing::servers::directory;
 use tonic::{Code, Request, transport::Channel};
 use tonic_health::pb::{
     HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus,
@@ -68,4 +76,56 @@ async fn only_health_is_open_without_a_token() {
     assert_eq!(call(Some("token-of-a-client-0002")).await, Code::Unauthenticated);
     // A known client is let through, to a service that does not exist.
     assert_eq!(call(Some("token-of-a-client-0001")).await, Code::Unimplemented);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_watches_the_health_may_be_quiet() {
+    let service = Service::start(&["--idle-timeout", "300ms", "--drain", "1s"]);
+    let mut client = HealthClient::new(connect(&service).await);
+    let mut watched = client.watch(named("")).await.unwrap().into_inner();
+    assert_eq!(status(&watched.message().await.unwrap().unwrap()), ServingStatus::Serving);
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    service.signal("TERM");
+    assert_eq!(status(&watched.message().await.unwrap().unwrap()), ServingStatus::NotServing);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_message_of_envoy_is_decided_and_one_that_is_too_long_is_exhausted() {
+    let folder = directory();
+    let limits = "domain: shop\ndescriptors:\n  - key: user\n    \
+                  rate_limit: { unit: hour, requests_per_unit: 1 }\n";
+    std::fs::write(folder.join("shop.yaml"), limits).unwrap();
+    let service = Service::start(&["--config", folder.to_str().unwrap()]);
+    let mut client = RateLimitServiceClient::new(connect(&service).await);
+    let request = |bytes: usize| {
+        let entry = Entry { key: "user".to_owned(), value: "x".repeat(bytes) };
+        let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
+        RateLimitRequest {
+            domain: "shop".to_owned(),
+            descriptors: vec![descriptor],
+            ..Default::default()
+        }
+    };
+    for bytes in [70 << 10, 100 << 10, 1 << 20, (4 << 20) - 64] {
+        for expected in [Decided::Ok, Decided::OverLimit] {
+            let response = client.should_rate_limit(request(bytes)).await.unwrap().into_inner();
+            assert_eq!(response.overall_code(), expected, "{bytes}");
+        }
+    }
+    for bytes in [4 << 20, 5 << 20] {
+        let status = client.should_rate_limit(request(bytes)).await.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{bytes}: {status}");
+    }
+    // Also in JSON.
+    let send = |bytes: usize| {
+        let entries = serde_json::json!([{ "key": "user", "value": "y".repeat(bytes) }]);
+        let body = serde_json::json!({ "domain": "shop", "descriptors": [{ "entries": entries }] });
+        let body = body.to_string();
+        let head = "POST /json HTTP/1.1\r\nhost: localhost\r\nconnection: close";
+        let request = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let mut stream = std::net::TcpStream::connect(&service.http).unwrap();
+        crate::support::exchange(&mut stream, request.as_bytes()).unwrap().status
+    };
+    assert_eq!([100 << 10, 100 << 10].map(send), [200, 429]);
+    std::fs::remove_dir_all(folder).unwrap();
 }
