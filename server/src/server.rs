@@ -11,7 +11,7 @@ use axum::{Router, middleware::from_fn_with_state};
 use plimsoll::Limiter;
 use plimsoll_control::{
     Offenders, Overrides, Registry,
-    admin::{self, Activity, AdminConfig},
+    admin::{self, Access, Activity, AdminConfig},
 };
 use tokio::{task::JoinSet, time::sleep};
 use tonic::service::Routes;
@@ -133,7 +133,7 @@ impl Server {
         self
     }
 
-    /// Adds paths to the HTTP API and to the admin page, for clients that may use all policies.
+    /// Adds paths to the HTTP API, for clients that may use all policies.
     #[must_use]
     pub fn with_http(mut self, router: Router) -> Self {
         self.http = self.http.merge(router);
@@ -177,7 +177,8 @@ impl Server {
         }
         if let Some(listener) = admin {
             say(format_args!("admin on http://{}/", listener.address()));
-            serve(listener, self.admin_router(), 0);
+            let router = self.admin_router(listener.address());
+            serve(listener, router, 0);
         }
 
         let is_interactive = signals.first().await;
@@ -211,25 +212,37 @@ impl Server {
     }
 
     /// Returns the routes of the admin listener. Its metrics and its health need no token, and contain no keys.
-    fn admin_router(&self) -> Router {
-        let mut access = self.settings.operators.clone();
-        if self.settings.is_admin_asked && !self.settings.has_operators {
-            let token = random::token();
-            say(format_args!("admin token {token}"));
-            access = access.write("operator", &token);
-        }
+    /// The paths of clients are not among them, because a client is not an operator.
+    fn admin_router(&self, address: SocketAddr) -> Router {
+        let access = self.operators(address);
         let config = AdminConfig::new(self.overrides.clone(), self.activity.clone(), access);
         let config = config.config(self.limits.first());
         let config = match &self.settings.instance {
             Some(name) => config.instance(name),
             None => config,
         };
-        let guarded = self.http.clone();
-        let guarded = guarded.layer(from_fn_with_state(self.api.clone(), require_full_access));
-        admin::router(config)
-            .merge(self.health.router())
-            .merge(self.metrics.router())
-            .merge(guarded)
+        admin::router(config).merge(self.health.router()).merge(self.metrics.router())
+    }
+
+    /// Returns the operators. If there are none, the token of one is printed, but only for an address that other
+    /// machines do not reach: the output of a container is kept, and many can read it.
+    fn operators(&self, address: SocketAddr) -> Access {
+        let access = self.settings.operators.clone();
+        if self.settings.has_operators {
+            return access;
+        }
+        if !address.ip().is_loopback() {
+            tracing::warn!(
+                target: "plimsoll",
+                "the admin page on {address} is closed, because there is no operator: \
+                 PLIMSOLL_ADMIN_TOKEN, or [[operators]] in the settings file, opens it"
+            );
+        } else if self.settings.is_admin_asked {
+            let token = random::token();
+            say(format_args!("admin token {token}"));
+            return access.write("operator", &token);
+        }
+        access
     }
 }
 

@@ -30,7 +30,8 @@ pub struct Settings {
     pub grpc: Address,
     /// The address of the admin page.
     pub admin: Address,
-    /// True if the settings name the address of the admin page. Then a random token is printed if there is none.
+    /// True if the settings name the address of the admin page. Then a random token is printed if there is none,
+    /// and the address is a loopback address.
     pub is_admin_asked: bool,
     /// True if addresses that other machines reach are served without tokens of clients.
     pub is_unauthenticated: bool,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Reply, Service, send};
+use crate::support::{Reply, Service, exchange, send};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
@@ -63,4 +63,38 @@ fn the_listener_has_health_and_metrics() {
     assert_eq!(send(&service.admin, "GET", "/healthcheck", &[], b"").text(), "OK\n");
     let metrics = send(&service.admin, "GET", "/metrics", &[], b"").text();
     assert!(metrics.contains("plimsoll_server_info{version="), "{metrics}");
+}
+
+#[test]
+fn the_token_is_printed_for_a_loopback_address_only() {
+    let mut service = Service::start(&["--admin", "0.0.0.0:0"]);
+    let port = service.admin.rsplit(':').next().unwrap().to_owned();
+    service.admin = format!("127.0.0.1:{port}");
+    assert_eq!(api(&service, None, "/api/policies").status, 401);
+    service.signal("INT");
+    let (status, rest) = service.wait(Duration::from_secs(10));
+    assert_eq!((status.code(), &*rest), (Some(0), ""));
+    assert!(service.log().contains("PLIMSOLL_ADMIN_TOKEN"), "{}", service.log());
+}
+
+#[test]
+fn the_paths_of_clients_are_not_on_the_admin_page() {
+    let folder = plimsoll_testing::servers::directory();
+    let limits = "domain: shop\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 2}}]\n";
+    std::fs::write(folder.join("shop.yaml"), limits).unwrap();
+    let token = "token-of-the-operator-77";
+    let variables = [("PLIMSOLL_ADMIN_TOKEN", token)];
+    let service = Service::start_with(&["--config", folder.to_str().unwrap()], &variables);
+    let status = |address: &str, request: &str| {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        exchange(&mut stream, request.as_bytes()).unwrap().status
+    };
+    let show = "GET /rlconfig HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let body =
+        r#"{"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "a"}]}]}"#;
+    let head = "POST /json HTTP/1.1\r\nhost: x\r\nconnection: close";
+    let decide = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    assert_eq!((status(&service.http, show), status(&service.http, &decide)), (200, 200));
+    assert_eq!((status(&service.admin, show), status(&service.admin, &decide)), (404, 404));
+    std::fs::remove_dir_all(folder).unwrap();
 }
