@@ -5,12 +5,14 @@ use std::{
     io::{self, Write},
     net::SocketAddr,
     path::Path,
+    pin::pin,
+    task::{Context, Poll, Waker},
 };
 
 use axum::{Router, middleware::from_fn_with_state};
-use plimsoll::Limiter;
+use plimsoll::{Error, Limiter, RedisConfig, RedisStore};
 use plimsoll_control::{
-    Offenders, Overrides, Registry,
+    Offenders, Overrides, Registry, StoreKind,
     admin::{self, Access, Activity, AdminConfig},
 };
 use tokio::{task::JoinSet, time::sleep};
@@ -25,7 +27,7 @@ use crate::{
     listen::{Listener, Phase, Phases},
     metrics::Metrics,
     random,
-    settings::{Address, Bounds, Settings},
+    settings::{Address, Bounds, RedisServers, Settings},
     signals::Signals,
 };
 
@@ -250,10 +252,11 @@ impl Server {
 ///
 /// # Errors
 ///
-/// Returns an error if a file has a mistake, or a setting is not allowed.
+/// Returns an error if a file has a mistake, a setting is not allowed, or a URL of Redis is not valid.
 pub fn check(settings: &Settings) -> Result<String, ServerError> {
     validate(settings)?;
     let limits = Limits::read(settings)?;
+    check_redis(settings, &limits)?;
     let count = limits.registry().policies().len();
     let policies = if count == 1 { "policy" } else { "policies" };
     let valid = format!("the settings and the limits are valid: {count} {policies}");
@@ -262,6 +265,42 @@ pub fn check(settings: &Settings) -> Result<String, ServerError> {
         1 => format!("{valid}, 1 domain of envoyproxy/ratelimit"),
         domains => format!("{valid}, {domains} domains of envoyproxy/ratelimit"),
     })
+}
+
+/// Returns an error if a URL of Redis is not valid. The error contains no URL, because it may have a password.
+fn check_redis(settings: &Settings, limits: &Limits) -> Result<(), ServerError> {
+    let store = limits.first().store();
+    let (field, checked) = match &settings.redis {
+        Some(RedisServers::Server(url)) => ("redis", check_servers(RedisConfig::url(url))),
+        Some(RedisServers::Cluster(nodes)) => {
+            ("redis-cluster", check_servers(RedisConfig::cluster(nodes)))
+        }
+        Some(RedisServers::Sentinels { urls, primary }) => {
+            ("redis-sentinels", check_servers(RedisConfig::sentinel(urls, primary)))
+        }
+        // Regions always connect when they are created.
+        None if store.kind() == StoreKind::Regions => ("store", Ok(())),
+        None => ("store", begin(store.with_lazy(true).connect()).map(drop)),
+    };
+    checked.map_err(|error| format!("{field} is not valid: {error}"))?;
+    if let Some(url) = &settings.overrides_redis {
+        let checked = check_servers(RedisConfig::url(url));
+        checked.map_err(|error| format!("overrides-redis is not valid: {error}"))?;
+    }
+    Ok(())
+}
+
+fn check_servers(config: RedisConfig) -> Result<(), Error> {
+    begin(RedisStore::connect_with(config.lazy(true))).map(drop)
+}
+
+/// Polls a lazy store's creation, which reads the URLs and has nothing to wait for. Outside of a runtime, the
+/// store does not connect before its first call.
+fn begin<T>(store: impl Future<Output = Result<T, Error>>) -> Result<Option<T>, Error> {
+    match pin!(store).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(store) => store.map(Some),
+        Poll::Pending => Ok(None),
+    }
 }
 
 /// Returns what differs from envoyproxy/ratelimit under a file or folder of it, rule by rule.

@@ -2,13 +2,13 @@
 
 use std::{env, path::PathBuf};
 
-use clap::Parser;
+use clap::{Arg, Parser};
 
 use super::{Settings, SettingsError, options::Options, secrets::SECRETS};
 
 /// Rate limits as a service: an HTTP API, gRPC, and an admin page.
 #[derive(Parser)]
-#[command(name = "plimsoll-server", version, max_term_width = 100)]
+#[command(name = "plimsoll-server", version, max_term_width = 100, mut_args = without_empty)]
 pub struct Flags {
     /// Settings file, in TOML
     #[arg(long, env = "PLIMSOLL_SETTINGS", value_name = "FILE")]
@@ -66,4 +66,11 @@ impl Flags {
         options.receipt_secret = receipt_secret;
         Settings::new(options, self.settings.as_deref())
     }
+}
+
+/// Returns the flag without its environment variable if that is empty: a container file often passes variables on
+/// that are not set.
+fn without_empty(flag: Arg) -> Arg {
+    let is_empty = flag.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
+    if is_empty { flag.env(None::<&'static str>) } else { flag }
 }

@@ -63,6 +63,70 @@ fn a_check_finds_the_mistake_and_its_line() {
 }
 
 #[test]
+fn a_check_reads_the_urls_of_redis_and_connects_to_none() {
+    let folder = directory();
+    let file = |url: &str| {
+        write(&folder, "limits.toml", &format!("policies.a = '1/s'\nstore.redis.url = '{url}'"))
+    };
+    let wrong = ["http://user:the-password@x/", "redis://user:the-password@x:99999/", "x", ""];
+    for url in wrong {
+        for (field, arguments) in [
+            ("redis", &["--redis", url][..]),
+            ("redis-cluster", &["--redis-cluster", &format!("redis://127.0.0.1:1/,{url}")]),
+            ("redis-sentinels", &["--redis-sentinels", url, "--redis-primary", "main"]),
+            ("overrides-redis", &["--overrides-redis", url]),
+        ] {
+            let (code, out, error) = output(&[&["--check"], arguments].concat(), &[]);
+            assert_eq!((code, &*out), (Some(1), ""), "{arguments:?}");
+            assert!(error.contains(&format!("{field} is not valid")), "{arguments:?}: {error}");
+            assert!(!error.contains("the-password"), "{error}");
+        }
+    }
+    let wrong_file = file("redis://user:the-password@x:99999/");
+    let (code, _, error) = output(&["--check", "--config", &wrong_file], &[]);
+    assert!(code == Some(1) && error.contains("store is not valid"), "{error}");
+    assert!(!error.contains("the-password"), "{error}");
+    // No server is at these ports.
+    let right_file = file("rediss://user:the-password@127.0.0.1:1/2");
+    for arguments in [
+        &["--redis", "redis://:the-password@127.0.0.1:1/0"][..],
+        &["--redis", "unix:///run/redis.sock"],
+        &["--redis-cluster", "redis://127.0.0.1:1/,redis://127.0.0.1:2/"],
+        &["--redis-sentinels", "redis://127.0.0.1:1/", "--redis-primary", "main"],
+        &["--overrides-redis", "redis://127.0.0.1:1/"],
+        &["--config", &right_file],
+    ] {
+        let (code, _, error) = output(&[&["--check"], arguments].concat(), &[]);
+        assert_eq!(code, Some(0), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn an_empty_variable_is_not_set() {
+    let names = [
+        "PLIMSOLL_SETTINGS",
+        "PLIMSOLL_HTTP",
+        "PLIMSOLL_CONFIG",
+        "PLIMSOLL_REDIS",
+        "PLIMSOLL_REDIS_CLUSTER",
+        "PLIMSOLL_REDIS_LAZY",
+        "PLIMSOLL_MAX_BODY",
+        "PLIMSOLL_MAX_CONNECTIONS",
+        "PLIMSOLL_DRAIN",
+        "PLIMSOLL_LOG_FORMAT",
+        "PLIMSOLL_UNAUTHENTICATED",
+        "PLIMSOLL_TOKEN",
+    ];
+    for name in names {
+        let (code, out, error) = output(&["--check"], &[(name, "")]);
+        assert_eq!(code, Some(0), "{name}: {error}");
+        assert!(out.contains("1 policy"), "{out}");
+    }
+    let (code, _, error) = output(&["--check"], &[("PLIMSOLL_HTTP", " ")]);
+    assert!(code.is_some_and(|code| code > 0) && error.contains("--http"), "{error}");
+}
+
+#[test]
 fn a_folder_has_files_in_all_formats() {
     let folder = directory();
     write(&folder, "a.toml", "policies.a = '1/s'");
