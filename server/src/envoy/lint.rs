@@ -20,7 +20,11 @@ pub struct Finding {
     rule: String,
     change: String,
     reason: String,
+    others: Vec<(String, usize)>,
 }
+
+/// The most limits that a finding names beside its first.
+const MAX_NAMED: usize = 5;
 
 /// The kind of a [`Finding`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,19 +43,25 @@ impl Finding {
         self.kind
     }
 
+    /// Returns the other limits of the file with the same finding: the domain and the path of the descriptors,
+    /// and the line.
+    pub fn others(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.others.iter().map(|(rule, line)| (&**rule, *line))
+    }
+
     /// Returns the name of the file.
     #[must_use]
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// Returns the line of the descriptor, from 1.
+    /// Returns the line of the first descriptor, from 1.
     #[must_use]
     pub fn line(&self) -> usize {
         self.line
     }
 
-    /// Returns the domain and the path of the descriptors.
+    /// Returns the domain and the path of the descriptors of the first limit.
     #[must_use]
     pub fn rule(&self) -> &str {
         &self.rule
@@ -72,16 +82,25 @@ impl Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, file, line, rule, change, reason } = self;
+        let Self { kind, file, line, rule, change, reason, others } = self;
         let kind = match kind {
             FindingKind::Differs => "differs",
             FindingKind::Suspicious => "suspicious",
         };
-        write!(f, "{kind}: {rule}: {change}\n  --> {file}:{line}\n   = reason: {reason}")
+        write!(f, "{kind}: {rule}: {change}\n  --> {file}:{line}\n   = reason: {reason}")?;
+        for (index, (rule, line)) in others.iter().take(MAX_NAMED).enumerate() {
+            let before = if index == 0 { "\n   = also:" } else { "," };
+            write!(f, "{before} {rule} (line {line})")?;
+        }
+        match others.len().saturating_sub(MAX_NAMED) {
+            0 => Ok(()),
+            more => write!(f, ", and {more} more"),
+        }
     }
 }
 
-/// Returns the findings about each limit of a configuration, in the order of the files.
+/// Returns the findings about the limits of a configuration, in the order of the files. Equal findings about limits
+/// of one file are one.
 #[must_use]
 pub fn lint(config: &EnvoyConfig) -> Vec<Finding> {
     let rules = config.tree.rules();
@@ -188,13 +207,16 @@ impl Lint<'_> {
         change: impl Into<String>,
         reason: impl Into<String>,
     ) {
-        self.findings.push(Finding {
-            kind,
-            file: rule.place.file.to_string(),
-            line: rule.place.line,
-            rule: rule.metric_key.to_string(),
-            change: change.into(),
-            reason: reason.into(),
-        });
+        let (file, line) = (&*rule.place.file, rule.place.line);
+        let (name, change, reason) = (rule.metric_key.to_string(), change.into(), reason.into());
+        let is_equal = |it: &&mut Finding| {
+            (it.kind, &*it.file, &it.change, &it.reason) == (kind, file, &change, &reason)
+        };
+        if let Some(equal) = self.findings.iter_mut().find(is_equal) {
+            equal.others.push((name, line));
+            return;
+        }
+        let (file, rule, others) = (file.to_owned(), name, Vec::new());
+        self.findings.push(Finding { kind, file, line, rule, change, reason, others });
     }
 }

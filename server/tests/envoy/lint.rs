@@ -43,3 +43,23 @@ fn each_limit_has_its_findings_with_their_places_and_reasons() {
     let user = self::findings(as_theirs);
     assert_eq!(user.iter().filter(|it| it.rule() == "shop.user").count(), 1);
 }
+
+#[test]
+fn equal_findings_of_a_file_are_one() {
+    let limits = |domain: &str, count: usize| {
+        let limit = "rate_limit: { unit: minute, requests_per_unit: 5 }";
+        let rules = (0..count).map(|number| format!("  - key: k{number}\n    {limit}\n"));
+        format!("domain: {domain}\ndescriptors:\n{}", rules.collect::<String>())
+    };
+    let [one, other] = [limits("one", 9), limits("other", 2)];
+    let texts = [("one.yaml", &*one), ("other.yaml", &*other)];
+    let findings = lint(&EnvoyConfig::from_texts(texts, EnvoyOptions::default()).unwrap());
+    // The algorithm, another limit that denies, and hits that are denied.
+    assert_eq!(findings.len(), 2 * 3, "{findings:?}");
+    let others: Vec<_> = findings[0].others().collect();
+    assert_eq!((findings[0].rule(), others.len(), others[0]), ("one.k0", 8, ("one.k1", 5)));
+    let shown = findings[0].to_string();
+    assert!(shown.contains("\n   = also: one.k1 (line 5), one.k2 (line 7)"), "{shown}");
+    assert!(shown.ends_with(", and 3 more"), "{shown}");
+    assert_eq!(findings[5].others().collect::<Vec<_>>(), [("other.k1", 5)]);
+}
