@@ -1,13 +1,12 @@
 //! An example with all features of the filter and of the configuration: nested descriptors, replaced limits,
 //! shadow mode, quota mode, looks and reports, and metadata that chooses the upstream.
 //!
-//! With `PLIMSOLL_ENVOY_RATELIMIT=folder`, the folder of a copy of envoyproxy/ratelimit, the same steps run with
-//! its own example: `examples/ratelimit/config` and `examples/envoy/proxy.yaml`, unchanged. They have fixed names
-//! and ports, so the test runs in namespaces of its own (`unshare`, as root).
+//! With `PLIMSOLL_ENVOY_RATELIMIT=folder`, the folder of a copy of envoyproxy/ratelimit, the same steps also run
+//! with its own example: `examples/ratelimit/config` and `examples/envoy/proxy.yaml`, unchanged. They have fixed
+//! names and ports, so this part runs in namespaces of its own (`unshare`, as root).
 
 use std::{
     env, fs,
-    net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -96,12 +95,10 @@ const THEIRS: &[&[Step]] = &[
 /// The time in which Envoy reports what a request has used.
 const REPORT: Duration = Duration::from_millis(200);
 
-async fn upstream(number: u8, port: u16) -> SocketAddr {
+async fn upstream(number: u8, port: u16) {
     let app = Router::new().fallback(get(move || async move { format!("service {number}") }));
     let listener = TcpListener::bind(("127.0.0.1", port)).await.expect("a free port");
-    let address = listener.local_addr().expect("an address");
     tokio::spawn(async move { axum::serve(listener, app).await });
-    address
 }
 
 async fn run(groups: &[&[Step]], config: &Path, port: u16, start: impl Fn() -> Proxy) {
@@ -134,34 +131,70 @@ async fn run(groups: &[&[Step]], config: &Path, port: u16, start: impl Fn() -> P
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_example_with_all_features() {
-    let config = directory().join("limits.yaml");
-    fs::write(&config, include_str!("configs/example_limits.yaml")).unwrap();
-    let [one, other] = [upstream(1, 0).await, upstream(2, 0).await];
-    let limiter = free_port();
-    run(OURS, &config, limiter, || {
-        let (port, admin) = (free_port(), free_port());
-        let envoy = include_str!("configs/example_proxy.yaml")
-            .replace("@PORT@", &port.to_string())
-            .replace("@ADMIN@", &admin.to_string())
-            .replace("@LIMITER@", &limiter.to_string())
-            .replace("@ONE@", &one.port().to_string())
-            .replace("@OTHER@", &other.port().to_string());
-        Proxy::start_with(&envoy, port, admin)
-    })
-    .await;
-}
-
 const INSIDE: &str = "PLIMSOLL_TEST_IN_NAMESPACE";
 
-#[test]
-fn the_example_of_envoyproxy_ratelimit_runs_unchanged() {
-    let Ok(folder) = env::var("PLIMSOLL_ENVOY_RATELIMIT") else { return };
-    if env::var(INSIDE).is_ok() {
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        return runtime.block_on(originals(PathBuf::from(folder)));
+/// An example in the folders of envoyproxy/ratelimit, with the ports in its files.
+struct Example {
+    folder: PathBuf,
+    groups: &'static [&'static [Step]],
+    proxy: u16,
+    admin: u16,
+    limiter: u16,
+    upstreams: [u16; 2],
+}
+
+impl Example {
+    /// Writes our example, with free ports.
+    fn ours() -> Self {
+        let [proxy, admin, limiter, one, other] = [(); 5].map(|()| free_port());
+        let envoy = include_str!("configs/example_proxy.yaml")
+            .replace("@PORT@", &proxy.to_string())
+            .replace("@ADMIN@", &admin.to_string())
+            .replace("@LIMITER@", &limiter.to_string())
+            .replace("@ONE@", &one.to_string())
+            .replace("@OTHER@", &other.to_string());
+        let folder = directory();
+        for (path, text) in [
+            ("examples/envoy/proxy.yaml", &*envoy),
+            ("examples/ratelimit/config/limits.yaml", include_str!("configs/example_limits.yaml")),
+        ] {
+            let path = folder.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        Self { folder, groups: OURS, proxy, admin, limiter, upstreams: [one, other] }
     }
+
+    /// Returns the example of a copy of envoyproxy/ratelimit.
+    fn theirs(folder: PathBuf) -> Self {
+        let upstreams = [9_999, 10_001];
+        Self { folder, groups: THEIRS, proxy: 8_888, admin: 8_001, limiter: 8_081, upstreams }
+    }
+
+    async fn run(self) {
+        let Self { folder, groups, proxy, admin, limiter, upstreams: [one, other] } = self;
+        upstream(1, one).await;
+        upstream(2, other).await;
+        let envoy = fs::read_to_string(folder.join("examples/envoy/proxy.yaml")).unwrap();
+        let config = folder.join("examples/ratelimit/config");
+        run(groups, &config, limiter, || Proxy::start_with(&envoy, proxy, admin)).await;
+    }
+}
+
+#[test]
+fn an_example_with_all_features() {
+    let theirs = env::var("PLIMSOLL_ENVOY_RATELIMIT").ok().map(PathBuf::from);
+    let run = |example: Example| tokio::runtime::Runtime::new().unwrap().block_on(example.run());
+    match theirs {
+        Some(folder) if env::var(INSIDE).is_ok() => return run(Example::theirs(folder)),
+        Some(_) => in_namespaces("examples::an_example_with_all_features"),
+        None => {}
+    }
+    run(Example::ours());
+}
+
+/// Runs a test of this program again, in namespaces with the names of the example.
+fn in_namespaces(test: &str) {
     crate::proxy::programs();
     let hosts = directory().join("hosts");
     fs::write(&hosts, "127.0.0.1 localhost ratelimit envoy-mock\n").unwrap();
@@ -169,22 +202,10 @@ fn the_example_of_envoyproxy_ratelimit_runs_unchanged() {
     let output = Command::new("unshare")
         .args(["--mount", "--net", "sh", "-c", script, "sh"])
         .args([hosts, env::current_exe().unwrap()])
-        .args([
-            "--exact",
-            "examples::the_example_of_envoyproxy_ratelimit_runs_unchanged",
-            "--nocapture",
-        ])
+        .args(["--exact", test, "--nocapture"])
         .env(INSIDE, "yes")
         .output()
         .unwrap();
-    let text = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&text));
-}
-
-async fn originals(folder: PathBuf) {
-    upstream(1, 9_999).await;
-    upstream(2, 10_001).await;
-    let envoy = fs::read_to_string(folder.join("examples/envoy/proxy.yaml")).unwrap();
-    let config = folder.join("examples/ratelimit/config");
-    run(THEIRS, &config, 8_081, || Proxy::start_with(&envoy, 8_888, 8_001)).await;
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
