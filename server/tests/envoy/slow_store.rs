@@ -87,7 +87,7 @@ async fn ask(
     service: &EnvoyService,
     descriptors: impl IntoIterator<Item = RateLimitDescriptor>,
 ) -> Result<RateLimitResponse, Status> {
-    let start = Instant::now();
+    let start = tokio::time::Instant::now();
     let request = tonic::Request::new(request("shop", descriptors));
     let response = service.should_rate_limit(request).await;
     assert!(start.elapsed() < LONGEST, "{:?}", start.elapsed());

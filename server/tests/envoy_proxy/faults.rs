@@ -14,7 +14,10 @@ use envoy_types::pb::envoy::{
     extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
     service::ratelimit::v3::{RateLimitRequest, rate_limit_service_client::RateLimitServiceClient},
 };
-use plimsoll_testing::{calm::on_a_calm_machine, servers::Server};
+use plimsoll_testing::{
+    calm::on_a_calm_machine,
+    servers::{Guarded, Server, until},
+};
 use tokio::time::Instant;
 
 use crate::{
@@ -82,14 +85,18 @@ async fn under_load(
     denies: bool,
     fault: impl AsyncFnOnce(&mut Server),
 ) -> (Load, Load) {
-    let file = written(LIMITS);
     let more: &[_] = if denies { &["--on-failure", "deny"] } else { &[] };
-    let service = Service::start_with(&file, Some(&redis.url()), more);
+    let service = Service::start_with(&written(LIMITS), Some(&redis.url()), more);
+    load_during(&service, async || fault(redis).await).await
+}
+
+/// Runs both loads against a service while `fault` happens, and returns them.
+async fn load_during(service: &Service, fault: impl AsyncFnOnce()) -> (Load, Load) {
     let proxy = Proxy::start(filter(&[service.port])).await;
     let ends = Arc::new(AtomicBool::new(false));
     let work = async {
         tokio::time::sleep(Duration::from_millis(500)).await;
-        fault(redis).await;
+        fault().await;
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         ends.store(true, SeqCst);
     };
@@ -155,6 +162,31 @@ async fn redis_dies_and_comes_back() {
     on_a_calm_machine(async || {
         let loads = under_load(&mut Server::start(), true, die).await;
         assert!(loads.1.outcomes.contains_key("Unavailable"), "{loads:?}");
+        judge(&loads)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failover_of_sentinels_delays_no_request_beyond_the_deadline() {
+    on_a_calm_machine(async || {
+        let mut guarded = Guarded::start();
+        let sentinels = guarded.sentinel.url();
+        let store = ["--redis-sentinels", &sentinels, "--redis-primary", Guarded::NAME];
+        let service = Service::start_with(&written(LIMITS), None, &store);
+        let loads = load_during(&service, async || {
+            guarded.primary.kill();
+            // The loads go on meanwhile.
+            while !guarded.replica.is_primary() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            guarded.replica.ask::<()>("FLUSHALL");
+        })
+        .await;
+        assert_eq!(loads.0.outcomes.keys().collect::<Vec<_>>(), ["200"], "{loads:?}");
+        assert_eq!(loads.1.outcomes.keys().collect::<Vec<_>>(), ["decided"], "{loads:?}");
+        // The service counts in the promoted replica.
+        until("the new primary has the key", || !guarded.replica.keys().is_empty());
         judge(&loads)
     })
     .await;
