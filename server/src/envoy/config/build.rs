@@ -80,7 +80,7 @@ impl Builder<'_> {
             return file.mistakes;
         }
         if self.tree.domains.contains_key(domain) && !merges {
-            let found = format_args!("the domain `{domain}` is there twice");
+            let found = format!("the domain `{domain}` is there twice");
             let allowed = "one file for each domain, unless domains are merged";
             file.mistakes.push(Mistake::new(found).allowed(allowed).at(place));
             return file.mistakes;
@@ -132,7 +132,7 @@ impl File<'_> {
         let name = if value.is_empty() { key } else { format!("{key}_{value}") };
         let place = spec.key.as_ref().map_or(descriptor.span.clone(), |key| key.span.clone());
         if parent.children.contains_key(&*name) {
-            let found = format_args!("the descriptor `{name}` is there twice at this level");
+            let found = format!("the descriptor `{name}` is there twice at this level");
             return Err(Mistake::new(found).at(place));
         }
         let mut metric_key = path.metric_key.clone();
