@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn data_must_be_taken_and_a_quiet_stream_ends_after_an_hour() {
-        let (activity, start) = (Activity::new(), Instant::now());
+        let (start, activity) = (Instant::now(), Activity::new());
         let ends = || activity.ends_at(Duration::from_secs(10), Duration::from_secs(60));
         let seconds = || ends().map(|at| (at - start).as_secs());
         assert_eq!(seconds(), Some(60));
