@@ -203,9 +203,9 @@ checks share a command only if their keys are in the same slot, so nearly each c
 
 The real code of the leases, in virtual time: 4,000 processes with equal demand share a sliding log of 400,000 units in
 10 s, with a lease of 1 s and round trips of 1 ms. Checks arrive at random. *Admitted* is a part of the checks, or of the
-limit if that is smaller. With faults, 0.1% of the checks kill their process and 0.1% freeze it, and 0.5% of the messages
-are lost and 0.5% late. A fleet that leases sends a fraction of the commands, shares the units evenly, and keeps to the
-bound in every window.
+limit if that is smaller; a leased log counts over 11 s, so at most 10/11 of the limit. With faults, 0.1% of the checks kill their process and 0.1% freeze it, and 0.5% of the messages
+are lost and 0.5% late. A fleet that leases sends about 40% of the commands, shares the units as evenly as
+one that does not, and keeps to the bound in every window.
 
 {figures}
 """
