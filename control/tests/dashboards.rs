@@ -70,7 +70,7 @@ async fn deny_and_lease(limiter: &Limiter) {
         let _ = limiter.check(charges).await.unwrap();
         let _ = limiter.check(live.charge("mallory", 1)).await.unwrap();
     }
-    let leased = Policy::new("leased", "60000/min leased(500ms)").unwrap();
+    let leased = Policy::new("leased", "60000/min leased(5s)").unwrap();
     while limiter.status().leased_units == 0 {
         let _ = limiter.check(leased.charge("hot", 1)).await.unwrap();
     }
