@@ -109,7 +109,7 @@ each, with a burst of 50. Redis is broken for 4 s, and clients give up after 2 s
 
 The limiters, each as its own documentation shows: this crate with its defaults; tower-rate-tier 0.3 with its circuit
 breaker and a memory behind it; tower-rate-limit-redis 1.0 with a timeout of 300 ms. The last one answers 500 if Redis
-does not, unless it is told to admit.
+does not. By a setting, it admits.
 
 ![The longest wait of a request in each 100 ms during four outages, for three limiters. Under plimsoll and
 tower-rate-tier, waits rise at the beginning of an outage and fall after it. Under tower-rate-limit-redis, each request

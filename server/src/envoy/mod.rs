@@ -16,7 +16,6 @@ mod json;
 mod lint;
 mod metric_key;
 mod options;
-mod quotas;
 mod request;
 mod response;
 mod service;

@@ -11,9 +11,8 @@ use plimsoll::{Charges, Key, Policy, Quota};
 use super::{
     config::{EnvoyConfig, Found, Limit, Rule, budget_key},
     metric_key::MetricKey,
-    quotas::quota_of,
     stats::{RuleStats, Stats},
-    unit::Unit,
+    unit::{Unit, quota_of},
 };
 
 /// The most descriptors of a request. They come from the configuration of Envoy, not from its clients.

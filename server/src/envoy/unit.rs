@@ -1,4 +1,4 @@
-//! The units of time of a limit.
+//! The units of time of a limit, and the quota of a number of requests per unit.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use envoy_types::pb::envoy::{
     service::ratelimit::v3::rate_limit_response::rate_limit::Unit as ShownUnit,
     r#type::v3::RateLimitUnit,
 };
+use plimsoll::{Algorithm, Error, Quota};
 
 /// A unit of time. A month has 30 days, and a year 365.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,4 +87,22 @@ impl Unit {
             Self::Year => ShownUnit::Year,
         }
     }
+}
+
+/// Returns the quota of a number of requests per unit. A number that no log can count has
+/// [`Algorithm::SlidingCounter`].
+///
+/// # Errors
+///
+/// Returns an error if the number is 0, or if the algorithm cannot count it.
+pub(super) fn quota_of(requests: u32, unit: Unit, algorithm: Algorithm) -> Result<Quota, Error> {
+    let algorithm = match algorithm {
+        Algorithm::SlidingLog | Algorithm::SlidingBuckets(_)
+            if u64::from(requests) > Quota::MAX_LOGGED =>
+        {
+            Algorithm::SlidingCounter
+        }
+        other => other,
+    };
+    Quota::new_with_algorithm(requests.into(), unit.window(), algorithm)
 }

@@ -17,7 +17,11 @@ use super::{
     spec::{DescriptorSpec, FileSpec, LimitSpec, Scalar},
     tree::{Domain, Node, Tree},
 };
-use crate::envoy::{metric_key::MetricKey, options::EnvoyOptions, quotas::quota_of, unit::Unit};
+use crate::envoy::{
+    metric_key::MetricKey,
+    options::EnvoyOptions,
+    unit::{Unit, quota_of},
+};
 
 /// The most mistakes of a file that are reported at once.
 const MAX_MISTAKES: usize = 20;
