@@ -49,7 +49,7 @@ def write():
         ["quoted for a counter", "it is", "here, for all of Redis"],
         [
             ["[16 bytes a user](https://github.com/ajpotts01/Cybersecurity-Projects/blob/main/PROJECTS/Aenebris/docs/research/rate-limiting.md)", "two numbers of 8 bytes", f"{whole(many['sliding-counter'])} bytes, with both counts"],
-            ["16 to 24 bytes", "the same, and the time of the period", f"{whole(many['sliding-counter'])} bytes"],
+            ["16 to 24 bytes (often quoted, without a source)", "the same, and the time of the period", f"{whole(many['sliding-counter'])} bytes"],
             ["[58 bytes a key](https://leyaa.ai/codefly/learn/redis/part-1/redis-rate-limiter-with-incr-and-expire/challenge)", "a number, and 50 bytes for a key", f"{whole(many['counters in two keys'] / 2)} bytes for each of two keys"],
             ["[100 bytes a key](https://leyaa.ai/codefly/learn/redis/part-1/redis-rate-limiter-with-incr-and-expire/challenge)", "the same with the hash table", f"{whole(many.get('fixed-window', many['sliding-counter']))} bytes, in one key with its period"],
         ],

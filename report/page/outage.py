@@ -1,5 +1,7 @@
 """The section on outages: the table of phases, and the pictures of waits and answers."""
 
+import itertools
+
 from common import milliseconds, names, read, table, whole
 from drawing import Panel, Picture
 
@@ -55,6 +57,20 @@ def draw_waits(lines):
     picture.save("waits")
 
 
+def runs_with_errors(rows):
+    """Returns the runs of rows, one after the other, that have errors."""
+    return [list(run) for has_errors, run in itertools.groupby(rows, lambda row: row["errors"] > 0) if has_errors]
+
+
+def outline(panel, run):
+    """Returns the outline of the errors of these rows, on top of the requests that are admitted."""
+    steps = []
+    for row in run:
+        top = panel.y(min(row["admitted"] + row["errors"], 50))
+        steps += [(panel.x(row["from_ms"] / 1e3), top), (panel.x(row["from_ms"] / 1e3 + 0.1), top)]
+    return [(steps[0][0], panel.y(0)), *steps, (steps[-1][0], panel.y(0))]
+
+
 def draw_answers(lines):
     picture = Picture(760, 648, "Answers during an outage", "Requests that are admitted, and those that end in an error, in each 100 ms, during four outages of Redis, for three limiters")
     picture.text(24, 32, "Requests in each 100 ms: admitted (filled) and failed (outlined)", "title")
@@ -63,15 +79,11 @@ def draw_answers(lines):
         frame(picture, panel, [0, 20, 40], is_last, is_first)
         rows = [row for row in lines if (row["fault"], row["limiter"]) == (fault, limiter)]
         width = panel.width / 95 - 0.5
-
-        def bars(style, low, high):
-            shown = [row for row in rows if high(row) > low(row)]
-            each = [(panel.x(row["from_ms"] / 1e3), panel.y(min(high(row), 50)), width, panel.y(low(row)) - panel.y(min(high(row), 50))) for row in shown]
-            if each:
-                picture.bars(style, each)
-
-        bars("blue", lambda row: 0, lambda row: row["admitted"])
-        bars("failed", lambda row: row["admitted"], lambda row: row["admitted"] + row["errors"])
+        admitted = [(panel.x(row["from_ms"] / 1e3), panel.y(row["admitted"]), width, panel.y(0) - panel.y(row["admitted"])) for row in rows if row["admitted"]]
+        if admitted:
+            picture.bars("blue", admitted)
+        for run in runs_with_errors(rows):
+            picture.line("thin plain", outline(panel, run))
         panel.horizontal(20, "limit")
     picture.save("answers")
 
