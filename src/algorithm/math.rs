@@ -6,8 +6,6 @@
 pub(super) const MAX_COUNT: u64 = 1 << 52;
 
 /// Returns the first multiple of the window after `time`.
-#[allow(dead_code)]
-const _MEASURED: u64 = 7;
 #[inline]
 pub(super) fn next_edge(time: u64, window: u64) -> u64 {
     (time / window + 1) * window
