@@ -164,3 +164,87 @@ pub(super) fn replace(
     *stored = with.clone().and_then(|carried| carried.unexpired(now));
     budget.resized(before, heap_bytes(stored));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(end: u64) -> Ramp {
+        Ramp { hold: end, zero: end }
+    }
+
+    /// Returns groups of 1, 2, 4, .. units that end at 100, 101, .., by their own rule or by the later one.
+    fn groups(number: u64) -> Carried {
+        let mut carried = Carried::default();
+        for index in 0..number {
+            let (end, never) = (step(100 + index), step(1_000));
+            let (own, later) = if index % 2 == 0 { (end, never) } else { (never, end) };
+            carried.add(1 << index, own, later);
+        }
+        carried
+    }
+
+    #[test]
+    fn the_two_oldest_of_nine_groups_become_one_that_leaves_last() {
+        let mut carried = groups(8);
+        assert_eq!((carried.weight(99), carried.weight(100)), (255, 254));
+        carried.add(0, step(500), step(500));
+        assert_eq!(carried.weight(100), 254);
+
+        let mut carried = groups(9);
+        assert_eq!([99, 100, 101].map(|now| carried.weight(now)), [511, 511, 508]);
+        // The one that leaves last is the older one here.
+        carried.add(1 << 9, step(50), step(60));
+        assert_eq!([49, 50, 101, 102].map(|now| carried.weight(now)), [1023, 511, 511, 504]);
+        let mut older = Carried::default();
+        older.add(1, step(200), step(200));
+        (0..8).for_each(|index| older.add(2 << index, step(100 + index), step(300)));
+        assert_eq!([99, 100, 101, 199].map(|now| older.weight(now)), [511, 511, 507, 3]);
+    }
+
+    #[test]
+    fn groups_end_one_by_one_and_the_last_one_is_the_end_of_all() {
+        let carried = groups(3);
+        assert_eq!((carried.end(), Carried::default().end()), (102, 0));
+        let left = |now| Box::new(groups(3)).unexpired(now).map_or(0, |left| left.0.len());
+        assert_eq!([99, 100, 101, 102].map(left), [3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn of_several_later_rules_the_one_counts_under_which_the_last_unit_leaves_first() {
+        let mut carried = Carried::default();
+        carried.add(8, step(1_000), Ramp { hold: 100, zero: 200 });
+        carried.bound_by(Ramp { hold: 50, zero: 250 });
+        assert_eq!(carried.weight(100), 8);
+        // If two end together, the first one stays.
+        carried.bound_by(Ramp { hold: 0, zero: 200 });
+        assert_eq!(carried.weight(100), 8);
+        carried.bound_by(Ramp { hold: 0, zero: 160 });
+        assert_eq!(carried.weight(100), 3);
+    }
+
+    #[test]
+    fn memory_is_that_of_the_groups() {
+        let boxed = |number| Some(Box::new(groups(number)));
+        let bytes = [1, 2].map(|number| heap_bytes(&boxed(number)));
+        assert_eq!((heap_bytes(&None), bytes[1] - bytes[0]), (0, size_of::<Group>()));
+        assert_eq!(bytes[0], size_of::<Carried>() + size_of::<Group>());
+    }
+
+    #[test]
+    fn units_are_taken_from_the_first_counter_that_has_some() {
+        let (mut first, mut second) = (0, 5);
+        assert_eq!(take(3, [Some(&mut first), Some(&mut second)]), 3);
+        assert_eq!((first, second), (0, 2));
+        first = 1;
+        assert_eq!(take(3, [Some(&mut first), Some(&mut second)]), 1);
+        assert_eq!((first, second, take(3, [None, None])), (0, 2, 0));
+    }
+
+    #[test]
+    fn all_units_that_count_are_taken_at_once() {
+        let mut carried = Some(Box::new(groups(3)));
+        assert_eq!(take_all(&mut carried, 100), 6);
+        assert_eq!((take_all(&mut carried, 100), take_all(&mut None, 0)), (0, 0));
+    }
+}

@@ -21,6 +21,8 @@ mod sliding_buckets;
 mod sliding_counter;
 mod sliding_log;
 mod state_machine;
+#[cfg(test)]
+mod tests;
 mod token_bucket;
 
 pub(crate) use block::Block;

@@ -1,0 +1,300 @@
+//! Laws of all algorithms that no decision shows at once: the memory that a state holds, the units that it
+//! would forget, and waits and refunds at the very edge.
+
+use std::{cell::Cell, time::Duration};
+
+use proptest::prelude::*;
+
+use super::{KeyState, MemoryBudget, Refund, outstanding_of};
+use crate::{
+    algorithm::{Block, UnlimitedMemory},
+    algorithms::with_parameters,
+    clock::Timestamp,
+    decision::Mark,
+    quota::{Algorithm, Quota},
+    seed,
+};
+
+/// A budget that adds up what it is told, and compares each growth with the question before it.
+#[derive(Default)]
+struct Ledger {
+    bytes: Cell<usize>,
+    allowed: Cell<Option<usize>>,
+}
+
+impl MemoryBudget for Ledger {
+    fn allows(&self, bytes: usize) -> bool {
+        self.allowed.set(Some(bytes));
+        true
+    }
+
+    fn resized(&self, before: usize, after: usize) {
+        if let Some(allowed) = self.allowed.take().filter(|_| after > before) {
+            assert_eq!(allowed, after - before);
+        }
+        assert_eq!(self.bytes.get(), before);
+        self.bytes.set(after);
+    }
+}
+
+fn at(micros: u64) -> Timestamp {
+    Timestamp::from_micros(micros)
+}
+
+fn quota(algorithm: Algorithm, limit: u64, micros: u64) -> Quota {
+    Quota::new_with_algorithm(limit, Duration::from_micros(micros), algorithm).expect("in bounds")
+}
+
+fn quotas(limit: u64, micros: u64) -> impl Iterator<Item = Quota> {
+    Algorithm::EACH
+        .into_iter()
+        .map(move |algorithm| quota(with_parameters(*algorithm, 7, limit), limit, micros))
+}
+
+fn charge(state: &mut KeyState, quota: &Quota, now: u64, units: u64) -> Mark {
+    let (charged, mark, _) = state.spend(quota, at(now), units, |_| units, &UnlimitedMemory);
+    assert_eq!(charged, units);
+    mark
+}
+
+fn free(state: &mut KeyState, quota: &Quota, now: u64) -> u64 {
+    state.standing(quota, at(now), 0).remaining
+}
+
+/// Returns the wait of a charge, and 0 if it is free.
+fn wait(state: &mut KeyState, quota: &Quota, now: u64, units: u64) -> u64 {
+    state.standing(quota, at(now), units).retry_after.unwrap_or(0)
+}
+
+#[test]
+fn a_budget_knows_the_memory_of_each_state() {
+    let steps = prop::collection::vec((0..400_u64, 1..9_u64, 0..3_usize), 0..400);
+    seed::property(
+        "memory of states",
+        ProptestConfig::default(),
+        (0..5_usize, steps),
+        |(number, steps)| {
+            let algorithm = with_parameters(Algorithm::EACH[number], 100, 20);
+            let mut state = KeyState::new(algorithm);
+            let (ledger, mut now, mut charges) = (Ledger::default(), 1_000_000, 0);
+            for (by, units, window) in steps {
+                now += by;
+                let quota = quota(algorithm, 20, [1_000, 3_000, 50_000][window]);
+                state.spend(&quota, at(now), units, |_| units, &ledger);
+                charges += 1;
+                prop_assert_eq!(ledger.bytes.get(), state.heap_bytes());
+                // 10 bytes a record, an eighth and some records of spare room, and a header.
+                prop_assert!(state.heap_bytes() <= 10 * (charges + charges / 8 + 4) + 400);
+            }
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn a_log_gives_back_the_memory_of_a_burst() {
+    let quota = quota(Algorithm::SlidingLog, 1_000, 1_000_000);
+    let mut state = KeyState::new(Algorithm::SlidingLog);
+    let start = 10_000_000;
+    for number in 0..500 {
+        charge(&mut state, &quota, start + number, 1);
+    }
+    for number in 0..20 {
+        charge(&mut state, &quota, start + 900_000 + number, 1);
+    }
+    let before = state.heap_bytes();
+    charge(&mut state, &quota, start + 1_000_600, 1);
+    assert_eq!(free(&mut state, &quota, start + 1_000_600), 1_000 - 21);
+    assert!((21 * 10..60 * 10).contains(&state.heap_bytes()), "{before} -> {}", state.heap_bytes());
+}
+
+#[test]
+fn counters_carry_memory_only_while_they_carry_units() {
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingCounter] {
+        let (long, short) = (quota(algorithm, 50, 10_000), quota(algorithm, 50, 3_000));
+        let mut state = KeyState::new(algorithm);
+        charge(&mut state, &long, 101_000, 5);
+        assert_eq!(state.heap_bytes(), 0);
+        charge(&mut state, &short, 101_100, 1);
+        let with_one = state.heap_bytes();
+        assert!(with_one > 24, "{algorithm:?}");
+        charge(&mut state, &long, 101_200, 1);
+        assert!(state.heap_bytes() > with_one, "{algorithm:?}");
+        charge(&mut state, &long, 200_000, 1);
+        assert_eq!(state.heap_bytes(), 0, "{algorithm:?}");
+    }
+}
+
+/// A fresh key with one charge is the definition of the outstanding units of this charge.
+#[test]
+fn outstanding_units_of_a_charge_are_those_that_a_key_denies() {
+    let cases = (0..5_usize, 1..50_u64, 0..3_000_u64, 0..4_000_u64);
+    seed::property(
+        "outstanding",
+        ProptestConfig::default(),
+        cases,
+        |(number, units, since, later)| {
+            let algorithm = with_parameters(Algorithm::EACH[number], 7, 50);
+            let quota = quota(algorithm, 50, 1_000);
+            let since = 1_000_000 + since;
+            let mut state = KeyState::new(algorithm);
+            charge(&mut state, &quota, since, units);
+            let edge = state.expires_at().as_micros();
+            for now in [since, since + later, edge - 1, edge, edge + 1] {
+                let denied = 50 - free(&mut state, &quota, now);
+                prop_assert_eq!(outstanding_of(&quota, 1, units, at(since), at(now)), denied);
+            }
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn a_sliding_counter_ranks_by_the_units_that_are_left() {
+    let quota = quota(Algorithm::SlidingCounter, 100, 1_000);
+    let mut state = KeyState::new(Algorithm::SlidingCounter);
+    charge(&mut state, &quota, 10_000, 40);
+    let outstanding = |now| state.outstanding(at(now));
+    assert_eq!([outstanding(9_000), outstanding(10_000), outstanding(11_000)], [40; 3]);
+    assert_eq!([outstanding(11_500), outstanding(12_000), outstanding(13_000)], [20, 0, 0]);
+}
+
+#[test]
+fn units_that_are_free_need_no_wait_while_the_clock_is_behind() {
+    for first in quotas(10, 3_000) {
+        for second in quotas(10, 1_000) {
+            if first.algorithm().name() != second.algorithm().name() {
+                continue;
+            }
+            let mut state = KeyState::new(first.algorithm());
+            charge(&mut state, &first, 100_500, 2);
+            charge(&mut state, &second, 100_600, 2);
+            // The clock ran backward, and the state is judged at its last charge.
+            for now in [100_550, 100_600, 100_650] {
+                let free = free(&mut state, &second, now);
+                for units in 1..=10 {
+                    let wait = wait(&mut state, &second, now, units);
+                    assert_eq!(wait == 0, units <= free, "{second}, {units} at {now}");
+                    let then = now + wait;
+                    assert!(state.affords(&second, at(then), units), "{second}, {units} at {now}");
+                    assert!(
+                        wait == 0 || !state.affords(&second, at(then - 1), units),
+                        "{second}, {units} at {now}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_small_step_back_of_the_clock_moves_no_charge() {
+    for quota in quotas(10, 1_000) {
+        let mut state = KeyState::new(quota.algorithm());
+        charge(&mut state, &quota, 100_100, 10);
+        let expires = state.expires_at();
+        // A charge of nothing heals the state.
+        for now in [100_099, 99_600, 99_101] {
+            assert!(!state.affords(&quota, at(now), 10));
+            assert_eq!(state.expires_at(), expires, "{quota} at {now}");
+        }
+        // From one window on, the clock has been set back.
+        assert!(!state.affords(&quota, at(50_000), 10));
+        assert!(state.expires_at() < expires, "{quota}");
+    }
+}
+
+#[test]
+fn a_refund_gives_back_nothing_from_the_time_on_at_which_a_charge_weighs_nothing() {
+    for quota in quotas(10, 1_000) {
+        for late in [0, 1, 999] {
+            let mut state = KeyState::new(quota.algorithm());
+            let mark = charge(&mut state, &quota, 100_000, 4);
+            let expires = state.expires_at().as_micros();
+            let refund = Refund { quota, units: 4, mark };
+            assert_eq!(state.refund(&quota, at(expires + late), &refund), 0, "{quota}, {late}");
+            if !matches!(quota.algorithm(), Algorithm::TokenBucket { .. }) {
+                assert!(state.refund(&quota, at(expires - 1), &refund) > 0, "{quota}");
+            }
+        }
+    }
+}
+
+/// After the clock was set back, the mark of a charge may lie in the future. It names no later charge.
+#[test]
+fn a_refund_from_before_a_step_back_of_the_clock_takes_nothing_of_later_charges() {
+    for quota in quotas(10, 1_000) {
+        let mut state = KeyState::new(quota.algorithm());
+        let mark = charge(&mut state, &quota, 900_000, 1);
+        assert!(state.affords(&quota, at(100_000), 1));
+        for now in [100_500, 101_500, 101_900] {
+            charge(&mut state, &quota, now, 2);
+        }
+        let before = free(&mut state, &quota, 101_900);
+        let refund = Refund { quota, units: 1, mark };
+        let refunded = state.refund(&quota, at(101_900), &refund);
+        assert_eq!((refunded, free(&mut state, &quota, 101_900)), (0, before), "{quota}");
+    }
+}
+
+/// The numbers of records go on when a key is forgotten and comes back.
+#[test]
+fn a_refund_of_an_earlier_life_of_a_key_takes_nothing() {
+    for quota in quotas(10, 1_000).filter(|quota| {
+        matches!(quota.algorithm(), Algorithm::SlidingLog | Algorithm::SlidingBuckets(_))
+    }) {
+        for later in [1, 7, 1_000, 1 << 20] {
+            let now = 1_700_000_000_000_000;
+            let mut first = KeyState::new(quota.algorithm());
+            let marks = [0, 0, 1, 1].map(|after| charge(&mut first, &quota, now + after, 1));
+            let mut second = KeyState::new(quota.algorithm());
+            for after in 0..3 {
+                charge(&mut second, &quota, now + 1 + later + after, 2);
+            }
+            for mark in marks {
+                let refund = Refund { quota, units: 1, mark };
+                assert_eq!(
+                    second.refund(&quota, at(now + later + 10), &refund),
+                    0,
+                    "{quota}, {later}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_charge_after_a_block_removes_it_and_a_forced_one_during_it_waits_for_nothing() {
+    let quota = quota(Algorithm::TokenBucket { burst: 10 }, 10, 1_000);
+    let mut state = KeyState::new(quota.algorithm());
+    let block = Block::new(at(1_000), Duration::from_micros(500));
+    state.block(block, at(1_000), &UnlimitedMemory);
+    assert!(state.heap_bytes() > 0);
+    let forced = state.spend(&quota, at(1_100), 2, |_| 2, &UnlimitedMemory);
+    assert_eq!((forced.0, forced.2.retry_after), (2, None));
+    let denied =
+        state.spend(&quota, at(1_200), 2, |free| if free >= 2 { 2 } else { 0 }, &UnlimitedMemory);
+    assert_eq!((denied.0, denied.2.retry_after), (0, Some(300)));
+    assert!(state.heap_bytes() > 0);
+    charge(&mut state, &quota, 1_600, 1);
+    assert_eq!(state.heap_bytes(), 0);
+}
+
+#[test]
+fn a_bucket_refunds_whole_units_of_its_debt_and_marks_of_up_to_a_window_ahead() {
+    let quota = quota(Algorithm::TokenBucket { burst: 10 }, 10, 1_000);
+    let mut state = KeyState::new(quota.algorithm());
+    charge(&mut state, &quota, 10_000, 3);
+    let mark = charge(&mut state, &quota, 10_000, 3);
+    let refund = Refund { quota, units: 3, mark };
+    // Half of a unit is paid: 5 whole units are left. A state does not know that a charge was refunded.
+    let refunded = [0; 3].map(|_| state.refund(&quota, at(10_050), &refund));
+    assert_eq!(refunded, [3, 2, 0]);
+
+    for (ahead, expected) in [(1_000, 2), (1_001, 0)] {
+        let mut state = KeyState::new(quota.algorithm());
+        let Mark(time, debt, credit) = charge(&mut state, &quota, 10_000, 2);
+        let refund = Refund { quota, units: 2, mark: Mark(time + ahead, debt, credit) };
+        assert_eq!(state.refund(&quota, at(10_000), &refund), expected);
+    }
+}
