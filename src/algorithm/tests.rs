@@ -15,7 +15,7 @@ use crate::{
     seed,
 };
 
-/// A budget that adds up what it is told, and compares each growth with the question before it.
+/// A budget that adds up the memory of a state, and compares each growth with the one that it allowed.
 #[derive(Default)]
 struct Ledger {
     bytes: Cell<usize>,
