@@ -12,7 +12,7 @@ use std::{
 use axum::{Router, middleware::from_fn_with_state};
 use plimsoll::{Error, Limiter, RedisConfig, RedisStore};
 use plimsoll_control::{
-    Offenders, Overrides, Registry, StoreKind,
+    Offenders, Overrides, Registry,
     admin::{self, Access, Activity, AdminConfig},
 };
 use tokio::{task::JoinSet, time::sleep};

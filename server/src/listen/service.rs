@@ -126,10 +126,8 @@ impl http_body::Body for Stream {
         polled
     }
 
-    /// Returns false until the client has taken all data. If the body said that its last data are the last,
-    /// hyper would drop it, and so its guard, while the client has no flow-control window for them.
     fn is_end_stream(&self) -> bool {
-        false
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
