@@ -12,7 +12,7 @@ use std::{
 use axum::{Router, middleware::from_fn_with_state};
 use plimsoll::{Error, Limiter, RedisConfig, RedisStore};
 use plimsoll_control::{
-    Offenders, Overrides, Registry, StoreKind,
+    Offenders, Overrides, Registry,
     admin::{self, Access, Activity, AdminConfig},
 };
 use tokio::{task::JoinSet, time::sleep};
@@ -278,8 +278,6 @@ fn check_redis(settings: &Settings, limits: &Limits) -> Result<(), ServerError> 
         Some(RedisServers::Sentinels { urls, primary }) => {
             ("redis-sentinels", check_servers(RedisConfig::sentinel(urls, primary)))
         }
-        // Regions always connect when they are created.
-        None if store.kind() == StoreKind::Regions => ("store", Ok(())),
         None => ("store", begin(store.with_lazy(true).connect()).map(drop)),
     };
     checked.map_err(|error| format!("{field} is not valid: {error}"))?;

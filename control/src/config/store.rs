@@ -179,12 +179,21 @@ impl StoreConfig {
     }
 
     /// Returns the store that starts without a connection to Redis if `is_lazy`, and connects in the
-    /// background. A store in memory and regions stay as they are.
+    /// background. Both stores of a region are. A store in memory stays as it is.
     #[must_use]
     pub fn with_lazy(&self, is_lazy: bool) -> Self {
         let mut store = self.clone();
-        if let (Stores::Redis(config), Some(redis)) = (&mut store.stores, &mut store.spec.0.redis) {
-            *config = config.clone().lazy(is_lazy);
+        match &mut store.stores {
+            Stores::Memory(_) => {}
+            Stores::Redis(config) => *config = config.clone().lazy(is_lazy),
+            Stores::Regions(stores) => {
+                stores.local = stores.local.clone().lazy(is_lazy);
+                stores.home = stores.home.clone().lazy(is_lazy);
+            }
+        }
+        let (spec, _) = &mut store.spec;
+        let home = spec.regions.as_mut().map(|regions| &mut regions.value.home);
+        for redis in spec.redis.iter_mut().chain(home) {
             redis.value.lazy = Some(is_lazy);
         }
         store

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use axum::{
     Json, Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, State},
-    http::StatusCode,
+    extract::{DefaultBodyLimit, State, rejection::BytesRejection},
+    http::{
+        StatusCode,
+        header::{CACHE_CONTROL, CONTENT_TYPE},
+    },
     response::{IntoResponse, Response},
     routing::{get, post},
 };
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use serde_json::json;
 
 use super::{
     envoy::Shared,
@@ -27,10 +31,17 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-async fn decide_json(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
+async fn decide_json(
+    State(shared): State<Arc<Shared>>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let body = match body {
+        Ok(body) => body,
+        Err(error) => return problem(error.status(), &error.body_text()),
+    };
     let request = match json::request(&body) {
         Ok(request) => request,
-        Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+        Err(error) => return problem(StatusCode::BAD_REQUEST, &error),
     };
     match decide(&shared, &request).await {
         Ok(response) => {
@@ -45,9 +56,21 @@ async fn decide_json(State(shared): State<Arc<Shared>>, body: Bytes) -> Response
                 NotDecided::Bad(_) => StatusCode::BAD_REQUEST,
                 NotDecided::Failed(_) => StatusCode::SERVICE_UNAVAILABLE,
             };
-            (status, format!("{}\n", tonic::Status::from(reason).message())).into_response()
+            problem(status, tonic::Status::from(reason).message())
         }
     }
+}
+
+/// Returns an error as a problem document (RFC 9457).
+fn problem(status: StatusCode, detail: &str) -> Response {
+    let title = match status {
+        StatusCode::BAD_REQUEST => "Not a request of Envoy",
+        StatusCode::PAYLOAD_TOO_LARGE => "Too long",
+        _ => "The store cannot answer",
+    };
+    let document = json!({ "title": title, "status": status.as_u16(), "detail": detail });
+    let content_type = [(CONTENT_TYPE, "application/problem+json"), (CACHE_CONTROL, "no-store")];
+    (status, content_type, document.to_string()).into_response()
 }
 
 async fn show_config(State(shared): State<Arc<Shared>>) -> String {

@@ -5,6 +5,7 @@ use plimsoll::{
     store::{Source, Verdict},
 };
 use plimsoll_control::admin::Activity;
+use smallvec::SmallVec;
 
 use super::{
     join::join_all,
@@ -39,10 +40,13 @@ pub(super) struct Decider<'a> {
 
 /// Charges of some lines. Lines with the same budget are one charge, under the smallest of their limits.
 struct Charged<'a> {
-    charges: Vec<Charge<'a>>,
-    /// The line and the position of its charge.
-    positions: Vec<(usize, usize)>,
+    charges: Charges<'a>,
+    /// The line and the position of its charge. It is empty if there are no charges.
+    positions: SmallVec<[(usize, usize); USUAL_LINES]>,
 }
+
+/// The number of lines for which the lists of a decision need no allocation.
+const USUAL_LINES: usize = 4;
 
 impl<'a> Decider<'a> {
     /// Decides all lines, and charges them.
@@ -103,7 +107,7 @@ impl<'a> Decider<'a> {
     async fn look(&self, outcomes: &mut [LineOutcome]) -> Result<(), Error> {
         let looks = |limited: &Limited<'_>| (limited.hits == Hits::Look).then_some(1);
         let charged = self.charges(looks);
-        if !charged.charges.is_empty() {
+        if !charged.positions.is_empty() {
             let decision = self.limiter.peek(charged.charges).await?;
             record(&decision, &charged.positions, outcomes);
         }
@@ -112,7 +116,7 @@ impl<'a> Decider<'a> {
 
     async fn spend_together(&self, outcomes: &mut [LineOutcome]) -> Result<(), Error> {
         let charged = self.charges(spends);
-        if charged.charges.is_empty() {
+        if charged.positions.is_empty() {
             return Ok(());
         }
         let Charged { charges, positions } = charged;
@@ -185,21 +189,21 @@ impl<'a> Decider<'a> {
             is_denied
                 && limited.rule.is_some_and(|rule| rule.denied_hits.count(limited.has_own_hits))
         };
-        let mut is_denied = self.lines.iter().zip(&*outcomes).map(|(line, outcome)| match line {
+        let is_denied = self.lines.iter().zip(&*outcomes).map(|(line, outcome)| match line {
             Line::Limited(limited) => counts(limited, outcome),
             _ => false,
         });
-        let is_denied: Vec<_> = is_denied.by_ref().collect();
+        let is_denied: SmallVec<[bool; USUAL_LINES]> = is_denied.collect();
         if !is_denied.contains(&true) {
             return;
         }
         let charged =
             self.charges_of(|index, limited| if is_denied[index] { spends(limited) } else { None });
-        if charged.charges.is_empty() {
+        if charged.positions.is_empty() {
             return;
         }
         if has_fallen_back(outcomes) {
-            let charges = Charges::from(charged.charges).into_owned();
+            let charges = charged.charges.into_owned();
             let limiter = self.limiter.clone();
             tokio::spawn(async move { penalize(&limiter, charges).await });
             return;
@@ -262,8 +266,8 @@ impl<'a> Decider<'a> {
 
     /// Returns the charges of the lines with units.
     fn charges_of(&self, units: impl Fn(usize, &Limited<'_>) -> Option<u64>) -> Charged<'a> {
-        let mut slots: Vec<(&'a Limited<'a>, u64)> = Vec::with_capacity(self.lines.len());
-        let mut positions = Vec::with_capacity(self.lines.len());
+        let mut slots: SmallVec<[(&'a Limited<'a>, u64); USUAL_LINES]> = SmallVec::new();
+        let mut positions = SmallVec::new();
         for (index, line) in self.lines.iter().enumerate() {
             let Line::Limited(limited) = line else { continue };
             let Some(units) = units(index, limited) else { continue };

@@ -7,14 +7,13 @@ use std::{
 
 use arc_swap::ArcSwap;
 use axum::Router;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use plimsoll::Limiter;
 use plimsoll_control::{Registry, admin::Activity};
 
 use super::{
     config::{EnvoyConfig, EnvoyConfigError, Source},
     debug,
-    request::MAX_MESSAGE_BYTES,
+    grpc::EnvoyGrpc,
     service::EnvoyService,
     stats::Stats,
     watch::EnvoyWatch,
@@ -98,9 +97,8 @@ impl Envoy {
 
     /// Returns the gRPC service, to add to a server of tonic.
     #[must_use]
-    pub fn grpc(&self) -> RateLimitServiceServer<EnvoyService> {
-        let service = EnvoyService::from(self);
-        RateLimitServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    pub fn grpc(&self) -> EnvoyGrpc {
+        EnvoyGrpc::new(Arc::clone(&self.0))
     }
 
     /// Returns the routes `/json`, which decides a request in JSON, and `/rlconfig`, which shows the limits

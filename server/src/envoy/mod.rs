@@ -10,6 +10,7 @@ mod decide;
 mod dynamic_metadata;
 #[expect(clippy::module_inception, reason = "it has the type `Envoy`")]
 mod envoy;
+mod grpc;
 mod headers;
 mod join;
 mod json;
@@ -29,6 +30,7 @@ pub mod moving {}
 pub use self::{
     config::{EnvoyConfig, EnvoyConfigError},
     envoy::Envoy,
+    grpc::EnvoyGrpc,
     lint::{Finding, FindingKind, lint},
     options::{Decide, EnvoyOptions, LimitHeaders, ResponseHeaders},
     service::EnvoyService,

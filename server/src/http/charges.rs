@@ -65,7 +65,7 @@ impl ChargesBody {
             return Err(Problem::invalid(detail, format!("1 to {} charges", Charges::MAX)));
         }
         let parts = api.parts();
-        let on_failure = self.on_failure.unwrap_or(parts.on_failure);
+        let on_failure = on_failure(self.on_failure, parts.on_failure)?;
         let line = |charge: ChargeBody| {
             let registered = policy(&parts.registry, client, &charge.policy)?;
             let key = key(&registered, &charge.key)?;
@@ -74,6 +74,28 @@ impl ChargesBody {
         };
         self.charges.into_iter().map(line).collect::<Result<_, Problem>>().map(Lines)
     }
+}
+
+/// Returns what happens while the store cannot answer: that of the request, which may not admit more than the
+/// operator's setting does.
+///
+/// # Errors
+///
+/// Returns the problem of a request that asks for more.
+fn on_failure(asked: Option<OnFailure>, setting: OnFailure) -> Result<OnFailure, Problem> {
+    const STRICTER: [(OnFailure, &str); 3] =
+        [(OnFailure::Allow, "allow"), (OnFailure::Local, "local"), (OnFailure::Deny, "deny")];
+    let Some(asked) = asked else { return Ok(setting) };
+    let from = STRICTER.iter().position(|(it, _)| *it == setting).unwrap_or_default();
+    let allowed = &STRICTER[from..];
+    if allowed.iter().any(|(it, _)| *it == asked) {
+        return Ok(asked);
+    }
+    let found = STRICTER.iter().find(|(it, _)| *it == asked).map_or("", |(_, name)| name);
+    let names: Vec<_> = allowed.iter().map(|(_, name)| *name).collect();
+    let detail =
+        format!("`on_failure` is {found:?}, which admits more than the setting of the service");
+    Err(Problem::invalid(detail, names.join(", ")))
 }
 
 impl Lines {

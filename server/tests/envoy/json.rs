@@ -88,7 +88,9 @@ async fn a_body_with_a_mistake_is_a_bad_request_that_says_why() {
     ] {
         let (status, reply) = post(address, body).await;
         assert_eq!(status, 400, "{body}: {reply}");
-        assert!(reply.contains(why), "{body}: {reply}");
+        let problem: Value = serde_json::from_str(&reply).unwrap();
+        assert_eq!(problem["status"], 400, "{body}: {reply}");
+        assert!(problem["detail"].as_str().unwrap().contains(why), "{body}: {reply}");
     }
 }
 

@@ -13,6 +13,7 @@ mod metrics;
 mod mistakes;
 mod modes;
 mod parser;
+mod published;
 mod reload;
 mod responses;
 mod slow_store;

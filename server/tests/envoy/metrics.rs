@@ -46,25 +46,25 @@ descriptors:
 ";
 
 /// Runs a test with metrics of its own, and returns them as text.
-fn measured(test: impl AsyncFnOnce(&Service)) -> String {
+pub(crate) fn measured(limits: &str, test: impl AsyncFnOnce(&Service)) -> String {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
     metrics::with_local_recorder(&recorder, || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            test(&Service::new(LIMITS)).await;
+            test(&Service::new(limits)).await;
         });
     });
     handle.render()
 }
 
-fn assert_has(text: &str, line: &str) {
+pub(crate) fn assert_has(text: &str, line: &str) {
     assert!(text.lines().any(|it| it == line), "{line}\n{text}");
 }
 
 #[test]
 fn hits_are_counted_by_limit_and_by_outcome() {
-    let text = measured(async |service| {
+    let text = measured(LIMITS, async |service| {
         for _ in 0..7 {
             service.says("shop", "user=a").await;
         }
@@ -104,7 +104,7 @@ fn hits_are_counted_by_limit_and_by_outcome() {
 
 #[test]
 fn hits_are_counted_under_the_values_that_the_configuration_names() {
-    let text = measured(async |service| {
+    let text = measured(LIMITS, async |service| {
         for descriptor in [
             "detailed=x",
             "detailed=10.0.0.1",
@@ -137,7 +137,7 @@ fn hits_are_counted_under_the_values_that_the_configuration_names() {
 
 #[test]
 fn a_client_that_invents_values_does_not_fill_the_memory() {
-    let text = measured(async |service| {
+    let text = measured(LIMITS, async |service| {
         for number in 0..5_000 {
             let (code, _) = service.decide("shop", &[&format!("detailed={number}")]).await;
             assert_eq!(code, Code::Ok);
@@ -154,7 +154,7 @@ fn a_client_that_invents_values_does_not_fill_the_memory() {
 #[test]
 fn a_client_that_sends_long_values_does_not_fill_the_memory() {
     let long = |end: &str| format!("{}{end}", "\u{e9}:".repeat(20_000));
-    let text = measured(async |service| {
+    let text = measured(LIMITS, async |service| {
         for end in ["a", "a", "b"] {
             service.says("shop", &format!("detailed={}", long(end))).await;
             let day = envoy_types::pb::envoy::r#type::v3::RateLimitUnit::Day;

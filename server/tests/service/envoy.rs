@@ -5,7 +5,7 @@ use std::{fs, net::TcpStream};
 use plimsoll_testing::servers::directory;
 use serde_json::json;
 
-use crate::support::{Reply, Service, exchange, program, send};
+use crate::support::{Reply, Service, assert_described, exchange, program, send};
 
 const LIMITS: &str = "
 domain: shop
@@ -26,7 +26,9 @@ fn ask(service: &Service, entries: &[(&str, &str)]) -> Reply {
     let head = "POST /json HTTP/1.1\r\nhost: localhost\r\nconnection: close";
     let request = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     let mut stream = TcpStream::connect(&service.http).unwrap();
-    exchange(&mut stream, request.as_bytes()).unwrap()
+    let reply = exchange(&mut stream, request.as_bytes()).unwrap();
+    assert_described("POST", "/json", &reply);
+    reply
 }
 
 fn output(arguments: &[&str]) -> (Option<i32>, String, String) {

@@ -26,7 +26,7 @@ fn body(on_failure: &str) -> String {
 fn no_answer_waits_for_a_redis_that_hangs() {
     let redis = Server::start();
     let url = redis.url();
-    let service = Service::start_with(&["--redis", &url], &[]);
+    let service = Service::start_with(&["--redis", &url, "--on-failure", "allow"], &[]);
     let reserve = json!({"charges": [{"policy": "demo", "key": "bob"}]}).to_string();
     let receipt = service.post("/v1/reserve", &reserve).field("receipt");
     signal(&redis, "STOP");
@@ -89,4 +89,24 @@ fn a_redis_that_is_missing_at_the_start_is_an_error_or_is_awaited() {
     assert_eq!(service.check("demo", "alice", 1).json()["source"], "fallback");
     redis.run();
     until(|| service.check("demo", "bob", 0).json()["source"] == "shared");
+}
+
+#[test]
+fn a_request_cannot_admit_more_than_the_operator_while_the_store_fails() {
+    for (setting, allowed) in [
+        ("allow", &["allow", "local", "deny"][..]),
+        ("local", &["local", "deny"]),
+        ("deny", &["deny"]),
+    ] {
+        let service = Service::start(&["--on-failure", setting]);
+        for asked in ["allow", "local", "deny"] {
+            let reply = service.post("/v1/check", &body(asked));
+            if allowed.contains(&asked) {
+                assert_eq!(reply.status, 200, "{setting} {asked}: {}", reply.text());
+            } else {
+                assert_eq!(reply.status, 422, "{setting} {asked}: {}", reply.text());
+                assert_eq!(reply.field("allowed"), allowed.join(", "));
+            }
+        }
+    }
 }

@@ -29,6 +29,8 @@ pub(in crate::envoy) struct Rule {
     pub(in crate::envoy) metadata: Option<Struct>,
     /// The domain and the path of descriptors, under which requests are counted in metrics.
     pub(in crate::envoy) metric_key: MetricKey,
+    /// The name in the headers of responses.
+    pub(in crate::envoy) header_name: Box<str>,
     pub(in crate::envoy) stats: OnceLock<Arc<RuleStats>>,
     pub(in crate::envoy) denied_hits: DeniedHits,
     pub(in crate::envoy) place: RulePlace,

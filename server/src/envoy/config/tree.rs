@@ -4,9 +4,13 @@ use std::collections::HashMap;
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use plimsoll::{Key, Policy};
+use smallvec::SmallVec;
 
 use super::{pattern::Pattern, rule::Rule};
 use crate::envoy::metric_key::MetricKey;
+
+/// The number of entries for which the search needs no allocation.
+const USUAL_ENTRIES: usize = 4;
 
 /// The limits by domain.
 #[derive(Debug, Default)]
@@ -88,8 +92,8 @@ impl Domain {
         domain: &str,
     ) -> Option<Found<'t>> {
         let mut node = &self.root;
-        let mut steps = Vec::with_capacity(entries.len());
-        let mut name = String::new();
+        let mut steps: SmallVec<[Step<'t>; USUAL_ENTRIES]> = SmallVec::new();
+        let mut name = String::with_capacity(64);
         for entry in entries {
             let step = node.step(entry, &mut name)?;
             node = step.node;
