@@ -30,7 +30,7 @@ use super::{
     },
     wire::{CheckReply, Operation, WireCheck},
 };
-use crate::sync::Mutex;
+use crate::{runtime::SchedulingDelay, sync::Mutex};
 
 /// A runner of the script that decides several checks of one slot in one call. It is cheap to
 /// clone.
@@ -39,6 +39,7 @@ pub(super) struct Batcher(Arc<BatcherShared>);
 
 struct BatcherShared {
     backend: Backend,
+    scheduling_delay: SchedulingDelay,
     is_batching: bool,
     /// The slots with calls in flight. A single server is one slot.
     queues: Mutex<HashMap<u16, SlotQueue>>,
@@ -53,11 +54,21 @@ enum Start<'a> {
 
 impl Batcher {
     pub(super) fn new(backend: Backend, is_batching: bool) -> Self {
-        Self(Arc::new(BatcherShared { backend, is_batching, queues: Mutex::default() }))
+        Self(Arc::new(BatcherShared {
+            backend,
+            scheduling_delay: SchedulingDelay::default(),
+            is_batching,
+            queues: Mutex::default(),
+        }))
     }
 
     pub(super) fn backend(&self) -> &Backend {
         &self.0.backend
+    }
+
+    /// Returns the scheduling delay that the timers of checks measure.
+    pub(super) fn scheduling_delay(&self) -> &SchedulingDelay {
+        &self.0.scheduling_delay
     }
 
     /// Runs the script for one check. A check to acquire may share its call with others.
