@@ -253,8 +253,8 @@ impl Batch {
         }
     }
 
-    /// Begins the call, unless the batch is not needed. `has_turn` is what the batch was told, if it was
-    /// told anything. If not, it takes its turn.
+    /// Begins the call, unless the batch is not needed. `has_turn` is the result of the wait for the turn.
+    /// Without one, the batch takes its turn. Returns whether the call has begun.
     fn begin(&mut self, has_turn: Option<bool>) -> bool {
         let mut queues = self.batcher.lock();
         let has_turn = has_turn.unwrap_or_else(|| match self.place.turn.try_recv() {
