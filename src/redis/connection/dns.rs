@@ -1,6 +1,15 @@
 //! The addresses of hosts, found by the system's resolver.
 
-use std::{collections::HashMap, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use arc_swap::ArcSwapOption;
 use redis::{RedisFuture, io::AsyncDNSResolver};
@@ -36,8 +45,15 @@ type LookUpFn = dyn Fn(String) -> RedisFuture<'static, Vec<SocketAddr>> + Send +
 
 struct Host {
     resolution: SingleFlight<String>,
+    found: Arc<Found>,
+}
+
+#[derive(Default)]
+struct Found {
     /// The addresses that the last successful resolution found.
-    known: Arc<ArcSwapOption<Vec<SocketAddr>>>,
+    known: ArcSwapOption<Vec<SocketAddr>>,
+    /// True if a resolution hangs or has hung, and none has succeeded since.
+    is_late: AtomicBool,
 }
 
 impl Resolver {
@@ -62,11 +78,17 @@ impl Resolver {
     async fn addresses(&self, name: &str) -> io::Result<Arc<Vec<SocketAddr>>> {
         let host = self.host(name);
         let resolution = host.resolution.run(|| self.resolution(name, &host));
-        let result = match host.known.load().is_none() {
-            true => resolution.await,
-            false => timeout(USE_KNOWN_AFTER, resolution).await.unwrap_or(Ok(())),
+        let Found { known, is_late } = &*host.found;
+        let result = if known.load().is_none() {
+            resolution.await
+        } else {
+            let wait = if is_late.load(Relaxed) { Duration::ZERO } else { USE_KNOWN_AFTER };
+            timeout(wait, resolution).await.unwrap_or_else(|_| {
+                is_late.store(true, Relaxed);
+                Ok(())
+            })
         };
-        host.known.load_full().ok_or_else(|| {
+        known.load_full().ok_or_else(|| {
             io::Error::other(match result {
                 Err(FlightError::Failed(message)) => message,
                 _ => "the runtime ended before the resolution did".to_owned(),
@@ -80,11 +102,12 @@ impl Resolver {
         name: &str,
         host: &Host,
     ) -> impl Future<Output = Result<(), String>> + Send + use<> {
-        let (look_up, known) = ((self.look_up)(name.to_owned()), Arc::clone(&host.known));
+        let (look_up, found) = ((self.look_up)(name.to_owned()), Arc::clone(&host.found));
         async move {
             match timeout(RESOLVE_TIMEOUT, look_up).await {
                 Ok(Ok(addresses)) => {
-                    known.store(Some(Arc::new(addresses)));
+                    found.known.store(Some(Arc::new(addresses)));
+                    found.is_late.store(false, Relaxed);
                     Ok(())
                 }
                 Ok(Err(error)) => Err(error.to_string()),
@@ -104,7 +127,7 @@ impl Resolver {
 
 impl Default for Host {
     fn default() -> Self {
-        Self { resolution: SingleFlight::new(), known: Arc::default() }
+        Self { resolution: SingleFlight::new(), found: Arc::default() }
     }
 }
 
@@ -127,7 +150,7 @@ impl AsyncDNSResolver for Resolver {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicU16, Ordering::SeqCst};
+    use std::sync::atomic::{AtomicU16, Ordering::SeqCst};
 
     use tokio::time::{Instant, sleep};
 
@@ -205,9 +228,11 @@ mod tests {
         // A resolution that hangs does not notice that the name server is back. The next one does.
         server.hangs.store(false, SeqCst);
         assert_eq!(number(&resolver).await.expect("known"), 1);
-        assert_eq!(start.elapsed(), 2 * USE_KNOWN_AFTER);
+        assert_eq!(start.elapsed(), USE_KNOWN_AFTER);
         sleep(2 * RESOLVE_TIMEOUT).await;
-        assert_eq!(number(&resolver).await.expect("found"), 3);
+        assert_eq!(number(&resolver).await.expect("known"), 1);
+        sleep(RESOLVE_TIMEOUT).await;
+        assert_eq!(number(&resolver).await.expect("found"), 4);
     }
 
     #[tokio::test(start_paused = true)]
