@@ -148,7 +148,7 @@ fn a_store_survives_a_runtime_that_stands_still() {
 #[test]
 fn checks_survive_a_batch_in_a_runtime_that_stands_still() {
     let server = Server::start();
-    let (user, other) = (Runtime::new().expect("a runtime"), current_thread());
+    let (user, other) = (current_thread(), current_thread());
     let store = user.block_on(RedisStore::connect(&server.url())).expect("a store");
     let limiter = Limiter::with(store, Resilience::none());
     let policy = policy("p", "10000/h");
