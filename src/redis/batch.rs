@@ -1,9 +1,9 @@
 //! Batches: checks that arrive while a call is in flight share the next one.
 //!
 //! If no call is in flight, a check is sent at once, alone. Checks that arrive while a call is in
-//! flight are queued until that call has ended, or until they fill a call of their own. One call of
-//! the script then decides them one by one, in the order of their arrival. So the busier the server
-//! is, the less each check costs it.
+//! flight are queued, and the first of them starts a [`Batch`]. It waits until that call has ended, or
+//! until the checks fill a call of their own. One call of the script then decides them one by one, in the
+//! order of their arrival. So the busier the server is, the less each check costs it.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -16,8 +16,8 @@ use std::{
 use redis::RedisError;
 use tokio::{
     runtime::Handle,
-    sync::oneshot,
-    time::{Instant, timeout},
+    sync::oneshot::{self, error::TryRecvError},
+    time::{Instant, timeout_at},
 };
 
 use super::{
@@ -25,12 +25,11 @@ use super::{
     error::{Failure, SentFlag},
     script::ScriptCall,
     slot_queue::{
-        BatchOutcome, MAX_BATCH_WAIT, PendingCheck, SlotQueue, WhileAwaited, send_all,
-        send_outcomes,
+        BatchOutcome, BatchPlace, PendingCheck, SlotQueue, WhileAwaited, send_all, send_outcomes,
     },
     wire::{CheckReply, Operation, WireCheck},
 };
-use crate::sync::Mutex;
+use crate::{runtime::SchedulingDelay, sync::Mutex};
 
 /// A runner of the script that decides several checks of one slot in one call. It is cheap to
 /// clone.
@@ -39,6 +38,7 @@ pub(super) struct Batcher(Arc<BatcherShared>);
 
 struct BatcherShared {
     backend: Backend,
+    scheduling_delay: SchedulingDelay,
     is_batching: bool,
     /// The slots with calls in flight. A single server is one slot.
     queues: Mutex<HashMap<u16, SlotQueue>>,
@@ -53,11 +53,21 @@ enum Start<'a> {
 
 impl Batcher {
     pub(super) fn new(backend: Backend, is_batching: bool) -> Self {
-        Self(Arc::new(BatcherShared { backend, is_batching, queues: Mutex::default() }))
+        Self(Arc::new(BatcherShared {
+            backend,
+            scheduling_delay: SchedulingDelay::default(),
+            is_batching,
+            queues: Mutex::default(),
+        }))
     }
 
     pub(super) fn backend(&self) -> &Backend {
         &self.0.backend
+    }
+
+    /// Returns the scheduling delay that the timers of checks measure.
+    pub(super) fn scheduling_delay(&self) -> &SchedulingDelay {
+        &self.0.scheduling_delay
     }
 
     /// Runs the script for one check. A check to acquire may share its call with others.
@@ -97,60 +107,43 @@ impl Batcher {
         test_time: Option<u64>,
         sent_flag: &'a SentFlag,
     ) -> Start<'a> {
-        let now = Instant::now();
         let mut queues = self.lock();
         let queue = match queues.entry(slot) {
             Entry::Vacant(entry) => {
-                let queue = entry.insert(SlotQueue::default());
-                queue.calls_in_flight = 1;
-                queue.last_call = Some(now);
+                entry.insert(SlotQueue::new(Instant::now()));
                 return Start::Alone(self.call_in_flight(slot));
             }
             Entry::Occupied(entry) => entry.into_mut(),
         };
-        let (outcome, receiver) = oneshot::channel();
-        let id = queue.push(check, test_time, outcome);
-        if queue.fills_another_batch() || queue.is_overdue(now) {
-            queue.begin_batch(now);
-            drop(queues);
-            self.spawn_batch(slot);
-        }
-        Start::Queued(QueuedCheck { batcher: self, slot, id, sent_flag, outcome: Some(receiver) })
+        let (sender, outcome) = oneshot::channel();
+        let (id, place) = queue.push(check, test_time, sender);
+        drop(queues);
+        self.spawn_batch(slot, place);
+        Start::Queued(QueuedCheck { batcher: self, slot, id, sent_flag, outcome, has_ended: false })
     }
 
-    /// Sends a batch, because the call in flight takes too long. If one is about to be sent, another
-    /// one follows it as long as there are checks left.
-    fn flush(&self, slot: u16) {
-        let mut queues = self.lock();
-        let Some(queue) = queues.get_mut(&slot) else { return };
-        queue.needs_flush = true;
-        if queue.begin_flush() {
-            drop(queues);
-            self.spawn_batch(slot);
-        }
-    }
-
-    /// Sends a batch from a task of its own, because a check that is dropped must not end the
-    /// others. The task ends with the call, or when all of its checks were dropped.
+    /// Starts a batch if there is a place for one. It has a task of its own, because a check that is
+    /// dropped must not end the others. The task ends with the call, or when all of its checks were
+    /// dropped.
     ///
     /// The queues must not be locked here: a batch that cannot be spawned is dropped, and its drop
     /// locks them.
-    fn spawn_batch(&self, slot: u16) {
-        let call = BatchCall::new(self.call_in_flight(slot));
+    fn spawn_batch(&self, slot: u16, place: Option<BatchPlace>) {
+        let Some(place) = place else { return };
+        let batch =
+            Batch { batcher: self.clone(), slot, place, in_flight: None, has_checks: false };
         if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(call.run());
+            runtime.spawn(batch.run());
         }
     }
 
-    /// Takes the checks of the next batch from the queue of a slot.
+    /// Takes the checks of a batch that has its turn from the queue of a slot.
     fn take_batch(&self, slot: u16) -> Vec<PendingCheck> {
         let mut queues = self.lock();
         let Some(queue) = queues.get_mut(&slot) else { return Vec::new() };
-        let checks = queue.take_batch();
-        if queue.begin_flush() {
-            drop(queues);
-            self.spawn_batch(slot);
-        }
+        let (checks, place) = queue.take_batch();
+        drop(queues);
+        self.spawn_batch(slot, place);
         checks
     }
 
@@ -177,34 +170,28 @@ struct QueuedCheck<'a> {
     slot: u16,
     id: u64,
     sent_flag: &'a SentFlag,
-    /// `None` once the outcome is known.
-    outcome: Option<oneshot::Receiver<BatchOutcome>>,
+    outcome: oneshot::Receiver<BatchOutcome>,
+    has_ended: bool,
 }
 
 impl QueuedCheck<'_> {
     async fn outcome(mut self) -> BatchOutcome {
-        let Some(receiver) = &mut self.outcome else { return BatchOutcome::Undecided };
-        let outcome = match timeout(MAX_BATCH_WAIT, &mut *receiver).await {
-            Ok(outcome) => outcome,
-            Err(_) => {
-                self.batcher.flush(self.slot);
-                receiver.await
-            }
-        };
-        self.outcome = None;
+        let outcome = (&mut self.outcome).await;
+        self.has_ended = true;
         outcome.unwrap_or_else(|_| BatchOutcome::Decided(Err(Failure::Lost(task_ended()))))
     }
 }
 
 impl Drop for QueuedCheck<'_> {
     fn drop(&mut self) {
-        if self.outcome.is_some() && !self.batcher.remove(self.slot, self.id) {
+        if !self.has_ended && !self.batcher.remove(self.slot, self.id) {
             self.sent_flag.mark_sent();
         }
     }
 }
 
-/// A guard of a call in flight. When it is dropped, the checks that were queued meanwhile are sent.
+/// A guard of a call in flight. When the last one of a slot is dropped, the batch that waits has its
+/// turn. If each gave the turn, batches would stay small.
 struct CallInFlight {
     batcher: Batcher,
     slot: u16,
@@ -216,37 +203,36 @@ impl Drop for CallInFlight {
         let Entry::Occupied(mut entry) = queues.entry(self.slot) else { return };
         let queue = entry.get_mut();
         queue.calls_in_flight -= 1;
-        // Only the last call in flight sends the queue. If each did, batches would stay small.
-        if queue.calls_in_flight > 0 {
-            return;
-        }
-        if queue.checks.is_empty() {
+        if queue.calls_in_flight == 0 && !queue.give_turn() {
             entry.remove();
-        } else {
-            queue.begin_batch(Instant::now());
-            drop(queues);
-            self.batcher.spawn_batch(self.slot);
         }
     }
 }
 
-/// A batch that has not taken its checks from the queue yet.
-struct BatchCall {
-    in_flight: CallInFlight,
+/// A batch of the checks of one slot. It waits until no other call is in flight, until its checks fill a
+/// call, or until it has waited too long. The timer of that wait is the only one of its checks beside
+/// their deadlines.
+struct Batch {
+    batcher: Batcher,
+    slot: u16,
+    place: BatchPlace,
+    /// `None` until it is its turn.
+    in_flight: Option<CallInFlight>,
+    /// True if the batch has taken its checks, or is not needed.
     has_checks: bool,
 }
 
-impl BatchCall {
-    pub(super) fn new(in_flight: CallInFlight) -> Self {
-        Self { in_flight, has_checks: false }
-    }
-
-    /// Sends the batch, and sends each check its outcome.
+impl Batch {
+    /// Sends the batch when it is its turn, and sends each check its outcome.
     ///
     /// The checks stay in the queue until there is a connection. A check that times out in the
     /// queue is removed, and so is certainly not charged.
-    pub(super) async fn run(mut self) {
-        let (batcher, slot) = (self.in_flight.batcher.clone(), self.in_flight.slot);
+    async fn run(mut self) {
+        let turn = timeout_at(self.place.until, &mut self.place.turn).await;
+        if !self.begin(turn.ok().map(|turn| turn.is_ok())) {
+            return;
+        }
+        let (batcher, slot) = (self.batcher.clone(), self.slot);
         let ready = batcher.backend().ready(slot).await;
         let checks = self.take_checks();
         let Some(test_time) = checks.first().map(|first| first.test_time) else { return };
@@ -267,18 +253,35 @@ impl BatchCall {
         }
     }
 
+    /// Begins the call, unless the batch is not needed. `has_turn` is the result of the wait for the turn.
+    /// Without one, the batch takes its turn. Returns whether the call has begun.
+    fn begin(&mut self, has_turn: Option<bool>) -> bool {
+        let mut queues = self.batcher.lock();
+        let has_turn = has_turn.unwrap_or_else(|| match self.place.turn.try_recv() {
+            Ok(()) => true,
+            Err(TryRecvError::Empty) => {
+                queues.get_mut(&self.slot).is_some_and(SlotQueue::give_turn)
+            }
+            Err(TryRecvError::Closed) => false,
+        });
+        drop(queues);
+        self.in_flight = has_turn.then(|| self.batcher.call_in_flight(self.slot));
+        self.has_checks = !has_turn;
+        has_turn
+    }
+
     fn take_checks(&mut self) -> Vec<PendingCheck> {
         self.has_checks = true;
-        let mut checks = self.in_flight.batcher.take_batch(self.in_flight.slot);
+        let mut checks = self.batcher.take_batch(self.slot);
         checks.retain(|pending| !pending.outcome.is_closed());
         checks
     }
 }
 
-impl Drop for BatchCall {
+impl Drop for Batch {
     fn drop(&mut self) {
-        if !self.has_checks {
-            // The batch was not sent, because the runtime has ended or there is none.
+        // The batch was not sent, because the runtime has ended or there is none.
+        if !self.has_checks && (self.in_flight.is_some() || self.begin(None)) {
             let checks = self.take_checks().into_iter();
             let outcomes = checks.map(|pending| pending.outcome).collect();
             send_all(outcomes, || BatchOutcome::Decided(Err(Failure::Dropped)));

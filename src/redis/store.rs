@@ -21,7 +21,7 @@ use crate::{
     decision::Receipt,
     error::Error,
     policy::Charge,
-    runtime::{TimeLimit, runtime_with_timer},
+    runtime::{SchedulingDelay, TimeLimit, runtime_with_timer},
     store::{Answer, NodeId, Request, Status, Store},
 };
 
@@ -233,6 +233,10 @@ impl Store for RedisStore {
 
     fn has_debt_marks(&self) -> bool {
         true
+    }
+
+    fn scheduling_delay(&self) -> Option<SchedulingDelay> {
+        Some(self.0.batcher.scheduling_delay().clone())
     }
 
     fn node(&self, charge: &Charge<'_>) -> NodeId {

@@ -2,27 +2,19 @@
 
 use std::{pin::Pin, time::Duration};
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
-use super::scheduling_delay::SchedulingDelay;
 use crate::{
     decision::StoreReply,
     error::{Effect, Error, ErrorKind},
-    runtime::{TimeLimit, runtime_with_timer},
+    runtime::{SchedulingDelay, TIMER_RESOLUTION, TimeLimit, runtime_with_timer},
     store::{Answer, Request, Store},
     telemetry,
 };
 
-/// The longest delay between the time for which a timer is set and the time at which it fires.
-const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
-
-/// The time after which a call that has no reply yet measures the scheduling delay.
-const MEASURE_AFTER: Duration = Duration::from_millis(10);
-
 /// The time by which the store must answer a call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline {
-    measure_at: Instant,
     at: TimeLimit,
     limit: Duration,
 }
@@ -33,8 +25,7 @@ impl Deadline {
     pub(super) fn new(limit: Duration) -> Option<Self> {
         runtime_with_timer()?;
         let wait = limit.max(2 * TIMER_RESOLUTION) - TIMER_RESOLUTION;
-        let measure_at = Instant::now() + wait.min(MEASURE_AFTER);
-        Some(Self { measure_at, at: TimeLimit::after(wait), limit })
+        Some(Self { at: TimeLimit::after(wait), limit })
     }
 
     /// Returns the deadline of a call that starts now and waits as long as this one.
@@ -58,48 +49,38 @@ pub(super) fn send(store: &dyn Store, request: Request<'_>, deadline: Option<Dea
     store.call(request, deadline.map(|deadline| deadline.time().into_std()))
 }
 
-/// Waits for the answer until the deadline, and measures the scheduling delay if the answer takes
-/// long.
-///
-/// A store that [keeps the deadline](Answer::keeps_deadline) fails by itself, and its error says
-/// whether the request was sent. For other stores a timer ends the call, and the effect of the
-/// request is [unknown](Effect::Unknown).
+/// Waits for the answer until the deadline.
 pub(super) async fn wait(
-    mut answer: Answer,
+    answer: &mut Answer,
     deadline: Option<Deadline>,
     delay: &SchedulingDelay,
 ) -> Result<StoreReply, Error> {
-    let Some(Deadline { measure_at, at, limit }) = deadline else { return answer.await };
-    let quick = timeout_at(measure_at, &mut answer).await;
-    delay.record_timer(measure_at);
-    let reply = match quick {
-        Ok(reply) => return reply,
-        Err(_) if answer.keeps_deadline() => answer.await,
-        Err(_) => at
-            .wait(Pin::new(&mut answer))
-            .await
-            .unwrap_or_else(|_| Err(missed(limit).with_effect(Effect::Unknown))),
-    };
-    // Only a late process waits for longer than the deadline.
-    delay.record_timer(at.time() + TIMER_RESOLUTION);
+    let Some(Deadline { at, limit }) = deadline else { return answer.await };
+    let reply = wait_until(answer, at, limit, delay).await;
     if reply.is_err() && Instant::now() >= at.time() {
         telemetry::deadline_missed();
     }
     reply
 }
 
-/// Waits for the answer, and measures the scheduling delay if it takes long.
-pub(super) async fn measured(
-    mut answer: Answer,
-    delay: SchedulingDelay,
+/// Waits for the answer until a time that is about `limit` after the request, and measures the scheduling
+/// delay if the answer takes long.
+///
+/// A store that [keeps the deadline](Answer::keeps_deadline) fails by itself, and its error says
+/// whether the request was sent. It has the only timer of the call, and
+/// [measures](Store::scheduling_delay) with it. For other stores a timer here ends the call, and the
+/// effect of the request is [unknown](Effect::Unknown).
+pub(super) async fn wait_until(
+    answer: &mut Answer,
+    at: TimeLimit,
+    limit: Duration,
+    delay: &SchedulingDelay,
 ) -> Result<StoreReply, Error> {
-    let measure_at = Instant::now() + MEASURE_AFTER;
-    let quick = timeout_at(measure_at, &mut answer).await;
-    delay.record_timer(measure_at);
-    match quick {
-        Ok(reply) => reply,
-        Err(_) => answer.await,
+    if answer.keeps_deadline() {
+        return answer.await;
     }
+    let reply = at.wait_measured(Pin::new(answer), delay).await;
+    reply.unwrap_or_else(|_| Err(missed(limit).with_effect(Effect::Unknown)))
 }
 
 #[cold]

@@ -2,30 +2,25 @@
 //! [`Guarded::call`].
 //!
 //! Steps that do not wait are functions and no futures, so a request that is decided without the store
-//! needs no boxed future. A request that waits is one boxed future, which owns the charges and lends them
-//! to each step.
+//! needs no boxed future. A request that waits is kept once, by the caller or by the [call](StoreCall),
+//! and lent to each step.
 
-use std::{sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
 use super::{
-    breaker::{
-        Breakers, CallOutcome, NodePermit, Permits, Rejected, SharedBreaker,
-        prober::{self, Probed},
-    },
+    breaker::{Breakers, CallOutcome, NodePermit, Permits, Rejected, SharedBreaker, prober},
     deadline::{self, Deadline},
     deny_cache::{DenyCache, TrackedRequest},
     fallback::{Cause, Fallback, FoundKeys, REPLAY_INTERVAL, replay},
-    moving_average::MovingAverage,
-    scheduling_delay::SchedulingDelay,
 };
 use crate::{
     decision::{Source, StoreReply},
-    error::{Effect, Error, ErrorKind},
+    error::{Effect, Error},
     policy::Charge,
-    runtime::BackgroundTask,
-    store::{Answer, NodeId, OwnedRequest, Request, Store},
+    runtime::{BackgroundTask, MovingAverage, SchedulingDelay},
+    store::{Answer, KeptRequest, NodeId, Request, Store},
     telemetry,
 };
 
@@ -65,11 +60,27 @@ impl Guarded {
         origin: Origin,
         limit: Option<Duration>,
     ) -> Answer {
-        self.call_by(request, origin, || limit.and_then(Deadline::new))
+        match self.send(request, origin, || limit.and_then(Deadline::new)) {
+            Sent::Answered(reply) => Answer::ready(reply),
+            Sent::Pending(call) => {
+                let mut call = call.into_owned();
+                Answer::pending(async move { call.wait().await })
+            }
+        }
+    }
+
+    /// Passes a request of a caller that keeps it through all steps, and waits no longer than `limit`.
+    pub(super) async fn execute(
+        self: &Arc<Self>,
+        request: Request<'_>,
+        origin: Origin,
+        limit: Option<Duration>,
+    ) -> Result<StoreReply, Error> {
+        self.send(request, origin, || limit.and_then(Deadline::new)).reply().await
     }
 
     /// Passes a request through all steps, and waits no longer than until the `deadline`, which is asked
-    /// for in step 5:
+    /// for in step 5. The steps up to the call are taken here, the others when the call has ended:
     ///
     /// 1. The [fallback](Fallback) refunds the units that it has admitted, resets the keys that it
     ///    counts, and blocks keys in this process.
@@ -84,16 +95,17 @@ impl Guarded {
     ///    fallback is charged to it.
     ///
     /// Steps 2 to 4 allocate only for a new node, or for a request that depends on several nodes.
-    pub(super) fn call_by(
+    #[inline]
+    pub(super) fn send<'r>(
         self: &Arc<Self>,
-        request: Request<'_>,
+        request: Request<'r>,
         origin: Origin,
         deadline: impl FnOnce() -> Option<Deadline>,
-    ) -> Answer {
+    ) -> Sent<'r> {
         // 1.
         let found = match (request, &self.fallback) {
             (Request::Refund(receipt), Some(fallback)) if receipt.source() == Source::Fallback => {
-                return Answer::ready(Ok(fallback.refund(receipt)));
+                return Sent::Answered(Ok(fallback.refund(receipt)));
             }
             (Request::Reset(charges), Some(fallback)) => fallback.reset(charges),
             (Request::Block(..) | Request::Unblock(_), Some(fallback)) => {
@@ -104,43 +116,38 @@ impl Guarded {
         // 2 and 3.
         let tracked = match self.begin(request, origin) {
             Ok(tracked) => tracked,
-            Err(reply) => return found.add_to(Answer::ready(reply)),
+            Err(reply) => return Sent::Answered(found.add_to(reply)),
         };
         // 4.
         let start = Instant::now();
         let Ok(permits) = self.permits(request, start, origin) else {
             let reply = self.fall_back(request, Cause::Rejected, origin);
-            return found.add_to(Answer::ready(reply));
+            return Sent::Answered(found.add_to(reply));
         };
         // 5.
         let deadline = deadline();
-        let mut sending = Sending { guarded: self, request, unrecorded: Some((tracked, permits)) };
-        let answer = deadline::send(&*self.store, request, deadline).now();
-        let unrecorded = sending.unrecorded.take();
-        found.add_to(match answer {
-            Ok(reply) => {
-                let unrecorded = unrecorded.unwrap_or_default();
-                let time = Some(start.elapsed());
-                Answer::ready(self.finish(Some(request), unrecorded, (reply, time), origin))
-            }
-            Err(answer) => {
-                let guarded = Arc::clone(self);
-                let request = OwnedRequest::new(request);
-                let mut call = StoreCall { guarded, request, start, unrecorded };
-                Answer::pending(async move {
-                    let delay = &call.guarded.scheduling_delay;
-                    let reply = deadline::wait(answer, deadline, delay).await;
-                    // 6 and 7.
-                    call.finish(reply, origin)
-                })
-            }
-        })
+        let mut call = Unrecorded {
+            guarded: Arc::clone(self),
+            request: Some(KeptRequest::Lent(request)),
+            origin,
+            start,
+            found,
+            outcome_of: Some((tracked, permits)),
+        };
+        match deadline::send(&*self.store, request, deadline).now() {
+            // 6 and 7.
+            Ok(reply) => Sent::Answered(call.finish(reply, Some(start.elapsed()))),
+            Err(answer) => Sent::Pending(StoreCall { call, answer, deadline }),
+        }
     }
 
-    /// Returns the answer to the request of a caller if the breaker or the deny cache gives one, in step
+    /// Returns the reply to the request of a caller if the breaker or the deny cache gives one, in step
     /// 2 or 3.
-    pub(super) fn answer_without_store(&self, request: Request<'_>) -> Option<Answer> {
-        self.begin(request, Origin::Caller).err().map(Answer::ready)
+    pub(super) fn reply_without_store(
+        &self,
+        request: Request<'_>,
+    ) -> Option<Result<StoreReply, Error>> {
+        self.begin(request, Origin::Caller).err()
     }
 
     /// Returns whether a breaker rejects this request in step 2.
@@ -203,53 +210,6 @@ impl Guarded {
         })
     }
 
-    /// Ends a call with steps 6 and 7. The reply has the [time](Self::store_time) that the store took.
-    fn finish(
-        self: &Arc<Self>,
-        request: Option<Request<'_>>,
-        (tracked, permits): (TrackedRequest, Permits),
-        (reply, time): (Result<StoreReply, Error>, Option<Duration>),
-        origin: Origin,
-    ) -> Result<StoreReply, Error> {
-        // 6.
-        let failed_node = reply.as_ref().err().and_then(Error::node);
-        self.record(permits, |breaker| match failed_node {
-            Some(node) if breaker.node() != NodeId(node) => CallOutcome::Unknown,
-            _ => breaker.judge(&reply, time),
-        });
-        if let Some(cache) = &self.deny_cache {
-            cache.record(tracked, charges_of_check(request), &reply);
-        }
-        if let Err(error) = &reply
-            && error.is_unavailable()
-            && !self.is_protected
-        {
-            telemetry::store_failed(error);
-        }
-        // 7.
-        match (reply, request) {
-            (Ok(reply), _) => {
-                self.start_replay();
-                Ok(reply)
-            }
-            (Err(error), Some(request)) => self.fall_back(request, Cause::Failed(error), origin),
-            (Err(error), None) => Err(error),
-        }
-    }
-
-    /// Ends a call without a reply, in place of step 6.
-    fn abandon(
-        self: &Arc<Self>,
-        request: Option<Request<'_>>,
-        (tracked, permits): (TrackedRequest, Permits),
-        time: Option<Duration>,
-    ) {
-        self.record(permits, |breaker| breaker.judge_abandoned(time));
-        if let Some(cache) = &self.deny_cache {
-            cache.abandon(tracked, charges_of_check(request));
-        }
-    }
-
     /// Records the outcome of a call in the breaker of each node that it depended on.
     fn record(self: &Arc<Self>, permits: Permits, outcome: impl Fn(&SharedBreaker) -> CallOutcome) {
         let now = Instant::now();
@@ -264,14 +224,14 @@ impl Guarded {
     ///
     /// - The process was late meanwhile. Most of the time may have passed in its own run queue.
     /// - The store is [protected](Store::is_protected), so it measures itself.
-    fn store_time(&self, start: Instant) -> Option<Duration> {
+    pub(super) fn store_time(&self, start: Instant) -> Option<Duration> {
         (!self.is_protected && !self.scheduling_delay.was_late_since(start))
             .then(|| start.elapsed())
     }
 
     /// Starts to charge the backlog of the fallback to the store, if there is any.
     #[inline]
-    fn start_replay(self: &Arc<Self>) {
+    pub(super) fn start_replay(self: &Arc<Self>) {
         if let Some(fallback) = &self.fallback
             && !fallback.backlog().is_empty()
         {
@@ -299,96 +259,136 @@ impl Guarded {
     }
 }
 
-impl Probed for Guarded {
-    fn probe(&self, node: NodeId, deadline: Instant) -> Option<Answer> {
-        let store = &*self.store;
-        if self.breakers.as_ref().is_none_or(|breakers| breakers.remove_if_gone(store, node)) {
-            return None;
-        }
-        let Some(charge) = node.probe(|charge| store.node(charge)) else {
-            let error = Error::new(ErrorKind::Unavailable, "no key for the probe");
-            return Some(Answer::ready(Err(error)));
-        };
-        let answer = store.call(Request::Force(&[charge]), Some(deadline.into_std()));
-        Some(Answer::pending(deadline::measured(answer, self.scheduling_delay.clone())))
-    }
-
-    fn probe_time(&self, start: Instant) -> Option<Duration> {
-        self.store_time(start)
-    }
-
-    fn probe_timeout(&self) -> Option<Duration> {
-        self.deadline
-    }
-
-    fn on_recovery(self: &Arc<Self>) {
-        self.start_replay();
-    }
+/// A request that has gone through the steps up to the call.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is used at once, and a box would be an allocation more"
+)]
+pub(super) enum Sent<'r> {
+    Answered(Result<StoreReply, Error>),
+    Pending(StoreCall<'r>),
 }
 
-/// A guard of a call that is being sent. If the store panics, the permits are returned.
-struct Sending<'s> {
-    guarded: &'s Arc<Guarded>,
-    request: Request<'s>,
-    /// `None` when the store has returned.
-    unrecorded: Option<(TrackedRequest, Permits)>,
-}
-
-impl Drop for Sending<'_> {
-    fn drop(&mut self) {
-        if let Some(unrecorded) = self.unrecorded.take() {
-            self.guarded.abandon(Some(self.request), unrecorded, None);
+impl Sent<'_> {
+    /// Waits for the reply.
+    pub(super) async fn reply(self) -> Result<StoreReply, Error> {
+        match self {
+            Self::Answered(reply) => reply,
+            Self::Pending(mut call) => call.wait().await,
         }
     }
 }
 
-/// A call that waits for the store. If it is dropped before it ends, its caller has stopped
-/// waiting.
-struct StoreCall {
-    guarded: Arc<Guarded>,
-    request: Option<OwnedRequest>,
-    start: Instant,
-    /// The handles with which the deny cache and the breakers record the outcome. `None` once they
-    /// have.
-    unrecorded: Option<(TrackedRequest, Permits)>,
+/// A call that waits for the store. If it is dropped before it ends, its caller has stopped waiting.
+pub(super) struct StoreCall<'r> {
+    call: Unrecorded<'r>,
+    answer: Answer,
+    deadline: Option<Deadline>,
 }
 
-impl StoreCall {
-    fn finish(
-        &mut self,
-        reply: Result<StoreReply, Error>,
-        origin: Origin,
-    ) -> Result<StoreReply, Error> {
-        let time = self.guarded.store_time(self.start);
+impl StoreCall<'_> {
+    /// Copies the request, for a call that outlives its caller's.
+    pub(super) fn into_owned(self) -> StoreCall<'static> {
+        let Self { call, answer, deadline } = self;
+        StoreCall { call: call.into_owned(), answer, deadline }
+    }
+
+    /// Waits for the answer, and takes the last steps.
+    pub(super) async fn wait(&mut self) -> Result<StoreReply, Error> {
+        let Self { call, answer, deadline } = self;
+        let reply = deadline::wait(answer, *deadline, &call.guarded.scheduling_delay).await;
+        let time = call.guarded.store_time(call.start);
         // A call that was refused or not sent often takes no time. One that missed its deadline has
         // taken at least that long.
         let was_refused = reply.as_ref().is_err_and(|error| error.effect() == Effect::None);
         if let Some(time) = time
             && !was_refused
         {
-            self.guarded.store_times.record(time);
+            call.guarded.store_times.record(time);
             telemetry::store_answered(time);
         }
-        let unrecorded = self.unrecorded.take().unwrap_or_default();
-        let request = self.request.as_ref().map(OwnedRequest::lend);
-        self.guarded.finish(request, unrecorded, (reply, time), origin)
+        // 6 and 7.
+        call.finish(reply, time)
+    }
+
+    /// Returns the charges of a check, a peek or forced charges.
+    pub(super) fn charges(&self) -> &[Charge<'_>] {
+        self.call.charges()
     }
 }
 
-impl Drop for StoreCall {
-    fn drop(&mut self) {
-        if let Some(unrecorded) = self.unrecorded.take() {
-            let time = self.guarded.store_time(self.start);
-            let request = self.request.as_ref().map(OwnedRequest::lend);
-            self.guarded.abandon(request, unrecorded, time);
+/// A call whose outcome is not recorded yet. If it is dropped, the store has panicked or the caller has
+/// stopped waiting.
+struct Unrecorded<'r> {
+    guarded: Arc<Guarded>,
+    /// `None` for a request whose charges are not needed any more.
+    request: Option<KeptRequest<'r>>,
+    origin: Origin,
+    start: Instant,
+    found: FoundKeys,
+    /// The handles with which the deny cache and the breakers record the outcome. `None` once they
+    /// have.
+    outcome_of: Option<(TrackedRequest, Permits)>,
+}
+
+impl Unrecorded<'_> {
+    fn into_owned(mut self) -> Unrecorded<'static> {
+        Unrecorded {
+            guarded: Arc::clone(&self.guarded),
+            request: self.request.take().and_then(KeptRequest::into_owned),
+            origin: self.origin,
+            start: self.start,
+            found: mem::take(&mut self.found),
+            outcome_of: self.outcome_of.take(),
         }
     }
+
+    /// Takes steps 6 and 7. `time` is that which the store took, if it is known.
+    fn finish(
+        &mut self,
+        reply: Result<StoreReply, Error>,
+        time: Option<Duration>,
+    ) -> Result<StoreReply, Error> {
+        let guarded = &self.guarded;
+        // 6.
+        let (tracked, permits) = self.outcome_of.take().unwrap_or_default();
+        let failed_node = reply.as_ref().err().and_then(Error::node);
+        guarded.record(permits, |breaker| match failed_node {
+            Some(node) if breaker.node() != NodeId(node) => CallOutcome::Unknown,
+            _ => breaker.judge(&reply, time),
+        });
+        if let Some(cache) = &guarded.deny_cache {
+            cache.record(tracked, self.charges(), &reply);
+        }
+        // 7.
+        let error = match reply {
+            Ok(_) => {
+                guarded.start_replay();
+                return self.found.add_to(reply);
+            }
+            Err(error) => error,
+        };
+        if error.is_unavailable() && !guarded.is_protected {
+            telemetry::store_failed(&error);
+        }
+        self.found.add_to(match &self.request {
+            Some(request) => guarded.fall_back(request.lend(), Cause::Failed(error), self.origin),
+            None => Err(error),
+        })
+    }
+
+    fn charges(&self) -> &[Charge<'_>] {
+        self.request.as_ref().map_or(&[], |request| request.lend().slice())
+    }
 }
 
-/// Returns the charges of a check, and an empty slice for other requests.
-fn charges_of_check<'r>(request: Option<Request<'r>>) -> &'r [Charge<'r>] {
-    match request {
-        Some(Request::Acquire(charges)) => charges,
-        _ => &[],
+impl Drop for Unrecorded<'_> {
+    fn drop(&mut self) {
+        let Some((tracked, permits)) = self.outcome_of.take() else { return };
+        let time = self.guarded.store_time(self.start);
+        self.guarded.record(permits, |breaker| breaker.judge_abandoned(time));
+        if let Some(cache) = &self.guarded.deny_cache {
+            cache.abandon(tracked, self.charges());
+        }
     }
 }

@@ -6,8 +6,8 @@
 //!
 //! | guard | files |
 //! |---|---|
-//! | deadline | `deadline`, `scheduling_delay` |
-//! | circuit breaker | `breaker/` |
+//! | deadline | `deadline` |
+//! | circuit breaker | `breaker/`, `probe` |
 //! | deny cache | `deny_cache/` |
 //! | fallback | `fallback/` |
 //! | leases, above the guarded store | `leases/` |
@@ -20,9 +20,8 @@ mod fallback;
 mod fingerprint;
 mod guarded;
 mod leases;
-mod moving_average;
 mod pipeline;
-mod scheduling_delay;
+mod probe;
 
 pub use self::{breaker::BreakerConfig, config::Resilience};
 pub(crate) use self::{fallback::UNKNOWN_WAIT_MICROS, pipeline::Pipeline};

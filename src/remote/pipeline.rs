@@ -9,15 +9,13 @@ use super::{
     fallback::Fallback,
     guarded::{Guarded, Origin},
     leases::{self, Leases},
-    moving_average::MovingAverage,
-    scheduling_delay::SchedulingDelay,
 };
 use crate::{
     clock::micros,
     decision::OneReply,
     error::Error,
     policy::Charge,
-    runtime::BackgroundTask,
+    runtime::{BackgroundTask, MovingAverage},
     store::{Answer, Request, Status, Store},
 };
 
@@ -54,7 +52,6 @@ impl Pipeline {
             Fallback::new(memory, config.instances)
         });
         let guarded = Arc::new(Guarded {
-            store: Box::new(store),
             is_protected,
             deadline: config.deadline,
             breakers: config.breaker.map(Breakers::new),
@@ -62,7 +59,8 @@ impl Pipeline {
             fallback,
             replay: BackgroundTask::default(),
             store_times: MovingAverage::default(),
-            scheduling_delay: SchedulingDelay::new(),
+            scheduling_delay: store.scheduling_delay().unwrap_or_default(),
+            store: Box::new(store),
         });
         let leases =
             with_leases.then(|| Arc::new(Leases::new(&guarded, config.lease_clock, pause)));
@@ -70,7 +68,7 @@ impl Pipeline {
     }
 
     /// Executes a request. The leases pay the charges of leased quotas that they can, and the
-    /// [guarded store](Guarded::call_by) decides the others.
+    /// [guarded store](Guarded::send) decides the others.
     #[inline]
     pub(crate) fn call(&self, request: Request<'_>) -> Answer {
         self.call_by(request, self.guarded.deadline)
@@ -105,7 +103,7 @@ impl Pipeline {
         }
         let request = Request::Acquire(slice::from_ref(charge));
         match &self.guarded.fallback {
-            // This is step 2 of `Guarded::call_by`.
+            // This is step 2 of `Guarded::send`.
             Some(fallback)
                 if fallback.decides_alone(charge) && self.guarded.is_rejected(request) =>
             {

@@ -1,6 +1,8 @@
 //! The tokio runtime of the caller: waits with a limit, and work that runs at most once at a time.
 
 mod background_task;
+mod moving_average;
+mod scheduling_delay;
 #[cfg(feature = "redis")]
 mod single_flight;
 mod time_limit;
@@ -12,5 +14,8 @@ pub(crate) use self::{
 };
 pub(crate) use self::{
     background_task::{BackgroundTask, TaskRuntime},
-    time_limit::{Elapsed, TimeLimit, is_backlogged, runtime_with_timer, saturating_add},
+    moving_average::MovingAverage,
+    time_limit::{TIMER_RESOLUTION, TimeLimit, before, runtime_with_timer, saturating_add},
 };
+
+pub use self::scheduling_delay::SchedulingDelay;

@@ -17,9 +17,11 @@ use std::{
 
 use tokio::{
     runtime::{Handle, Id},
-    task::yield_now,
-    time::{self, Instant},
+    task::{unconstrained, yield_now},
+    time::{self, Instant, Sleep},
 };
+
+use super::{SchedulingDelay, scheduling_delay::is_backlogged};
 
 /// The number of times that a late process waits again at most. A request and its reply pass
 /// through the run queue that many times.
@@ -31,6 +33,12 @@ const LATE_FRACTION: u32 = 5;
 
 /// The shortest delay that makes the process late. A timer of tokio is up to 1 ms late.
 const MIN_LATE: Duration = Duration::from_millis(2);
+
+/// The longest delay between the time for which a timer is set and the time at which it fires.
+pub(crate) const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
+
+/// The time after which a wait that goes on measures the scheduling delay.
+const MEASURE_AFTER: Duration = Duration::from_millis(10);
 
 /// A time at which a wait ends, unless the process is late, and the length of the wait.
 #[derive(Debug, Clone, Copy)]
@@ -116,6 +124,37 @@ impl TimeLimit {
         }
     }
 
+    /// Waits for `future` like [`wait`](Self::wait), and measures the scheduling delay if it takes long.
+    ///
+    /// One timer serves for both: it is set for the measurement, and then for the end of the wait.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `future` is not ready at the end of the wait.
+    pub(crate) async fn wait_measured<F: Future>(
+        self,
+        mut future: Pin<&mut F>,
+        delay: &SchedulingDelay,
+    ) -> Result<F::Output, Elapsed> {
+        let start = Instant::now();
+        // A wait that begins after the end of an earlier one has no time in which to measure.
+        let measure_at = self.at.min(start + MEASURE_AFTER).max(start);
+        let mut timer = pin!(time::sleep_until(measure_at));
+        let quick = before(timer.as_mut(), future.as_mut()).await;
+        delay.record_timer(measure_at);
+        if let Some(output) = quick {
+            return Ok(output);
+        }
+        timer.as_mut().reset(self.at);
+        let output = match before(timer, future.as_mut()).await {
+            Some(output) => Ok(output),
+            None => Box::pin(self.wait_longer(future)).await,
+        };
+        // Only a late process waits for longer than until the end.
+        delay.record_timer(self.at + TIMER_RESOLUTION);
+        output
+    }
+
     async fn wait_longer<F: Future>(self, mut future: Pin<&mut F>) -> Result<F::Output, Elapsed> {
         let Self { mut at, period } = self;
         let late = (period / LATE_FRACTION).max(MIN_LATE);
@@ -137,6 +176,19 @@ impl TimeLimit {
         }
         Err(Elapsed)
     }
+}
+
+/// Waits for `future`. Returns `None` if the timer fires before it is ready.
+pub(crate) async fn before<F: Future>(
+    mut timer: Pin<&mut Sleep>,
+    mut future: Pin<&mut F>,
+) -> Option<F::Output> {
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        // The timer fires also in a task whose future uses up its budget.
+        Poll::Pending => pin!(unconstrained(timer.as_mut())).poll(cx).map(|()| None),
+    })
+    .await
 }
 
 /// Polls `future` while its task passes through the run queue of the runtime, lets the runtime poll its
@@ -170,12 +222,6 @@ async fn requeue() {
         Poll::Pending
     })
     .await;
-}
-
-/// Returns whether tasks are left in the global queue of the caller's runtime. Threads with tasks of
-/// their own rarely take one from there.
-pub(crate) fn is_backlogged() -> bool {
-    Handle::try_current().is_ok_and(|runtime| runtime.metrics().global_queue_depth() > 0)
 }
 
 #[cfg(test)]

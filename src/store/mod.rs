@@ -11,9 +11,9 @@ mod status;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod store;
 
+pub(crate) use self::store::KeptRequest;
 #[doc(hidden)]
 pub use self::store::NodeId;
-pub(crate) use self::store::OwnedRequest;
 #[cfg(feature = "redis")]
 pub(crate) use self::store::probe_charge;
 pub use self::{
@@ -22,3 +22,5 @@ pub use self::{
     store::{Request, Store},
 };
 pub use crate::decision::{ChargeReply, Source, StoreReply, Verdict};
+#[doc(hidden)]
+pub use crate::runtime::SchedulingDelay;

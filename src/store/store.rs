@@ -15,6 +15,7 @@ use crate::{
     policy::{Charge, Charges, Policy},
     quota::{Algorithm, Quota},
     random,
+    runtime::SchedulingDelay,
 };
 
 #[doc = include_str!("../../docs/links.md")]
@@ -87,6 +88,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     #[doc(hidden)]
     fn has_debt_marks(&self) -> bool {
         self.inner().is_some_and(Store::has_debt_marks)
+    }
+
+    /// Returns the scheduling delay of the process that the store measures, if it measures it: its answers
+    /// [keep the deadline](Answer::keeps_deadline), and no other timer is set for them.
+    #[doc(hidden)]
+    fn scheduling_delay(&self) -> Option<SchedulingDelay> {
+        self.inner().and_then(Store::scheduling_delay)
     }
 
     /// Returns the node that a charge depends on. Each node has a circuit breaker of its own. The
@@ -166,36 +174,47 @@ pub enum Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Returns the charges of the request, which for a refund are those of the receipt.
-    pub(crate) fn charges(self) -> impl Iterator<Item = &'a Charge<'a>> {
-        let (charges, lines): (&[Charge<'_>], &[_]) = match self {
+    /// Returns the charges of the request. Those of a refund are in its receipt.
+    pub(crate) fn slice(self) -> &'a [Charge<'a>] {
+        match self {
             Self::Acquire(charges)
             | Self::Peek(charges)
             | Self::Force(charges)
             | Self::Reset(charges)
             | Self::Block(charges, _)
-            | Self::Unblock(charges) => (charges, &[]),
-            Self::Refund(receipt) => (&[], receipt.lines()),
+            | Self::Unblock(charges) => charges,
+            Self::Refund(_) => &[],
+        }
+    }
+
+    /// Returns the charges of the request, which for a refund are those of the receipt.
+    pub(crate) fn charges(self) -> impl Iterator<Item = &'a Charge<'a>> {
+        let lines = match self {
+            Self::Refund(receipt) => receipt.lines(),
+            _ => &[],
         };
         let of_line = |line: &'a ReceiptLine| -> &'a Charge<'a> { line.charge() };
-        charges.iter().chain(lines.iter().map(of_line))
+        self.slice().iter().chain(lines.iter().map(of_line))
     }
 }
 
-/// An owned copy of a request whose answer is awaited. What acts on the answer borrows
-/// its charges.
-pub(crate) struct OwnedRequest {
-    charges: Charges<'static>,
-    request: Lend,
+/// A request whose answer is awaited: lent by a caller that keeps it, or a copy of its own.
+pub(crate) enum KeptRequest<'r> {
+    Lent(Request<'r>),
+    Owned(Charges<'static>, Lend),
 }
 
 type Lend = for<'r> fn(&'r [Charge<'r>]) -> Request<'r>;
 
-impl OwnedRequest {
-    /// Copies a request. Returns `None` for a refund, a reset or a block, whose charges are
+impl KeptRequest<'_> {
+    /// Copies a request that is lent. Returns `None` for a refund, a reset or a block, whose charges are
     /// not needed once it is sent.
-    pub(crate) fn new(request: Request<'_>) -> Option<Self> {
-        let (charges, request): (&[Charge<'_>], Lend) = match request {
+    pub(crate) fn into_owned(self) -> Option<KeptRequest<'static>> {
+        let request = match self {
+            Self::Owned(charges, lend) => return Some(KeptRequest::Owned(charges, lend)),
+            Self::Lent(request) => request,
+        };
+        let (charges, lend): (&[Charge<'_>], Lend) = match request {
             Request::Acquire(charges) => (charges, |charges| Request::Acquire(charges)),
             Request::Peek(charges) => (charges, |charges| Request::Peek(charges)),
             Request::Force(charges) => (charges, |charges| Request::Force(charges)),
@@ -203,11 +222,14 @@ impl OwnedRequest {
                 return None;
             }
         };
-        Some(Self { charges: Charges::copy(charges), request })
+        Some(KeptRequest::Owned(Charges::copy(charges), lend))
     }
 
     pub(crate) fn lend(&self) -> Request<'_> {
-        (self.request)(&self.charges)
+        match self {
+            Self::Lent(request) => *request,
+            Self::Owned(charges, lend) => lend(charges),
+        }
     }
 }
 

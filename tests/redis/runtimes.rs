@@ -143,6 +143,39 @@ fn a_store_survives_a_runtime_that_stands_still() {
     }
 }
 
+/// A check that stops waiting in the queue leaves the task of its batch in its runtime, where nothing polls
+/// it. The other checks do not depend on that task.
+#[test]
+fn checks_survive_a_batch_in_a_runtime_that_stands_still() {
+    let server = Server::start();
+    let (user, other) = (current_thread(), current_thread());
+    let store = user.block_on(RedisStore::connect(&server.url())).expect("a store");
+    let limiter = Limiter::with(store, Resilience::none());
+    let policy = policy("p", "10000/h");
+    // Sent, and then not polled: it is in flight for as long as it is kept.
+    let mut hangs = Box::pin(limiter.check(policy.charge("a", 1)));
+    user.block_on(async { assert!(futures_util::poll!(&mut hangs).is_pending()) });
+    let batch_of = |key: &'static str| {
+        let mut queued = Box::pin(limiter.check(policy.charge(key, 1)));
+        other.block_on(async { assert!(futures_util::poll!(&mut queued).is_pending()) });
+        queued
+    };
+    let check = |key: &'static str| {
+        user.block_on(async {
+            let check = limiter.check(policy.charge(key, 1));
+            tokio::time::timeout(Duration::from_millis(500), check).await
+        })
+    };
+    drop(batch_of("b"));
+    assert!(check("c").expect("it is sent").expect("an answer").is_allowed());
+    // Here the check still waits, so its batch does. After a while, others do not count on it.
+    let queued = batch_of("d");
+    thread::sleep(Duration::from_millis(25));
+    assert!(check("e").expect("it is sent").expect("an answer").is_allowed());
+    assert!(user.block_on(queued).expect("an answer").is_allowed());
+    assert!(user.block_on(hangs).expect("an answer").is_allowed());
+}
+
 /// Runtimes of one thread each, as some servers have them, take turns and share a store.
 #[test]
 fn threads_with_a_runtime_each_share_a_store() {

@@ -1,7 +1,6 @@
 //! The task that probes a node of the store while its breaker is open.
 
 use std::{
-    pin::Pin,
     sync::{Arc, Weak},
     thread,
     time::Duration,
@@ -10,27 +9,18 @@ use std::{
 use tokio::time::{Instant, sleep_until};
 
 use super::{CallOutcome, Permit, SharedBreaker, shared::NextStep};
-use crate::{
-    decision::StoreReply,
-    error::{Error, ErrorKind},
-    runtime::{Elapsed, TimeLimit, runtime_with_timer, saturating_add},
-    store::{Answer, NodeId},
-    telemetry,
-};
+use crate::{runtime::runtime_with_timer, store::Answer, telemetry};
 
 /// The part of a limiter that its prober uses. The prober holds only a weak handle to it, so it
 /// ends with the limiter.
 pub(in crate::remote) trait Probed: Send + Sync + 'static {
-    /// Sends a node a probe, which must be answered by `deadline`. Returns `None` if the node has
-    /// left the store.
-    fn probe(&self, node: NodeId, deadline: Instant) -> Option<Answer>;
+    /// Sends a probe to the node of a breaker. The answer is an error after the longest time that a
+    /// probe may take. Returns `None` if the node has left the store.
+    fn probe(&self, breaker: &SharedBreaker) -> Option<Answer>;
 
     /// Returns the time that the store has taken for a probe since `start`, or `None` if it cannot
     /// be measured.
     fn probe_time(&self, start: Instant) -> Option<Duration>;
-
-    /// Returns the longest time that a probe may take, or `None` for the breaker's own limit.
-    fn probe_timeout(&self) -> Option<Duration>;
 
     /// Handles the recovery of the store, after a probe has succeeded.
     fn on_recovery(self: &Arc<Self>);
@@ -50,20 +40,6 @@ pub(in crate::remote) fn start<P: Probed>(probed: &Arc<P>, breaker: &Arc<SharedB
             has_ended: false,
         };
         breaker.set_prober(runtime.spawn(prober.run()).abort_handle());
-    }
-}
-
-/// Reports the failure of a probe. Without it, an outage would have no cause in the log while the
-/// breaker is open.
-fn report(reply: &Result<Result<StoreReply, Error>, Elapsed>) {
-    match reply {
-        Ok(Ok(_)) => {}
-        Ok(Err(error)) if !error.is_unavailable() => {}
-        Ok(Err(error)) => telemetry::store_failed(error),
-        Err(_) => {
-            let message = "the store did not answer the probe by the deadline";
-            telemetry::store_failed(&Error::new(ErrorKind::Unavailable, message));
-        }
     }
 }
 
@@ -96,18 +72,21 @@ impl<P: Probed> Prober<P> {
     async fn probe(&mut self, start: Instant) -> Option<()> {
         let permit = SharedBreaker::probe_permit(start);
         self.probe = Some(permit);
-        let (deadline, mut answer) = self.send(start)?;
-        let reply = TimeLimit::at(deadline).wait(Pin::new(&mut answer)).await;
+        // The handle to the limiter is not kept while the answer is awaited.
+        let answer = self.probed.upgrade()?.probe(&self.breaker)?;
+        let reply = answer.await;
         let probed = self.probed.upgrade()?;
-        report(&reply);
-        let outcome = match &reply {
-            Ok(reply) => match self.breaker.judge(reply, probed.probe_time(start)) {
-                // A store that wraps another one may reject the policy of the probe. Calls then
-                // have to show whether the store works.
-                CallOutcome::Unknown => CallOutcome::Success,
-                outcome => outcome,
-            },
-            Err(_) => CallOutcome::Failure,
+        if let Err(error) = &reply
+            && error.is_unavailable()
+        {
+            // Without this event, an outage would have no cause in the log while the breaker is open.
+            telemetry::store_failed(error);
+        }
+        let outcome = match self.breaker.judge(&reply, probed.probe_time(start)) {
+            // A store that wraps another one may reject the policy of the probe. Calls then have to
+            // show whether the store works.
+            CallOutcome::Unknown => CallOutcome::Success,
+            outcome => outcome,
         };
         self.probe = None;
         self.breaker.record(permit, Instant::now(), outcome);
@@ -115,15 +94,6 @@ impl<P: Probed> Prober<P> {
             probed.on_recovery();
         }
         Some(())
-    }
-
-    /// Sends the probe. The handle to the limiter is not kept while the answer is awaited.
-    fn send(&self, start: Instant) -> Option<(Instant, Answer)> {
-        let probed = self.probed.upgrade()?;
-        // A slow probe counts as failed, so without a deadline it need not wait for longer.
-        let timeout = probed.probe_timeout().unwrap_or(self.breaker.slow());
-        let deadline = saturating_add(start, timeout);
-        Some((deadline, probed.probe(self.breaker.node(), deadline)?))
     }
 }
 

@@ -193,7 +193,7 @@ impl SharedBreaker {
     }
 
     /// Returns the duration from which on a call counts as slow.
-    pub(super) fn slow(&self) -> Duration {
+    pub(in crate::remote) fn slow(&self) -> Duration {
         self.slow
     }
 

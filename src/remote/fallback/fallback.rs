@@ -16,7 +16,7 @@ use crate::{
     error::{Effect, Error, ErrorKind},
     memory::{MemoryConfig, MemoryStore},
     policy::{Charge, OnFailure},
-    store::{Answer, MemoryStats, Request},
+    store::{MemoryStats, Request},
     telemetry,
 };
 
@@ -268,20 +268,14 @@ impl FoundKeys {
 
     /// Adds these keys to those that the store has found.
     #[inline]
-    pub(in crate::remote) fn add_to(self, answer: Answer) -> Answer {
-        if self.0.contains(&true) { self.add_found_to(answer) } else { answer }
-    }
-
-    fn add_found_to(self, answer: Answer) -> Answer {
-        match answer.now() {
-            Ok(reply) => Answer::ready(reply.map(|reply| self.add_to_reply(reply))),
-            Err(answer) => Answer::pending(async { answer.await.map(|it| self.add_to_reply(it)) }),
-        }
-    }
-
-    fn add_to_reply(self, mut reply: StoreReply) -> StoreReply {
-        for (charge_reply, is_found) in reply.charges.iter_mut().zip(self.0) {
-            charge_reply.units |= u64::from(is_found);
+    pub(in crate::remote) fn add_to(
+        &self,
+        mut reply: Result<StoreReply, Error>,
+    ) -> Result<StoreReply, Error> {
+        if let Ok(reply) = &mut reply {
+            for (charge_reply, is_found) in reply.charges.iter_mut().zip(&self.0) {
+                charge_reply.units |= u64::from(*is_found);
+            }
         }
         reply
     }

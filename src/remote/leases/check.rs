@@ -7,10 +7,10 @@
 //! 4. [Merge](Split::merge): the answer of the store and the paid charges are one reply. If the check is
 //!    denied, the units return to the stock.
 
-use std::{borrow::Cow, slice, sync::Arc, time::Duration};
+use std::{borrow::Cow, pin::pin, slice, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until};
 
 use super::{
     super::{
@@ -18,7 +18,7 @@ use super::{
         deadline::Deadline,
         fallback::Cause,
         fingerprint::Fingerprint,
-        guarded::{Guarded, Origin},
+        guarded::{Guarded, Origin, Sent},
     },
     leases::Leases,
     stocks::{Attempt, Payment, Stocks},
@@ -29,7 +29,7 @@ use crate::{
     decision::{ChargeReply, OneReply, Source, StoreReply, Verdict},
     error::{Error, ErrorKind},
     policy::{Charge, Charges},
-    runtime::runtime_with_timer,
+    runtime::{before, runtime_with_timer},
     store::{Answer, Request},
     telemetry,
 };
@@ -105,8 +105,17 @@ fn acquire_rest(
     limit: Option<Duration>,
 ) -> Answer {
     let deadline = || limit.and_then(Deadline::new);
-    match send(leases, charges, split, deadline, true) {
-        Ok(answer) => answer,
+    let rest = split.rest(charges);
+    let sent = send(leases, charges, &split, &rest, deadline, true);
+    let asked_at = leases.stocks.now();
+    match sent {
+        Ok(Sent::Answered(reply)) => Answer::ready(split.merge(&leases.stocks, reply, asked_at)),
+        Ok(Sent::Pending(call)) => {
+            let (mut call, stocks) = (call.into_owned(), Arc::clone(&leases.stocks));
+            // If the future is dropped, the paid charges stay paid, because the store may have charged
+            // the rest.
+            Answer::pending(async move { split.merge(&stocks, call.wait().await, asked_at) })
+        }
         Err(renewals) => {
             let (leases, deadline) = (Arc::clone(leases), deadline());
             let charges = Charges::copy(charges);
@@ -140,8 +149,12 @@ async fn acquire_after(
         if let Some(reply) = split.reply_if_paid() {
             return Ok(reply);
         }
-        match send(&leases, &charges, split, || deadline, may_wait_again) {
-            Ok(answer) => return answer.await,
+        let rest = split.rest(&charges);
+        match send(&leases, &charges, &split, &rest, || deadline, may_wait_again) {
+            Ok(sent) => {
+                let asked_at = leases.stocks.now();
+                return split.merge(&leases.stocks, sent.reply().await, asked_at);
+            }
             Err(more) => renewals = more,
         }
         // The first renewal of a key that has just become busy is too small for all that wait for it, but
@@ -172,7 +185,8 @@ async fn wait(guarded: &Guarded, mut renewals: Renewals, deadline: Option<Deadli
             let _ = renewal.wait_for(|is_sent| *is_sent).await;
         }
     };
-    if timeout_at(half, sent).await.is_err() {
+    let mut timer = pin!(sleep_until(half));
+    if before(timer.as_mut(), pin!(sent)).await.is_none() {
         return Waited::Late;
     }
     let ended = async {
@@ -184,7 +198,8 @@ async fn wait(guarded: &Guarded, mut renewals: Renewals, deadline: Option<Deadli
         ended.await;
         return Waited::Ended;
     };
-    if timeout_at(deadline.time(), ended).await.is_ok() {
+    timer.as_mut().reset(deadline.time());
+    if before(timer, pin!(ended)).await.is_some() {
         return Waited::Ended;
     }
     guarded.scheduling_delay.record_timer(deadline.time());
@@ -197,20 +212,20 @@ async fn wait(guarded: &Guarded, mut renewals: Renewals, deadline: Option<Deadli
 ///
 /// Returns the renewals for which the check has to wait before, if it `may_wait`. The units that it has
 /// taken return to their stocks, because other checks may use them meanwhile.
-fn send(
+fn send<'r>(
     leases: &Arc<Leases>,
     charges: &[Charge<'_>],
-    split: Split,
+    split: &Split,
+    rest: &'r [Charge<'r>],
     deadline: impl FnOnce() -> Option<Deadline>,
     may_wait: bool,
-) -> Result<Answer, Renewals> {
-    let rest = split.rest(charges);
-    let request = Request::Acquire(&rest);
+) -> Result<Sent<'r>, Renewals> {
+    let request = Request::Acquire(rest);
     // There is no wait outside of a runtime with timers, because it needs one.
     if may_wait && runtime_with_timer().is_some() {
         // The deny cache answers without a wait, and so does the fallback while the breaker is open.
-        if let Some(answer) = leases.guarded.answer_without_store(request) {
-            return Ok(split.merge(leases, answer));
+        if let Some(reply) = leases.guarded.reply_without_store(request) {
+            return Ok(Sent::Answered(reply));
         }
         let renewals = split.renewals(leases, charges);
         if !renewals.is_empty() {
@@ -218,8 +233,7 @@ fn send(
             return Err(renewals);
         }
     }
-    let answer = leases.guarded.call_by(request, Origin::Caller, deadline);
-    Ok(split.merge(leases, answer))
+    Ok(leases.guarded.send(request, Origin::Caller, deadline))
 }
 
 impl SplitLine {
@@ -283,24 +297,8 @@ impl Split {
         }
     }
 
-    /// Merges the answer to the rest with the charges that are paid. If the future is dropped, they
-    /// stay paid, because the store may have charged the rest.
-    fn merge(self, leases: &Leases, answer: Answer) -> Answer {
-        let is_cold = |line: &SplitLine| matches!(line, SplitLine::Rest { busy: None, .. });
-        if self.0.iter().all(is_cold) {
-            return answer;
-        }
-        let asked_at = leases.stocks.now();
-        match answer.now() {
-            Ok(reply) => Answer::ready(self.merge_reply(&leases.stocks, reply, asked_at)),
-            Err(answer) => {
-                let stocks = Arc::clone(&leases.stocks);
-                Answer::pending(async move { self.merge_reply(&stocks, answer.await, asked_at) })
-            }
-        }
-    }
-
-    fn merge_reply(
+    /// Merges the reply to the rest with the charges that are paid.
+    fn merge(
         self,
         stocks: &Stocks,
         reply: Result<StoreReply, Error>,

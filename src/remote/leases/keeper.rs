@@ -113,7 +113,7 @@ impl Keeper {
         let mut result = Ok(());
         for receipt in self.take_receipts() {
             let request = Request::Refund(&receipt);
-            match self.guarded.call(request, Origin::Task, self.guarded.deadline).await {
+            match self.guarded.execute(request, Origin::Task, self.guarded.deadline).await {
                 Ok(reply) => {
                     telemetry::leases_refunded(reply.charges.iter().map(|it| it.units).sum());
                 }

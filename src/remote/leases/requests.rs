@@ -2,11 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{super::guarded::Origin, check, leases::Leases};
+use super::{
+    super::{
+        deadline::Deadline,
+        guarded::{Origin, Sent, StoreCall},
+    },
+    check,
+    leases::Leases,
+    stocks::Stocks,
+};
 use crate::{
     decision::{ChargeReply, Receipt, ReceiptLine, Source, StoreReply},
     error::{Effect, Error},
-    policy::{Charge, Charges},
+    policy::Charge,
     store::{Answer, Request},
 };
 
@@ -37,16 +45,17 @@ pub(in crate::remote) fn call(
 /// Adds the units in stock to the remaining units in the reply of the store.
 fn peek(leases: &Arc<Leases>, charges: &[Charge<'_>], limit: Option<Duration>) -> Answer {
     let before = leases.stocks.units(charges);
-    match leases.guarded.call(Request::Peek(charges), Origin::Caller, limit).now() {
-        Ok(reply) => Answer::ready(reply.map(|mut reply| {
+    let deadline = || limit.and_then(Deadline::new);
+    match leases.guarded.send(Request::Peek(charges), Origin::Caller, deadline) {
+        Sent::Answered(reply) => Answer::ready(reply.map(|mut reply| {
             leases.stocks.add_stock(charges, &before, &mut reply);
             reply
         })),
-        Err(answer) => {
-            let (leases, charges) = (Arc::clone(leases), Charges::copy(charges));
+        Sent::Pending(call) => {
+            let (mut call, stocks) = (call.into_owned(), Arc::clone(&leases.stocks));
             Answer::pending(async move {
-                let mut reply = answer.await?;
-                leases.stocks.add_stock(&charges, &before, &mut reply);
+                let mut reply = call.wait().await?;
+                stocks.add_stock(call.charges(), &before, &mut reply);
                 Ok(reply)
             })
         }
@@ -56,17 +65,19 @@ fn peek(leases: &Arc<Leases>, charges: &[Charge<'_>], limit: Option<Duration>) -
 /// Refunds units in stock for a charge beyond the limit, such as that of a penalty, so that the stock does
 /// not hide it. The stock of a key that has free units stays.
 fn force(leases: &Arc<Leases>, charges: &[Charge<'_>], limit: Option<Duration>) -> Answer {
-    match leases.guarded.call(Request::Force(charges), Origin::Caller, limit).now() {
-        Ok(reply) => {
-            end_force(leases, charges, &reply);
+    let deadline = || limit.and_then(Deadline::new);
+    match leases.guarded.send(Request::Force(charges), Origin::Caller, deadline) {
+        Sent::Answered(reply) => {
+            end_force(&leases.stocks, charges, &reply);
             Answer::ready(reply)
         }
-        Err(answer) => {
-            let call =
-                ForceCall { leases: Arc::clone(leases), charges: Some(Charges::copy(charges)) };
+        Sent::Pending(call) => {
+            let stocks = Arc::clone(&leases.stocks);
+            let mut force = ForceCall { stocks, call: call.into_owned(), has_ended: false };
             Answer::pending(async move {
-                let reply = answer.await;
-                call.end(&reply);
+                let reply = force.call.wait().await;
+                force.has_ended = true;
+                end_force(&force.stocks, force.call.charges(), &reply);
                 reply
             })
         }
@@ -75,32 +86,24 @@ fn force(leases: &Arc<Leases>, charges: &[Charge<'_>], limit: Option<Duration>) 
 
 /// A call with forced charges. If it is dropped, the store may have made them.
 struct ForceCall {
-    leases: Arc<Leases>,
-    /// `None` once the call has ended.
-    charges: Option<Charges<'static>>,
-}
-
-impl ForceCall {
-    fn end(mut self, reply: &Result<StoreReply, Error>) {
-        if let Some(charges) = self.charges.take() {
-            end_force(&self.leases, &charges, reply);
-        }
-    }
+    stocks: Arc<Stocks>,
+    call: StoreCall<'static>,
+    has_ended: bool,
 }
 
 impl Drop for ForceCall {
     fn drop(&mut self) {
-        if let Some(charges) = &self.charges {
-            self.leases.stocks.pay_unanswered(charges);
+        if !self.has_ended {
+            self.stocks.pay_unanswered(self.call.charges());
         }
     }
 }
 
-fn end_force(leases: &Leases, charges: &[Charge<'_>], reply: &Result<StoreReply, Error>) {
+fn end_force(stocks: &Stocks, charges: &[Charge<'_>], reply: &Result<StoreReply, Error>) {
     match reply {
-        Ok(reply) => leases.stocks.pay_forced(charges, reply),
+        Ok(reply) => stocks.pay_forced(charges, reply),
         Err(error) if error.effect() == Effect::None => {}
-        Err(_) => leases.stocks.pay_unanswered(charges),
+        Err(_) => stocks.pay_unanswered(charges),
     }
 }
 

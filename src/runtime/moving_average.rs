@@ -7,7 +7,7 @@ use std::{
 
 /// An exponential moving average. If two threads record at the same time, one sample may be lost.
 #[derive(Debug, Default)]
-pub(super) struct MovingAverage {
+pub(crate) struct MovingAverage {
     /// In nanoseconds; 0 if nothing has been recorded.
     average: AtomicU64,
 }
@@ -17,7 +17,7 @@ const SMOOTHING: u64 = 8;
 
 impl MovingAverage {
     /// Adds a sample to the average.
-    pub(super) fn record(&self, sample: Duration) {
+    pub(crate) fn record(&self, sample: Duration) {
         let sample = u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX).max(1);
         let average = match self.average.load(Ordering::Relaxed) {
             0 => sample,
@@ -27,13 +27,13 @@ impl MovingAverage {
     }
 
     /// Returns the average, if anything has been recorded.
-    pub(super) fn get(&self) -> Option<Duration> {
+    pub(crate) fn get(&self) -> Option<Duration> {
         self.nanos().map(Duration::from_nanos)
     }
 
     /// Returns the average in microseconds, rounded down, if anything has been recorded.
     #[inline]
-    pub(super) fn micros(&self) -> Option<u64> {
+    pub(crate) fn micros(&self) -> Option<u64> {
         self.nanos().map(|nanos| nanos / 1000)
     }
 

@@ -8,10 +8,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::{runtime::Handle, time::Instant};
 
 use super::moving_average::MovingAverage;
-use crate::{clock::micros, runtime::is_backlogged, telemetry};
+use crate::{clock::micros, telemetry};
 
 /// The scheduling delay at which the process is late, so that the response time of the store cannot be
 /// measured. A request and its reply pass through the run queue up to eight times. With shorter delays,
@@ -20,7 +20,7 @@ const MAX_PUNCTUAL_DELAY: Duration = Duration::from_millis(4);
 
 /// The scheduling delay of the process: the time by which the timers of calls to the store are late.
 #[derive(Debug, Clone)]
-pub(super) struct SchedulingDelay(Arc<Measured>);
+pub struct SchedulingDelay(Arc<Measured>);
 
 #[derive(Debug)]
 struct Measured {
@@ -30,22 +30,24 @@ struct Measured {
     last_late: AtomicU64,
 }
 
-impl SchedulingDelay {
-    pub(super) fn new() -> Self {
+impl Default for SchedulingDelay {
+    fn default() -> Self {
         Self(Arc::new(Measured {
             average: MovingAverage::default(),
             origin: Instant::now(),
             last_late: AtomicU64::new(0),
         }))
     }
+}
 
+impl SchedulingDelay {
     /// Returns the moving average, if the delay has been measured.
-    pub(super) fn average(&self) -> Option<Duration> {
+    pub(crate) fn average(&self) -> Option<Duration> {
         self.0.average.get()
     }
 
     /// Records that a task goes on whose timer was set for `due`. Before that time nothing is recorded.
-    pub(super) fn record_timer(&self, due: Instant) {
+    pub(crate) fn record_timer(&self, due: Instant) {
         let now = Instant::now();
         let Some(delay) = now.checked_duration_since(due) else { return };
         self.0.average.record(delay);
@@ -56,7 +58,7 @@ impl SchedulingDelay {
     }
 
     /// Returns whether the process was late at some time since `start`.
-    pub(super) fn was_late_since(&self, start: Instant) -> bool {
+    pub(crate) fn was_late_since(&self, start: Instant) -> bool {
         let last_late = self.0.last_late.load(Ordering::Relaxed);
         last_late != 0 && last_late >= self.0.micros(start)
     }
@@ -66,6 +68,12 @@ impl Measured {
     fn micros(&self, time: Instant) -> u64 {
         micros(time.saturating_duration_since(self.origin)).max(1)
     }
+}
+
+/// Returns whether tasks are left in the global queue of the caller's runtime. Threads with tasks of
+/// their own rarely take one from there.
+pub(super) fn is_backlogged() -> bool {
+    Handle::try_current().is_ok_and(|runtime| runtime.metrics().global_queue_depth() > 0)
 }
 
 #[cfg(test)]
@@ -78,7 +86,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_punctual_process_is_not_late() {
-        let delay = SchedulingDelay::new();
+        let delay = SchedulingDelay::default();
         let start = Instant::now();
         assert_eq!(delay.average(), None);
         delay.record_timer(start + MILLI);
@@ -91,7 +99,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_call_knows_the_delays_since_it_began() {
-        let delay = SchedulingDelay::new();
+        let delay = SchedulingDelay::default();
         let start = Instant::now();
         advance(50 * MILLI).await;
         delay.record_timer(start + 10 * MILLI);

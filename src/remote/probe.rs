@@ -1,0 +1,45 @@
+//! The probes of the guarded store, which a [prober](super::breaker::prober) sends while a breaker is open.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{
+    breaker::{SharedBreaker, prober::Probed},
+    deadline,
+    guarded::Guarded,
+};
+use crate::{
+    error::{Error, ErrorKind},
+    runtime::TimeLimit,
+    store::{Answer, Request},
+};
+
+impl Probed for Guarded {
+    fn probe(&self, breaker: &SharedBreaker) -> Option<Answer> {
+        let (store, node) = (&*self.store, breaker.node());
+        if self.breakers.as_ref().is_none_or(|breakers| breakers.remove_if_gone(store, node)) {
+            return None;
+        }
+        let Some(charge) = node.probe(|charge| store.node(charge)) else {
+            let error = Error::new(ErrorKind::Unavailable, "no key for the probe");
+            return Some(Answer::ready(Err(error)));
+        };
+        // A slow probe counts as failed, so without a deadline it need not wait for longer.
+        let limit = self.deadline.unwrap_or(breaker.slow());
+        let at = TimeLimit::after(limit);
+        let mut answer = store.call(Request::Force(&[charge]), Some(at.time().into_std()));
+        let delay = self.scheduling_delay.clone();
+        Some(Answer::pending(
+            async move { deadline::wait_until(&mut answer, at, limit, &delay).await },
+        ))
+    }
+
+    fn probe_time(&self, start: Instant) -> Option<Duration> {
+        self.store_time(start)
+    }
+
+    fn on_recovery(self: &Arc<Self>) {
+        self.start_replay();
+    }
+}
