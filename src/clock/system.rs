@@ -102,8 +102,8 @@ thread_local! {
 }
 
 /// The time in nanoseconds after which a thread reads the operating system's clock again. If the rate
-/// of the counter is wrong by one percent, the error is at most one microsecond.
-const RESYNC_INTERVAL_NANOS: u64 = 100_000;
+/// of the counter is wrong by one part in a thousand, the error is at most one microsecond.
+const RESYNC_INTERVAL_NANOS: u64 = 1_000_000;
 
 /// The longest time in nanoseconds that a reading of the operating system's clock may take. After a
 /// longer one, in which the thread was probably interrupted, the anchor is not renewed.

@@ -179,7 +179,7 @@ impl<'a> Outcomes<'a> {
 
     /// Returns the outcomes of a check that was decided before.
     #[inline]
-    pub(super) fn of_decided(
+    pub(crate) fn of_decided(
         charges: &'a [Charge<'a>],
         replies: &'a [ChargeReply],
         is_admitted: bool,
@@ -218,7 +218,8 @@ impl<'a> Outcomes<'a> {
     }
 
     /// Returns the position of the outcome with the fewest units left.
-    pub(super) fn tightest(self) -> Option<u8> {
+    #[inline]
+    pub(crate) fn tightest(self) -> Option<u8> {
         self.first_of_max(|outcome| u64::MAX - outcome.standing().remaining)
     }
 

@@ -7,10 +7,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use super::{
-    permit::guard_answer,
-    state::{Begun, LimiterState},
-};
+use super::{permit::guard_answer, state::LimiterState};
 use crate::{
     decision::Decision,
     error::{Effect, Error, ErrorKind},
@@ -92,10 +89,8 @@ impl<'p> Check<'_, 'p> {
         if let Progress::New = progress {
             *progress = Progress::Done;
             match limiter.begin(charges)? {
-                Begun::Decided(reply) => {
-                    return Poll::Ready(Ok(limiter.decide_one(charges, reply)));
-                }
-                Begun::Asks(asked) => match asked.now() {
+                Ok(reply) => return Poll::Ready(Ok(limiter.decide_one(charges, reply))),
+                Err(asked) => match asked.now() {
                     Ok(reply) => return Poll::Ready(limiter.decide(charges, reply?)),
                     Err(asked) => {
                         *progress = Progress::Pending;
@@ -128,8 +123,8 @@ pub(super) fn check_now<'p>(
         return limiter.check_in_memory(store, &mut charges);
     }
     match limiter.begin(&charges)? {
-        Begun::Decided(reply) => Ok(limiter.decide_one(&mut charges, reply)),
-        Begun::Asks(answer) => {
+        Ok(reply) => Ok(limiter.decide_one(&mut charges, reply)),
+        Err(answer) => {
             let reply = answer.now().map_err(|_| {
                 let message = "the store says that it is embedded, but its answer is not ready";
                 Error::new(ErrorKind::Protocol, message).with_effect(Effect::Unknown)

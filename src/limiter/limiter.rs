@@ -486,6 +486,7 @@ impl Limiter {
     }
 
     /// Starts a check, for callers that use an answer that is ready at once without a future.
+    #[inline(never)]
     pub(crate) fn begin(&self, charges: &Charges<'_>) -> Result<Begun, Error> {
         self.0.begin(charges)
     }

@@ -21,4 +21,4 @@ pub use self::{
     limiter::Limiter,
     reservation::{Reservation, Reserve},
 };
-pub(crate) use self::{permit::Permit, queue::require_timer, state::Begun};
+pub(crate) use self::{permit::Permit, queue::require_timer};

@@ -42,24 +42,21 @@ impl LimiterState {
     /// # Errors
     ///
     /// Returns an error if the charges are not valid.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn begin(&self, charges: &Charges<'_>) -> Result<Begun, Error> {
         if let [charge] = &**charges {
             match &self.store {
                 LimiterStore::Memory(store) => {
-                    return Ok(Begun::Decided(store.acquire_one(charge)));
+                    return Ok(Ok(store.acquire_one(charge)));
                 }
                 LimiterStore::Embedded(_) => {}
                 LimiterStore::Remote(pipeline) => {
-                    return Ok(match pipeline.acquire_one(charge) {
-                        Ok(reply) => Begun::Decided(reply),
-                        Err(answer) => Begun::Asks(answer),
-                    });
+                    return Ok(pipeline.acquire_one(charge));
                 }
             }
         }
         charges.validate()?;
-        Ok(Begun::Asks(self.acquire(charges)))
+        Ok(Err(self.acquire(charges)))
     }
 
     /// Returns the memory store, if the limiter has one.
@@ -172,14 +169,9 @@ impl LimiterState {
     }
 }
 
-/// The start of a check.
-pub(crate) enum Begun {
-    /// This process has decided the only charge: its memory, its leases, or its fallback while the breaker
-    /// is open.
-    Decided(OneReply),
-    /// The store decides.
-    Asks(Answer),
-}
+/// The start of a check: the reply if this process has decided the only charge (its memory, its leases, or
+/// its fallback while the breaker is open), or else the answer of the store.
+pub(crate) type Begun = Result<OneReply, Answer>;
 
 /// The store of a limiter.
 ///

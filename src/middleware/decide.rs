@@ -3,6 +3,7 @@
 use std::{
     mem,
     pin::Pin,
+    slice,
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
@@ -17,9 +18,9 @@ use super::{
     respond::DenialFormat,
 };
 use crate::{
-    decision::{Decision, Denied, OneReply, StoreReply, Verdict},
+    decision::{Decision, Denied, OneReply, Outcomes, StoreReply, Verdict},
     error::Error,
-    limiter::{Begun, Limiter, Permit},
+    limiter::{Limiter, Permit},
     outcome::{self, DenialBody, ResponseHooks, Settlement},
     policy::{Charges, FailurePolicy},
     rule::{ApplicableRules, PendingLookups, RequestFn, Rule, Rules, route},
@@ -73,6 +74,14 @@ pub(super) enum ResponseChange {
     /// Makes the change, and holds units in flight until the body of the response has ended. It is boxed
     /// because few requests have such units.
     Hold(Box<(Permit, Self)>),
+}
+
+impl ResponseChange {
+    /// Creates the change that adds `headers`.
+    #[inline]
+    fn of(headers: ResponseHeaders) -> Self {
+        if headers.is_empty() { Self::None } else { Self::Add(headers, None) }
+    }
 }
 
 /// A decision that is not ready at once.
@@ -156,7 +165,7 @@ impl Decider {
         if let Err(error) = self.rules.require_rows(rules, parts) {
             return FirstStep::Decided(self.fail(FailurePolicy::DENY, &error, parts));
         }
-        let Ok((mut charges, hooks)) = outcome::charges(self.rules.select(rules), parts) else {
+        let Ok((charges, hooks)) = outcome::charges(self.rules.select(rules), parts) else {
             return FirstStep::Decided(Admission::Rejected(self.denial_format.no_peer(parts)));
         };
         if charges.is_empty() {
@@ -167,33 +176,52 @@ impl Decider {
             return FirstStep::Pending(self.delay(charges.into_owned(), hooks));
         }
         match self.limiter.begin(&charges) {
-            // One charge is the common case: its reply is moved once, into the decision, or nowhere if
-            // nothing reports an admission (`benches/layer.rs`).
-            Ok(Begun::Decided(OneReply { reply, .. }))
+            // One charge is the common case. If nothing but the headers depends on its admission, no
+            // decision is made of its reply, which would be moved into it (`benches/layer.rs`).
+            Ok(Ok(OneReply { reply, time, .. }))
                 if (reply.verdict == Verdict::Passed || !charges[0].is_live())
                     && hooks.is_empty()
                     && !charges[0].quota().is_concurrent()
                     && !self.reports_admissions() =>
             {
-                FirstStep::Decided(Admission::Admitted(ResponseChange::None))
+                let outcomes = Outcomes::of_decided(&charges, slice::from_ref(&reply), true);
+                let headers = self.headers.for_admitted(outcomes, time);
+                FirstStep::Decided(Admission::Admitted(ResponseChange::of(headers)))
             }
-            Ok(Begun::Decided(reply)) => {
-                let decision = Decision::of_one(&mut charges, reply);
-                FirstStep::Decided(self.admit(&decision, hooks, parts))
-            }
-            Ok(Begun::Asks(answer)) => match answer.now() {
+            Ok(Ok(reply)) => FirstStep::Decided(self.admit_one(charges, hooks, reply, parts)),
+            Ok(Err(answer)) => match answer.now() {
                 Ok(reply) => FirstStep::Decided(self.judge(charges, hooks, reply, parts)),
-                Err(answer) => {
-                    let answer = self.limiter.guard(&charges, answer);
-                    let charges = charges.into_owned();
-                    FirstStep::Pending(PendingDecision::Checking { answer, charges, hooks })
-                }
+                Err(answer) => FirstStep::Pending(self.await_store(answer, charges, hooks)),
             },
             Err(error) => FirstStep::Decided(self.fail(charges.failure_policy(), &error, parts)),
         }
     }
 
+    /// Decides a request with one charge.
+    #[inline(never)]
+    fn admit_one(
+        &self,
+        mut charges: Charges<'_>,
+        hooks: ResponseHooks,
+        reply: OneReply,
+        parts: &mut Parts,
+    ) -> Admission {
+        self.admit(&Decision::of_one(&mut charges, reply), hooks, parts)
+    }
+
+    #[inline(never)]
+    fn await_store(
+        &self,
+        answer: Answer,
+        charges: Charges<'_>,
+        hooks: ResponseHooks,
+    ) -> PendingDecision {
+        let answer = self.limiter.guard(&charges, answer);
+        PendingDecision::Checking { answer, charges: charges.into_owned(), hooks }
+    }
+
     /// Starts the decision on a request that may wait.
+    #[inline(never)]
     fn delay(&self, charges: Charges<'static>, hooks: ResponseHooks) -> PendingDecision {
         let policy = charges.failure_policy();
         let (limiter, max) = (self.limiter.clone(), self.delay);
@@ -207,14 +235,10 @@ impl Decider {
         exempt(parts) && (!route::has_other_spelling(parts) || route::exactly(parts, exempt))
     }
 
-    /// Returns whether something besides the inner service receives the decision that admits a
-    /// request.
+    /// Returns whether something besides the headers depends on the decision that admits a request.
     #[inline]
     fn reports_admissions(&self) -> bool {
-        self.visible
-            || self.on_decision.is_some()
-            || !self.headers.is_empty()
-            || telemetry::reports_decisions()
+        self.visible || self.on_decision.is_some() || telemetry::reports_decisions()
     }
 
     /// Admits a request that was not decided.
@@ -227,6 +251,7 @@ impl Decider {
     }
 
     /// Decides a request with the reply of the store.
+    #[inline(never)]
     fn judge(
         &self,
         mut charges: Charges<'_>,
@@ -259,7 +284,7 @@ impl Decider {
         let change = if hooks.is_empty() {
             let headers = self.headers.for_decision(decision);
             match decided {
-                None if headers.is_empty() => ResponseChange::None,
+                None => ResponseChange::of(headers),
                 decided => ResponseChange::Add(headers, decided),
             }
         } else {

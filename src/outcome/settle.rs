@@ -38,8 +38,8 @@ pub(crate) struct ResponseHook {
     adjustment: Adjustment,
 }
 
-/// The hooks of one request. Most layers have at most one rule that charges by outcome.
-pub(crate) type ResponseHooks = SmallVec<[ResponseHook; 1]>;
+/// The hooks of one request. Most layers have none, and a vector without elements is small.
+pub(crate) type ResponseHooks = Vec<ResponseHook>;
 
 /// Applies `rules` to a request. Returns its charges, and a hook for each charge that depends on
 /// the response.
@@ -55,17 +55,32 @@ pub(crate) fn charges<'r>(
     let (mut charges, mut hooks) = (Charges::default(), ResponseHooks::new());
     for rule in rules {
         let Some(charge) = rule.charge(request)? else { continue };
-        let (key, cost) = (*charge.key(), charge.cost());
-        add(charge, rule, request, &mut charges, &mut hooks);
-        for trial in rule.trials(key, cost) {
-            add(trial, rule, request, &mut charges, &mut hooks);
+        if rule.is_plain() {
+            charges.add(charge);
+        } else {
+            add_all(charge, rule, request, &mut charges, &mut hooks);
         }
     }
     Ok((charges, hooks))
 }
 
+/// Adds a charge of a rule and those of its trials.
+#[inline(never)]
+fn add_all<'r>(
+    charge: Charge<'r>,
+    rule: &'r Rule,
+    request: &request::Parts,
+    charges: &mut Charges<'r>,
+    hooks: &mut ResponseHooks,
+) {
+    let (key, cost) = (*charge.key(), charge.cost());
+    add(charge, rule, request, charges, hooks);
+    for trial in rule.trials(key, cost) {
+        add(trial, rule, request, charges, hooks);
+    }
+}
+
 /// Adds a charge of a rule, with the hook for its adjustment.
-#[inline]
 fn add<'r>(
     charge: Charge<'r>,
     rule: &Rule,
@@ -107,7 +122,7 @@ impl Settlement {
     /// body, as far as it is known.
     pub(crate) fn at_head(self, head: &Parts, size: &SizeHint) -> SettlementFuture {
         let Self { limiter, mut decision, hooks } = self;
-        let mut refunds: ResponseHooks = SmallVec::new();
+        let mut refunds = ResponseHooks::new();
         let mut held = HeldCharges::new();
         for hook in hooks {
             let final_cost = match &hook.adjustment {

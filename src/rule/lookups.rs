@@ -87,6 +87,7 @@ impl Lookups {
     }
 
     /// Returns whether a row of this request could not be loaded.
+    #[inline(never)]
     pub(crate) fn have_failed(&self, parts: &Parts) -> bool {
         let failed = |lookup: &Arc<dyn AnyLookup>| {
             matches!(result(&parts.extensions, lookup.id()), Some(LookupResult::Failed))

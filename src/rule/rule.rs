@@ -369,19 +369,27 @@ impl Rule {
         let Some(key) = identity.key() else { return Ok(None) };
         let cost = self.cost.as_ref().map_or(1, |cost| cost(parts));
         let charge = self.policy.charge(parts, key, cost);
-        let charge = match self.on_failure {
-            Some(on_failure) => charge.with_on_failure(on_failure),
-            None => charge,
-        };
-        let charge = match self.quota.as_ref().and_then(|quota| quota(parts)) {
-            Some(quota) => charge.with_quota(quota),
-            None => charge,
-        };
-        Ok(Some(if self.shadow { charge.shadow() } else { charge }))
+        Ok(Some(if self.adapts_charges() { self.adapt(charge, parts) } else { charge }))
+    }
+
+    /// Returns whether the charges of this rule are not those that its policy makes by default.
+    #[inline]
+    fn adapts_charges(&self) -> bool {
+        self.shadow || self.on_failure.is_some() || self.quota.is_some()
+    }
+
+    #[inline(never)]
+    fn adapt<'r>(&self, mut charge: Charge<'r>, parts: &Parts) -> Charge<'r> {
+        if let Some(on_failure) = self.on_failure {
+            charge = charge.with_on_failure(on_failure);
+        }
+        if let Some(quota) = self.quota.as_ref().and_then(|quota| quota(parts)) {
+            charge = charge.with_quota(quota);
+        }
+        if self.shadow { charge.shadow() } else { charge }
     }
 
     /// Returns the charges of the policies on trial, for the key and the cost of the rule's own charge.
-    #[inline]
     pub(crate) fn trials(&self, key: Key, cost: u64) -> impl Iterator<Item = Charge<'_>> {
         let on_failure = self.on_failure;
         self.trials.iter().map(move |policy| {
@@ -394,6 +402,12 @@ impl Rule {
     }
 
     /// Returns the number of charges that the rule makes for a request.
+    /// Returns whether the rule only charges: without trials, and whatever the response is.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.trials.is_empty() && self.adjustment.is_none()
+    }
+
     pub(super) fn lines(&self) -> usize {
         1 + self.trials.len()
     }
@@ -446,7 +460,6 @@ impl Rule {
     }
 
     /// Returns the adjustment of the charge by the response, if there is one.
-    #[inline]
     pub(crate) fn adjustment(&self) -> Option<&Adjustment> {
         self.adjustment.as_ref()
     }

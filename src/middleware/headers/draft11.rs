@@ -6,7 +6,6 @@
 use std::fmt;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{
@@ -37,11 +36,10 @@ impl fmt::Debug for PartitionSecret {
     }
 }
 
-/// The texts of both headers. They become header values when they are added to a response, because
-/// a [`HeaderValue`] costs more to move between the decision and the response than a text.
+/// Both headers. The second one is a text, because an inner layer may cap its windows.
 #[derive(Debug)]
 pub(super) struct Draft11 {
-    policy: Bytes,
+    policy: HeaderValue,
     standing: String,
     /// The longest effective window (`t`) in `standing`, in seconds.
     longest_window: u64,
@@ -73,21 +71,10 @@ impl Draft11 {
             let window = window_seconds(standing).min(retry_after.unwrap_or(u64::MAX));
             longest_window = longest_window.max(window);
             let (mut remaining, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new());
-            let name = outcome.policy().name();
             let remaining = remaining.format(standing.remaining);
             let seconds = seconds.format(window);
-            let partition = partition(outcome, secret);
-            // Without spare capacity, the text of one member becomes a header value without another
-            // allocation.
-            let lengths = [name, remaining, seconds, &partition].map(str::len);
-            text.reserve_exact("\"\";r=;t=".len() + lengths.iter().sum::<usize>());
-            text.push('"');
-            text.push_str(name);
-            text.push_str("\";r=");
-            text.push_str(remaining);
-            text.push_str(";t=");
-            text.push_str(seconds);
-            text.push_str(&partition);
+            let (name, partition) = (outcome.policy().name(), partition(outcome, secret));
+            push_all(text, &["\"", name, "\";r=", remaining, ";t=", seconds, &partition]);
         });
         Self { policy, standing, longest_window }
     }
@@ -99,12 +86,21 @@ impl Draft11 {
             Some(seconds) if seconds < self.longest_window => cap_windows(&self.standing, seconds),
             _ => self.standing,
         };
-        headers.append(RATELIMIT_POLICY, header_value(self.policy));
-        headers.append(RATELIMIT, header_value(Bytes::from(standing)));
+        headers.append(RATELIMIT_POLICY, self.policy);
+        headers.append(RATELIMIT, header_value(standing));
     }
 }
 
-fn policy_list(outcomes: Outcomes<'_>, secret: Option<PartitionSecret>) -> Bytes {
+/// Appends texts with at most one allocation and without spare capacity, so that the text of one member
+/// becomes a header value without another one.
+#[inline(never)]
+fn push_all(text: &mut String, parts: &[&str]) {
+    text.reserve_exact(parts.iter().map(|part| part.len()).sum());
+    parts.iter().for_each(|part| text.push_str(part));
+}
+
+#[cold]
+fn policy_list(outcomes: Outcomes<'_>, secret: Option<PartitionSecret>) -> HeaderValue {
     let text = list(outcomes, |text, outcome| {
         let name = outcome.policy().name();
         let quota = outcome.quota();
@@ -121,15 +117,20 @@ fn policy_list(outcomes: Outcomes<'_>, secret: Option<PartitionSecret>) -> Bytes
         text.push_str(&format!("\"{name}\";q={limit}{unit};w={window}"));
         text.push_str(&partition(outcome, secret));
     });
-    text.into()
+    header_value(text)
 }
 
-/// Returns the partition key as a parameter: a Byte Sequence (RFC 9651, section 3.3.5).
+/// Returns the partition key as a parameter, if there is a secret.
+#[inline]
 fn partition(outcome: Outcome<'_>, secret: Option<PartitionSecret>) -> String {
-    secret.map_or(String::new(), |PartitionSecret(secret)| {
-        let digest = outcome.charge().key().digest_with(secret);
-        format!(";pk=:{}:", STANDARD.encode(digest))
-    })
+    secret.map_or(String::new(), |secret| partition_under(outcome, secret))
+}
+
+/// Returns the partition key as a Byte Sequence (RFC 9651, section 3.3.5).
+#[inline(never)]
+fn partition_under(outcome: Outcome<'_>, PartitionSecret(secret): PartitionSecret) -> String {
+    let digest = outcome.charge().key().digest_with(secret);
+    format!(";pk=:{}:", STANDARD.encode(digest))
 }
 
 /// Concatenates the members of all outcomes that are not shadows.
@@ -148,9 +149,9 @@ fn list<'a>(
     text
 }
 
-fn header_value(text: Bytes) -> HeaderValue {
+fn header_value(text: String) -> HeaderValue {
     // Policy names are visible ASCII, which a header value may hold.
-    HeaderValue::from_maybe_shared(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+    HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
 /// Returns the same members with no window longer than `max_seconds`.

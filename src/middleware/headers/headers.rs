@@ -143,10 +143,15 @@ impl Headers {
         map
     }
 
-    /// Returns whether the set is empty.
+    /// Returns the headers for the outcomes of a check that admits the request.
     #[inline]
-    pub(in crate::middleware) fn is_empty(&self) -> bool {
-        !self.draft11 && self.x_ratelimit.is_none()
+    pub(in crate::middleware) fn for_admitted(
+        &self,
+        outcomes: Outcomes<'_>,
+        time: Timestamp,
+    ) -> ResponseHeaders {
+        let binding = outcomes.tightest().and_then(|position| outcomes.get(position.into()));
+        self.with(outcomes, binding, time, None)
     }
 
     /// Returns the headers for a decision that admits the request.
@@ -225,6 +230,10 @@ mod mirror {
     }
 }
 
+/// The number of headers for which a response has room when the rate limit headers are added. Without
+/// it, the `Content-Length` that axum adds last would make the map grow once more.
+const LATER_HEADERS: usize = 1;
+
 /// The rate limit headers of one response.
 #[derive(Debug, Default)]
 pub(in crate::middleware) struct ResponseHeaders {
@@ -243,7 +252,7 @@ impl ResponseHeaders {
     /// replaced if this layer has fewer units left.
     pub(in crate::middleware) fn add_to(self, headers: &mut HeaderMap) {
         let (draft11, x_ratelimit) = (self.draft11.is_some(), self.x_ratelimit.is_some());
-        headers.reserve(2 * usize::from(draft11) + 3 * usize::from(x_ratelimit));
+        headers.reserve(2 * usize::from(draft11) + 3 * usize::from(x_ratelimit) + LATER_HEADERS);
         // Both lookups come before the first insertion, because a lookup in an empty map costs
         // nothing and most maps are empty here.
         let retry_after = headers.get(RETRY_AFTER).and_then(value::parse);

@@ -7,7 +7,6 @@
 
 use std::cell::RefCell;
 
-use bytes::Bytes;
 use http::HeaderValue;
 
 use super::value;
@@ -30,7 +29,7 @@ thread_local! {
 /// The `RateLimit-Policy` of some policies, and the quotas that it was made for.
 struct CachedPolicies {
     policies: Vec<(Policy, Quota)>,
-    text: Bytes,
+    value: HeaderValue,
 }
 
 impl CachedPolicies {
@@ -38,9 +37,7 @@ impl CachedPolicies {
         let mut cached = self.policies.iter();
         let same = |outcome: Outcome<'_>| {
             cached.next().is_some_and(|(policy, quota)| {
-                policy == outcome.policy()
-                    && policy.unit() == outcome.policy().unit()
-                    && quota == outcome.quota()
+                policy.is_clone_of(outcome.policy()) && quota == outcome.quota()
             })
         };
         shown(outcomes).all(same) && cached.next().is_none()
@@ -50,7 +47,7 @@ impl CachedPolicies {
 /// Returns the `RateLimit-Policy` of these outcomes. If this thread does not have it, `make`
 /// creates it.
 #[inline]
-pub(super) fn policies(outcomes: Outcomes<'_>, make: impl Fn() -> Bytes) -> Bytes {
+pub(super) fn policies(outcomes: Outcomes<'_>, make: impl Fn() -> HeaderValue) -> HeaderValue {
     let Some(first) = shown(outcomes).next() else { return make() };
     let slot = slot(first.policy(), first.charge().quota());
     let cached = POLICIES.try_with(|slots| {
@@ -59,9 +56,9 @@ pub(super) fn policies(outcomes: Outcomes<'_>, make: impl Fn() -> Bytes) -> Byte
             let policies = shown(outcomes)
                 .map(|outcome| (outcome.policy().clone(), *outcome.quota()))
                 .collect();
-            *slot = Some(CachedPolicies { policies, text: make() });
+            *slot = Some(CachedPolicies { policies, value: make() });
         }
-        slot.as_ref().map(|cached| cached.text.clone())
+        slot.as_ref().map(|cached| cached.value.clone())
     });
     // A thread that is ending may have dropped its values already.
     cached.ok().flatten().unwrap_or_else(make)
