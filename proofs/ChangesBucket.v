@@ -1,5 +1,10 @@
 (** Token bucket under changes and refunds. The model of [src/algorithm/token_bucket.rs] and
-    [lua/token_bucket.lua]. *)
+    [lua/token_bucket.lua].
+
+    [changing_bucket_bound] is the promise: from a change on, no window has more than [burst + L] net units,
+    if refunds are [in_turn]. [a_bucket_refunds_what_is_left] says what a refund gives back, in any order.
+
+    The reason: as in TokenBucket.v, and a mark says what is owed before a charge. *)
 
 From Proofs Require Import Changes.
 
@@ -441,4 +446,41 @@ Proof.
 Qed.
 End InTurn.
 
-(** Two charges of one time, refunded after a unit of each has been paid, give one unit back twice. *)
+
+(** Every state that charges and refunds lead to is a sound start for what follows. *)
+Lemma reached_bucket_is_sound : forall s l now,
+  reached changing_bucket (Bucket 0 0 0 0 0) 0 s l now -> is_sound s /\ since s <= now.
+Proof.
+  intros s l now H. induction H as [|s l now q t c s' mk H [IH1 IH2] Ht Hq Hc E
+    |s newer e older now q t u s' k H [IH1 IH2] Ht Hq He Hu E].
+  - unfold is_sound. cbn. lia.
+  - pose proof (judge_is_sound q s t Hq IH1 ltac:(lia)) as J. pose proof (rate_is_sound q s Hq IH1) as R.
+    cbn in E. unfold bucket_charge in E. destruct (rate q s) as [[l0 w] c0]. destruct (judge q s t) as [d r].
+    destruct Hq as (HL & HW & HB). destruct J as (J1 & J2 & _). inversion E; subst s'.
+    unfold is_sound. cbn. destruct (Z.eqb_spec w (window q)) as [<-|]; [lia|].
+    pose proof (Z.div_pos (r * window q) w ltac:(nia) ltac:(lia)).
+    pose proof (Z.div_lt_upper_bound (r * window q) w (window q) ltac:(lia) ltac:(nia)). lia.
+  - destruct (a_bucket_refunds_no_more_than_is_owed q s t (from e) u s' k Hq IH1 ltac:(lia) ltac:(lia) E)
+      as (S1 & _ & S3). split; [assumption|lia].
+Qed.
+
+(** A higher limit or burst denies nothing that the old one allowed. *)
+Theorem a_raised_bucket_denies_nothing : forall q q' s t, valid_quota q -> is_sound s -> since s <= t ->
+  rate_limit s = limit q -> rate_window s = window q ->
+  limit q <= limit q' -> window q' = window q -> parameter q <= parameter q' ->
+  free_under changing_bucket q s t <= free_under changing_bucket q' s t.
+Proof.
+  intros q q' s t Hq Hs Ht El Ew HL HW HB. cbn. pose proof Hq as (_ & W0 & _).
+  enough (fst (judge q' s t) <= fst (judge q s t)) by lia.
+  unfold judge. destruct (judge_pays q Hq s t Hs Ht El Ew) as [-> _].
+  assert (R : exists l, limit q <= l /\ rate q' s = (l, window q, credited s)).
+  { exists (limit q'). split; [assumption|]. unfold rate, is_faster. cbn. rewrite El, Ew, HW.
+    replace (limit q' * window q <? limit q * window q) with false by (symmetry; nia).
+    rewrite Z.eqb_refl. destruct (limit q =? limit q') eqn:E; [reflexivity|]. cbn.
+    replace (window q =? 0) with false by (symmetry; lia). rewrite Z.div_mul by lia. reflexivity. }
+  destruct R as (l & Hl & ->).
+  pose proof (Z.div_le_mono ((t - since s) * limit q + credited s) ((t - since s) * l + credited s)
+    (window q) W0 ltac:(nia)).
+  destruct (Z.ltb_spec (((t - since s) * l + credited s) / window q) (owed s)),
+    (Z.ltb_spec (((t - since s) * limit q + credited s) / window q) (owed s)); cbn; lia.
+Qed.

@@ -1,5 +1,7 @@
 (** Sliding counter under changes and refunds. The model of [src/algorithm/sliding_counter.rs] and
-    [lua/sliding_counter.lua]. *)
+    [lua/sliding_counter.lua].
+
+    [changing_counter_bound] is the promise: from a change on, no window has more than [2 L - 1] net units. *)
 
 From Proofs Require Import Changes Carried FixedWindow ChangesFixed.
 
@@ -240,4 +242,26 @@ Proof.
   destruct (two_changed_periods q start begin s l now (x / window q) Hd Hn Hb Hq H A).
   destruct (two_changed_periods q start begin s l now (x / window q - 1) Hd Hn Hb Hq H A).
   pose proof (nets_nonneg (of_period (window q) (x / window q - 1)) _ _ S). lia.
+Qed.
+
+(** Every state that charges and refunds lead to is a start for what follows. *)
+Lemma reached_counter_is_sound : forall s l now,
+  reached changing_counter (Pair 0 0 0 0 []) 0 s l now ->
+  no_debt (old_pairs s) /\ 0 <= this s /\ 0 <= before s.
+Proof.
+  intros s l now H. induction H as [|s l now q t c s' mk H (IH1 & IH2 & IH3) Ht Hq Hc E
+    |s newer e older now q t u s' k H (IH1 & IH2 & IH3) Ht Hq He Hu E].
+  - cbn. split; [constructor|lia].
+  - cbn in E. unfold counter_charge in E. destruct (two q s t) as [a b] eqn:T. inversion E. cbn.
+    split; [apply no_debt_filter, pairs_into_is_no_debt; assumption|].
+    unfold two in T. destruct (_ =? window q); [|inversion T; lia].
+    destruct (_ =? next_edge (pair_last s) _); [inversion T; lia|]. destruct (_ =? _); inversion T; lia.
+  - cbn in E. unfold counter_refund in E. destruct (left_mark (from e)) as [[i m1] m2].
+    match type of E with (if ?b then _ else _) = _ => destruct b end; [|inversion E; subst; auto].
+    match type of E with (if ?b then _ else _) = _ => destruct b end;
+      [inversion E; cbn; repeat split; auto; lia|].
+    match type of E with (if ?b then _ else _) = _ => destruct b end;
+      [inversion E; cbn; repeat split; auto; lia|].
+    destruct (take_from _ _ _ _) as [gs k'] eqn:T. inversion E; cbn.
+    split; [exact (no_debt_take _ _ _ _ _ _ (proj1 Hu) T IH1)|auto].
 Qed.

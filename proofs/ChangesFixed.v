@@ -1,5 +1,7 @@
 (** Fixed window under changes and refunds. The model of [src/algorithm/fixed_window.rs] and
-    [lua/fixed_window.lua]. *)
+    [lua/fixed_window.lua].
+
+    [changing_window_bound] is the promise: from a change on, no window has more than [2 L] net units. *)
 
 From Proofs Require Import Changes Carried FixedWindow.
 
@@ -191,4 +193,22 @@ Proof.
   pose proof (nets_cover _ _ _ _ _ S (window_meets_two_periods (window q) Hw x)).
   pose proof (a_changed_period q start begin s l now (x / window q) Hd Hn Hq H A).
   pose proof (a_changed_period q start begin s l now (x / window q - 1) Hd Hn Hq H A). lia.
+Qed.
+
+(** Every state that charges and refunds lead to is a start for what follows. *)
+Lemma reached_window_is_sound : forall s l now,
+  reached changing_window (Periods 0 0 0 []) 0 s l now -> no_debt (old_units s) /\ 0 <= tally s.
+Proof.
+  intros s l now H. induction H as [|s l now q t c s' mk H [IH1 IH2] Ht Hq Hc E
+    |s newer e older now q t u s' k H [IH1 IH2] Ht Hq He Hu E].
+  - cbn. split; [constructor|lia].
+  - cbn in E. unfold fixed_charge in E. inversion E. cbn. split.
+    + apply no_debt_filter, carried_into_is_no_debt; assumption.
+    + unfold tallied. destruct (_ && _); lia.
+  - cbn in E. unfold fixed_refund in E. destruct (left_mark (from e)) as [[i m1] m2].
+    destruct (_ || _); [|inversion E; subst; auto].
+    match type of E with (if ?b then _ else _) = _ => destruct b eqn:C end.
+    + inversion E; cbn. split; [assumption|lia].
+    + destruct (take_from _ _ _ _) as [gs k'] eqn:T. inversion E; cbn.
+      split; [exact (no_debt_take _ _ _ _ _ _ (proj1 Hu) T IH1)|assumption].
 Qed.

@@ -2,7 +2,11 @@
     [src/algorithm/ring.rs] and [lua/ring.lua].
 
     A record counts for its life after its stamp: the window under which it was charged, or the window of a
-    later charge if that is shorter. *)
+    later charge if that is shorter.
+
+    [a_log_keeps_spent_units] and [changing_ring_bound] are the promises: every charge counts for the shortest
+    of these windows, and from a change on no window has more than [L] net units. Refunds may be of any
+    charge, also of one before the change. *)
 
 From Proofs Require Import Changes Ring SlidingLog SlidingBuckets.
 
