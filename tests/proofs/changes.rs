@@ -216,7 +216,7 @@ async fn the_models_of_the_proofs_change_and_refund_as_the_crate_and_the_script_
     let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(settings));
     let mut trio = Trio::new(Some(store.await.expect("a store")));
     let tally = CaseCounts::expecting(CASES);
-    for (number, history) in seed::histories("proofs of changes", histories(1_000)).enumerate() {
+    for (number, history) in seed::histories("proofs of changes", histories(500)).enumerate() {
         if let Err(text) = trio.play((number, history.seed), (|quota| quota, false), &tally).await {
             panic!("{text}");
         }
