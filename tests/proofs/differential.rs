@@ -1,8 +1,8 @@
 //! Random histories, decided by the model, the embedded store and the script.
 
 use plimsoll::{
-    Charge, Decision, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota, RedisConfig,
-    RedisStore, Resilience,
+    Charge, Decision, Limiter, ManualClock, MemoryConfig, MemoryStore, Outcome, Policy, Quota,
+    RedisConfig, RedisStore, Resilience,
 };
 use plimsoll_testing::{
     CaseCounts, micros,
@@ -41,17 +41,19 @@ impl Limited {
 
 /// Returns a decision in the words of the model.
 fn view(decision: &Decision<'_>) -> Decided {
-    let lines = decision.outcomes().iter().map(|outcome| {
-        let standing = outcome.standing();
-        Line {
-            units: outcome.granted(),
-            remaining: standing.remaining(),
-            next_after: micros(standing.next_after()),
-            reset_after: micros(standing.reset_after()),
-            retry_after: standing.retry_after().map(micros),
-        }
-    });
-    (decision.is_allowed(), lines.collect())
+    (decision.is_allowed(), decision.outcomes().iter().map(line).collect())
+}
+
+/// Returns the outcome of a charge as the model answers it.
+pub(crate) fn line(outcome: Outcome<'_>) -> Line {
+    let standing = outcome.standing();
+    Line {
+        units: outcome.granted(),
+        remaining: standing.remaining(),
+        next_after: micros(standing.next_after()),
+        reset_after: micros(standing.reset_after()),
+        retry_after: standing.retry_after().map(micros),
+    }
 }
 
 /// The stores that decide beside the model.
@@ -142,7 +144,7 @@ impl Trio {
     }
 }
 
-fn histories(default: u64) -> u64 {
+pub(crate) fn histories(default: u64) -> u64 {
     std::env::var("PLIMSOLL_HISTORIES").ok().and_then(|it| it.parse().ok()).unwrap_or(default)
 }
 

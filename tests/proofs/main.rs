@@ -3,6 +3,7 @@
 //! `./scripts/proofs` checks the proofs and builds the program that runs the models. A machine without Coq
 //! fails here.
 
+mod changes;
 mod differential;
 mod history;
 mod model;

@@ -59,6 +59,30 @@ impl Model {
     pub(crate) fn check(&mut self, now: u64, asks: &[Ask]) -> Decided {
         let asks: Vec<_> = asks.iter().map(|ask| format!("{} {}", ask.cost, ask.most)).collect();
         writeln!(self.input, "check {now} {}", asks.join(" ")).expect("the program reads");
+        self.answer()
+    }
+
+    /// Begins a history of one key, whose quota changes but not its algorithm.
+    pub(crate) fn begin_changing(&mut self, quota: &Quota) {
+        writeln!(self.input, "changing {}", name(quota).0).expect("the program reads");
+    }
+
+    /// Decides a check of one charge under a quota.
+    pub(crate) fn charge(&mut self, now: u64, quota: &Quota, cost: u64) -> (bool, Line) {
+        let quota = changing_words(quota);
+        writeln!(self.input, "charge {now} {quota} {cost}").expect("the program reads");
+        let (admitted, lines) = self.answer();
+        (admitted, lines[0])
+    }
+
+    /// Refunds up to `most` units of an admitted charge, counted from 0.
+    pub(crate) fn refund(&mut self, now: u64, quota: &Quota, which: usize, most: u64) -> Line {
+        let quota = changing_words(quota);
+        writeln!(self.input, "refund {now} {quota} {which} {most}").expect("the program reads");
+        self.answer().1[0]
+    }
+
+    fn answer(&mut self) -> Decided {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("the program answers");
         let numbers: Vec<i64> =
@@ -87,14 +111,24 @@ impl Drop for Model {
 
 /// Returns the quota in the words of the program.
 fn words(quota: &Quota) -> String {
-    let (name, parameter) = match quota.algorithm() {
+    let (name, parameter) = name(quota);
+    let lease = quota.lease().unwrap_or_default().as_micros();
+    format!("{name} {} {} {parameter} {lease}", quota.limit(), quota.window().as_micros())
+}
+
+/// Returns a quota of a known algorithm in the words of the program.
+fn changing_words(quota: &Quota) -> String {
+    format!("{} {} {}", quota.limit(), quota.window().as_micros(), name(quota).1.max(1))
+}
+
+/// Returns the algorithm and its parameter in the words of the program.
+fn name(quota: &Quota) -> (&'static str, u64) {
+    match quota.algorithm() {
         Algorithm::SlidingLog => ("log", 0),
         Algorithm::SlidingBuckets(n) => ("buckets", n.into()),
         Algorithm::SlidingCounter => ("counter", 0),
         Algorithm::TokenBucket { burst } => ("bucket", burst),
         Algorithm::FixedWindow => ("window", 0),
         other => panic!("there is no model of {other}"),
-    };
-    let lease = quota.lease().unwrap_or_default().as_micros();
-    format!("{name} {} {} {parameter} {lease}", quota.limit(), quota.window().as_micros())
+    }
 }
