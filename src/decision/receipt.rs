@@ -142,6 +142,11 @@ impl Receipt {
         self.lines.iter().fold(0, |sum, line| sum.saturating_add(line.units))
     }
 
+    /// Returns whether there are lines, and the units of all of them are in flight.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        !self.lines.is_empty() && self.lines.iter().all(ReceiptLine::is_in_flight)
+    }
+
     /// Returns a copy of the lines whose units are in flight, if there are any.
     pub(crate) fn in_flight(&self) -> Option<Self> {
         let held = self.copy(ReceiptLine::is_in_flight);

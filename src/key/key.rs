@@ -65,7 +65,7 @@ impl Key {
     /// The length in bytes of the longest text that is kept as it is.
     pub const MAX_PLAIN_BYTES: usize = 46;
 
-    /// The number of words of [`to_words`](Self::to_words).
+    /// The number of words of [`as_words`](Self::as_words).
     pub(crate) const WORDS: usize = 8;
 
     /// The key that all unidentified clients share.
@@ -181,7 +181,7 @@ impl Key {
 
     /// Returns all bytes of this key as words, by which two keys are equal or not.
     #[inline(always)]
-    pub(crate) fn to_words(&self) -> [u64; Self::WORDS] {
+    pub(crate) fn as_words(&self) -> [u64; Self::WORDS] {
         let mut words = [0; Self::WORDS];
         for (word, chunk) in words.iter_mut().zip(self.bytes.chunks(8)) {
             // In the pieces in which `of` writes them.
@@ -353,7 +353,7 @@ mod tests {
         let keys: Vec<_> = texts.chain([Key::ANONYMOUS]).chain(zeros).collect();
         for (index, one) in keys.iter().enumerate() {
             for (place, other) in keys.iter().enumerate() {
-                assert_eq!(one.to_words() == other.to_words(), index == place, "{one:?} {other:?}");
+                assert_eq!(one.as_words() == other.as_words(), index == place, "{one:?} {other:?}");
             }
         }
     }

@@ -83,7 +83,7 @@ pub enum Reserve<'p> {
 #[derive(Debug)]
 #[must_use = "dropping a reservation keeps the charge, and releases units in flight"]
 pub struct Reservation {
-    /// The receipt of all charges. Until it is asked for, the one of units in flight may be in the permit alone.
+    /// The receipt of all charges. If all units are in flight, it is in the permit until it is asked for.
     receipt: OnceLock<Receipt>,
     /// The guard of the units in flight, if there are any. It has their newest receipt.
     permit: Permit,
@@ -91,6 +91,10 @@ pub struct Reservation {
 
 impl Reservation {
     pub(super) fn new(limiter: &Arc<LimiterState>, receipt: Receipt) -> Self {
+        if receipt.is_in_flight() {
+            let permit = Permit::new(limiter, receipt, None);
+            return Self { receipt: OnceLock::new(), permit };
+        }
         let permit = match receipt.in_flight() {
             Some(in_flight) => Permit::new(limiter, in_flight, None),
             None => Permit::empty(limiter),

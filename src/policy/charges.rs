@@ -55,6 +55,7 @@ impl<'p> Charges<'p> {
     ///
     /// Returns the charges if there are several, or none.
     #[inline]
+    #[expect(clippy::result_large_err, reason = "the caller goes on with the charges")]
     pub(crate) fn into_one(self) -> Result<Charge<'p>, Self> {
         match self.0 {
             ChargeList::One(charge) => Ok(charge),

@@ -57,7 +57,7 @@ impl KeySecret {
     /// Rogaway, CRYPTO '99) with words of 64 bits.
     #[inline(always)]
     pub(super) fn digest(&self, key: &Key) -> KeyDigest {
-        let words = key.to_words();
+        let words = key.as_words();
         let mut sum = 0_u128;
         for pair in 0..Key::WORDS / 2 {
             let sum_of = |at: usize| u128::from(words[at].wrapping_add(self.0[at]));
