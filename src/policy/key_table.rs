@@ -41,8 +41,8 @@ pub(super) struct KeySecret([u64; Key::WORDS]);
 
 /// A key, as 128 bits of a keyed hash.
 ///
-/// The keys in a table are known to few, and their digests to nobody. A client that sends other keys finds
-/// the quota of one of them with a probability of 2^-64 for each key in the table.
+/// The secret of the digests is random. So a client that sends other keys finds the quota of a key in the table
+/// with a probability of 2^-64 for each such key and each attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct KeyDigest([u64; 2]);
 
