@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{ChargeReply, Mark, Source};
+use super::{ChargeReply, Mark, OneReply, Source};
 use crate::{
     clock::Timestamp,
     policy::{Charge, OnFailure},
@@ -102,6 +102,18 @@ impl Receipt {
         Self::new(time, source, lines)
     }
 
+    /// Creates a receipt of nothing.
+    pub(crate) fn empty() -> Self {
+        Self { time: Timestamp::default(), source: Source::Local, lines: SmallVec::new() }
+    }
+
+    /// Creates the receipt of one charge, whose policy it owns.
+    #[inline]
+    pub(crate) fn of_one(charge: Charge<'_>, OneReply { time, source, reply }: OneReply) -> Self {
+        let line = ReceiptLine::new(charge.into_owned(), reply.units, reply.mark);
+        Self { time, source, lines: SmallVec::from_buf([line]) }
+    }
+
     /// Creates a receipt of many lines, which are not copied.
     pub(crate) fn of_many(time: Timestamp, source: Source, lines: Vec<ReceiptLine>) -> Self {
         Self { time, source, lines: lines.into() }
@@ -130,15 +142,25 @@ impl Receipt {
         self.lines.iter().fold(0, |sum, line| sum.saturating_add(line.units))
     }
 
+    /// Returns whether there are lines, and the units of all of them are in flight.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        !self.lines.is_empty() && self.lines.iter().all(ReceiptLine::is_in_flight)
+    }
+
     /// Returns a copy of the lines whose units are in flight, if there are any.
     pub(crate) fn in_flight(&self) -> Option<Self> {
-        let held = self.lines.iter().filter(|line| line.is_in_flight()).map(|line| ReceiptLine {
+        let held = self.copy(ReceiptLine::is_in_flight);
+        (!held.lines.is_empty()).then_some(held)
+    }
+
+    /// Returns a copy of some lines. Only one of them is used.
+    pub(crate) fn copy(&self, is_copied: impl Fn(&ReceiptLine) -> bool) -> Self {
+        let lines = self.lines.iter().filter(|line| is_copied(line)).map(|line| ReceiptLine {
             charge: line.charge.clone(),
             units: line.units,
             mark: line.mark,
         });
-        let held = Self::new(self.time, self.source, held);
-        (!held.lines.is_empty()).then_some(held)
+        Self::new(self.time, self.source, lines)
     }
 
     /// Removes the lines of concurrency limits, whose units are released and never charged later.
@@ -179,6 +201,7 @@ impl ReceiptLine {
         self.charge.quota().is_concurrent() && self.units > 0
     }
 
+    #[inline]
     pub(crate) fn new(charge: Charge<'static>, units: u64, mark: Mark) -> Self {
         Self { charge, units, mark }
     }

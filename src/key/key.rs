@@ -65,8 +65,8 @@ impl Key {
     /// The length in bytes of the longest text that is kept as it is.
     pub const MAX_PLAIN_BYTES: usize = 46;
 
-    /// The number of words of [`to_words`](Self::to_words).
-    pub(crate) const WORDS: usize = 7;
+    /// The number of words of [`as_words`](Self::as_words).
+    pub(crate) const WORDS: usize = 8;
 
     /// The key that all unidentified clients share.
     pub const ANONYMOUS: Self = Self::marker(Kind::Anonymous);
@@ -180,8 +180,8 @@ impl Key {
     }
 
     /// Returns all bytes of this key as words, by which two keys are equal or not.
-    #[inline]
-    pub(crate) fn to_words(self) -> [u64; Self::WORDS] {
+    #[inline(always)]
+    pub(crate) fn as_words(&self) -> [u64; Self::WORDS] {
         let mut words = [0; Self::WORDS];
         for (word, chunk) in words.iter_mut().zip(self.bytes.chunks(8)) {
             // In the pieces in which `of` writes them.
@@ -189,7 +189,7 @@ impl Key {
             bytes[..chunk.len()].copy_from_slice(chunk);
             *word = u64::from_le_bytes(bytes);
         }
-        words[Self::WORDS - 2] |= u64::from(self.len) << 48 | (self.kind as u64) << 56;
+        words[Self::WORDS - 2] = u64::from(self.len) << 8 | self.kind as u64;
         words[Self::WORDS - 1] = self.tag.map_or(0, NonZeroU64::get);
         words
     }
@@ -353,7 +353,7 @@ mod tests {
         let keys: Vec<_> = texts.chain([Key::ANONYMOUS]).chain(zeros).collect();
         for (index, one) in keys.iter().enumerate() {
             for (place, other) in keys.iter().enumerate() {
-                assert_eq!(one.to_words() == other.to_words(), index == place, "{one:?} {other:?}");
+                assert_eq!(one.as_words() == other.as_words(), index == place, "{one:?} {other:?}");
             }
         }
     }

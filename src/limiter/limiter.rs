@@ -183,6 +183,13 @@ impl Limiter {
     ///
     /// Returns an error in the cases of [`check`](Self::check).
     pub async fn reserve<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<Reserve<'p>, Error> {
+        let mut charges = charges.into();
+        if let Some(store) = self.0.holds_in_memory(&charges) {
+            match charges.into_one() {
+                Ok(charge) => return Ok(Reservation::in_memory(&self.0, store, charge)),
+                Err(vector) => charges = vector,
+            }
+        }
         Ok(match self.check(charges).await? {
             Decision::Allowed(allowed) => Reserve::Held(self.hold(allowed.into_receipt())),
             Decision::Denied(denied) => Reserve::Denied(denied),
@@ -192,7 +199,7 @@ impl Limiter {
     /// Turns the [`Receipt`] of a [`check`](Self::check) into a reservation, which can refund or settle
     /// the units.
     pub fn hold(&self, receipt: Receipt) -> Reservation {
-        Reservation::new(Arc::clone(&self.0), receipt)
+        Reservation::new(&self.0, receipt)
     }
 
     /// Refunds units of the keys of these charges, up to the cost of each charge: for callers that give units
@@ -499,7 +506,7 @@ impl Limiter {
     /// Returns a guard of the units that an admitted check holds in flight, if there are any.
     #[inline]
     pub(crate) fn permit(&self, decision: &Decision<'_>) -> Option<Permit> {
-        decision.in_flight().map(|receipt| Permit::new(&self.0, receipt))
+        decision.in_flight().map(|receipt| Permit::new(&self.0, receipt, None))
     }
 
     pub(crate) async fn refund(&self, receipt: &Receipt) -> Result<StoreReply, Error> {

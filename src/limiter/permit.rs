@@ -19,13 +19,17 @@ use crate::{
 #[derive(Debug)]
 #[must_use = "dropping a permit releases its units"]
 pub(crate) struct Permit {
-    limiter: Arc<LimiterState>,
-    id: PermitId,
+    pub(super) limiter: Arc<LimiterState>,
+    /// The place of the receipt. `None` if nothing is in flight.
+    id: Option<PermitId>,
+    /// The name of the only charge, if the memory store has the units: so its key is not hashed again.
+    name: Option<u128>,
 }
 
 impl Permit {
-    /// Creates the guard of the units of `receipt`, all of which are in flight.
-    pub(super) fn new(limiter: &Arc<LimiterState>, receipt: Receipt) -> Self {
+    /// Creates the guard of the units of `receipt`, all of which are in flight. `name` is that of its only
+    /// charge in the memory store.
+    pub(super) fn new(limiter: &Arc<LimiterState>, receipt: Receipt, name: Option<u128>) -> Self {
         let is_kept = limiter.permits.is_kept.load(Ordering::SeqCst);
         if !is_kept {
             limiter.permits.set_time();
@@ -37,20 +41,35 @@ impl Permit {
             // Beside a request to the store, a reading of the clock costs nothing.
             keeper::start_if_late(limiter);
         }
-        Self { limiter: Arc::clone(limiter), id }
+        Self { limiter: Arc::clone(limiter), id: Some(id), name }
+    }
+
+    /// Creates a guard of nothing.
+    pub(super) fn empty(limiter: &Arc<LimiterState>) -> Self {
+        Self { limiter: Arc::clone(limiter), id: None, name: None }
+    }
+
+    /// Returns a copy of the receipt of the units, which is not used.
+    pub(super) fn copy_receipt(&self) -> Receipt {
+        self.id.and_then(|id| self.limiter.permits.copy(id)).unwrap_or_else(Receipt::empty)
     }
 
     /// Returns the receipt of the units, which the caller refunds.
-    pub(super) fn into_receipt(self) -> Option<Receipt> {
-        // The drop that follows finds nothing to release.
-        self.limiter.permits.remove(self.id)
+    pub(super) fn into_receipt(mut self) -> Option<Receipt> {
+        self.limiter.permits.remove(self.id.take()?)
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if let Some(receipt) = self.limiter.permits.remove(self.id) {
-            release(&self.limiter, receipt);
+        let Some(id) = self.id else { return };
+        let Self { limiter, name, .. } = self;
+        if let (Some(store), Some(name)) = (limiter.memory(), *name) {
+            if let Some((mark, units)) = limiter.permits.remove_line(id) {
+                store.release_named(name, mark, units);
+            }
+        } else if let Some(receipt) = limiter.permits.remove(id) {
+            release(limiter, receipt);
         }
     }
 }

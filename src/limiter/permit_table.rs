@@ -12,7 +12,7 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
-    decision::{Receipt, ReceiptLine, Source},
+    decision::{Mark, Receipt, ReceiptLine, Source},
     policy::Charge,
     quota::Quota,
     sync::Mutex,
@@ -22,7 +22,7 @@ use crate::{
 const SHARDS: usize = 16;
 
 /// The part of an expiry after which the keeper looks for units to renew again.
-const ROUNDS_PER_EXPIRY: u32 = 8;
+const ROUNDS_PER_EXPIRY: u64 = 8;
 /// The longest time between two rounds of the keeper.
 const MAX_ROUND: Duration = Duration::from_secs(5);
 /// The number of rounds after which another keeper takes over, because the runtime of the first one does not
@@ -117,18 +117,46 @@ impl PermitTable {
         PermitId { shard, place, generation: free.generation }
     }
 
+    /// Returns a copy of a receipt, which is not used.
+    pub(super) fn copy(&self, id: PermitId) -> Option<Receipt> {
+        let places = self.lock(id.shard);
+        let place = places.places.get(id.place as usize);
+        let held = place.filter(|place| place.generation == id.generation)?.held.as_ref();
+        held.map(|held| held.receipt.copy(|_| true))
+    }
+
     /// Removes a receipt.
-    #[inline]
     pub(super) fn remove(&self, id: PermitId) -> Option<Receipt> {
+        let held = self.remove_with(id, Option::take)??;
+        Some(held.receipt)
+    }
+
+    /// Removes a receipt of one line. Returns its mark and its units. The receipt is dropped in its place,
+    /// because it is large (`benches/check.rs`, in flight).
+    #[inline]
+    pub(super) fn remove_line(&self, id: PermitId) -> Option<(Mark, u64)> {
+        self.remove_with(id, |held| {
+            let line = held.as_ref()?.receipt.lines().first().map(|it| (it.mark(), it.units()));
+            *held = None;
+            line
+        })?
+    }
+
+    #[inline]
+    fn remove_with<R>(
+        &self,
+        id: PermitId,
+        take: impl FnOnce(&mut Option<HeldUnits>) -> R,
+    ) -> Option<R> {
         let mut places = self.lock(id.shard);
         let place = places.places.get_mut(id.place as usize)?;
         if place.generation != id.generation {
             return None;
         }
-        let held = place.held.take()?;
+        let taken = take(&mut place.held);
         place.generation = place.generation.wrapping_add(1);
         places.free.push(id.place);
-        Some(held.receipt)
+        Some(taken)
     }
 
     /// Ends a renewal with its receipt, if it has one. Returns the receipt of the units to release: the old
@@ -237,7 +265,7 @@ impl PermitTable {
 
     #[inline]
     fn shorten_interval(&self, quota: &Quota) {
-        let interval = quota.window().as_millis() as u64 / u64::from(ROUNDS_PER_EXPIRY);
+        let interval = quota.window_micros() / 1_000 / ROUNDS_PER_EXPIRY;
         if interval < self.interval.load(Ordering::Relaxed) {
             self.interval.fetch_min(interval.max(1), Ordering::Relaxed);
             self.wakes_keeper.notify_one();

@@ -122,8 +122,7 @@ impl ReleaseQueue {
 
     /// Puts back lines that the store has certainly not refunded.
     pub(super) fn put_back(&self, mut batch: ReleaseBatch) {
-        let receipt = Receipt::new(Timestamp::default(), Source::Shared, []);
-        let receipt = std::mem::replace(&mut batch.receipt, receipt);
+        let receipt = std::mem::replace(&mut batch.receipt, Receipt::empty());
         let mut waiting = self.waiting.lock();
         for line in receipt.into_lines() {
             waiting.lines.push_front(Release { line, expires_at: batch.expires_at });

@@ -1,6 +1,6 @@
 //! A reservation of units, until the cost of the work is known.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::{
     permit::Permit,
@@ -8,8 +8,10 @@ use super::{
     state::LimiterState,
 };
 use crate::{
-    decision::{Denied, Receipt},
+    decision::{Decision, Denied, Receipt},
     error::Error,
+    memory::MemoryStore,
+    policy::Charge,
 };
 
 /// The result of [`Limiter::reserve`](crate::Limiter::reserve).
@@ -81,26 +83,52 @@ pub enum Reserve<'p> {
 #[derive(Debug)]
 #[must_use = "dropping a reservation keeps the charge, and releases units in flight"]
 pub struct Reservation {
-    limiter: Arc<LimiterState>,
-    receipt: Receipt,
-    /// The guard of the units in flight. It has their newest receipt.
-    permit: Option<Permit>,
+    /// The receipt of all charges. If all units are in flight, it is in the permit until it is asked for.
+    receipt: OnceLock<Receipt>,
+    /// The guard of the units in flight, if there are any. It has their newest receipt.
+    permit: Permit,
 }
 
 impl Reservation {
-    pub(super) fn new(limiter: Arc<LimiterState>, receipt: Receipt) -> Self {
-        let permit = receipt.in_flight().map(|receipt| Permit::new(&limiter, receipt));
-        Self { limiter, receipt, permit }
+    pub(super) fn new(limiter: &Arc<LimiterState>, receipt: Receipt) -> Self {
+        if receipt.is_in_flight() {
+            let permit = Permit::new(limiter, receipt, None);
+            return Self { receipt: OnceLock::new(), permit };
+        }
+        let permit = match receipt.in_flight() {
+            Some(in_flight) => Permit::new(limiter, in_flight, None),
+            None => Permit::empty(limiter),
+        };
+        Self { receipt: receipt.into(), permit }
+    }
+
+    /// Checks one charge under a concurrency limit in the memory store. It hashes the key once, and the only copy
+    /// of the charge is in the table of permits (`benches/check.rs`, in flight).
+    #[inline(never)]
+    pub(super) fn in_memory<'p>(
+        limiter: &Arc<LimiterState>,
+        store: &MemoryStore,
+        charge: Charge<'p>,
+    ) -> Reserve<'p> {
+        let (name, reply) = store.acquire_held(&charge);
+        if reply.reply.units == 0 {
+            return match Decision::of_one(&mut charge.into(), reply) {
+                Decision::Allowed(it) => Reserve::Held(Self::new(limiter, it.into_receipt())),
+                Decision::Denied(denied) => Reserve::Denied(denied),
+            };
+        }
+        let permit = Permit::new(limiter, Receipt::of_one(charge, reply), Some(name));
+        Reserve::Held(Self { receipt: OnceLock::new(), permit })
     }
 
     /// Returns whether the store is embedded, so that settling is ready at once.
     pub(crate) fn is_embedded(&self) -> bool {
-        self.limiter.store.is_embedded()
+        self.permit.limiter.store.is_embedded()
     }
 
     /// Returns the receipt of the charges.
     pub fn receipt(&self) -> &Receipt {
-        &self.receipt
+        self.receipt.get_or_init(|| self.permit.copy_receipt())
     }
 
     /// Refunds the units that the charges still hold, and returns their number.
@@ -115,8 +143,9 @@ impl Reservation {
     /// units may have been refunded. Units in flight that were not are released when the store answers
     /// again.
     pub async fn refund(self) -> Result<u64, Error> {
-        let (refund, _) = self.receipt.without_in_flight().settle(0);
-        refund_both(&self.limiter, refund, self.permit).await
+        let (refund, _) =
+            self.receipt.into_inner().unwrap_or_else(Receipt::empty).without_in_flight().settle(0);
+        refund_both(refund, self.permit).await
     }
 
     /// Changes the cost of every charge of the [receipt](Self::receipt) to `units`: refunds the rest,
@@ -132,24 +161,23 @@ impl Reservation {
     /// some charges have a rest to refund and others a difference to charge, a failure of one request
     /// does not prevent the other.
     pub async fn settle(self, units: u64) -> Result<(), Error> {
-        let (refund, additional) = self.receipt.without_in_flight().settle(units);
+        let receipt = self.receipt.into_inner().unwrap_or_else(Receipt::empty);
+        let (refund, additional) = receipt.without_in_flight().settle(units);
         // Charged first, a bucket could reach its largest debt, at which it forgets units.
-        let refunded = refund_both(&self.limiter, refund, self.permit).await.map(drop);
+        let limiter = Arc::clone(&self.permit.limiter);
+        let refunded = refund_both(refund, self.permit).await.map(drop);
         if !additional.is_empty() {
-            return refunded.and(self.limiter.force(&additional).await.map(drop));
+            return refunded.and(limiter.force(&additional).await.map(drop));
         }
         refunded
     }
 }
 
 /// Refunds a receipt, and the units in flight, in one request if it can be. Returns the number of units.
-async fn refund_both(
-    limiter: &Arc<LimiterState>,
-    mut refund: Receipt,
-    permit: Option<Permit>,
-) -> Result<u64, Error> {
+async fn refund_both(mut refund: Receipt, permit: Permit) -> Result<u64, Error> {
+    let limiter = &Arc::clone(&permit.limiter);
     let mut units = 0;
-    if let Some(released) = permit.and_then(Permit::into_receipt) {
+    if let Some(released) = permit.into_receipt() {
         if released.source() == refund.source() {
             refund.append(released);
         } else {

@@ -68,6 +68,15 @@ impl LimiterState {
         }
     }
 
+    /// Returns the memory store, if the limiter has one and these charges are a single one under a concurrency
+    /// limit, on which nothing is reported.
+    #[inline]
+    pub(super) fn holds_in_memory(&self, charges: &[Charge<'_>]) -> Option<&MemoryStore> {
+        let [charge] = charges else { return None };
+        let is_held = charge.quota().is_concurrent() && !telemetry::reports_decisions();
+        self.memory().filter(|_| is_held)
+    }
+
     /// Checks with the memory store.
     ///
     /// The reply to one charge is not borrowed before it is moved into the decision, so that the compiler

@@ -356,12 +356,16 @@ fn a_concurrency_limit_is_a_text_too() {
         ("20 concurrent expires(30)", "did you mean \"expires(30ms)\"?"),
         ("20 concurrent expires(30s) more", "\"more\" is a word too many"),
         ("20 concurrent leased(1s)", "\"leased(1s)\" is not an expiry"),
-        ("0 concurrent", "limit is 0"),
+        ("0 concurrent", "limit is 0, allowed is 1 to"),
+        ("0 concurrent expires(30s)", "limit is 0, allowed is 1 to"),
         ("20/min concurrent", "\"20/min\" is not a limit"),
     ] {
         let error = quota(text).expect_err(text).to_string();
         assert!(error.contains(word), "{text}: {error}");
     }
+    let zero = std::panic::catch_unwind(|| Quota::concurrent(0)).expect_err("no unit");
+    let message = zero.downcast_ref::<&str>().expect("a message");
+    assert_eq!(*message, "a limit of 0 units: allowed is 1 to 2147483648");
     let jobs = Quota::concurrent(20);
     assert!(jobs.leased(Duration::from_millis(500)).is_err());
     assert!(jobs.with_algorithm(Algorithm::FixedWindow).is_err());

@@ -601,6 +601,60 @@ async fn a_blocked_key_that_has_everything_back_is_forgotten_before_time_runs_ba
     }
 }
 
+/// A log of one open bucket that was long before: its only record is the oldest and the newest. A refund under
+/// another window leaves both times as they were.
+#[tokio::test]
+async fn a_refund_leaves_a_bucket_open_that_is_alone() {
+    let server = Server::start();
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
+        .await
+        .expect("a store");
+    let pair = Pair::new(store);
+    let quota = |window: u64| {
+        let buckets = Algorithm::SlidingBuckets(50);
+        Quota::new_with_algorithm(1_000, Duration::from_millis(window), buckets).expect("in bounds")
+    };
+    let policy = Twins::new("p", quota(10_000));
+    let key = Key::from("alice");
+    let start = 1_700_000_000_000;
+    let set_clock = |millis: u64| pair.clock.set((start + millis) * 1_000);
+    let spend = async || {
+        let mut receipts = Vec::new();
+        for (limiter, policy) in [(&pair.memory, &policy.ours), (&pair.shared, &policy.theirs)] {
+            let decision = limiter.check(policy.charge(key, 2)).await.expect("an answer");
+            let Decision::Allowed(allowed) = decision.into_owned() else {
+                panic!("units are free")
+            };
+            receipts.push(allowed.into_receipt());
+        }
+        receipts
+    };
+    // A record in each of 45 buckets of 200 ms, which are a long log.
+    for bucket in 0..45 {
+        set_clock(bucket * 200 + 10);
+        let _ = spend().await;
+    }
+    // The first charge is in a bucket beside the last five. Under a window of 7.3 s, whose buckets have 146 ms,
+    // they have left, and the second charge is in the same bucket.
+    let is_open = |millis: &u64| (start + millis) % 146 < 100;
+    let first = (18_000..).find(is_open).expect("a time");
+    set_clock(first);
+    let _ = spend().await;
+    policy.set_quota(quota(7_300));
+    set_clock(first + 1);
+    let receipts = spend().await;
+    // Under a longer window the bucket ends at the last charge.
+    policy.set_quota(quota(10_000));
+    set_clock(first + 2);
+    for (limiter, receipt) in [&pair.memory, &pair.shared].into_iter().zip(receipts) {
+        assert_eq!(limiter.hold(receipt).refund().await.expect("an answer"), 2);
+    }
+    pair.standing(&policy, key).await;
+    set_clock(first + 3);
+    let _ = spend().await;
+    assert_eq!(pair.standing(&policy, key).await.remaining(), 1_000 - 4);
+}
+
 /// Charges beyond the limit make counters larger than any limit, so the products and quotients of their waits
 /// need all 53 bits.
 #[tokio::test]

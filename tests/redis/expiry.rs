@@ -180,3 +180,28 @@ async fn a_log_lives_as_long_as_its_first_charge_after_a_block() {
     let after = peek.outcomes().get(0).expect("an outcome").standing().reset_after().as_millis();
     assert!(lives as i128 >= after as i128, "{lives} of {after} ms");
 }
+
+/// The first charge after a block removes its header: the state is that of a key that was never blocked.
+#[tokio::test]
+async fn a_charge_after_a_block_leaves_no_header() {
+    let server = Server::start();
+    let clock = plimsoll::ManualClock::at(1_700_000_000_000_000);
+    let config = RedisConfig::url(server.url()).with_settings(patient().plain_keys(true));
+    let store = RedisStore::connect_with(config).await.expect("a store");
+    let limiter = Limiter::with(store.with_test_clock(clock.clone()), Resilience::none());
+    let mut connection = server.client().get_connection().expect("a connection");
+    for quota in ["9/min", "9/min fixed-window", "9/min sliding-counter", "9/min token-bucket(9)"] {
+        let policy = policy("p", quota);
+        limiter.block(policy.charge("alice", 0), Duration::from_secs(1)).await.expect("blocked");
+        let key = server.keys().pop().expect("a blocked key");
+        let mut is_blocked = || {
+            let state = redis::cmd("GET").arg(&key).query::<Vec<u8>>(&mut connection);
+            state.expect("a state").starts_with(b"blocked")
+        };
+        assert!(is_blocked(), "{quota}");
+        clock.advance(Duration::from_secs(2));
+        let decision = limiter.check(policy.charge("alice", 1)).await.expect("a decision");
+        assert!(decision.is_allowed() && !is_blocked(), "{quota}");
+        limiter.reset(policy.charge("alice", 0)).await.expect("an answer");
+    }
+}

@@ -309,7 +309,7 @@ async fn units_released_together_are_those_of_the_embedded_store() {
 }
 
 #[tokio::test]
-async fn a_long_log_without_units_is_deleted() {
+async fn a_log_without_units_is_deleted() {
     let server = Server::start();
     let limiter = on(&server.url()).await;
     let jobs = policy("jobs", "1000 concurrent expires(30s)");
@@ -322,5 +322,74 @@ async fn a_long_log_without_units_is_deleted() {
     assert_eq!((free(&limiter, jobs.charge("all", 0)).await, server.keys().len()), (950, 1));
     drop(held);
     limiter.close().await.expect("an answer");
-    assert_eq!(server.keys().len(), 0);
+    assert_eq!(server.keys().len(), 0, "a long log");
+    // One line with the key, which has a script of its own, and several.
+    for lines in [1, 2] {
+        let mut held = Vec::new();
+        for _ in 0..lines {
+            held.push(limiter.reserve(jobs.charge("all", 1)).await.expect("an answer"));
+        }
+        assert_eq!(server.keys().len(), 1);
+        drop(held);
+        limiter.close().await.expect("an answer");
+        assert_eq!(server.keys().len(), 0, "a short log of {lines} lines");
+    }
+}
+
+/// The numbers of a long log that repeat what its records say, and the copy of its oldest block. Most of them
+/// only save a search, so standings would not show that one is wrong.
+#[tokio::test]
+async fn units_released_together_leave_a_log_whose_numbers_agree() {
+    /// The position of the newest block, of the copy of the oldest one, and of the ring.
+    const BLOCKS: [usize; 3] = [78, 158, 238];
+    let server = Server::start();
+    let clock = ManualClock::at(1_700_000_000_000_000);
+    let config = RedisConfig::url(server.url()).with_settings(patient().plain_keys(true));
+    let store = RedisStore::connect_with(config).await.expect("a store");
+    let limiter = Limiter::with(store.with_test_clock(clock.clone()), Resilience::none());
+    let jobs = policy("jobs", "1000 concurrent expires(60s)");
+    let mut held = Vec::new();
+    for _ in 0..100 {
+        clock.advance(Duration::from_micros(1));
+        held.push(limiter.reserve(jobs.charge("all", 1)).await.expect("an answer"));
+    }
+    let mut connection = server.client().get_connection().expect("a connection");
+    let mut lengths = Vec::new();
+    // Some of the oldest block and of later ones, some in the middle, and the newest with some before it.
+    for released in [1..12, 30..50, 58..69] {
+        drop(held.drain(released));
+        limiter.close().await.expect("an answer");
+        let key = server.keys().pop().expect("a log");
+        let state: Vec<u8> = redis::cmd("GET").arg(&key).query(&mut connection).expect("a state");
+        let number = |at: usize, bytes: usize| {
+            let bytes = state[at..at + bytes].iter().rev();
+            bytes.fold(0_usize, |number, byte| number << 8 | usize::from(*byte))
+        };
+        let (head, tail, places) = (number(29, 6), number(35, 6), number(41, 4));
+        let (before_last, last_total, head_total) = (number(52, 4), number(63, 4), number(74, 4));
+        let (oldest, newest) = (head / 8, (tail - 1) / 8);
+        let in_ring = |block: usize| BLOCKS[2] + block % places * 80;
+        let total = |record: usize| {
+            let block = record / 8;
+            let at = if block == newest { BLOCKS[0] } else { in_ring(block) };
+            let first = number(at + 6, 4);
+            if record.is_multiple_of(8) {
+                first
+            } else {
+                first + number(at + record % 8 * 10 + 6, 4)
+            }
+        };
+        assert!(oldest < newest, "a long log");
+        assert_eq!(before_last, total(tail - 2), "before the newest record");
+        assert_eq!(last_total, total(tail - 1), "the newest record");
+        assert_eq!(head_total, total(head), "the oldest record");
+        let (copy, block) = (BLOCKS[1], in_ring(oldest));
+        // The records of the block before the oldest one have left.
+        let records = head % 8 * 10..80;
+        let of = |at: usize| &state[at + records.start..at + records.end];
+        assert_eq!(of(copy), of(block), "the copy of the oldest block");
+        assert_eq!(last_total - number(25, 4), held.len(), "the total before the oldest record");
+        lengths.push(tail - head);
+    }
+    assert!(lengths.iter().all(|records| *records > 41), "{lengths:?}");
 }

@@ -247,6 +247,73 @@ async fn a_request_that_is_dropped_spends_nothing() {
     assert!(peek.is_allowed());
 }
 
+/// A client hangs up when its turn comes: before its request has been woken, while the store decides, and after.
+/// The request spends nothing or is charged once, and those behind it do not wait for more than that.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_hangs_up_at_its_turn_is_charged_at_most_once() {
+    for (remote, steps) in (0..12).flat_map(|steps| [(false, steps), (true, steps)]) {
+        let limiter = match remote {
+            true => Limiter::new(PendingStore(memory())),
+            false => Limiter::new(memory()),
+        };
+        let policy = policy("p", "1/s token-bucket(1)");
+        let rule = Rule::new(policy.clone(), by::header("x-api-key"));
+        let (service, seen) = service(RateLimitLayer::new(limiter.clone(), rule).delay(LONG));
+        let start = Instant::now();
+        assert_eq!(send(&service, "alice", "/first").await.await.unwrap().0, 200);
+        let hung_up = send(&service, "alice", "/hung-up").await;
+        let behind = send(&service, "alice", "/behind").await;
+        let last = send(&service, "alice", "/last").await;
+        // A timer fires in the millisecond after its time.
+        tokio::time::sleep_until(start + Duration::from_millis(999)).await;
+        tokio::time::advance(Duration::from_millis(2)).await;
+        for _ in 0..steps {
+            yield_now().await;
+        }
+        hung_up.abort();
+        assert_eq!((behind.await.unwrap().0, last.await.unwrap().0), (200, 200));
+        let seen = seen.lock().unwrap().clone();
+        let at = |path| seen.iter().find(|(seen, _)| seen == path).map(|(_, millis)| millis / 100);
+        let case = format!("remote: {remote}, {steps} steps: {seen:?}");
+        // One unit comes back each second. Units that the request has spent delay the others.
+        let charged = at("/behind").expect("admitted") / 10 - 1;
+        assert!(charged <= 1, "{case}");
+        assert!(at("/hung-up").is_none() || charged == 1, "{case}");
+        assert_eq!(at("/behind"), Some(10 + 10 * charged), "{case}");
+        assert_eq!(at("/last"), Some(20 + 10 * charged), "{case}");
+    }
+}
+
+/// Under a concurrency limit, the unit of a request whose client hangs up at its turn is not in flight.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_hangs_up_at_its_turn_leaves_no_unit_in_flight() {
+    for (remote, steps) in (0..12).flat_map(|steps| [(false, steps), (true, steps)]) {
+        let limiter = match remote {
+            true => Limiter::new(PendingStore(memory())),
+            false => Limiter::new(memory()),
+        };
+        let policy = policy("p", "1 concurrent expires(1h)");
+        let rule = Rule::new(policy.clone(), by::header("x-api-key"));
+        let (service, seen) = service(RateLimitLayer::new(limiter.clone(), rule).delay(LONG));
+        let held = limiter.reserve(policy.charge("alice", 1)).await.unwrap();
+        let hung_up = send(&service, "alice", "/hung-up").await;
+        let behind = send(&service, "alice", "/behind").await;
+        drop(held);
+        tokio::time::advance(Duration::from_millis(101)).await;
+        for _ in 0..steps {
+            yield_now().await;
+        }
+        hung_up.abort();
+        let start = Instant::now();
+        assert_eq!(behind.await.unwrap().0, 200);
+        let case = format!("remote: {remote}, {steps} steps: {:?}", seen.lock().unwrap());
+        assert!(start.elapsed() < Duration::from_millis(500), "{case}");
+        sleep(Duration::from_millis(100)).await;
+        let peek = limiter.peek(policy.charge("alice", 1)).await.unwrap();
+        assert!(peek.is_allowed(), "{case}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_more_than_the_most_wait() {
     let limiter = Limiter::new(memory());
