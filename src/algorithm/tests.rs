@@ -47,7 +47,7 @@ fn quota(algorithm: Algorithm, limit: u64, micros: u64) -> Quota {
 
 fn quotas(limit: u64, micros: u64) -> impl Iterator<Item = Quota> {
     Algorithm::EACH
-        .into_iter()
+        .iter()
         .map(move |algorithm| quota(with_parameters(*algorithm, 7, limit), limit, micros))
 }
 

@@ -33,6 +33,9 @@ const CASES: &[&str] = &[
     "refunded after a change of the window",
 ];
 
+/// A quota as the model gets it, and whether the model gets each refund twice.
+type Altered = (fn(Quota) -> Quota, bool);
+
 /// A limiter, the policy of the key, and the charges that can be refunded.
 struct Held {
     limiter: Limiter,
@@ -101,7 +104,7 @@ impl Trio {
     async fn play(
         &mut self,
         (number, seed): (usize, u64),
-        (altered, again): (fn(Quota) -> Quota, bool),
+        (altered, again): Altered,
         tally: &CaseCounts,
     ) -> Result<(), String> {
         let random = &mut Random(seed);
@@ -232,7 +235,7 @@ async fn a_model_that_changes_or_refunds_otherwise_is_found() {
         let window = quota.window() + Duration::from_micros(1);
         Quota::new_with_algorithm(quota.limit(), window, quota.algorithm()).expect("in bounds")
     };
-    let altered: [(fn(Quota) -> Quota, bool); 2] = [(wider, false), (|quota| quota, true)];
+    let altered: [Altered; 2] = [(wider, false), (|quota| quota, true)];
     for altered in altered {
         let mut trio = Trio::new(None);
         let first = seed::seed("proofs of other changes");
