@@ -196,6 +196,13 @@ mod tests {
         // The one that leaves last is the older one here.
         carried.add(1 << 9, step(50), step(60));
         assert_eq!([49, 50, 101, 102].map(|now| carried.weight(now)), [1023, 511, 511, 504]);
+        // If both end together, the younger one gives the time until which both count.
+        let mut together = Carried::default();
+        let from = |hold| Ramp { hold, zero: 200 };
+        together.add(2, from(50), step(1_000));
+        together.add(2, from(180), step(1_000));
+        (0..7).for_each(|index| together.add(4, step(100 - index), step(300)));
+        assert_eq!(together.weight(180), 4);
         let mut older = Carried::default();
         older.add(1, step(200), step(200));
         (0..8).for_each(|index| older.add(2 << index, step(100 + index), step(300)));

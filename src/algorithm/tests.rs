@@ -5,7 +5,11 @@ use std::{cell::Cell, time::Duration};
 
 use proptest::prelude::*;
 
-use super::{KeyState, MemoryBudget, Refund, outstanding_of};
+use super::{
+    KeyState, MemoryBudget, Refund, Snapshot, StateMachine, fixed_window::FixedWindow,
+    outstanding_of, sliding_buckets::SlidingBuckets, sliding_counter::SlidingCounter,
+    sliding_log::SlidingLog, token_bucket::TokenBucket,
+};
 use crate::{
     algorithm::{Block, UnlimitedMemory},
     algorithms::with_parameters,
@@ -296,5 +300,84 @@ fn a_bucket_refunds_whole_units_of_its_debt_and_marks_of_up_to_a_window_ahead() 
         let Mark(time, debt, credit) = charge(&mut state, &quota, 10_000, 2);
         let refund = Refund { quota, units: 2, mark: Mark(time + ahead, debt, credit) };
         assert_eq!(state.refund(&quota, at(10_000), &refund), expected);
+    }
+}
+
+/// Charges under one window and then under a shorter one, and compares the waits with the free units.
+fn waits_of<M: StateMachine>(algorithm: Algorithm) {
+    let [long, short] = [3_000, 1_000].map(|micros| quota(algorithm, 10, micros));
+    for units in [0, 2] {
+        let mut state = M::default();
+        for (quota, now, units) in [(&long, 100_500, units), (&short, 100_600, 2)] {
+            let mut snapshot = state.snapshot(quota, at(now));
+            state.charge(&mut snapshot, units, &UnlimitedMemory);
+        }
+        for now in [100_550, 100_600, 100_650, 101_300] {
+            let snapshot = state.snapshot(&short, at(now));
+            for units in 1..=10 {
+                let is_free = units <= snapshot.free();
+                assert_eq!(state.wait(&snapshot, units) == 0, is_free, "{short}, {units} at {now}");
+            }
+        }
+    }
+}
+
+#[test]
+fn units_have_a_wait_if_they_are_not_free() {
+    waits_of::<SlidingLog>(Algorithm::SlidingLog);
+    waits_of::<SlidingBuckets>(Algorithm::SlidingBuckets(7));
+    waits_of::<SlidingCounter>(Algorithm::SlidingCounter);
+    waits_of::<TokenBucket>(Algorithm::TokenBucket { burst: 10 });
+    waits_of::<FixedWindow>(Algorithm::FixedWindow);
+}
+
+#[test]
+fn carried_units_count_after_the_clock_was_set_back() {
+    for long in quotas(10, 3_000) {
+        let short = Quota::new_with_algorithm(10, Duration::from_millis(1), long.algorithm());
+        let short = short.expect("in bounds");
+        let mut state = KeyState::new(long.algorithm());
+        charge(&mut state, &long, 900_100, 3);
+        charge(&mut state, &short, 900_100, 2);
+        assert_eq!(free(&mut state, &short, 500_100), 5, "{short}");
+    }
+}
+
+/// A change of the window begins a record, also within a microsecond.
+#[test]
+fn records_of_one_microsecond_have_numbers_below_those_of_the_next_one() {
+    let windows = [1_000, 1_100].map(|micros| quota(Algorithm::SlidingLog, 10, micros));
+    let mut first = KeyState::new(Algorithm::SlidingLog);
+    let marks: Vec<_> =
+        windows.iter().cycle().take(6).map(|quota| charge(&mut first, quota, 100_000, 1)).collect();
+    let mut second = KeyState::new(Algorithm::SlidingLog);
+    for now in 100_001..100_010 {
+        charge(&mut second, &windows[0], now, 1);
+    }
+    for mark in marks {
+        let refund = Refund { quota: windows[0], units: 1, mark };
+        assert_eq!(second.refund(&windows[0], at(100_010), &refund), 0);
+    }
+}
+
+#[test]
+fn a_log_of_units_in_flight_is_as_long_as_the_time_of_the_oldest_one() {
+    let quota = Quota::concurrent(5);
+    let mut state = KeyState::new(quota.algorithm());
+    for number in 0..2_000 {
+        let mark = charge(&mut state, &quota, 100_000 + number, 1);
+        let refund = Refund { quota, units: 1, mark };
+        assert_eq!(state.refund(&quota, at(100_000 + number), &refund), 1);
+        assert!(state.heap_bytes() < 100, "{} bytes after {number}", state.heap_bytes());
+    }
+}
+
+#[test]
+fn a_log_grows_by_an_eighth() {
+    let quota = quota(Algorithm::SlidingLog, 1_000, 1_000_000);
+    let mut state = KeyState::new(Algorithm::SlidingLog);
+    for number in 1..=1_000 {
+        charge(&mut state, &quota, 1_000_000 + number as u64, 1);
+        assert!(state.heap_bytes() <= 10 * (number + number / 8 + 4 + 2), "{number}");
     }
 }
