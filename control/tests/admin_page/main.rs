@@ -53,7 +53,8 @@ fn an_operator_raises_a_limit_for_all_processes() {
     see_a_mistake_in_the_file(&browser, &file);
     assert_eq!(browser.complaints(), [] as [String; 0]);
     // Counts of a key are forgotten after some minutes, which a busy machine takes until here.
-    assert!((0..10).any(|_| ask(&shop[0], "at last") == 429));
+    // All of them, because the count of one denial is 0 after the end of a minute.
+    assert!((0..20).filter(|_| ask(&shop[0], "at last") == 429).count() >= 10);
     redis.kill();
     see_why_there_is_no_data(&browser);
     sign_out(&browser);
