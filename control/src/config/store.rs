@@ -103,7 +103,8 @@ impl StoreConfig {
     ///
     /// # Errors
     ///
-    /// Returns an error if the store cannot be reached, and is not `lazy`.
+    /// Returns an error if the store cannot be reached, and is not `lazy`. With regions, it says which of the two stores
+    /// that is: `local`, that of this region, or `home`.
     pub async fn connect(&self) -> Result<Limiter, Error> {
         let resilience = self.resilience.clone();
         Ok(match self.stores.clone() {
@@ -113,8 +114,15 @@ impl StoreConfig {
             }
             Stores::Regions(stores) => {
                 let RegionStores { local, home, config } = *stores;
-                let local = RedisStore::connect_with(local).await?;
-                let home = RedisStore::connect_with(home).await?;
+                let of = |name: &'static str| {
+                    move |error: Error| {
+                        let named = Error::new(error.kind(), format!("{name}: {error}"));
+                        let named = named.with_effect(error.effect());
+                        named.with_place(error.place().to_owned()).with_source(error)
+                    }
+                };
+                let local = RedisStore::connect_with(local).await.map_err(of("local"))?;
+                let home = RedisStore::connect_with(home).await.map_err(of("home"))?;
                 Limiter::with(Regions::new(local, home, config)?, resilience)
             }
         })

@@ -1,6 +1,12 @@
 //! The load generators, and medians.
 
-use std::{path::Path, process::Command};
+use std::{env, path::Path, process::Command};
+
+/// Returns the seconds of one run.
+pub(crate) fn seconds() -> u32 {
+    let variable = env::var("PLIMSOLL_BENCH_SECONDS").ok();
+    variable.map_or(2, |seconds| seconds.parse().expect("a number of seconds"))
+}
 
 /// Returns the requests per second of gRPC calls with a body, and their number.
 pub(crate) fn h2load(port: u16, body: &Path) -> (f64, f64) {
@@ -8,7 +14,8 @@ pub(crate) fn h2load(port: u16, body: &Path) -> (f64, f64) {
         "http://127.0.0.1:{port}/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
     );
     let output = Command::new("h2load")
-        .args(["--duration=3", "--clients=4", "--max-concurrent-streams=32", "--threads=1"])
+        .arg(format!("--duration={}", seconds()))
+        .args(["--clients=4", "--max-concurrent-streams=32", "--threads=1"])
         .args(["--header=content-type: application/grpc", "--header=te: trailers"])
         .arg("--data")
         .arg(body)
@@ -27,7 +34,8 @@ pub(crate) fn h2load(port: u16, body: &Path) -> (f64, f64) {
 /// Returns the median and the 99th percentile of requests, in milliseconds.
 pub(crate) fn wrk(port: u16) -> (f64, f64) {
     let output = Command::new("wrk")
-        .args(["--latency", "--duration", "3s", "--connections", "4", "--threads", "1"])
+        .args(["--latency", "--duration", &format!("{}s", seconds())])
+        .args(["--connections", "4", "--threads", "1"])
         .args(["--header", "x-user: alice"])
         .arg(format!("http://127.0.0.1:{port}/"))
         .output()

@@ -4,7 +4,8 @@
 //!
 //! `cargo bench -p plimsoll-server --bench envoy` prints the tables. The services run in processes of their own,
 //! in turns, and the figures are medians of the rounds. It needs redis-server, h2load, wrk, and Envoy from
-//! `scripts/envoy`.
+//! `scripts/envoy`. `server/scripts/bench` prints all figures of the service, these among them.
+//! `PLIMSOLL_BENCH_SECONDS` is the time of one run.
 #![allow(missing_docs, reason = "a benchmark")]
 
 mod load;

@@ -33,9 +33,8 @@ const STATUS_OK: HeaderValue = HeaderValue::from_static("0");
 
 /// The gRPC service, to add to a server of tonic.
 ///
-/// A request that arrives in one piece, as all but the longest do, is decoded and answered here. The generated
-/// service of tonic answers all others: those in several pieces, with compression, or with a mistake. That saves
-/// 7,000 of the 97,000 instructions of a decision over Redis (`benches/envoy`, the service "not leased").
+/// A request that arrives in one piece, as all but the longest do, is decoded and answered here, which is less work. The
+/// generated service of tonic answers all others: those in several pieces, with compression, or with a mistake.
 #[derive(Debug, Clone)]
 pub struct EnvoyGrpc {
     shared: Arc<Shared>,

@@ -8,14 +8,10 @@ use plimsoll::Quota;
 
 use super::{
     decide::LineOutcome,
-    metric_key::MetricKey,
     options::{LimitHeaders, ResponseHeaders},
     request::Line,
     response::retry_after,
 };
-
-/// The longest name of a limit in a header, in characters.
-const MAX_NAME_CHARS: usize = 64;
 
 /// The usual length of the signs and parameters behind a name, in bytes.
 const USUAL_PARAMETERS_BYTES: usize = 40;
@@ -128,20 +124,6 @@ fn limit(headers: &mut Vec<HeaderValue>, names: &LimitHeaders, statuses: &[Descr
         header(&names.remaining, limit_remaining.to_string()),
         header(&names.reset, reset.to_string()),
     ]);
-}
-
-/// Returns the name of a limit in a header: its own, or the path of its descriptors.
-pub(super) fn header_name(name: &str, metric_key: &MetricKey) -> String {
-    let path = metric_key.to_string();
-    let path = path.get(metric_key.domain().len() + 1..).unwrap_or_default();
-    let name = if name.is_empty() { path } else { name };
-    // A character that is not allowed in a string of a structured field makes clients drop the whole field.
-    let plain = |it: char| match it {
-        '"' | '\\' => '_',
-        ' '..='~' => it,
-        _ => '_',
-    };
-    name.chars().take(MAX_NAME_CHARS).map(plain).collect()
 }
 
 fn window_seconds(quota: &Quota) -> u64 {

@@ -1,4 +1,4 @@
-//! The names under which requests are counted in metrics.
+//! The names under which requests are counted in metrics, and limits are named in headers.
 
 use std::{
     fmt,
@@ -7,6 +7,9 @@ use std::{
 
 /// The longest part of a text that is shown in a label, in bytes.
 const MAX_LABEL_BYTES: usize = 128;
+
+/// The longest name of a limit in a header, in characters.
+const MAX_NAME_CHARS: usize = 64;
 
 /// The domain and the descriptors of a limit, under which its requests are counted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -25,15 +28,23 @@ impl MetricKey {
         self.parts.push(part.into());
     }
 
-    /// Returns the domain.
-    pub(super) fn domain(&self) -> &str {
-        &self.domain
-    }
-
     /// Returns the values of the labels `domain`, `key1` and `key2`. Long texts are cut.
     pub(super) fn labels(&self) -> [String; 3] {
         let part = |index: usize| self.parts.get(index).map(|it| label(it)).unwrap_or_default();
         [label(&self.domain), part(0), part(1)]
+    }
+
+    /// Returns the name of a limit in a header: its own, or the path of its descriptors.
+    pub(super) fn header_name(&self, own: &str) -> String {
+        let path = self.parts.join(".");
+        let name = if own.is_empty() { &*path } else { own };
+        // A character that is not allowed in a string of a structured field makes clients drop the whole field.
+        let plain = |it: char| match it {
+            '"' | '\\' => '_',
+            ' '..='~' => it,
+            _ => '_',
+        };
+        name.chars().take(MAX_NAME_CHARS).map(plain).collect()
     }
 }
 
@@ -109,6 +120,15 @@ mod tests {
         assert_ne!(one, other);
         assert!(one.starts_with(&"a\u{20ac}".repeat(32)) && one.is_char_boundary(128), "{one}");
         assert!(label(&"\u{20ac}".repeat(50)).starts_with(&format!("{}~", "\u{20ac}".repeat(42))));
+    }
+
+    #[test]
+    fn the_name_in_a_header_is_that_of_the_limit_or_the_path() {
+        let mut key = MetricKey::new("rl");
+        ["foo", "\"b\\a\u{e9}r"].into_iter().for_each(|part| key.push(part));
+        assert_eq!(key.header_name(""), "foo._b_a_r");
+        assert_eq!(key.header_name("own name"), "own name");
+        assert_eq!(key.header_name(&"n".repeat(100)), "n".repeat(64));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{
     convert::Infallible,
     error::Error,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -25,6 +25,12 @@ use super::{
     phase::{Phase, Phases},
 };
 use crate::http as api;
+
+/// The most bytes of a body that are handed to the connection at once, which is the usual size of a frame of HTTP/2. As
+/// soon as a client gives a response a window of 1 byte, hyper takes the data that it has asked for, whatever their length,
+/// and a body that has ended no longer keeps its connection in use. The next piece is taken when the client has taken all
+/// of the last one. So a client can hold one piece of each response without being seen.
+const MAX_PIECE_BYTES: usize = 16_384;
 
 /// The service of one connection.
 #[derive(Clone)]
@@ -53,7 +59,7 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
                 true => response,
                 false => {
                     let guard = service.activity.stream();
-                    response.map(|body| Body::new(Stream { body, guard }))
+                    response.map(|body| Body::new(Stream { body, rest: Bytes::new(), guard }))
                 }
             };
             drop(guard);
@@ -110,7 +116,16 @@ fn too_slow(is_grpc: bool) -> Response {
 /// A body that keeps its connection in use. It is polled once the client has taken the data before.
 struct Stream {
     body: Body,
+    /// The data that the body has given, and that are not handed on.
+    rest: Bytes,
     guard: StreamGuard,
+}
+
+impl Stream {
+    /// Returns the next piece of the rest.
+    fn piece(&mut self) -> Frame<Bytes> {
+        Frame::data(self.rest.split_to(self.rest.len().min(MAX_PIECE_BYTES)))
+    }
 }
 
 impl http_body::Body for Stream {
@@ -121,16 +136,35 @@ impl http_body::Body for Stream {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if !self.rest.is_empty() {
+            self.guard.polled(false);
+            return Poll::Ready(Some(Ok(self.piece())));
+        }
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         self.guard.polled(polled.is_pending());
-        polled
+        match ready!(polled) {
+            Some(Ok(frame)) => Poll::Ready(Some(Ok(match frame.into_data() {
+                Ok(data) => {
+                    self.rest = data;
+                    self.piece()
+                }
+                Err(frame) => frame,
+            }))),
+            other => Poll::Ready(other),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (rest, hint) = (self.rest.len() as u64, self.body.size_hint());
+        let mut whole = SizeHint::new();
+        whole.set_lower(hint.lower() + rest);
+        if let Some(upper) = hint.upper() {
+            whole.set_upper(upper + rest);
+        }
+        whole
     }
 }

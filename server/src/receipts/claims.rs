@@ -4,6 +4,9 @@
 //! once, for all instances that share the store, and decides by its own clock. The window of the policy is as
 //! long as the receipt is valid: a sliding log admits no second unit in any such window, and after it the
 //! receipt has expired. So the record can be forgotten then, and each key has a time to live.
+//!
+//! A used receipt is no key that is limited. So a claim looks first, which is no decision, and a receipt that is used
+//! again is not among the denials in metrics and logs. Only uses at the same moment are.
 
 use std::time::Duration;
 
@@ -31,7 +34,7 @@ pub(super) struct Claims {
 pub(crate) enum Claim {
     /// The receipt was not used before. It has the store's time.
     First(Timestamp),
-    /// The receipt was used before. It has the time of this denial.
+    /// The receipt was used before. It has the store's time.
     Again(Timestamp),
 }
 
@@ -57,7 +60,11 @@ impl Claims {
         let quota = Quota::new(1, validity.max(Duration::from_secs(1)))?;
         let charge = self.policy.charge(key(nonce), 1).with_quota(quota);
         // No other part decides if the store cannot: it would not know of claims at other instances.
-        Ok(match self.limiter.check(charge.with_on_failure(OnFailure::Deny)).await? {
+        let charge = charge.with_on_failure(OnFailure::Deny);
+        if let Decision::Denied(denied) = self.limiter.peek(charge.clone()).await? {
+            return Ok(Claim::Again(denied.time()));
+        }
+        Ok(match self.limiter.check(charge).await? {
             Decision::Allowed(allowed) => Claim::First(allowed.time()),
             Decision::Denied(denied) => Claim::Again(denied.time()),
         })

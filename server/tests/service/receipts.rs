@@ -59,6 +59,24 @@ fn units_are_refunded_once_under_each_algorithm() {
 }
 
 #[test]
+fn a_receipt_that_is_used_again_is_no_denial_in_metrics_and_logs() {
+    let redis = plimsoll_testing::servers::Server::start();
+    let url = redis.url();
+    for flags in [&["--log", "debug"][..], &["--log", "debug", "--redis", &url]] {
+        let service = Service::start(flags);
+        let receipt = reserve(&service, "demo", "alice", 3);
+        assert_eq!(refund(&service, &receipt), 200);
+        for _ in 0..3 {
+            assert_eq!(refund(&service, &receipt), 409);
+        }
+        let metrics = service.get("/metrics").text();
+        let denied = "plimsoll_decisions_total{policy=\"plimsoll.receipts\",outcome=\"denied\"} 0";
+        assert!(metrics.lines().any(|line| line == denied), "{metrics}");
+        assert!(!service.log().contains("plimsoll.receipts"), "{}", service.log());
+    }
+}
+
+#[test]
 fn a_settlement_by_policy_leaves_the_others_as_they_are() {
     let limits = "policies = { tokens = '1000/h', requests = '10/h' }";
     let (service, _folder) = start_with_limits(limits);

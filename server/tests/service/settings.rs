@@ -102,6 +102,37 @@ fn a_check_reads_the_urls_of_redis_and_connects_to_none() {
 }
 
 #[test]
+fn a_check_names_the_store_of_a_region_whose_url_is_wrong() {
+    let folder = directory();
+    let check = |local: &str, home: &str| {
+        let limits = format!(
+            "policies.a = '1/s'\nstore.redis.url = '{local}'\n\
+             store.regions = {{ count = 2, home = {{ url = '{home}' }} }}"
+        );
+        output(&["--check", "--config", &write(&folder, "limits.toml", &limits)], &[])
+    };
+    let right = "redis://:the-password@127.0.0.1:1/";
+    let (code, out, error) = check(right, right);
+    assert_eq!(
+        (code, &*out),
+        (Some(0), "the settings and the limits are valid: 1 policy\n"),
+        "{error}"
+    );
+    // A wrong form is found in the file, and the rest when the URL is read.
+    for (wrong, in_local, in_home) in [
+        ("http://user:the-password@x/", "limits.toml:2:", "limits.toml:3:"),
+        ("redis://user:the-password@x:99999/", "is not valid: local: ", "is not valid: home: "),
+    ] {
+        for (local, home, expected) in [(wrong, right, in_local), (right, wrong, in_home)] {
+            let (code, out, error) = check(local, home);
+            assert_eq!((code, &*out), (Some(1), ""), "{error}");
+            assert!(error.contains(expected), "{expected}: {error}");
+            assert!(!error.contains("the-password"), "{error}");
+        }
+    }
+}
+
+#[test]
 fn an_empty_variable_is_not_set() {
     let names = [
         "PLIMSOLL_SETTINGS",

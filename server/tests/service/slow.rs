@@ -3,6 +3,7 @@
 use std::{
     io::{Read, Write},
     net::TcpStream,
+    process::Command,
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -141,13 +142,19 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// Returns the frames of a call of a gRPC method with an empty message.
 fn call(path: &str, stream: u32) -> Vec<u8> {
+    let request = headers("POST", path, stream, false);
+    [request, frame(0, 1, stream, &[0; 5])].concat()
+}
+
+/// Returns the frame of the headers of a request.
+fn headers(method: &str, path: &str, stream: u32, is_end: bool) -> Vec<u8> {
     // Each header is a literal that is not indexed (RFC 7541, section 6.2.2).
     let literal = |(name, value): (&str, &str)| {
         let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
         [vec![0], text(name), text(value)].concat()
     };
     let headers = [
-        (":method", "POST"),
+        (":method", method),
         (":scheme", "http"),
         (":path", path),
         (":authority", "localhost"),
@@ -155,7 +162,38 @@ fn call(path: &str, stream: u32) -> Vec<u8> {
         ("te", "trailers"),
     ];
     let headers: Vec<u8> = headers.into_iter().flat_map(literal).collect();
-    [frame(1, 4, stream, &headers), frame(0, 1, stream, &[0; 5])].concat()
+    frame(1, 4 | u8::from(is_end), stream, &headers)
+}
+
+#[test]
+fn a_client_that_takes_one_byte_of_a_long_response_is_cut_off() {
+    let service = Service::start(&["--idle-timeout", "500ms", "--request-timeout", "1s"]);
+    let mut stream = TcpStream::connect(&service.http).unwrap();
+    // SETTINGS_INITIAL_WINDOW_SIZE is 1.
+    let settings = frame(4, 0, 0, &[0, 4, 0, 0, 0, 1]);
+    let begin = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings].concat();
+    stream.write_all(&begin).unwrap();
+    stream.write_all(&headers("GET", "/openapi.json", 1, true)).unwrap();
+    // Other requests, and a further byte from time to time, do not hold the connection.
+    let mut next = 3;
+    let time = closed_after(&mut stream, |stream| {
+        sleep(Duration::from_millis(20));
+        let byte = frame(8, 0, 1, &1_u32.to_be_bytes());
+        let other = [byte, headers("GET", "/unknown", next, true)].concat();
+        next += 2;
+        drop(stream.write_all(&other));
+    });
+    assert!((400..8_000).contains(&time.as_millis()), "{time:?}");
+}
+
+#[test]
+fn a_long_response_arrives_whole_over_both_versions() {
+    let service = Service::start(&[]);
+    let url = format!("http://{}/openapi.json", service.http);
+    for version in ["--http1.1", "--http2-prior-knowledge"] {
+        let curl = Command::new("curl").args(["--silent", "--fail", version, &url]).output();
+        assert_eq!(curl.unwrap().stdout, include_bytes!("../../openapi.json"), "{version}");
+    }
 }
 
 #[test]

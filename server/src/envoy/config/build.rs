@@ -18,7 +18,6 @@ use super::{
     tree::{Domain, Node, Tree},
 };
 use crate::envoy::{
-    headers::header_name,
     metric_key::MetricKey,
     options::EnvoyOptions,
     unit::{Unit, quota_of},
@@ -212,7 +211,7 @@ impl File<'_> {
             is_quota: descriptor.quota_mode.unwrap_or_default(),
             has_detailed_metric: descriptor.detailed_metric.unwrap_or_default(),
             metadata,
-            header_name: header_name(name, path.metric_key).into(),
+            header_name: path.metric_key.header_name(name).into(),
             metric_key: path.metric_key.clone(),
             stats: Default::default(),
             denied_hits: DeniedHits::new(descriptor.count_denied),
