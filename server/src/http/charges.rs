@@ -83,15 +83,15 @@ impl ChargesBody {
 ///
 /// Returns the problem of a request that asks for more.
 fn on_failure(asked: Option<OnFailure>, setting: OnFailure) -> Result<OnFailure, Problem> {
-    const STRICTER: [(OnFailure, &str); 3] =
+    const BY_STRICTNESS: [(OnFailure, &str); 3] =
         [(OnFailure::Allow, "allow"), (OnFailure::Local, "local"), (OnFailure::Deny, "deny")];
     let Some(asked) = asked else { return Ok(setting) };
-    let from = STRICTER.iter().position(|(it, _)| *it == setting).unwrap_or_default();
-    let allowed = &STRICTER[from..];
+    let position = BY_STRICTNESS.iter().position(|(it, _)| *it == setting);
+    let allowed = &BY_STRICTNESS[position.unwrap_or(BY_STRICTNESS.len() - 1)..];
     if allowed.iter().any(|(it, _)| *it == asked) {
         return Ok(asked);
     }
-    let found = STRICTER.iter().find(|(it, _)| *it == asked).map_or("", |(_, name)| name);
+    let found = BY_STRICTNESS.iter().find(|(it, _)| *it == asked).map_or("", |(_, name)| name);
     let names: Vec<_> = allowed.iter().map(|(_, name)| *name).collect();
     let detail =
         format!("`on_failure` is {found:?}, which admits more than the setting of the service");

@@ -26,10 +26,11 @@ use super::{
 };
 use crate::http as api;
 
-/// The most bytes of a body that are handed to the connection at once, which is the usual size of a frame of HTTP/2. As
-/// soon as a client gives a response a window of 1 byte, hyper takes the data that it has asked for, whatever their length,
-/// and a body that has ended no longer keeps its connection in use. The next piece is taken when the client has taken all
-/// of the last one. So a client can hold one piece of each response without being seen.
+/// The most bytes of a body that are handed to the connection at once: the usual size of a frame of HTTP/2.
+///
+/// With a window of 1 byte, hyper takes a whole piece from the body, and holds it until the client reads it. It takes the
+/// next piece when the client has read all of the last one. A body whose last piece is taken no longer keeps its
+/// connection in use. So a client can hold the last piece of each response, and the idle timeout does not end it.
 const MAX_PIECE_BYTES: usize = 16_384;
 
 /// The service of one connection.
