@@ -5,14 +5,16 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    thread,
     time::Duration,
 };
 
 use plimsoll::{Limiter, Policy, RedisConfig, RedisStore, Resilience};
 use plimsoll_testing::seed::Random;
 use tokio::{
-    task::JoinSet,
-    time::{Instant, interval},
+    runtime::Handle,
+    task::{JoinSet, spawn_blocking},
+    time::Instant,
 };
 
 /// Connects to a server whose replies are waited for also on a busy machine, without any other stage.
@@ -73,7 +75,8 @@ pub(crate) async fn charge_each(limiter: &Limiter, policy: &Policy, keys: u64) {
 }
 
 /// Checks keys at `rate` a second for `time`, evenly through all limiters, each of which stands for a
-/// process. A check does not wait for the one before it. Returns the decisions, and those that admitted.
+/// process. Checks arrive at random, as those of many clients do, and do not wait for each other. Returns
+/// the decisions, and those that admitted.
 pub(crate) async fn steady(
     limiters: &[Limiter],
     policy: &Policy,
@@ -81,35 +84,43 @@ pub(crate) async fn steady(
     time: Duration,
     key: impl Fn(&mut Random) -> u64 + Clone + Send + 'static,
 ) -> (u64, u64) {
-    let mut running = JoinSet::new();
-    for (number, limiter) in limiters.iter().enumerate() {
+    let rate = rate / limiters.len() as f64;
+    let total = (time.as_secs_f64() * rate) as u64;
+    let senders = limiters.iter().enumerate().map(|(number, limiter)| {
         let (limiter, policy, key) = (limiter.clone(), policy.clone(), key.clone());
-        let rate = rate / limiters.len() as f64;
-        running.spawn(async move {
-            let (mut random, mut checks) = (Random(number as u64), JoinSet::new());
-            let mut ticks = interval(Duration::from_millis(1));
-            let begin = Instant::now();
-            let total = (time.as_secs_f64() * rate) as u64;
-            let (mut sent, mut admitted) = (0, 0);
-            while sent < total {
-                ticks.tick().await;
-                let due = ((begin.elapsed().as_secs_f64() * rate) as u64).min(total);
-                for _ in sent..due {
-                    let (limiter, policy) = (limiter.clone(), policy.clone());
-                    let key = key(&mut random);
-                    checks.spawn(async move {
-                        let decision = limiter.check(policy.charge(key, 1)).await;
-                        decision.is_ok_and(|it| it.is_allowed())
-                    });
-                }
-                sent = sent.max(due);
+        let (runtime, mut random) = (Handle::current(), Random(number as u64));
+        // The timer of tokio ticks once a millisecond. Checks that start together share commands.
+        spawn_blocking(move || {
+            let (mut checks, mut admitted, mut due) = (JoinSet::new(), 0, Instant::now());
+            for _ in 0..total {
+                due += Duration::from_secs_f64(random_gap(&mut random) / rate);
+                thread::sleep(due.saturating_duration_since(Instant::now()));
+                let (limiter, policy, key) = (limiter.clone(), policy.clone(), key(&mut random));
+                let check = async move {
+                    let decision = limiter.check(policy.charge(key, 1)).await;
+                    decision.is_ok_and(|it| it.is_allowed())
+                };
+                checks.spawn_on(check, &runtime);
                 while let Some(is_allowed) = checks.try_join_next() {
                     admitted += u64::from(is_allowed.expect("no panic"));
                 }
             }
-            let rest = checks.join_all().await;
-            (sent, admitted + rest.into_iter().filter(|is_allowed| *is_allowed).count() as u64)
-        });
+            (checks, admitted)
+        })
+    });
+    let senders: Vec<_> = senders.collect();
+    let (mut sent, mut admitted) = (0, 0);
+    for sender in senders {
+        let (checks, admitted_before) = sender.await.expect("no panic");
+        let rest = checks.join_all().await.into_iter().filter(|is_allowed| *is_allowed).count();
+        sent += total;
+        admitted += admitted_before + rest as u64;
     }
-    running.join_all().await.into_iter().fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1))
+    (sent, admitted)
+}
+
+/// Returns the time between two arrivals of a Poisson process with one arrival in a unit of time.
+fn random_gap(random: &mut Random) -> f64 {
+    const STEPS: u64 = 1 << 32;
+    -((random.below(STEPS) as f64 + 0.5) / STEPS as f64).ln()
 }

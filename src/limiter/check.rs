@@ -47,21 +47,19 @@ pub struct Check<'l, 'p> {
     limiter: &'l Arc<LimiterState>,
     charges: Charges<'p>,
     progress: Progress,
-    /// The answer of the store, while the check is [pending](Progress::Pending).
-    answer: Option<Answer>,
 }
 
-#[derive(Clone, Copy)]
 enum Progress {
     New,
-    Pending,
+    /// The store was asked.
+    Pending(Answer),
     Done,
 }
 
 impl<'l, 'p> Check<'l, 'p> {
     #[inline]
     pub(super) fn new(limiter: &'l Arc<LimiterState>, charges: Charges<'p>) -> Self {
-        Self { limiter, charges, progress: Progress::New, answer: None }
+        Self { limiter, charges, progress: Progress::New }
     }
 }
 
@@ -73,8 +71,8 @@ impl<'p> Future for Check<'_, 'p> {
     /// Panics if it is polled again after it was ready.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { limiter, charges, progress, .. } = &mut *self;
-        if let (Progress::New, Some(store)) = (*progress, limiter.memory()) {
+        let Self { limiter, charges, progress } = &mut *self;
+        if let (Progress::New, Some(store)) = (&*progress, limiter.memory()) {
             *progress = Progress::Done;
             return Poll::Ready(limiter.check_in_memory(store, charges));
         }
@@ -85,27 +83,33 @@ impl<'p> Future for Check<'_, 'p> {
 impl<'p> Check<'_, 'p> {
     #[inline(never)]
     fn poll_store(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision<'p>, Error>> {
-        let Self { limiter, charges, progress, answer } = self;
-        if let Progress::New = progress {
-            *progress = Progress::Done;
-            match limiter.begin(charges)? {
-                Ok(reply) => return Poll::Ready(Ok(limiter.decide_one(charges, reply))),
-                Err(asked) => match asked.now() {
-                    Ok(reply) => return Poll::Ready(limiter.decide(charges, reply?)),
-                    Err(asked) => {
-                        *progress = Progress::Pending;
-                        *answer = Some(guard_answer(limiter, charges, asked));
-                    }
-                },
-            }
-        }
-        let (Progress::Pending, Some(answer)) = (*progress, answer) else {
-            panic!("check polled after it was ready")
-        };
-        let reply = ready!(Pin::new(answer).poll(cx));
+        let Self { limiter, charges, progress } = self;
+        let Progress::New = progress else { return poll_answer(limiter, charges, progress, cx) };
         *progress = Progress::Done;
-        Poll::Ready(limiter.decide(charges, reply?))
+        limiter.begin(
+            charges,
+            |charges, reply| Poll::Ready(Ok(limiter.decide_one(charges, reply))),
+            |charges, asked| match asked?.now() {
+                Ok(reply) => Poll::Ready(limiter.decide(charges, reply?)),
+                Err(asked) => {
+                    *progress = Progress::Pending(guard_answer(limiter, charges, asked));
+                    poll_answer(limiter, charges, progress, cx)
+                }
+            },
+        )
     }
+}
+
+fn poll_answer<'p>(
+    limiter: &LimiterState,
+    charges: &mut Charges<'p>,
+    progress: &mut Progress,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Decision<'p>, Error>> {
+    let Progress::Pending(answer) = progress else { panic!("check polled after it was ready") };
+    let reply = ready!(Pin::new(answer).poll(cx));
+    *progress = Progress::Done;
+    Poll::Ready(limiter.decide(charges, reply?))
 }
 
 /// Checks without waiting, or returns an error if the store is remote.
@@ -122,16 +126,14 @@ pub(super) fn check_now<'p>(
     if let Some(store) = limiter.memory() {
         return limiter.check_in_memory(store, &mut charges);
     }
-    match limiter.begin(&charges)? {
-        Ok(reply) => Ok(limiter.decide_one(&mut charges, reply)),
-        Err(answer) => {
-            let reply = answer.now().map_err(|_| {
-                let message = "the store says that it is embedded, but its answer is not ready";
-                Error::new(ErrorKind::Protocol, message).with_effect(Effect::Unknown)
-            })?;
-            limiter.decide(&mut charges, reply?)
-        }
-    }
+    let decided = |charges: &mut Charges<'p>, reply| Ok(limiter.decide_one(charges, reply));
+    limiter.begin(&mut charges, decided, |charges, answer| {
+        let reply = answer?.now().map_err(|_| {
+            let message = "the store says that it is embedded, but its answer is not ready";
+            Error::new(ErrorKind::Protocol, message).with_effect(Effect::Unknown)
+        })?;
+        limiter.decide(charges, reply?)
+    })
 }
 
 impl fmt::Debug for Check<'_, '_> {

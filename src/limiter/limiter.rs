@@ -494,8 +494,8 @@ impl Limiter {
 
     /// Starts a check, for callers that use an answer that is ready at once without a future.
     #[inline(never)]
-    pub(crate) fn begin(&self, charges: &Charges<'_>) -> Result<Begun, Error> {
-        self.0.begin(charges)
+    pub(crate) fn begin(&self, charges: &mut Charges<'_>) -> Result<Begun, Error> {
+        self.0.begin(charges, |_, reply| Ok(Ok(reply)), |_, answer| answer.map(Err))
     }
 
     /// Wraps the answer to a check, so that its units in flight are released if nothing awaits it any more.

@@ -37,26 +37,33 @@ impl LimiterState {
         }
     }
 
-    /// Starts a check.
+    /// Starts a check. The result is that of `decided` if this process decides the only charge (its memory,
+    /// its leases, or its fallback while the breaker is open). Otherwise it is that of `asked`, which gets
+    /// the answer of the store, or an error if the charges are not valid.
     ///
-    /// # Errors
-    ///
-    /// Returns an error if the charges are not valid.
+    /// Functions take the reply, because a reply that is returned is copied several times on its way to the
+    /// decision (`benches/resilience.rs`: from stock, breaker open).
     #[inline(always)]
-    pub(super) fn begin(&self, charges: &Charges<'_>) -> Result<Begun, Error> {
+    pub(super) fn begin<'p, T>(
+        &self,
+        charges: &mut Charges<'p>,
+        decided: impl FnOnce(&mut Charges<'p>, OneReply) -> T,
+        asked: impl FnOnce(&mut Charges<'p>, Result<Answer, Error>) -> T,
+    ) -> T {
         if let [charge] = &**charges {
             match &self.store {
                 LimiterStore::Memory(store) => {
-                    return Ok(Ok(store.acquire_one(charge)));
+                    let reply = store.acquire_one(charge);
+                    return decided(charges, reply);
                 }
                 LimiterStore::Embedded(_) => {}
                 LimiterStore::Remote(pipeline) => {
-                    return Ok(pipeline.acquire_one(charge));
+                    return pipeline.acquire_one(charges, decided, asked);
                 }
             }
         }
-        charges.validate()?;
-        Ok(Err(self.acquire(charges)))
+        let answer = charges.validate().map(|()| self.acquire(charges));
+        asked(charges, answer)
     }
 
     /// Returns the memory store, if the limiter has one.

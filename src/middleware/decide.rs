@@ -165,7 +165,7 @@ impl Decider {
         if let Err(error) = self.rules.require_rows(rules, parts) {
             return FirstStep::Decided(self.fail(FailurePolicy::DENY, &error, parts));
         }
-        let Ok((charges, hooks)) = outcome::charges(self.rules.select(rules), parts) else {
+        let Ok((mut charges, hooks)) = outcome::charges(self.rules.select(rules), parts) else {
             return FirstStep::Decided(Admission::Rejected(self.denial_format.no_peer(parts)));
         };
         if charges.is_empty() {
@@ -175,7 +175,7 @@ impl Decider {
         if !self.delay.is_zero() {
             return FirstStep::Pending(self.delay(charges.into_owned(), hooks));
         }
-        match self.limiter.begin(&charges) {
+        match self.limiter.begin(&mut charges) {
             // One charge is the common case. If nothing but the headers depends on its admission, no
             // decision is made of its reply, which would be moved into it (`benches/layer.rs`).
             Ok(Ok(OneReply { reply, time, .. }))

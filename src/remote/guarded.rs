@@ -156,6 +156,12 @@ impl Guarded {
         self.breakers.as_ref().is_some_and(|breakers| breakers.rejects(&*self.store, request))
     }
 
+    /// Returns whether a breaker rejects a request with this only charge in step 2.
+    #[inline]
+    pub(super) fn rejects_charge(&self, charge: &Charge<'_>) -> bool {
+        self.breakers.as_ref().is_some_and(|breakers| breakers.rejects_charge(&*self.store, charge))
+    }
+
     /// Decides a request in place of the store.
     pub(super) fn fall_back(
         &self,

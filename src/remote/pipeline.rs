@@ -14,7 +14,7 @@ use crate::{
     clock::micros,
     decision::OneReply,
     error::Error,
-    policy::Charge,
+    policy::Charges,
     runtime::{BackgroundTask, MovingAverage},
     store::{Answer, Request, Status, Store},
 };
@@ -88,28 +88,35 @@ impl Pipeline {
         }
     }
 
-    /// Starts a check with one charge. The result is the reply if the stock of a leased quota pays the
-    /// charge, or if the fallback decides because the breaker is open.
+    /// Starts a check of the only charge. The result is that of `decided` if the stock of a leased quota pays
+    /// the charge, or if the fallback decides because the breaker is open. If the store decides, it is that
+    /// of `asked`.
     ///
     /// This is [`call`](Self::call), without an [`Answer`] where this process decides.
-    ///
-    /// # Errors
-    ///
-    /// Returns the answer if the store decides.
-    #[inline]
-    pub(crate) fn acquire_one(&self, charge: &Charge<'_>) -> Result<OneReply, Answer> {
+    #[inline(always)]
+    pub(crate) fn acquire_one<'p, T>(
+        &self,
+        charges: &mut Charges<'p>,
+        decided: impl FnOnce(&mut Charges<'p>, OneReply) -> T,
+        asked: impl FnOnce(&mut Charges<'p>, Result<Answer, Error>) -> T,
+    ) -> T {
+        let charge = &charges[0];
         if let (Some(_), Some(leases)) = (charge.quota().lease(), &self.leases) {
-            return leases::acquire_one(leases, charge);
+            return leases::acquire_one(leases, charges, decided, asked);
         }
-        let request = Request::Acquire(slice::from_ref(charge));
         match &self.guarded.fallback {
             // This is step 2 of `Guarded::send`.
             Some(fallback)
-                if fallback.decides_alone(charge) && self.guarded.is_rejected(request) =>
+                if fallback.decides_alone(charge) && self.guarded.rejects_charge(charge) =>
             {
-                Ok(fallback.acquire_rejected(charge))
+                let reply = fallback.acquire_rejected(charge);
+                decided(charges, reply)
             }
-            _ => Err(self.guarded.call(request, Origin::Caller, self.guarded.deadline)),
+            _ => {
+                let request = Request::Acquire(slice::from_ref(charge));
+                let answer = self.guarded.call(request, Origin::Caller, self.guarded.deadline);
+                asked(charges, Ok(answer))
+            }
         }
     }
 

@@ -35,7 +35,7 @@ pub fn most(quota: &Quota) -> u64 {
     match quota.algorithm() {
         Algorithm::SlidingLog | Algorithm::SlidingBuckets(_) => limit,
         Algorithm::SlidingCounter => 2 * limit - 1,
-        Algorithm::TokenBucket { burst } => burst + limit,
+        Algorithm::TokenBucket { burst } => burst + limit - 1,
         Algorithm::FixedWindow => 2 * limit,
         other => unknown(other),
     }

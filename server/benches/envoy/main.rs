@@ -3,7 +3,7 @@
 //! service adds to a request through Envoy.
 //!
 //! `cargo bench -p plimsoll-server --bench envoy` prints the tables. The services run in processes of their own,
-//! in turns, and the figures are medians of the rounds. It needs redis-server, h2load, wrk, and Envoy from
+//! in turns, and the figures are medians of the rounds. It needs redis-server, h2load, and Envoy from
 //! `scripts/envoy`. `server/scripts/bench` prints all figures of the service, these among them.
 //! `PLIMSOLL_BENCH_SECONDS` is the time of one run.
 #![allow(missing_docs, reason = "a benchmark")]
@@ -17,7 +17,7 @@ use std::{env, fs, process::Command};
 use plimsoll_testing::servers::{Server, directory, free_port};
 
 use self::{
-    load::{h2load, median, wrk},
+    load::{CONNECTIONS, REQUESTS_PER_SECOND, at_fixed_rate, h2load, median},
     proxy::Proxy,
     services::{Process, ROLE},
 };
@@ -53,9 +53,9 @@ fn decisions(redis: &Server) {
     }
     println!("decisions per second, h2load, 4 connections of 32 streams, {ROUNDS} rounds");
     println!(
-        "| service | per second | x bare | x EVALSHA | lowest and highest ratio to bare | processor time |"
+        "| service | per second | x bare | lowest to highest | x EVALSHA | lowest to highest | processor time |"
     );
-    println!("|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|");
     for ((role, of_role), costs) in roles.iter().zip(&rates).zip(&costs) {
         let to = |other: usize| {
             let mut ratios: Vec<_> =
@@ -65,12 +65,14 @@ fn decisions(redis: &Server) {
         };
         let (bare, evalsha) = (to(0), to(1));
         println!(
-            "| {role} | {:.0} | {:.2} | {:.2} | {:.2} to {:.2} | {:.1} us |",
+            "| {role} | {:.0} | {:.2} | {:.2} to {:.2} | {:.2} | {:.2} to {:.2} | {:.1} us |",
             median(of_role),
             median(&bare),
-            median(&evalsha),
             bare[0],
             bare[bare.len() - 1],
+            median(&evalsha),
+            evalsha[0],
+            evalsha[evalsha.len() - 1],
             median(costs)
         );
     }
@@ -91,19 +93,29 @@ fn through_envoy(redis: &Server) {
     let mut figures = vec![(Vec::new(), Vec::new()); proxies.len()];
     for round in 0..=ROUNDS {
         for ((_, proxy), (medians, highs)) in proxies.iter().zip(&mut figures) {
-            let (p50, p99) = wrk(proxy.port);
+            let (p50, p99) = at_fixed_rate(proxy.port);
             if round > 0 {
                 medians.push(p50);
                 highs.push(p99);
             }
         }
     }
-    println!("\nmilliseconds of a request through Envoy, wrk, 4 connections, {ROUNDS} rounds");
-    println!("| Envoy | median | p99 | added to p99 |");
-    println!("|---|---|---|---|");
-    let without = median(&figures[0].1);
-    for ((name, _), (medians, highs)) in proxies.iter().zip(&figures) {
-        let p99 = median(highs);
-        println!("| {name} | {:.2} | {p99:.2} | {:.2} |", median(medians), p99 - without);
+    println!(
+        "\nmilliseconds of a request through Envoy, h2load, {REQUESTS_PER_SECOND} requests per second on \
+         {CONNECTIONS} connections, {ROUNDS} rounds"
+    );
+    println!("| Envoy | median | added | p99 | added | lowest and highest p99 |");
+    println!("|---|---|---|---|---|---|");
+    let without = (median(&figures[0].0), median(&figures[0].1));
+    for ((name, _), (medians, highs)) in proxies.iter().zip(&mut figures) {
+        highs.sort_by(f64::total_cmp);
+        let (p50, p99) = (median(medians), median(highs));
+        println!(
+            "| {name} | {p50:.2} | {:.2} | {p99:.2} | {:.2} | {:.2} to {:.2} |",
+            p50 - without.0,
+            p99 - without.1,
+            highs[0],
+            highs[highs.len() - 1]
+        );
     }
 }

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::{BreakerConfig, CallOutcome, Permit, SharedBreaker, shared::StateCounts};
 use crate::{
+    policy::Charge,
     store::{BreakerStatus, NodeId, Request, Status, Store},
     sync::RwLock,
 };
@@ -50,11 +51,17 @@ impl Breakers {
     /// breakers are closed.
     #[inline]
     pub(in crate::remote) fn rejects(&self, store: &dyn Store, request: Request<'_>) -> bool {
+        self.states.any() && request.charges().any(|charge| self.rejects_charge(store, charge))
+    }
+
+    /// Returns whether the breaker of the node of this charge rejects all calls.
+    #[inline]
+    pub(in crate::remote) fn rejects_charge(&self, store: &dyn Store, charge: &Charge<'_>) -> bool {
         self.states.any()
-            && request.charges().any(|charge| match store.node(charge) {
+            && match store.node(charge) {
                 NodeId::ONLY => self.only.rejects_all(),
                 node => self.get(store, node).rejects_all(),
-            })
+            }
     }
 
     /// Requests a permit from the breaker of each node that the request depends on. If a breaker

@@ -103,7 +103,7 @@ impl Fallback {
     }
 
     /// Decides a check with one charge that the open breaker has rejected.
-    #[inline]
+    #[inline(always)]
     pub(in crate::remote) fn acquire_rejected(&self, charge: &Charge<'_>) -> OneReply {
         telemetry::fell_back();
         let time = self.clock.now();
@@ -129,11 +129,12 @@ impl Fallback {
             }
         };
         let name = self.local.name(charge);
-        let reply = self.local.acquire_named(name, share, time);
+        let mut reply = self.local.acquire_named(name, share, time);
         if was_not_applied && reply.units > 0 && is_replayed(charge) {
             self.backlog.add(name, charge, reply.units, time);
         }
-        judge_share(charge, share, reply)
+        judge_share(charge, share, &mut reply);
+        reply
     }
 
     fn acquire_or_peek(
@@ -152,12 +153,13 @@ impl Fallback {
             if !decides(charge) {
                 return untouched(charge);
             }
-            let Some((share, charge_reply)) = decided.next() else { return untouched(charge) };
+            let Some((share, mut charge_reply)) = decided.next() else { return untouched(charge) };
             if charge_reply.units > 0 && is_replayed(charge) && was_not_applied {
                 let name = self.local.name(charge);
                 self.backlog.add(name, charge, charge_reply.units, reply.time);
             }
-            judge_share(charge, share, charge_reply)
+            judge_share(charge, share, &mut charge_reply);
+            charge_reply
         });
         StoreReply { time: reply.time, source: Source::Fallback, charges: charges.collect() }
     }
@@ -305,12 +307,11 @@ fn untouched(charge: &Charge<'_>) -> ChargeReply {
 
 /// Converts the reply to a share into the reply to the whole charge. A cost above the share but
 /// within the quota is refused with a wait, because the store can admit it once it answers again.
-fn judge_share(charge: &Charge<'_>, share: &Charge<'_>, mut reply: ChargeReply) -> ChargeReply {
+fn judge_share(charge: &Charge<'_>, share: &Charge<'_>, reply: &mut ChargeReply) {
     if reply.verdict == Verdict::OverCapacity && charge.cost() <= charge.quota().capacity() {
         debug_assert!(share.quota().capacity() < charge.cost());
         reply.verdict = Verdict::Refused;
         let wait = UNKNOWN_WAIT_MICROS.max(reply.standing.next_after);
         reply.standing.retry_after = Some(wait);
     }
-    reply
 }

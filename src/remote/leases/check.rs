@@ -68,32 +68,33 @@ pub(super) fn acquire(
     }
 }
 
-/// Decides a check of one charge like [`acquire`]. If the stock pays it, this does not allocate. A key that
-/// is not busy takes the way of a quota without a lease.
-///
-/// # Errors
-///
-/// Returns the answer if the stock is too small.
-#[inline]
-pub(in crate::remote) fn acquire_one(
+/// Decides a check of one charge like [`acquire`]. If the stock pays it, the result is that of `decided`, and
+/// nothing is allocated. Otherwise it is that of `asked`. A key that is not busy takes the way of a quota
+/// without a lease.
+#[inline(always)]
+pub(in crate::remote) fn acquire_one<'p, T>(
     leases: &Arc<Leases>,
-    charge: &Charge<'_>,
-) -> Result<OneReply, Answer> {
-    match leases.pay(charge, true) {
-        Attempt::Paid(payment) => {
+    charges: &mut Charges<'p>,
+    decided: impl FnOnce(&mut Charges<'p>, OneReply) -> T,
+    asked: impl FnOnce(&mut Charges<'p>, Result<Answer, Error>) -> T,
+) -> T {
+    let charge = &charges[0];
+    let answer = match leases.pay(charge, true) {
+        Attempt::Paid(Payment { time, reply, .. }) => {
             telemetry::paid_from_stock();
-            Ok(OneReply { time: payment.time, source: Source::Leased, reply: payment.reply })
+            return decided(charges, OneReply { time, source: Source::Leased, reply });
         }
         Attempt::Cold => {
             let request = Request::Acquire(slice::from_ref(charge));
-            Err(leases.guarded.call(request, Origin::Caller, leases.guarded.deadline))
+            leases.guarded.call(request, Origin::Caller, leases.guarded.deadline)
         }
         attempt @ Attempt::Short(_) => {
             let split = Split(SmallVec::from_iter([SplitLine::new(charge, attempt)]));
             let limit = leases.guarded.deadline;
-            Err(acquire_rest(leases, slice::from_ref(charge), split, limit))
+            acquire_rest(leases, slice::from_ref(charge), split, limit)
         }
-    }
+    };
+    asked(charges, Ok(answer))
 }
 
 /// Decides a check that the stock has not paid wholly.
