@@ -114,6 +114,9 @@ pub(super) struct Options {
     /// Time after which a connection without a request is closed
     #[arg(long, env = "PLIMSOLL_IDLE_TIMEOUT", value_name = "TIME", help_heading = "Bounds")]
     pub(super) idle_timeout: Option<Time>,
+    /// Time after which a connection takes no further request, whatever its client does
+    #[arg(long, env = "PLIMSOLL_MAX_CONNECTION_AGE", value_name = "TIME", help_heading = "Bounds")]
+    pub(super) max_connection_age: Option<Time>,
     /// Time after SIGTERM in which the service is not ready, and still answers new requests
     #[arg(long, env = "PLIMSOLL_DRAIN", value_name = "TIME", help_heading = "Bounds")]
     pub(super) drain: Option<Time>,
@@ -199,7 +202,8 @@ impl Options {
         fill!(self, lower: http, grpc, admin, unauthenticated, config, envoy_config, envoy, on_failure);
         fill!(self, lower: receipt_lifetime, redis, redis_cluster, redis_sentinels, redis_primary);
         fill!(self, lower: redis_lazy, overrides_redis, max_connections, max_body, max_head);
-        fill!(self, lower: head_timeout, request_timeout, idle_timeout, drain, shutdown_timeout);
+        fill!(self, lower: head_timeout, request_timeout, idle_timeout, max_connection_age);
+        fill!(self, lower: drain, shutdown_timeout);
         fill!(self, lower: log_format, log, instance, show_keys);
         fill!(self, lower: token, admin_token, receipt_secret);
         self.clients.extend(lower.clients);
