@@ -47,12 +47,20 @@ descriptors:
 
 /// Runs a test with metrics of its own, and returns them as text.
 pub(crate) fn measured(limits: &str, test: impl AsyncFnOnce(&Service)) -> String {
+    measured_with(|| Service::new(limits), test)
+}
+
+/// Runs a test of this service with metrics of its own, and returns them as text.
+pub(crate) fn measured_with(
+    service: impl FnOnce() -> Service,
+    test: impl AsyncFnOnce(&Service),
+) -> String {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
     metrics::with_local_recorder(&recorder, || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            test(&Service::new(limits)).await;
+            test(&service()).await;
         });
     });
     handle.render()
@@ -73,7 +81,9 @@ fn hits_are_counted_by_limit_and_by_outcome() {
         service.answer("shop", [descriptor("shadow=a")]).await;
         service.answer("shop", [descriptor("shadow=a")]).await;
         service.says("other", "user=a").await;
-        let _ = service.ask(request("", [])).await;
+        for wrong in [request("", [descriptor("user=a")]), request("shop", [])] {
+            assert!(service.ask(wrong).await.is_err());
+        }
     });
     let of = |name: &str, key: &str, value: u64| {
         assert_has(
@@ -93,9 +103,9 @@ fn hits_are_counted_by_limit_and_by_outcome() {
     of("shadow_mode", "shadow", 1);
     for line in [
         "ratelimit_service_rate_limit_domain_not_found 1",
-        "ratelimit_service_should_rate_limit_error{err_type=\"service_error\"} 1",
+        "ratelimit_service_should_rate_limit_error{err_type=\"service_error\"} 2",
         "ratelimit_service_config_load_success 1",
-        "ratelimit_service_total_requests{grpc_method=\"ShouldRateLimit\"} 12",
+        "ratelimit_service_total_requests{grpc_method=\"ShouldRateLimit\"} 14",
     ] {
         assert_has(&text, line);
     }
