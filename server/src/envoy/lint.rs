@@ -7,7 +7,7 @@ use plimsoll::{Algorithm, Quota};
 use super::{
     config::{EnvoyConfig, Limit, Rule},
     options::{Decide, EnvoyOptions},
-    unit::Unit,
+    unit::{Unit, quota_of},
 };
 
 /// A difference between this service and envoyproxy/ratelimit under a configuration, or a limit that does
@@ -142,6 +142,14 @@ impl Lint<'_> {
                 "names are those of `rate_limit.name` in any domain",
             );
         }
+        if rule.metadata.is_some() && !self.options.dynamic_metadata {
+            self.add(
+                rule,
+                FindingKind::Differs,
+                "responses have dynamic metadata when it passes",
+                "`metadata` acts without a switch; there it needs RESPONSE_DYNAMIC_METADATA",
+            );
+        }
         if rule.has_detailed_metric {
             self.add(
                 rule,
@@ -153,8 +161,13 @@ impl Lint<'_> {
     }
 
     fn algorithm(&mut self, rule: &Rule, quota: &Quota) {
-        let Some(unit) = Unit::of_window(quota.window()).map(Unit::name) else { return };
-        let (limit, algorithm) = (quota.limit(), quota.algorithm());
+        let Some(window) = Unit::of_window(quota.window()) else { return };
+        let (unit, limit, algorithm) = (window.name(), quota.limit(), quota.algorithm());
+        let by_switch = quota_of(rule.shown.requests_per_unit, window, self.options.algorithm);
+        let switch = match by_switch.is_ok_and(|it| it == *quota) {
+            true => "the switch is `algorithm`",
+            false => "the algorithm is that of its `quota`",
+        };
         let change = match algorithm {
             Algorithm::FixedWindow => return,
             Algorithm::SlidingBuckets(buckets) => format!(
@@ -169,8 +182,8 @@ impl Lint<'_> {
             FindingKind::Differs,
             change,
             format!(
-                "a fixed window admits up to {} around its edge; the switch is `algorithm`",
-                2 * limit
+                "a fixed window admits up to {} around its edge; {switch}",
+                limit.saturating_mul(2)
             ),
         );
     }

@@ -52,33 +52,6 @@ async fn the_health_turns_before_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_were_sent_are_answered_when_a_connection_has_reached_its_age() {
-    let service = Service::start(&["--max-connection-age", "300ms"]);
-    let channel = connect(&service).await;
-    let mut calls = tokio::task::JoinSet::new();
-    for _ in 0..8 {
-        let mut client = HealthClient::new(channel.clone());
-        calls.spawn(async move {
-            let (start, mut answered) = (std::time::Instant::now(), 0);
-            while start.elapsed() < Duration::from_secs(2) {
-                match client.check(named("")).await {
-                    Ok(_) => answered += 1,
-                    // The client has not sent the call: it drops those that wait for a connection that ends.
-                    Err(status) => assert_eq!(status.code(), Code::Cancelled, "{status}"),
-                }
-            }
-            answered
-        });
-    }
-    let answered: usize = calls.join_all().await.into_iter().sum();
-    let metrics = service.get("/metrics").text();
-    let opened = "plimsoll_server_accepted_connections_total{listener=\"grpc\"} ";
-    let opened: u32 =
-        metrics.lines().find_map(|line| line.strip_prefix(opened)).unwrap().parse().unwrap();
-    assert!(opened >= 5, "{answered} calls on {opened} connections");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn only_health_is_open_without_a_token() {
     let variables = [("PLIMSOLL_TOKEN", "token-of-a-client-0001")];
     let service = Service::start_with(&[], &variables);
