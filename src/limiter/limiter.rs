@@ -143,10 +143,11 @@ impl Limiter {
     /// Checks like [`check`](Self::check), and waits at most `limit` for the store: for callers with a deadline
     /// of their own. The limiter's [deadline](crate::Resilience::deadline) stays in force if it is shorter.
     ///
-    /// If the store has not answered by then, the check has the same result as at the limiter's deadline: by
-    /// default, this process decides. The [breaker](crate::BreakerConfig) counts a failed call, so `limit` should be well
-    /// above the usual response time of the store. The shortest wait is 1 ms. An embedded store answers at
-    /// once.
+    /// - If the store has not answered by then, the check has the same result as at the limiter's deadline: by
+    ///   default, this process decides.
+    /// - The [breaker](crate::BreakerConfig) counts such a call as failed. So `limit` should be well above the
+    ///   usual response time of the store.
+    /// - The shortest wait is 1 ms. An embedded store answers at once.
     ///
     /// ```
     /// use std::time::Duration;
@@ -251,7 +252,7 @@ impl Limiter {
     ///   token bucket has paid back a part.
     /// - It takes two requests to the store, and one more for each further record of a sliding log or of
     ///   sliding buckets, at most 64. Only its refund shows how many units a record still has, so the records
-    ///   are tried one after the other. Until the last of these requests, the key has spent one unit more.
+    ///   are tried one after the other. For the time of these requests, the key has spent one unit more.
     ///
     /// Prefer a receipt where there is one: it refunds its own units, in one request.
     ///
