@@ -103,10 +103,10 @@ impl fmt::Display for Finding {
 /// of one file are one.
 #[must_use]
 pub fn lint(config: &EnvoyConfig) -> Vec<Finding> {
-    let rules = config.tree.rules();
-    let names: HashSet<_> = rules.iter().map(|rule| rule.name()).collect();
+    let rules = config.tree.rules_and_values();
+    let names: HashSet<_> = rules.iter().map(|(rule, _)| rule.name()).collect();
     let mut lint = Lint { options: &config.options, names, findings: Vec::new() };
-    rules.into_iter().for_each(|rule| lint.rule(rule));
+    rules.into_iter().for_each(|(rule, has_values)| lint.rule(rule, has_values));
     lint.findings
 }
 
@@ -117,7 +117,7 @@ struct Lint<'c> {
 }
 
 impl Lint<'_> {
-    fn rule(&mut self, rule: &Rule) {
+    fn rule(&mut self, rule: &Rule, has_values: bool) {
         match &rule.limit {
             Limit::Unlimited => {}
             Limit::Never => self.add(
@@ -150,7 +150,7 @@ impl Lint<'_> {
                 "`metadata` acts without a switch; there it needs RESPONSE_DYNAMIC_METADATA",
             );
         }
-        if rule.has_detailed_metric {
+        if has_values {
             self.add(
                 rule,
                 FindingKind::Differs,

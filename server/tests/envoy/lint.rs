@@ -19,6 +19,20 @@ descriptors:
   - key: pool
     rate_limit: { unit: hour, requests_per_unit: 100 }
     metadata: { pool: a }
+  - key: route
+    value_to_metric: true
+    descriptors:
+      - key: method
+        rate_limit: { unit: hour, requests_per_unit: 100 }
+  - key: route
+    value: exact
+    value_to_metric: true
+    rate_limit: { unit: hour, requests_per_unit: 100 }
+  - key: route
+    value: shared*
+    value_to_metric: true
+    share_threshold: true
+    rate_limit: { unit: hour, requests_per_unit: 100 }
 ";
 
 fn findings(options: EnvoyOptions) -> Vec<Finding> {
@@ -46,6 +60,9 @@ fn each_limit_has_its_findings_with_their_places_and_reasons() {
     };
     assert_eq!(algorithm(&user), "the switch is `algorithm`");
     assert_eq!(algorithm(&vip), "the algorithm is that of its `quota`");
+    let capped = findings.iter().find(|it| it.change().contains("4096")).unwrap();
+    let capped = [capped.rule()].into_iter().chain(capped.others().map(|(rule, _)| rule));
+    assert_eq!(capped.collect::<Vec<_>>(), ["shop.vip", "shop.route.method"]);
     assert!(of("shop.pool").iter().any(|it| it.change().contains("dynamic metadata")));
     assert!(of("shop.open").is_empty());
     assert!(findings[0].to_string().contains("--> limits.yaml:3"), "{}", findings[0]);
